@@ -18,8 +18,8 @@ from grader.answers.failures import Unusable, failure_of, refuse_none
 from grader.exercises.spec import Case
 from grader.util.words import with_article
 from grader.verdicts.error_questions import UNDIFFERENTIATED
-from rematscope.ir.jax_internals import AnyJaxpr
 from rematscope.ir.program import type_text
+from rematscope.jax_compat import AnyJaxpr
 
 
 class Attempt:

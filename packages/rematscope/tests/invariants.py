@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src.ad_checkpoint import saved_residuals  # private: JAX's own opinion, used in tests only
 
-from rematscope import Literal, Program, SideBySide, Trace, Value, trace
-from rematscope.ir import jax_internals
+from rematscope import Literal, Program, SideBySide, Trace, Value, jax_compat, trace
 
 FLOAT0 = jax.dtypes.float0
 
@@ -222,7 +221,7 @@ def _watch(program, arrays, at, env, seen):
                 taken = np.clip(int(operands[0]), 0, len(equation.bodies) - 1)
                 results = _watch(equation.bodies[taken], (), at, dict(env), seen)
             case _:
-                results = jax_internals.run(equation.eqn, operands)
+                results = jax_compat.run(equation.eqn, operands)
         define(equation.outputs, results)
     return list(map(read, program.outputs))
 
@@ -266,7 +265,7 @@ def assert_roles_are_true(passes: Trace, leaves):
 
 def as_by_default(case, passes: Trace) -> bool:
     """With `JAX_REMAT3`, whether these are the programs that JAX makes without it: those run in another process."""
-    if not jax_internals.remat3():
+    if not jax_compat.remat3():
         return False
     jax.config.update("jax_remat3", False)
     try:

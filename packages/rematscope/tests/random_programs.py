@@ -15,7 +15,7 @@ import numpy as np
 from hypothesis import strategies as st
 from jax import lax
 
-from rematscope.ir import jax_internals
+from rematscope import jax_compat
 
 SIZE = 3  # few shapes, so that each primitive is compiled once
 
@@ -26,28 +26,28 @@ def run_op_by_op(jaxpr: Any, operands: Any) -> list[Any]:
     No compiler sees two operations at once, so none fuses or reorders them: equal operations on equal operands have
     equal bits.
     """
-    body, constvars, consts = jax_internals.body_of(jaxpr)
+    body, constvars, consts = jax_compat.body_of(jaxpr)
     env = dict(zip((*constvars, *body.invars), (*consts, *operands), strict=True))
 
     def read(atom):
-        return jax_internals.literal_value(atom) if jax_internals.is_literal(atom) else env[atom]
+        return jax_compat.literal_value(atom) if jax_compat.is_literal(atom) else env[atom]
 
     for eqn in body.eqns:
         given = [read(atom) for atom in eqn.invars]
-        if (called := jax_internals.called_body(eqn)) is not None:
+        if (called := jax_compat.called_body(eqn)) is not None:
             results = run_op_by_op(called, given)
         elif eqn.primitive.name == "optimization_barrier":
             results = given
         elif eqn.primitive.name == "scan":
-            results = _scan(jax_internals.scan_of(eqn), given)
+            results = _scan(jax_compat.scan_of(eqn), given)
         elif eqn.primitive.name == "while":
-            results = _while(jax_internals.while_of(eqn), given)
+            results = _while(jax_compat.while_of(eqn), given)
         elif eqn.primitive.name == "cond":
-            branches = jax_internals.branches_of(eqn)
+            branches = jax_compat.branches_of(eqn)
             which = min(max(int(given[0]), 0), len(branches) - 1)
             results = run_op_by_op(branches[which], given[1:])
         else:
-            results = jax_internals.run(eqn, given)
+            results = jax_compat.run(eqn, given)
         env.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in body.outvars]
 

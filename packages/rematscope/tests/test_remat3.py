@@ -18,10 +18,9 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 from releases import since
 
-from rematscope import trace
-from rematscope.ir import jax_internals
+from rematscope import jax_compat, trace
 
-REMAT3 = jax_internals.remat3()
+REMAT3 = jax_compat.remat3()
 X = np.float32(0.5)
 
 
@@ -33,9 +32,12 @@ def test_the_tests_of_what_is_traced_pass_with_remat3(pytestconfig):
     alike = ["-c", pytestconfig.inipath, "--rootdir", root, "--confcutdir", pytestconfig.option.confcutdir or root]
     # What is done with two programs once there are two is the same, and so is what an operation costs; models of
     # libraries take long.
-    folders = [here / folder for folder in ("ir", "tracing", "linting", "choices/test_predicted_choices.py", __file__)]
+    folders = [
+        here / folder
+        for folder in ("ir", "jax_compat", "tracing", "linting", "choices/test_predicted_choices.py", __file__)
+    ]
     others = {
-        "ir": ("test_cost_rules.py", "test_windows.py"),
+        "ir": ("test_cost_rules.py", "test_conv_windows.py"),
         "tracing": ("test_large.py", "test_libraries.py", "test_meshes.py", "test_remat_cases.py", "test_unopened.py"),
         "linting": ("test_libraries_values.py",),
     }

@@ -17,7 +17,7 @@ import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope.ir import jax_internals
+from rematscope import jax_compat
 
 policies = jax.checkpoint_policies
 
@@ -630,7 +630,7 @@ def _uses_checkpoint(case) -> bool:
 
 
 # JAX_REMAT3 changes what a checkpoint or a name becomes and nothing else: the other cases need no second look.
-_names = [name for name, case in CASES.items() if not jax_internals.remat3() or _uses_checkpoint(case)]
+_names = [name for name, case in CASES.items() if not jax_compat.remat3() or _uses_checkpoint(case)]
 every_case = pytest.mark.parametrize("name", _names)
 
 # To run both programs takes a while: half of the cases in a run, by its seed.

@@ -14,15 +14,14 @@ import scipy
 from blocks import BLOCKS, stack
 from ortools.sat.python import cp_model
 
-from rematscope import recompute_graph
+from rematscope import jax_compat, recompute_graph
 from rematscope.choices import duality, enumeration, highs
 from rematscope.choices.choice_graph import ChoiceGraph, Part, link
 from rematscope.choices.chooser import Chooser
 from rematscope.choices.enumeration import best_points, every_choice
 from rematscope.choices.zero_one import zero_one
-from rematscope.ir import jax_internals
 
-without_remat3 = pytest.mark.skipif(jax_internals.remat3(), reason="choices are found without it")
+without_remat3 = pytest.mark.skipif(jax_compat.remat3(), reason="choices are found without it")
 every_block = pytest.mark.parametrize("which", BLOCKS)
 
 

@@ -18,11 +18,10 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name as name
 from operations import BINARY, UNARY
 
-from rematscope import cost_of, recompute_graph, trace
-from rematscope.ir import jax_internals
+from rematscope import cost_of, jax_compat, recompute_graph, trace
 from rematscope.ir.program import nbytes
 
-REMAT3 = jax_internals.remat3()
+REMAT3 = jax_compat.remat3()
 EXAMPLES = os.environ.get("REMATSCOPE_EXAMPLES")
 
 
@@ -60,22 +59,22 @@ def bytes_of_vjp(f, args):
         if eqn.primitive.name == "reduce_precision":
             # A checkpoint rounds what it saves to the precision that it has. Other parts may read it unrounded.
             same[eqn.outvars[0]] = same.get(eqn.invars[0], eqn.invars[0])
-        elif (called := jax_internals.called_body(eqn)) is not None:
-            inner = jax_internals.body_of(called)[0]
+        elif (called := jax_compat.called_body(eqn)) is not None:
+            inner = jax_compat.body_of(called)[0]
             handed = dict(zip(inner.invars, eqn.invars, strict=True))
             for out, v in zip(eqn.outvars, inner.outvars, strict=True):
                 if v in handed:
                     same[out] = same.get(handed[v], handed[v])
-    kept = {same.get(v, v) for v in jaxpr.outvars if not jax_internals.is_literal(v)}
+    kept = {same.get(v, v) for v in jaxpr.outvars if not jax_compat.is_literal(v)}
     return sum(nbytes(v.aval) for v in kept - {*jaxpr.invars, *jaxpr.constvars})
 
 
 def names_in(jaxpr):
     """Every name in a program, those in loops, branches and checkpoints included."""
-    for eqn in jax_internals.body_of(jaxpr)[0].eqns:
-        if (found := jax_internals.checkpoint_name(eqn)) is not None:
+    for eqn in jax_compat.body_of(jaxpr)[0].eqns:
+        if (found := jax_compat.checkpoint_name(eqn)) is not None:
             yield found
-        for body in jax_internals.bodies(eqn):
+        for body in jax_compat.bodies(eqn):
             yield from names_in(body)
 
 

@@ -14,8 +14,8 @@ from rematscope import trace
 from rematscope.ir.cost import cost_of, program_cost
 from rematscope.ir.cost_rules import RULES
 from rematscope.ir.inline import Inliner
-from rematscope.ir.jax_internals import body_of
 from rematscope.ir.program import Program, Value
+from rematscope.jax_compat import body_of
 
 
 def array(*shape, dtype=np.float32):

@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 from rematscope import measure, trace
-from rematscope.memory.set_aside import temporary_bytes
+from rematscope.memory.xla_estimate import estimate_temporary_bytes
 
 WIDTH, TOKENS = 1024, (64, 512)
 
@@ -79,7 +79,9 @@ SET_ASIDE = {
 
 def predicted(f, args):
     passes = trace(f, *args)
-    return temporary_bytes([passes.forward, passes.backward], [*passes.outputs, *passes.backward.outputs], "tpu v5e")
+    return estimate_temporary_bytes(
+        [passes.forward, passes.backward], [*passes.outputs, *passes.backward.outputs], "tpu v5e"
+    )
 
 
 @pytest.mark.parametrize(("layer", "checkpoint"), SET_ASIDE)

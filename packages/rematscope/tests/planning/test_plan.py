@@ -15,11 +15,10 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback
 
-from rematscope import PlanError, cost_of, lint, plan, trace
+from rematscope import PlanError, cost_of, jax_compat, lint, plan, trace
 from rematscope.choices.enumeration import every_choice
-from rematscope.ir import jax_internals
 
-REMAT3 = jax_internals.remat3()
+REMAT3 = jax_compat.remat3()
 without_remat3 = pytest.mark.skipif(REMAT3, reason="choices are found without it")
 F32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
 

@@ -12,9 +12,8 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from zoo import Case
 
-from rematscope import PlanError, frontier, plan, trace
+from rematscope import PlanError, frontier, jax_compat, plan, trace
 from rematscope.choices.candidates import candidates, saved_by
-from rematscope.ir import jax_internals
 from rematscope.tracing.checkpoints import with_policy
 
 F32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
@@ -23,7 +22,7 @@ LABELS = ("dots_with_no_batch_dims_saveable", "dots_saveable")
 SEED = int(os.environ.get("REMAT_SEED", "0"))
 SHAPES = F32((8, 16)), F32((16, 16)), F32((16, 16))
 
-pytestmark = pytest.mark.skipif(jax_internals.remat3(), reason="choices are found without it")
+pytestmark = pytest.mark.skipif(jax_compat.remat3(), reason="choices are found without it")
 
 
 def costs(f, *args):

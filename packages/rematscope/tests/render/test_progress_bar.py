@@ -8,7 +8,7 @@ import pytest
 
 from rematscope import lint, measure, plan
 from rematscope.render import progress as bars
-from rematscope.render.progress import progress, working
+from rematscope.render.progress import progress, progress_message
 
 
 def test_nothing_is_said_where_nobody_looks(capsys):
@@ -71,12 +71,12 @@ def test_a_notebook_shows_a_line_that_is_empty_at_the_end(cell, capsys):
 
 
 def test_a_long_call_says_in_a_notebook_what_it_does(cell, monkeypatch):
-    monkeypatch.setattr(bars, "PATIENCE", 60)
-    with working("quick"):
+    monkeypatch.setattr(bars, "DELAY_S", 60)
+    with progress_message("quick"):
         pass
     assert cell == []
-    monkeypatch.setattr(bars, "PATIENCE", 0)
-    with working("planning"), working("the inner"):
+    monkeypatch.setattr(bars, "DELAY_S", 0)
+    with progress_message("planning"), progress_message("the inner"):
         deadline = time.monotonic() + 60
         while not cell or not cell[0]:
             assert time.monotonic() < deadline
@@ -88,7 +88,7 @@ def test_a_long_call_says_in_a_notebook_what_it_does(cell, monkeypatch):
 def shown(monkeypatch):
     """A terminal, and an event: set when something shows itself, which happens as soon as it begins."""
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr(bars, "PATIENCE", 0)
+    monkeypatch.setattr(bars, "DELAY_S", 0)
     start, shown = bars.Progress.start, threading.Event()
 
     def started(bar):
@@ -121,12 +121,12 @@ def test_what_is_one_long_call_says_what_it_does(shown, capsys, does, text):
 
 
 def test_one_says_something_at_a_time(shown, capsys):
-    with working("the outer"):
+    with progress_message("the outer"):
         assert shown.wait(60)
-        with working("the inner"):
+        with progress_message("the inner"):
             pass
     assert "the inner" not in capsys.readouterr().err
     shown.clear()
-    with working("the next"):
+    with progress_message("the next"):
         assert shown.wait(60)
     assert "the next" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from jax import lax
 from zoo import normal
 
 from rematscope import auto, load_schedule, trace
-from rematscope.memory.set_aside import temporary_bytes
+from rematscope.memory.xla_estimate import estimate_temporary_bytes
 from rematscope.scheduling.search import Search
 
 TPU = "tpu v5e"
@@ -103,7 +103,7 @@ def test_for_a_cpu_nothing_of_the_kind_is_looked_at():
 
 def predicted(f, *args):
     passes = trace(f, *args)
-    return temporary_bytes([passes.forward, passes.backward], [*passes.outputs, *passes.backward.outputs], TPU)
+    return estimate_temporary_bytes([passes.forward, passes.backward], [*passes.outputs, *passes.backward.outputs], TPU)
 
 
 def test_at_the_peak_of_checkpoints_less_is_computed_again_and_the_choice_can_be_loaded(monkeypatch, tmp_path):

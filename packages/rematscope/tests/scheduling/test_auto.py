@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from zoo import normal
 
 from rematscope import Device, PlanError, TraceError, auto, load_schedule, measure, trace, with_schedule
-from rematscope.memory.set_aside import set_aside_bytes
+from rematscope.memory.xla_estimate import estimate_compiled_bytes
 from rematscope.scheduling import proposal
 from rematscope.scheduling.blocks import in_blocks, in_turns
 from rematscope.scheduling.cuts import kept_at_cuts, stretches
@@ -344,11 +344,11 @@ def test_what_keeps_a_little_less_is_compiled_only_where_it_is_predicted_to_take
     shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
     args = [(shape((8, 64)), shape((64, 8)))] * 4, shape((256, 8))
     given = sum(4 * math.prod(s.shape) for s in jax.tree.leaves(args))
-    limit = set_aside_bytes(trace(net, *args)) // 2
+    limit = estimate_compiled_bytes(trace(net, *args)) // 2
     taken = iter([limit + 64])  # by the first that is compiled, and by the others what is predicted
 
     def compiled(function, args, *_):
-        peak = next(taken, None) or set_aside_bytes(trace(function, *args))
+        peak = next(taken, None) or estimate_compiled_bytes(trace(function, *args))
         return measured(peak, peak - 2 * given - 8)
 
     monkeypatch.setattr("rematscope.scheduling.search.measure_call", compiled)
@@ -358,8 +358,8 @@ def test_what_keeps_a_little_less_is_compiled_only_where_it_is_predicted_to_take
 
 
 def test_where_all_fits_nothing_is_predicted_of_other_choices(monkeypatch):
-    asked, predict = [], proposal.temporary_bytes
-    monkeypatch.setattr(proposal, "temporary_bytes", lambda *args: asked.append(args) or predict(*args))
+    asked, predict = [], proposal.estimate_temporary_bytes
+    monkeypatch.setattr(proposal, "estimate_temporary_bytes", lambda *args: asked.append(args) or predict(*args))
     assert auto(deep, peak="1 GiB").plan(WS, X).recomputed == 0
     assert len(asked) == 1
 

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 from rematscope import PlanError, auto, measure, trace, with_schedule
-from rematscope.ir.jax_internals import is_repeatable
+from rematscope.jax_compat import is_repeatable
 from rematscope.tracing.checkpoints import jaxpr_of
 
 WS = 0.3 * jax.random.normal(jax.random.key(0), (4, 32, 32))

@@ -30,7 +30,7 @@ from rematscope import (
 )
 from rematscope.choices.build import FLOPS_PER_LINK_BYTE
 from rematscope.seconds.devices import DEVICES, device_called
-from rematscope.xla.elsewhere import ABSENT
+from rematscope.xla.aot_topology import ABSENT
 
 F32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
 X, W = F32((64, 32)), F32((32, 128))

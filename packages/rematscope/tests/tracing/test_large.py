@@ -10,8 +10,7 @@ import jax
 import large
 import pytest
 
-from rematscope import SideBySide, lint, liveness, plan, residual_table, trace
-from rematscope.ir import jax_internals
+from rematscope import SideBySide, jax_compat, lint, liveness, plan, residual_table, trace
 from rematscope.render.view import plain_text
 
 NAMES = sorted(large.MODELS)
@@ -32,7 +31,7 @@ def test_a_large_model_is_looked_at_whole(name):
     assert liveness(f, *args).peak_bytes >= passes.saved_bytes() > 2**28
     for view in (SideBySide(passes), residual_table(f, *args)):
         assert max(map(len, plain_text(view, 80).splitlines())) <= 80
-    if name in NAMED and not jax_internals.remat3():  # choices are found without it
+    if name in NAMED and not jax_compat.remat3():  # choices are found without it
         found = plan(f, *args, saved="8 GiB")
         assert 0 < found.saved_bytes <= 2**33
         found.check()

@@ -18,8 +18,7 @@ import pytest
 from jax._src.ad_checkpoint import saved_residuals  # private: JAX's own opinion, used in tests only
 from releases import since
 
-from rematscope import SideBySide, cost_of, plan, residual_table, trace
-from rematscope.ir import jax_internals
+from rematscope import SideBySide, cost_of, jax_compat, plan, residual_table, trace
 from rematscope.render.view import plain_text
 
 NAMES = list(libraries.CASES)
@@ -59,7 +58,7 @@ def test_what_is_kept_is_what_jax_keeps(case, passes):
     assert once <= printed <= collections.Counter(invariants.types(passes.residuals))
 
 
-@pytest.mark.skipif(jax_internals.remat3(), reason="numbers and roles are watched without it")
+@pytest.mark.skipif(jax_compat.remat3(), reason="numbers and roles are watched without it")
 @one_in(9)
 def test_numbers_are_vjps_and_roles_are_true(case, passes):
     flat, leaves = invariants.flattened(case)
@@ -110,7 +109,7 @@ NAMED = [
 ]  # fmt: skip
 
 
-@pytest.mark.skipif(jax_internals.remat3(), reason="choices are found without it")
+@pytest.mark.skipif(jax_compat.remat3(), reason="choices are found without it")
 @pytest.mark.parametrize("budget", [0.0, 1.0])
 @pytest.mark.parametrize("name", NAMED)
 def test_a_plan_is_what_tracing_it_shows(case, budget):

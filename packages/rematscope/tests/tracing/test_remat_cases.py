@@ -16,10 +16,9 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from zoo import Case, added_to, normal, policies
 
-from rematscope import SideBySide, trace
-from rematscope.ir import jax_internals
+from rematscope import SideBySide, jax_compat, trace
 
-pytestmark = pytest.mark.skipif(jax_internals.remat3(), reason="counts of the rematerialization that JAX has today")
+pytestmark = pytest.mark.skipif(jax_compat.remat3(), reason="counts of the rematerialization that JAX has today")
 
 CASES: dict[str, Case] = {}
 AGAIN: dict[str, dict[str, int]] = {}

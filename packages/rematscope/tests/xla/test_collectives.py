@@ -21,8 +21,8 @@ from rematscope.ir.collectives import collectives_of, link_bytes, tallied
 from rematscope.ir.cost import program_cost
 from rematscope.memory.invariant import with_moved
 from rematscope.seconds.devices import DEVICES
+from rematscope.xla.aot_topology import generation, topology
 from rematscope.xla.collectives import collectives_in
-from rematscope.xla.elsewhere import generation, topology
 from rematscope.xla.hlo import read
 
 

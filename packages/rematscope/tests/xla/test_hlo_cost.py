@@ -15,8 +15,8 @@ from wire_format import field
 from rematscope import measure
 from rematscope.ir.cost import program_cost
 from rematscope.ir.inline import Inliner
-from rematscope.ir.jax_internals import body_of
 from rematscope.ir.program import Value
+from rematscope.jax_compat import body_of
 from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_cost import cost, uncounted
 from rematscope.xla.hlo_proto import Instruction

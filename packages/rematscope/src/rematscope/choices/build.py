@@ -20,15 +20,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from rematscope import jax_compat
 from rematscope.choices.merge import parts_of
 from rematscope.choices.recompute_graph import Node, RecomputeGraph
 from rematscope.choices.walk import reached
 from rematscope.errors import PlanError
-from rematscope.ir import jax_internals, roles
+from rematscope.ir import roles
 from rematscope.ir.cost import cost_of
 from rematscope.ir.cost_rules import is_closed
-from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
+from rematscope.jax_compat import Policy
 from rematscope.seconds.devices import DEVICES, Device
 from rematscope.seconds.roofline import seconds_in
 from rematscope.tracing.arguments import with_own_options
@@ -87,7 +88,7 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
         own.append(policy)
         return nothing
 
-    with jax_internals.default_remat():  # the next one forgets the names that it does not save
+    with jax_compat.default_remat():  # the next one forgets the names that it does not save
         passes = trace(with_policies(f, saving_nothing), *args, **kwargs)
     policies = [policy for policy in own if policy not in (None, jax.checkpoint_policies.nothing_saveable)]
     return dataclasses.replace(graph_of(passes, cost), policies=tuple(dict.fromkeys(policies)))
@@ -108,7 +109,7 @@ def graph_of(passes: Trace, cost: CostFunction = work, saved: Collection[Equatio
     """
     nodes = _nodes_of(passes, cost, saved)
     roots = nodes.reading(passes.backward.outputs)
-    roots += [node for node in nodes.all if node.equation and jax_internals.effects_of(node.equation.eqn)]
+    roots += [node for node in nodes.all if node.equation and jax_compat.effects_of(node.equation.eqn)]
     for node in nodes.all:
         if node.name in nodes.barred:
             node.name, node.array, node.nbytes = None, None, 0
@@ -284,7 +285,7 @@ class _Nodes:
         """Branches are as many nodes as they have operations. All count, for which is taken is not in the program."""
         for body in equation.bodies:
             self.add_program(body, times, (*around, equation))
-        if jax_internals.effects_of(equation.eqn):  # what is printed in a branch needs what tells which branch it is
+        if jax_compat.effects_of(equation.eqn):  # what is printed in a branch needs what tells which branch it is
             self._add(Node(self.reading(equation.inputs[:1]), equation=equation, loops=frozenset(around)), [])
         for value, *results in zip(equation.outputs, *(body.outputs for body in equation.bodies), strict=True):
             node = Node(self.reading([equation.inputs[0], *results]), loops=frozenset(around))
@@ -368,9 +369,9 @@ def _why_barred(named: Equation, around: tuple[Equation, ...]) -> str | None:
     """Why a value cannot be saved by its name although the backward pass computes it again, or None."""
     if any(equation.primitive == "cond" for equation in around):
         return "is inside a branch, and the residuals of branches share memory"
-    if any(jax_internals.is_checkpoint(eqn) and jax_internals.policy_of(eqn) is not nothing for eqn in named.calls):
+    if any(jax_compat.is_checkpoint(eqn) and jax_compat.policy_of(eqn) is not nothing for eqn in named.calls):
         return "is inside a checkpoint of a custom rule, which has its own policy"
-    if any(map(jax_internals.is_custom_rule, named.calls)):
+    if any(map(jax_compat.is_custom_rule, named.calls)):
         return "is inside a function with its own derivative rule, which a checkpoint does not analyze"
     if any(jnp.issubdtype(value.dtype, jnp.complexfloating) for value in named.outputs):
         return "names complex values, which JAX cannot save by name"
@@ -381,9 +382,9 @@ def _has_names(equation: Equation) -> bool:
     """Whether the program of an operation that is not opened gives names."""
 
     def named(jaxpr: Any) -> bool:  # open or closed, in either release
-        eqns = jax_internals.body_of(jaxpr)[0].eqns
+        eqns = jax_compat.body_of(jaxpr)[0].eqns
         return any(
-            jax_internals.checkpoint_name(eqn) is not None or any(map(named, jax_internals.bodies(eqn))) for eqn in eqns
+            jax_compat.checkpoint_name(eqn) is not None or any(map(named, jax_compat.bodies(eqn))) for eqn in eqns
         )
 
-    return any(map(named, jax_internals.jaxprs_in_params(equation.params)))
+    return any(map(named, jax_compat.jaxprs_in_params(equation.params)))

@@ -15,12 +15,13 @@ from typing import Any
 import jax
 from jax.extend.core import JaxprEqn
 
+from rematscope import jax_compat
 from rematscope.choices.build import CostFunction, graph_of, recompute_graph, work
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.errors import TraceError
-from rematscope.ir import jax_internals, roles
-from rematscope.ir.jax_internals import Policy
+from rematscope.ir import roles
 from rematscope.ir.program import Equation, Program
+from rematscope.jax_compat import Policy
 from rematscope.tracing.checkpoints import nothing, with_policy
 from rematscope.tracing.trace import Trace, trace
 
@@ -125,7 +126,7 @@ def traced(
     """The candidate that leaves no choice beside a policy, as JAX's trace says; none where JAX cannot trace it."""
     planned = f if label == AS_IT_IS else with_policy(f, policy)
     try:
-        with jax_internals.default_remat():
+        with jax_compat.default_remat():
             passes = trace(planned, *args, **kwargs)
     except (TypeError, NotImplementedError, TraceError):
         return  # JAX fails to save some values, complex numbers among them
@@ -149,7 +150,7 @@ def _has_policies(graph: RecomputeGraph) -> bool:
 
 
 def _is_choice_of_names(policy: Policy) -> bool:
-    return jax_internals.policy_name(policy) == "save_only_these_names"
+    return jax_compat.policy_name(policy) == "save_only_these_names"
 
 
 def saved_by(passes: Trace, policy: Policy) -> frozenset[Equation] | None:
@@ -166,11 +167,11 @@ def saved_by(passes: Trace, policy: Policy) -> frozenset[Equation] | None:
     found = []
     for equation, in_branch in _rematted(passes.backward, False):
         inside = _inside(equation)
-        checkpoints = [eqn for eqn in inside if jax_internals.is_checkpoint(eqn)]
+        checkpoints = [eqn for eqn in inside if jax_compat.is_checkpoint(eqn)]
         opaque = [eqn for eqn in inside if eqn.primitive.name not in _OPENED | _LOOPS | {"cond"}]
         asked = opaque[-1] if opaque else equation.eqn
         if policy(asked.primitive, *(v.aval for v in asked.invars), **asked.params):
-            foreign = any(jax_internals.policy_of(eqn) is not nothing for eqn in checkpoints)
+            foreign = any(jax_compat.policy_of(eqn) is not nothing for eqn in checkpoints)
             is_complex = any(value.dtype.kind == "c" for value in equation.outputs)
             if in_branch or opaque or foreign or is_complex:
                 return None
@@ -180,7 +181,7 @@ def saved_by(passes: Trace, policy: Policy) -> frozenset[Equation] | None:
 
 def _inside(equation: Equation) -> list[JaxprEqn]:
     """The calls around an equation, innermost first, as far as the outermost checkpoint."""
-    places = [i for i, eqn in enumerate(equation.calls) if jax_internals.is_checkpoint(eqn)]
+    places = [i for i, eqn in enumerate(equation.calls) if jax_compat.is_checkpoint(eqn)]
     return list(equation.calls[: places[-1] + 1]) if places else []
 
 

@@ -7,8 +7,8 @@ from functools import cached_property
 
 from rematscope.choices.choice_graph import ChoiceGraph
 from rematscope.choices.walk import reached
-from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Value
+from rematscope.jax_compat import Policy
 from rematscope.render.units import amount_texts, counted, seconds_text
 from rematscope.tracing.trace import Trace
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rematscope.ir.implied import implied
+from rematscope.ir.implicit_collectives import implicit_collectives
 from rematscope.ir.program import BOOKKEEPING, Equation, Program, Value
 
 # JAX's primitive → what the compiler calls it. The first names are those that people write.
@@ -88,7 +88,7 @@ def exchanges(equation: Equation) -> Iterator[tuple[str, int, int]]:
         count = len(equation.inputs) if compiled == "all-reduce" else 1  # several arrays are reduced one by one
         size = link_bytes(compiled, _bytes(equation.inputs), _bytes(equation.outputs), equation.devices)
         yield compiled, count, size
-    for compiled, operand, result, together in implied(equation):
+    for compiled, operand, result, together in implicit_collectives(equation):
         yield compiled, 1, link_bytes(compiled, operand, result, together)
 
 

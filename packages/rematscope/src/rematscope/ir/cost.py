@@ -16,12 +16,13 @@ from typing import Any
 
 from jax.extend.core import JaxprEqn
 
+from rematscope import jax_compat
 from rematscope.errors import TraceError
-from rematscope.ir import collectives, jax_internals
+from rematscope.ir import collectives
 from rematscope.ir.cost_rules import work_of
-from rematscope.ir.jax_internals import AnyJaxpr
 from rematscope.ir.program import BOOKKEEPING, Equation, Part, Program, nbytes
-from rematscope.ir.propagation import PRODUCTS, read_as
+from rematscope.ir.sharding_propagation import PRODUCTS, read_as
+from rematscope.jax_compat import AnyJaxpr
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -170,20 +171,20 @@ def _kernel(params: dict[str, Any], moved: int) -> Cost:
 
 
 def _jaxpr_cost(jaxpr: AnyJaxpr) -> Cost:
-    return sum((_eqn_cost(eqn) for eqn in jax_internals.body_of(jaxpr)[0].eqns), Cost())
+    return sum((_eqn_cost(eqn) for eqn in jax_compat.body_of(jaxpr)[0].eqns), Cost())
 
 
 def _eqn_cost(eqn: JaxprEqn) -> Cost:
-    if (body := jax_internals.called_body(eqn)) is not None:
+    if (body := jax_compat.called_body(eqn)) is not None:
         return _jaxpr_cost(body)
     match eqn.primitive.name:
         case "scan":
-            scan = jax_internals.scan_of(eqn)
+            scan = jax_compat.scan_of(eqn)
             return _jaxpr_cost(scan.body) * scan.length
         case "while":
-            loop = jax_internals.while_of(eqn)
+            loop = jax_compat.while_of(eqn)
             return _once([_jaxpr_cost(loop.condition), _jaxpr_cost(loop.body)])
         case "cond":
-            return _costliest(map(_jaxpr_cost, jax_internals.branches_of(eqn)))
+            return _costliest(map(_jaxpr_cost, jax_compat.branches_of(eqn)))
         case primitive:
             return _cost(primitive, [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars], eqn.params)

@@ -8,10 +8,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from rematscope.ir import jax_internals
+from rematscope import jax_compat
+from rematscope.ir.conv_windows import conv_window_reads
 from rematscope.ir.decompositions import DECOMPOSITIONS
 from rematscope.ir.program import Typed
-from rematscope.ir.windows import taps
 
 
 class Work(NamedTuple):
@@ -88,7 +88,7 @@ def _convolution(inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict
     of_kernel = params["dimension_numbers"].rhs_spec[0]
     count = images * kernel[of_kernel] * kernel[depth]  # the kernel's depth is that of one group already
     for i, (axis, window, place) in enumerate(zip(axes, windows, places, strict=True)):
-        count *= taps(
+        count *= conv_window_reads(
             image[axis],
             result[place],
             kernel[window],
@@ -113,8 +113,8 @@ def _polynomial(inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict[
 def _of_scalars(jaxpr: Any) -> Work:
     """The work of a rule on scalars, such as the addition in a reduction."""
     total = Work()
-    for eqn in jax_internals.body_of(jaxpr)[0].eqns:
-        if (body := jax_internals.called_body(eqn)) is not None:
+    for eqn in jax_compat.body_of(jaxpr)[0].eqns:
+        if (body := jax_compat.called_body(eqn)) is not None:
             flops, transcendentals = _of_scalars(body)
         else:
             inputs: list[Any] = [v.aval for v in eqn.invars]  # all of scalars, which JAX's types do not say
@@ -134,7 +134,7 @@ def _in_windows(operand: Typed, places: Sequence[int], params: dict[str, Any]) -
     axes = range(len(operand.shape))
     ones = [1] * len(operand.shape)
     read = math.prod(
-        taps(
+        conv_window_reads(
             operand.shape[i],
             places[i],
             params["window_dimensions"][i],

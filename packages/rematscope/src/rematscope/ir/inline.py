@@ -10,13 +10,14 @@ import jax.numpy as jnp
 from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
-from rematscope.ir import collectives, jax_internals
-from rematscope.ir.gradients import Mark
-from rematscope.ir.implemented import implementation
-from rematscope.ir.jax_internals import AnyJaxpr
+from rematscope import jax_compat
+from rematscope.ir import collectives
 from rematscope.ir.placement import give_shardings
 from rematscope.ir.program import Equation, Literal, Program, Value, reads
 from rematscope.ir.trip_counts import trip_count
+from rematscope.jax_compat import AnyJaxpr
+from rematscope.jax_compat.library_primitives import trace_implementation
+from rematscope.jax_compat.vjp_hook import Mark
 
 source_info_util.register_exclusion(__file__)
 
@@ -57,14 +58,12 @@ class Inliner:
         self._calls = outer
 
     def _inline(self, jaxpr: AnyJaxpr, operands: Sequence[Value], equations: list[Equation]) -> list[Value]:
-        jaxpr, constvars, consts = jax_internals.body_of(jaxpr)
+        jaxpr, constvars, consts = jax_compat.body_of(jaxpr)
         env: dict[Any, Value] = dict(zip(constvars, map(self._constant, consts), strict=True))
         env.update(zip(jaxpr.invars, operands, strict=True))
 
         def read(atom: Any) -> Value:  # a variable, or a literal, of a jaxpr
-            return (
-                Literal(atom.aval, jax_internals.literal_value(atom)) if jax_internals.is_literal(atom) else env[atom]
-            )
+            return Literal(atom.aval, jax_compat.literal_value(atom)) if jax_compat.is_literal(atom) else env[atom]
 
         for eqn in jaxpr.eqns:
             outputs = self._equation(eqn, [read(a) for a in eqn.invars], equations)
@@ -73,16 +72,16 @@ class Inliner:
 
     def _equation(self, eqn: JaxprEqn, inputs: list[Value], equations: list[Equation]) -> Sequence[Value]:
         """Appends what `eqn` does to `equations` and returns its outputs."""
-        if (body := jax_internals.called_body(eqn) or implementation(eqn)) is not None:
-            crossing = (inputs[i] for i in jax_internals.barrier_operands(eqn))
+        if (body := jax_compat.called_body(eqn) or trace_implementation(eqn)) is not None:
+            crossing = (inputs[i] for i in jax_compat.barrier_operands(eqn))
             if fenced := tuple(v for v in crossing if not isinstance(v, Literal)):
                 equations.append(Equation("optimization_barrier", fenced, fenced, {}, eqn))
             with self._in(eqn):
                 results = self._inline(body, inputs, equations)
-            for values, shardings in zip((inputs, results), jax_internals.jit_shardings(eqn), strict=True):
+            for values, shardings in zip((inputs, results), jax_compat.jit_shardings(eqn), strict=True):
                 self.meshes += give_shardings(values, shardings)
             return results
-        if jax_internals.passes_first_operand(eqn):
+        if jax_compat.passes_first_operand(eqn):
             return inputs[:1]
         primitive = eqn.primitive.name
         if primitive == "reduce_precision" and _keeps_precision(eqn):
@@ -93,7 +92,7 @@ class Inliner:
             return inputs
 
         outputs = tuple(Value(v.aval) for v in eqn.outvars)
-        if (name := jax_internals.checkpoint_name(eqn)) is not None:
+        if (name := jax_compat.checkpoint_name(eqn)) is not None:
             if (mark := Mark.read(name)) is not None:
                 value = outputs[0] if mark.what == "cotangent" else inputs[0]
                 self.marks.append((mark, value))
@@ -107,7 +106,7 @@ class Inliner:
         elif primitive == "shard_map":
             equation = self._shard_map(eqn, inputs, outputs)
         elif primitive == "cond":
-            bodies = tuple(self._body(eqn, branch, inputs[1:], ()) for branch in jax_internals.branches_of(eqn))
+            bodies = tuple(self._body(eqn, branch, inputs[1:], ()) for branch in jax_compat.branches_of(eqn))
             equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn, bodies)
         else:
             equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn)
@@ -117,8 +116,8 @@ class Inliner:
         return outputs
 
     def _scan(self, eqn: JaxprEqn, inputs: list[Value], outputs: tuple[Value, ...]) -> Equation:
-        scan = jax_internals.scan_of(eqn)
-        own = [Value(v.aval) for v in jax_internals.body_of(scan.body)[0].invars[scan.consts :]]
+        scan = jax_compat.scan_of(eqn)
+        own = [Value(v.aval) for v in jax_compat.body_of(scan.body)[0].invars[scan.consts :]]
         return Equation(
             "scan",
             tuple(inputs),
@@ -133,7 +132,7 @@ class Inliner:
         )
 
     def _while(self, eqn: JaxprEqn, inputs: list[Value], outputs: tuple[Value, ...]) -> Equation:
-        loop = jax_internals.while_of(eqn)
+        loop = jax_compat.while_of(eqn)
         first = loop.tested + loop.kept
         carry = inputs[first:]
 
@@ -157,8 +156,8 @@ class Inliner:
         )
 
     def _shard_map(self, eqn: JaxprEqn, inputs: list[Value], outputs: tuple[Value, ...]) -> Equation:
-        mapped = jax_internals.shard_map_of(eqn)
-        own = [Value(v.aval) for v in jax_internals.body_of(mapped.body)[0].invars]
+        mapped = jax_compat.shard_map_of(eqn)
+        own = [Value(v.aval) for v in jax_compat.body_of(mapped.body)[0].invars]
         around, self._axes = self._axes, {**self._axes, **mapped.axes}
         body = self._body(eqn, mapped.body, own, own)
         self._axes = around
@@ -192,7 +191,7 @@ def without_dead_code(equations: Sequence[Equation], outputs: Sequence[Value]) -
             fenced = tuple(v for v in equation.inputs if v in needed)
             if fenced:
                 live.append(dataclasses.replace(equation, inputs=fenced, outputs=fenced))
-        elif jax_internals.effects_of(equation.eqn) or not needed.isdisjoint(equation.outputs):
+        elif jax_compat.effects_of(equation.eqn) or not needed.isdisjoint(equation.outputs):
             if equation.bodies:
                 equation = _trimmed(equation, needed)
             live.append(equation)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rematscope.ir import jax_internals
+from rematscope import jax_compat
 from rematscope.ir.program import Equation, Literal, Value
 
 # In these a and b can change places: IEEE 754 rounds a + b and b + a alike. XLA's maximum of 0 and -0 is the first one.
@@ -49,7 +49,7 @@ class NumberTable:
 
     def results(self, equation: Equation) -> list[int]:
         """The numbers of an operation's results."""
-        if jax_internals.is_stateful(equation.eqn):  # another run gives another value
+        if jax_compat.is_stateful(equation.eqn):  # another run gives another value
             return [self.intern("effect", equation, i) for i in range(len(equation.outputs))]
         if equation not in self._params:
             self._params[equation] = _frozen(equation.params)
@@ -105,11 +105,11 @@ def _frozen(params: Any) -> Hashable:  # a parameter of a primitive may be anyth
     if isinstance(params, (tuple, list)):
         return tuple(map(_frozen, params))
     if hasattr(params, "eqns"):
-        jaxpr, _, consts = jax_internals.body_of(params)
+        jaxpr, _, consts = jax_compat.body_of(params)
         names = {v: i for i, v in enumerate([*jaxpr.constvars, *jaxpr.invars])}
 
         def read(atom: Any) -> Hashable:
-            return _literal(atom.val, atom.aval) if jax_internals.is_literal(atom) else names[atom]
+            return _literal(atom.val, atom.aval) if jax_compat.is_literal(atom) else names[atom]
 
         lines: list[Hashable] = [tuple(map(id, consts))]
         for eqn in jaxpr.eqns:

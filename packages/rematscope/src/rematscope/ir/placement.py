@@ -3,7 +3,7 @@
 The type of a value says it on a mesh with explicit axes, and inside a shard_map. Where axes are automatic, arguments
 may carry a sharding, a shard_map says how it wants its operands and how it leaves its results, and a sharding
 constraint says how what it is put on is divided; a loop hands all this on. The rest only the compiler decides; it is
-predicted in `rematscope.ir.propagation`.
+predicted in `rematscope.ir.sharding_propagation`.
 """
 
 import math

@@ -21,7 +21,7 @@ import numpy as np
 from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
-from rematscope.ir import jax_internals
+from rematscope import jax_compat
 from rematscope.ir.source import Source
 from rematscope.ir.specs import device_shape
 
@@ -44,7 +44,7 @@ class Placement(NamedTuple):
     Attributes:
       shape: the shape of each device's shard.
       is_explicit: whether the program determines the sharding; else it is an estimate of what the compiler chooses, see
-        `rematscope.ir.propagation`.
+        `rematscope.ir.sharding_propagation`.
       axes: for each dimension, the mesh axes that shard it; None if only the shape is known.
     """
 
@@ -222,7 +222,7 @@ class Equation:
     @functools.cached_property
     def module(self) -> str:
         """Its module, `layers_3/attention/query`, from Flax, Haiku or `jax.named_scope`."""
-        return "/".join(scope for eqn in (*reversed(self.calls), self.eqn) for scope in jax_internals.scopes(eqn))
+        return "/".join(scope for eqn in (*reversed(self.calls), self.eqn) for scope in jax_compat.scopes(eqn))
 
     @property
     def initial(self) -> tuple[Value, ...]:
@@ -312,7 +312,7 @@ def _run(program: Program, arrays: Sequence[Any], env: _Env) -> list[Any]:
 
 
 def _run_primitive(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
-    return jax_internals.run(equation.eqn, operands)
+    return jax_compat.run(equation.eqn, operands)
 
 
 def _run_barrier(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:

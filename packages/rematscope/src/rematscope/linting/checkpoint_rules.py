@@ -8,8 +8,8 @@ import jax
 from jax.ad_checkpoint import Recompute
 from jax.extend.core import JaxprEqn
 
+from rematscope import jax_compat
 from rematscope.choices.recompute_graph import RecomputeGraph
-from rematscope.ir import jax_internals
 from rematscope.ir.source import Source
 from rematscope.linting.dataflow import PRODUCTS
 from rematscope.linting.finding import LintFinding, LintKind
@@ -37,7 +37,7 @@ def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[Lin
         yield finding
     for lines, group in groups.items():
         first = group[0]
-        if "save_anything_except_these_names" in jax_internals.policy_name(first.policy):
+        if "save_anything_except_these_names" in jax_compat.policy_name(first.policy):
             text = (
                 f"The policy of the checkpoint {on(first.source)}, save_anything_except_these_names, ignores its "
                 "names and saves everything. Use save_any_names_but_these, or write a policy."
@@ -45,7 +45,7 @@ def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[Lin
             yield LintFinding(LintKind.IGNORED_NAMES, text, first.source)
         elif first.outer is None and lines not in mistaken:
             yield from _saving_nothing(subject, graph, group)
-        if not any(jax_internals.prevents_cse(c.eqn) or c.in_a_loop for c in group):
+        if not any(jax_compat.prevents_cse(c.eqn) or c.in_a_loop for c in group):
             text = (
                 f"The checkpoint {on(first.source)} has prevent_cse=False and is not inside a scan. Under "
                 "jax.jit, common subexpression elimination (CSE) may merge its recompute with the forward pass "
@@ -60,18 +60,16 @@ def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[Lin
 
 def _unknown_names(subject: Subject, graph: RecomputeGraph) -> Iterator[tuple[LintFinding, list[Checkpoint]]]:
     """Names that policies ask for in vain; with each, the checkpoints whose policy finds none of its names."""
-    named = {name for eqn, _ in everything(subject.jaxpr) if (name := jax_internals.checkpoint_name(eqn)) is not None}
+    named = {name for eqn, _ in everything(subject.jaxpr) if (name := jax_compat.checkpoint_name(eqn)) is not None}
     in_rules = {node.name for node in graph.nodes} - named
     by_names: dict[frozenset[str], list[Checkpoint]] = {}
     for checkpoint in subject.checkpoints:
-        if wanted := frozenset(jax_internals.names_in_policy(checkpoint.policy)):
+        if wanted := frozenset(jax_compat.names_in_policy(checkpoint.policy)):
             by_names.setdefault(wanted, []).append(checkpoint)
     for wanted, group in by_names.items():
-        here = {
-            name for c in group for eqn in c.equations() if (name := jax_internals.checkpoint_name(eqn)) is not None
-        }
+        here = {name for c in group for eqn in c.equations() if (name := jax_compat.checkpoint_name(eqn)) is not None}
         unknown = sorted(wanted - here - in_rules, key=repr)
-        policy, line = jax_internals.policy_name(group[0].policy), on(group[0].source)
+        policy, line = jax_compat.policy_name(group[0].policy), on(group[0].source)
         for missing in unknown:
             given = f"{policy}, the policy of the checkpoint {line}, names {missing!r}"
             text = f"{given}, but no value inside the checkpoint has that name. "
@@ -105,11 +103,11 @@ def _saving_nothing(subject: Subject, graph: RecomputeGraph, group: list[Checkpo
         here = {id(checkpoint.eqn) for checkpoint in group}
 
         def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
-            return [jax_internals.given_policy(eqn, nothing) if id(old) in here else eqn]
+            return [jax_compat.replace_policy(eqn, nothing) if id(old) in here else eqn]
 
         if kept != _kept(subject.trace_of(subject.changed(change))):
             return
-    named, reason = jax_internals.policy_name(policy), _why_nothing(first, policy)
+    named, reason = jax_compat.policy_name(policy), _why_nothing(first, policy)
     text = f"{named}, the policy of the checkpoint {on(first.source)}, saves nothing here: {reason}"
     yield LintFinding(LintKind.SAVES_NOTHING, text, first.source)
 
@@ -120,13 +118,11 @@ def _kept(passes: Trace) -> int:
 
 
 def _why_nothing(checkpoint: Checkpoint, policy: Callable[..., Any]) -> str:
-    named = jax_internals.policy_name(policy)
+    named = jax_compat.policy_name(policy)
     matmuls = [eqn for eqn in checkpoint.equations() if eqn.primitive.name in PRODUCTS]
     allowed = [eqn for eqn in checkpoint.equations() if _allows(policy, eqn)]
     if allowed:
-        operations = ", ".join(
-            dict.fromkeys(jax_internals.checkpoint_name(eqn) or eqn.primitive.name for eqn in allowed)
-        )
+        operations = ", ".join(dict.fromkeys(jax_compat.checkpoint_name(eqn) or eqn.primitive.name for eqn in allowed))
         return (
             f"it saves {operations}, but the backward pass needs none of these values. Remove the policy, or "
             "save the inputs of matmuls and nonlinearities."

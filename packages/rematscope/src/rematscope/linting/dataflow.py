@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from rematscope import jax_compat
 from rematscope.choices.recompute_graph import Node
-from rematscope.ir import jax_internals
 from rematscope.ir.program import Equation, Program, Value
 from rematscope.linting.subject import source_of, where
 
@@ -121,7 +121,7 @@ class Values:
             value = self._maker[value].inputs[0]
         if value in self._given:
             return self._given[value]
-        checkpoint = next((eqn for eqn in named.calls if jax_internals.is_checkpoint(eqn)), None)
+        checkpoint = next((eqn for eqn in named.calls if jax_compat.is_checkpoint(eqn)), None)
         around = self._maker.get(value) or self._loop.get(value)
         if checkpoint is None or around is None or any(eqn is checkpoint for eqn in around.calls):
             return None

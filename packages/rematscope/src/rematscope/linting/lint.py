@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rematscope.ir import jax_internals
-from rematscope.ir.garbage import collected_later
+from rematscope import jax_compat
+from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.source import Source
 from rematscope.linting.checkpoint_rules import checkpoint_findings
 from rematscope.linting.finding import LintFinding, LintKind, NameSuggestion
@@ -12,7 +12,7 @@ from rematscope.linting.name_rules import name_findings
 from rematscope.linting.names import names_of
 from rematscope.linting.subject import Subject
 from rematscope.render.parts import Lines, Stack, TextTable
-from rematscope.render.progress import working
+from rematscope.render.progress import progress_message
 from rematscope.render.units import amount_text, amount_texts, bytes_text
 from rematscope.render.view import View
 from rematscope.tracing.arguments import with_own_options
@@ -119,7 +119,7 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
       [('argument', 'h')]
     """
     __tracebackhide__ = True
-    with jax_internals.default_remat(), working("checking names and checkpoints"), collected_later():
+    with jax_compat.default_remat(), progress_message("checking names and checkpoints"), gc_paused():
         subject = Subject(f, args, kwargs)
         names = names_of(subject)
         findings = [*checkpoint_findings(subject, names.graph), *name_findings(names)]

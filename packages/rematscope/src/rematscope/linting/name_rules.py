@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from rematscope import jax_compat
 from rematscope.choices.recompute_graph import Node
-from rematscope.ir import jax_internals, roles
+from rematscope.ir import roles
 from rematscope.ir.program import Equation
 from rematscope.ir.source import Source
 from rematscope.linting.dataflow import OWN_RESULT
@@ -17,7 +18,7 @@ def name_findings(names: Names) -> Iterator[LintFinding]:
     """What is wrong with each name that does not help, in the order of the program."""
     sources: dict[NameAt, Source | None] = {}
     for eqn, around in everything(names.subject.jaxpr):
-        if (name := jax_internals.checkpoint_name(eqn)) is not None:
+        if (name := jax_compat.checkpoint_name(eqn)) is not None:
             source = source_of(eqn, around)
             sources.setdefault(name_at(name, source), source)
     for at, source in sources.items():
@@ -34,12 +35,12 @@ def _fault(names: Names, at: NameAt) -> tuple[LintKind, str]:
             f"checkpoint_name(h, {at.name!r})."
         )
     calls = equations[0].calls
-    if any(map(jax_internals.is_custom_rule, calls)):
+    if any(map(jax_compat.is_custom_rule, calls)):
         return LintKind.CUSTOM_RULE, (
             "is inside a function with its own derivative rule, and the backward pass uses only that rule. Put "
             "the name into the rule's forward function, or outside of the function."
         )
-    if names.subject.checkpoints and not any(map(jax_internals.is_checkpoint, calls)):
+    if names.subject.checkpoints and not any(map(jax_compat.is_checkpoint, calls)):
         return LintKind.OUTSIDE, ("is not inside a checkpoint, so no policy ever sees it. Put a checkpoint around it.")
     if at.name in names.graph.barred and at not in names.nodes:
         return LintKind.BARRED, f"{names.graph.barred[at.name]}. Name a value outside."

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from jax.extend.core import JaxprEqn
 
+from rematscope import jax_compat
 from rematscope.choices.build import graph_of
 from rematscope.choices.recompute_graph import Node, RecomputeGraph
-from rematscope.ir import jax_internals
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Equation, Value
 from rematscope.ir.source import Source, common_path
@@ -142,13 +142,13 @@ class Names:
 
 def names_of(subject: Subject) -> Names:
     """Looks at the names of a function, by a trace in which every value that may deserve one has a name too."""
-    inputs = [Value(v.aval) for v in jax_internals.body_of(subject.jaxpr)[0].invars]
+    inputs = [Value(v.aval) for v in jax_compat.body_of(subject.jaxpr)[0].invars]
     values = Values(Inliner().program(subject.jaxpr, inputs))
     candidates = find_candidates(values)
     name_of = {id(eqn): name for name, candidate in candidates.items() for eqn in candidate.eqns}
 
     def change(eqn: JaxprEqn, old: JaxprEqn) -> Sequence[JaxprEqn]:
-        return jax_internals.with_name(eqn, name_of[id(old)]) if id(old) in name_of else [eqn]
+        return jax_compat.with_name(eqn, name_of[id(old)]) if id(old) in name_of else [eqn]
 
     graph = graph_of(subject.trace_of(with_policy(subject.changed(change), nothing)))
     given = frozenset(graph.names) - candidates.keys()

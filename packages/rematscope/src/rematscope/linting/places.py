@@ -5,7 +5,7 @@ import dataclasses
 from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
-from rematscope.ir import jax_internals
+from rematscope import jax_compat
 from rematscope.ir.cost import Cost, cost_of
 from rematscope.ir.program import Equation, type_text
 from rematscope.linting.dataflow import MOVES, PRODUCTS, Values
@@ -124,7 +124,7 @@ def _takes_work(cost: Cost) -> bool:
 
 def _nameable(equation: Equation, reader: Equation) -> JaxprEqn | None:
     """Where in the jaxpr the result of an operation can be given a name; None if there is no such line."""
-    rules = [eqn for eqn in equation.calls if jax_internals.is_custom_rule(eqn)]
+    rules = [eqn for eqn in equation.calls if jax_compat.is_custom_rule(eqn)]
     if not rules:
         return equation.eqn if len(equation.outputs) == len(equation.eqn.outvars) == 1 else None
     # Names in a custom rule do nothing: what it returns must be named outside.

@@ -7,9 +7,9 @@ from typing import Any
 
 from jax.extend.core import JaxprEqn, jaxpr_as_fun
 
-from rematscope.ir import jax_internals
+from rematscope import jax_compat
 from rematscope.ir.source import Source
-from rematscope.tracing.arguments import called, flattened
+from rematscope.tracing.arguments import callable_name, flattened
 from rematscope.tracing.checkpoints import jaxpr_of, loss_inside
 from rematscope.tracing.trace import Trace, trace
 
@@ -24,12 +24,12 @@ class Subject:
     """
 
     def __init__(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
-        self.function = called(f)
+        self.function = callable_name(f)
         self._f, self._args, self._kwargs = f, args, kwargs = loss_inside(f, args, kwargs)
         # A body that is called twice has each equation twice, to be told apart.
-        self.jaxpr = jax_internals.rewritten(jaxpr_of(f, *args, **kwargs), lambda eqn, _: [eqn.replace()])
+        self.jaxpr = jax_compat.map_equations(jaxpr_of(f, *args, **kwargs), lambda eqn, _: [eqn.replace()])
         self.checkpoints = [
-            Checkpoint(eqn, around) for eqn, around in everything(self.jaxpr) if jax_internals.is_checkpoint(eqn)
+            Checkpoint(eqn, around) for eqn, around in everything(self.jaxpr) if jax_compat.is_checkpoint(eqn)
         ]
         _, self._leaves = flattened(f, args, kwargs)
 
@@ -39,8 +39,8 @@ class Subject:
         return trace(self._f, *self._args, **self._kwargs)
 
     def changed(self, change: Callable[[JaxprEqn, JaxprEqn], Sequence[JaxprEqn]]) -> Callable[..., Any]:
-        """The function with other equations, as `jax_internals.rewritten` makes them."""
-        run = jaxpr_as_fun(jax_internals.rewritten(self.jaxpr, change))
+        """The function with other equations, as `jax_compat.rewritten` makes them."""
+        run = jaxpr_as_fun(jax_compat.map_equations(self.jaxpr, change))
 
         def function(*leaves: Any) -> Any:
             return run(*leaves)
@@ -57,7 +57,7 @@ class Subject:
         gone = {id(checkpoint.eqn) for checkpoint in checkpoints}
 
         def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
-            return [jax_internals.eqn_without_checkpoint(eqn) if id(old) in gone else eqn]
+            return [jax_compat.eqn_without_checkpoint(eqn) if id(old) in gone else eqn]
 
         return self.trace_of(self.changed(change))
 
@@ -77,12 +77,12 @@ class Checkpoint:
     @property
     def policy(self) -> Callable[..., Any] | None:
         """Its policy, or None."""
-        return jax_internals.policy_of(self.eqn)
+        return jax_compat.policy_of(self.eqn)
 
     @property
     def outer(self) -> "Checkpoint | None":
         """The nearest checkpoint that it stands in."""
-        places = [i for i, eqn in enumerate(self.around) if jax_internals.is_checkpoint(eqn)]
+        places = [i for i, eqn in enumerate(self.around) if jax_compat.is_checkpoint(eqn)]
         return Checkpoint(self.around[places[-1]], self.around[: places[-1]]) if places else None
 
     @property
@@ -97,14 +97,14 @@ class Checkpoint:
 
     def equations(self) -> Iterator[JaxprEqn]:
         """What is in it."""
-        return (eqn for body in jax_internals.bodies(self.eqn) for eqn, _ in everything(body))
+        return (eqn for body in jax_compat.bodies(self.eqn) for eqn, _ in everything(body))
 
 
 def everything(jaxpr: Any, around: tuple[JaxprEqn, ...] = ()) -> Iterator[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]:
     """Every equation, bodies included, with the equations that it stands in."""
-    for eqn in jax_internals.body_of(jaxpr)[0].eqns:
+    for eqn in jax_compat.body_of(jaxpr)[0].eqns:
         yield eqn, around
-        for body in jax_internals.bodies(eqn):
+        for body in jax_compat.bodies(eqn):
             yield from everything(body, (*around, eqn))
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
-from rematscope.ir import jax_internals, roles
+from rematscope import jax_compat
+from rematscope.ir import roles
 from rematscope.ir.program import Equation, Program, Value, type_text
 from rematscope.ir.source import Source
 from rematscope.linting.dataflow import PRODUCTS
@@ -102,7 +103,7 @@ def _layers_at_once(passes: Trace) -> Iterator[_Layers]:
         for equation in program.equations:
             for body in equation.bodies:
                 visit(body, (*loops, equation))
-            around = [eqn for eqn in equation.calls if jax_internals.is_checkpoint(eqn)]  # innermost first
+            around = [eqn for eqn in equation.calls if jax_compat.is_checkpoint(eqn)]  # innermost first
             if equation.role != roles.RECOMPUTED or not around or equation.bodies:
                 continue
             checkpoint = around[-1]

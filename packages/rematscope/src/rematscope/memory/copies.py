@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from rematscope.ir.program import Equation, Literal, Program, Value
-from rematscope.memory.lowered import is_another_name
+from rematscope.memory.hlo_rewrites import is_alias
 
 UPDATES = frozenset("dynamic_update_slice scatter scatter-add scatter-mul scatter-min scatter-max".split())
 
@@ -30,7 +30,7 @@ def with_copies(program: Program) -> Program:
     for equation in program.equations:
         made.update(dict.fromkeys(equation.outputs, equation))
         inputs = [v for v in equation.inputs if not isinstance(v, Literal)]
-        if is_another_name(equation) and inputs:
+        if is_alias(equation) and inputs:
             first[equation.outputs[0]] = first.get(inputs[0], inputs[0])
         else:
             reads.update(first.get(v, v) for v in inputs)
@@ -75,7 +75,7 @@ def copied(
     bits = 0
     for equation in equations:
         found = {part for values in reads(equation) for v in values for part in made_of.get(v, [v])}
-        if is_another_name(equation):
+        if is_alias(equation):
             made_of[equation.outputs[0]] = found
             continue
         known = 0

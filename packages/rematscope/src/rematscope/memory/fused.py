@@ -25,11 +25,11 @@ from typing import Any
 
 from rematscope.ir.cost_rules import RULES
 from rematscope.ir.program import Equation, Literal, Program, Value
-from rematscope.ir.propagation import PRODUCTS
-from rematscope.memory.by_library import by_library
-from rematscope.memory.lowered import MIXED, VIEWS, is_another_name
-from rematscope.memory.multiplied import has_batch_of_one
-from rematscope.memory.repeated import alike
+from rematscope.ir.sharding_propagation import PRODUCTS
+from rematscope.memory.broadcasts import value_like
+from rematscope.memory.dot_layout import has_batch_of_one
+from rematscope.memory.hlo_rewrites import MIXED, VIEWS, is_alias
+from rematscope.memory.ynnpack import ynnpack_groups
 
 ELEMENTWISE = frozenset(name for name, rule in RULES.items() if rule in (RULES["add"], RULES["exp"])) | frozenset(
     "bitcast_convert_type broadcast_in_dim clamp convert_element_type copy integer_pow iota pad polynomial rev "
@@ -39,13 +39,13 @@ ELEMENTWISE = frozenset(name for name, rule in RULES.items() if rule in (RULES["
 _FUNCTIONS = frozenset(name for name, rule in RULES.items() if rule is RULES["exp"]) - {"sin", "cos", "tan"}
 _EXPENSIVE = _FUNCTIONS | {"div", "rem"}
 _OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "polynomial", "square"})  # products of an array with itself
-WRITES_OVER = ELEMENTWISE - {"copy"} | {MIXED}
+CAN_ALIAS_OPERAND = ELEMENTWISE - {"copy"} | {MIXED}
 _REDUCES = frozenset(name for name in RULES if name.startswith("reduce_") or name in ("argmax", "argmin")) | {"reduce"}
 # XLA limits how often it computes what is read at several places (`CodeDuplicationTooHigh`).
 _MOVES = frozenset("concatenate dynamic_update_slice pad rev slice split".split())
 # What is moved from one place to another is computed where one alone reads it, and in no two places.
 _MOVED_ONCE = frozenset("concatenate dynamic_slice gather".split())
-READS_IN_PLACE = ELEMENTWISE | VIEWS | _REDUCES | _MOVED_ONCE | {"dynamic_update_slice", "transpose"}
+FUSES_OPERANDS = ELEMENTWISE | VIEWS | _REDUCES | _MOVED_ONCE | {"dynamic_update_slice", "transpose"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Fused:
       products: what is written in place of a product's result, and that product.
     """
 
-    absent: dict[Value, Equation] = dataclasses.field(default_factory=dict)
-    anew: dict[Value, Equation] = dataclasses.field(default_factory=dict)
+    fused_away: dict[Value, Equation] = dataclasses.field(default_factory=dict)
+    duplicated: dict[Value, Equation] = dataclasses.field(default_factory=dict)
     by_library: set[Equation] = dataclasses.field(default_factory=set)
     products: dict[Equation, Equation] = dataclasses.field(default_factory=dict)
 
 
-def fused(equations: Sequence[Equation], written: Iterable[Value], target: str = "cpu") -> Fused:
+def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = "cpu") -> Fused:
     """What of the equations on one level a compiler computes where it is read.
 
     Args:
@@ -76,12 +76,12 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
     same = _same(equations)
     readers, there = _readers(equations, written, same)
     found = Fused()
-    together = by_library(equations, readers, there, same) if target == "cpu" else {}
-    in_place = READS_IN_PLACE | PRODUCTS if is_tpu(target) else READS_IN_PLACE
+    together = ynnpack_groups(equations, readers, there, same) if target == "cpu" else {}
+    in_place = FUSES_OPERANDS | PRODUCTS if is_tpu(target) else FUSES_OPERANDS
     fusing, at_a_price = ELEMENTWISE | _MOVED_ONCE | {"transpose"}, _EXPENSIVE | _MOVED_ONCE
     ends = _ends(equations, readers, there, same) if is_tpu(target) else {}
     found.products.update(ends)
-    found.absent.update((product.outputs[0], product) for product in ends.values())
+    found.fused_away.update((product.outputs[0], product) for product in ends.values())
     spread = _spread(equations, same)
     paths = _Paths(equations, same, readers, together)
     padded, parts = _padded(equations), set[Value]()
@@ -89,7 +89,7 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
     for equation in reversed(equations):
         if equation in together:
             if together[equation] is not equation:
-                found.absent[equation.outputs[0]] = equation
+                found.fused_away[equation.outputs[0]] = equation
             continue
         if equation.primitive not in fusing or len(equation.outputs) != 1:
             continue
@@ -107,7 +107,7 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
         if equation in padded and all(fusible) and (len(reading) > 1 or value in parts):
             parts.update(_of(v, same) for v in equation.inputs)
             if equation.primitive != "pad":
-                found.absent[value] = equation
+                found.fused_away[value] = equation
             continue
         if not cheap and not expensive:
             others = [reader for reader in reading if reader not in flattened]
@@ -125,10 +125,10 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
         if expensive and len(anywhere) > 1:
             continue
         if all(fusible) and (len(anywhere) <= 1 or cheap):
-            found.absent[value] = equation
+            found.fused_away[value] = equation
             kernels[value] = set(itertools.islice(anywhere, 2))
         elif cheap and any(fusible) and equation.primitive != "pad":
-            found.anew[value] = equation
+            found.duplicated[value] = equation
             kernels[value] = set(itertools.islice({equation, *anywhere}, 2))
     found.by_library.update(together)
     return found
@@ -192,7 +192,7 @@ def _readers(
         if equation.primitive == "optimization_barrier" or equation.bodies:
             there.update(operands)
         for operand in dict.fromkeys(operands):
-            if not is_another_name(equation):
+            if not is_alias(equation):
                 readers.setdefault(operand, []).append(equation)
     return readers, there
 
@@ -207,7 +207,7 @@ def scattered_into(program: Program, target: str = "cpu") -> Program:
     makers: dict[Value, Equation] = {}
     readers = collections.Counter(_of(v, same) for v in program.outputs if not isinstance(v, Literal))
     for equation in program.equations:
-        if not is_another_name(equation):
+        if not is_alias(equation):
             readers.update({_of(v, same) for v in equation.inputs if not isinstance(v, Literal)})
 
     def scatter_of(value: Value | Literal) -> Equation | None:
@@ -223,7 +223,7 @@ def scattered_into(program: Program, target: str = "cpu") -> Program:
     equations: list[Equation] = []
 
     def write(primitive: str, inputs: Sequence[Value | Literal], like: Equation, **changed: Any) -> Value:
-        value = alike(inputs[0], **changed)
+        value = value_like(inputs[0], **changed)
         makers[value] = Equation(primitive, tuple(inputs), (value,), {}, like.eqn, role=like.role)
         readers[value] = 1
         equations.append(makers[value])
@@ -275,7 +275,7 @@ def with_flattened(program: Program, target: str = "cpu") -> Program:
         if not 0 < len(flattened) < len(reading) or not is_cheap(value):
             continue
         if together is None:
-            together = by_library(program.equations, readers, there, same) if target == "cpu" else ()
+            together = ynnpack_groups(program.equations, readers, there, same) if target == "cpu" else ()
         others = [r for r in reading if r not in flattened]
         if makers[value].primitive == "pad" or any(r in together or r.primitive == "dot_general" for r in others):
             copy = Value(value.aval, value.name)
@@ -312,7 +312,7 @@ def _padded(equations: Sequence[Equation]) -> set[Equation]:
 def _same(equations: Iterable[Equation]) -> dict[Value, Value]:
     """What is another value by another name, or in another shape."""
     same: dict[Value, Value] = {}  # each pass of a schedule may call one value by the other's name
-    for value, operand in ((e.outputs[0], e.inputs[0]) for e in equations if is_another_name(e)):
+    for value, operand in ((e.outputs[0], e.inputs[0]) for e in equations if is_alias(e)):
         if not isinstance(operand, Literal) and (first := _of(operand, same)) is not value:
             same[value] = first
     return same
@@ -386,7 +386,7 @@ class _Paths:
         return (
             maker.primitive in ELEMENTWISE
             and maker not in self._together
-            and reader.primitive in READS_IN_PLACE
+            and reader.primitive in FUSES_OPERANDS
             and reader not in self._together
             and not (several and maker.primitive in _EXPENSIVE)
             and value not in self.once

@@ -10,7 +10,7 @@ it. How much moves on a GPU and on a TPU is not known here, so nothing is predic
 import dataclasses
 from collections.abc import Iterator
 
-from rematscope.ir import jax_internals
+from rematscope import jax_compat
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value, reads
 
 _LOOPS = ("scan", "while")
@@ -107,7 +107,7 @@ class _Invariants:
                     self._varying.update(equation.outputs)
             elif equation.primitive == "shard_map":
                 self._add_shard_map(equation)
-            elif equation.bodies or jax_internals.effects_of(equation.eqn) or any(map(self._varies, equation.inputs)):
+            elif equation.bodies or jax_compat.effects_of(equation.eqn) or any(map(self._varies, equation.inputs)):
                 self._varying.update(equation.outputs)
             else:
                 self.equations.append(equation)

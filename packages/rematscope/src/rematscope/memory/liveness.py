@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from rematscope.ir.garbage import collected_later
-from rematscope.memory.lives import Lives
+from rematscope.ir.gc_pause import gc_paused
+from rematscope.memory.live_ranges import LiveRanges
 from rematscope.memory.timeline import Timeline
-from rematscope.render.progress import working
+from rematscope.render.progress import progress_message
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import estimate_time, spent_by
 from rematscope.tracing.arguments import with_own_options
@@ -68,11 +68,11 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
     __tracebackhide__ = True
     rates = None if device is None else device_called(device)
     passes = trace(f, *args, **kwargs)
-    with working("counting live bytes"):
+    with progress_message("counting live bytes"):
         return live_bytes(passes, rates)
 
 
-@collected_later()
+@gc_paused()
 def live_bytes(passes: Trace, device: Device | None = None) -> Timeline:
     """Return the timeline of two passes, or of the training step that contains them; see `liveness`."""
     lives = _of_passes(passes) if passes.step is None else _of_step(passes, passes.step)
@@ -82,30 +82,30 @@ def live_bytes(passes: Trace, device: Device | None = None) -> Timeline:
     return Timeline(title, lives.samples(spent_by(passes, device)), lives.boundary, estimate_time(passes, device))
 
 
-def _of_passes(passes: Trace) -> Lives:
-    lives = Lives()
+def _of_passes(passes: Trace) -> LiveRanges:
+    lives = LiveRanges()
     given = {*passes.forward.inputs, *passes.forward.constants, *passes.backward.constants}
-    lives.make(given, "arguments")
+    lives.define(given, "arguments")
     lives.steps.append("start")
     lives.program(passes.forward)
     lives.boundary = len(lives.steps)
     lives.steps.append("boundary")
     for value in passes.forward.outputs:
-        lives.read(value, lives.boundary + 1)
-    lives.make(passes.cotangents)
+        lives.use(value, lives.boundary + 1)
+    lives.define(passes.cotangents)
     lives.program(passes.backward)
     end = len(lives.steps)
     lives.steps.append("end")
     for value in [*given, *passes.backward.outputs]:
-        lives.read(value, end + 1)
-    lives.keep(passes.residuals)
+        lives.use(value, end + 1)
+    lives.mark_residuals(passes.residuals)
     return lives
 
 
-def _of_step(passes: Trace, step: Step) -> Lives:
+def _of_step(passes: Trace, step: Step) -> LiveRanges:
     program = step.program
-    lives = Lives(step.shown.cotangents)
-    lives.make([*program.inputs, *program.constants], "arguments")
+    lives = LiveRanges(step.shown.cotangents)
+    lives.define([*program.inputs, *program.constants], "arguments")
     lives.kinds.update(dict.fromkeys(step.parameters, "parameters"))
     lives.kinds.update(dict.fromkeys(step.state, "optimizer_state"))
     lives.steps.append("start")
@@ -115,9 +115,9 @@ def _of_step(passes: Trace, step: Step) -> Lives:
     end = len(lives.steps)
     lives.steps.append("end")
     for value in [*program.inputs, *program.constants, *program.outputs]:
-        lives.read(value, end + 1)
+        lives.use(value, end + 1)
     for gradient in step.gradients:
         for value in gradient.gradients:
-            lives.rename(value, "gradients")
-    lives.keep(passes.residuals)
+            lives.set_kind(value, "gradients")
+    lives.mark_residuals(passes.residuals)
     return lives

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rematscope.ir.decompositions import DECOMPOSITIONS
 from rematscope.ir.program import Program
-from rematscope.memory.set_aside import distinct
+from rematscope.memory.xla_estimate import distinct_constants
 from rematscope.tracing.trace import Trace
 
 # What a compiler gives memory for in a way that does not follow from the trace, and the primitives by which it is told.
@@ -20,7 +20,7 @@ _KINDS = {
 _MANY = 0.1  # of the predicted peak: constants that are larger make it unsure, since XLA folds and copies them
 
 
-def doubts(passes: Trace, predicted: int) -> str:
+def estimate_warning(passes: Trace, predicted: int) -> str:
     """Return a sentence on what makes a predicted peak unsure; "" if nothing is known to.
 
     Args:
@@ -31,7 +31,7 @@ def doubts(passes: Trace, predicted: int) -> str:
     met = {primitive for program in programs for primitive in _primitives(program)}
     found = [kind for kind, primitives in _KINDS.items() if not met.isdisjoint(primitives)]
     constants = {v: array for program in programs for v, array in program.constants.items()}
-    if sum(v.device_bytes for v in distinct(constants)) > _MANY * predicted:
+    if sum(v.device_bytes for v in distinct_constants(constants)) > _MANY * predicted:
         found.append("large closed-over constants")
     if not found:
         return ""

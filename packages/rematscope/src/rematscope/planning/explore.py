@@ -12,16 +12,16 @@ import jax
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from rematscope import jax_compat
 from rematscope.choices.candidates import candidates
 from rematscope.choices.enumeration import are_few
 from rematscope.errors import PlanError, TraceError
-from rematscope.ir import jax_internals
 from rematscope.memory.liveness import live_bytes
 from rematscope.planning.frontier import POLICIES, Frontier, point_of
 from rematscope.planning.points import all_points, unbeaten
 from rematscope.render.figure import INK
 from rematscope.render.parts import Lines, Pictured
-from rematscope.render.progress import working
+from rematscope.render.progress import progress_message
 from rematscope.render.units import BYTES, bytes_text, count_text, difference_text, seconds_text
 from rematscope.render.view import View
 from rematscope.render.widget import live, show_still, widgets_run
@@ -74,7 +74,7 @@ def explore(f: Callable, *args, device: Device | str | None = None, **kwargs) ->
     f, args, kwargs = loss_inside(f, args, kwargs)
     plain = trace(f, *args, **kwargs)
     names = _checkpoint_names(f, *args, **kwargs)
-    with working("best choices"):
+    with progress_message("best choices"):
         best = _best(f, *args, **kwargs)
 
     @functools.cache
@@ -310,11 +310,11 @@ def _checkpoint_names(f: Callable, *args, **kwargs) -> list[str]:
 
 
 def _names_in(jaxpr) -> Iterator[str]:
-    for eqn in jax_internals.body_of(jaxpr)[0].eqns:
-        if (name := jax_internals.checkpoint_name(eqn)) is not None:
+    for eqn in jax_compat.body_of(jaxpr)[0].eqns:
+        if (name := jax_compat.checkpoint_name(eqn)) is not None:
             yield name
-        elif (body := jax_internals.called_body(eqn)) is not None:
+        elif (body := jax_compat.called_body(eqn)) is not None:
             yield from _names_in(body)
         else:
-            for body in jax_internals.jaxprs_in_params(eqn.params):
+            for body in jax_compat.jaxprs_in_params(eqn.params):
                 yield from _names_in(body)

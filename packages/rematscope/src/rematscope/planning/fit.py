@@ -8,8 +8,8 @@ from typing import Any
 from rematscope.choices.build import CostFunction, work
 from rematscope.choices.candidates import AS_IT_IS, candidates, is_left_out
 from rematscope.errors import PlanError
-from rematscope.memory.set_aside import set_aside_bytes
-from rematscope.memory.sureness import doubts
+from rematscope.memory.sureness import estimate_warning
+from rematscope.memory.xla_estimate import estimate_compiled_bytes
 from rematscope.planning.budget import budget_bytes, least_of, most_of
 from rematscope.planning.plan import Plan, best_plan, plan_as_written
 from rematscope.render.html import html_table
@@ -184,7 +184,7 @@ class Fit(View):
             what = "the step as written"
         if compiled[0].seconds:
             notes.append(f"Times are estimated by a roofline of {compiled[0].seconds.device}.")
-        notes += [doubt] if (doubt := doubts(self.plan.trace, self.chosen.predicted_bytes)) else []
+        notes += [doubt] if (doubt := estimate_warning(self.plan.trace, self.chosen.predicted_bytes)) else []
         notes.append(
             f"The predicted peak is an estimate from the trace and from what XLA fuses; the compiled peak is of {what}."
         )
@@ -273,7 +273,7 @@ def fit(
             for i in range(1, _LOOKS + 1)
         ]
         plans = {made.saved_bytes: made for made in found if least < made.saved_bytes < most}
-        return sorted(plans.values(), key=lambda made: set_aside_bytes(made.trace, target))
+        return sorted(plans.values(), key=lambda made: estimate_compiled_bytes(made.trace, target))
 
     least, most = least_of(planned), most_of(planned)
     written: CompiledPlan | None = None
@@ -298,7 +298,10 @@ def fit(
         fits, above = _boundary(attempt, fits, above, limit)
         predicted = fits.predicted_bytes
         for made in sorted(between(above.plan.saved_bytes, most), key=lambda made: -made.saved_bytes):
-            if set_aside_bytes(made.trace, target) <= predicted and attempt(made.saved_bytes).peak_bytes <= limit:
+            if (
+                estimate_compiled_bytes(made.trace, target) <= predicted
+                and attempt(made.saved_bytes).peak_bytes <= limit
+            ):
                 better = [trial for trial in trials.values() if trial.plan.saved_bytes > made.saved_bytes]
                 return _boundary(attempt, attempt(made.saved_bytes), min(better, key=_saved), limit)
         return fits, above

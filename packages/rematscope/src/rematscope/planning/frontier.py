@@ -7,12 +7,12 @@ from typing import Any
 
 import jax
 
+from rematscope import jax_compat
 from rematscope.choices.build import CostFunction, cost_again, work
 from rematscope.choices.candidates import candidates
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.errors import TraceError
-from rematscope.ir import jax_internals
 from rematscope.planning.points import Point, greedy_point, points_of_all, spread, unbeaten
 from rematscope.planning.saved_names_matrix import SavedNamesMatrix
 from rematscope.render.figure import INK
@@ -88,7 +88,7 @@ def frontier(
 
     def measured(label: str, planned: Callable[..., Any]) -> Point | None:
         try:
-            with jax_internals.default_remat():
+            with jax_compat.default_remat():
                 return point_of(trace(planned, *args, **kwargs), label, meant)
         except (TypeError, NotImplementedError, TraceError):
             return None  # JAX cannot save some values under this policy, complex ones among them

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from rematscope import jax_compat
 from rematscope.choices.build import CostFunction, cost_again, work
 from rematscope.choices.candidates import (
     AS_IT_IS,
@@ -25,8 +26,7 @@ from rematscope.choices.highs import SOLVER
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
-from rematscope.ir import jax_internals
-from rematscope.ir.garbage import collected_later
+from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.source import common_path
 from rematscope.linting.finding import LintFinding
 from rematscope.linting.lint import no_names
@@ -34,7 +34,7 @@ from rematscope.linting.whole_nets import whole_nets
 from rematscope.planning.budget import budget_bytes, least_of, least_possible, part_of_range
 from rematscope.planning.certificate import Certificate, not_provable, same_cost
 from rematscope.render.parts import Paragraph, TextTable
-from rematscope.render.progress import working
+from rematscope.render.progress import progress_message
 from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant
@@ -97,7 +97,7 @@ def plan(
     """
     __tracebackhide__ = True
     meant = cost_meant(cost, device)
-    with working("planning"), collected_later():
+    with progress_message("planning"), gc_paused():
         once = called_once(f, args, kwargs)
         found = candidates(once, *args, cost=meant, **kwargs)
         if isinstance(saved, float):
@@ -318,7 +318,7 @@ class Plan(View):
         again = cost_again(self.trace, cost)
         if kept == self.saved_bytes and same_cost(again, self.cost):
             return
-        if jax_internals.remat3():
+        if jax_compat.remat3():
             why = "Under JAX_REMAT3=1 a name may have no effect: plan without it."
         else:
             why = "Please report this function: rematscope misreads one of its checkpoints."

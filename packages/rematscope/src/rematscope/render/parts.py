@@ -15,10 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rematscope.render.figure import DPI, png
-from rematscope.render.folding import broken, longest_part
 from rematscope.render.html import escaped, html_table, page, pre
 from rematscope.render.units import bar_text
 from rematscope.render.view import View
+from rematscope.render.wrapping import break_words, longest_part
 
 
 class Lines(View):
@@ -152,7 +152,7 @@ class _Cell:
         return Measurement.get(console, options, Text(self.text))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text("\n".join(broken(self.text, options.max_width)))
+        yield Text("\n".join(break_words(self.text, options.max_width)))
 
 
 class Stack(View):

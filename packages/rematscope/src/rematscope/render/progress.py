@@ -12,11 +12,11 @@ from rich.text import Text
 
 from rematscope.render.view import in_notebook
 
-Tell = Callable[[str, float], None]
+Report = Callable[[str, float], None]
 
 
 @contextlib.contextmanager
-def progress(total: float | None = None, after: float = 0.0) -> Iterator[Tell]:
+def progress(total: float | None = None, after: float = 0.0) -> Iterator[Report]:
     """Says how far something is: with a bar in a terminal, in a line in a notebook; it goes when that is done.
 
     Args:
@@ -36,12 +36,12 @@ def progress(total: float | None = None, after: float = 0.0) -> Iterator[Tell]:
         yield patient
 
 
-PATIENCE = 1.0  # seconds after which somebody wonders
+DELAY_S = 1.0  # seconds after which somebody wonders
 _one = threading.Lock()  # held by the one that shows itself: two at a time would write over each other
 
 
 @contextlib.contextmanager
-def working(text: str) -> Iterator[None]:
+def progress_message(text: str) -> Iterator[None]:
     """Says what is being done, and in a terminal for how long, once it takes more than a second.
 
     It needs no steps to be told of: what is done may be one call that does not come back for a minute. Within another
@@ -61,7 +61,7 @@ def working(text: str) -> Iterator[None]:
                 if not done:
                     tell(text, 0.0)
 
-        timer = threading.Timer(PATIENCE, show)
+        timer = threading.Timer(DELAY_S, show)
         timer.daemon = True
         timer.start()
         try:
@@ -73,7 +73,7 @@ def working(text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _shown(total: float | None, clock: ProgressColumn) -> Iterator[Tell | None]:
+def _shown(total: float | None, clock: ProgressColumn) -> Iterator[Report | None]:
     """A function that shows how far something is; None where nobody looks (a log would keep every step)."""
     console = Console(stderr=True)
     notebook = in_notebook()

@@ -11,7 +11,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend import source_info_util
 
 from rematscope.errors import PlanError
-from rematscope.tracing.arguments import argument_paths, called, check_arrays
+from rematscope.tracing.arguments import argument_paths, callable_name, check_arrays
 
 source_info_util.register_exclusion(__file__)
 
@@ -58,7 +58,7 @@ def gradient_mask(
         if key in chosen and not any(jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) for leaf in leaves):
             name = parameters[key] if isinstance(key, int) and key < len(parameters) else key
             raise PlanError(
-                f"argnums counts {name!r}, an argument of {called(f)} without floating-point values, and JAX "
+                f"argnums counts {name!r}, an argument of {callable_name(f)} without floating-point values, and JAX "
                 "differentiates with respect to floating-point numbers only. Leave it out of argnums."
             )
         grad_mask += [key in chosen] * len(leaves)
@@ -75,8 +75,8 @@ def _chosen(
         return parameters[i]
     count = f"{len(args)} positional argument{'s' if len(args) != 1 else ''}"
     raise PlanError(
-        f"argnums counts argument {i}, and this call of {called(f)} has {count}. Count from 0, and pass by position "
-        "what gets a gradient."
+        f"argnums counts argument {i}, and this call of {callable_name(f)} has {count}. Count from 0, and pass by "
+        "position what gets a gradient."
     )
 
 
@@ -101,7 +101,7 @@ def guarded(
     leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)))
     paths = argument_paths(f, args, kwargs)
     found = [
-        leaf if one or not jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) else _guard(called(f), path)(leaf)
+        leaf if one or not jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) else _guard(callable_name(f), path)(leaf)
         for leaf, path, one in zip(leaves, paths, grad_mask, strict=True)
     ]
     result: tuple[tuple[Any, ...], dict[str, Any]] = jax.tree.unflatten(tree, found)

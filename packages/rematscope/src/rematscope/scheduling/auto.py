@@ -8,7 +8,7 @@ import jax
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
-from rematscope.ir.garbage import collected_later
+from rematscope.ir.gc_pause import gc_paused
 from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
@@ -88,7 +88,7 @@ class _Options(NamedTuple):
     ) -> Auto:
         """Search for a plan for one call."""
         __tracebackhide__ = True
-        with progress() as tell, collected_later():
+        with progress() as tell, gc_paused():
             tell("tracing", 0)
             search = Search(f, args, kwargs, self.target, self.compiles, self.cost, self.host, grad_mask)
             search.tell = tell

@@ -13,8 +13,8 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 
-from rematscope.ir import jax_internals
-from rematscope.ir.jax_internals import AnyJaxpr, Policy, is_literal
+from rematscope import jax_compat
+from rematscope.jax_compat import AnyJaxpr, Policy, is_literal
 from rematscope.tracing.checkpoints import traced, without_checkpoints
 
 source_info_util.register_exclusion(__file__)
@@ -27,12 +27,12 @@ OPENED = ("jit", "pjit", "shard_map")
 
 def bodies(jaxpr: AnyJaxpr, path: Block = (), turns: int = 1) -> Iterator[tuple[Block, int, Any]]:
     """All jaxprs that blocks can be in: the operations to go into for each, how often it runs, and itself."""
-    body, _, _ = jax_internals.body_of(jaxpr)
+    body, _, _ = jax_compat.body_of(jaxpr)
     yield path, turns, body
     for i, eqn in enumerate(body.eqns):
         if eqn.primitive.name in OPENED:
-            yield from bodies(jax_internals.bodies(eqn)[0], (*path, i), turns)
-        elif eqn.primitive.name == "scan" and (loop := jax_internals.scan_of(eqn)).length:
+            yield from bodies(jax_compat.bodies(eqn)[0], (*path, i), turns)
+        elif eqn.primitive.name == "scan" and (loop := jax_compat.scan_of(eqn)).length:
             yield from bodies(loop.body, (*path, i), turns * loop.length)
 
 
@@ -54,7 +54,7 @@ def in_blocks(
     opened = {block[:end] for block in blocks for end in range(len(block) - 1)}
 
     def divided(path: Block, jaxpr: AnyJaxpr, operands: Sequence[Any]) -> list[Any]:
-        body, constvars, consts = jax_internals.body_of(jaxpr)
+        body, constvars, consts = jax_compat.body_of(jaxpr)
         env = dict(zip((*constvars, *body.invars), (*consts, *operands), strict=True))
         place = {eqn: (*path, i) for i, eqn in enumerate(body.eqns)}
 
@@ -63,7 +63,7 @@ def in_blocks(
             if at in opened:
                 inside = functools.partial(divided, at)
                 return (_loop if eqn.primitive.name == "scan" else _with_body)(eqn, operands, inside)
-            results = jax_internals.run(eqn, operands)
+            results = jax_compat.run(eqn, operands)
             return [checkpoint_name(v, _SAVED) for v in results] if at in saved else results
 
         spans = sorted(block[-2:] for block in blocks if block[:-2] == path)
@@ -94,8 +94,8 @@ def in_turns(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None
         if eqn.primitive.name in OPENED:
             return _with_body(eqn, operands, functools.partial(opened, depth=depth))
         if eqn.primitive.name != "scan":
-            return jax_internals.run(eqn, operands)
-        body = jax_internals.scan_of(eqn).body
+            return jax_compat.run(eqn, operands)
+        body = jax_compat.scan_of(eqn).body
         if depth > 0 and loops_deep(body) > 0:
             return _loop(eqn, operands, functools.partial(opened, depth=depth - 1))
         turn: Callable[..., Any] = jaxpr_as_fun(body)
@@ -103,7 +103,7 @@ def in_turns(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None
         return _loop(eqn, operands, lambda _, given: turn(*given))
 
     def opened(jaxpr: AnyJaxpr, operands: Sequence[Any], depth: int) -> list[Any]:
-        body, constvars, consts = jax_internals.body_of(jaxpr)
+        body, constvars, consts = jax_compat.body_of(jaxpr)
         given = (*consts, *operands)
         return _run(body.eqns, (*constvars, *body.invars), body.outvars, functools.partial(run, depth=depth), given)
 
@@ -112,13 +112,13 @@ def in_turns(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None
 
 def _may_repeat(eqns: Sequence[Any]) -> bool:
     """Whether a checkpoint may go around operations: what differs the second time makes its gradient a wrong one."""
-    return all(jax_internals.is_repeatable(eqn, prints=True) for eqn in eqns)
+    return all(jax_compat.is_repeatable(eqn, prints=True) for eqn in eqns)
 
 
 def loops_deep(jaxpr: AnyJaxpr) -> int:
     """How many loops are within one another at most, of those that `in_turns` reaches."""
-    eqns = [eqn for eqn in jax_internals.body_of(jaxpr)[0].eqns if eqn.primitive.name in (*OPENED, "scan")]
-    inside = ((eqn.primitive.name == "scan", map(loops_deep, jax_internals.bodies(eqn))) for eqn in eqns)
+    eqns = [eqn for eqn in jax_compat.body_of(jaxpr)[0].eqns if eqn.primitive.name in (*OPENED, "scan")]
+    inside = ((eqn.primitive.name == "scan", map(loops_deep, jax_compat.bodies(eqn))) for eqn in eqns)
     return max((is_loop + max(deep, default=0) for is_loop, deep in inside), default=0)
 
 
@@ -151,7 +151,7 @@ def _loop(
     run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]],
 ) -> list[Any]:
     """A scan whose body is run otherwise."""
-    loop = jax_internals.scan_of(eqn)
+    loop = jax_compat.scan_of(eqn)
     first, carries = loop.consts, loop.carries
 
     def turn(carry: Any, slices: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -167,9 +167,9 @@ def _with_body(eqn: Any, operands: Sequence[Any], run: Callable[[AnyJaxpr, Seque
     """A jit or a `shard_map` whose body is run otherwise."""
     if eqn.primitive.name != "shard_map":
         # A jit stays one: JAX adds up the cotangents that a value gets inside before it adds those from outside.
-        called: Callable[..., Any] = jax.jit(lambda *operands: run(jax_internals.bodies(eqn)[0], operands))
+        called: Callable[..., Any] = jax.jit(lambda *operands: run(jax_compat.bodies(eqn)[0], operands))
         return list(called(*operands))
-    mapped = jax_internals.shard_map_of(eqn)
+    mapped = jax_compat.shard_map_of(eqn)
     function = jax.shard_map(
         lambda *parts: tuple(run(mapped.body, parts)),
         mesh=mapped.mesh,
@@ -197,4 +197,4 @@ def _run(
 
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:
-    return jax_internals.literal_value(atom) if is_literal(atom) else env[atom]
+    return jax_compat.literal_value(atom) if is_literal(atom) else env[atom]

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rematscope.ir import jax_internals
-from rematscope.ir.jax_internals import is_literal
+from rematscope import jax_compat
 from rematscope.ir.program import nbytes
 from rematscope.ir.source import calls_to
+from rematscope.jax_compat import is_literal
 from rematscope.scheduling.blocks import OPENED, Block, bodies
 from rematscope.scheduling.saving import computes
 from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
@@ -46,7 +46,7 @@ def partitions(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[tupl
                 made[function] += sizes[block]
                 times[function] += turns
                 heavy[function] += any(map(computes, body.eqns[start:end]))
-    everything = sum(map(_size, jax_internals.body_of(whole)[0].eqns))
+    everything = sum(map(_size, jax_compat.body_of(whole)[0].eqns))
     large = [function for function, size in made.most_common() if size > _SHARE * everything]
     asked = [function for function in large if heavy[function]] or large
     found: list[tuple[Block, ...]] = []
@@ -157,5 +157,5 @@ def _size(eqn: Any) -> int:
     """Bytes that an equation makes, of a loop all that its turns do."""
     if eqn.primitive.name not in (*OPENED, "scan"):
         return sum(nbytes(v.aval) for v in eqn.outvars)
-    turns = jax_internals.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
-    return turns * sum(_size(e) for body in jax_internals.bodies(eqn) for e in jax_internals.body_of(body)[0].eqns)
+    turns = jax_compat.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
+    return turns * sum(_size(e) for body in jax_compat.bodies(eqn) for e in jax_compat.body_of(body)[0].eqns)

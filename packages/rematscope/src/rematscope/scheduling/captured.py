@@ -18,9 +18,9 @@ import numpy as np
 from jax.extend import source_info_util
 
 from rematscope.errors import PlanError
-from rematscope.ir.jax_internals import body_of, remat3
+from rematscope.jax_compat import body_of, remat3
 from rematscope.scheduling.linearize import linearize
-from rematscope.tracing.arguments import called, check_differentiable, described, flattened
+from rematscope.tracing.arguments import callable_name, check_differentiable, flattened, type_description
 from rematscope.tracing.checkpoints import CalledOnce, KnownStep, called_once, traced
 from rematscope.tracing.trace import trace
 
@@ -42,8 +42,8 @@ def captured(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     once = traced_for_a_plan(f, args, kwargs)
     if any(isinstance(each, jax.core.Tracer) for each in once.jaxpr.consts):
         raise PlanError(
-            f"{called(f)} closes over a traced value of an outer transformation, such as jit or grad. Make it an "
-            "argument, or plan outside of that transformation."
+            f"{callable_name(f)} closes over a traced value of an outer transformation, such as jit or grad. Make it "
+            "an argument, or plan outside of that transformation."
         )
     return once
 
@@ -71,7 +71,7 @@ def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
             trace(f, *args, **kwargs)  # which explains what it can
             raise
     if changed:
-        raise _keeps_state(f, f"its argument, {described(changed[0])}")
+        raise _keeps_state(f, f"its argument, {type_description(changed[0])}")
     if any(id(each) not in before for each in _tracers(f)):
         raise _keeps_state(f, "an object that outlives the call and now holds a traced value (a leaked tracer)")
     body, constvars, _ = body_of(once.jaxpr)
@@ -82,9 +82,9 @@ def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
 
 def _keeps_state(f: Callable[..., Any], what: str) -> PlanError:
     return PlanError(
-        f"{called(f)} changes {what}, and a plan is for a function without side effects: the change would be lost. "
-        "Return the new state as a second result, and use jax.value_and_grad(…, has_aux=True). Of a module of Flax's "
-        "nnx: graph, params, state = nnx.split(model, nnx.Param, ...) outside of the function; in it, "
+        f"{callable_name(f)} changes {what}, and a plan is for a function without side effects: the change would be "
+        "lost. Return the new state as a second result, and use jax.value_and_grad(…, has_aux=True). Of a module of "
+        "Flax's nnx: graph, params, state = nnx.split(model, nnx.Param, ...) outside of the function; in it, "
         "model = nnx.merge(graph, params, state, copy=True), and at its end nnx.split(model, nnx.Param, ...)[2] is the "
         "new state."
     )

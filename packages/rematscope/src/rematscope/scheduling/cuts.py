@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rematscope.ir import jax_internals
-from rematscope.ir.jax_internals import is_literal
+from rematscope import jax_compat
 from rematscope.ir.program import Value, nbytes
+from rematscope.jax_compat import is_literal
 from rematscope.scheduling.blocks import OPENED, Block
 from rematscope.scheduling.fusion import VIEWS
 from rematscope.scheduling.linearize import Linearized, reading
@@ -65,11 +65,11 @@ def stretches(f: Callable[..., Any], finest: bool, /, *args: Any, **kwargs: Any)
       *args, **kwargs: its arguments.
       finest: at all places that are alike, and not at those that are expected to take least.
     """
-    body, _, _ = jax_internals.body_of(jaxpr_of(without_checkpoints(f), *args, **kwargs))
+    body, _, _ = jax_compat.body_of(jaxpr_of(without_checkpoints(f), *args, **kwargs))
     path: Block = ()
     while (around := _around(body)) is not None:
         path = *path, around
-        body, _, _ = jax_internals.body_of(jax_internals.bodies(body.eqns[around])[0])
+        body, _, _ = jax_compat.body_of(jax_compat.bodies(body.eqns[around])[0])
     last: dict[Any, int] = {}
     for i, eqn in enumerate(body.eqns):
         last.update((v, i) for v in eqn.invars if not is_literal(v))

@@ -18,11 +18,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+from rematscope import jax_compat
 from rematscope.errors import PlanError
-from rematscope.ir import jax_internals
 from rematscope.ir.dependence import mark_dependence
-from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Literal, Program, Value, nbytes
+from rematscope.jax_compat import Policy
 from rematscope.tracing.trace import Trace
 
 
@@ -208,14 +208,14 @@ class _Sorting:
             if equation.primitive == "optimization_barrier":
                 continue  # it says when, and that is decided anew
             if self.on_cotangents.isdisjoint(equation.outputs) and equation.outputs:
-                if not jax_internals.is_repeatable(equation.eqn) or not self.rerun.isdisjoint(reading(equation)):
+                if not jax_compat.is_repeatable(equation.eqn) or not self.rerun.isdisjoint(reading(equation)):
                     self.rerun.update(equation.outputs)  # another run may have given another value
                 same = [self.trace.forward_value_of.get(v) for v in equation.outputs]
                 if known.issuperset(same) and self.rerun.isdisjoint(equation.outputs):
                     self.stands_for.update((v, s) for v, s in zip(equation.outputs, same, strict=True) if s is not None)
                     continue
                 equation = substituted(equation, self.stands_for)
-                if readable.issuperset(reading(equation)) and jax_internals.is_repeatable(equation.eqn):
+                if readable.issuperset(reading(equation)) and jax_compat.is_repeatable(equation.eqn):
                     late.append(equation)
                     readable.update(equation.outputs)
                     continue

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 from jax.extend import source_info_util
 
-from rematscope.ir.jax_internals import body_of, is_literal, literal_value
 from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.jax_compat import body_of, is_literal, literal_value
 from rematscope.scheduling.linearize import Linearized, substituted
 
 source_info_util.register_exclusion(__file__)

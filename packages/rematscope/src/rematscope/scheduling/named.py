@@ -12,8 +12,8 @@ import jax
 from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn, jaxpr_as_fun
 
+from rematscope import jax_compat
 from rematscope.errors import PlanError
-from rematscope.ir import jax_internals
 from rematscope.ir.expression import Expression, expression_of
 from rematscope.ir.program import Equation, Program, Value
 from rematscope.linting.subject import everything, source_of
@@ -65,7 +65,7 @@ class Nameable:
     ):
         self._f, self._args, self._kwargs, self._grad_mask = f, args, kwargs, grad_mask
         plain = jaxpr_of(without_checkpoints(f), *args, **kwargs)
-        self._jaxpr = jax_internals.rewritten(plain, lambda eqn, _: [eqn])  # no two equations are one object
+        self._jaxpr = jax_compat.map_equations(plain, lambda eqn, _: [eqn])  # no two equations are one object
         self.spots = tuple(_spots(self._jaxpr))
 
     def named(self, names: Mapping[Spot, str]) -> Callable[..., Any]:
@@ -82,10 +82,10 @@ class Nameable:
             made = [eqn]
             for spot, name in wanted:
                 if not spot.handed:
-                    made = [*jax_internals.with_name(made[0], name, spot.which), *made[1:]]
+                    made = [*jax_compat.with_name(made[0], name, spot.which), *made[1:]]
             return made
 
-        run = jaxpr_as_fun(jax_internals.rewritten(self._jaxpr, change))
+        run = jaxpr_as_fun(jax_compat.map_equations(self._jaxpr, change))
 
         def function(*args: Any, **kwargs: Any) -> Any:
             flat, leaves = flattened(self._f, args, kwargs)
@@ -134,7 +134,7 @@ def _spots(jaxpr: Any) -> Iterator[Spot]:
     levels: dict[int, list[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]] = {}
     for eqn, around in everything(jaxpr):
         levels.setdefault(id(around[-1]) if around else 0, []).append((eqn, around))
-    bodies = {id(eqn): jax_internals.bodies(eqn) for eqn, _ in everything(jaxpr)}
+    bodies = {id(eqn): jax_compat.bodies(eqn) for eqn, _ in everything(jaxpr)}
     for level in levels.values():
         around = level[0][1]
         if any(_is_closed(eqn) for eqn in around) or sum(eqn.primitive.name == "scan" for eqn in around) > 1:
@@ -144,14 +144,14 @@ def _spots(jaxpr: Any) -> Iterator[Spot]:
         readers: dict[Any, list[JaxprEqn]] = {}
         for eqn, _ in level:
             for atom in eqn.invars:
-                if not jax_internals.is_literal(atom):
+                if not jax_compat.is_literal(atom):
                     readers.setdefault(atom, []).append(eqn)
         for eqn, _ in level:
             if (here := expression(eqn, around)) is None:
                 continue
-            module = "/".join(scope for each in (*around, eqn) for scope in jax_internals.scopes(each))
+            module = "/".join(scope for each in (*around, eqn) for scope in jax_compat.scopes(each))
             if eqn.primitive.name == "scan" and not any(e.primitive.name == "scan" for e in around):
-                carries = jax_internals.scan_of(eqn).carries
+                carries = jax_compat.scan_of(eqn).carries
                 yield from (Spot(eqn, i, True, here, module) for i in range(carries))
             for i, result in enumerate(eqn.outvars):
                 by = readers.get(result, ())
@@ -161,22 +161,20 @@ def _spots(jaxpr: Any) -> Iterator[Spot]:
 
 def _is_closed(eqn: JaxprEqn) -> bool:
     """Whether names in an operation's bodies are of no use: in branches, and in derivatives of one's own."""
-    return eqn.primitive.name != "scan" and (
-        jax_internals.is_custom_rule(eqn) or jax_internals.called_body(eqn) is None
-    )
+    return eqn.primitive.name != "scan" and (jax_compat.is_custom_rule(eqn) or jax_compat.called_body(eqn) is None)
 
 
 def _variables(jaxpr: Any, kind: str) -> set[Any]:
-    return {v for v in getattr(jax_internals.body_of(jaxpr)[0], kind) if not jax_internals.is_literal(v)}
+    return {v for v in getattr(jax_compat.body_of(jaxpr)[0], kind) if not jax_compat.is_literal(v)}
 
 
 def _named_inputs(body: Any, names: Mapping[int, str], loop: JaxprEqn) -> Any:
     """A loop's body with names on what each iteration is handed."""
-    inner: Any = jax_internals.body_of(body)[0]
+    inner: Any = jax_compat.body_of(body)[0]
     handed, naming = list(inner.invars), []
     for which, name in names.items():
-        place = jax_internals.scan_of(loop).consts + which
-        naming.append(jax_internals.with_name(loop.replace(outvars=[handed[place]]), name)[1])
+        place = jax_compat.scan_of(loop).consts + which
+        naming.append(jax_compat.with_name(loop.replace(outvars=[handed[place]]), name)[1])
         handed[place] = naming[-1].invars[0]
     inner_named = inner.replace(invars=handed, eqns=[*naming, *inner.eqns])
     return inner_named if inner is body else body.replace(jaxpr=inner_named)

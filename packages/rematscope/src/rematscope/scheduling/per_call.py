@@ -11,10 +11,10 @@ from jax.extend import source_info_util
 from jax.sharding import AxisType
 
 from rematscope.errors import PlanError
-from rematscope.ir.gradients import isolated
+from rematscope.jax_compat.vjp_hook import outside_traces
 from rematscope.scheduling.argnums import ArgNums, check_argnums, gradient_mask
 from rematscope.scheduling.planned import Constant, Planned
-from rematscope.tracing.arguments import PartlyDifferentiable, called, flattened, shapes_of
+from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, flattened, shapes_of
 from rematscope.tracing.signature import Signature
 
 source_info_util.register_exclusion(__file__)
@@ -33,7 +33,7 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
     def __init__(self, f: Callable[P, R], argnums: ArgNums):
         flattened(f, (), {})
         functools.update_wrapper(self, f, updated=())
-        self.__name__ = called(f)  # which a partial has not
+        self.__name__ = callable_name(f)  # which a partial has not
         self.__wrapped__ = f
         self.argnums = check_argnums(argnums)
         self._plans: dict[Signature, Any] = {}
@@ -59,7 +59,7 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
                 _check_place(self.__name__, signature)
                 grad_mask = gradient_mask(self.__wrapped__, args, kwargs, self.argnums)
                 shapes = shapes_of(args, kwargs)
-                with isolated():
+                with outside_traces():
                     found = self._plan(*shapes, grad_mask)
             self._plans[signature] = found
             while len(self._plans) > _MOST_PLANS:

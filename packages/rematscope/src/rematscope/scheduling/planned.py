@@ -15,7 +15,7 @@ from rematscope.scheduling.differentiable import differentiable
 from rematscope.scheduling.plain import Plain, checkpointed
 from rematscope.scheduling.schedule import Schedule
 from rematscope.scheduling.zeros import without
-from rematscope.tracing.arguments import PartlyDifferentiable, called
+from rematscope.tracing.arguments import PartlyDifferentiable, callable_name
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
 
@@ -53,7 +53,7 @@ class Planned(Constant, PartlyDifferentiable):
     ):
         functools.update_wrapper(self, once.function, updated=())
         self._function = once.function
-        self.__name__ = called(once.function)  # which a partial has not
+        self.__name__ = callable_name(once.function)  # which a partial has not
         self._signature, self._run, self._grad_mask = signature, run, grad_mask
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.ir.program import Equation, Value, nbytes
-from rematscope.ir.propagation import PRODUCTS
-from rematscope.memory.set_aside import temporary_bytes
+from rematscope.ir.sharding_propagation import PRODUCTS
+from rematscope.memory.xla_estimate import estimate_temporary_bytes
 from rematscope.scheduling.costs import cost_again, work_in
 from rematscope.scheduling.host import Moves
 from rematscope.scheduling.linearize import Linearized
@@ -104,7 +104,7 @@ class Proposal:
         """Bytes of temporaries that the programs say."""
         programs = self._programs
         returned = [*self.linearized.primal.outputs, *programs.backward.outputs]
-        return temporary_bytes([programs.forward, programs.backward], returned, self.subject.target)
+        return estimate_temporary_bytes([programs.forward, programs.backward], returned, self.subject.target)
 
     @cached_property
     def held(self) -> int:

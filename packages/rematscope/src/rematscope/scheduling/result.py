@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
-from rematscope.ir.gradients import isolated
 from rematscope.ir.program import Equation, Program, Value, type_text
 from rematscope.ir.source import Source, each_of_common_path, numberless
+from rematscope.jax_compat.vjp_hook import outside_traces
 from rematscope.memory.fused import is_tpu
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
@@ -411,7 +411,7 @@ def _pickled(state: _State) -> bytes:
 def _unpickled(pickled: bytes) -> Auto:
     state: _State = pickle.loads(pickled)
     f = state.f.by.__wrapped__ if isinstance(state.f, Decorated) else state.f
-    with isolated():
+    with outside_traces():
         search = Search(
             f, state.args, state.kwargs, state.target, state.compiles, state.cost, state.host, state.grad_mask
         )

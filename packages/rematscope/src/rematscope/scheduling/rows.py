@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import scipy
 
+from rematscope import jax_compat
 from rematscope.choices.build import CostFunction, work
 from rematscope.choices.highs import milp_near
-from rematscope.ir import jax_internals
 from rematscope.ir.program import Equation, Value
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.fusion import ELEMENTWISE, HEAVY, VIEWS, Fusion
@@ -181,7 +181,7 @@ class Rows:
 
         Nor is a value worth saving that only the backward pass reads: it is made of what that mostly reads besides.
         """
-        if value in self.fixed or not jax_internals.is_repeatable(equation.eqn) or not value.device_bytes:
+        if value in self.fixed or not jax_compat.is_repeatable(equation.eqn) or not value.device_bytes:
             return False
         if equation in self.linearized.late and equation.primitive in ELEMENTWISE:
             return False
@@ -291,7 +291,7 @@ class Rows:
         if value in x:
             row[x[value]] = 1.0
         made = self._made.get(value)
-        if made is not None and made in self._first and jax_internals.is_repeatable(made.eqn):
+        if made is not None and made in self._first and jax_compat.is_repeatable(made.eqn):
             there = self._r(made, bin_)
             if there is not None:
                 row[there] = row.get(there, 0) + 1.0

@@ -7,7 +7,7 @@ way out of the block is not computed again at all.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rematscope.ir import jax_internals
+from rematscope import jax_compat
 from rematscope.ir.cost import cost_of
 from rematscope.ir.program import Equation, Value, nbytes
 from rematscope.scheduling.blocks import Block, bodies
@@ -36,7 +36,7 @@ def worth_saving(
             read: set[Any] = set()  # what has to be there in the backward pass
             for i in reversed(range(start, end)):
                 eqn = body.eqns[i]
-                operands = [v for v in eqn.invars if not jax_internals.is_literal(v)]
+                operands = [v for v in eqn.invars if not jax_compat.is_literal(v)]
                 if eqn.primitive.name not in _LINEAR or not read.isdisjoint(eqn.outvars):
                     read.update(operands)
                 size = sum(nbytes(v.aval) for v in eqn.outvars)
@@ -47,9 +47,9 @@ def worth_saving(
 
 def computes(eqn: Any) -> float:
     """What an equation computes, if it is a product or the like, or has one in it; else nothing."""
-    if inside := jax_internals.bodies(eqn):
-        turns = jax_internals.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
-        return turns * sum(computes(e) for body in inside for e in jax_internals.body_of(body)[0].eqns)
+    if inside := jax_compat.bodies(eqn):
+        turns = jax_compat.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
+        return turns * sum(computes(e) for body in inside for e in jax_compat.body_of(body)[0].eqns)
     if eqn.primitive.name not in HEAVY:
         return 0.0
     inputs, outputs = (tuple(Value(v.aval) for v in values) for values in (eqn.invars, eqn.outvars))

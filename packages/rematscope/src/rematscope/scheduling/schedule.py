@@ -40,7 +40,7 @@ is exact:
   sums that they carry, is JAX's.
 * Segments of loops (`divided.py`) cut a loop into loops whose iterations, and carried sums, are in the same order.
 * Recomputation (`_Making.late`) repeats an operation on the same operands. What is not repeatable
-  (`jax_internals.is_repeatable`: effects, callbacks, `rng_uniform`) runs once, and its results are saved.
+  (`jax_compat.is_repeatable`: effects, callbacks, `rng_uniform`) runs once, and its results are saved.
 * Barriers return their operands. Transfers to the host and back keep all bits.
 * Absent cotangents (`zeros.py`) are symbolic zeros, as in JAX.
 
@@ -59,7 +59,7 @@ from collections.abc import Collection, Iterable, Sequence
 import jax
 import jax.numpy as jnp
 
-from rematscope.ir import jax_internals
+from rematscope import jax_compat
 from rematscope.ir.inline import without_dead_code
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.fused import is_fused, is_tpu
@@ -396,7 +396,7 @@ class _Making:
 
     def _once(self, equation: Equation) -> bool:
         """Whether an operation must not run again."""
-        return not jax_internals.is_repeatable(equation.eqn)
+        return not jax_compat.is_repeatable(equation.eqn)
 
 
 def _moves(value: Value, linearized: Linearized) -> tuple[Equation, Equation]:

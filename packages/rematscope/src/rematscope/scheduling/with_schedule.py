@@ -11,15 +11,15 @@ from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
-from rematscope.ir.jax_internals import Policy, body_of, is_repeatable, saving_unrepeatable, varying
 from rematscope.ir.program import Program
+from rematscope.jax_compat import Policy, body_of, is_repeatable, saving_unrepeatable, varying
 from rematscope.linting.subject import everything
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.captured import traced_for_a_plan
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.planned import keeping
 from rematscope.scheduling.schedule import schedule
-from rematscope.tracing.arguments import called, described, flattened
+from rematscope.tracing.arguments import callable_name, flattened, type_description
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policy, without_checkpoints
 from rematscope.tracing.trace import Trace, trace
 from rematscope.xla.compiling import check_target
@@ -81,7 +81,7 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
             _check_runs_once(once, passes, leaves)
         if moved := sum(r.value.nbytes for r in passes.residuals if r.kind == "computed" and r.memory == "host"):
             raise PlanError(
-                f"the policy offloads {bytes_text(moved)} of {called(f)} to host memory, which with_schedule "
+                f"the policy offloads {bytes_text(moved)} of {callable_name(f)} to host memory, which with_schedule "
                 "does not support. Use jax.checkpoint with this policy, with_schedule with a policy that saves "
                 "on the device, or auto with host=."
             )
@@ -104,11 +104,11 @@ def _asked(policy: Policy) -> Policy:
     """The policy, or a sentence where it is what makes one, such as `save_only_these_names`, or nothing of the kind."""
     if not callable(policy):
         raise PlanError(
-            f"policy= is {described(policy)}, not a policy. Give a function such as "
+            f"policy= is {type_description(policy)}, not a policy. Give a function such as "
             "jax.checkpoint_policies.dots_saveable, or leave it out to save nothing."
         )
     makes_one = PlanError(
-        f"policy= is {called(policy)}, which returns a policy and is not one itself. Call it first: "
+        f"policy= is {callable_name(policy)}, which returns a policy and is not one itself. Call it first: "
         "save_only_these_names('h')."
     )
 
@@ -134,8 +134,9 @@ def _check_runs_once(f: Callable[..., Any], passes: Trace, leaves: list[Any]) ->
 
     if more := unrepeatable(passes.backward) - unrepeatable(trace(without_checkpoints(f), *leaves).backward):
         raise PlanError(
-            f"{called(f)} has {', '.join(more)} inside a loop or branch that a checkpoint recomputes as a whole, and a "
-            "second run may give another result. Use jax.random with a key, or leave it outside of the checkpoint."
+            f"{callable_name(f)} has {', '.join(more)} inside a loop or branch that a checkpoint recomputes as a "
+            "whole, and a second run may give another result. Use jax.random with a key, or leave it outside of the "
+            "checkpoint."
         )
 
 
@@ -158,7 +159,7 @@ def _with_outer_values(once: CalledOnce, leaves: list[Any]) -> tuple[CalledOnce,
     made = (v.aval for eqn in body_of(jaxpr)[0].eqns for v in eqn.outvars)
     if axes := sorted(frozenset[str]().union(*map(varying, (*map(jax.typeof, values), *made)))):
         raise PlanError(
-            f"{called(once.function)} is called inside a shard_map over {', '.join(map(repr, axes))} with "
+            f"{callable_name(once.function)} is called inside a shard_map over {', '.join(map(repr, axes))} with "
             "check_vma=True, which with_schedule does not support. Put the shard_map into the function that you "
             "pass to with_schedule, or pass check_vma=False to the shard_map."
         )

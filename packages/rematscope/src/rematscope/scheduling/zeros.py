@@ -19,8 +19,8 @@ import numpy as np
 
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.inline import without_dead_code
-from rematscope.ir.jax_internals import body_of
 from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.jax_compat import body_of
 from rematscope.scheduling.linearize import free_values, reading, substituted
 
 _GIVEN, _ABSENT = 1, 2

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rematscope.render.progress import working
+from rematscope.render.progress import progress_message
 from rematscope.seconds.devices import Device
 
 _RUNS = 9  # of each, of which the fastest counts: what else the machine does only adds
@@ -30,7 +30,7 @@ def calibrate() -> Device:
       >>> f"{here.matmul['float32'] / 1e9:.0f} GFLOP/s, {here.bandwidth / 1e9:.0f} GB/s"  # doctest: +SKIP
       '110 GFLOP/s, 9 GB/s'
     """
-    with working("calibrating"):
+    with progress_message("calibrating"):
         device = jax.devices()[0]
         size = 1024 if device.platform == "cpu" else 8192
         products = {}

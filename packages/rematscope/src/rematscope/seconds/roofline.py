@@ -21,7 +21,7 @@ from rematscope.ir.cost import Cost, cost_of, program_cost
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.render.units import seconds_text
 from rematscope.seconds.devices import Device, device_called
-from rematscope.tracing.arguments import described
+from rematscope.tracing.arguments import type_description
 from rematscope.tracing.trace import Trace
 
 _PRODUCTS = frozenset({"dot_general", "conv_general_dilated", "ragged_dot_general", "scaled_matmul_wrapper"})
@@ -31,7 +31,7 @@ _REDUCTIONS = frozenset(
 )
 
 # What is not computed where it is read, beside products and reductions.
-_STANDS = frozenset(
+_MATERIALIZES = frozenset(
     "concatenate gather scatter scatter-add scatter_add scatter_mul scatter_min scatter_max scatter_sub dynamic_slice "
     "dynamic_update_slice sort top_k approx_top_k cumsum cumprod cummax cummin cumlogsumexp reduce_window "
     "reduce_window_sum reduce_window_max reduce_window_min select_and_scatter select_and_scatter_add "
@@ -109,7 +109,7 @@ def estimate_time(passes: Trace, device: Device | str) -> TimeEstimate:
     """
     if not isinstance(passes, Trace):
         raise TraceError(
-            f"estimate_time needs the result of trace, not {described(passes)}. Trace the function first: "
+            f"estimate_time needs the result of trace, not {type_description(passes)}. Trace the function first: "
             "estimate_time(trace(f, …), device)."
         )
     rates = device_called(device)
@@ -218,4 +218,4 @@ def _is_unfused(equation: Equation) -> bool:
 
 
 def _reads_memory(equation: Equation) -> bool:
-    return equation.primitive in _PRODUCTS or equation.primitive in _STANDS or equation.devices > 1
+    return equation.primitive in _PRODUCTS or equation.primitive in _MATERIALIZES or equation.devices > 1

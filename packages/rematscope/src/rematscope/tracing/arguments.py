@@ -55,7 +55,7 @@ def flattened(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
     """
     if not callable(f):
         raise TraceError(
-            f"the first argument is {described(f)}, not a function. Pass the function first, then its arguments."
+            f"the first argument is {type_description(f)}, not a function. Pass the function first, then its arguments."
         )
     leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)))
     return FlatFunction(f, tree), leaves
@@ -123,8 +123,8 @@ def _refuse_shared(f: Any, args: Sequence[Any], options: Sequence[str], entry: s
     for name in options:
         if name in parameters and name not in bound:
             raise TraceError(
-                f"{name}= is an option of {entry}, and also a parameter of {called(f)}. Bind the parameter "
-                f"first: {entry}(functools.partial({called(f)}, {name}=…), …). Then {name}= is the option."
+                f"{name}= is an option of {entry}, and also a parameter of {callable_name(f)}. Bind the parameter "
+                f"first: {entry}(functools.partial({callable_name(f)}, {name}=…), …). Then {name}= is the option."
             )
 
 
@@ -160,8 +160,8 @@ def check_arrays(arguments: Any) -> None:
             jax.typeof(leaf)
         except TypeError:
             raise TraceError(
-                f"an argument holds {described(leaf)}, and only arrays, numbers and jax.ShapeDtypeStructs can be "
-                f"traced. {_how_to_bind(arguments)}"
+                f"an argument holds {type_description(leaf)}, and only arrays, numbers and jax.ShapeDtypeStructs can "
+                f"be traced. {_how_to_bind(arguments)}"
             ) from None
 
 
@@ -216,7 +216,7 @@ def argument_paths(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
     ]
 
 
-def called(f: Callable[..., Any]) -> str:
+def callable_name(f: Callable[..., Any]) -> str:
     """What people call `f`: a partial by the function in it."""
     while isinstance(f, functools.partial):
         f = f.func
@@ -229,7 +229,7 @@ def step_of_path(key: Any) -> str:
     return f".{text}" if text.isidentifier() or text.isdecimal() else f"[{getattr(key, 'key', text)!r}]"
 
 
-def described(leaf: object) -> str:
+def type_description(leaf: object) -> str:
     """What `leaf` is, without the address that most objects show."""
     kind = type(leaf).__name__
     if isinstance(leaf, str):

@@ -10,15 +10,21 @@ import jax.numpy as jnp
 from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
 
+from rematscope import jax_compat
 from rematscope.errors import PlanError
-from rematscope.ir import jax_internals
-from rematscope.ir.gradients import GradientInside, has_gradient, marking, replacing, stopped_at_gradients
 from rematscope.ir.inline import Inliner
-from rematscope.ir.jax_internals import AnyJaxpr, Policy
 from rematscope.ir.placement import place
 from rematscope.ir.program import Value
-from rematscope.tracing.arguments import FlatFunction, called, check_differentiable, flattened
-from rematscope.tracing.one_device import manual_axes, mapped_again
+from rematscope.jax_compat import AnyJaxpr, Policy
+from rematscope.jax_compat.vjp_hook import (
+    GradientInside,
+    has_gradient,
+    raise_at_gradients,
+    record_gradients,
+    transform_losses,
+)
+from rematscope.tracing.arguments import FlatFunction, callable_name, check_differentiable, flattened
+from rematscope.tracing.per_device import manual_axes, remap_shard_map
 from rematscope.tracing.step import gradients_of, is_step
 
 source_info_util.register_exclusion(__file__)
@@ -61,20 +67,20 @@ def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Poli
     def planned(*args: Any, **kwargs: Any) -> Any:
         once, leaves = _once(f, args, kwargs)
         if once is None:
-            return replacing(f, lambda loss: with_policies(loss, instead))(*args, **kwargs)
-        if any(map(jax_internals.is_differentiated, checkpoints(once.jaxpr))):
+            return transform_losses(f, lambda loss: with_policies(loss, instead))(*args, **kwargs)
+        if any(map(jax_compat.is_differentiated, checkpoints(once.jaxpr))):
             # What the gradient inside keeps was decided when it was taken: another policy would not change that.
             raise PlanError(
                 f"{getattr(f, '__name__', 'the function')} differentiates a function that has a checkpoint, so "
                 "names can no longer be chosen. Pass the function itself, not its gradient."
             )
         try:
-            return once.run(jax_internals.jaxpr_with_policies(once.with_checkpoint, instead), leaves)
+            return once.run(jax_compat.jaxpr_with_policies(once.with_checkpoint, instead), leaves)
         except NotImplementedError as error:
             if "Effects not supported" not in str(error):
                 raise
             raise PlanError(
-                f"{called(f)} has a callback that must not run twice, such as io_callback. Put checkpoints "
+                f"{callable_name(f)} has a callback that must not run twice, such as io_callback. Put checkpoints "
                 "around the parts without it."
             ) from None
 
@@ -90,7 +96,7 @@ def without_checkpoints(f: Callable[..., Any]) -> Callable[..., Any]:
     def plain(*args: Any, **kwargs: Any) -> Any:
         once, leaves = _once(f, args, kwargs)
         if once is None:
-            return replacing(f, without_checkpoints)(*args, **kwargs)
+            return transform_losses(f, without_checkpoints)(*args, **kwargs)
         return once.run(once.without_checkpoints.jaxpr, leaves)
 
     return plain
@@ -106,7 +112,7 @@ class CalledOnce:
 
     def __init__(self, f: Callable[..., Any], jaxpr: ClosedJaxpr, out: Any):
         functools.update_wrapper(self, f)  # for its signature
-        self.__name__ = called(f)  # which a partial has not
+        self.__name__ = callable_name(f)  # which a partial has not
         self.function = f
         self.jaxpr = jaxpr
         self._out = jax.tree.structure(out)
@@ -126,9 +132,9 @@ class CalledOnce:
     @functools.cached_property
     def without_checkpoints(self) -> "CalledOnce":
         """The same without its checkpoints."""
-        without = jax_internals.rewritten(
+        without = jax_compat.map_equations(
             self.jaxpr,
-            lambda eqn, _: [jax_internals.eqn_without_checkpoint(eqn) if jax_internals.is_checkpoint(eqn) else eqn],
+            lambda eqn, _: [jax_compat.eqn_without_checkpoint(eqn) if jax_compat.is_checkpoint(eqn) else eqn],
         )
         return self if without is self.jaxpr else CalledOnce(self.function, without, self.returning(without.out_avals))
 
@@ -148,7 +154,7 @@ class KnownStep:
 
     def __init__(self, f: Callable[..., Any]):
         functools.update_wrapper(self, f)
-        self.__name__ = called(f)
+        self.__name__ = callable_name(f)
         self.function = f
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -162,7 +168,7 @@ def called_once(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """
     flattened(f, args, kwargs)
     try:
-        with jax_internals.default_remat():
+        with jax_compat.default_remat():
             once, _ = _once(f, args, kwargs)
     except Exception:  # of the user's, which `trace` explains
         return f
@@ -186,7 +192,7 @@ def _once(
     if isinstance(f, KnownStep):
         return None, leaves
     try:
-        jaxpr, out = jax.make_jaxpr(stopped_at_gradients(flat), return_shape=True)(*leaves)
+        jaxpr, out = jax.make_jaxpr(raise_at_gradients(flat), return_shape=True)(*leaves)
         if not has_gradient(jaxpr):
             return CalledOnce(f, jaxpr, out), leaves
     except GradientInside:
@@ -206,8 +212,8 @@ def traced(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 
 def _takes_step(flat: FlatFunction, leaves: list[Any]) -> bool:
     inline = Inliner()
-    jaxpr = jax.make_jaxpr(marking(flat.updating))(*leaves)
-    program = inline.program(jaxpr, [Value(v.aval) for v in jax_internals.body_of(jaxpr)[0].invars])
+    jaxpr = jax.make_jaxpr(record_gradients(flat.updating))(*leaves)
+    program = inline.program(jaxpr, [Value(v.aval) for v in jax_compat.body_of(jaxpr)[0].invars])
     place(program)
     return is_step(program, gradients_of(inline.marks))
 
@@ -249,15 +255,15 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
             values = [*(x for x, taken in zip(jaxpr.consts, read, strict=True) if taken), *given]
             shapes = [_shape(jax.typeof(x), like(x)) for x in values]
-            found.append(mapped_again(alone, values) if manual_axes() else (alone, shapes))
+            found.append(remap_shard_map(alone, values) if manual_axes() else (alone, shapes))
             raise GradientInside  # what else the step does is not asked for
 
         return seen
 
     with contextlib.suppress(GradientInside):
-        jax.make_jaxpr(replacing(flat, look))(*leaves)
+        jax.make_jaxpr(transform_losses(flat, look))(*leaves)
     loss, shapes = found[0]
-    loss.__name__ = called(f)
+    loss.__name__ = callable_name(f)
     return called_once(loss, shapes, {}), shapes, {}
 
 
@@ -268,18 +274,18 @@ def _shape(aval: Any, sharding: Any) -> Any:
 
 def checkpoints(jaxpr: AnyJaxpr) -> Iterator[JaxprEqn]:
     """Every checkpoint that `with_policy` reaches, those in other ones included."""
-    for eqn in jax_internals.body_of(jaxpr)[0].eqns:
-        if jax_internals.is_checkpoint(eqn):
+    for eqn in jax_compat.body_of(jaxpr)[0].eqns:
+        if jax_compat.is_checkpoint(eqn):
             yield eqn
-        for body in () if jax_internals.is_custom_rule(eqn) else jax_internals.bodies(eqn):
+        for body in () if jax_compat.is_custom_rule(eqn) else jax_compat.bodies(eqn):
             yield from checkpoints(body)
 
 
 def repeats_what_may_differ(jaxpr: AnyJaxpr) -> bool:
     """Whether a checkpoint goes around an operation whose second run may give another result; see `is_repeatable`."""
-    bodies = (jax_internals.called_body(eqn) for eqn in checkpoints(jaxpr))
-    inside = (eqn for body in bodies if body is not None for eqn in jax_internals.body_of(body)[0].eqns)
-    return not all(jax_internals.is_repeatable(eqn, prints=True) for eqn in inside)
+    bodies = (jax_compat.called_body(eqn) for eqn in checkpoints(jaxpr))
+    inside = (eqn for body in bodies if body is not None for eqn in jax_compat.body_of(body)[0].eqns)
+    return not all(jax_compat.is_repeatable(eqn, prints=True) for eqn in inside)
 
 
 def jaxpr_of(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ClosedJaxpr:

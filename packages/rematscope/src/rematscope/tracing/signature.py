@@ -10,9 +10,9 @@ from jax.extend import source_info_util
 from jax.sharding import AxisType
 
 from rematscope.errors import PlanError
-from rematscope.ir.jax_internals import varying
 from rematscope.ir.program import Value, type_text
-from rematscope.tracing.arguments import argument_paths, called, check_arrays, flattened, step_of_path
+from rematscope.jax_compat import varying
+from rematscope.tracing.arguments import argument_paths, callable_name, check_arrays, flattened, step_of_path
 
 source_info_util.register_exclusion(__file__)
 
@@ -99,7 +99,7 @@ class Signature:
     @property
     def _call(self) -> str:
         names = [*_names(self._f, self._positional), *(f"{name}=…" for name in self._keywords)]
-        return f"{called(self._f)}({', '.join(names)})"
+        return f"{callable_name(self._f)}({', '.join(names)})"
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Refuse a call for which `jax.jit` would trace the function again.
@@ -111,7 +111,7 @@ class Signature:
         _, leaves = flattened(self._f, args, kwargs)
         check_arrays((tuple(args), dict(kwargs)))
         if (differs := self._difference(leaves, args, kwargs)) is not None:
-            raise PlanError(f"{called(self._f)} was planned for another call: {differs}")
+            raise PlanError(f"{callable_name(self._f)} was planned for another call: {differs}")
 
     def _difference(self, leaves: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
         settings = _settings()

@@ -5,11 +5,11 @@ import functools
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from rematscope.ir import jax_internals
+from rematscope import jax_compat
 from rematscope.ir.dependence import mark_dependence
-from rematscope.ir.gradients import Mark
 from rematscope.ir.inline import without_dead_code
 from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Program, Value
+from rematscope.jax_compat.vjp_hook import Mark
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -281,7 +281,7 @@ def _in_checkpoints(program: Program) -> set[Value]:
     """What is named in checkpoints, cotangents among it."""
     found: set[Value] = set()
     for equation in program.equations:
-        if equation.primitive == "name" and any(map(jax_internals.is_checkpoint, equation.calls)):
+        if equation.primitive == "name" and any(map(jax_compat.is_checkpoint, equation.calls)):
             found.update(equation.outputs)
         for body in equation.bodies:
             found |= _in_checkpoints(body)

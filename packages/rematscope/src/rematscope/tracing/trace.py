@@ -14,23 +14,30 @@ import numpy as np
 from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr
 
+from rematscope import jax_compat
 from rematscope.errors import TraceError
-from rematscope.ir import jax_internals, placement, roles
+from rematscope.ir import placement, roles
 from rematscope.ir.collectives import CollectiveStats, collectives_of, tallied
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.cost_rules import is_closed
-from rematscope.ir.garbage import collected_later
-from rematscope.ir.gradients import GradientInside, donated, has_gradient, marking, stopped_at_gradients
+from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Program, Typed, Value
-from rematscope.ir.propagation import propagate
+from rematscope.ir.sharding_propagation import propagate
 from rematscope.ir.source import Source
 from rematscope.ir.value_names import name_values, names_again
-from rematscope.render.progress import working
+from rematscope.jax_compat.vjp_hook import (
+    GradientInside,
+    donated_operands,
+    has_gradient,
+    raise_at_gradients,
+    record_gradients,
+)
+from rematscope.render.progress import progress_message
 from rematscope.tracing.arguments import (
     PartlyDifferentiable,
     argument_paths,
-    called,
+    callable_name,
     check_differentiable,
     flattened,
     vjp_for,
@@ -119,8 +126,8 @@ class Trace:
         """The residuals on a mesh whose sharding only the compiler decides; their bytes per device are an estimate.
 
         These are arrays over automatic axes whose sharding no argument, `shard_map` or sharding constraint determines.
-        The estimate takes the sharding of the operands; see `rematscope.ir.propagation`. `measure` shows what the
-        compiler decides.
+        The estimate takes the sharding of the operands; see `rematscope.ir.sharding_propagation`. `measure` shows what
+        the compiler decides.
         """
         return tuple(r for r in self.residuals if self.axes and r.shape and not r.value.placement.is_explicit)
 
@@ -268,31 +275,32 @@ def trace_call(
     flat, leaves = flattened(f, args, kwargs)
     if not isinstance(differentiate, bool | None):
         raise TraceError(
-            f"differentiate={differentiate!r} is not valid. Use True to differentiate {called(f)}, False to "
+            f"differentiate={differentiate!r} is not valid. Use True to differentiate {callable_name(f)}, False to "
             "trace the gradient that it takes itself, or leave it out."
         )
     check_differentiable((args, kwargs))
     paths = argument_paths(f, args, kwargs)
-    with working("tracing"), collected_later():
+    with progress_message("tracing"), gc_paused():
         if differentiate is None:
             try:
-                return _differentiated(called(f), stopped_at_gradients(flat), leaves, paths, grad_mask, stop=True)
+                return _differentiated(callable_name(f), raise_at_gradients(flat), leaves, paths, grad_mask, stop=True)
             except GradientInside:
                 pass
             except Exception:  # an optimizer, or a gradient, may do what has no derivative; what else there is, is said
                 with contextlib.suppress(Exception):
-                    if (step := _as_it_stands(called(f), flat.updating, leaves, paths, is_step)) is not None:
+                    if (step := _as_it_stands(callable_name(f), flat.updating, leaves, paths, is_step)) is not None:
                         return step
                 raise
-            if (step := _as_it_stands(called(f), flat.updating, leaves, paths, is_step)) is not None:
+            if (step := _as_it_stands(callable_name(f), flat.updating, leaves, paths, is_step)) is not None:
                 return step
         if differentiate is False:
-            if (step := _as_it_stands(called(f), flat.updating, leaves, paths, lambda *_: True)) is None:
+            if (step := _as_it_stands(callable_name(f), flat.updating, leaves, paths, lambda *_: True)) is None:
                 raise TraceError(
-                    f"{called(f)} takes no gradient itself, so differentiate=False has nothing to trace. Remove it."
+                    f"{callable_name(f)} takes no gradient itself, so differentiate=False has nothing to trace. "
+                    "Remove it."
                 )
             return step
-        return _differentiated(called(f), flat, leaves, paths, grad_mask)
+        return _differentiated(callable_name(f), flat, leaves, paths, grad_mask)
 
 
 def _differentiated(
@@ -366,9 +374,9 @@ def _as_it_stands(
     accepted: Callable[[Program, Sequence[Gradient]], bool],
 ) -> Trace | None:
     """The passes of a gradient that a function takes itself; None if it takes none, or none that is `accepted`."""
-    jaxpr = jax.make_jaxpr(marking(flat))(*leaves)
+    jaxpr = jax.make_jaxpr(record_gradients(flat))(*leaves)
     inline = Inliner()
-    operands = jax_internals.body_of(jaxpr)[0].invars
+    operands = jax_compat.body_of(jaxpr)[0].invars
     arguments = [Value(v.aval, path) for v, path in zip(operands, paths, strict=True)]
     program = inline.program(jaxpr, arguments)
     shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
@@ -391,7 +399,7 @@ def _as_it_stands(
     name_values(function, program, Program((), [], ()), incoming, {})
     names_again(shown.backward, equal.forward_value_of)
     saved = residuals_of(shown.forward, shown.backward, shown.crossing, shown.values)
-    step = step_of(program, halves, [arguments[i] for i in donated(jaxpr)], shown)
+    step = step_of(program, halves, [arguments[i] for i in donated_operands(jaxpr)], shown)
     fwd, bwd = shown.forward, shown.backward
     return Trace(
         function,
@@ -409,7 +417,7 @@ def _as_it_stands(
 
 def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:
     """For each output of a traced function the user's line that made it, as `Residual.source` says it."""
-    program = Inliner().program(jaxpr, [Value(v.aval) for v in jax_internals.body_of(jaxpr)[0].invars])
+    program = Inliner().program(jaxpr, [Value(v.aval) for v in jax_compat.body_of(jaxpr)[0].invars])
     makers = makers_of(program)
     origins = [origin_of(value, makers)[1] for value in program.outputs]
     return tuple(None if equation is None else equation.source for equation in origins)

@@ -16,7 +16,7 @@ from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
-from rematscope.tracing.arguments import described, with_own_options
+from rematscope.tracing.arguments import type_description, with_own_options
 from rematscope.tracing.trace import Trace, trace
 from rematscope.views.program_rows import work_text
 
@@ -156,14 +156,17 @@ def compare(variants: Mapping[str, Callable], *args, device: Device | str | None
     __tracebackhide__ = True
     if not isinstance(variants, Mapping):
         raise TraceError(
-            f"compare needs a mapping from labels to functions, {{'plain': f, …}}, but got {described(variants)}."
+            f"compare needs a mapping from labels to functions, {{'plain': f, …}}, but got "
+            f"{type_description(variants)}."
         )
     if not variants:
         raise TraceError("compare got an empty mapping. Give functions by label, {'plain': f, …}.")
     for label, f in variants.items():
         if not isinstance(label, str):
-            raise TraceError(f"the label {label!r} is {described(label)}. Use strings as labels, {{'plain': f, …}}.")
+            raise TraceError(
+                f"the label {label!r} is {type_description(label)}. Use strings as labels, {{'plain': f, …}}."
+            )
         if not callable(f):
-            raise TraceError(f"{label!r} is {described(f)}, not a function. Give a function to compare.")
+            raise TraceError(f"{label!r} is {type_description(f)}, not a function. Give a function to compare.")
     rates = None if device is None else device_called(device)
     return Comparison([ComparisonRow(label, trace(f, *args, **kwargs), rates) for label, f in variants.items()])

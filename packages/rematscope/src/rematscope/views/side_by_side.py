@@ -8,18 +8,19 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from rematscope.ir.garbage import collected_later
+from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import Literal, Value
-from rematscope.render.folding import folded
 from rematscope.render.html import Hidden, PieceLine, Row, html_page
 from rematscope.render.theme import BADGES, TERMINAL
 from rematscope.render.units import seconds_text
 from rematscope.render.view import View, show
+from rematscope.render.wrapping import wrap
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import estimate_time, spent_by
 from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.trace import Trace, trace
-from rematscope.views.folding import (
+from rematscope.views.program_rows import Listing, ProgramRow, backward, forward
+from rematscope.views.repeats import (
     Forms,
     Repeat,
     repeats,
@@ -29,7 +30,6 @@ from rematscope.views.folding import (
     without_runs,
     without_trees,
 )
-from rematscope.views.program_rows import Listing, ProgramRow, backward, forward
 
 _Line = TypeVar("_Line", PieceLine, PieceLine | Row)
 
@@ -91,16 +91,16 @@ class SideBySide(View):
         if not every:
             legend.append([("⋮ folded: a notebook can unfold them, SideBySide(trace(f, …), fold=False) shows all", "")])
         if self.device is not None:
-            legend += [[(part, "")] for part in folded(str(estimate_time(self.trace, self.device)), width)]
+            legend += [[(part, "")] for part in wrap(str(estimate_time(self.trace, self.device)), width)]
         for line in [*body, *legend]:
             yield Text.assemble(*line, no_wrap=True, overflow="crop")
 
-    @collected_later()
+    @gc_paused()
     def html(self) -> str:
         programs = self.programs()
         return self._html(programs, searched=sum(len(listing.rows) for listing in programs) > _MANY)
 
-    @collected_later()
+    @gc_paused()
     def page(self) -> str:
         return self._html(self.programs(), searched=True)
 
@@ -118,7 +118,7 @@ class SideBySide(View):
         said: list[PieceLine] = [] if self.device is None else [[(str(estimate_time(self.trace, self.device)), "")]]
         return _html(programs, self._repeats, [_LEGEND, *said], searched)
 
-    @collected_later()
+    @gc_paused()
     def _texts(self, width: int) -> tuple[list[list[PieceLine]], bool]:
         """Both programs, folded, in columns of this width; and whether each kind of line is there."""
         programs, forms = self.programs(), Forms()
@@ -265,7 +265,7 @@ def _flat(lines: Iterable[Iterable[_Line]]) -> list[_Line]:
 
 
 def _title(title: str, header: str, width: int | None = None) -> list[PieceLine]:
-    return [[(title, "bold")], *([(part, "rs-header")] for part in folded(header, width)), []]
+    return [[(title, "bold")], *([(part, "rs-header")] for part in wrap(header, width)), []]
 
 
 def _marked_first(lines: list[PieceLine]) -> list[PieceLine]:
@@ -301,13 +301,13 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
     out = []
     for row, spent in zip(rows, times, strict=True):
         if row.heading:  # across all columns
-            parts = folded(row.code, width and width - 3, "      ")
+            parts = wrap(row.code, width and width - 3, "      ")
             out.append([[("   ", ""), (part, row.style)] for part in parts])
             continue
         lines = []
         hang = " " * (len(row.code) - len(row.code.lstrip()) + 4)
-        codes = folded(row.code, code_width, hang)
-        types = folded(row.type, type_width)
+        codes = wrap(row.code, code_width, hang)
+        types = wrap(row.type, type_width)
         for i, (code, kind) in enumerate(itertools.zip_longest(codes, types, fillvalue="")):
             style = row.style
             pieces = [(f"{row.gutter if i == 0 else '':<2} ", style), (_filled(code, code_width), style)]

@@ -21,11 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from rematscope.errors import TargetError
-from rematscope.ir.jax_internals import start_no_absent_tpu
+from rematscope.jax_compat import start_no_absent_tpu
 from rematscope.tracing.arguments import FlatFunction, vjp_for
 from rematscope.tracing.step import Step
 from rematscope.tracing.trace import Trace
-from rematscope.xla.elsewhere import ABSENT, environment, generation, topology
+from rematscope.xla.aot_topology import ABSENT, environment, generation, topology
 from rematscope.xla.hlo import Module, read
 from rematscope.xla.out_of_memory import OutOfMemory, out_of_memory
 
@@ -264,7 +264,7 @@ def _elsewhere(passes: Trace, target: str, subject: _Subject) -> Compiled:
         command = [
             sys.executable,
             "-c",
-            "import sys; from rematscope.xla.elsewhere import main; main(*sys.argv[1:])",
+            "import sys; from rematscope.xla.aot_topology import main; main(*sys.argv[1:])",
             target,
             name,
         ]

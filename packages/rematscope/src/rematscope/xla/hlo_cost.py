@@ -6,11 +6,11 @@ The conventions are `rematscope.ir.cost`'s. XLA's own `cost_analysis` counts a l
 import math
 from collections.abc import Sequence
 
+from rematscope.ir.conv_windows import conv_window_reads
 from rematscope.ir.cost import Cost
 from rematscope.ir.cost_rules import comparisons, fourier
 from rematscope.ir.decompositions import DECOMPOSITIONS
 from rematscope.ir.program import Part
-from rematscope.ir.windows import taps
 from rematscope.xla.hlo import Module, backend_config
 from rematscope.xla.hlo_proto import Instruction, PrimitiveType, WindowDimension
 from rematscope.xla.trip_counts import trip_count
@@ -143,7 +143,7 @@ def _in_windows(module: Module, instruction: Instruction, windows: Sequence[int]
 
 
 def _taps(window: WindowDimension, axis: int, outputs: int) -> int:
-    return taps(
+    return conv_window_reads(
         axis,
         outputs,
         window.size,

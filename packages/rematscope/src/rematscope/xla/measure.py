@@ -12,12 +12,12 @@ from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.program import Value
 from rematscope.memory.invariant import with_moved
 from rematscope.memory.liveness import live_bytes
-from rematscope.memory.set_aside import lowered_otherwise, set_aside_bytes
-from rematscope.memory.sureness import doubts
+from rematscope.memory.sureness import estimate_warning
 from rematscope.memory.timeline import Timeline
+from rematscope.memory.xla_estimate import estimate_compiled_bytes, target_notes
 from rematscope.render.html import html_table
 from rematscope.render.parts import Lines, TextTable
-from rematscope.render.progress import working
+from rematscope.render.progress import progress_message
 from rematscope.render.units import bytes_text, count_text, difference_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
@@ -215,7 +215,7 @@ class Measurement(View):
 
     @cached_property
     def predicted_peak_bytes(self) -> int:
-        return set_aside_bytes(self.trace, self.target)
+        return estimate_compiled_bytes(self.trace, self.target)
 
     @cached_property
     def compiled(self) -> Timeline | None:
@@ -249,8 +249,8 @@ class Measurement(View):
             )
         if self._predicted_cost.uncounted:
             notes.append(f"Some predicted operations are {self._predicted_cost.uncounted_text}.")
-        notes += [doubt] if (doubt := doubts(passes, self.predicted_peak_bytes)) else []
-        notes += lowered_otherwise(passes, target)
+        notes += [doubt] if (doubt := estimate_warning(passes, self.predicted_peak_bytes)) else []
+        notes += target_notes(passes, target)
         notes += _moved_out(passes, target)
         if self.peak_with_vmem_bytes is not None:
             notes.append("XLA's own peak for a TPU includes the cores' VMEM: temporaries that fit into it.")
@@ -401,7 +401,7 @@ def measure(
     __tracebackhide__ = True
     check_target(target)
     rates = None if device is None else device_called(device)
-    with working(f"compiling for {target}"):
+    with progress_message(f"compiling for {target}"):
         passes = trace_call(f, args, kwargs, differentiate)
         roofline = None if rates is None else estimate_time(passes, rates)
         return Measurement(passes, target, compile_both(passes, *flattened(f, args, kwargs), target), roofline)
@@ -411,6 +411,6 @@ def measure_call(
     f: Callable, args: Sequence[Any], kwargs: Mapping[str, Any], target: str, grad_mask: Sequence[bool] | None
 ) -> Measurement:
     """Measure a call as `measure` does, whatever the keyword arguments of `f` are called; see `trace_call`."""
-    with working(f"compiling for {target}"):
+    with progress_message(f"compiling for {target}"):
         passes = trace_call(f, args, kwargs, grad_mask=grad_mask)
         return Measurement(passes, target, compile_both(passes, *flattened(f, args, kwargs), target))

@@ -15,9 +15,9 @@ from releases import since
 
 from rematscope import measure, trace
 from rematscope.ir.program import Literal
+from rematscope.memory.cpu_schedule import thunk_order
 from rematscope.memory.fused import ELEMENTWISE
-from rematscope.memory.lowered import lowered
-from rematscope.memory.order import breadth_first
+from rematscope.memory.hlo_rewrites import rewrite_as_hlo
 
 
 def normed(x):
@@ -449,7 +449,7 @@ def test_what_a_loop_is_given_and_makes_takes_two_turns_more():
         return late, x @ w @ w @ w @ w
 
     equations = trace(f, array(8, 8), array(8, 8)).forward.equations
-    order = breadth_first(equations, (), lambda e: [[v] for v in e.inputs if not isinstance(v, Literal)])
+    order = thunk_order(equations, (), lambda e: [[v] for v in e.inputs if not isinstance(v, Literal)])
     found = [e.primitive for e in order if e.primitive in ("scan", "dot_general")]
     (loop,) = (e for e in order if e.primitive == "scan")
     (late,) = (e for e in order if e.primitive == "dot_general" and not set(loop.outputs).isdisjoint(e.inputs))
@@ -460,5 +460,7 @@ def test_what_a_loop_is_given_and_makes_takes_two_turns_more():
 @pytest.mark.parametrize(("dtype", "becomes"), [(jnp.float32, "select_n"), (jnp.bfloat16, "mul")])
 def test_a_product_with_a_mask_is_a_choice_where_it_need_not_be_widened(dtype, becomes):
     passes = trace(lambda x: x * (x > 0).astype(x.dtype), jax.ShapeDtypeStruct((8, 8), dtype))
-    (product,) = (e for e in lowered(passes.forward, "cpu", ELEMENTWISE).equations if e.outputs == passes.outputs)
+    (product,) = (
+        e for e in rewrite_as_hlo(passes.forward, "cpu", ELEMENTWISE).equations if e.outputs == passes.outputs
+    )
     assert product.primitive == becomes

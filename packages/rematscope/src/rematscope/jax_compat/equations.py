@@ -204,7 +204,7 @@ def bodies(eqn: JaxprEqn) -> list[AnyJaxpr]:
     return [body] if body is not None else list(jaxprs_in_params(eqn.params))
 
 
-def rewritten(jaxpr: Any, change: Change) -> Any:
+def map_equations(jaxpr: Any, change: Change) -> Any:
     """`jaxpr` with other equations: `change(eqn, original)` says which take the place of `original`.
 
     `eqn` is the same with its bodies rewritten, those of jit, loops, branches and checkpoints; not those of custom
@@ -212,7 +212,7 @@ def rewritten(jaxpr: Any, change: Change) -> Any:
     """
     inner: Any = body_of(jaxpr)[0]
     if inner is not jaxpr:  # closed around an open one, before JAX 0.11
-        return jaxpr if (new := rewritten(inner, change)) is inner else jaxpr.replace(jaxpr=new)
+        return jaxpr if (new := map_equations(inner, change)) is inner else jaxpr.replace(jaxpr=new)
     eqns = [new for eqn in jaxpr.eqns for new in change(_with_bodies(eqn, change), eqn)]
     return jaxpr if [*map(id, eqns)] == [*map(id, jaxpr.eqns)] else jaxpr.replace(eqns=eqns)
 
@@ -221,7 +221,7 @@ def _rewritten_parameter(value: Any, change: Change) -> Any:
     if type(value) in (tuple, list):  # the branches of a cond; a named tuple says how an operation works
         parts = type(value)(_rewritten_parameter(part, change) for part in value)
         return value if [*map(id, parts)] == [*map(id, value)] else parts
-    return rewritten(value, change) if hasattr(value, "eqns") else value
+    return map_equations(value, change) if hasattr(value, "eqns") else value
 
 
 def _with_bodies(eqn: JaxprEqn, change: Change) -> JaxprEqn:
@@ -230,7 +230,7 @@ def _with_bodies(eqn: JaxprEqn, change: Change) -> JaxprEqn:
             return _in_default_remat(eqn, change)
         if not is_checkpoint(eqn):
             return eqn
-        prim = type(prim)(rewritten(prim.jaxpr, change), prim.policy, prim.prevent_cse)
+        prim = type(prim)(map_equations(prim.jaxpr, change), prim.policy, prim.prevent_cse)
         return _replaced(eqn, params={**eqn.params, "_prim": prim})
     params = {} if is_custom_rule(eqn) else {k: _rewritten_parameter(v, change) for k, v in eqn.params.items()}
     return _replaced(eqn, params=params) if any(params[key] is not eqn.params[key] for key in params) else eqn
@@ -243,10 +243,12 @@ def _replaced(eqn: JaxprEqn, **changes: Any) -> JaxprEqn:
 
 def jaxpr_with_policies(jaxpr: AnyJaxpr, instead: Callable[[Policy | None], Policy | None]) -> Any:
     """`jaxpr` with another policy in every checkpoint, those in jit, loops, branches and other checkpoints included."""
-    return rewritten(jaxpr, lambda eqn, _: [given_policy(eqn, instead(policy_of(eqn))) if is_checkpoint(eqn) else eqn])
+    return map_equations(
+        jaxpr, lambda eqn, _: [replace_policy(eqn, instead(policy_of(eqn))) if is_checkpoint(eqn) else eqn]
+    )
 
 
-def given_policy(checkpoint: JaxprEqn, policy: Policy | None) -> JaxprEqn:
+def replace_policy(checkpoint: JaxprEqn, policy: Policy | None) -> JaxprEqn:
     """A checkpoint with another policy."""
     if (prim := hi_primitive(checkpoint)) is not None:
         prim = type(prim)(prim.jaxpr, policy, prim.prevent_cse)
@@ -259,18 +261,18 @@ def eqn_without_checkpoint(eqn: JaxprEqn) -> JaxprEqn:
     body = called_body(eqn)
     assert body is not None, "a checkpoint goes around a program"
     closed = body if hasattr(body, "consts") else ClosedJaxpr(body, ())  # open until JAX 0.11
-    return _only_equation(jax.jit(jaxpr_as_fun(closed)), eqn)
+    return trace_single_equation(jax.jit(jaxpr_as_fun(closed)), eqn)
 
 
 def with_name(eqn: JaxprEqn, name: str, which: int = 0) -> list[JaxprEqn]:
     """`eqn`, and what gives one of its results a checkpoint name before anything reads it."""
     result = eqn.outvars[which]
     unnamed = type(result)(result.aval)
-    naming = _only_equation(lambda x: _give_name(x, name), _replaced(eqn, invars=[unnamed], outvars=[result]))
+    naming = trace_single_equation(lambda x: _give_name(x, name), _replaced(eqn, invars=[unnamed], outvars=[result]))
     return [_replaced(eqn, outvars=[*eqn.outvars[:which], unnamed, *eqn.outvars[which + 1 :]]), naming]
 
 
-def _only_equation(f: Callable[..., Any], eqn: JaxprEqn) -> JaxprEqn:
+def trace_single_equation(f: Callable[..., Any], eqn: JaxprEqn) -> JaxprEqn:
     """`eqn` with the operation that `f` is."""
     mesh = eqn.ctx.cur_abstract_mesh  # of which a shard_map around has made some axes its own
     kinds = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
@@ -321,10 +323,10 @@ def _in_default_remat(eqn: JaxprEqn, change: Change) -> JaxprEqn:
     """A checkpoint or a name of remat3, as the equation that the default would have made."""
     prim = hi_primitive(eqn)
     if is_checkpoint(eqn):
-        body = jaxpr_as_fun(rewritten(prim.jaxpr, change))
-        return _only_equation(jax.checkpoint(body, policy=prim.policy, prevent_cse=prim.prevent_cse), eqn)
+        body = jaxpr_as_fun(map_equations(prim.jaxpr, change))
+        return trace_single_equation(jax.checkpoint(body, policy=prim.policy, prevent_cse=prim.prevent_cse), eqn)
     if (name := checkpoint_name(eqn)) is not None:
-        return _only_equation(lambda x: _give_name(x, name), eqn)
+        return trace_single_equation(lambda x: _give_name(x, name), eqn)
     return eqn
 
 

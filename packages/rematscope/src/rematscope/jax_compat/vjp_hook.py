@@ -4,7 +4,7 @@
 here, that gives a name to what is differentiated for, to its value, to the cotangent that goes into the pullback, and
 to what comes out. Names change nothing, and they stay in place through jit, loops, vmap and shard_map.
 
-No public door of JAX says so; like `rematscope.ir.jax_internals`, this file goes behind it.
+No public door of JAX says so; like the rest of `rematscope.jax_compat`, this file goes behind it.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import numpy as np
 from jax import ad_checkpoint
 from jax.extend import linear_util, source_info_util
 
-from rematscope.ir.jax_internals import AnyJaxpr, bodies, body_of, outside_transformations
+from rematscope.jax_compat.equations import AnyJaxpr, bodies, body_of, outside_transformations
 
 source_info_util.register_exclusion(__file__)
 
@@ -36,7 +36,7 @@ _numbers = itertools.count()
 
 # What is traced in it stays out of the caches of what is traced outside: they must not hold marked programs.
 _user_context: Callable[[Any], Any] = jax.make_user_context
-_apart = _user_context(None)
+_trace_cache_key = _user_context(None)
 
 
 class Mark(NamedTuple):
@@ -93,7 +93,7 @@ class _Gradients:
 
     def run(self, f: Function, args: Any, kwargs: Any, key: Any) -> Any:
         """Calls `f(*args, **kwargs)`, apart from all caches where there is a `key`."""
-        with _patching, _apart((_apart.value, key)) if key else contextlib.nullcontext():
+        with _patching, _trace_cache_key((_trace_cache_key.value, key)) if key else contextlib.nullcontext():
             self._original, public = _api[_VJP], vars(jax)["vjp"]
             _api[_VJP] = self
             if _VJP == "vjp":
@@ -111,10 +111,10 @@ class _Gradients:
             out, pullback, *aux = self.taken(self._original, f, *primals, **settings)
         finally:
             self.busy = False
-        return out, _partial(_Pull(self), pullback), *aux
+        return out, _partial(_Pullback(self), pullback), *aux
 
 
-class _Pull:
+class _Pullback:
     """Calls a pullback, whose own gradients are nobody's affair."""
 
     def __init__(self, gradients: _Gradients):
@@ -128,18 +128,18 @@ class _Pull:
             self._gradients.busy = before
 
 
-def marking(f: Function) -> Function:
+def record_gradients(f: Function) -> Function:
     """`f`, whose outermost gradients are marked in the jaxpr that is made of it."""
 
     def taken(vjp: Function, fun: Any, *primals: Any, **settings: Any) -> Any:
         number = next(_numbers)
         out, pullback, *aux = vjp(fun, *_marked(primals, number, "differentiated"), **settings)
-        return _marked(out, number, "value"), _partial(_MarkedPull(number), pullback), *aux
+        return _marked(out, number, "value"), _partial(_MarkedPullback(number), pullback), *aux
 
     return lambda *args, **kwargs: _Gradients(taken).run(f, args, kwargs, "marks")
 
 
-class _MarkedPull:
+class _MarkedPullback:
     """Calls a pullback, and marks what goes in and what comes out."""
 
     def __init__(self, number: int):
@@ -149,7 +149,7 @@ class _MarkedPull:
         return _marked(pullback(*_marked(cotangents, self._number, "cotangent")), self._number, "gradient")
 
 
-def replacing(f: Function, change: Callable[[Function], Function]) -> Function:
+def transform_losses(f: Function, change: Callable[[Function], Function]) -> Function:
     """`f`, whose outermost gradients are those of `change(loss)` in place of the loss."""
 
     def taken(vjp: Function, fun: Any, *primals: Any, **settings: Any) -> Any:
@@ -163,7 +163,7 @@ def replacing(f: Function, change: Callable[[Function], Function]) -> Function:
 
 
 @contextlib.contextmanager
-def isolated() -> Iterator[None]:
+def outside_traces() -> Iterator[None]:
     """A context for traces of their own: outside of the caller's transformations, and of what is done to its gradients.
 
     A plan that is made while a function is traced here takes gradients itself, which are none of that function's.
@@ -171,7 +171,7 @@ def isolated() -> Iterator[None]:
     around = _api[_VJP]
     watched = isinstance(around, _Gradients) and around.is_here
     before = watched and around.busy
-    with outside_transformations(), _apart(None):
+    with outside_transformations(), _trace_cache_key(None):
         if watched:
             around.busy = True
         try:
@@ -185,7 +185,7 @@ class GradientInside(Exception):
     """A function takes a gradient."""
 
 
-def stopped_at_gradients(f: Function) -> Function:
+def raise_at_gradients(f: Function) -> Function:
     """`f`, which raises GradientInside where it takes a gradient.
 
     A gradient in a function that was jitted and traced before is not seen, but by `has_gradient`.
@@ -211,7 +211,7 @@ def has_gradient(jaxpr: AnyJaxpr) -> bool:
     return any("transpose(" in str(stack) for stack in stacks.values())
 
 
-def donated(jaxpr: AnyJaxpr) -> list[int]:
+def donated_operands(jaxpr: AnyJaxpr) -> list[int]:
     """Which operands of a program a `jit` around all of it may overwrite, as `donate_argnums` says."""
     inner = body_of(jaxpr)[0]
     flags = [(eqn.invars, eqn.params.get("donated_invars", ())) for eqn in inner.eqns]

@@ -10,7 +10,7 @@ from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AxisType, PartitionSpec
 
-from rematscope.ir.jax_internals import varying
+from rematscope.jax_compat import varying
 
 source_info_util.register_exclusion(__file__)
 
@@ -22,7 +22,7 @@ def manual_axes() -> dict[str, int]:
     return {name: size for name, size, kind in kinds if kind == AxisType.Manual}
 
 
-def mapped_again(f: Callable[..., Any], parts: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
+def remap_shard_map(f: Callable[..., Any], parts: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
     """A function that calls `f` in a `shard_map` of its own, and the shapes of its arguments.
 
     To be called inside the `shard_map` around `f`.
@@ -35,10 +35,12 @@ def mapped_again(f: Callable[..., Any], parts: Sequence[Any]) -> tuple[Callable[
     checked = bool(varying(jax.typeof(lax.axis_index(next(iter(sizes))))))  # else nobody knows what differs
     mesh: Any = jax.sharding.get_abstract_mesh()
     mesh = mesh.update_axis_types(dict.fromkeys(sizes, AxisType.Auto))  # a new mesh would not be for the same devices
-    return mapped(jax.make_jaxpr(f)(*parts), mesh, sizes, checked)
+    return unmap_shard_map(jax.make_jaxpr(f)(*parts), mesh, sizes, checked)
 
 
-def mapped(jaxpr: Any, mesh: Any, sizes: dict[str, int], checked: bool) -> tuple[Callable[..., Any], list[Any]]:
+def unmap_shard_map(
+    jaxpr: Any, mesh: Any, sizes: dict[str, int], checked: bool
+) -> tuple[Callable[..., Any], list[Any]]:
     """A function that runs what one device does in a `shard_map` of its own, and the shapes of its arguments.
 
     What differs from device to device is divided along its first dimension there, so that each device has what it had;

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from rematscope.ir import roles
 from rematscope.ir.program import Equation, Value
-from rematscope.memory.lowered import MIXED, is_another_name
+from rematscope.memory.hlo_rewrites import MIXED, is_alias
 
 
-def breadth_first(
+def thunk_order(
     equations: Sequence[Equation], absent: Collection[Value], reads: Callable[[Equation], Iterable[Iterable[Value]]]
 ) -> list[Equation]:
     """Equations that write something, each when all that it reads is there, and the first that is ready first.
@@ -51,7 +51,7 @@ def breadth_first(
                 given.append(-1 - len(given))
                 behind[value] = frozenset(given[-1:])
         read = nothing.union(*(behind[v] for v in found))
-        if is_another_name(equation):
+        if is_alias(equation):
             behind.update(dict.fromkeys(equation.outputs, read))
             names.append(place)
             continue

@@ -5,7 +5,7 @@ import re
 from rich.cells import cell_len
 
 
-def folded(text: str, width: int | None, hang: str = "") -> list[str]:
+def wrap(text: str, width: int | None, hang: str = "") -> list[str]:
     """Breaks `text` after a comma or a space where it can, so that no part is longer than `width`.
 
     Args:
@@ -25,7 +25,7 @@ def folded(text: str, width: int | None, hang: str = "") -> list[str]:
     return [*parts, text]
 
 
-def broken(text: str, width: int) -> list[str]:
+def break_words(text: str, width: int) -> list[str]:
     """Breaks the words of `text` that are longer than `width`; its lines may still be."""
     lines = [""]
     for word in re.split(r"(?<=\s)", text):

@@ -2,7 +2,7 @@
 
 XLA computes what is equal once (`HloCSE`), unless a barrier stands between. What a checkpoint computes again counts as
 asked for, barrier or not: where XLA undoes a checkpoint, that shows as the error. An operand that is repeated along an
-axis is an operation of its own. See `rematscope.memory.repeated` for quotients by it, and what is computed of it.
+axis is an operation of its own. See `rematscope.memory.broadcasts` for quotients by it, and what is computed of it.
 Of a choice whose branches are cheap both are computed, and one of each two results is chosen (`ConditionalSimplifier`).
 A product with a mask is a choice. Turns of a scan may stand one after the other; see `rematscope.memory.unrolled`. A
 product that contracts an axis of one number is one of numbers. A number that is repeated around a loop is repeated in
@@ -36,10 +36,10 @@ from jax.lax import GatherScatterMode
 from rematscope.ir import roles
 from rematscope.ir.number_table import NumberTable
 from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
-from rematscope.ir.propagation import PRODUCTS, read_as
+from rematscope.ir.sharding_propagation import PRODUCTS, read_as
+from rematscope.memory.broadcasts import Broadcasts, value_like
+from rematscope.memory.dot_layout import has_batch_of_one, is_copied, is_outer, is_swapped
 from rematscope.memory.invariant import hoisted
-from rematscope.memory.multiplied import has_batch_of_one, is_copied, is_outer, is_swapped
-from rematscope.memory.repeated import Repeated, alike
 from rematscope.memory.unrolled import copied, unrolled
 
 LEAST = 4096  # numbers: on a CPU, of as many a library computes sums and what is around them
@@ -51,7 +51,7 @@ _MOVED = frozenset({"iota", "pad", "rev"})
 VIEWS = frozenset("reshape squeeze expand_dims stop_gradient copy_p".split())
 
 
-def lowered(program: Program, target: str, elementwise: frozenset[str]) -> Program:
+def rewrite_as_hlo(program: Program, target: str, elementwise: frozenset[str]) -> Program:
     """The program with equal operations merged and copies written out, those in its bodies too.
 
     Args:
@@ -62,7 +62,7 @@ def lowered(program: Program, target: str, elementwise: frozenset[str]) -> Progr
     Returns:
       A program of the same values and a few more. What is merged is given the other name by a `name` equation.
     """
-    lowering = _Lowering(target, elementwise, Repeated(program))
+    lowering = _Lowering(target, elementwise, Broadcasts(program))
     for equation in program.equations:
         lowering.add(equation)
     return dataclasses.replace(program, equations=lowering.equations)
@@ -71,7 +71,7 @@ def lowered(program: Program, target: str, elementwise: frozenset[str]) -> Progr
 class _Lowering:
     """Writes equations one after the other, all on one level."""
 
-    def __init__(self, target: str, elementwise: frozenset[str], repeated: Repeated):
+    def __init__(self, target: str, elementwise: frozenset[str], repeated: Broadcasts):
         self.equations: list[Equation] = []
         self._target = target
         self._elementwise = elementwise
@@ -106,7 +106,7 @@ class _Lowering:
             return
         elif equation.bodies:
             equation = self._with_numbers(equation)
-            bodies = tuple(lowered(body, self._target, self._elementwise) for body in equation.bodies)
+            bodies = tuple(rewrite_as_hlo(body, self._target, self._elementwise) for body in equation.bodies)
             equation = dataclasses.replace(equation, bodies=bodies)
         elif equation.primitive == "optimization_barrier":  # what has passed it is like nothing before
             self._table.assign(equation.outputs, (self._table.intern(equation, v) for v in equation.outputs))
@@ -155,7 +155,7 @@ class _Lowering:
         numbers = {v: equation for v in around if (equation := self._repeated.of_number(v)) is not None}
         if loop.primitive != "scan" or not numbers:
             return loop
-        inside = {v: alike(v) for v in numbers}
+        inside = {v: value_like(v) for v in numbers}
         body = copied(loop.bodies[0], inside)
         body.equations[:0] = [dataclasses.replace(e, outputs=(inside[v],)) for v, e in numbers.items()]
         rest = tuple(v for v in around if v not in numbers)
@@ -192,7 +192,7 @@ class _Lowering:
         key = self._key(primitive, inputs, like), *map(str, changed.items())
         if key not in self._kept:
             first = inputs[0]
-            value = alike(first, **changed)
+            value = value_like(first, **changed)
             (self._kept[key],) = self._write(primitive, inputs, value, like).outputs
         return self._kept[key]
 
@@ -217,7 +217,7 @@ class _Lowering:
             equation = self._masked(equation)
         if equation.primitive == "gather" and equation.params["mode"] == GatherScatterMode.FILL_OR_DROP:
             (result,) = equation.outputs
-            found = alike(result)
+            found = value_like(result)
             self.equations.append(dataclasses.replace(equation, outputs=(found,)))
             return Equation("select_n", (found,), (result,), {}, equation.eqn, role=equation.role)
         if equation.primitive == "dot_general" and is_outer(equation):
@@ -328,7 +328,7 @@ class _Lowering:
         if not turned[2]:
             return convolution
         (result,) = equation.outputs
-        raw = alike(result)
+        raw = value_like(result)
         self.equations.append(dataclasses.replace(convolution, outputs=(raw,)))
         return Equation("copy", (raw,), (result,), {}, equation.eqn, role=equation.role)
 
@@ -336,12 +336,12 @@ class _Lowering:
         """The derivative of a pooling: the place of each window's maximum is found, and what comes scattered there."""
         source, operand = equation.inputs
         axes = [self._numbered(operand, axis, equation) for axis in range(len(operand.shape))]
-        found = [alike(source, dtype=np.dtype(np.int32)) for _ in axes]
-        selected = (alike(source), *found)
+        found = [value_like(source, dtype=np.dtype(np.int32)) for _ in axes]
+        selected = (value_like(source), *found)
         self.equations.append(Equation("select", (operand, *axes), selected, {}, equation.eqn, role=equation.role))
         places = Value(found[0].aval.update(shape=(*source.on_device.shape, len(axes))), source.name)
         self._write("concatenate", found, places, equation)
-        zeros = alike(operand)
+        zeros = value_like(operand)
         self._write("zeros", (), zeros, equation)
         return dataclasses.replace(equation, primitive="scatter", inputs=(zeros, places, source))
 
@@ -349,12 +349,12 @@ class _Lowering:
         """Which place along an axis each number has, once for values of a shape."""
         key = "iota", value.shape, axis
         if key not in self._kept:
-            (self._kept[key],) = self._write("iota", (), alike(value, dtype=np.dtype(np.int32)), like).outputs
+            (self._kept[key],) = self._write("iota", (), value_like(value, dtype=np.dtype(np.int32)), like).outputs
         return self._kept[key]
 
     def _drawn(self, equation: Equation) -> Equation:
         """Random bits: two integers for each number are counted out, mixed in a loop, and made one."""
-        made = [[alike(v, dtype=np.dtype(np.uint32)) for v in equation.outputs * 2] for _ in range(2)]
+        made = [[value_like(v, dtype=np.dtype(np.uint32)) for v in equation.outputs * 2] for _ in range(2)]
         for value in made[0]:
             self._write("count", equation.inputs, value, equation)
         self.equations.append(dataclasses.replace(equation, primitive=MIXED, inputs=(*made[0],), outputs=(*made[1],)))
@@ -393,6 +393,6 @@ def _part_of_a_power(equation: Equation) -> str | None:
     return "add" if one else None
 
 
-def is_another_name(equation: Equation) -> bool:
+def is_alias(equation: Equation) -> bool:
     """Whether an equation's result is its operand, by another name or in another shape."""
     return equation.primitive == "name" or equation.primitive in CASTS | VIEWS

@@ -11,8 +11,8 @@ from jax.ad_checkpoint import checkpoint_name
 from rematscope import ResidualTable, SideBySide, residual_table, trace
 from rematscope.ir.pretty_print import code
 from rematscope.render.view import plain_text
-from rematscope.views.folding import Forms, repeats
 from rematscope.views.program_rows import backward, forward
+from rematscope.views.repeats import Forms, repeats
 
 W, X = jax.ShapeDtypeStruct((8, 8), jnp.float32), jax.ShapeDtypeStruct((4, 8), jnp.float32)
 

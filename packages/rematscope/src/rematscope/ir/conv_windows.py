@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 
-def taps(
+def conv_window_reads(
     axis: int, outputs: int, window: int, stride: int = 1, padding: int = 0, base_dilation: int = 1, dilation: int = 1
 ) -> int:
     """How many numbers all windows along one axis read together, as XLA counts them for a convolution.

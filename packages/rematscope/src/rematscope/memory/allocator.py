@@ -4,7 +4,7 @@ import bisect
 from collections.abc import Iterable
 
 
-class Rooms:
+class FirstFit:
     """The rooms of results, in which others may lie until these are made; the smallest and earliest come first."""
 
     def __init__(self, results: Iterable[tuple[int, int, int]]):
@@ -18,7 +18,7 @@ class Rooms:
             self._made.setdefault(size, []).append(made)
             self._taken.setdefault(size, []).append(([-1], [free]))
 
-    def take(self, size: int, made: int, last: int) -> bool:
+    def allocate(self, size: int, made: int, last: int) -> bool:
         """Finds a room for so many bytes from one step to another, if there is one."""
         for room, steps in self._made.items():
             if room < size:

@@ -14,12 +14,12 @@ from jax._src.interpreters import mlir
 from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
-from rematscope.ir.jax_internals import AnyJaxpr
+from rematscope.jax_compat.equations import AnyJaxpr
 
 source_info_util.register_exclusion(__file__)
 
 
-def implementation(eqn: JaxprEqn) -> AnyJaxpr | None:
+def trace_implementation(eqn: JaxprEqn) -> AnyJaxpr | None:
     """The jaxpr of what a library's primitive is compiled as; None for JAX's own, and where nobody says."""
     if (function := _function(eqn.primitive)) is None:
         return None

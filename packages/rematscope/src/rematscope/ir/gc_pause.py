@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def collected_later() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Puts off the collection of garbage until what is in this block, or the function that it decorates, is done.
 
     A program of many thousand equations is all alive, and whatever makes so many objects more has Python look through

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from rematscope.ir.program import Equation, Literal, Value
-from rematscope.memory.lowered import LEAST, SUMS
-from rematscope.memory.multiplied import is_copied
+from rematscope.memory.dot_layout import is_copied
+from rematscope.memory.hlo_rewrites import LEAST, SUMS
 
 _COMPUTED = frozenset(
     "abs add add_any ceil convert_element_type cos div erf exp expm1 floor integer_pow log log1p "
@@ -22,7 +22,7 @@ _COMPUTED = frozenset(
 )
 
 
-def by_library(
+def ynnpack_groups(
     equations: Sequence[Equation],
     readers: Mapping[Value, Sequence[Equation]],
     written: Collection[Value],

@@ -16,7 +16,7 @@ from rematscope.ir.specs import spec_of
 _REDUCTIONS = frozenset("reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum".split())
 
 
-class Implied(NamedTuple):
+class ImplicitCollective(NamedTuple):
     """An exchange that is asked for by how arrays lie.
 
     Attributes:
@@ -31,7 +31,7 @@ class Implied(NamedTuple):
     devices: int
 
 
-def implied(equation: Equation) -> Iterator[Implied]:
+def implicit_collectives(equation: Equation) -> Iterator[ImplicitCollective]:
     """The exchanges that an operation needs for what it reads and returns to lie as their types say."""
     if len(equation.outputs) != 1 or not equation.inputs:
         return
@@ -52,7 +52,7 @@ def implied(equation: Equation) -> Iterator[Implied]:
     yield from _reduced(axes, equation.outputs[0])
 
 
-def _moved(array: Value, result: Value) -> Iterator[Implied]:
+def _moved(array: Value, result: Value) -> Iterator[ImplicitCollective]:
     before, after = spec_of(array.aval), spec_of(result.aval)
     if before is None or after is None:
         return
@@ -60,31 +60,31 @@ def _moved(array: Value, result: Value) -> Iterator[Implied]:
     was = {axis: i for i, axes in enumerate(before.axes) for axis in axes}
     will = {axis: i for i, axes in enumerate(after.axes) for axis in axes}
     if gathered := before.ways(was.keys() - will.keys()):
-        yield Implied("all-gather", array.device_bytes, gathered * array.device_bytes, gathered)
+        yield ImplicitCollective("all-gather", array.device_bytes, gathered * array.device_bytes, gathered)
     if moved := before.ways({axis for axis in was.keys() & will.keys() if was[axis] != will[axis]}):
-        yield Implied("all-to-all", array.device_bytes, array.device_bytes, moved)
+        yield ImplicitCollective("all-to-all", array.device_bytes, array.device_bytes, moved)
 
 
-def _constrained(array: Value, result: Value) -> Iterator[Implied]:
+def _constrained(array: Value, result: Value) -> Iterator[ImplicitCollective]:
     """Under automatic axes, what a constraint asks for if it is known how its operand lies: by the shapes of parts."""
     before, after = array.placement, result.placement
     if not (before.is_explicit and after.is_explicit) or before.shape == after.shape:
         return
     ways = math.prod(after.shape) // max(1, math.prod(before.shape))
     if ways > 1:
-        yield Implied("all-gather", array.device_bytes, result.device_bytes, ways)
+        yield ImplicitCollective("all-gather", array.device_bytes, result.device_bytes, ways)
     elif any(b < a for b, a in zip(before.shape, after.shape, strict=True)):
         moved = math.prod(a // b for b, a in zip(before.shape, after.shape, strict=True) if b < a)
-        yield Implied("all-to-all", array.device_bytes, result.device_bytes, moved)
+        yield ImplicitCollective("all-to-all", array.device_bytes, result.device_bytes, moved)
 
 
-def _reduced(axes: set[str] | frozenset[str], result: Value) -> Iterator[Implied]:
+def _reduced(axes: set[str] | frozenset[str], result: Value) -> Iterator[ImplicitCollective]:
     """What a sum of which each device has a part needs to become `result`; nothing if that is such a sum itself."""
     after = spec_of(result.aval)
     if after is None:
         return
     scattered = {axis for dimension in after.axes for axis in dimension} & axes
     if parts := after.ways(scattered):
-        yield Implied("reduce-scatter", parts * result.device_bytes, result.device_bytes, parts)
+        yield ImplicitCollective("reduce-scatter", parts * result.device_bytes, result.device_bytes, parts)
     if everywhere := after.ways(axes - scattered - after.unreduced):
-        yield Implied("all-reduce", result.device_bytes, result.device_bytes, everywhere)
+        yield ImplicitCollective("all-reduce", result.device_bytes, result.device_bytes, everywhere)

@@ -20,7 +20,7 @@ def test_a_product_with_a_sparse_matrix_is_gathered_multiplied_and_scattered():
     passes = trace(f, array(100), jax.ShapeDtypeStruct((100, 2), jnp.int32), array(32, 8))
     assert not passes.cost.uncounted
     assert {"gather", "scatter-add"} <= primitives(passes)
-    assert passes.forward.equations[0].source.place == "test_implemented.py"
+    assert passes.forward.equations[0].source.place == "test_library_primitives.py"
 
 
 def test_an_identity_of_a_library_s_is_no_operation():

@@ -1,8 +1,8 @@
 """How many bytes a compiler sets aside for both passes, predicted from the trace.
 
 `rematscope.liveness` counts every value that an equation makes. A compiler writes fewer of them to memory, and needs
-room for other things. What is predicted here follows from the program as `rematscope.memory.lowered` has it, and from
-rules that XLA has on every target:
+room for other things. What is predicted here follows from the program as `rematscope.memory.hlo_rewrites` has it, and
+from rules that XLA has on every target:
 
 * What is cheap and only read by elementwise operations and reductions is computed where it is read, and not written;
   see `rematscope.memory.fused`. It keeps what it is made of alive until then. What goes through an optimization
@@ -19,7 +19,7 @@ rules that XLA has on every target:
   `rematscope.memory.copies`.
 
 What a target does in its own way is said of it in `lowered_otherwise`. A CPU's sums and maxima are a library's, with
-what is around them; see `rematscope.memory.by_library`.
+what is around them; see `rematscope.memory.ynnpack`.
 
 These are rules of XLA as JAX 0.11 and later have it. Before, a CPU's took more. With JAX 0.7.2 an unrolled checkpoint
 is undone, for barriers went before what is equal was merged: less than half of what it takes is predicted. Of a small
@@ -35,28 +35,28 @@ from typing import Any
 import numpy as np
 
 from rematscope.ir.program import Equation, Literal, Program, Value
-from rematscope.ir.propagation import PRODUCTS
+from rematscope.ir.sharding_propagation import PRODUCTS
+from rematscope.memory.allocator import FirstFit
 from rematscope.memory.copies import UPDATES, copied, updated, with_copies
+from rematscope.memory.cpu_schedule import thunk_order
 from rematscope.memory.fused import (
+    CAN_ALIAS_OPERAND,
     ELEMENTWISE,
-    READS_IN_PLACE,
-    WRITES_OVER,
+    FUSES_OPERANDS,
     Fused,
-    fused,
+    fuse,
     is_tpu,
     scattered_into,
     with_flattened,
 )
-from rematscope.memory.lives import Lives
-from rematscope.memory.lowered import MIXED, VIEWS, is_another_name, lowered
-from rematscope.memory.order import breadth_first
-from rematscope.memory.rooms import Rooms
+from rematscope.memory.hlo_rewrites import MIXED, VIEWS, is_alias, rewrite_as_hlo
+from rematscope.memory.live_ranges import LiveRanges
 from rematscope.tracing.trace import Trace
 
-_PLACES = frozenset({"select_and_scatter", "select_and_scatter_add"})
+_SELECT_AND_SCATTER = frozenset({"select_and_scatter", "select_and_scatter_add"})
 
 
-def set_aside_bytes(passes: Trace, target: str = "cpu") -> int:
+def estimate_compiled_bytes(passes: Trace, target: str = "cpu") -> int:
     """Bytes that a compiler sets aside for both passes as one program, or for the step that they stand in.
 
     Args:
@@ -66,7 +66,9 @@ def set_aside_bytes(passes: Trace, target: str = "cpu") -> int:
     Example:
       >>> import jax.numpy as jnp
       >>> from rematscope import trace
-      >>> set_aside_bytes(trace(lambda x: jnp.sin(x), jnp.ones(1024)))  # x, its cotangent; the sine, and the gradient
+      >>> estimate_compiled_bytes(
+      ...     trace(lambda x: jnp.sin(x), jnp.ones(1024))
+      ... )  # x, its cotangent; the sine, and the gradient
       16384
     """
     step = passes.step
@@ -78,18 +80,18 @@ def set_aside_bytes(passes: Trace, target: str = "cpu") -> int:
     else:
         programs = [step.program]
         given, constants, returned = {*step.program.inputs}, step.program.constants, list(step.program.outputs)
-    lives = _Written(target, {} if step is None else step.aliased)
+    lives = _WrittenRanges(target, {} if step is None else step.aliased)
     lives.program(_one(programs, returned, target))
     results = {lives.array(v) for v in returned if not isinstance(v, Literal)}
     overwritten = {lives.array(v): argument for v, argument in step.aliased.items()} if step is not None else {}
-    sizes = sum(v.device_bytes for v in (*given, *distinct(constants)) if v.memory == "device")
+    sizes = sum(v.device_bytes for v in (*given, *distinct_constants(constants)) if v.memory == "device")
     given |= constants.keys()
     sizes += sum(v.device_bytes for v in results - overwritten.keys() - given if v.memory == "device")
     copies = sum(v.device_bytes for v in returned if not isinstance(v, Literal) and lives.array(v) in given)
     return sizes + copies + lives.most(results - overwritten.keys(), overwritten)
 
 
-def distinct(constants: Mapping[Value, Any]) -> list[Value]:
+def distinct_constants(constants: Mapping[Value, Any]) -> list[Value]:
     """The constants of different contents: XLA merges equal ones, however often a library makes them."""
     alike: dict[tuple[Any, ...], list[tuple[Value, Any]]] = {}
     for value, array in constants.items():
@@ -109,7 +111,7 @@ def _content(array: Any) -> Hashable:
         return id(array)
 
 
-def temporary_bytes(programs: Sequence[Program], returned: Sequence[Value], target: str = "cpu") -> int:
+def estimate_temporary_bytes(programs: Sequence[Program], returned: Sequence[Value], target: str = "cpu") -> int:
     """The same without what is given and returned, of programs that run one after the other.
 
     Args:
@@ -117,21 +119,21 @@ def temporary_bytes(programs: Sequence[Program], returned: Sequence[Value], targ
       returned: results that the caller gets.
       target: what is compiled for, as of `measure`.
     """
-    lives = _Written(target)
+    lives = _WrittenRanges(target)
     lives.program(_one(programs, returned, target))
     return lives.most({lives.array(v) for v in returned if not isinstance(v, Literal)}, {})
 
 
 def _one(programs: Sequence[Program], returned: Sequence[Value], target: str) -> Program:
     """Programs that run one after the other, as a compiler has them: as one."""
-    return lowered(
+    return rewrite_as_hlo(
         Program(programs[0].inputs, [e for program in programs for e in program.equations], tuple(returned)),
         target,
         ELEMENTWISE,
     )
 
 
-class _Written(Lives):
+class _WrittenRanges(LiveRanges):
     """The lives of what is written to memory."""
 
     def __init__(self, target: str, aliased: Mapping[Value, Value] | None = None):
@@ -149,13 +151,13 @@ class _Written(Lives):
         self._shared: set[Value] = set()  # arrays that came about so: XLA lays nothing else into their room
         self._rooms: list[tuple[int, int, int]] = []  # from which step to which how many bytes more are needed
 
-    def read(self, value: Value, step: int) -> None:
+    def use(self, value: Value, step: int) -> None:
         for written in self._made_of(value, False):
             array = self.array(written)
             if array in self._slices:
                 self._slices.remove(array)
                 self._made[array] = len(self.steps)
-            super().read(array, step)
+            super().use(array, step)
 
     def _made_of(self, value: Value, by_kernel: bool) -> list[Value]:
         """The values in memory that a value is computed from; itself if it is there for whoever reads it.
@@ -169,7 +171,7 @@ class _Written(Lives):
         pending = [first := (self.array(value), by_kernel)]
         while pending:
             array, by_kernel = asked = pending[-1]
-            maker = self._fused.absent.get(array) or (self._fused.anew.get(array) if by_kernel else None)
+            maker = self._fused.fused_away.get(array) or (self._fused.duplicated.get(array) if by_kernel else None)
             if asked in self._known:
                 pending.pop()
             elif maker is None:
@@ -184,19 +186,19 @@ class _Written(Lives):
         return self._known[first]
 
     def _operands(self, equation: Equation) -> list[list[Value]]:
-        by_kernel = equation.primitive in READS_IN_PLACE and equation not in self._fused.by_library
+        by_kernel = equation.primitive in FUSES_OPERANDS and equation not in self._fused.by_library
         return [self._made_of(value, by_kernel) for value in equation.inputs]
 
     def program(self, program: Program) -> None:
         program = with_copies(with_flattened(scattered_into(program, self._target), self._target))
-        found = fused(program.equations, program.outputs, self._target)
-        self._fused.absent.update(found.absent)
-        self._fused.anew.update(found.anew)
+        found = fuse(program.equations, program.outputs, self._target)
+        self._fused.fused_away.update(found.fused_away)
+        self._fused.duplicated.update(found.duplicated)
         self._fused.by_library.update(found.by_library)
         self._fused.products.update(found.products)
         if self._target == "cpu":
             self._known = {}  # values have no other names yet, and get them in the order that is to be found
-            order = breadth_first(program.equations, found.absent, self._operands)
+            order = thunk_order(program.equations, found.fused_away, self._operands)
             self._donated(order)
             program = dataclasses.replace(program, equations=order)
         self._known = {}
@@ -209,7 +211,7 @@ class _Written(Lives):
         """Notes whose room is written over later, by what scatters into it or by a loop."""
         for equation in reversed(program.equations):
             self._updated.update(updated(equation))
-            if is_another_name(equation) and equation.outputs[0] in self._updated:
+            if is_alias(equation) and equation.outputs[0] in self._updated:
                 self._updated.update(equation.inputs)
 
     def _loop(self, equation: Equation) -> None:
@@ -221,8 +223,8 @@ class _Written(Lives):
     def _donated(self, equations: Sequence[Equation]) -> None:
         """Copies what is read from donated arguments after these may be overwritten."""
         aliased, self._aliased = self._aliased, {}
-        for argument in copied(equations, self._operands, aliased, WRITES_OVER):
-            self.make([argument])
+        for argument in copied(equations, self._operands, aliased, CAN_ALIAS_OPERAND):
+            self.define([argument])
             self.steps.append("copy")
             self._free[argument] = len(self.steps)
 
@@ -230,27 +232,27 @@ class _Written(Lives):
         self._slices |= set(slices)
 
     def _run(self, equation: Equation) -> None:
-        if equation.outputs and all(v in self._fused.absent for v in equation.outputs):
+        if equation.outputs and all(v in self._fused.fused_away for v in equation.outputs):
             return
         if self._is_view(equation):
             (array,) = (v for v in equation.inputs if not isinstance(v, Literal))
-            self._is(equation.outputs[0], array)
+            self.alias(equation.outputs[0], array)
             return
         step = len(self.steps)
-        in_place = equation.primitive in WRITES_OVER and equation not in self._fused.by_library
+        in_place = equation.primitive in CAN_ALIAS_OPERAND and equation not in self._fused.by_library
         in_place = in_place and self._updated.isdisjoint(equation.outputs)
         product = self._fused.products.get(equation)
         waiting = self._shared.union(*self._operands(product)) if product else self._shared
         for i, values in enumerate(self._operands(equation)):
             for value in values:
                 over = in_place and self.array(value) not in waiting
-                self.read(value, step if over or (equation.primitive in UPDATES and i == 0) else step + 1)
-        self.make(equation.outputs)
+                self.use(value, step if over or (equation.primitive in UPDATES and i == 0) else step + 1)
+        self.define(equation.outputs)
         if equation.primitive in UPDATES or equation.primitive == "gather":
             self._shared.update(equation.outputs)  # what is gathered has axes more, which its readers take out
         if equation.primitive in PRODUCTS:
             for value in self._before if self._target == "gpu" else ():
-                self.read(value, step + 1)
+                self.use(value, step + 1)
             self._before = equation.inputs
             self._products.update(equation.outputs)
         if room := _room(equation, self._target):
@@ -260,7 +262,7 @@ class _Written(Lives):
     def _is_view(self, equation: Equation) -> bool:
         if equation.primitive in VIEWS:
             return not isinstance(equation.inputs[0], Literal)
-        if equation.primitive != "transpose" or self.array(equation.inputs[0]) in self._fused.absent:
+        if equation.primitive != "transpose" or self.array(equation.inputs[0]) in self._fused.fused_away:
             return False
         array = self.array(equation.inputs[0])
         return array not in self._made or array in self._products
@@ -284,7 +286,7 @@ class _Written(Lives):
             for v, argument in overwritten.items()
             if v in self._made
         )
-        rooms = Rooms(donated if is_tpu(self._target) else [*own, *donated])
+        rooms = FirstFit(donated if is_tpu(self._target) else [*own, *donated])
         changes = [0] * (end + 2)
 
         def add(start: int, stop: int, size: int) -> None:
@@ -295,14 +297,14 @@ class _Written(Lives):
         for value in sorted((v for v in others if bytes_of[v]), key=lambda v: (-bytes_of[v], self._made[v])):
             made = self._made[value]
             last = max(made + 1, min(self._last.get(value, made), end))
-            if not rooms.take(bytes_of[value], made, last):
+            if not rooms.allocate(bytes_of[value], made, last):
                 add(made, last, bytes_of[value])
         for start, step, room in self._rooms:
             add(start, step + 1, room)
         return max(itertools.accumulate(changes), default=0)
 
 
-def lowered_otherwise(passes: Trace, target: str) -> list[str]:
+def target_notes(passes: Trace, target: str) -> list[str]:
     """What a target makes of operations in a way of its own that takes room, in sentences."""
     programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
     if is_tpu(target):
@@ -315,7 +317,7 @@ def lowered_otherwise(passes: Trace, target: str) -> list[str]:
             "per group, with zeros in place of the other groups, and XLA also transposes these copies. The predicted "
             "peak includes them."
         )
-    if target == "cpu" and not _PLACES.isdisjoint(there):
+    if target == "cpu" and not _SELECT_AND_SCATTER.isdisjoint(there):
         found.append(
             "On a CPU, the derivative of a pooling stores the position of each element, as one integer per axis. "
             "The predicted peak includes these integers."

@@ -9,7 +9,7 @@ from rematscope.memory.timeline import BANDS, MemorySample
 from rematscope.tracing.residuals import Residual
 
 
-class Lives:
+class LiveRanges:
     """The live range of each array, over the steps of both programs or of one."""
 
     def __init__(self, cotangents: Collection[Value] = ()):
@@ -27,32 +27,32 @@ class Lives:
             value = self._same[value]
         return value
 
-    def _is(self, value: Value, other: Value) -> None:
+    def alias(self, value: Value, other: Value) -> None:
         """Record that two values denote one array; both passes of a schedule may record the same values."""
         if (array := self.array(other)) is not value:
             self._same[value] = array
 
-    def make(self, values: Iterable[Value], kind: str = "temporaries", step: int | None = None) -> None:
+    def define(self, values: Iterable[Value], kind: str = "temporaries", step: int | None = None) -> None:
         """Record that values of this kind are defined now, or at a step."""
         for value in values:
             self.kinds[value] = kind
             self._made[value] = len(self.steps) if step is None else step
 
-    def read(self, value: Value, step: int) -> None:
+    def use(self, value: Value, step: int) -> None:
         """Record that a step uses a value."""
         if not isinstance(value, Literal):
             value = self.array(value)
             self._last[value] = max(step, self._last.get(value, 0))
 
-    def rename(self, value: Value, kind: str) -> None:
+    def set_kind(self, value: Value, kind: str) -> None:
         """Set the kind of a value that has none yet."""
         if not isinstance(value, Literal) and self.kinds.get(array := self.array(value)) == "temporaries":
             self.kinds[array] = kind
 
-    def keep(self, residuals: Iterable[Residual]) -> None:
+    def mark_residuals(self, residuals: Iterable[Residual]) -> None:
         """Set the kind of residuals."""
         for residual in residuals:
-            self.rename(residual.value, "residuals")
+            self.set_kind(residual.value, "residuals")
 
     def overwrite(self, argument: Value, result: Value) -> None:
         """Let a result reuse an argument's buffer if the argument is not used after the result is defined."""
@@ -68,7 +68,7 @@ class Lives:
                 self.steps.append("boundary")
             if equation.primitive == "name" or equation.primitive in CASTS:
                 if not isinstance(equation.inputs[0], Literal):
-                    self._is(equation.outputs[0], equation.inputs[0])
+                    self.alias(equation.outputs[0], equation.inputs[0])
             elif equation.primitive in BOOKKEEPING:
                 continue
             elif equation.primitive == "cond":
@@ -83,8 +83,8 @@ class Lives:
     def _run(self, equation: Equation) -> None:
         step = len(self.steps)
         for value in equation.inputs:
-            self.read(value, step)
-        self.make(
+            self.use(value, step)
+        self.define(
             equation.outputs, "recomputed" if equation.role in (roles.RECOMPUTED, roles.DEFERRED) else "temporaries"
         )
         self.steps.append(equation)
@@ -93,7 +93,7 @@ class Lives:
         for body in equation.bodies:
             self.program(body)
             for value in body.outputs:
-                self.read(value, len(self.steps) - 1)
+                self.use(value, len(self.steps) - 1)
         self._run(equation)
 
     def _loop(self, equation: Equation) -> None:
@@ -101,19 +101,19 @@ class Lives:
         start = len(self.steps)
         self.steps.append(equation)
         for i, value in enumerate(equation.initial):
-            self.read(value, start)
+            self.use(value, start)
             for condition in equation.bodies[:-1]:
                 self._same[condition.inputs[i]] = body.inputs[i]
             if body.outputs[i] is body.inputs[i] and not isinstance(value, Literal):
-                self._is(body.inputs[i], value)
+                self.alias(body.inputs[i], value)
         own = [v for v in body.inputs if v not in self._same]
-        self.make(own, step=start)
+        self.define(own, step=start)
         self._slice([v for v in body.inputs[carries:] if v in own])
         for program in equation.bodies:
             self.program(program)
         end = len(self.steps) - 1
         for value in (*equation.inputs[: equation.first_carry], *equation.stacked_inputs, *body.outputs[:carries]):
-            self.read(value, end)
+            self.use(value, end)
 
         def kind(value):
             found = self.kinds.get(self.array(value), "temporaries")
@@ -124,11 +124,11 @@ class Lives:
                 self.kinds[carry] = kind(value)
         for result, value in zip(equation.outputs, body.outputs, strict=True):
             if result in equation.outputs[carries:]:
-                self.make([result], kind(value), start)
+                self.define([result], kind(value), start)
             elif isinstance(value, Literal):
-                self.make([result], step=end)
+                self.define([result], step=end)
             else:
-                self._is(result, value)
+                self.alias(result, value)
 
     def _slice(self, slices: Iterable[Value]) -> None:
         """What a loop's body reads of stacks is there from its start on."""
@@ -139,16 +139,16 @@ class Lives:
         self.steps.append(equation)
         for array, part in zip(equation.inputs, body.inputs, strict=True):
             if not isinstance(array, Literal) and array.placement.shape == part.placement.shape:
-                self._is(part, array)
+                self.alias(part, array)
             else:
-                self.read(array, len(self.steps) - 1)
-                self.make([part], step=len(self.steps) - 1)
+                self.use(array, len(self.steps) - 1)
+                self.define([part], step=len(self.steps) - 1)
         self.program(body)
         for result, value in zip(equation.outputs, body.outputs, strict=True):
             if isinstance(value, Literal):
-                self.make([result])
+                self.define([result])
             else:
-                self._is(result, value)
+                self.alias(result, value)
 
     def samples(self, spent: Mapping[Equation, float]) -> list[MemorySample]:
         """What is live at each step; `spent` are the seconds of its operation, where they are known."""

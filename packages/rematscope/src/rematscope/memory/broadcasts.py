@@ -28,7 +28,7 @@ _SCALARS: dict[str, Callable[..., Any]] = {
 _MOVED = frozenset("broadcast_in_dim copy iota pad rev slice".split())
 
 
-class Repeated:
+class Broadcasts:
     """What is repeated of a program whose equations are noted one after the other."""
 
     def __init__(self, program: Program):
@@ -87,7 +87,7 @@ class Repeated:
             return None
         before = {e.outputs[0]: e.inputs[0] for e in repeats}
         (result,) = equation.outputs
-        small = alike(result, shape=source.shape)
+        small = value_like(result, shape=source.shape)
         if not isinstance(source, Literal):
             small.sharding = source.sharding
         inputs = tuple(before.get(v, v) for v in equation.inputs)
@@ -100,7 +100,7 @@ class Repeated:
         return found
 
 
-def alike(value: Value, **changed: Any) -> Value:
+def value_like(value: Value, **changed: Any) -> Value:
     """Another value of its type, but for what is changed of that."""
     made = Value(value.aval.update(**changed), value.name)
     if "shape" not in changed:

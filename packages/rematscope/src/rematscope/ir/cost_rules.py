@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rematscope import jax_compat
+from rematscope.ir import attention_costs
 from rematscope.ir.conv_windows import conv_window_reads
 from rematscope.ir.decompositions import DECOMPOSITIONS
 from rematscope.ir.program import Typed
@@ -33,10 +34,11 @@ def work_of(primitive: str, inputs: Sequence[Typed], outputs: Sequence[Typed], p
 def is_closed(primitive: str) -> bool:
     """Whether an operation, which is no loop or branch, runs something that is not looked into.
 
-    That has no rule, but for a callback that returns nothing, which is the host's. The work of rules on scalars, such
-    as the addition in a scatter-add, is in the table.
+    Such an operation has no rule. The exceptions are a callback that returns nothing, which the host runs, and the
+    kernels of cuDNN's attention, whose FLOPs are known. The work of rules on scalars, such as the addition in a
+    scatter-add, is in the table.
     """
-    return primitive not in RULES or primitive == "debug_callback"
+    return primitive not in RULES or primitive == "debug_callback" or primitive in attention_costs.ATTENTION_KERNELS
 
 
 def _elements(values: Iterable[Typed]) -> int:
@@ -298,4 +300,6 @@ RULES: dict[str, Rule] = {
     "threefry2x32": _threefry,
     "top_k": _top_k,
     **{primitive: _decomposition(flops) for primitive, flops in DECOMPOSITIONS.items()},
+    **dict.fromkeys(attention_costs.FORWARD_KERNELS, _decomposition(attention_costs.forward_flops)),
+    **dict.fromkeys(attention_costs.BACKWARD_KERNELS, _decomposition(attention_costs.backward_flops)),
 }

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rematscope import jax_compat
+from rematscope.ir.attention_costs import FORWARD_KERNELS
 from rematscope.ir.program import Equation, Literal, Value
 
 # In these a and b can change places: IEEE 754 rounds a + b and b + a alike. XLA's maximum of 0 and -0 is the first one.
@@ -52,7 +53,7 @@ class NumberTable:
         if jax_compat.is_stateful(equation.eqn):  # another run gives another value
             return [self.intern("effect", equation, i) for i in range(len(equation.outputs))]
         if equation not in self._params:
-            self._params[equation] = _frozen(equation.params)
+            self._params[equation] = _frozen(_params_that_matter(equation))
         operands = tuple(self.number(v) for v in equation.inputs)
         if equation.primitive == "squeeze" and operands[0] in self._boxed:
             return [self._boxed[operands[0]]]
@@ -89,6 +90,17 @@ def is_box(equation: Equation) -> bool:
     """True for what puts a scalar into an array of one number, as JAX does with scalars that a shard_map saves."""
     boxes = equation.primitive == "broadcast_in_dim" and equation.outputs[0].shape == (1,)
     return boxes and not equation.inputs[0].shape
+
+
+def _params_that_matter(equation: Equation) -> dict[str, Any]:
+    """The parameters on which the results depend.
+
+    `is_training` says whether cuDNN's attention returns the log-sum-exp too. Under remat3 only the recompute does.
+    """
+    params = equation.params
+    if equation.primitive in FORWARD_KERNELS and not params.get("dropout_rate"):
+        return {key: value for key, value in params.items() if key != "is_training"}
+    return params
 
 
 _PLAIN = frozenset({type(None), int, str})

@@ -8,6 +8,7 @@ transparent. Loop bodies are compared with each other, and a slice of a stack eq
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rematscope.ir.attention_costs import FORWARD_KERNELS
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.program import CASTS, Equation, Program, Value
 from rematscope.ir.value_numbering import ValueNumbering
@@ -91,7 +92,7 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
             ):
                 equation.role = DEFERRED  # fetching an offloaded residual recomputes nothing
             else:
-                equation.role = RECOMPUTED if before and all(before) else DEFERRED
+                equation.role = RECOMPUTED if _runs_again(equation, before) else DEFERRED
             pairs = zip(equation.outputs, before, strict=True)
             forward_value_of.update((value, first) for value, first in pairs if first is not None)
 
@@ -99,6 +100,16 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
     again = {value: first for value, first in forward_value_of.items() if value is not first}
     several = {first: values for first, values in alike.items() if len(values) > 1}
     return Equal(again, several, len(numbering.unproven_equalities))
+
+
+def _runs_again(equation: Equation, before: list[Value | None]) -> bool:
+    """Whether the forward pass has run an equation too, given the forward values that its results equal.
+
+    Under remat3, cuDNN's attention returns the log-sum-exp only when it is recomputed.
+    """
+    if equation.primitive in FORWARD_KERNELS:
+        before = before[:1]
+    return bool(before) and all(before)
 
 
 def _next(values: list[Value]) -> Value:

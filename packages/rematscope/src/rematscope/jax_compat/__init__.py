@@ -3,6 +3,7 @@
 The rest of the package uses public JAX only.
 """
 
+from rematscope.jax_compat.absent_gpu import assuming_gpu, make_jaxpr
 from rematscope.jax_compat.equations import (
     AnyJaxpr,
     Change,
@@ -46,6 +47,7 @@ from rematscope.jax_compat.equations import (
     shard_map_of,
     start_no_absent_tpu,
     trace_single_equation,
+    use_remat3,
     varying,
     while_of,
     with_name,
@@ -58,6 +60,7 @@ __all__ = [
     "Scan",
     "ShardMap",
     "While",
+    "assuming_gpu",
     "barrier_operands",
     "bodies",
     "body_of",
@@ -78,6 +81,7 @@ __all__ = [
     "jaxprs_in_params",
     "jit_shardings",
     "literal_value",
+    "make_jaxpr",
     "map_equations",
     "names_in_policy",
     "outside_transformations",
@@ -94,6 +98,7 @@ __all__ = [
     "shard_map_of",
     "start_no_absent_tpu",
     "trace_single_equation",
+    "use_remat3",
     "varying",
     "while_of",
     "with_name",

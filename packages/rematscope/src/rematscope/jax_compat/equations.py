@@ -315,8 +315,13 @@ def outside_transformations() -> Iterator[None]:
 
 
 def default_remat() -> contextlib.AbstractContextManager[Any]:
-    """A context in which JAX's default rematerialization is on, whatever `JAX_REMAT3` says."""
-    return config.remat3(False) if hasattr(config, "remat3") else contextlib.nullcontext()
+    """A context in which JAX's default rematerialization is on, whatever `jax_remat3` is set to."""
+    return use_remat3(False)
+
+
+def use_remat3(on: bool) -> contextlib.AbstractContextManager[Any]:
+    """A context in which JAX's next rematerialization is on or off in this thread; off is all that JAX 0.9 has."""
+    return config.remat3(on) if hasattr(config, "remat3") else contextlib.nullcontext()
 
 
 def _in_default_remat(eqn: JaxprEqn, change: Change) -> JaxprEqn:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rematscope import jax_compat
 from rematscope.choices.recompute_graph import Node
 from rematscope.ir import roles
+from rematscope.ir.attention_costs import FORWARD_KERNELS
 from rematscope.ir.program import Equation
 from rematscope.ir.source import Source
 from rematscope.linting.dataflow import OWN_RESULT
@@ -80,6 +81,10 @@ def _idle(names: Names, at: NameAt) -> tuple[LintKind, str]:
     if uses := names.values.unnamed_uses(equations):
         why = f"{_listed(uses)} reads the same value without the name"
         return LintKind.USED_UNNAMED, f"{saving}: {why}. Use the named value there."
+    if last.primitive in FORWARD_KERNELS:
+        why = f"{made} is recomputed in any case: its backward kernel also reads the log-sum-exp, which has no name"
+        instead = f"Save both with a policy of your own that returns True for the primitive {last.primitive!r}."
+        return LintKind.TOO_LATE, f"{saving}: {why}. {instead}"
     why = f"{made} is recomputed in any case, because the derivative on {_reader(names, most.ends)} needs it"
     return LintKind.TOO_LATE, f"{saving}: {why}. {_instead(names, equations)}"
 

@@ -306,7 +306,7 @@ def _checkpoint_names(f: Callable, *args, **kwargs) -> list[str]:
         # The function itself has the names whose values are dropped; its derivative has those of custom rules.
         return flat(*leaves), jax.vjp(flat, *leaves)
 
-    return list(dict.fromkeys(_names_in(jax.make_jaxpr(both)(*leaves))))
+    return list(dict.fromkeys(_names_in(jax_compat.make_jaxpr(both)(*leaves))))
 
 
 def _names_in(jaxpr) -> Iterator[str]:

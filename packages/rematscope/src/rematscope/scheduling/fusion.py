@@ -6,6 +6,7 @@ has to be there instead.
 
 from collections.abc import Collection, Iterable
 
+from rematscope.ir.attention_costs import ATTENTION_KERNELS
 from rematscope.ir.program import Equation, Value
 from rematscope.scheduling.linearize import reading
 
@@ -19,7 +20,7 @@ VIEWS = frozenset({"name", "reshape", "squeeze", "expand_dims", "stop_gradient"}
 
 
 # What XLA makes a kernel of its own: nothing is fused across it in time.
-HEAVY = frozenset(
+HEAVY = ATTENTION_KERNELS.union(
     "dot_general conv_general_dilated ragged_dot_general scan while cond custom_call shard_map pallas_call".split()
 )
 

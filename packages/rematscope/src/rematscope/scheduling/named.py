@@ -89,7 +89,8 @@ class Nameable:
 
         def function(*args: Any, **kwargs: Any) -> Any:
             flat, leaves = flattened(self._f, args, kwargs)
-            tree = jax.tree.structure(jax.eval_shape(flat, *leaves))
+            with jax_compat.assuming_gpu():
+                tree = jax.tree.structure(jax.eval_shape(flat, *leaves))
             return jax.tree.unflatten(tree, run(*leaves))
 
         function.__name__ = getattr(self._f, "__name__", "named")

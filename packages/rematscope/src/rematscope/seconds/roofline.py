@@ -17,6 +17,7 @@ from typing import Any
 
 from rematscope.errors import TraceError
 from rematscope.ir import roles
+from rematscope.ir.attention_costs import ATTENTION_KERNELS
 from rematscope.ir.cost import Cost, cost_of, program_cost
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.render.units import seconds_text
@@ -24,7 +25,7 @@ from rematscope.seconds.devices import Device, device_called
 from rematscope.tracing.arguments import type_description
 from rematscope.tracing.trace import Trace
 
-_PRODUCTS = frozenset({"dot_general", "conv_general_dilated", "ragged_dot_general", "scaled_matmul_wrapper"})
+_PRODUCTS = ATTENTION_KERNELS | {"dot_general", "conv_general_dilated", "ragged_dot_general", "scaled_matmul_wrapper"}
 
 _REDUCTIONS = frozenset(
     "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor reduce argmax argmin".split()

@@ -192,7 +192,7 @@ def _once(
     if isinstance(f, KnownStep):
         return None, leaves
     try:
-        jaxpr, out = jax.make_jaxpr(raise_at_gradients(flat), return_shape=True)(*leaves)
+        jaxpr, out = jax_compat.make_jaxpr(raise_at_gradients(flat), return_shape=True)(*leaves)
         if not has_gradient(jaxpr):
             return CalledOnce(f, jaxpr, out), leaves
     except GradientInside:
@@ -207,12 +207,12 @@ def traced(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     flat, leaves = flattened(f, args, kwargs)
     if isinstance(f, CalledOnce):
         return f, leaves
-    return CalledOnce(f, *jax.make_jaxpr(flat, return_shape=True)(*leaves)), leaves
+    return CalledOnce(f, *jax_compat.make_jaxpr(flat, return_shape=True)(*leaves)), leaves
 
 
 def _takes_step(flat: FlatFunction, leaves: list[Any]) -> bool:
     inline = Inliner()
-    jaxpr = jax.make_jaxpr(record_gradients(flat.updating))(*leaves)
+    jaxpr = jax_compat.make_jaxpr(record_gradients(flat.updating))(*leaves)
     program = inline.program(jaxpr, [Value(v.aval) for v in jax_compat.body_of(jaxpr)[0].invars])
     place(program)
     return is_step(program, gradients_of(inline.marks))
@@ -245,7 +245,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         def seen(*primals: Any, **settings: Any) -> Any:
             inner, given = flattened(loss, primals, settings)
             jaxpr: Any
-            jaxpr = jax.make_jaxpr(inner)(*given)  # it may be called once, as nnx's may
+            jaxpr = jax_compat.make_jaxpr(inner)(*given)  # it may be called once, as nnx's may
             read = [isinstance(x, jax.core.Tracer) for x in jaxpr.consts]
 
             def alone(*leaves: Any) -> Any:
@@ -261,7 +261,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         return seen
 
     with contextlib.suppress(GradientInside):
-        jax.make_jaxpr(transform_losses(flat, look))(*leaves)
+        jax_compat.make_jaxpr(transform_losses(flat, look))(*leaves)
     loss, shapes = found[0]
     loss.__name__ = callable_name(f)
     return called_once(loss, shapes, {}), shapes, {}

@@ -10,7 +10,7 @@ from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AxisType, PartitionSpec
 
-from rematscope.jax_compat import varying
+from rematscope.jax_compat import make_jaxpr, varying
 
 source_info_util.register_exclusion(__file__)
 
@@ -35,7 +35,7 @@ def remap_shard_map(f: Callable[..., Any], parts: Sequence[Any]) -> tuple[Callab
     checked = bool(varying(jax.typeof(lax.axis_index(next(iter(sizes))))))  # else nobody knows what differs
     mesh: Any = jax.sharding.get_abstract_mesh()
     mesh = mesh.update_axis_types(dict.fromkeys(sizes, AxisType.Auto))  # a new mesh would not be for the same devices
-    return unmap_shard_map(jax.make_jaxpr(f)(*parts), mesh, sizes, checked)
+    return unmap_shard_map(make_jaxpr(f)(*parts), mesh, sizes, checked)
 
 
 def unmap_shard_map(

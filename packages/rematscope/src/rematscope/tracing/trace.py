@@ -224,6 +224,9 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
     A training step takes a gradient itself and returns new parameters. It is traced as written: the two programs are
     those of its gradient (if it takes several, of the one that saves most), and `Trace.step` is the rest.
 
+    A function for another device can be traced on any machine. Without a GPU, cuDNN's attention
+    (`jax.nn.dot_product_attention(…, implementation="cudnn")`) is traced as for a Hopper GPU with cuDNN 9.13.
+
     Args:
       f: a function of pytrees of arrays that is differentiable in reverse mode, or a training step.
       *args, **kwargs: its arguments: arrays, Python scalars or `jax.ShapeDtypeStruct`s in pytrees. Only shapes and
@@ -318,7 +321,7 @@ def _differentiated(
         return vjp_for(flat, leaves, grad_mask)
 
     try:
-        forward_jaxpr, (out, pullback) = jax.make_jaxpr(forward, return_shape=True)(*leaves)
+        forward_jaxpr, (out, pullback) = jax_compat.make_jaxpr(forward, return_shape=True)(*leaves)
         if stop and has_gradient(forward_jaxpr):
             raise GradientInside
         residuals, pullback_tree = jax.tree.flatten(pullback)
@@ -335,7 +338,7 @@ def _differentiated(
                 f"{function} returns no floating-point value, so there is nothing to differentiate. Return a "
                 "float, such as a loss."
             )
-        backward_jaxpr = jax.make_jaxpr(backward)(residuals, cotangents)
+        backward_jaxpr = jax_compat.make_jaxpr(backward)(residuals, cotangents)
     except Exception as error:
         if (explained := _explained(error, function, leaves)) is None:
             if "object is not callable" in str(error):
@@ -374,7 +377,7 @@ def _as_it_stands(
     accepted: Callable[[Program, Sequence[Gradient]], bool],
 ) -> Trace | None:
     """The passes of a gradient that a function takes itself; None if it takes none, or none that is `accepted`."""
-    jaxpr = jax.make_jaxpr(record_gradients(flat))(*leaves)
+    jaxpr = jax_compat.make_jaxpr(record_gradients(flat))(*leaves)
     inline = Inliner()
     operands = jax_compat.body_of(jaxpr)[0].invars
     arguments = [Value(v.aval, path) for v, path in zip(operands, paths, strict=True)]

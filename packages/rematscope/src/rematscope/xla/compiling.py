@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rematscope.errors import TargetError
-from rematscope.jax_compat import start_no_absent_tpu
+from rematscope.jax_compat import assuming_gpu, start_no_absent_tpu
 from rematscope.tracing.arguments import FlatFunction, vjp_for
 from rematscope.tracing.step import Step
 from rematscope.tracing.trace import Trace
@@ -103,9 +104,26 @@ def compile_both(passes: Trace, flat: FlatFunction, leaves: list[Any], target: s
     """
     check_target(target)
     subject = _both(passes, flat, leaves) if passes.step is None else _step(passes.step, flat, leaves)
-    if target in PRESENT:
-        return _on_mesh(passes, target, subject) if passes.axes else _on_one_device(passes, target, subject)
-    return _on_absent_tpu(passes, target, subject)
+    if target not in PRESENT:
+        return _on_absent_tpu(passes, target, subject)
+    try:
+        with assuming_gpu():  # it only traces here: what cannot be lowered for the target is refused below
+            return _on_mesh(passes, target, subject) if passes.axes else _on_one_device(passes, target, subject)
+    except (NotImplementedError, ValueError) as error:
+        if (kernel := _kernel_of_another_device(str(error))) is None:
+            raise
+        raise TargetError(
+            f"{passes.function} cannot be compiled for {spelled(target)}: JAX cannot lower {kernel} for it. trace, "
+            "compare and plan do not compile, so they work on this machine. To measure, use a machine with the "
+            "device that the kernel is for, or an implementation of the same operation without a kernel."
+        ) from None
+
+
+def _kernel_of_another_device(message: str) -> str | None:
+    """The kernel that JAX has no lowering of for a target, according to an error message; else None."""
+    if found := re.search(r"MLIR translation rule for primitive '(\w+)' not found", message):
+        return found[1]
+    return "pallas_call" if "Only interpret mode is supported on CPU" in message else None
 
 
 def check_target(target: str) -> None:

@@ -1,0 +1,98 @@
+"""Trace cuDNN's fused attention on a machine that has no GPU.
+
+`jax.nn.dot_product_attention(…, implementation="cudnn")` checks the versions of cuDNN and of the GPU while it is
+traced, and raises "cuDNN is not detected" if there are none. The shapes of its results do not depend on the versions:
+the checks only refuse what older versions do not support. Inside `make_jaxpr` a machine without a GPU passes the checks
+as a Hopper GPU with cuDNN 9.13 does. A program that is traced this way cannot run by mistake: JAX has no lowering of
+cuDNN's attention for a CPU.
+"""
+
+import contextlib
+import contextvars
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax._src import xla_bridge
+from jax._src.cudnn import fused_attention_stablehlo
+from jax.extend import source_info_util
+
+source_info_util.register_exclusion(__file__)
+
+CUDNN_VERSION = 91300
+COMPUTE_CAPABILITY = (9, 0)
+
+
+def make_jaxpr(f: Callable[..., Any], return_shape: bool = False) -> Callable[..., Any]:
+    """Return a function that traces `f` as `jax.make_jaxpr` does, cuDNN's attention included."""
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        with assuming_gpu():
+            tracing: Callable[..., Any] = jax.make_jaxpr  # its types tell apart what `return_shape` is
+            return tracing(f, return_shape=return_shape)(*args, **kwargs)
+
+    return traced
+
+
+@contextlib.contextmanager
+def assuming_gpu() -> Iterator[None]:
+    """A context in which this thread can trace cuDNN's attention without a GPU; with a GPU it changes nothing."""
+    token = _assumes.set(True)
+    _install()
+    try:
+        yield
+    finally:
+        _restore()
+        _assumes.reset(token)
+
+
+def _cudnn_version() -> int:
+    return CUDNN_VERSION
+
+
+def _check_compute_capability(capability: str) -> bool:
+    return tuple(map(int, capability.split("."))) <= COMPUTE_CAPABILITY
+
+
+_ASSUMED: dict[str, Callable[..., Any]] = {
+    "check_cudnn_version": _cudnn_version,
+    "check_compute_capability": _check_compute_capability,
+}
+_assumes = contextvars.ContextVar("assumes a GPU", default=False)
+# The checks are globals of JAX's module. They are replaced while any thread is in the context, and the replacements
+# answer for those threads alone: for other threads they ask the original.
+_lock = threading.Lock()
+_inside = 0
+_originals: dict[str, Callable[..., Any]] = {}
+
+
+def _install() -> None:
+    global _inside
+    with _lock:
+        _inside += 1
+        if _inside == 1:
+            for name, assumed in _ASSUMED.items():
+                if (original := getattr(fused_attention_stablehlo, name, None)) is not None:
+                    _originals[name] = original
+                    setattr(fused_attention_stablehlo, name, _answering(original, assumed))
+
+
+def _restore() -> None:
+    global _inside
+    with _lock:
+        _inside -= 1
+        if not _inside:
+            for name, original in _originals.items():
+                setattr(fused_attention_stablehlo, name, original)
+
+
+def _answering(original: Callable[..., Any], assumed: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def check(*args: Any) -> Any:
+        # A backend's version names the platform behind it, which JAX's own check reads too.
+        has_gpu = "cuda" in xla_bridge.get_backend().platform_version
+        return original(*args) if has_gpu or not _assumes.get() else assumed(*args)
+
+    return check

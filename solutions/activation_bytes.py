@@ -7,7 +7,7 @@ every device as a whole:
 * outside, whole: `x`, `middle` and the results of both norms, 2 bytes each, and two masks of 1 byte, which makes 10;
 * the attention matrix, split by heads: twice 2 bytes and a mask, 5 for each pair of tokens in each head.
 
-On one device 24 and 10 are the 34 of chapter 9. Sequence parallelism gives every device its share of the tokens of what
+On one device 24 and 10 are the 34 of chapter 10. Sequence parallelism gives each device its share of the tokens of what
 lies outside, so that this is divided by `t` too. Selective recomputation forgets the attention matrix and nothing else.
 Full recomputation forgets all but `x`, and that lies outside.
 

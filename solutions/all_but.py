@@ -1,4 +1,4 @@
-"""Worked answer to exercise 11: leave one name out, keep the rest.
+"""Worked answer to exercise 9: leave one name out, keep the rest.
 
 `save_any_names_but_these` makes a policy that says yes to a name, unless it is one of those given, and no to whatever
 is not a name. So it keeps what the author of `f` thought worth a name, and nothing else.

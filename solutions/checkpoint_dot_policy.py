@@ -1,4 +1,4 @@
-"""Worked answer to exercise 7: save what is dear to compute, recompute what is cheap.
+"""Worked answer to exercise 10: save what is dear to compute, recompute what is cheap.
 
 The pipeline is two matrix multiplications with a relu between them, a square and a sum. Without `jax.checkpoint` the
 forward pass keeps what each operation's derivative rule asks for: relu's mask, relu's result and twice the second

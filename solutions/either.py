@@ -1,4 +1,4 @@
-"""Worked answer to exercise 8: a policy answers in five ways, and two of them mean no.
+"""Worked answer to exercise 11: a policy answers in five ways, and two of them mean no.
 
 A policy may say `True`, `False`, or one of `Saveable`, `Recompute` and `Offloadable(src, dst)`. The last three are all
 true in Python's sense, since they are objects like any other, `Recompute` too. So `p1(...) or p2(...)` never asks `p2`

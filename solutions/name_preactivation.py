@@ -1,4 +1,4 @@
-"""Worked answer to exercise 10: save the one value from which all others can be had.
+"""Worked answer to exercise 8: save the one value from which all others can be had.
 
 What does the way back need? The gradient of W2 needs the sine, the sine's derivative is the cosine of what went into
 it, and the derivative of the division needs the rows as they were and their root mean squares. Each of these follows

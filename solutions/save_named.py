@@ -1,4 +1,4 @@
-"""Worked answer to exercise 9: names are how a function and its policy talk to each other.
+"""Worked answer to exercise 7: names are how a function and its policy talk to each other.
 
 Whoever writes a function knows its values, whoever runs it knows how much memory there is. `checkpoint_name` lets the
 first give names, without deciding anything; a policy lets the second choose among them.

@@ -66,7 +66,7 @@ def test_all_that_git_has_is_in_the_workbook_in_the_book(tmp_path):
     gather(tmp_path)
     with zipfile.ZipFile(tmp_path / "remat-workbook.zip") as packed:
         files = {name.removeprefix("remat-workbook/") for name in packed.namelist()}
-    assert {start.FIRST_PAGE, "exercises/07_checkpoint_dot_policy.ipynb", "packages/rematscope/pyproject.toml"} <= files
+    assert {start.FIRST_PAGE, "exercises/10_checkpoint_dot_policy.ipynb", "packages/rematscope/pyproject.toml"} <= files
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=start.ROOT, capture_output=True, text=True
     )  # if there is git

@@ -71,7 +71,7 @@ def in_three_scans(step: Callable) -> Callable:
 
 
 def halves(n: int) -> str:
-    """Chapter 8's plan for a chain of n steps, a power of two: one half in a checkpoint, and so in each half."""
+    """Chapter 9's plan for a chain of n steps, a power of two: one half in a checkpoint, and so in each half."""
     return "·" * n if n <= 2 else f"({halves(n // 2)}){halves(n // 2)}"
 
 

@@ -75,7 +75,7 @@ def test_first_page_runs_and_looks_right(lab):
 
 @pytest.mark.parametrize("lab", ["dark"], indirect=True)
 def test_exercise_from_stub_to_passed(lab):
-    notebook = lab.open("exercises/07_checkpoint_dot_policy.ipynb")
+    notebook = lab.open("exercises/10_checkpoint_dot_policy.ipynb")
     cells = notebook.run_all()
     *_, check = [cell for cell in cells if "check(checkpoint_dot_policy)" in cell.source]
     assert "Not attempted" in text_of(check)
@@ -85,4 +85,4 @@ def test_exercise_from_stub_to_passed(lab):
     assert "Passed" in text_of(check)
     notebook.show("text=Passed")
     assert_clean(notebook, cells)
-    notebook.picture("07_checkpoint_dot_policy")
+    notebook.picture("10_checkpoint_dot_policy")

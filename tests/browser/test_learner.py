@@ -29,7 +29,7 @@ in_one_theme = pytest.mark.parametrize("lab", ["light"], indirect=True)
 
 @in_one_theme
 def test_a_chapter_checks_a_prediction_and_its_widget_shows_what_another_policy_saves(lab):
-    notebook = lab.open("notebooks/04_policies.ipynb")
+    notebook = lab.open("notebooks/06_policies.ipynb")
     notebook.run_all()
 
     notebook.show(".jp-CodeCell:has-text('none is kept by both')")
@@ -60,7 +60,7 @@ def test_a_chapter_checks_a_prediction_and_its_widget_shows_what_another_policy_
 
 @pytest.fixture(scope="module")
 def exercise(lab):
-    notebook = lab.open("exercises/07_checkpoint_dot_policy.ipynb")
+    notebook = lab.open("exercises/10_checkpoint_dot_policy.ipynb")
     notebook.run_all()
     notebook.show(".jp-CodeCell:has-text('from grader import check')")  # what is out of sight is not rendered
     notebook.panel.wait_for()
@@ -176,7 +176,7 @@ def test_the_board_knows_and_remembers(exercise, lab):
 @in_one_theme
 def test_a_page_that_is_opened_again_shows_its_last_verdict(exercise, lab):
     exercise.save()  # after its kernel has ended: JupyterLab knows none of its widgets any more
-    again = lab.open("exercises/07_checkpoint_dot_policy.ipynb")
+    again = lab.open("exercises/10_checkpoint_dot_policy.ipynb")
     again.show(".jp-CodeCell:has-text('from grader import check')")
     again.panel.get_by_text("Passed", exact=True).wait_for()
     expect(again.panel.get_by_text("The kernel that ran this check has ended")).to_be_visible()

@@ -45,9 +45,9 @@ def defined(page, *names):
     return here
 
 
-def test_chapter_12_s_widths_follow_from_the_table():
+def test_chapter_13_s_widths_follow_from_the_table():
     """A layer's forward pass, 24·n·d² FLOPs, takes as long as its input, 2·n·d bytes, takes to the host."""
-    rows = printed("12", r"(\S.*?) +(\d+) TFLOP/s, +([\d.]+) GB/s to the host: from a width of +([\d,]+) on")
+    rows = printed("13", r"(\S.*?) +(\d+) TFLOP/s, +([\d.]+) GB/s to the host: from a width of +([\d,]+) on")
     assert {name for name, *_ in rows} == {"a100", "tpu v5e", "h100"}
     for name, flops, host, width in rows:
         device = DEVICES[name]
@@ -56,22 +56,22 @@ def test_chapter_12_s_widths_follow_from_the_table():
         assert number(width) == pytest.approx(2 * device.matmul["bfloat16"] / (24 * device.host), abs=0.5)
 
 
-def test_chapter_12_s_conclusion_is_what_its_cell_prints():
+def test_chapter_13_s_conclusion_is_what_its_cell_prints():
     rows = {int(width): (float(again), float(moved)) for width, again, moved in printed(
-        "12", r"width +(\d+): up again +([\d.]+) ms, to the host and back +([\d.]+) ms"
+        "13", r"width +(\d+): up again +([\d.]+) ms, to the host and back +([\d.]+) ms"
     )}  # fmt: skip
     assert len(rows) == 4
     for width, (again, moved) in rows.items():
         assert moved == pytest.approx(1e3 * 2 * (2 * 4096 * 4 * width) / DEVICES["tpu v5e"].host, abs=0.01)
         assert again < moved, "at all four widths recomputing is faster"
         assert (moved / 2 < again) == (width == 16384), "then the transfer wins at 16384"
-    assert "at all four widths recomputing is faster" in prose("12")
-    assert "then the transfer wins at 16384" in prose("12")
+    assert "at all four widths recomputing is faster" in prose("13")
+    assert "then the transfer wins at 16384" in prose("13")
 
 
-def test_chapter_13_s_thresholds_are_flops_over_the_bytes_of_a_ring():
+def test_chapter_14_s_thresholds_are_flops_over_the_bytes_of_a_ring():
     """A layer multiplies n tokens in 2·n·w FLOPs while it gathers 2·w bytes."""
-    rows = printed("13", r"(\S.*?) +over (\d) of (\d) ax[ei]s: from +([\d,]+) tokens per device")
+    rows = printed("14", r"(\S.*?) +over (\d) of (\d) ax[ei]s: from +([\d,]+) tokens per device")
     assert [(name, int(axes)) for name, axes, _, _ in rows] == [
         (name, axes) for name in ("tpu v5e", "tpu v5p", "h100") for axes in range(1, DEVICES[name].axes + 1)
     ]
@@ -91,8 +91,8 @@ def test_chapter_0_s_kept_bytes_are_the_layers_inputs_and_the_loss_s_residual():
     assert f"checkpoint     {(inputs + residual) / 2**30:.3g} GiB" in "\n".join(shown("00"))
 
 
-def test_chapter_4_s_share_of_recompute_is_of_the_forward_pass():
-    here = defined("04", "import jax", "def f32", "def block(weights, x)", "tokens, width = 128, 64")
+def test_chapter_6_s_share_of_recompute_is_of_the_forward_pass():
+    here = defined("06", "import jax", "def f32", "def block(weights, x)", "tokens, width = 128, 64")
     block, arguments = here["block"], here["arguments"]
     policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
     again = trace(jax.checkpoint(block, policy=policy), *arguments).recompute_cost.flops
@@ -100,12 +100,12 @@ def test_chapter_4_s_share_of_recompute_is_of_the_forward_pass():
     forward = program_cost(plain.forward).flops
     assert 0.25 < again / forward < 0.3, "somewhat more than a quarter of the forward pass's FLOPs"
     assert again / plain.cost.flops == pytest.approx(0.1, abs=0.02), "about a tenth of the step's"
-    assert "a quarter of the forward pass's FLOPs, which is about a tenth of the step's" in prose("04")
+    assert "a quarter of the forward pass's FLOPs, which is about a tenth of the step's" in prose("06")
 
 
-def test_chapter_9_s_fifth_rule_holds_at_its_shapes_and_not_for_long_sequences():
+def test_chapter_10_s_fifth_rule_holds_at_its_shapes_and_not_for_long_sequences():
     here = defined(
-        "09", "import math", "def layer_norm", "def causal_softmax", "def attention", "def block(", "def arguments"
+        "10", "import math", "def layer_norm", "def causal_softmax", "def attention", "def block(", "def arguments"
     )
     block, arguments = here["block"], here["arguments"]
     projections = "query_proj", "key_proj", "value_proj", "out_proj", "mlpwi", "mlpwo"
@@ -120,4 +120,4 @@ def test_chapter_9_s_fifth_rule_holds_at_its_shapes_and_not_for_long_sequences()
     assert spared(gpt3, projections)[0] > 3 * spared(gpt3, ("context",))[0], "the big step of the menu"
     (by_context, small), (by_projections, large) = spared(long, ("context",)), spared(long, projections)
     assert by_context == pytest.approx(by_projections, rel=0.1) and 8 * small == large
-    assert "save `context` first" in prose("09")
+    assert "save `context` first" in prose("10")

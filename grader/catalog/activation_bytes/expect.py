@@ -194,7 +194,7 @@ hints = (
     ),
     *(
         Hint(
-            "On one device, `t = 1`, chapter 9's formula is `s * b * h * 34 + 5 * a * s * s * b`. Does your answer "
+            "On one device, `t = 1`, chapter 10's formula is `s * b * h * 34 + 5 * a * s * s * b`. Does your answer "
             'return that for `"tensor"`?',
             after=("wrong value",),
             says=says,

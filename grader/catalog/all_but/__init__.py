@@ -1,1 +1,1 @@
-"""Exercise 11: save all values that have a name, but one."""
+"""Exercise 9: save all values that have a name, but one."""

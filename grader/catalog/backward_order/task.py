@@ -18,7 +18,7 @@ def cases(rng):
 
 
 def case(rng, n):
-    """Draw a backward pass of `n` equations for which the order that chapter 11 describes is optimal."""
+    """Draw a backward pass of `n` equations for which the order that chapter 12 describes is optimal."""
     while True:
         equations, residuals = _drawn(rng, n)
         least = least_peak(equations)

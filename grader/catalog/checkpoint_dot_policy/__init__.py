@@ -1,1 +1,1 @@
-"""Exercise 7: save the results of matrix multiplications, recompute the rest."""
+"""Exercise 10: save the results of matrix multiplications, recompute the rest."""

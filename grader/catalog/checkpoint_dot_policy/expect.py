@@ -120,7 +120,7 @@ hints = (
     ),
     Hint(
         "Does your policy look at shapes? Under `jax.vmap` an operand can have three dimensions, and none of them is a "
-        "batch dimension of the matmul. `dimension_numbers` in chapter 4 says which are, and one of the page's four "
+        "batch dimension of the matmul. `dimension_numbers` in chapter 6 says which are, and one of the page's four "
         "policies checks just that.",
         after=("not saved",),
         says="bf16[",

@@ -188,7 +188,7 @@ hints = (
     ),
     Hint(
         "In the mini-example, the backward rule recomputes the exponentials from `x` and `total`. Which values play "
-        "these roles in attention? In which function does chapter 14 call `checkpoint_name`?"
+        "these roles in attention? In which function does chapter 15 call `checkpoint_name`?"
     ),
     Hint(
         'Nearly the answer: in the forward rule, name `out` with `"out"` and `lse` with `"lse"`, and return '

@@ -79,7 +79,7 @@ error_questions = (
 
 hints = (
     Hint(
-        "Chapter 13 compares five ways to shard a layer. In which of them does the backward pass gather the weights "
+        "Chapter 14 compares five ways to shard a layer. In which of them does the backward pass gather the weights "
         "again without recomputing a matmul?"
     ),
     Hint(

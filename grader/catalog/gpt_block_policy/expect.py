@@ -156,7 +156,7 @@ hints = (
         says="does not save context,",
     ),
     Hint(
-        "Chapter 9's block does not need `mlpwo` in its backward pass, but other blocks do. A policy does not know "
+        "Chapter 10's block does not need `mlpwo` in its backward pass, but other blocks do. A policy does not know "
         "which block it is used for, so it has to save every projection that the menu asks for.",
         after=("not saved",),
         says="does not save mlpwo,",

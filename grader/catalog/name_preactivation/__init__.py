@@ -1,1 +1,1 @@
-"""Exercise 10: name the value whose saving spares a matmul."""
+"""Exercise 8: name the value whose saving spares a matmul."""

@@ -1,1 +1,1 @@
-"""Exercise 9: save the values that have certain names."""
+"""Exercise 7: save the values that have certain names."""

@@ -1,4 +1,4 @@
-"""Exercise 7: its inputs and cases, and the command line says what check says."""
+"""Exercise 10: its inputs and cases, and the command line says what check says."""
 
 import json
 import shutil

@@ -128,7 +128,7 @@ def test_the_board_fits_a_terminal_of_80_columns():
     did(("checkpoint_dot_policy", Outcome.PASSED))
     done = CliRunner().invoke(app, ["progress"], env={"COLUMNS": "80"})
     assert done.exit_code == 0 and max(map(len, done.output.splitlines()[:-1])) <= 80
-    assert "Exercise 7 · Checkpoint with a save policy" in done.output and "■ passed" in done.output
+    assert "Exercise 10 · Checkpoint with a save policy" in done.output and "■ passed" in done.output
     assert done.output.splitlines()[-1] == f"Your progress is saved in {default_path()}"
 
 

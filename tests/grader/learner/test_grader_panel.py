@@ -21,7 +21,7 @@ NAME = "checkpoint_dot_policy"
 
 @pytest.fixture
 def page(tmp_path, monkeypatch):
-    """The global names of a page of exercise 7, with a wrong answer; progress is empty."""
+    """The global names of a page of exercise 10, with a wrong answer; progress is empty."""
     monkeypatch.setenv("REMAT_WORKBOOK_DATA", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(session, "last_verdicts", {})
@@ -106,11 +106,11 @@ def test_an_answer_that_raises_has_no_effects():
 @pytest.mark.parametrize("verb", [hint, solution])
 def test_verbs_ask_which_exercise_is_meant(verb):
     assert "Which exercise?" in str(verb())
-    assert "did you mean exercise 7, checkpoint_dot_policy?" in str(verb("checkpoint_dot_polcy"))
+    assert "did you mean exercise 10, checkpoint_dot_policy?" in str(verb("checkpoint_dot_polcy"))
     assert "the exercises are: 1, count_residuals; 2, predict_residuals; 3," in " ".join(str(verb(99)).split())
 
 
-@pytest.mark.parametrize("meant", [7, "7", NAME, "exercises/07_checkpoint_dot_policy.ipynb"])
+@pytest.mark.parametrize("meant", [10, "10", NAME, "exercises/10_checkpoint_dot_policy.ipynb"])
 def test_an_exercise_may_be_meant_by_its_number_its_name_or_its_page(meant, page):
     assert "Hint 1" in str(hint(meant)) and "three different attempts (so far: none)" in str(solution(meant))
 

@@ -13,7 +13,7 @@ from grader.cli import app
 from grader.exercises import registry
 from grader.learner import pages, update
 
-NAME = "07_checkpoint_dot_policy.ipynb"
+NAME = "10_checkpoint_dot_policy.ipynb"
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def content(folder):
 
 
 @pytest.mark.parametrize(
-    "meant", ["checkpoint_dot_policy", "7", "07", f"exercises/{NAME}", f"./{NAME}", "06_checkpoint_dot_policy"]
+    "meant", ["checkpoint_dot_policy", "10", "010", f"exercises/{NAME}", f"./{NAME}", "06_checkpoint_dot_policy"]
 )
 def test_a_page_comes_back(folder, meant):
     before = content(folder)
@@ -54,7 +54,7 @@ def test_a_page_comes_back(folder, meant):
 def test_nothing_kept_is_ever_overwritten(folder):
     for number in range(3):
         (folder / NAME).write_text(f"mine {number}")
-        assert reset("7")[0] == 0
+        assert reset("10")[0] == 0
     stem = f"my_{NAME.removesuffix('.ipynb')}"
     kept = {name: text for name, text in content(folder).items() if name.startswith("my_")}
     assert kept == {f"{stem}.ipynb": b"mine 0", f"{stem}_2.ipynb": b"mine 1", f"{stem}_3.ipynb": b"mine 2"}
@@ -67,14 +67,14 @@ def test_a_kept_page_names_its_exercise(folder):
 def test_an_untouched_page_is_left_alone(folder):
     before = content(folder)
     time = (folder / NAME).stat().st_mtime_ns
-    assert reset("7") == (0, f"{NAME} is unchanged: there is nothing to do.\n", "")
+    assert reset("10") == (0, f"{NAME} is unchanged: there is nothing to do.\n", "")
     assert content(folder) == before and (folder / NAME).stat().st_mtime_ns == time
 
 
 def test_a_missing_page_comes_back(folder):
     before = content(folder)
     (folder / NAME).unlink()
-    status, out, _ = reset("7")
+    status, out, _ = reset("10")
     assert status == 0 and out.startswith(f"{NAME} is restored.")
     assert content(folder) == before
 
@@ -84,7 +84,7 @@ def test_a_missing_page_comes_back(folder):
     [
         (
             "chekpoint_dot_policy",
-            "There is no exercise chekpoint_dot_policy; did you mean exercise 7, checkpoint_dot_policy?",
+            "There is no exercise chekpoint_dot_policy; did you mean exercise 10, checkpoint_dot_policy?",
         ),
         ("99", "There is no exercise 99; the exercises are: 1, count_residuals; 2, predict_residuals; 3, "),
         ("notebooks/my own.ipynb", "There is no exercise notebooks/my own.ipynb; the exercises are: "),
@@ -106,7 +106,7 @@ def test_when_it_cannot_be_done_nothing_changes(folder, monkeypatch, fails):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fails, full)
-    status, out, err = reset("7")
+    status, out, err = reset("10")
     assert (status, out) == (1, "")
     assert f"{NAME} was not restored, and is as it was: No space left on device" in err
     assert content(folder) == before
@@ -116,7 +116,7 @@ def test_a_folder_that_is_not_there_is_said(folder):
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
-    status, _, err = reset("7")
+    status, _, err = reset("10")
     assert status == 1 and "was not restored" in err and "No such file or directory" in err
 
 

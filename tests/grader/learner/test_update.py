@@ -17,7 +17,7 @@ from grader.learner.progress import Progress
 from grader.verdicts.kinds import Outcome
 from grader.verdicts.verdict import Verdict
 
-NAME, NOW, BEFORE = "checkpoint_dot_policy", "07_checkpoint_dot_policy.ipynb", "06_checkpoint_dot_policy.ipynb"
+NAME, NOW, BEFORE = "checkpoint_dot_policy", "10_checkpoint_dot_policy.ipynb", "06_checkpoint_dot_policy.ipynb"
 OTHER = "01_count_residuals.ipynb"
 ANSWER = find.read(pages.ROOT / "solutions" / f"{NAME}.py").text.strip()
 REAL = pages.ROOT / "exercises"
@@ -70,7 +70,7 @@ def chapter(*cells: str, outputs=()) -> bytes:
 
 
 def old(*more: str, answer: str | None = None) -> bytes:
-    """Exercise 7's page as an earlier version brought it, with an answer, and cells that a learner has added."""
+    """The page as an earlier version brought it, with an answer, and cells that a learner has added."""
     return page(*more, answer=answer, headline="# Exercise 6 · As it was once")
 
 
@@ -180,17 +180,17 @@ def test_nothing_kept_is_ever_overwritten(folder):
     (folder / NOW).write_bytes(first := old("one"))
     (folder / BEFORE).write_bytes(second := old("two"))
     assert updated()[0] == 0
-    kept = [(folder / f"my_07_{NAME}{more}.ipynb").read_bytes() for more in ("", "_2", "_3")]
+    kept = [(folder / f"my_10_{NAME}{more}.ipynb").read_bytes() for more in ("", "_2", "_3")]
     assert kept == [b"kept before", first, second]
 
 
 def test_the_python_file_of_watch_is_found_under_the_new_number(folder):
     (folder / f"my_06_{NAME}.py").write_text("mine")
     status, out, _ = updated()
-    assert status == 0 and out.startswith(f"my_06_{NAME}.py is now called my_07_{NAME}.py")
-    assert (folder / f"my_07_{NAME}.py").read_text() == "mine" and not (folder / f"my_06_{NAME}.py").exists()
+    assert status == 0 and out.startswith(f"my_06_{NAME}.py is now called my_10_{NAME}.py")
+    assert (folder / f"my_10_{NAME}.py").read_text() == "mine" and not (folder / f"my_06_{NAME}.py").exists()
     (folder / f"my_06_{NAME}.py").write_text("another")
-    assert updated()[1] == NOTHING and (folder / f"my_07_{NAME}.py").read_text() == "mine"
+    assert updated()[1] == NOTHING and (folder / f"my_10_{NAME}.py").read_text() == "mine"
 
 
 def test_a_new_exercise_comes(folder):
@@ -249,7 +249,7 @@ def test_progress_is_kept(folder):
     (folder / BEFORE).write_bytes(old(answer=ANSWER))
     before = Progress().path.read_bytes()
     assert updated()[0] == 0 and Progress().path.read_bytes() == before
-    assert [entry.page.number for entry in board().entries if entry.state == "passed"] == [7]
+    assert [entry.page.number for entry in board().entries if entry.state == "passed"] == [10]
 
 
 @pytest.mark.parametrize("room", [0, 1])
@@ -289,4 +289,4 @@ def test_the_chapters_of_earlier_versions_are_known():
     )
     (found,) = update.fingerprints("scan", json.dumps({"cells": [{"source": headline}]}).encode())
     assert found in update.cells_that_came()
-    assert found not in update.fingerprints("scan", (REAL.with_name("notebooks") / "06_scan.ipynb").read_bytes())
+    assert found not in update.fingerprints("scan", (REAL.with_name("notebooks") / "07_scan.ipynb").read_bytes())

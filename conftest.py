@@ -80,7 +80,7 @@ def seed() -> int:
 
 
 @pytest.fixture(autouse=True)
-def what_no_seed_is_given_for_follows_from_the_run_s(seed, request, monkeypatch):
+def seeded_defaults(seed, request, monkeypatch):
     """Checks and batches draw a seed where none is given: the same one for the same test of the same run's seed."""
     monkeypatch.setattr(secrets, "randbits", random.Random(f"{seed} {request.node.nodeid}").getrandbits)
 

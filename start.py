@@ -215,7 +215,7 @@ def jupyterlab():
         "jupyterlab",
         "--ServerApp.root_dir={}".format(ROOT),
         "--LabApp.default_url=/lab/tree/{}".format(FIRST_PAGE),
-        "--ServerApp.contents_manager_class=grader.learner.opening.Pages",
+        "--ServerApp.contents_manager_class=grader.learner.contents_manager.WorkbookContentsManager",
         "--LabApp.extension_manager=readonly",  # the other one asks a registry what there is
         "--LanguageServerManager.autodetect=False",  # there are none here, and looking for them runs npm
         "--ServerApp.allow_root=True",  # in a container one often is root, and JupyterLab would refuse

@@ -41,14 +41,14 @@ import numpy as np
 import psutil
 from nbformat.v4 import new_code_cell, new_notebook
 
-from grader.answers import capture, draw
+from grader.answers import capture, render_programs
 from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
 from grader.exercises import registry
 from grader.isolation import control_groups, sandbox
-from grader.isolation.inside import messages
-from grader.isolation.inside.lockdown import ProcessLimits
-from grader.isolation.inside.protocol import Ready
+from grader.isolation.sandboxed import messages
+from grader.isolation.sandboxed.lockdown import ProcessLimits
+from grader.isolation.sandboxed.protocol import Ready
 from grader.judging import judge
 
 NAME = "checkpoint_dot_policy"
@@ -324,7 +324,15 @@ def parts() -> dict[str, float]:
             step("two processes in the sandbox, begun and ended", two_processes)
             evidence = step("tracing it in four cases, exported", capture.traced, names[NAME], NAME, cases)
             step("judging the two programs", judge.judge_text, evidence.to_json(), cases, NAME, i)
-            step("tracing it as its feedback shows it", draw.drawn, names[NAME], cases, task.shown, None, ())
+            step(
+                "tracing it as its feedback shows it",
+                render_programs.render_programs,
+                names[NAME],
+                cases,
+                task.shown,
+                None,
+                (),
+            )
     return {what: statistics.median(times) for what, times in seconds.items()}
 
 

@@ -202,7 +202,7 @@ def batch(
     os.environ.update(environment.ASSIGNED)
     from grader.classroom import collect, executors, grade_class, run_folder
     from grader.classroom.report import NOT_GRADED, Report, some
-    from grader.isolation import sandbox, what_is_shown  # imports JAX
+    from grader.isolation import bubblewrap_options, sandbox  # imports JAX
     from grader.isolation.control_groups import limit_of_all
 
     name = _find(exercise).name if exercise else None
@@ -212,7 +212,7 @@ def batch(
                 f"{out} is inside {submissions}, so the next run would read it as a submission. Choose another folder."
             )
         for folder in () if unsandboxed else (submissions, out):
-            if shown := what_is_shown.shown_with(folder):
+            if shown := bubblewrap_options.shown_with(folder):
                 raise collect.CollectError(
                     f"{folder} is inside {shown}, which answers can read because Python is there. Choose a folder "
                     "elsewhere."
@@ -220,7 +220,7 @@ def batch(
         handed_in = collect.collect(submissions)
         begin = run_folder.Run.resume if resume or regrade else run_folder.Run.begin
         how = not unsandboxed, not without_groups
-        where = executors.on_cluster(scheduler, *how) if scheduler else executors.here(jobs, *how)
+        where = executors.on_cluster(scheduler, *how) if scheduler else executors.local_executor(jobs, *how)
         with where as place, run_folder.locked(out):
             run = begin(out, seed, name, not unsandboxed)
             if regrade:

@@ -404,7 +404,7 @@ def test_the_user_s_python_settings_do_not_reach_what_is_started(monkeypatch):
 @pytest.fixture
 def lab(workbook):
     """The running command, and the address that it opens in the browser."""
-    way = Path("grader/learner/opening.py")  # by which the server reads pages
+    way = Path("grader/learner/contents_manager.py")  # by which the server reads pages
     (workbook.root / way).parent.mkdir()
     shutil.copyfile(start.ROOT / way, workbook.root / way)
     opened = workbook.home.with_name("opened")

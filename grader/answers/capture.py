@@ -21,10 +21,10 @@ from jax.extend.mlir.dialects import func
 from jax.interpreters import mlir
 
 from grader.answers.apply import applied
-from grader.answers.attempts import Attempt, Pass, changed, failed_once, what_changed
 from grader.answers.evidence import Evidence, Failure, FailureKind, Traced
 from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
-from grader.answers.memory import may_remember
+from grader.answers.retrace import Attempt, Pass, changed, failed_once, what_changed
+from grader.answers.statefulness import may_be_stateful
 from grader.exercises.plain_data import plain
 from grader.exercises.spec import Case, Question
 from grader.util.jax_settings import as_they_come
@@ -72,7 +72,7 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question], s
 def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: np.random.Generator) -> Evidence:
     order = _order(cases, rng)
     first = Attempt(answer, cases, order)
-    second = Attempt(answer, cases, order[::-1]) if may_remember(answer) else None
+    second = Attempt(answer, cases, order[::-1]) if may_be_stateful(answer) else None
     again = []
 
     # One module for all cases: exporting costs more per module than per operation. The second attempt is traced inside
@@ -180,7 +180,7 @@ def _asked_twice(answer: Callable, questions: Sequence[Question], rng: np.random
     # Where there are few each takes its time, as compiling does, and many take it together: then it is a quarter, of
     # those that came first, which have seen the most since.
     twice = order if 4 < len(order) <= 16 else order[: math.ceil(len(order) / 4)]
-    again = reversed(twice) if questions and may_remember(answer) else ()
+    again = reversed(twice) if questions and may_be_stateful(answer) else ()
     second = {place: _asked(answer, questions[place]) for place in again}
     replies = []
     for place, question in enumerate(questions):

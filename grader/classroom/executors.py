@@ -9,18 +9,18 @@ from typing import Any
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
 from grader.classroom.run_folder import RunError
-from grader.isolation.limits import NotDone
+from grader.isolation.limits import TimedOut
 from grader.util.versions import versions
 
 SECONDS_TO_CONNECT = 20  # to a scheduler, at first and when it has been lost
 
 
-class Unfit(Exception):
+class WorkerRejected(Exception):
     """The machine that a submission was given to cannot grade; it has been set aside, and another one is to do it."""
 
 
 @contextlib.contextmanager
-def here(jobs: int, sandboxed: bool, needs_groups: bool) -> Iterator["Here"]:
+def local_executor(jobs: int, sandboxed: bool, needs_groups: bool) -> Iterator["LocalExecutor"]:
     """This machine, so many submissions at a time.
 
     Args:
@@ -38,7 +38,7 @@ def here(jobs: int, sandboxed: bool, needs_groups: bool) -> Iterator["Here"]:
     # Threads, not processes: what takes time runs in processes of its own already.
     executor = ThreadPoolExecutor(jobs)
     try:
-        place = Here(executor, 2 * jobs, grader.grade if sandboxed else grade_unsandboxed)
+        place = LocalExecutor(executor, 2 * jobs, grader.grade if sandboxed else grade_unsandboxed)
         if zygote:
             place.without_groups, place.uncounted = zygote.without_groups, zygote.uncounted
         yield place
@@ -48,7 +48,7 @@ def here(jobs: int, sandboxed: bool, needs_groups: bool) -> Iterator["Here"]:
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-class Here:
+class LocalExecutor:
     """A `grade_class.Place`: this machine.
 
     Args:
@@ -154,8 +154,8 @@ class Cluster:
         """The grade that `submit` promised.
 
         Raises:
-          NotDone: it takes long.
-          Unfit: the worker cannot grade, and has been set aside.
+          TimedOut: it takes long.
+          WorkerRejected: the worker cannot grade, and has been set aside.
           RunError: the scheduler is gone.
         """
         from distributed.comm import CommClosedError
@@ -164,9 +164,9 @@ class Cluster:
             said: dict[str, Any] = future.result()
         if "unfit" in said:
             self.set_aside[said["worker"]] = said["unfit"]
-            raise Unfit(said["worker"])
+            raise WorkerRejected(said["worker"])
         if "not done" in said:
-            late = NotDone(said["not done"])
+            late = TimedOut(said["not done"])
             late.seconds = said["seconds"]
             raise late
         return Grade.from_dict(said["grade"])
@@ -224,14 +224,14 @@ def _graded_there(submission, seed, secret, seconds, needed, sandboxed, needs_gr
             return {"worker": worker, "unfit": f"its versions differ from those here: {other or 'JAX_REMAT3'}"}
         from grader.classroom import worker as there
         from grader.classroom.collect import Submission
-        from grader.isolation.limits import NotDone
+        from grader.isolation.limits import TimedOut
         from grader.isolation.sandbox import SandboxError
     except (ImportError, TypeError) as error:
         return {"worker": worker, "unfit": f"it does not have this workbook ({error})"}
     try:
         how = sandboxed, needs_groups
         return {"grade": there.grade(Submission(*submission), seed, secret, seconds, *how).to_dict()}
-    except NotDone as error:
+    except TimedOut as error:
         return {"not done": str(error), "seconds": error.seconds}
     except SandboxError as error:
         return {"worker": worker, "unfit": str(error)}

@@ -25,11 +25,11 @@ from typing import Protocol
 
 from grader.classroom.collect import Class, Listed, NotGraded, Refused, Submission
 from grader.classroom.control import Control
-from grader.classroom.executors import Unfit
+from grader.classroom.executors import WorkerRejected
 from grader.classroom.grade import Grade
 from grader.classroom.report import Report, completed
 from grader.classroom.run_folder import Run, Tries
-from grader.isolation.limits import FOR_BATCH, NotDone
+from grader.isolation.limits import FOR_BATCH, TimedOut
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 from rematscope.render.progress import progress
@@ -58,7 +58,12 @@ class Place(Protocol):
         """Has a submission graded, see `SandboxGrader.grade`. Raises RunError if no machine is left to do it."""
 
     def grade_of(self, future: Future) -> Grade:
-        """The grade that `submit` promised. Raises Unfit if another machine is to be asked, NotDone, `losses`."""
+        """Return the grade that `submit` promised.
+
+        Raises:
+          WorkerRejected: another machine must grade this submission.
+          TimedOut, `losses`: there is no grade.
+        """
 
 
 def grade_class(
@@ -202,10 +207,10 @@ class _Turns:
             before = tries.seconds - tries.last
             try:
                 grade = self._place.grade_of(future)
-            except NotDone as error:
+            except TimedOut as error:
                 self._longest[answer.learner] = max(self._longest[answer.learner], tries.last)
                 self._put_back(answer, Tries(before + error.seconds, tries.last))
-            except Unfit:
+            except WorkerRejected:
                 self._submit(answer)
             except gone as error:
                 self.lost += 1
@@ -223,12 +228,12 @@ class _Turns:
 
     def _graded_now(self, submission: Submission) -> Grade | None:
         settings = self._run.settings
-        says_nothing: tuple[type[BaseException], ...] = (NotDone, CancelledError, *self._place.losses)
+        says_nothing: tuple[type[BaseException], ...] = (TimedOut, CancelledError, *self._place.losses)
         while True:
             promised = self._place.submit(submission, settings["seed"], settings["secret"], _CONTROL_SECONDS)
             try:
                 return self._place.grade_of(promised)
-            except Unfit:
+            except WorkerRejected:
                 continue
             except says_nothing:  # hostile answers can keep the processors busy
                 return None

@@ -16,12 +16,12 @@ from grader.answers import failures
 from grader.answers.evidence import Evidence, EvidenceError
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade, Picture, printable
-from grader.classroom.learners_lines import with_lines, without_lines
 from grader.classroom.seeds import cases_for, number, seed_of_inputs, seed_of_shapes
+from grader.classroom.source_redaction import redact_lines, restore_lines
 from grader.classroom.verdict_cache import VerdictCache
 from grader.exercises import registry
 from grader.isolation.check_file import check_file
-from grader.isolation.limits import FOR_BATCH, CheckLimits, Killed, NotDone, Unjudged
+from grader.isolation.limits import FOR_BATCH, CheckLimits, Killed, NoVerdict, TimedOut
 from grader.isolation.remote_capture import RemoteCapture, not_judged, safe
 from grader.isolation.remote_execution import RemoteExecution
 from grader.isolation.sandbox import NoControlGroups, SandboxError, Zygote
@@ -89,7 +89,7 @@ class SandboxGrader:
           `FindingKind.MACHINE`.
 
         Raises:
-          NotDone: it takes longer than `seconds`.
+          TimedOut: it takes longer than `seconds`.
           SandboxError: there is no sandbox to be had here.
         """
         start = time.monotonic()
@@ -106,7 +106,7 @@ class SandboxGrader:
                 break
             except SandboxError:
                 self._give_up(zygote)
-            except NotDone as error:
+            except TimedOut as error:
                 if seconds < math.inf:
                     error.seconds = time.monotonic() - start
                     raise
@@ -147,7 +147,7 @@ class SandboxGrader:
                 if again := remote.again(verdict.exercise):
                     first, verdict = verdict, better(verdict, verdict_on(again))
                     which = int(verdict is not first)
-            except NotDone:
+            except TimedOut:
                 if in_time:
                     raise
         return verdict, _drawn(remote, verdict, which, in_time)
@@ -162,7 +162,7 @@ class SandboxGrader:
                 raise EvidenceError(f"the evidence is not that of {exercise}.")
             evidence = evidence if stub else evidence.attempted()
             cases = cases_for(exercise, shapes)
-            decisive = without_lines(evidence).to_json()
+            decisive = redact_lines(evidence).to_json()
 
             def judged() -> Verdict:
                 inputs = seed_of_inputs(seed, evidence, secret)
@@ -170,10 +170,10 @@ class SandboxGrader:
                     return judge.judge_text(decisive, cases, exercise, inputs, remote.execute)
 
             verdict = self._verdicts(hashlib.sha256(repr((decisive, shapes, seed, secret)).encode()).digest(), judged)
-            return with_lines(verdict, evidence, text)
+            return restore_lines(verdict, evidence, text)
         except (SandboxError, OSError, MemoryError):  # not the answer's affair
             raise
-        except Unjudged as error:
+        except NoVerdict as error:
             error.exercise = exercise
             raise
         except EvidenceError as error:
@@ -203,7 +203,7 @@ def _failed(exercise: str | None, error: Exception) -> Verdict:
     return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, why, next=advice),))
 
 
-def _unjudged(submission: Submission, error: Unjudged) -> Verdict:
+def _unjudged(submission: Submission, error: NoVerdict) -> Verdict:
     return not_judged(error.exercise or submission.exercise, submission.name, error.why, error.question)
 
 
@@ -219,7 +219,7 @@ def _drawn(remote: RemoteCapture, verdict: Verdict, which: int, in_time: bool) -
     `which` of its tries is shown, counted from 0.
 
     Raises:
-      NotDone: they must be had `in_time`, and are not.
+      TimedOut: they must be had `in_time`, and are not.
     """
     if verdict.outcome not in (Outcome.PASSED, Outcome.NOT_PASSED) or verdict.exercise not in registry.names():
         return None
@@ -228,8 +228,8 @@ def _drawn(remote: RemoteCapture, verdict: Verdict, which: int, in_time: bool) -
         return None
     case, marked, title = illustrate.scene(verdict, task.shown)
     try:
-        drawn = remote.draw(which, case, marked)
-    except NotDone:
+        drawn = remote.render(which, case, marked)
+    except TimedOut:
         if in_time:
             raise
         return None

@@ -29,7 +29,7 @@ def with_drawn(task: Task, asked: Sequence[Case | Question], rng: np.random.Gene
     repeated = [structure for structure in known if is_allowed(structure, task)]
     structures: list[Structure] = [repeated[int(rng.integers(len(repeated)))]] if repeated else []
     most = min(_QUESTIONS, len(asked) // 2) if isinstance(asked[0], Question) else _CASES
-    structures += [each for _ in range(most - len(structures)) if (each := drawn(task, rng))]
+    structures += [each for _ in range(most - len(structures)) if (each := draw_structure(task, rng))]
     by_name = {each.name: each for each in asked}
     for structure in structures:
         made = task.case(rng, **structure)
@@ -45,7 +45,7 @@ def takes_any_structure(task: Task) -> TypeGuard[TaskOfAnyStructure]:
     return hasattr(task, "case")
 
 
-def drawn(task: TaskOfAnyStructure, rng: np.random.Generator) -> Structure | None:
+def draw_structure(task: TaskOfAnyStructure, rng: np.random.Generator) -> Structure | None:
     """Draw a structure of a task, small numbers as often as large ones. Return None if no fitting one is found."""
     for _ in range(_TRIES):
         structure: dict[str, Any] = {}

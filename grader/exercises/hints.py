@@ -14,22 +14,22 @@ class Hint:
 
     Attributes:
       text: a question; the last ones of an exercise may give nearly all of the answer. Code is in backquotes.
-      after: the kinds of findings (`Finding.kinds`) that it helps with; empty if it always helps.
-      says: words that such a finding must contain, in its text, its figures, its cases or its question, if the kind
+      on_kinds: the kinds of findings (`Finding.kinds`) that it helps with; empty if it always helps.
+      on_text: words that such a finding must contain, in its text, its figures, its cases or its question, if the kind
         alone does not tell mistakes apart; all of them, if there are several. None if it does.
     """
 
     text: str
-    after: tuple[str, ...] = ()
-    says: str | tuple[str, ...] | None = None
+    on_kinds: tuple[str, ...] = ()
+    on_text: str | tuple[str, ...] | None = None
 
     def closeness(self, findings: Sequence[Finding]) -> int:
         """How closely it fits what was found: 0 always, 1 by a finding's kind, one more for each of the words that it
         must have; -1 if it does not fit."""
-        if not self.after:
+        if not self.on_kinds:
             return 0
-        words = (self.says,) if isinstance(self.says, str) else self.says or ()
-        found = (_words(finding) for finding in findings if finding.kinds.intersection(self.after))
+        words = (self.on_text,) if isinstance(self.on_text, str) else self.on_text or ()
+        found = (_words(finding) for finding in findings if finding.kinds.intersection(self.on_kinds))
         return 1 + len(words) if any(all(word in said for word in words) for said in found) else -1
 
 
@@ -67,13 +67,13 @@ ABOUT_ERRORS = (
     Hint(
         "`f(x)` runs the function that `jax.custom_vjp` wraps; `jax.grad(f)(x)` runs its forward rule instead. Print "
         "`f(x)` and the first result of the forward rule for the same `x`. Where do they differ?",
-        after=(FindingKind.WRONG_VALUE, FindingKind.WRONG_TYPE, FindingKind.RAISES),
-        says=UNDIFFERENTIATED,
+        on_kinds=(FindingKind.WRONG_VALUE, FindingKind.WRONG_TYPE, FindingKind.RAISES),
+        on_text=UNDIFFERENTIATED,
     ),
     Hint(
         "Call your answer twice in one cell with the same arguments. Which names does it use from outside the "
         "function, and do their values change between the calls?",
-        after=(FindingKind.CHANGES,),
+        on_kinds=(FindingKind.CHANGES,),
     ),
     *_about_errors(
         "`@jax.checkpoint(policy=…)` calls `jax.checkpoint` without a function. What does "
@@ -140,6 +140,6 @@ ABOUT_ERRORS = (
     Hint(
         "Call your answer in a new cell with arguments of your own. Print the values just before the line that raises "
         "the error. Which one is not what you expect?",
-        after=(FindingKind.RAISES,),
+        on_kinds=(FindingKind.RAISES,),
     ),
 )

@@ -167,12 +167,12 @@ def reference(x):
     return jnp.sum(jnp.sin(x)), {"the cosine": jnp.cos(x)}
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Inputs for which the named values differ by far more than rounding does."""
     return rng.uniform(0.5, 1.5, argument.shape).astype(argument.dtype)
 
 
-# STUB: what is often computed in place of what is asked for, as `Mistake`s.
+# STUB: what is often computed in place of what is asked for, as `KnownMistake`s.
 mistakes = ()
 
 # STUB: what answers often raise, as pairs of a regular expression and the question that leads on.

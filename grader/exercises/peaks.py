@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from grader.exercises.behaviour import Behaviour
+from grader.exercises.observation import CaseObservation
 from grader.util.words import counted
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
@@ -41,7 +41,7 @@ class PeakAtMost:
     def names(self) -> tuple[str, ...]:
         return (self.unit,) if self.unit else ()
 
-    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         peak = self._peak(seen)
         if round(peak) <= self.most:
             return
@@ -62,14 +62,14 @@ class PeakAtMost:
             next=self.merged if merged else self.too_high,
         )
 
-    def _peak(self, seen: Behaviour) -> float:
+    def _peak(self, seen: CaseObservation) -> float:
         size = seen.wanted[self.unit].nbytes if self.unit else seen.input_bytes
         traced = seen.peak(False) / size
         if not self.compiled or (round(traced) <= self.most and 0 < self.turns <= seen.turns):
             return traced
         return seen.peak(True) / size
 
-    def claim(self, seen: Behaviour) -> str:
+    def claim(self, seen: CaseObservation) -> str:
         of = f"times {self.unit}" if self.unit else "vectors"
         return f"the peak memory is {self._peak(seen):.1f} {of}, and {self.most} are allowed"
 
@@ -91,7 +91,7 @@ class InPieces:
     too_large: str
     names = ()
 
-    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         of_a_row = max(seen.reference_flops) // self.of
         if (rows := seen.largest_matmul // of_a_row) > self.rows:
             allowed = counted(self.rows, "rows")
@@ -104,5 +104,5 @@ class InPieces:
                 next=self.too_large,
             )
 
-    def claim(self, seen: Behaviour) -> None:
+    def claim(self, seen: CaseObservation) -> None:
         return None  # PeakAtMost says it

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from grader.exercises.behaviour import Behaviour, MatchedResidual, ResidualKind
+from grader.exercises.observation import CaseObservation, MatchedResidual, ResidualKind
 from grader.util.words import counted
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
@@ -19,20 +19,20 @@ _NO_CHECKPOINT = (
 
 
 @dataclass(frozen=True)
-class Mistake:
+class KnownMistake:
     """A common mistake. If an answer's results are those of the mistake, the finding names it.
 
     Attributes:
-      says: the mistake, in words.
-      function: computes what the mistake leads to; takes an answer's arguments.
-      next: the question to ask about it.
-      in_gradient: True where the value is right, and the mistake shows in the gradients alone.
+      description: the mistake, in words.
+      wrong_reference: computes what the mistake leads to; takes an answer's arguments.
+      hint: the question to ask about it.
+      check_gradient: True where the value is right, and the mistake shows in the gradients alone.
     """
 
-    says: str
-    function: Callable
-    next: str = "Which of your lines does that?"
-    in_gradient: bool = False
+    description: str
+    wrong_reference: Callable
+    hint: str = "Which of your lines does that?"
+    check_gradient: bool = False
 
 
 class Requirement(Protocol):
@@ -45,10 +45,10 @@ class Requirement(Protocol):
     @property
     def names(self) -> tuple[str, ...]: ...
 
-    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         """What stands against a case's behaviour."""
 
-    def claim(self, seen: Behaviour) -> str | None:
+    def claim(self, seen: CaseObservation) -> str | None:
         """What a behaviour shows once nothing does, as the end of a sentence; None if that is nothing to speak of."""
 
 
@@ -79,7 +79,7 @@ class Saves:
         # One value can have several names, as in a loop of one iteration: a residual is called by one that is allowed.
         return *self.saved, *self.spare
 
-    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         wanted: dict[str | None, MatchedResidual] = {
             name: dataclasses.replace(seen.wanted[name], memory="pinned_host" if name in self.on_host else "device")
             for name in self.saved
@@ -141,7 +141,7 @@ class Saves:
                 next=self.too_little,
             )
 
-    def _question(self, extra: Collection[MatchedResidual], seen: Behaviour) -> str:
+    def _question(self, extra: Collection[MatchedResidual], seen: CaseObservation) -> str:
         if self._alike(extra):
             return "Does your comparison of names ignore the difference between upper and lower case?"
         # Without a barrier nothing shows that jax.checkpoint was called at all.
@@ -153,7 +153,7 @@ class Saves:
         names = dict.fromkeys(residual.name for residual in extra if residual.name)
         return [(name, required[name.casefold()]) for name in names if required.get(name.casefold(), name) != name]
 
-    def _listed(self, seen: Behaviour) -> tuple[str, str]:
+    def _listed(self, seen: CaseObservation) -> tuple[str, str]:
         """The expected residuals and the answer's. Arguments and constants cost nothing: any of them may be saved."""
         saved = [r.name or r.type for r in seen.residuals if r.kind is ResidualKind.COMPUTED]
         arguments = [r.name or r.type for r in seen.residuals if r.kind is ResidualKind.ARGUMENT]
@@ -171,7 +171,7 @@ class Saves:
             return "the required value" if len(missing) == 1 else f"{len(missing)} required values"
         return _enumerated(missing)
 
-    def claim(self, seen: Behaviour) -> str:
+    def claim(self, seen: CaseObservation) -> str:
         if not self.saved:
             return "the forward pass saves only arguments"
         places = [f"{name} (in host memory)" if name in self.on_host else name for name in self.saved]
@@ -200,7 +200,7 @@ class SavesAtMost:
     def names(self) -> tuple[str, ...]:
         return (self.room,)
 
-    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         room = seen.wanted[self.room].nbytes
         part = room // self.count
         kept = {place: r for place, r in enumerate(seen.residuals) if r.kind is ResidualKind.COMPUTED}
@@ -217,7 +217,7 @@ class SavesAtMost:
                 marked=tuple(kept),
             )
 
-    def claim(self, seen: Behaviour) -> str:
+    def claim(self, seen: CaseObservation) -> str:
         return f"the forward pass saves at most {counted(self.count, self.parts)} and arguments"
 
 
@@ -226,29 +226,29 @@ class MatmulsAtMost:
     """Both passes compute at most so many times the matmuls of the reference, which saves everything.
 
     Attributes:
-      times: how many times as many, in FLOPs.
+      max_ratio: how many times as many, in FLOPs.
       too_many: the question for an answer that computes more.
     """
 
-    times: int
+    max_ratio: int
     too_many: str
     names = ()
 
-    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         once = sum(seen.reference_flops)
-        if seen.matmul_flops >= self.times * once + seen.negligible:
+        if seen.matmul_flops >= self.max_ratio * once + seen.negligible:
             yield Finding(
                 FindingKind.RECOMPUTES,
                 f"Your two passes spend {seen.matmul_flops:,} FLOPs on matmuls, {seen.matmul_flops / once:.1f} times "
                 "as many as without a checkpoint.",
-                expected=f"at most {self.times} times as many ({self.times * once:,} FLOPs)",
+                expected=f"at most {self.max_ratio} times as many ({self.max_ratio * once:,} FLOPs)",
                 got=f"{seen.matmul_flops:,} FLOPs",
-                flops=seen.matmul_flops - self.times * once,
+                flops=seen.matmul_flops - self.max_ratio * once,
                 next=self.too_many,
             )
 
-    def claim(self, seen: Behaviour) -> str:
-        return f"both passes compute at most {self.times} times as many matmuls as without a checkpoint"
+    def claim(self, seen: CaseObservation) -> str:
+        return f"both passes compute at most {self.max_ratio} times as many matmuls as without a checkpoint"
 
 
 @dataclass(frozen=True)
@@ -260,17 +260,17 @@ class Recomputes:
     is made that has a product's value is that product once more.
 
     Attributes:
-      dots: the number of matmuls.
+      count: the number of matmuls.
       too_many: the question for an answer that recomputes more.
       elsewhere: the question for an answer with extra matmuls that are not recomputed ones.
     """
 
-    dots: int
+    count: int
     too_many: str
     elsewhere: str = "Which matmul does neither the plain function nor its gradient compute?"
     names = ()
 
-    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         if self._is_too_much(seen.recomputed, seen):
             yield self._too_many(seen.recomputed, seen)
             return  # further FLOPs most often have the same cause
@@ -287,36 +287,36 @@ class Recomputes:
                 flops=over,
                 next=self.elsewhere,
             )
-        elif self._is_too_much(every := (*seen.recomputed, *seen.disguised()), seen):
+        elif self._is_too_much(every := (*seen.recomputed, *seen.hidden_recompute_flops()), seen):
             yield self._too_many(every, seen)
 
-    def _is_too_much(self, recomputed: Sequence[int], seen: Behaviour) -> bool:
+    def _is_too_much(self, recomputed: Sequence[int], seen: CaseObservation) -> bool:
         flops, allowed = sum(recomputed), self._allowed(seen)
         whole = [each for each in recomputed if each >= seen.negligible]
-        return (len(whole) > self.dots and flops > allowed) or flops >= allowed + seen.negligible
+        return (len(whole) > self.count and flops > allowed) or flops >= allowed + seen.negligible
 
-    def _allowed(self, seen: Behaviour) -> int:
+    def _allowed(self, seen: CaseObservation) -> int:
         # In FLOPs: a matmul that a loop computes row by row is many matmuls, but no more work.
         once = sorted(seen.forward_flops, reverse=True)
-        rounds, more = divmod(self.dots, len(once) or 1)
+        rounds, more = divmod(self.count, len(once) or 1)
         return rounds * sum(once) + sum(once[:more])
 
-    def _too_many(self, recomputed: Sequence[int], seen: Behaviour) -> Finding:
+    def _too_many(self, recomputed: Sequence[int], seen: CaseObservation) -> Finding:
         whole, flops = len([each for each in recomputed if each >= seen.negligible]), sum(recomputed)
         pieces = "" if whole else f" in {len(recomputed)} pieces"
-        allowed = f" ({self._allowed(seen):,} FLOPs)" if self.dots else ""
+        allowed = f" ({self._allowed(seen):,} FLOPs)" if self.count else ""
         return Finding(
             FindingKind.RECOMPUTES,
             f"Your backward pass recomputes {counted(whole or 1, 'matmuls')}{pieces}: {flops:,} FLOPs.",
-            expected=f"at most {counted(self.dots, 'matmuls')}{allowed}" if self.dots else "no recomputed matmul",
+            expected=f"at most {counted(self.count, 'matmuls')}{allowed}" if self.count else "no recomputed matmul",
             got=f"{counted(whole or 1, 'matmuls')}{pieces} ({flops:,} FLOPs)",
             flops=flops,
             next=self.too_many,
         )
 
-    def claim(self, seen: Behaviour) -> str:
+    def claim(self, seen: CaseObservation) -> str:
         # An answer may recompute less than is allowed, or as much in more and smaller pieces.
-        dots = min(len(seen.recomputed), self.dots)
+        dots = min(len(seen.recomputed), self.count)
         return f"the backward pass recomputes {counted(dots, 'matmuls') if dots else 'no matmul'}"
 
 
@@ -327,26 +327,26 @@ class RecomputesNoLess:
     This shows a checkpoint inside another one, which does not change the residuals.
 
     Attributes:
-      dots: the number of matmuls.
+      count: the number of matmuls.
       too_few: the question for an answer that recomputes fewer.
     """
 
-    dots: int
+    count: int
     too_few: str
     names = ()
 
-    def findings(self, seen: Behaviour) -> Iterator[Finding]:
-        if (count := len(seen.recomputed)) < self.dots:
+    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
+        if (count := len(seen.recomputed)) < self.count:
             yield Finding(
                 FindingKind.RECOMPUTES,
                 f"Your backward pass recomputes only {counted(count, 'matmuls')}: a checkpoint inside another "
                 "checkpoint is missing.",
-                expected=f"at least {counted(self.dots, 'matmuls')}",
+                expected=f"at least {counted(self.count, 'matmuls')}",
                 got=counted(count, "matmuls"),
                 next=self.too_few,
             )
 
-    def claim(self, seen: Behaviour) -> None:
+    def claim(self, seen: CaseObservation) -> None:
         return None  # Recomputes says it
 
 
@@ -356,7 +356,7 @@ class AdvisesBarrier:
 
     names = ()
 
-    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         if seen.barriers == 0:
             yield Finding(
                 FindingKind.NO_BARRIER,
@@ -367,7 +367,7 @@ class AdvisesBarrier:
                 advice=True,
             )
 
-    def claim(self, seen: Behaviour) -> None:
+    def claim(self, seen: CaseObservation) -> None:
         return None
 
 

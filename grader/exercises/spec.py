@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # this module is read without importing JAX or NumPy
     import numpy as np
 
     from grader.exercises.hints import Hint
-    from grader.exercises.requirements import Mistake, Requirement
+    from grader.exercises.requirements import KnownMistake, Requirement
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Expect(Protocol):
       otherwise: the question to ask where such an answer is wrong in none of the usual ways.
     """
 
-    mistakes: Sequence["Mistake"]
+    mistakes: Sequence["KnownMistake"]
     error_questions: Sequence[tuple[str, str]]
     hints: Sequence["Hint"]
     compared_with: str
@@ -202,5 +202,5 @@ class Expect(Protocol):
         """What is asked of a case's two passes, in groups: of a group that any case does not meet, all that is found is
         said, and nothing of the groups behind it."""
 
-    def draw(self, rng: "np.random.Generator", argument: Any) -> "np.ndarray":
+    def sample_input(self, rng: "np.random.Generator", argument: Any) -> "np.ndarray":
         """An input of an argument's shape and dtype."""

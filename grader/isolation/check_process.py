@@ -11,7 +11,7 @@ from pathlib import Path
 
 from grader.answers import failures
 from grader.isolation import in_process
-from grader.isolation.inside import libc
+from grader.isolation.sandboxed import libc
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 from rematscope.render.files import write_whole

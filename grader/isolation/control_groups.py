@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from grader.isolation.inside.lockdown import THREADS, ProcessLimits
+from grader.isolation.sandboxed.lockdown import THREADS, ProcessLimits
 
 HOW = "systemd-run --user --scope -p Delegate=yes python -m grader batch …"
 _NEEDED, _WANTED = {"memory", "pids"}, {"cpu"}  # systemd before 252 gives users no processor time to share out

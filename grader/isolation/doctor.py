@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from grader.isolation import remote_execution
 from grader.isolation.control_groups import HOW, limit_of_all
-from grader.isolation.inside.lockdown import THREADS
 from grader.isolation.limits import FOR_BATCH
 from grader.isolation.sandbox import SandboxError, Zygote
+from grader.isolation.sandboxed.lockdown import THREADS
 
 _A_SUBMISSION = FOR_BATCH.resident + remote_execution.LIMITS.resident  # bytes that its two processes may have at most
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 import rematscope
-from grader.answers import run_file
+from grader.answers import import_answers
 from grader.answers.capture import traced
-from grader.answers.draw import passes_of, side_by_side
 from grader.answers.find import SlicedAnswer
+from grader.answers.render_programs import passes_of, side_by_side
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question, Task
 from grader.judging.illustrate import differs_from_worked, effects_with_others, explained_by_programs
@@ -90,7 +90,7 @@ def verdicts_on_file(path: Path, exercise: str | None = None, seed: int | None =
     """As `grade_file`, which takes the last of these verdicts. Before each but the first more of the file runs."""
     best: Verdict | None = None
     sliced: list[SlicedAnswer] = []
-    for tried in run_file.tries(path, exercise, found=sliced.append):
+    for tried in import_answers.read_answers(path, exercise, found=sliced.append):
         verdict = tried if isinstance(tried, Verdict) else grade(tried.function, tried.exercise, seed)
         verdict = verdict if verdict.passed else _with_replaced(verdict, sliced)
         best = verdict if best is None else better(best, verdict)

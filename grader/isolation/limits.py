@@ -3,7 +3,7 @@
 import signal
 from dataclasses import dataclass
 
-from grader.isolation.inside.protocol import IDLE, IDLE_SECONDS
+from grader.isolation.sandboxed.protocol import IDLE, IDLE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class CheckLimits:
     resident: int = 512 * 2**20
 
 
-class Unjudged(Exception):
+class NoVerdict(Exception):
     """There is no verdict.
 
     Attributes:
@@ -31,7 +31,7 @@ class Unjudged(Exception):
         self.why, self.question, self.exercise = why, question, exercise
 
 
-class NotDone(Unjudged):
+class TimedOut(NoVerdict):
     """Time was up.
 
     Attributes:
@@ -41,7 +41,7 @@ class NotDone(Unjudged):
     seconds: float = 0.0
 
 
-class Killed(Unjudged):
+class Killed(NoVerdict):
     """A process was ended from outside, for no reason that its limits give: the machine's memory ran out, perhaps."""
 
 

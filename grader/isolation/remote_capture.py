@@ -10,20 +10,20 @@ from pathlib import Path
 import numpy as np
 
 from grader.exercises import registry
-from grader.isolation.inside import messages
-from grader.isolation.inside.lockdown import ProcessLimits
-from grader.isolation.inside.protocol import (
-    Again,
+from grader.isolation.limits import CheckLimits, Killed, TimedOut, why_no_verdict
+from grader.isolation.sandbox import Zygote
+from grader.isolation.sandboxed import messages
+from grader.isolation.sandboxed.lockdown import ProcessLimits
+from grader.isolation.sandboxed.protocol import (
+    AnswerFound,
     Capture,
     Captured,
-    Draw,
-    Drawn,
-    Found,
+    NextAnswer,
     NoEvidence,
-    NoMore,
+    NoMoreAnswers,
+    Render,
+    Rendered,
 )
-from grader.isolation.limits import CheckLimits, Killed, NotDone, why_no_verdict
-from grader.isolation.sandbox import Zygote
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 
@@ -51,12 +51,12 @@ class RemoteCapture:
         self.stub = False
         self._limits = limits
         self._seconds = limits.seconds  # that are left
-        self._inmate = zygote.start("capture", ProcessLimits(limits.processor_seconds, limits.memory, limits.resident))
+        self._process = zygote.start("capture", ProcessLimits(limits.processor_seconds, limits.memory, limits.resident))
 
     def end(self) -> str:
         """Ends the process, and returns what it printed, shortened in the middle. Raises SandboxError if it never
         began."""
-        return self._inmate.end().output
+        return self._process.end().output
 
     def capture(self, name: str, content: bytes, exercise: str | None, shapes: int) -> tuple[str, str] | Verdict:
         """The exercise and its evidence as text, or the verdict that there is none.
@@ -68,18 +68,20 @@ class RemoteCapture:
           shapes: seeds the shapes of the cases.
 
         Raises:
-          NotDone: time is up.
+          TimedOut: time is up.
           Killed: the process was ended from outside.
         """
-        line, deadline = self._inmate.line, time.monotonic() + self._seconds
-        outcome: Found | Captured | NoEvidence | None = None
+        line, deadline = self._process.line, time.monotonic() + self._seconds
+        outcome: AnswerFound | Captured | NoEvidence | None = None
         late, said, found = False, True, False
         try:
             line.settimeout(self._limits.seconds)
             messages.send(line, Capture(safe(name), exercise, shapes), [np.frombuffer(content, np.uint8)])
-            with self._inmate.at_work():
-                outcome, _ = messages.receive(line, _MAX_MESSAGE, [Found, NoEvidence], deadline - time.monotonic())
-                if isinstance(outcome, Found):
+            with self._process.at_work():
+                outcome, _ = messages.receive(
+                    line, _MAX_MESSAGE, [AnswerFound, NoEvidence], deadline - time.monotonic()
+                )
+                if isinstance(outcome, AnswerFound):
                     if outcome.exercise not in registry.names():
                         raise messages.WireError("no exercise")
                     exercise, self.stub, outcome, found = outcome.exercise, outcome.stub, None, True
@@ -88,7 +90,7 @@ class RemoteCapture:
         except TimeoutError:
             late = True
         except messages.HungUp:
-            late = not self._inmate.wait(deadline - time.monotonic())
+            late = not self._process.wait(deadline - time.monotonic())
         except (OSError, messages.WireError):
             said = False
         self._seconds = deadline - time.monotonic()
@@ -97,11 +99,11 @@ class RemoteCapture:
         if isinstance(outcome, NoEvidence) and (refusal := _refusal(outcome.verdict, exercise, found)):
             return refusal
         if said and outcome is None:
-            status = None if late else self._inmate.end().status
-            ran_out = self._inmate.ran_out_of_memory
+            status = None if late else self._process.end().status
+            ran_out = self._process.ran_out_of_memory
             why, question = why_no_verdict(status, self._limits, ran_out)
             if late:
-                raise NotDone(why, question, exercise)
+                raise TimedOut(why, question, exercise)
             if status == -signal.SIGKILL and not ran_out:  # its control group's limit is the answer's own affair
                 raise Killed(why, question, exercise)
             return not_judged(exercise, name, why, question)
@@ -114,41 +116,41 @@ class RemoteCapture:
         to be had.
 
         Raises:
-          NotDone: time is up.
+          TimedOut: time is up.
         """
         if exercise not in registry.names():
             return None
         seconds = max(self._seconds, 1e-3)
         try:
-            self._inmate.line.settimeout(seconds)
-            messages.send(self._inmate.line, Again())
-            kinds: list[type[Captured | NoEvidence | NoMore]] = [Captured, NoEvidence, NoMore]
-            with self._inmate.at_work():
-                outcome, _ = messages.receive(self._inmate.line, _MAX_MESSAGE, kinds, seconds)
+            self._process.line.settimeout(seconds)
+            messages.send(self._process.line, NextAnswer())
+            kinds: list[type[Captured | NoEvidence | NoMoreAnswers]] = [Captured, NoEvidence, NoMoreAnswers]
+            with self._process.at_work():
+                outcome, _ = messages.receive(self._process.line, _MAX_MESSAGE, kinds, seconds)
         except TimeoutError:
-            raise NotDone(*why_no_verdict(None, self._limits), exercise) from None
+            raise TimedOut(*why_no_verdict(None, self._limits), exercise) from None
         except (OSError, messages.WireError):
             return None
         if isinstance(outcome, NoEvidence):
             return _refusal(outcome.verdict, exercise, True)
         return (exercise, outcome.evidence) if isinstance(outcome, Captured) else None
 
-    def draw(self, which: int, case: str | None, marked: tuple[int, ...]) -> Drawn | None:
+    def render(self, which: int, case: str | None, marked: tuple[int, ...]) -> Rendered | None:
         """The answer's two programs in a case, or None where they cannot be had. What they hold is not looked at.
 
         `which` is 0 for the answer that `capture` was about, and 1 for that of `again`.
 
         Raises:
-          NotDone: time is up.
+          TimedOut: time is up.
         """
         seconds = min(SECONDS_TO_DRAW, self._limits.seconds)
         try:
-            self._inmate.line.settimeout(seconds)
-            messages.send(self._inmate.line, Draw(which, case, list(marked)))
-            with self._inmate.at_work():
-                return messages.receive(self._inmate.line, _MAX_DRAWING, [Drawn], seconds)[0]
+            self._process.line.settimeout(seconds)
+            messages.send(self._process.line, Render(which, case, list(marked)))
+            with self._process.at_work():
+                return messages.receive(self._process.line, _MAX_DRAWING, [Rendered], seconds)[0]
         except TimeoutError:
-            raise NotDone(f"it was not shown after {seconds} s") from None
+            raise TimedOut(f"it was not shown after {seconds} s") from None
         except (OSError, messages.WireError):
             return None
 

@@ -16,16 +16,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from grader.isolation.inside import messages, protocol
-from grader.isolation.inside.lockdown import ProcessLimits
-from grader.isolation.inside.messages import MAX_MESSAGE, counts, nested
-from grader.isolation.limits import Killed, NotDone
-from grader.isolation.sandbox import Inmate, Zygote
+from grader.isolation.limits import Killed, TimedOut
+from grader.isolation.sandbox import SandboxedProcess, Zygote
+from grader.isolation.sandboxed import messages, protocol
+from grader.isolation.sandboxed.lockdown import ProcessLimits
+from grader.isolation.sandboxed.messages import MAX_MESSAGE, counts, nested
 from grader.stablehlo.execution import Arrays, Function
-from grader.stablehlo.glimpses import COLUMNS
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.program import Barrier, Matmul, StableHloProgram
 from grader.stablehlo.types import ProgramError, TensorType
+from grader.stablehlo.value_fingerprints import COLUMNS
 
 SECONDS = 60  # for one answer's programs
 LIMITS = ProcessLimits(processor_seconds=SECONDS, memory=4 * 2**30)
@@ -58,15 +58,15 @@ class RemoteExecution:
         return max(min(self.seconds, self._deadline - time.monotonic()), 1e-3)
 
     @functools.cached_property
-    def _inmate(self) -> Inmate:
+    def _process(self) -> SandboxedProcess:
         return self._zygote.start("execute", LIMITS)
 
     def __enter__(self) -> "RemoteExecution":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if "_inmate" in vars(self):
-            self._inmate.end()
+        if "_process" in vars(self):
+            self._process.end()
 
     def execute(
         self, forward: str, backward: str, sizes: Sequence[int], max_trip_count: int | None = None
@@ -114,14 +114,14 @@ class RemoteExecution:
             raise ProgramError("its backward program returns other arrays than before.")
         return gradients
 
-    def glimpses(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray:
-        """As `Execution.glimpses`.
+    def value_fingerprints(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray:
+        """As `Execution.value_fingerprints`.
 
         Raises:
           ProgramError: the process that runs it returns something else.
         """
         groups = residuals, cotangents
-        self._tell(protocol.Look(counts(groups), self._is_shadow, list(sizes)), jax.tree.leaves(groups))
+        self._tell(protocol.Fingerprint(counts(groups), self._is_shadow, list(sizes)), jax.tree.leaves(groups))
         _, arrays = self._reply(protocol.Results)
         if [(array.ndim, array.shape[-1], array.dtype) for array in arrays] != [(2, COLUMNS, np.float64)]:
             raise ProgramError("its backward program cannot be inspected.")
@@ -133,17 +133,17 @@ class RemoteExecution:
         self._tell(protocol.Peak(counts(groups), self._is_shadow, index, compiled), jax.tree.leaves(groups))
         return self._reply(protocol.PeakBytes)[0].nbytes
 
-    def _tell(self, request: protocol.Read | protocol.OnArrays, arrays: Sequence[np.ndarray] = ()) -> None:
-        self._inmate.line.settimeout(self._left)
+    def _tell(self, request: protocol.Read | protocol.ExecuteRequest, arrays: Sequence[np.ndarray] = ()) -> None:
+        self._process.line.settimeout(self._left)
         try:
-            messages.send(self._inmate.line, request, arrays)
+            messages.send(self._process.line, request, arrays)
         except OSError as error:
             raise self._lost(error) from None
 
     def _reply[Reply](self, *kinds: type[Reply]) -> tuple[Reply, list[np.ndarray]]:
         expected: list[type[Reply | protocol.Refused]] = [*kinds, protocol.Refused]
         try:
-            reply, arrays = messages.receive(self._inmate.line, MAX_MESSAGE, expected, self._left)
+            reply, arrays = messages.receive(self._process.line, MAX_MESSAGE, expected, self._left)
         except (OSError, messages.WireError) as error:
             raise self._lost(error) from None
         if isinstance(reply, protocol.Refused):
@@ -152,11 +152,11 @@ class RemoteExecution:
 
     def _lost(self, error: Exception) -> Exception:
         if isinstance(error, messages.HungUp):
-            self._inmate.wait(self._left)
-        ended = self._inmate.end()
+            self._process.wait(self._left)
+        ended = self._process.end()
         if isinstance(error, TimeoutError) or ended.how() == "SIGXCPU":
-            return NotDone(f"its two programs took longer than {self.seconds:g} s")
-        if self._inmate.ran_out_of_memory:
+            return TimedOut(f"its two programs took longer than {self.seconds:g} s")
+        if self._process.ran_out_of_memory:
             return ProgramError(f"its two programs used more than the allowed memory ({LIMITS.resident >> 20} MiB).")
         if ended.how() == "SIGKILL":
             return Killed("the process that ran its two programs was killed (SIGKILL)")

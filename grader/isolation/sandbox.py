@@ -1,6 +1,6 @@
-"""Processes that may run anything: bubblewrap around a zygote, `grader.isolation.inside.zygote`, and what it forks.
+"""Processes that may run anything: bubblewrap around a zygote, `grader.isolation.sandboxed.zygote`, and what it forks.
 
-What they see is in `grader.isolation.what_is_shown`. They have no network, and a temporary folder in memory.
+What they see is in `grader.isolation.bubblewrap_options`. They have no network, and a temporary folder in memory.
 """
 
 import contextlib
@@ -14,11 +14,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from grader.isolation import what_is_shown
+from grader.isolation import bubblewrap_options
 from grader.isolation.control_groups import HOW, ControlGroup, ControlGroups, NotDelegated
-from grader.isolation.inside import messages, system_calls
-from grader.isolation.inside.lockdown import THREADS, ProcessLimits
-from grader.isolation.inside.protocol import ITS_TURN, OUR_TURN, Ended, Job, NotStarted, Ready
+from grader.isolation.sandboxed import messages, system_calls
+from grader.isolation.sandboxed.lockdown import THREADS, ProcessLimits
+from grader.isolation.sandboxed.protocol import ITS_TURN, OUR_TURN, Ended, Job, NotStarted, Ready
 
 _START_SECONDS = 120
 
@@ -38,7 +38,7 @@ class NoControlGroups(SandboxError):
         )
 
 
-class Inmate:
+class SandboxedProcess:
     """A process in the sandbox; `line` is the connection to it.
 
     Attributes:
@@ -145,13 +145,13 @@ class Zygote:
             self._process = subprocess.Popen(
                 [
                     bwrap,
-                    *what_is_shown.options(as_root),
+                    *bubblewrap_options.options(as_root),
                     sys.executable,
                     "-m",
-                    "grader.isolation.inside.zygote",
+                    "grader.isolation.sandboxed.zygote",
                     str(theirs.fileno()),
                 ],
-                env=what_is_shown.environment(),
+                env=bubblewrap_options.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -209,7 +209,7 @@ class Zygote:
         """Whether it still runs."""
         return self._process.poll() is None
 
-    def start(self, work: str, limits: ProcessLimits) -> Inmate:
+    def start(self, work: str, limits: ProcessLimits) -> SandboxedProcess:
         """Forks a process that does one of the zygote's kinds of work. Raises SandboxError if the zygote is gone, or
         there are no more control groups."""
         try:
@@ -230,7 +230,7 @@ class Zygote:
                 if group:
                     group.remove()
                 raise SandboxError(_no_sandbox("its first process is gone")) from None
-        return Inmate(line, guard, group)
+        return SandboxedProcess(line, guard, group)
 
 
 def _raise_limits() -> None:

@@ -4,18 +4,18 @@ from collections.abc import Callable
 
 import numpy as np
 
+from grader.judging.answer_run import AnswerRun, CaseRun
 from grader.judging.compare import ROUNDING, as_float, close
-from grader.judging.trial import Trial, TriedCase
 
 # What rounding can do to a result is at most so many times what half a unit in the last place of each input does to it.
 # A product in half precision does thousands of times that.
 SENSITIVE = 16
 
 
-type Both = Callable[[TriedCase], tuple[np.ndarray, np.ndarray]]
+type Both = Callable[[CaseRun], tuple[np.ndarray, np.ndarray]]
 
 
-def agreeing(trial: Trial, both: Both) -> list[bool]:
+def agreeing(trial: AnswerRun, both: Both) -> list[bool]:
     """Whether what each case got and what it should have got agree, in the cases' order.
 
     Where one case is farther away than rounding takes anything, others that are more than a few tolerances apart are so
@@ -32,7 +32,7 @@ def agreeing(trial: Trial, both: Both) -> list[bool]:
     ]
 
 
-def agree(trial: Trial, index: int, both: Both) -> bool:
+def agree(trial: AnswerRun, index: int, both: Both) -> bool:
     """Whether what a case got and what it should have got agree.
 
     They do if they are within the tolerance of their dtype. If they are a few tolerances apart, the order of a sum may
@@ -58,7 +58,7 @@ def agree(trial: Trial, index: int, both: Both) -> bool:
     return as_sensitive(trial, index, got, lambda tried: both(tried)[1])
 
 
-def as_sensitive(trial: Trial, index: int, got: np.ndarray, wanted: Callable[[TriedCase], np.ndarray]) -> bool:
+def as_sensitive(trial: AnswerRun, index: int, got: np.ndarray, wanted: Callable[[CaseRun], np.ndarray]) -> bool:
     """Whether a result is as far from what it should be as rounding can take it, sensitive to its inputs as it is.
 
     Args:
@@ -71,5 +71,5 @@ def as_sensitive(trial: Trial, index: int, got: np.ndarray, wanted: Callable[[Tr
     shadow = trial.shadow()
     if shadow is None:
         return False
-    want, exact, moved = (as_float(wanted(each[index])) for each in (trial.cases, shadow.cases, trial.shaken()))
+    want, exact, moved = (as_float(wanted(each[index])) for each in (trial.cases, shadow.cases, trial.perturbed()))
     return bool(abs(as_float(got) - want).max(initial=0.0) <= SENSITIVE * abs(moved - exact).max(initial=0.0))

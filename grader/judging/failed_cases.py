@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from grader.answers.evidence import Evidence, FailureKind
 from grader.exercises.spec import Expect, Task
-from grader.judging.merge import Seen
+from grader.judging.group_findings import CaseFinding
 from grader.verdicts.error_questions import OTHERWISE, about_exception, about_return
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
@@ -14,7 +14,7 @@ _MEMORY_QUESTION = (
 )
 
 
-def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[Seen]:
+def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[CaseFinding]:
     """What went wrong in the cases that left no programs."""
     failed = [(traced, traced.failure) for traced in evidence.cases if traced.failure]
     # First what has a memory: it says why other cases failed.
@@ -32,4 +32,4 @@ def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[Seen]:
             question = question or OTHERWISE
         # A message has the case's shapes in it; the exception's type and the line are the same in every case.
         key = failure.kind, failure.text.split(":")[0], failure.source
-        yield Seen(key, traced.case, Finding(kind, text, source=failure.source, next=question))
+        yield CaseFinding(key, traced.case, Finding(kind, text, source=failure.source, next=question))

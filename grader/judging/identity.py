@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grader.exercises.behaviour import ResidualKind
+from grader.exercises.observation import ResidualKind
 from grader.judging.agreement import as_sensitive
+from grader.judging.answer_run import AnswerRun, CaseRun
 from grader.judging.compare import ROUNDING, TOLERANCE, as_float, close
-from grader.judging.trial import Trial, TriedCase
 from grader.stablehlo.execution import Arrays
 
 _MAX_DIMENSIONS = 5  # of values whose dimensions are tried in every order; sizes of 1 do not count
@@ -43,7 +43,7 @@ class Identity:
     hides: bool = False
 
 
-def identities(trial: Trial, asked: Sequence[Collection[str]]) -> list[list[Identity]]:
+def identities(trial: AnswerRun, asked: Sequence[Collection[str]]) -> list[list[Identity]]:
     """What each residual of each case is.
 
     Args:
@@ -57,7 +57,7 @@ def identities(trial: Trial, asked: Sequence[Collection[str]]) -> list[list[Iden
     return found
 
 
-def _ask_the_shadow(trial: Trial, asked: Sequence[Collection[str]], found: list[list[Identity]]) -> None:
+def _ask_the_shadow(trial: AnswerRun, asked: Sequence[Collection[str]], found: list[list[Identity]]) -> None:
     """Mends what is said of residuals that rounding may have kept from being known."""
     perhaps = _looked_up(trial, asked, times=ROUNDING)
     replaced = _replaceable(trial, perhaps)
@@ -77,7 +77,7 @@ def _ask_the_shadow(trial: Trial, asked: Sequence[Collection[str]], found: list[
             found[index][place] = perhaps[index][place]
 
 
-def _looked_up(trial: Trial, asked: Sequence[Collection[str]], times: float = 1) -> list[list[Identity]]:
+def _looked_up(trial: AnswerRun, asked: Sequence[Collection[str]], times: float = 1) -> list[list[Identity]]:
     """What residuals are by their values alone, up to so many tolerances."""
     of_arguments = trial.forward.dependent_on(v for tried in trial.cases for v in tried.layout.arguments)
     return [_of_case(tried, own, of_arguments, times) for tried, own in zip(trial.cases, asked, strict=True)]
@@ -100,7 +100,7 @@ class _Named:
     extremes: tuple[float, float]
 
 
-def _of_case(tried: TriedCase, asked: Collection[str], of_arguments: Collection[int], times: float) -> list[Identity]:
+def _of_case(tried: CaseRun, asked: Collection[str], of_arguments: Collection[int], times: float) -> list[Identity]:
     names, layout = tried.argument_names, tried.layout
     copies = {f"a copy of {name}": array for name, array in zip(names, tried.inputs, strict=True)}
     values = {name: tried.named[name] for name in tried.named if name in asked} | tried.named | copies
@@ -156,7 +156,7 @@ def arrangements(value: np.ndarray, shape: Sequence[int]) -> Iterator[np.ndarray
             yield squeezed.reshape([sizes[axis] for axis in axes]).transpose(np.argsort(axes)).reshape(shape)
 
 
-def _unmasked(trial: Trial, found: list[list[Identity]]) -> list[list[Identity]]:
+def _unmasked(trial: AnswerRun, found: list[list[Identity]]) -> list[list[Identity]]:
     """The same, where those are marked of which the backward pass needs more than the value that they are."""
     places = _replaceable(trial, found)
     if not places:
@@ -174,7 +174,7 @@ def _unmasked(trial: Trial, found: list[list[Identity]]) -> list[list[Identity]]
     return found
 
 
-def _replaceable(trial: Trial, found: list[list[Identity]]) -> dict[int, list[int]]:
+def _replaceable(trial: AnswerRun, found: list[list[Identity]]) -> dict[int, list[int]]:
     """By case, the places of residuals that are values of the reference's, but not bit by bit."""
     places = {}
     for index, (tried, own) in enumerate(zip(trial.cases, found, strict=True)):
@@ -187,7 +187,7 @@ def _differs(array: np.ndarray, other: np.ndarray | None) -> bool:
     return other is not None and other.tobytes() != array.tobytes()
 
 
-def _replaced(trial: Trial, found: list[list[Identity]], places: Mapping[int, Sequence[int]]) -> Arrays:
+def _replaced(trial: AnswerRun, found: list[list[Identity]], places: Mapping[int, Sequence[int]]) -> Arrays:
     """The residuals, those in these places as the reference makes them."""
     return [
         [
@@ -198,7 +198,7 @@ def _replaced(trial: Trial, found: list[list[Identity]], places: Mapping[int, Se
     ]
 
 
-def _wrong(trial: Trial, gradients: Arrays, times: float = 1) -> list[int]:
+def _wrong(trial: AnswerRun, gradients: Arrays, times: float = 1) -> list[int]:
     """In which cases gradients are wrong; where a few tolerances are allowed, by more than rounding explains."""
 
     def right(index: int, place: int, got: np.ndarray) -> bool:

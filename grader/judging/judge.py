@@ -9,11 +9,11 @@ import jax
 from grader.answers.evidence import Evidence, FailureKind
 from grader.exercises import registry
 from grader.exercises.spec import Case, Expect, Question, Task
+from grader.judging.answer_run import Execute, try_answer
 from grader.judging.failed_cases import failures
-from grader.judging.merge import all_right, merge
-from grader.judging.observe import behaviours
-from grader.judging.trial import Execute, try_answer
-from grader.judging.unmet import unmet
+from grader.judging.failed_requirements import failed_requirements
+from grader.judging.group_findings import all_right, group_findings
+from grader.judging.observe import observe_cases
 from grader.judging.wrong_data import differences
 from grader.judging.wrong_results import wrong_results
 from grader.stablehlo.execution import Execution
@@ -80,11 +80,11 @@ def _findings(
         for part in (evidence.cases[: len(differentiated)], evidence.cases[len(differentiated) :])
     )
     for part, count in ((tried, 0), (asked, len(questions))):
-        if failed := merge(failures(part, task, expect), of=count):
+        if failed := group_findings(failures(part, task, expect), of=count):
             return failed[:1], []
     findings, shown = _of_programs(tried, differentiated, task, expect, seed, execute) if differentiated else ([], [])
     if questions:
-        wrong = merge(differences(asked, questions, task, expect), of=len(questions))
+        wrong = group_findings(differences(asked, questions, task, expect), of=len(questions))
         findings = sorted([*findings, *wrong], key=lambda finding: finding.advice)
         shown = [*shown, all_right(questions)]
     return findings, shown
@@ -97,7 +97,7 @@ def _of_programs(
     trial = try_answer(evidence, cases, task, expect, seed, execute)
     if wrong := wrong_results(trial):
         return wrong, []
-    return unmet([expect.requirements(case) for case in cases], behaviours(trial))
+    return failed_requirements([expect.requirements(case) for case in cases], observe_cases(trial))
 
 
 # Kinds of findings that arguments in the wrong order can cause.

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from grader.exercises.behaviour import Behaviour, MatchedResidual, ResidualKind
-from grader.judging.again import disguised
+from grader.exercises.observation import CaseObservation, MatchedResidual, ResidualKind
+from grader.judging.answer_run import AnswerRun, CaseRun
 from grader.judging.compare import tensor_type_of
+from grader.judging.hidden_recompute import hidden_recompute_flops
 from grader.judging.identity import Identity, identities
 from grader.judging.traced_reference import flops_of_each
-from grader.judging.trial import Trial, TriedCase
 from rematscope.ir.program import type_text
 
 
-def behaviours(trial: Trial) -> tuple[Behaviour, ...]:
+def observe_cases(trial: AnswerRun) -> tuple[CaseObservation, ...]:
     """What each case shows, in the cases' order; the exercise's requirements are about that.
 
     Args:
@@ -25,13 +25,13 @@ def behaviours(trial: Trial) -> tuple[Behaviour, ...]:
     return tuple(_behaviour(index, trial, asked[index], found[index]) for index in range(len(trial.cases)))
 
 
-def _asked(tried: TriedCase, trial: Trial) -> set[str]:
+def _asked(tried: CaseRun, trial: AnswerRun) -> set[str]:
     """The names of the reference's values that a case's requirements speak of."""
     groups = trial.expect.requirements(tried.case)
     return {name for group in groups for requirement in group for name in requirement.names}
 
 
-def _behaviour(index: int, trial: Trial, asked: set[str], found: Sequence[Identity]) -> Behaviour:
+def _behaviour(index: int, trial: AnswerRun, asked: set[str], found: Sequence[Identity]) -> CaseObservation:
     tried, forward, backward = trial.cases[index], trial.forward, trial.backward
     layout = tried.layout
     needed_forward = forward.needed_for([*layout.outputs, *layout.residuals])
@@ -42,7 +42,7 @@ def _behaviour(index: int, trial: Trial, asked: set[str], found: Sequence[Identi
     barriers = [barrier for barrier in backward.barriers if not needed_backward.isdisjoint(barrier.values)]
     held = {value for barrier in barriers for value in barrier.values}
     wanted = {name: array for name, array in tried.named.items() if name in asked}
-    return Behaviour(
+    return CaseObservation(
         case=tried.case.name,
         arguments=tried.argument_names,
         residuals=tuple(
@@ -53,7 +53,7 @@ def _behaviour(index: int, trial: Trial, asked: set[str], found: Sequence[Identi
         ),
         wanted={name: _matched(name, ResidualKind.COMPUTED, array) for name, array in wanted.items()},
         recomputed=tuple(flops_of_each(matmul for matmul in matmuls if matmul.value not in of_cotangents)),
-        disguised=functools.cache(lambda: tuple(disguised(trial, index))),
+        hidden_recompute_flops=functools.cache(lambda: tuple(hidden_recompute_flops(trial, index))),
         matmul_flops=sum(matmul.flops for matmul in (*of_forward, *matmuls)),
         reference_flops=tried.wanted_flops,
         forward_flops=tried.forward_flops,

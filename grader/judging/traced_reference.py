@@ -42,10 +42,12 @@ class TracedReference:
     forward_products: tuple[dict[int, int], ...]
 
     def products(self, inputs: Arrays, cotangents: Arrays) -> list[np.ndarray]:
-        """Case by case, glimpses (`grader.stablehlo.glimpses`) of the products of the forward pass, as rows; each row's
-        last number are that product's FLOPs."""
+        """Return fingerprints of the forward pass's matmuls, case by case, as rows that end with the matmul's FLOPs.
+
+        `grader.stablehlo.value_fingerprints` says what the other columns are.
+        """
         places = {place for flops in self.forward_products for place in flops}
-        rows = self.function.glimpses(places, inputs, cotangents)
+        rows = self.function.value_fingerprints(places, inputs, cotangents)
         cases = []
         for flops in self.forward_products:
             own = rows[np.isin(rows[:, 0], list(flops))]
@@ -127,16 +129,16 @@ def gradients_of_mistakes(
 @functools.lru_cache(maxsize=32)
 def _traced_mistakes(case: Case, expect: Expect, which: tuple[int, ...]) -> Function:
     def run(*arguments: jax.Array) -> list[jax.Array]:
-        mistakes = [mistake for mistake in expect.mistakes if not mistake.in_gradient]
-        return [case.differentiated(mistakes[place].function)(*arguments) for place in which]
+        mistakes = [mistake for mistake in expect.mistakes if not mistake.check_gradient]
+        return [case.differentiated(mistakes[place].wrong_reference)(*arguments) for place in which]
 
     return Function(run, *case.arguments)
 
 
 @functools.lru_cache(maxsize=32)
 def _traced_gradients(case: Case, expect: Expect, which: tuple[int, ...]) -> Function:
-    mistakes = [mistake for mistake in expect.mistakes if mistake.in_gradient]
-    functions = [case.differentiated(mistakes[place].function) for place in which]
+    mistakes = [mistake for mistake in expect.mistakes if mistake.check_gradient]
+    functions = [case.differentiated(mistakes[place].wrong_reference) for place in which]
 
     def run(arguments: Sequence[jax.Array], cotangent: jax.Array) -> list[Sequence[jax.Array]]:
         return [jax.vjp(function, *arguments)[1](cotangent) for function in functions]

@@ -8,16 +8,16 @@ import numpy as np
 
 from grader.answers.evidence import Evidence
 from grader.exercises.plain_data import Choice, CostedAnswer, Impossible, plain
-from grader.exercises.requirements import Mistake
+from grader.exercises.requirements import KnownMistake
 from grader.exercises.spec import Expect, Question, Task
-from grader.judging.merge import Seen
+from grader.judging.group_findings import CaseFinding
 from grader.stablehlo.types import ProgramError
 from grader.util.words import counted
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 
 
-def differences(evidence: Evidence, questions: Sequence[Question], task: Task, expect: Expect) -> Iterator[Seen]:
+def differences(evidence: Evidence, questions: Sequence[Question], task: Task, expect: Expect) -> Iterator[CaseFinding]:
     """What an answer that is plain data got wrong, question by question.
 
     Args:
@@ -56,7 +56,7 @@ class _Answer(NamedTuple):
         return bool(_comparable(self.got, self.want) == _comparable(plain(data), self.want))
 
 
-def _different(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[Seen]:
+def _different(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[CaseFinding]:
     misfits = {answer.question.name: misfit for answer in answers if (misfit := _misfit(answer, task))}
     wrong = [answer for answer in answers if answer.question.name not in misfits and not answer.is_of(answer.want)]
     if task.shown is None:
@@ -67,7 +67,7 @@ def _different(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterat
             explained |= _part_by_part(wrong, expect)
         if not explained and (where := _only_where(wrong, right)):
             explained = dict.fromkeys(
-                (answer.question.name for answer in wrong), Mistake(where, expect.reference, expect.otherwise)
+                (answer.question.name for answer in wrong), KnownMistake(where, expect.reference, expect.otherwise)
             )
     else:
         # An answer that is differentiated too is a policy: one thing that is asked many questions, of which each has
@@ -81,7 +81,7 @@ def _different(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterat
             yield _differs(answer, explained.get(answer.question.name), expect)
 
 
-def _misfit(answer: _Answer, task: Task) -> Seen | None:
+def _misfit(answer: _Answer, task: Task) -> CaseFinding | None:
     """What is to be said of what has another form than what is wanted, or a name that the page does not have."""
     question, got, want = answer
     if not _fits(got, want):
@@ -90,7 +90,7 @@ def _misfit(answer: _Answer, task: Task) -> Seen | None:
         text = f"{unknown!r} is not one of the names on the page."
         ask = "Which name on the page stands for that value?"
         finding = Finding(FindingKind.UNKNOWN_NAME, text, got=_shown(got, want), next=ask)
-        return Seen("unknown", question.name, finding)
+        return CaseFinding("unknown", question.name, finding)
     return None
 
 
@@ -102,16 +102,18 @@ def _expected(want: Any) -> str:
     )
 
 
-def _differs(answer: _Answer, mistake: Mistake | None, expect: Expect) -> Seen:
+def _differs(answer: _Answer, mistake: KnownMistake | None, expect: Expect) -> CaseFinding:
     question, got, want = answer
     chosen = isinstance(want, Choice)
     expected, given = _expected(want), _shown(got, want)
-    says = mistake.says if mistake else _how_many(_comparable(got, want), want) if chosen else None
+    says = mistake.description if mistake else _how_many(_comparable(got, want), want) if chosen else None
     text = f"Your answer differs from {expect.compared_with}{f': {says}' if says else ''}."
-    ask = mistake.next if mistake else expect.otherwise
+    ask = mistake.hint if mistake else expect.otherwise
     # With counts in the key, findings are merged only for questions that have the same counts.
     key = (says, expected, given) if chosen and not mistake else says
-    return Seen(key, question.name, Finding(FindingKind.WRONG_VALUE, text, expected=expected, got=given, next=ask))
+    return CaseFinding(
+        key, question.name, Finding(FindingKind.WRONG_VALUE, text, expected=expected, got=given, next=ask)
+    )
 
 
 _CHANCE = 10  # a mistake that fits fewer than one in so many questions fits by chance
@@ -120,14 +122,14 @@ _LOOKED_AT = 4  # wrong answers for which every mistake is tried at once: a mist
 
 
 def _explained(
-    wrong: Sequence[_Answer], right: Sequence[_Answer], mistakes: Sequence[Mistake], credible: int
-) -> dict[str, Mistake]:
+    wrong: Sequence[_Answer], right: Sequence[_Answer], mistakes: Sequence[KnownMistake], credible: int
+) -> dict[str, KnownMistake]:
     """The usual mistake behind each wrong answer, by the question's name, where there is one.
 
     For small numbers, mistakes often lead to the same. Then it is the one that explains most of what is wrong, and of
     several the one that leads to most of what is right; none that explains fewer answers than are `credible`.
     """
-    explained: dict[str, Mistake] = {}
+    explained: dict[str, KnownMistake] = {}
     while wrong:
         few = wrong[:: -(-len(wrong) // _LOOKED_AT)]
         likely = [mistake for mistake in mistakes if any(_is_mistake(answer, mistake) for answer in few)]
@@ -147,14 +149,14 @@ def _explained(
     return explained
 
 
-def _part_by_part(wrong: Sequence[_Answer], expect: Expect) -> dict[str, Mistake]:
+def _part_by_part(wrong: Sequence[_Answer], expect: Expect) -> dict[str, KnownMistake]:
     """What is to be said of dicts that no one mistake explains: which entries are right, and which usual mistake leads
     to each of the others, wherever that is wrong; by the question's name. Of several, it is one that explains most."""
     wants = [plain(answer.want) for answer in wrong]
     keys = [key for key in wants[0] if any(a.got[key] != want[key] for a, want in zip(wrong, wants, strict=True))]
-    behind: dict[str, list[Mistake]] = {key: [] for key in keys}
+    behind: dict[str, list[KnownMistake]] = {key: [] for key in keys}
     for mistake in expect.mistakes:
-        leads_to = [answer.question.data(mistake.function) for answer in wrong]
+        leads_to = [answer.question.data(mistake.wrong_reference) for answer in wrong]
         for key, found in behind.items():
             if all(a.got[key] == plain(data[key]) for a, data in zip(wrong, leads_to, strict=True)):
                 found.append(mistake)
@@ -162,12 +164,12 @@ def _part_by_part(wrong: Sequence[_Answer], expect: Expect) -> dict[str, Mistake
     asks = []
     for key, found in behind.items():
         best = max(found, key=lambda m: sum(m in others for others in behind.values()), default=None)
-        says = best.says if best else _how_far(wrong, key)
+        says = best.description if best else _how_far(wrong, key)
         said.setdefault(says, []).append(repr(key))
-        asks += [best.next] if best else []
+        asks += [best.hint] if best else []
     parts = [f"under {' and '.join(which)}, {says}" for says, which in said.items()]
     parts += [f"the entry {key!r} is right" for key in wants[0] if key not in keys]
-    mistake = Mistake("; ".join(parts), expect.reference, asks[0] if asks else expect.otherwise)
+    mistake = KnownMistake("; ".join(parts), expect.reference, asks[0] if asks else expect.otherwise)
     return {answer.question.name: mistake for answer in wrong}
 
 
@@ -204,32 +206,32 @@ def _how_far(wrong: Sequence[_Answer], key: str) -> str:
     return "the numbers are too small" if all(got <= want for got, want in pairs) else "the numbers are wrong"
 
 
-def _is_mistake(answer: _Answer, mistake: Mistake) -> bool:
-    return answer.is_of(answer.question.data(mistake.function))
+def _is_mistake(answer: _Answer, mistake: KnownMistake) -> bool:
+    return answer.is_of(answer.question.data(mistake.wrong_reference))
 
 
-def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[Seen]:
+def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[CaseFinding]:
     """What is to be said of answers that are carried out: that they break a rule, or cost more than the best."""
     costs = [_carried_out(answer, task) for answer in answers]
     over = [(a, cost) for a, cost in zip(answers, costs, strict=True) if isinstance(cost, int) and cost > a.want.least]
     mistake = _behind_costs(over, expect) if len(over) >= len(answers) // _CHANCE else None
     for answer, cost in zip(answers, costs, strict=True):
-        if isinstance(cost, Seen):
+        if isinstance(cost, CaseFinding):
             yield cost
         elif cost > answer.want.least:
             want = answer.want
             text = f"Your {want.what}{_for_numbers(answer.question, task)} takes more {want.unit} than necessary"
             finding = Finding(
                 FindingKind.COSTS_MORE,
-                f"{text}: {mistake.says}." if mistake else f"{text}.",
+                f"{text}: {mistake.description}." if mistake else f"{text}.",
                 expected=counted(want.least, want.unit),
                 got=counted(cost, want.unit),
-                next=mistake.next if mistake else expect.otherwise,
+                next=mistake.hint if mistake else expect.otherwise,
             )
-            yield Seen("costs more", answer.question.name, finding)
+            yield CaseFinding("costs more", answer.question.name, finding)
 
 
-def _carried_out(answer: _Answer, task: Task) -> int | Seen:
+def _carried_out(answer: _Answer, task: Task) -> int | CaseFinding:
     """What an answer costs; or, of one that breaks a rule, what is to be said of it."""
     question, got, want = answer
     if not isinstance(got, list):
@@ -240,22 +242,22 @@ def _carried_out(answer: _Answer, task: Task) -> int | Seen:
     except Impossible as error:
         text, ask = error.args
         text = f"Your {want.what}{_for_numbers(question, task)} breaks a rule: {text}"
-        return Seen(ask, question.name, Finding(FindingKind.IMPOSSIBLE, text, next=ask))
+        return CaseFinding(ask, question.name, Finding(FindingKind.IMPOSSIBLE, text, next=ask))
 
 
 _TELLING = 0.9  # of the questions in which too much is spent: ties can be broken in more ways than there are mistakes
 _COSTED = 16  # questions in which every mistake is tried
 
 
-def _behind_costs(over: Sequence[tuple[_Answer, int]], expect: Expect) -> Mistake | None:
+def _behind_costs(over: Sequence[tuple[_Answer, int]], expect: Expect) -> KnownMistake | None:
     """The usual mistake that costs as much nearly wherever too much is spent, if there is one, and only one."""
     few = over[:: -(-len(over) // _COSTED) or 1]
-    alike = {m: sum(m.function(*a.question.arguments) == cost for a, cost in few) for m in expect.mistakes}
+    alike = {m: sum(m.wrong_reference(*a.question.arguments) == cost for a, cost in few) for m in expect.mistakes}
     most = max(alike.values(), default=0)
     if most < _TELLING * len(few) or not few:
         return None
     # By chance a mistake costs as much as another one.
-    says = {mistake.says: mistake for mistake, count in alike.items() if count == most}
+    says = {mistake.description: mistake for mistake, count in alike.items() if count == most}
     return next(iter(says.values())) if len(says) == 1 else None
 
 
@@ -266,12 +268,12 @@ def _for_numbers(question: Question, task: Task) -> str:
     return f" for {' and '.join(numbers)}" if numbers else ""
 
 
-def _wrong_type(question: Question, task: Task, expected: str, got: str) -> Seen:
+def _wrong_type(question: Question, task: Task, expected: str, got: str) -> CaseFinding:
     text = f"Your answer returns {got} instead of {task.returns}."
     finding = Finding(
         FindingKind.WRONG_TYPE, text, expected=expected, got=got, next=f"What should {task.signature} return?"
     )
-    return Seen("type", question.name, finding)
+    return CaseFinding("type", question.name, finding)
 
 
 def _comparable(data: Any, want: Any) -> Any:

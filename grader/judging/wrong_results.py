@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from grader.judging.agreement import agree, agreeing
+from grader.judging.answer_run import AnswerRun, CaseRun
 from grader.judging.compare import ROUNDING, as_float, close, example, tensor_type_of
-from grader.judging.merge import Seen, merge
+from grader.judging.group_findings import CaseFinding, group_findings
 from grader.judging.traced_reference import gradients_of_mistakes, values_of_mistakes
-from grader.judging.trial import Trial, TriedCase
 from grader.verdicts.error_questions import OF_THE_PRIMAL, UNDIFFERENTIATED
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 from rematscope.ir.program import type_text
 
 
-def wrong_results(trial: Trial) -> list[Finding]:
+def wrong_results(trial: AnswerRun) -> list[Finding]:
     """What is wrong with what an answer computes; nothing if it may be asked what it saves.
 
     One step at a time: what stands in the way of the next step is all that is said.
@@ -23,12 +23,12 @@ def wrong_results(trial: Trial) -> list[Finding]:
     if endless := list(_endless(trial)):
         return endless
     for step in (_wrong_types, _wrong_values, _wrong_undifferentiated_values, _wrong_gradients):
-        if wrong := merge(step(trial)):
+        if wrong := group_findings(step(trial)):
             return wrong
     return []
 
 
-def _endless(trial: Trial) -> Iterator[Finding]:
+def _endless(trial: AnswerRun) -> Iterator[Finding]:
     limit = getattr(trial.task, "max_trip_count", None)
     if limit is not None and trial.trip_count >= limit:
         yield Finding(
@@ -38,7 +38,7 @@ def _endless(trial: Trial) -> Iterator[Finding]:
         )
 
 
-def _wrong_types(trial: Trial) -> Iterator[Seen]:
+def _wrong_types(trial: AnswerRun) -> Iterator[CaseFinding]:
     for tried in trial.cases:
         asked, types = tensor_type_of(tried.wanted_output), tried.layout.output_types
         if tried.structure != "*" or types != (asked,):
@@ -49,10 +49,10 @@ def _wrong_types(trial: Trial) -> Iterator[Seen]:
                 f"Your answer returns {got} instead of {type_text(asked)}.",
                 next=f"What should {trial.task.signature} return?",
             )
-            yield Seen(tried.structure, tried.case.name, finding)
+            yield CaseFinding(tried.structure, tried.case.name, finding)
 
 
-def _wrong_values(trial: Trial) -> Iterator[Seen]:
+def _wrong_values(trial: AnswerRun) -> Iterator[CaseFinding]:
     right = agreeing(trial, lambda tried: (tried.outputs[0], tried.wanted_output))
     wrong = [(tried, tried.outputs[0]) for tried, agrees in zip(trial.cases, right, strict=True) if not agrees]
     yield from _of_values(wrong, trial, "Your answer's value is wrong", _OF_THE_VALUE)
@@ -61,8 +61,8 @@ def _wrong_values(trial: Trial) -> Iterator[Seen]:
 _OF_THE_VALUE = "Which step of the computation is missing, different, or one too many?"
 
 
-def _wrong_undifferentiated_values(trial: Trial) -> Iterator[Seen]:
-    def both(tried: TriedCase) -> tuple[np.ndarray, np.ndarray]:
+def _wrong_undifferentiated_values(trial: AnswerRun) -> Iterator[CaseFinding]:
+    def both(tried: CaseRun) -> tuple[np.ndarray, np.ndarray]:
         return (*tried.undifferentiated, tried.wanted_output)[0], tried.wanted_output
 
     right = agreeing(trial, both)
@@ -71,8 +71,8 @@ def _wrong_undifferentiated_values(trial: Trial) -> Iterator[Seen]:
 
 
 def _of_values(
-    wrong: Sequence[tuple[TriedCase, np.ndarray]], trial: Trial, text: str, otherwise: str
-) -> Iterator[Seen]:
+    wrong: Sequence[tuple[CaseRun, np.ndarray]], trial: AnswerRun, text: str, otherwise: str
+) -> Iterator[CaseFinding]:
     """Report values that are wrong in these cases."""
     if not wrong:
         return
@@ -87,16 +87,16 @@ def _of_values(
             got=example(got),
             next=question,
         )
-        yield Seen("value", tried.case.name, finding)
+        yield CaseFinding("value", tried.case.name, finding)
 
 
-def _explained(wrong: Sequence[tuple[TriedCase, np.ndarray]], trial: Trial) -> tuple[str, str] | None:
+def _explained(wrong: Sequence[tuple[CaseRun, np.ndarray]], trial: AnswerRun) -> tuple[str, str] | None:
     """Return the mistake behind wrong values and the question to ask, if one of the exercise's usual mistakes leads to
     the same values in every failing case: in a single case two mistakes may agree by chance."""
     tried, got = wrong[0]
     if (infinite := _not_finite(got)) and np.isfinite(as_float(tried.wanted_output)).all():
         return infinite
-    mistakes = [mistake for mistake in trial.expect.mistakes if not mistake.in_gradient]
+    mistakes = [mistake for mistake in trial.expect.mistakes if not mistake.check_gradient]
     alike = tuple(range(len(mistakes)))
     for number, (tried, got) in enumerate(wrong):
         values = values_of_mistakes(tried.case, trial.expect, alike, tried.inputs)
@@ -105,7 +105,7 @@ def _explained(wrong: Sequence[tuple[TriedCase, np.ndarray]], trial: Trial) -> t
         alike = tuple(which for which, value in zip(alike, values, strict=True) if _same(got, value, times))
         if not alike:
             return None
-    return mistakes[alike[0]].says, mistakes[alike[0]].next
+    return mistakes[alike[0]].description, mistakes[alike[0]].hint
 
 
 def _same(got: np.ndarray, other: np.ndarray, times: float) -> bool:
@@ -127,7 +127,7 @@ def _not_finite(value: np.ndarray) -> tuple[str, str] | None:
     return None
 
 
-def _wrong_gradients(trial: Trial) -> Iterator[Seen]:
+def _wrong_gradients(trial: AnswerRun) -> Iterator[CaseFinding]:
     wrong = {
         index: places
         for index, tried in enumerate(trial.cases)
@@ -165,17 +165,17 @@ def _wrong_gradients(trial: Trial) -> Iterator[Seen]:
                 got=f"{whose}{example(tried.gradients[of[0]])}",
                 next=question,
             )
-            yield Seen((*names, how), tried.case.name, finding)
+            yield CaseFinding((*names, how), tried.case.name, finding)
 
 
-def _gradients_at(place: int) -> Callable[[TriedCase], tuple[np.ndarray, np.ndarray]]:
+def _gradients_at(place: int) -> Callable[[CaseRun], tuple[np.ndarray, np.ndarray]]:
     return lambda tried: (tried.gradients[place], tried.wanted_gradients[place])
 
 
-def _explained_gradients(wrong: Sequence[TriedCase], trial: Trial) -> tuple[str, str] | None:
+def _explained_gradients(wrong: Sequence[CaseRun], trial: AnswerRun) -> tuple[str, str] | None:
     """Return how gradients are wrong and the question to ask, if one of the usual mistakes leads to the same gradients
     in every failing case."""
-    mistakes = [mistake for mistake in trial.expect.mistakes if mistake.in_gradient]
+    mistakes = [mistake for mistake in trial.expect.mistakes if mistake.check_gradient]
     alike = tuple(range(len(mistakes)))
     for number, tried in enumerate(wrong):
         if not alike:
@@ -187,7 +187,7 @@ def _explained_gradients(wrong: Sequence[TriedCase], trial: Trial) -> tuple[str,
             for which, gradients in zip(alike, several, strict=True)
             if all(_same(got, other, times) for got, other in zip(tried.gradients, gradients, strict=True))
         )
-    return (f"wrong: {mistakes[alike[0]].says}", mistakes[alike[0]].next) if alike else None
+    return (f"wrong: {mistakes[alike[0]].description}", mistakes[alike[0]].hint) if alike else None
 
 
 def _nearly(got: np.ndarray, want: np.ndarray) -> bool:

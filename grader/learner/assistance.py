@@ -15,20 +15,20 @@ from grader.answers.apply import applied
 from grader.exercises import registry
 from grader.exercises.hints import next_hint
 from grader.learner.progress import Progress
-from grader.verdicts.display import Remark, as_view, box, python_html, text_html
+from grader.verdicts.display import Note, as_view, box, python_html, text_html
 from grader.verdicts.verdict import Verdict
 from rematscope.render.view import View
 
 HONEST_ATTEMPTS = 3
 
 
-def hint(exercise: str, progress: Progress) -> Remark:
+def hint(exercise: str, progress: Progress) -> Note:
     """Gives the next hint, below those that were given before, and notes that it was given."""
     hints = registry.expect(exercise).hints
     attempts = progress.attempts(exercise)
     # Whoever has passed and tries another way may ask about that.
     if attempts and attempts[-1].verdict.passed:
-        return Remark("You have passed this exercise", "`solution()` shows a worked answer next to yours.")
+        return Note("You have passed this exercise", "`solution()` shows a worked answer next to yours.")
     findings = attempts[-1].verdict.findings if attempts else ()
     given = progress.hints(exercise)
     index = next_hint(hints, findings, given)
@@ -41,9 +41,9 @@ def hint(exercise: str, progress: Progress) -> Remark:
         texts.insert(1, "Earlier hints, latest first:")
     headline = f"Hint {len(given)}" if index is not None else "All hints so far, latest first"
     if next_hint(hints, findings, given) is not None:
-        return Remark(headline, *texts, "Ask again for the next hint.")
+        return Note(headline, *texts, "Ask again for the next hint.")
     after = "" if attempts else " Check your answer first: then hints can respond to the result."
-    return Remark(
+    return Note(
         headline,
         *texts,
         f"No further hint fits the last check.{after} `solution()` tells you when the worked answer opens.",
@@ -63,7 +63,7 @@ def solution(exercise: str, progress: Progress, anyway: bool, last: Verdict | No
     done = progress.honest_attempts(exercise)
     if not (anyway or progress.passed(exercise) or done >= HONEST_ATTEMPTS):
         so_far = ("none", "one", "two")[done]
-        return Remark(
+        return Note(
             "The worked answer is not available yet",
             f"It opens once you have passed, or after three different attempts (so far: {so_far}). Try a hint first.",
             "To see it anyway, run `solution(anyway=True)`, or add `--anyway` in a terminal.",

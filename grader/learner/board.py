@@ -14,7 +14,7 @@ from rich.text import Text
 from grader.learner import pages
 from grader.learner.pages import Page
 from grader.learner.progress import Attempt, Progress
-from grader.verdicts.display import Remark, text_html
+from grader.verdicts.display import Note, text_html
 from grader.verdicts.kinds import Outcome
 from rematscope.render.view import View
 
@@ -70,7 +70,7 @@ class Board(View):
         yield table
         yield Text("\n" + "".join(piece if isinstance(piece, str) else piece.label for piece in self.next))
         for notice in self.notices:
-            yield Remark("Please note", notice)
+            yield Note("Please note", notice)
 
     def html(self) -> Markup:
         left, right = Markup('style="text-align: left"'), Markup('style="text-align: right"')
@@ -92,7 +92,7 @@ class Board(View):
             '<div style="color: var(--jp-ui-font-color1, inherit)"><p><strong>{}</strong></p>'
             "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table><p>{}</p></div>"
         ).format(self.summary, head, rows, said)
-        return page + Markup().join(Remark("Please note", notice).html() for notice in self.notices)
+        return page + Markup().join(Note("Please note", notice).html() for notice in self.notices)
 
     @property
     def summary(self) -> str:

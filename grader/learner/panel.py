@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from grader.verdicts.display import Noted, Remark
+from grader.verdicts.display import Note, WithNotes
 from grader.verdicts.verdict import Verdict
 from grader.verdicts.verdict_view import VerdictView
 from rematscope.render.view import View
@@ -24,14 +24,14 @@ SHEET = Markup("""<style>
 .remat-buttons button { scroll-margin-bottom: 40vh; }
 .remat-panel button:focus-visible { outline: 2px solid var(--jp-brand-color1, currentColor); outline-offset: 1px; }
 </style>""")
-_LOST = Remark(
+_LOST = Note(
     "The kernel that ran this check has ended",
     "Your attempts are saved, but the buttons need the kernel. Choose Kernel → Restart Kernel and Run All Cells, then "
     "check again.",
 )
 
 
-class Checked(Noted):
+class Checked(WithNotes):
     """A check that was made: shows its verdict, in a notebook with buttons above it.
 
     Args:
@@ -82,7 +82,7 @@ def _button(label: str, verb: Callable[[], View], page, said):
             try:
                 result = verb()
             except Exception as error:  # in a callback it would go to a log that nobody sees
-                result = Remark(f"{label} did not work", f"{type(error).__name__}: {error}")
+                result = Note(f"{label} did not work", f"{type(error).__name__}: {error}")
             # A new verdict takes the old one's place.
             where = page if isinstance(result, Checked) else said
             where.value = Markup('<div role="status">{}</div>').format(Markup(result.html()))

@@ -62,10 +62,14 @@ class Prediction(View):
             try:
                 number, wanted = float(re.sub("[ ,_]", "", said)), float(self.answer)
             except ValueError:
-                return Said(f"`{said}` is not a number. Enter digits, such as 12 or 0.5.")
+                return PredictionResult(f"`{said}` is not a number. Enter digits, such as 12 or 0.5.")
             right = math.isclose(number, wanted, rel_tol=0 if wanted.is_integer() else _NEAR)
             nearer = ": it is more" if number < wanted else ": it is less"
-        return Said(f"Right: {self.answer}.") if right else Said(f"Not {said}{nearer}.", self.answer)
+        return (
+            PredictionResult(f"Right: {self.answer}.")
+            if right
+            else PredictionResult(f"Not {said}{nearer}.", self.answer)
+        )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self._asked().replace("`", ""))
@@ -115,7 +119,7 @@ class Prediction(View):
         return panel
 
 
-class Said(View):
+class PredictionResult(View):
     """What is said to an answer, and the right one for whoever asks for it."""
 
     def __init__(self, sentence: str, answer: str | None = None):

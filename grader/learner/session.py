@@ -11,7 +11,7 @@ from grader.learner import assistance, hand_in, pages
 from grader.learner.panel import Checked
 from grader.learner.progress import Progress
 from grader.util.words import with_article
-from grader.verdicts.display import Noted, Remark
+from grader.verdicts.display import Note, WithNotes
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 from rematscope.render.view import View
@@ -68,25 +68,25 @@ def _about(exercise: str | int | None, bound: dict, say: Callable[[str, Progress
     try:
         named = [pages.find(exercise).name] if exercise is not None else []
     except registry.UnknownExercise as error:
-        return Remark("Which exercise?", str(error))
+        return Note("Which exercise?", str(error))
     if not (meant := named or checked or here):
-        return Remark(
+        return Note(
             "Which exercise?",
             "This notebook has no answer to one yet: run the cell that defines it, or name the exercise: "
             f"`hint({registry.names()[0]!r})`.",
         )
     name = meant[-1]
     progress = Progress()
-    return Noted(say(name, progress), progress.notices)
+    return WithNotes(say(name, progress), progress.notices)
 
 
 def _submit() -> View:
     try:
         path = hand_in.submit()
     except submission_file.HandInError as error:
-        return Remark("Nothing was written", str(error))
-    written = Remark("Ready to hand in", f"All your answers are in `{path}`: give that file to your instructor.")
-    return Noted(written, hand_in.unchecked())
+        return Note("Nothing was written", str(error))
+    written = Note("Ready to hand in", f"All your answers are in `{path}`: give that file to your instructor.")
+    return WithNotes(written, hand_in.unchecked())
 
 
 def _not_judged(name, problem: str, advice: str) -> Checked:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from grader.exercises import registry
-from grader.verdicts.display import Remark
+from grader.verdicts.display import Note
 
 
 def explain_in(shell: Any) -> None:
@@ -23,4 +23,4 @@ def _explain(shell: Any, kind: type[NameError], error: NameError, trace: Any, tb
     from IPython.display import display
 
     sentence = f"Run the cell above that begins with `def {name}`, then this one again."
-    display(Remark(f"`{name}` is not defined yet", sentence))
+    display(Note(f"`{name}` is not defined yet", sentence))

@@ -18,7 +18,7 @@ from grader.learner.pages import Page
 from grader.util.fresh_files import fresh
 from rematscope.render.files import write_whole
 
-CAME = "cells.txt"  # in the pages' archive
+SHIPPED = "cells.txt"  # in the pages' archive
 
 
 class UpdateError(Exception):
@@ -38,7 +38,7 @@ def update() -> list[str]:
     Raises:
       UpdateError: the files cannot be written.
     """
-    came, said = cells_that_came(), []
+    came, said = shipped_cells(), []
     for page in [*pages.exercises(), *(page for page in pages.to_read() if page.path.parent.is_dir())]:
         try:
             said += [*_update(page, came), *_renamed(page)]
@@ -60,16 +60,16 @@ def fingerprints(name: str, notebook: bytes) -> list[str]:
     return [_fingerprint(name, text) for text in texts if text.strip()]
 
 
-def cells_that_came() -> frozenset[str]:
+def shipped_cells() -> frozenset[str]:
     """The fingerprints of the cells that came with any version."""
     with zipfile.ZipFile(pages.ARCHIVE) as archive:
-        return frozenset(archive.read(CAME).decode().split())
+        return frozenset(archive.read(SHIPPED).decode().split())
 
 
 def cells_to_pack(packed: Iterable[Path]) -> str:
     """What the archive says of cells: the fingerprints that it had, and those of the pages that are packed now."""
     now = {each for path in packed for each in fingerprints(path.stem.partition("_")[2], path.read_bytes())}
-    return "".join(f"{each}\n" for each in sorted(now.union(cells_that_came())))
+    return "".join(f"{each}\n" for each in sorted(now.union(shipped_cells())))
 
 
 def _fingerprint(name: str, text: str) -> str:

@@ -20,7 +20,7 @@ from grader.learner.keyboard import Wait, keys
 from grader.learner.pages import Page
 from grader.learner.progress import Progress
 from grader.learner.prose import Prose
-from grader.verdicts.display import Noted, Remark
+from grader.verdicts.display import Note, WithNotes
 from grader.verdicts.verdict import Verdict
 from grader.verdicts.verdict_view import VerdictView
 
@@ -117,7 +117,7 @@ class Watch:
         self._verdict, notices = in_terminal.check(path, self.page.name)
         # The programs are long: what was found stays in view without them.
         findings = tuple(replace(finding, programs=None) for finding in self._verdict.findings)
-        self.console.print(Noted(VerdictView(replace(self._verdict, findings=findings)), notices))
+        self.console.print(WithNotes(VerdictView(replace(self._verdict, findings=findings)), notices))
         if self._passed:
             self.console.print(Text(f"\n{board.board().summary}", style="bold"))
         self.console.print()
@@ -131,13 +131,13 @@ class Watch:
         from grader.learner import assistance  # imports JAX
 
         progress = Progress()
-        self._show(Noted(assistance.hint(self.page.name, progress), progress.notices))
+        self._show(WithNotes(assistance.hint(self.page.name, progress), progress.notices))
 
     def _solution(self) -> None:
         from grader.learner import assistance
 
         progress = Progress()
-        self._show(Noted(assistance.solution(self.page.name, progress, anyway=False), progress.notices))
+        self._show(WithNotes(assistance.solution(self.page.name, progress, anyway=False), progress.notices))
 
     def _show(self, view) -> None:
         self.console.print()
@@ -150,7 +150,7 @@ class Watch:
             file = self._own or page_text.write_python(self.page)
         except OSError as error:
             self._show(
-                Remark("There is no Python file", f"{error.strerror or error}: {page_text.python_file(self.page)}.")
+                Note("There is no Python file", f"{error.strerror or error}: {page_text.python_file(self.page)}.")
             )
             return
         self._seen.setdefault(file, None)
@@ -160,9 +160,7 @@ class Watch:
             try:
                 subprocess.call([*shlex.split(editor), str(file)])
             except OSError as error:
-                self._show(
-                    Remark(f"{editor} cannot be run", f"{error.strerror}: set the variable EDITOR to an editor.")
-                )
+                self._show(Note(f"{editor} cannot be run", f"{error.strerror}: set the variable EDITOR to an editor."))
         else:
             self.console.print("Open it in your editor. (If the variable EDITOR names an editor, this key opens it.)")
 

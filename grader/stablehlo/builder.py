@@ -23,7 +23,7 @@ from grader.stablehlo.bindings import (
 from grader.stablehlo.contraction import Contractions
 from grader.stablehlo.devices import COLLECTIVES, manual_computation
 from grader.stablehlo.program import Barrier, Matmul, repeated
-from grader.stablehlo.types import HIGHEST, ProgramError
+from grader.stablehlo.types import MAX_INTEGER, ProgramError
 
 MAX_VALUES = 50_000  # functions are read once per call, so that nested calls could grow without bound
 MAX_TRIP_COUNT = 100_000
@@ -225,12 +225,12 @@ class Builder:
         if trip_count > MAX_TRIP_COUNT:
             raise ProgramError(f"the traced program has a loop of {trip_count:,} iterations.")
         # Beyond its highest number the counter goes on from its lowest, and so does the loop.
-        return trip_count if start + trip_count * by <= HIGHEST[element_types[index]] else None
+        return trip_count if start + trip_count * by <= MAX_INTEGER[element_types[index]] else None
 
 
 def _scalar_integer(constant: Op) -> int | None:
     (result,) = constant.results
-    if shape_of(result) or element_type(result) not in HIGHEST:
+    if shape_of(result) or element_type(result) not in MAX_INTEGER:
         return None
     value = constant.attributes["value"]
     return value[0] if isinstance(value, ir.DenseIntElementsAttr) else None

@@ -27,7 +27,7 @@ from grader.stablehlo.bindings import (
     shape_of,
     splat,
 )
-from grader.stablehlo.types import HIGHEST
+from grader.stablehlo.types import MAX_INTEGER
 
 _MULTIPLY = {"stablehlo.multiply", "stablehlo.divide"}
 _OTHERWISE = {"stablehlo.add", "stablehlo.subtract", "stablehlo.power"}  # of floats: products by way of something else
@@ -91,7 +91,7 @@ class Contractions:
             return 0
         multiplies = op.name in _MULTIPLY
         if max(counts) < self._different[result]:
-            if multiplies or (op.name in _OTHERWISE and element_type(op.results[0]) not in HIGHEST):
+            if multiplies or (op.name in _OTHERWISE and element_type(op.results[0]) not in MAX_INTEGER):
                 return 2 * size
         elif multiplies and min(counts) < size:
             self._scaled.add(result)

@@ -20,12 +20,12 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import mlir
 
 from grader.stablehlo import interpreter, reader
-from grader.stablehlo.glimpses import glimpses
+from grader.stablehlo.float64 import promote_to_float64
 from grader.stablehlo.liveness import Recorded
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.program import StableHloProgram
-from grader.stablehlo.shadow import shadow_of
 from grader.stablehlo.types import ProgramError, TensorType
+from grader.stablehlo.value_fingerprints import value_fingerprints
 
 COMPILE_FAST = {"xla_backend_optimization_level": 0}
 MAX_BYTES = 2**28  # of results and all between; the largest exercise's programs take some 5 MiB
@@ -62,9 +62,9 @@ class Execution:
 
     @functools.cached_property
     def shadow(self) -> "Execution":
-        """The same programs with every float a float64 (`grader.stablehlo.shadow`), which take arrays of float64."""
+        """The same programs with every float a float64 (`grader.stablehlo.float64`), which take arrays of float64."""
         own = copy.copy(self)
-        own.forward, own.backward = shadow_of(self.forward), shadow_of(self.backward)
+        own.forward, own.backward = promote_to_float64(self.forward), promote_to_float64(self.backward)
         return own
 
     def run(
@@ -129,9 +129,11 @@ class Execution:
             returned = _compiled(traceable(self.backward), *arguments)
         return returned[: len(self.backward.outputs)]
 
-    def glimpses(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray:
-        """What backward makes on its way, arrays of these sizes: rows as `grader.stablehlo.glimpses` returns them."""
-        return glimpses(self.backward.text, [*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents)], sizes)
+    def value_fingerprints(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray:
+        """Return fingerprints of the backward program's intermediate arrays of these sizes, as rows."""
+        return value_fingerprints(
+            self.backward.text, [*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents)], sizes
+        )
 
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays, compiled: bool) -> int:
         """Bytes that both passes of one case take at once, beside arguments and results.
@@ -198,9 +200,9 @@ class Function:
 
     @functools.cached_property
     def shadow(self) -> "Function":
-        """The same function with every float a float64 (`grader.stablehlo.shadow`)."""
+        """The same function with every float a float64 (`grader.stablehlo.float64`)."""
         own = copy.copy(self)
-        program = shadow_of(reader.read(self.text))
+        program = promote_to_float64(reader.read(self.text))
         own.text = program.text
         own.traced = lambda *arguments: jax.tree.unflatten(self.tree, traceable(program)(*jax.tree.leaves(arguments)))
         own._compiled = jax.jit(own.traced, compiler_options=COMPILE_FAST)
@@ -217,9 +219,9 @@ class Function:
         """What it returns, as NumPy makes it. Raises Uninterpreted if it must be compiled."""
         return jax.tree.unflatten(self.tree, interpreter.run(self.text, jax.tree.leaves(arguments)))
 
-    def glimpses(self, places: Collection[int], *arguments: Any) -> np.ndarray:
-        """What it makes at these places on its way (`grader.stablehlo.glimpses`)."""
-        return glimpses(self.text, jax.tree.leaves(arguments), places=places)
+    def value_fingerprints(self, places: Collection[int], *arguments: Any) -> np.ndarray:
+        """What it makes at these places on its way (`grader.stablehlo.value_fingerprints`)."""
+        return value_fingerprints(self.text, jax.tree.leaves(arguments), places=places)
 
     def compiled(self, *arguments: Any) -> Any:
         """What it returns, as XLA makes it, as NumPy arrays."""

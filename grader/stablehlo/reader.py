@@ -8,7 +8,7 @@ from jax.interpreters import mlir
 from grader.stablehlo import bindings, trip_counter
 from grader.stablehlo.builder import Builder
 from grader.stablehlo.program import StableHloProgram
-from grader.stablehlo.types import ALLOWED, ALLOWED_CUSTOM_CALLS, ProgramError, tensor_type
+from grader.stablehlo.types import ALLOWED_CUSTOM_CALLS, SUPPORTED_OPERATIONS, ProgramError, tensor_type
 
 MAX_TEXT = 4_000_000  # characters; the largest exercise's evidence is some 100 kB
 MAX_ELEMENTS = 2**24  # of one array, and of all that a program returns; the largest exercise's have some 100,000
@@ -83,7 +83,7 @@ def _refuse_unknown_operations(module: ir.Module) -> None:
             # MLIR does not look at the types of what is custom.
             if target not in ALLOWED_CUSTOM_CALLS or len(made) != 1 or taken != made:
                 refused.add(f"{name} @{target}")
-        elif name not in ALLOWED:
+        elif name not in SUPPORTED_OPERATIONS:
             refused.add(name)
         types.update(made)
         return ir.WalkResult.ADVANCE

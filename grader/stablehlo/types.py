@@ -7,7 +7,7 @@ from jax.extend.mlir import ir
 
 # Whatever is not here is refused: above all custom calls, which may run any code in the judge's process. The list is
 # StableHLO's and CHLO's pure array operations, control flow and functions.
-ALLOWED = (
+SUPPORTED_OPERATIONS = (
     frozenset(
         f"stablehlo.{name}"
         for name in """
@@ -49,7 +49,7 @@ DTYPES = {
 }
 
 # Integers' element types → the highest number of each.
-HIGHEST = {name: int(np.iinfo(dtype).max) for name, dtype in DTYPES.items() if "int" in dtype}
+MAX_INTEGER = {name: int(np.iinfo(dtype).max) for name, dtype in DTYPES.items() if "int" in dtype}
 
 
 class ProgramError(ValueError):

@@ -14,7 +14,7 @@ from rich.text import Text
 from rematscope.render.view import View
 
 
-class Remark(View):
+class Note(View):
     """A few sentences under a headline, in which code stands in backquotes."""
 
     def __init__(self, headline: str, *sentences: str):
@@ -30,17 +30,17 @@ class Remark(View):
         return box(Markup().join(paragraphs), headline=self.headline)
 
 
-class Noted(View):
+class WithNotes(View):
     """A view, and below it sentences that the learner must read."""
 
     def __init__(self, view: View, notices: Iterable[str]):
-        self._parts = [view, *(Remark("Please note", notice) for notice in notices)]
+        self._parts = [view, *(Note("Please note", notice) for notice in notices)]
 
     def parts(self) -> Iterable[View]:
         return self._parts
 
 
-class Verbatim(View):
+class Preformatted(View):
     """What was a view once and travelled as its text."""
 
     def __init__(self, text: str):
@@ -55,7 +55,7 @@ class Verbatim(View):
 
 def as_view(view: View | str) -> View:
     """A view, or its text, as a view."""
-    return Verbatim(view) if isinstance(view, str) else view
+    return Preformatted(view) if isinstance(view, str) else view
 
 
 def box(inner: Markup, colour: str = "--jp-info-color1", headline: str | None = None) -> Markup:

@@ -25,7 +25,7 @@ HEADLINE = {
 
 
 class FindingKind(StrEnum):
-    """The subject of a finding. Hints name the kinds that they help with (`Hint.after`)."""
+    """The subject of a finding. Hints name the kinds that they help with (`Hint.on_kinds`)."""
 
     # There is no answer, or it could not be judged.
     NOT_ATTEMPTED = "not attempted"

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from sample_answers import cases, seed_of_inputs, traced
 
 from grader.exercises import registry
-from grader.exercises.behaviour import Behaviour
+from grader.exercises.observation import CaseObservation
 from grader.exercises.requirements import Requirement
 from grader.exercises.spec import Case
-from grader.judging.observe import behaviours
-from grader.judging.trial import try_answer
-from grader.judging.unmet import unmet
+from grader.judging.answer_run import try_answer
+from grader.judging.failed_requirements import failed_requirements
+from grader.judging.observe import observe_cases
 from grader.judging.wrong_results import wrong_results
 from grader.verdicts.verdict import Finding, Verdict
 
@@ -42,7 +42,7 @@ class Place(NamedTuple):
     number: int
 
 
-_MORE_IS_TIGHTER = {"RecomputesNoLess.dots"}
+_MORE_IS_TIGHTER = {"RecomputesNoLess.count"}
 _NO_BOUNDS = {"SavesAtMost.count", "PeakAtMost.turns", "InPieces.of"}  # they only say how a value is measured
 
 
@@ -105,7 +105,7 @@ def _replaced(asked: Asked, by: Callable[[Place, Requirement], list[Requirement]
 
 
 @functools.cache
-def seen(answer: Callable, slug: str) -> Sequence[Behaviour] | None:
+def seen(answer: Callable, slug: str) -> Sequence[CaseObservation] | None:
     """What the cases show of an answer; None if its results are wrong or it raises."""
     task, expect = registry.task(slug), registry.expect(slug)
     tried = [case for case in cases(slug) if isinstance(case, Case)]
@@ -114,11 +114,11 @@ def seen(answer: Callable, slug: str) -> Sequence[Behaviour] | None:
         return None
     evidence = dataclasses.replace(evidence, cases=evidence.cases[: len(tried)])
     trial = try_answer(evidence, tried, task, expect, seed_of_inputs())
-    return None if wrong_results(trial) else behaviours(trial)
+    return None if wrong_results(trial) else observe_cases(trial)
 
 
 def against(answer: Callable, slug: str, asked: Asked) -> list[Finding]:
     """What stands against an answer whose results are right, of what is asked."""
     shown = seen(answer, slug)
     assert shown is not None
-    return [finding for finding in unmet(asked, shown)[0] if not finding.advice]
+    return [finding for finding in failed_requirements(asked, shown)[0] if not finding.advice]

@@ -1,7 +1,7 @@
 """Shows which bounds and checks of the grader no shipped answer holds.
 
     python tests/grader/mutations.py nested_scan sqrt_chain        # bounds and requirements of exercises; all if none
-    python tests/grader/mutations.py --judging identity unmet      # checks in grader/judging and in requirements
+    python tests/grader/mutations.py --judging identity hidden_recompute  # checks in grader/judging and in requirements
     python tests/grader/mutations.py scan_layers --judging all     # all of them, with one exercise's answers
 
 For an exercise, every numeric bound is loosened and every requirement is dropped, in all cases, until a wrong answer is
@@ -11,8 +11,8 @@ mutated line are judged again; with `--tests` the tests in tests/grader/judging 
 printed as "no answer notices" and makes the exit status 1, unless it is in `mutants_known.py`, with the reason.
 
 An answer is traced once, and its programs run once on the same arrays, because a mutant of the judge changes neither.
-The bounds of save_named take 21 s of processor time; the module unmet with the answers to sqrt_chain takes 24 s, and
-identity with those to save_named 62 s.
+The bounds of save_named take 21 s of processor time; the module failed_requirements with the answers to sqrt_chain
+takes 24 s, and identity with those to save_named 62 s.
 """
 
 import argparse
@@ -46,8 +46,8 @@ from sample_answers import cases, named, patches_undone, right, seed_of_inputs, 
 
 from grader.answers.evidence import Evidence  # noqa: E402
 from grader.exercises import registry  # noqa: E402
+from grader.judging.failed_requirements import failed_requirements  # noqa: E402
 from grader.judging.judge import judge  # noqa: E402
-from grader.judging.unmet import unmet  # noqa: E402
 from grader.stablehlo.execution import Execution, Function  # noqa: E402
 
 MODULES = {
@@ -81,7 +81,7 @@ def of_exercise(slug: str) -> Iterator[str]:
     for name, advised in right(slug).items():
         if advised.advised and not all(left.values()) and (shown := seen(advised.answer, slug)):
             for place, _ in (what for what, noticed in left.items() if not (noticed or what[1])):
-                left[place, None] = "" if unmet(without(wanted, *place), shown)[0] else name
+                left[place, None] = "" if failed_requirements(without(wanted, *place), shown)[0] else name
     for (place, bound), noticed in left.items():
         said = f"requirement {place[1]} of group {place[0]}: {f'{bound} loosened' if bound else 'dropped'}"
         print(f"{slug}: {said}: {noticed or 'no answer notices'}", flush=True)

@@ -21,7 +21,7 @@ from grader.answers.evidence import Evidence
 from grader.classroom.collect import Submission
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
-from grader.isolation.inside import libc, system_calls
+from grader.isolation.sandboxed import libc, system_calls
 from grader.judging import judge
 from grader.judging.failed_cases import failures
 from grader.judging.wrong_data import differences
@@ -192,7 +192,7 @@ def sample[T](answers: Sequence[T], share: int) -> Sequence[T]:
     return answers[random.Random(os.environ["REMAT_SEED"]).randrange(share) :: share]
 
 
-def drawn[T](answers: Sequence[T], share: int) -> Sequence[T]:
+def subsample[T](answers: Sequence[T], share: int) -> Sequence[T]:
     """Return a sample of the answers, since the suite has no time for all of them; all if EVERY_ANSWER is set, as in
     `.ci/run`."""
     return answers if os.environ.get("EVERY_ANSWER") else sample(answers, share)

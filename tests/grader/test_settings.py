@@ -13,7 +13,7 @@ import warnings
 import jax
 import numpy as np
 import pytest
-from sample_answers import drawn
+from sample_answers import subsample
 
 from grader.exercises import registry
 from grader.isolation.check_file import check_file
@@ -109,23 +109,23 @@ def solution(slug):
     return getattr(importlib.import_module(f"solutions.{slug}"), slug)
 
 
-@pytest.mark.parametrize("slug", drawn(registry.names(), 4))
+@pytest.mark.parametrize("slug", subsample(registry.names(), 4))
 def test_a_worked_answer_passes_under_thirty_six_settings_at_once(slug, seed):
     with all_of_them():
         verdict = grade(solution(slug), slug, seed)
     assert verdict.passed, verdict
 
 
-def drawn(names, count, seed):
+def draw_names(names, count, seed):
     """A few of the names: in some dozen runs all of them have been tried alone."""
     return [str(name) for name in np.random.default_rng(seed).choice(sorted(names), count, replace=False)]
 
 
 def test_a_worked_answer_passes_under_each_setting_alone(seed):
-    for name in drawn(SETTINGS, 3, seed):
+    for name in draw_names(SETTINGS, 3, seed):
         with configured({name: SETTINGS[name]}):
             assert grade(solution("scan_layers"), "scan_layers", seed).passed, name
-    for name in drawn(WITHIN, 1, seed):
+    for name in draw_names(WITHIN, 1, seed):
         with WITHIN[name]():
             assert grade(solution("scan_layers"), "scan_layers", seed).passed, name
 

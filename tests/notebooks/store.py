@@ -84,7 +84,7 @@ def pack() -> None:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:  # git compresses, and then sees what changed
         members = [(path.name, path.read_bytes()) for path in exercises()]
         members += [(f"notebooks/{path.name}", path.read_bytes()) for path in chapters()]
-        for name, content in [*members, (update.CAME, update.cells_to_pack(pages()))]:
+        for name, content in [*members, (update.SHIPPED, update.cells_to_pack(pages()))]:
             member = zipfile.ZipInfo(name)  # dated 1980
             member.create_system = 3
             archive.writestr(member, content)

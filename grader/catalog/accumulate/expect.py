@@ -7,10 +7,10 @@ import jax
 from grader.catalog.accumulate.task import WIDE, most_activations
 from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.peaks import InPieces, PeakAtMost
-from grader.exercises.requirements import MatmulsAtMost, Mistake, Requirement
+from grader.exercises.requirements import KnownMistake, MatmulsAtMost, Requirement
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Return matrices whose matmuls leave the linear range of tanh."""
     size = rng.uniform(0.3, 1, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
@@ -78,48 +78,50 @@ _MEANS = "If one microbatch has twice the weight of another, how much should its
 _MANY = "Which number must both the summed losses and the summed gradients be divided by?"
 
 mistakes = (
-    Mistake("this is the mean of the microbatches' means", _means, _MEANS),
-    Mistake(
-        "this is the gradient of the mean of the microbatches' means", _value_right(_means), _MEANS, in_gradient=True
+    KnownMistake("this is the mean of the microbatches' means", _means, _MEANS),
+    KnownMistake(
+        "this is the gradient of the mean of the microbatches' means", _value_right(_means), _MEANS, check_gradient=True
     ),
-    Mistake(
+    KnownMistake(
         "this is the sum of all losses, not divided by the sum of the weights", _divided_by(lambda batch, k: 1), _MANY
     ),
-    Mistake(
+    KnownMistake(
         "this is the gradient of the sum of all losses, not divided by the sum of the weights",
         _value_right(_divided_by(lambda batch, k: 1)),
         _MANY,
-        in_gradient=True,
+        check_gradient=True,
     ),
-    Mistake(
+    KnownMistake(
         "this is the sum of all losses divided by k instead of by the sum of the weights",
         _divided_by(lambda batch, k: k),
         _MANY,
     ),
-    Mistake(
+    KnownMistake(
         "this is the gradient of the sum of all losses divided by k instead of by the sum of the weights",
         _value_right(_divided_by(lambda batch, k: k)),
         _MANY,
-        in_gradient=True,
+        check_gradient=True,
     ),
-    Mistake(
+    KnownMistake(
         "this is the sum of all losses divided by the number of rows instead of by the sum of the weights",
         _divided_by(lambda batch, k: len(jax.tree.leaves(batch)[0])),
         _MANY,
     ),
-    Mistake(
+    KnownMistake(
         "this is the value you get if a microbatch takes every k-th row instead of neighboring rows",
         lambda loss, params, batch, k: _right(loss, params, jax.tree.map(lambda array: _dealt_out(array, k), batch), k),
         "Which rows of the batch are in your first microbatch? Print your reshape of `jnp.arange(6)` for `k = 2`.",
     ),
-    Mistake("this is the value of the last microbatch alone", _of_one(-1), _WHICH),
-    Mistake("this is the gradient of the last microbatch alone", _value_right(_of_one(-1)), _WHICH, in_gradient=True),
-    Mistake(
+    KnownMistake("this is the value of the last microbatch alone", _of_one(-1), _WHICH),
+    KnownMistake(
+        "this is the gradient of the last microbatch alone", _value_right(_of_one(-1)), _WHICH, check_gradient=True
+    ),
+    KnownMistake(
         "this is the value of the first microbatch alone",
         _of_one(0),
         "Which rows of the batch does each iteration of your loop use?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value without the last microbatch",
         lambda loss, params, batch, k: _right(
             loss, params, jax.tree.map(lambda array: array[: max(1, k - 1) * len(array) // k], batch), max(1, k - 1)
@@ -162,27 +164,27 @@ hints = (
     Hint(
         "`jax.value_and_grad` returns the value and the gradient from one forward pass. How many times does your "
         "answer pass each microbatch to `loss`? And does it need a checkpoint?",
-        after=("recomputes",),
+        on_kinds=("recomputes",),
     ),
     Hint(
         "At the peak, your answer has the activations or the gradients of several microbatches in memory. Does it take "
         "the gradient inside the loop, one microbatch at a time? And does the compiled program still have that loop?",
-        after=("peak",),
+        on_kinds=("peak",),
     ),
     Hint(
         "Suppose that `loss` returns `(4, 2)` for one microbatch and `(6, 1)` for another. What is the mean over both, "
         "and which sums does it follow from? What does your answer compute from these four numbers?",
-        after=("wrong value",),
+        on_kinds=("wrong value",),
     ),
     Hint(
         "The value is right, so the sums of the losses and of the weights are right. Do you also sum the gradients of "
         "all microbatches, and divide that sum by the same total weight?",
-        after=("wrong gradient",),
+        on_kinds=("wrong gradient",),
     ),
     Hint(
         "`loss` returns a pair, and `params` and `batch` are trees. Run each step in a cell of its own: the gradient "
         "of one microbatch, `jax.tree.map` over the batch, one iteration of the loop.",
-        after=("raises", "wrong type"),
+        on_kinds=("raises", "wrong type"),
     ),
     Hint(
         "The mean is the sum of the losses divided by the sum of the weights. Which of the two sums depends on "

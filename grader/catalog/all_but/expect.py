@@ -2,10 +2,10 @@
 
 from grader.catalog.saved_by_name import (
     asked_about_names,
-    draw,
     mistakes,
     other_operations,
     run_once,
+    sample_input,
     saving,
     too_many,
     without_name,
@@ -13,7 +13,7 @@ from grader.catalog.saved_by_name import (
 from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import AdvisesBarrier, Recomputes, Requirement, Saves
 
-__all__ = ["draw", "error_questions", "hints", "mistakes", "requirements"]
+__all__ = ["error_questions", "hints", "mistakes", "requirements", "sample_input"]
 
 
 error_questions = (
@@ -33,24 +33,24 @@ hints = (
     ),
     Hint(
         "Which function takes the policy? Do you return the function that it returns?",
-        after=("also saved",),
-        says="Which function marks",
+        on_kinds=("also saved",),
+        on_text="Which function marks",
     ),
     Hint(
         "Your forward pass saves values that have no name in `f`. What does your policy return for operations other "
         "than `name`? Print its answers, as the page does.",
-        after=("also saved",),
-        says="intermediate value",
+        on_kinds=("also saved",),
+        on_text="intermediate value",
     ),
     Hint(
         "Does the extra residual have the name that should be left out? If so, does your policy compare it with "
         "`name` as one whole string, and leave it out for every shape and dtype?",
-        after=("also saved",),
+        on_kinds=("also saved",),
     ),
     Hint(
         "Does `jax.checkpoint` get your policy? Does the policy return True for the value in the finding? Only a name "
         "equal to `name` is left out, not one that begins or ends like it.",
-        after=("not saved",),
+        on_kinds=("not saved",),
     ),
     Hint(
         "You know the name to leave out, but not the names to save. Which policy in chapter 5 takes the names to leave "
@@ -64,25 +64,25 @@ hints = (
     Hint(
         "A function such as `save_any_names_but_these` makes a policy; it is not one itself. Do you call it with the "
         "name, and pass what it returns as `policy=`?",
-        after=("raises",),
-        says="a function that makes one",
+        on_kinds=("raises",),
+        on_text="a function that makes one",
     ),
     Hint(
         "The page calls `all_but(f, name)`. In which order does your `def` line take the two?",
-        after=("argument order",),
+        on_kinds=("argument order",),
     ),
     run_once,
     other_operations,
     Hint(
         "`all_but(f, name)` returns a function that is called instead of `f`, with the same arguments. Do you return "
         "that function, or a policy, or the result of a call?",
-        after=("wrong type",),
+        on_kinds=("wrong type",),
     ),
     Hint(
         "A function that makes a policy from names takes each name as a separate argument, not a list of them. How "
         "many names do you have to pass?",
-        after=("raises",),
-        says="a list of names",
+        on_kinds=("raises",),
+        on_text="a list of names",
     ),
     *ABOUT_ERRORS,
 )

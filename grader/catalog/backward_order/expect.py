@@ -3,7 +3,7 @@
 from grader.catalog.backward_order.task import late, least_peak, peak
 from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.plain_data import CostedAnswer, Impossible
-from grader.exercises.requirements import Mistake
+from grader.exercises.requirements import KnownMistake
 
 
 def reference(equations, residuals) -> CostedAnswer:
@@ -114,24 +114,24 @@ _FIRST = (
 )
 
 mistakes = (
-    Mistake("all recomputation comes first", _as_they_come, _FIRST),
-    Mistake("all recomputation comes first", _needed_first_but_all_before, _FIRST),
-    Mistake(
+    KnownMistake("all recomputation comes first", _as_they_come, _FIRST),
+    KnownMistake("all recomputation comes first", _needed_first_but_all_before, _FIRST),
+    KnownMistake(
         "only the recomputed values that an equation depending on `ct` reads directly are deferred",
         _only_direct_ones_late,
         "A recomputed value may be read only by other recomputations. When does its first reader run?",
     ),
-    Mistake(
+    KnownMistake(
         "each equation runs as early as it can",
         _by(_levels),
         "For each value, when does the first equation that reads it run? Until then the value only takes memory.",
     ),
-    Mistake(
+    KnownMistake(
         "among the equations that can run, it always picks the one with the fewest bytes",
         _by(_sizes),
         "Which is freed sooner: a small value that is read much later, or a large one that the next equation reads?",
     ),
-    Mistake(
+    KnownMistake(
         "the gradients, which no equation reads, come last",
         _gradients_last,
         "A gradient stays in memory until the end, whenever it runs. Which of the values that it reads can be freed as "
@@ -160,48 +160,48 @@ hints = (
     Hint(
         "Call the page's `peak` with your order for the mini-example. Which equation breaks a rule, what does it read, "
         "and which of these values are already there?",
-        after=("impossible",),
+        on_kinds=("impossible",),
     ),
     Hint(
         "The equations that depend on `ct` can keep their order. For each of the others, find the first equation that "
         "reads it.",
-        after=("costs more",),
+        on_kinds=("costs more",),
     ),
     Hint(
         "When the first equation that reads `ct` runs, which values are in memory that only the last equations read? "
         "Could your order compute them later?",
-        after=("costs more",),
-        says="all recomputation comes first",
+        on_kinds=("costs more",),
+        on_text="all recomputation comes first",
     ),
     Hint(
         "A recomputed value may be read only by another recomputed value. When does this reader run in your order? "
         "Place the value directly before it.",
-        after=("costs more",),
-        says="directly are deferred",
+        on_kinds=("costs more",),
+        on_text="directly are deferred",
     ),
     Hint(
         "An equation that runs as early as it can makes a value that waits in memory for its reader. What happens if "
         "every recomputation runs as late as it can instead?",
-        after=("costs more",),
-        says="as early as it can",
+        on_kinds=("costs more",),
+        on_text="as early as it can",
     ),
     Hint(
         "Compare a value of 4 bytes that is read at the very end with one of 40 bytes that is read at once. Which of "
         "the two should be computed first?",
-        after=("costs more",),
-        says="fewest bytes",
+        on_kinds=("costs more",),
+        on_text="fewest bytes",
     ),
     Hint(
         "Find a gradient that reads a value which no later equation reads. Until when is that value in memory in your "
         "order?",
-        after=("costs more",),
-        says="gradients, which no equation reads",
+        on_kinds=("costs more",),
+        on_text="gradients, which no equation reads",
     ),
-    Hint("Print your order next to the mini-example's `by_hand`. Is it a list of names?", after=("wrong type",)),
+    Hint("Print your order next to the mini-example's `by_hand`. Is it a list of names?", on_kinds=("wrong type",)),
     Hint(
         "An equation can read another equation's value, a residual, or `ct`. What does your answer do with each of "
         "these?",
-        after=("raises",),
+        on_kinds=("raises",),
     ),
     Hint(
         "Write a recursive function `put(name)` that appends a name to the order. What must be in the order before it "
@@ -215,19 +215,19 @@ hints = (
     Hint(
         "Print your order for the mini-example next to the page's `by_hand`. Which of its entries is not the name of "
         "an equation?",
-        after=("impossible",),
-        says="is not the name of an equation",
+        on_kinds=("impossible",),
+        on_text="is not the name of an equation",
     ),
     Hint(
         "Print `equations[0]` and `residuals`. Both are tuples, which cannot be changed. Which line of yours tries to "
         "change one, or uses it as a list?",
-        after=("raises",),
-        says="are tuples, not lists",
+        on_kinds=("raises",),
+        on_text="are tuples, not lists",
     ),
     Hint(
         "Print `equations[0]`. How many entries does it have, and how many names does your line unpack it into?",
-        after=("raises",),
-        says="has three entries",
+        on_kinds=("raises",),
+        on_text="has three entries",
     ),
     *ABOUT_ERRORS,
 )

@@ -3,10 +3,10 @@
 import functools
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+from grader.exercises.requirements import AdvisesBarrier, KnownMistake, Recomputes, Saves
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Return values whose matmuls are large enough that sin(y) differs from y, and small enough to round little."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
@@ -28,47 +28,47 @@ def _last_again(stages, which):
 _IN_A_LOOP = "A function that is defined in a loop looks its stage up when it is called. Which stage does yours call?"
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "this is the value with the last stage run first",
         lambda stages: _chain(stages[::-1]),
         "In which order are the stages in the list, and in which order do you call them?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value without the last stage",
         lambda stages: _chain(stages[:-1]),
         "Where does your answer call the stage that has no checkpoint?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with the last stage run twice",
         _last_twice,
         "Does your loop include the last stage, and which stage do you call after the loop?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value of the first stage alone",
         lambda stages: stages[0],
         "Where does your function return: inside its loop or after it?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value without the first stage",
         lambda stages: _chain(stages[1:]),
         "Which stages does your loop run, and which one do you call before or after it?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value of the last stage alone",
         lambda stages: stages[-1],
         "With what do you call each stage: x, or what the previous stage returned?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with the last stage run instead of each of the others",
         lambda stages: _last_again(stages, stages[-1]),
         _IN_A_LOOP,
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with the second-to-last stage run instead of the stages before it",
         lambda stages: _last_again(stages, stages[max(len(stages) - 2, 0)]),
         _IN_A_LOOP,
     ),
-    Mistake(
+    KnownMistake(
         "this is x itself",
         lambda stages: lambda x: x,
         "Your function is called more than once. Does it use a list of stages, or an iterator (a generator, map or "
@@ -108,37 +108,37 @@ hints = (
     Hint(
         "A function that is defined in a loop looks up its stage when it is called, after the loop has ended. Does a "
         "`lambda` of yours do that? `jax.checkpoint(stage)` without a `lambda` gets its stage at once.",
-        after=("wrong value", "raises"),
-        says="defined in a loop",
+        on_kinds=("wrong value", "raises"),
+        on_text="defined in a loop",
     ),
     Hint(
         "`best_placement(stages)` is called before there is an `x`. What should it return, and which function gets "
         "`x`?",
-        after=("raises",),
-        says="function that it returns take",
+        on_kinds=("raises",),
+        on_text="function that it returns take",
     ),
     Hint(
         "How many stages are inside each of your checkpoints? A value that is passed from one checkpoint to the next "
         "is saved. A value that is passed between two stages inside one checkpoint is not.",
-        after=("not saved",),
-        says="does not save stage",
+        on_kinds=("not saved",),
+        on_text="does not save stage",
     ),
     Hint(
         "For a list of four stages, write down which of them are inside a checkpoint in your answer. With which stage "
         "does the backward pass begin, and is it among them?",
-        after=("not saved",),
-        says=("does not save the last stage", "the last stage's first cosine"),
+        on_kinds=("not saved",),
+        on_text=("does not save the last stage", "the last stage's first cosine"),
     ),
     Hint(
         "How does your answer recognize the last stage: by its position in the list, or by comparing functions? The "
         "same function can be in the list twice.",
-        after=("recomputes", "also saved", "not saved"),
-        says=("stage", "the same function"),
+        on_kinds=("recomputes", "also saved", "not saved"),
+        on_text=("stage", "the same function"),
     ),
     Hint(
         "The values inside a stage are saved if the stage has no checkpoint. Which stages have none in your answer?",
-        after=("also saved",),
-        says=("first cosine, f", "checkpoint of its own"),
+        on_kinds=("also saved",),
+        on_text=("first cosine, f", "checkpoint of its own"),
     ),
     Hint("If the list has one stage, which stages get a checkpoint in your answer? What is `stages[:-1]` then?"),
     Hint(
@@ -148,41 +148,41 @@ hints = (
     Hint(
         "Your backward pass recomputes nothing in the cases that the finding names. Which function takes a stage and "
         "returns one that saves only its input?",
-        after=("also saved",),
-        says=("Which function marks", "stage 1's"),
+        on_kinds=("also saved",),
+        on_text=("Which function marks", "stage 1's"),
     ),
     Hint(
         "Go through your answer with the list `[a, b, c]`, and write down what each stage is called with. Is it what "
         "the previous stage returned? Does each stage run once, and whose result do you return?",
-        after=("wrong value",),
+        on_kinds=("wrong value",),
     ),
     Hint(
         "Take a list of three stages. How many times does each stage run in the forward pass, and how many times in "
         "the backward pass?",
-        after=("recomputes", "extra matmuls"),
+        on_kinds=("recomputes", "extra matmuls"),
     ),
     Hint(
         "`best_placement(stages)` runs no stage. It returns a function, defined inside by a `def` or a `lambda`. What "
         "does your `return` statement return?",
-        after=("wrong type",),
+        on_kinds=("wrong type",),
     ),
     Hint(
         "The list belongs to the caller, who uses it later. Which of your lines changes it, and which expression makes "
         "a new list?",
-        after=("wrong type",),
-        says="changes the list",
+        on_kinds=("wrong type",),
+        on_text="changes the list",
     ),
     Hint(
         "In `jax.checkpoint(stage)(x)`, which parentheses contain a function, and which contain an array? How many "
         "functions does `jax.checkpoint` take?",
-        after=("raises",),
-        says="jax.checkpoint take",
+        on_kinds=("raises",),
+        on_text="jax.checkpoint take",
     ),
     Hint(
         "You can loop over a list any number of times, but over an iterator only once. Does your answer create the "
         "iterator once, or each time that your function is called with `x`?",
-        after=("wrong value",),
-        says="this is x itself",
+        on_kinds=("wrong value",),
+        on_text="this is x itself",
     ),
     *ABOUT_ERRORS,
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.plain_data import CostedAnswer, Impossible
-from grader.exercises.requirements import Mistake
+from grader.exercises.requirements import KnownMistake
 from rematscope.choices.enumeration import best_points, every_choice, subset
 
 
@@ -133,28 +133,32 @@ _TRADE = "Replace one of your names by two others. Does such a choice fit in the
 _BACK = "Which name did your answer drop early that would cost less to drop once other names are dropped too?"
 
 mistakes = (
-    Mistake("it saves nothing", _none, "Which names fit in the budget, and how many FLOPs does each of them avoid?"),
-    Mistake("it takes the largest values first", _one_after_another(_by(lambda b: _size(b).get, True)), _TRADE),
-    Mistake("it takes the smallest values first", _one_after_another(_by(lambda b: _size(b).get, False)), _TRADE),
-    Mistake("it takes names in the order of `block.names`", _one_after_another(lambda b: b.names), _TRADE),
-    Mistake(
+    KnownMistake(
+        "it saves nothing", _none, "Which names fit in the budget, and how many FLOPs does each of them avoid?"
+    ),
+    KnownMistake("it takes the largest values first", _one_after_another(_by(lambda b: _size(b).get, True)), _TRADE),
+    KnownMistake("it takes the smallest values first", _one_after_another(_by(lambda b: _size(b).get, False)), _TRADE),
+    KnownMistake("it takes names in the order of `block.names`", _one_after_another(lambda b: b.names), _TRADE),
+    KnownMistake(
         "it takes names in the reverse order of `block.names`", _one_after_another(lambda b: b.names[::-1]), _TRADE
     ),
-    Mistake(
+    KnownMistake(
         "it takes the names that avoid the most FLOPs first",
         _one_after_another(_by(lambda b: _spared_alone(b).get, True)),
         _JOINT,
     ),
-    Mistake(
+    KnownMistake(
         "it takes the names that avoid the most FLOPs per byte first", _one_after_another(_by(_per_byte, True)), _JOINT
     ),
-    Mistake("it takes the names that avoid the most FLOPs first", _best_next(False), _TRADE),
-    Mistake("it takes the names that avoid the most FLOPs per byte first", _best_next(True), _TRADE),
-    Mistake("it drops the name that avoids the fewest FLOPs, until the rest fits", _leaving_out(False), _BACK),
-    Mistake("it drops the name that avoids the fewest FLOPs per byte, until the rest fits", _leaving_out(True), _BACK),
-    Mistake("it saves only one name", _best_one, "How many more FLOPs does a second name avoid?"),
-    Mistake("it adds up the FLOPs that each name avoids alone", _knapsack, _JOINT),
-    Mistake(
+    KnownMistake("it takes the names that avoid the most FLOPs first", _best_next(False), _TRADE),
+    KnownMistake("it takes the names that avoid the most FLOPs per byte first", _best_next(True), _TRADE),
+    KnownMistake("it drops the name that avoids the fewest FLOPs, until the rest fits", _leaving_out(False), _BACK),
+    KnownMistake(
+        "it drops the name that avoids the fewest FLOPs per byte, until the rest fits", _leaving_out(True), _BACK
+    ),
+    KnownMistake("it saves only one name", _best_one, "How many more FLOPs does a second name avoid?"),
+    KnownMistake("it adds up the FLOPs that each name avoids alone", _knapsack, _JOINT),
+    KnownMistake(
         "it stays below the budget, where a better choice uses it exactly",
         _next_to_best,
         "May a choice save exactly as many bytes as the budget allows?",
@@ -181,18 +185,18 @@ hints = (
     Hint(
         "`block.evaluate(names)` returns saved bytes and recomputed FLOPs. Which of the two numbers does the budget "
         "limit, and which should be as small as possible?",
-        after=("impossible",),
+        on_kinds=("impossible",),
     ),
     Hint(
         "On the page, how many FLOPs does `'down'` avoid alone, and how many once `'mid'` is saved? Savings of single "
         "names do not add up.",
-        after=("costs more",),
+        on_kinds=("costs more",),
     ),
     Hint(
         "Two choices recompute the same number of FLOPs, but one of them has one more name. Which of the two does your "
         "answer return? Prefer the choice with fewer names.",
-        after=("impossible",),
-        says="idle",
+        on_kinds=("impossible",),
+        on_text="idle",
     ),
     Hint(
         "`itertools.combinations(block.names, r)` yields all choices of `r` names. Which values of `r` do you need, "
@@ -205,40 +209,40 @@ hints = (
     Hint(
         "Call `block.evaluate([name])` for each name. Which names fit in the budget, and how many fewer FLOPs are "
         "recomputed than with `block.evaluate([])`?",
-        after=("costs more",),
-        says="saves nothing",
+        on_kinds=("costs more",),
+        on_text="saves nothing",
     ),
     Hint(
         "Call `block.evaluate` with two names that fit together. Your answer should also look at all pairs, at all "
         "choices of three names, and so on.",
-        after=("costs more",),
-        says="only one name",
+        on_kinds=("costs more",),
+        on_text="only one name",
     ),
     Hint(
         "A choice may save exactly as many bytes as the budget allows. Does your comparison accept such a choice?",
-        after=("costs more",),
-        says="stays below the budget",
+        on_kinds=("costs more",),
+        on_text="stays below the budget",
     ),
     Hint(
         "Print `block.names` next to the list that your answer returns. Which element of the list is not a name of the "
         "block?",
-        after=("impossible",),
-        says="block.names",
+        on_kinds=("impossible",),
+        on_text="block.names",
     ),
     Hint(
         "Run your answer step by step for three names. Where does it add a name that is already in the list?",
-        after=("impossible",),
-        says="twice",
+        on_kinds=("impossible",),
+        on_text="twice",
     ),
     Hint(
         "Your answer should return a list of names that you can pass to `block.evaluate`. What does it return now?",
-        after=("wrong type",),
+        on_kinds=("wrong type",),
     ),
     Hint(
         "If the budget has space for no name, only the empty choice is left: call `block.evaluate([])`. Do you "
         "consider it, and do you compare the first of the two numbers with the budget?",
-        after=("raises",),
-        says="with no names at all",
+        on_kinds=("raises",),
+        on_text="with no names at all",
     ),
     *ABOUT_ERRORS,
 )

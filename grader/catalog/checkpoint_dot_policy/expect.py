@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+from grader.exercises.requirements import AdvisesBarrier, KnownMistake, Recomputes, Saves
 
 
 def reference(w1, w2, x):
@@ -26,7 +26,7 @@ def reference(w1, w2, x):
     }
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Small integers, scaled by a power of two, that leave the same remainder when they are divided by some number.
 
     Sums of products of them are exact in float32, so that values are the same bits in whatever order an answer adds.
@@ -49,18 +49,18 @@ def draw(rng, argument):
 
 
 mistakes = (
-    Mistake("this is the value without relu", lambda w1, w2, x: jnp.sum((x @ w1 @ w2) ** 2)),
-    Mistake("this is the value without the square", lambda w1, w2, x: jnp.sum(jax.nn.relu(x @ w1) @ w2)),
-    Mistake(
+    KnownMistake("this is the value without relu", lambda w1, w2, x: jnp.sum((x @ w1 @ w2) ** 2)),
+    KnownMistake("this is the value without the square", lambda w1, w2, x: jnp.sum(jax.nn.relu(x @ w1) @ w2)),
+    KnownMistake(
         "this is the mean of the squares, not their sum", lambda w1, w2, x: jnp.mean((jax.nn.relu(x @ w1) @ w2) ** 2)
     ),
-    Mistake("this is the value with w1 and w2 swapped", lambda w1, w2, x: reference(w2, w1, x)[0]),
-    Mistake(
+    KnownMistake("this is the value with w1 and w2 swapped", lambda w1, w2, x: reference(w2, w1, x)[0]),
+    KnownMistake(
         "this is the value with relu after the second matmul too",
         lambda w1, w2, x: jnp.sum(jax.nn.relu(jax.nn.relu(x @ w1) @ w2) ** 2),
     ),
-    Mistake("this is the value with w1 transposed", lambda w1, w2, x: reference(w1.T, w2, x)[0]),
-    Mistake("this is the value with w2 transposed", lambda w1, w2, x: reference(w1, w2.T, x)[0]),
+    KnownMistake("this is the value with w1 transposed", lambda w1, w2, x: reference(w1.T, w2, x)[0]),
+    KnownMistake("this is the value with w2 transposed", lambda w1, w2, x: reference(w1, w2.T, x)[0]),
 )
 
 error_questions = (
@@ -98,49 +98,49 @@ hints = (
     Hint(
         "Your forward pass saves matmuls that have a batch dimension. Look at the page's table of four policies: which "
         "row recomputes no matmul for `f`, but one for `vmap(f)`?",
-        after=("also saved",),
-        says="Under vmap",
+        on_kinds=("also saved",),
+        on_text="Under vmap",
     ),
     Hint(
         "Is the pipeline inside a `jax.checkpoint`, and do you return what the checkpointed function returns? If you "
         "wrote a gradient rule instead, which residuals does that rule save?",
-        after=("also saved",),
-        says="Which function marks",
+        on_kinds=("also saved",),
+        on_text="Which function marks",
     ),
     Hint(
         "The mask is a result of relu. If you have a policy, what does it return for the operations of relu?",
-        after=("also saved",),
-        says="relu's mask, bool",
+        on_kinds=("also saved",),
+        on_text="relu's mask, bool",
     ),
     Hint(
         "Is the whole pipeline inside one `jax.checkpoint`? If each step has its own, which values are passed from one "
         "step to the next, and are those saved?",
-        after=("also saved",),
-        says="Which operation computes that value",
+        on_kinds=("also saved",),
+        on_text="Which operation computes that value",
     ),
     Hint(
         "Does your policy look at shapes? Under `jax.vmap` an operand can have three dimensions, and none of them is a "
         "batch dimension of the matmul. `dimension_numbers` in chapter 6 says which are, and one of the page's four "
         "policies checks just that.",
-        after=("not saved",),
-        says="bf16[",
+        on_kinds=("not saved",),
+        on_text="bf16[",
     ),
     Hint(
         "What does `jax.checkpoint` save without a policy? What does the page's table of four policies show for "
         "`nothing_saveable`?",
-        after=("not saved", "recomputes"),
+        on_kinds=("not saved", "recomputes"),
     ),
     Hint(
         "What do you pass as `policy=`? It must be a function, such as one of the page's four policies: without "
         "quotes, and without parentheses after it.",
-        after=("raises",),
-        says="policy=",
+        on_kinds=("raises",),
+        on_text="policy=",
     ),
     Hint(
         "`jax.checkpoint` takes a function and returns a function. How do you get a number from the function that it "
         "returns?",
-        after=("wrong type",),
-        says="has not called",
+        on_kinds=("wrong type",),
+        on_text="has not called",
     ),
     Hint(
         "Which of the page's four policies return True for a matmul? Which of those returns False for it under `vmap`, "
@@ -154,59 +154,59 @@ hints = (
     Hint(
         "The grader calls your answer with `w1`, `w2` and `x`, in this order. In which order does your `def` line take "
         "them?",
-        after=("argument order",),
+        on_kinds=("argument order",),
     ),
     Hint(
         "Take two small matrices and an `x`, and compute the five steps one at a time: matmul, relu, matmul, square, "
         "sum. At which step does your answer differ?",
-        after=("wrong value",),
+        on_kinds=("wrong value",),
     ),
     Hint(
         "The page asks for a single number of the arguments' dtype. What does your `return` give: an array that is not "
         "summed, another dtype, several values, nothing?",
-        after=("wrong type",),
+        on_kinds=("wrong type",),
     ),
     Hint(
         "`jax.checkpoint` changes neither the value nor the gradient. Which part of your answer does: your own "
         "gradient rule, a `stop_gradient`, a constant instead of the cotangent?",
-        after=("wrong gradient",),
+        on_kinds=("wrong gradient",),
     ),
     Hint(
         "`jax.checkpoint` takes one function, and everything else by keyword. Your answer takes three arrays. Which "
         "call on that line gets more arguments, or fewer?",
-        after=("raises",),
-        says="positional argument",
+        on_kinds=("raises",),
+        on_text="positional argument",
     ),
     Hint(
         "Type `jax.checkpoint_policies.` in a cell and press Tab. Which names do you see?",
-        after=("raises",),
-        says="has no attribute",
+        on_kinds=("raises",),
+        on_text="has no attribute",
     ),
     Hint(
         "Does your answer work for all shapes, and for arrays without values, as JAX passes them while it traces? Try "
         "it with `jax.make_jaxpr` and two different shapes.",
-        after=("raises",),
+        on_kinds=("raises",),
     ),
     Hint(
         "Two of the page's four policies save matmuls. Which of them checks whether a matmul has a batch dimension, "
         "whatever its size?",
-        after=("also saved",),
-        says="Under vmap",
+        on_kinds=("also saved",),
+        on_text="Under vmap",
     ),
     Hint(
         "Which of the page's four policies return True for a matmul? Does the policy that you pass to "
         "`jax.checkpoint`, for every shape and dtype?",
-        after=("not saved",),
+        on_kinds=("not saved",),
     ),
     Hint(
         "Count the matmuls in your forward pass, and those that your backward pass recomputes. Which line runs one "
         "more than the five steps need?",
-        after=("extra matmuls",),
+        on_kinds=("extra matmuls",),
     ),
     Hint(
         "Your forward pass saves the right values, but in host memory. Which of the page's four policies save values "
         "on the device, and is yours one of them?",
-        after=("wrong memory",),
+        on_kinds=("wrong memory",),
     ),
     *ABOUT_ERRORS,
 )
@@ -230,7 +230,7 @@ def requirements(case):
             too_little="What does jax.checkpoint save if it is given no policy? For which operations should yours "
             "return True, whatever the shapes of their operands?",
         ),
-        Recomputes(dots=0, too_many="Which results must be saved so that the backward pass recomputes no matmul?"),
+        Recomputes(count=0, too_many="Which results must be saved so that the backward pass recomputes no matmul?"),
     ]
     under_vmap = [
         Saves(
@@ -240,7 +240,7 @@ def requirements(case):
             too_little="Under vmap over two of the arguments, which of the two matmuls has a batch dimension, that is, "
             "one that both of its operands have? What does your policy return for the other matmul?",
         ),
-        Recomputes(dots=sum(batched), too_many="Which matmul does the backward pass run more than once?"),
+        Recomputes(count=sum(batched), too_many="Which matmul does the backward pass run more than once?"),
     ]
     if case.structure["d"] < 8:  # a sum of squares that is written as a matmul takes as many FLOPs as these
         plain = plain[:1]

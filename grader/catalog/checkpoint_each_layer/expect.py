@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+from grader.exercises.requirements import AdvisesBarrier, KnownMistake, Recomputes, Saves
 
 
 def reference(W1, W2, W3, x):
@@ -26,7 +26,7 @@ def reference(W1, W2, W3, x):
     }
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Return values whose matmuls are large enough that sin(y) differs from y, and small enough to round little."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     if argument.ndim == 2:  # as many are added as the last axis has
@@ -35,11 +35,11 @@ def draw(rng, argument):
 
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "this is the value without the last layer's sine", lambda W1, W2, W3, x: W3 @ jnp.sin(W2 @ jnp.sin(W1 @ x))
     ),
-    Mistake("this is the value without the sines", lambda W1, W2, W3, x: W3 @ (W2 @ (W1 @ x))),
-    Mistake(
+    KnownMistake("this is the value without the sines", lambda W1, W2, W3, x: W3 @ (W2 @ (W1 @ x))),
+    KnownMistake(
         "this is the value with cosines instead of sines",
         lambda W1, W2, W3, x: jnp.cos(W3 @ jnp.cos(W2 @ jnp.cos(W1 @ x))),
     ),
@@ -70,29 +70,29 @@ hints = (
     Hint(
         "Which of your layers has a step outside every checkpoint, or a policy that saves values inside? Which values "
         "does that step save?",
-        after=("also saved",),
-        says="cosine",
+        on_kinds=("also saved",),
+        on_text="cosine",
     ),
     Hint(
         "A value that is passed into a checkpoint is saved, since it is an argument there. Is a matmul's result passed "
         "into one, or saved by a policy? Put both steps of a layer inside one checkpoint without a policy.",
-        after=("also saved",),
-        says="'s matmul",
+        on_kinds=("also saved",),
+        on_text="'s matmul",
     ),
     Hint(
         "If your checkpoint has a policy, which values does the policy save? If your answer has its own gradient rule, "
         "which residuals does the rule return? Compare them with the six values of the exercise.",
-        after=("also saved",),
+        on_kinds=("also saved",),
     ),
     Hint(
         "In the mini-example the exponential's output was saved, because it was passed from one checkpoint to the "
         "next. Between which two checkpoints does your answer pass the outputs of layers 1 and 2?",
-        after=("not saved",),
+        on_kinds=("not saved",),
     ),
     Hint(
         "From which value does your backward pass recompute each layer's matmul: from the layer's input, or from `x`? "
         "How many times does it recompute each?",
-        after=("recomputes",),
+        on_kinds=("recomputes",),
     ),
     Hint(
         "Nearly the answer: `jax.checkpoint(layer)` is a function that takes a `W` and an `x`, as `layer` does. How "
@@ -101,51 +101,51 @@ hints = (
     Hint(
         "Your backward pass recomputes nothing. Write one layer as a function of `W` and `x`. Which function takes it "
         "and returns one that saves only its arguments?",
-        after=("also saved",),
-        says=("Which function marks", "cosine"),
+        on_kinds=("also saved",),
+        on_text=("Which function marks", "cosine"),
     ),
     Hint(
         "Your forward pass saves the matmuls instead of the layers' outputs. Does a policy save them? What is saved if "
         "each layer has a checkpoint without a policy?",
-        after=("also saved",),
-        says=("'s matmul", "layer 1's matmul, layer 2's matmul, layer 3's matmul; and"),
+        on_kinds=("also saved",),
+        on_text=("'s matmul", "layer 1's matmul, layer 2's matmul, layer 3's matmul; and"),
     ),
     Hint(
         "A checkpoint changes neither the value nor the gradient. Remove all of yours: is the rest the page's `net`, "
         "with a matmul and then a sine in each layer?",
-        after=("wrong value", "wrong gradient"),
+        on_kinds=("wrong value", "wrong gradient"),
     ),
     Hint(
         "Does your answer define its own gradient rule, or stop a gradient? The page's `net` needs neither: "
         "`jax.checkpoint` does not change gradients.",
-        after=("wrong gradient",),
-        says="with respect to",
+        on_kinds=("wrong gradient",),
+        on_text="with respect to",
     ),
     Hint(
         "In `jax.checkpoint(layer)(W1, x)`, which parentheses contain a function, and which contain that function's "
         "arguments?",
-        after=("raises", "wrong type"),
-        says="jax.checkpoint takes a function",
+        on_kinds=("raises", "wrong type"),
+        on_text="jax.checkpoint takes a function",
     ),
     Hint(
         "Write the shapes from the page's table below `W1 @ x`. On which side is the weight matrix? And do your "
         "arguments have the order of the table?",
-        after=("raises", "argument order"),
-        says="dot_general",
+        on_kinds=("raises", "argument order"),
+        on_text="dot_general",
     ),
     Hint(
         "Where does your answer call the checkpointed layer, and what does it do with the array that it gets?",
-        after=("wrong type",),
+        on_kinds=("wrong type",),
     ),
     Hint(
         "In which order does the page's table list the arguments of `checkpoint_each_layer`?",
-        after=("argument order",),
+        on_kinds=("argument order",),
     ),
     Hint(
         "Your answer stores a value in one call and uses it in the next, which has other shapes. Can each call compute "
         "its own?",
-        after=("raises",),
-        says="traced in an earlier call",
+        on_kinds=("raises",),
+        on_text="traced in an earlier call",
     ),
     *ABOUT_ERRORS,
 )
@@ -161,7 +161,7 @@ def requirements(case):
                 "checkpoint end so that a layer's output is passed to the next one?",
             ),
             Recomputes(
-                dots=3, too_many="From which saved value can each layer be recomputed, and how many layers are there?"
+                count=3, too_many="From which saved value can each layer be recomputed, and how many layers are there?"
             ),
             AdvisesBarrier(),
         ]

@@ -4,10 +4,10 @@ import jax
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.peaks import PeakAtMost
-from grader.exercises.requirements import MatmulsAtMost, Mistake, Requirement, SavesAtMost
+from grader.exercises.requirements import KnownMistake, MatmulsAtMost, Requirement, SavesAtMost
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Draw water levels that differ from their sines by more than rounding."""
     return rng.uniform(0.5, 1.5, argument.shape).astype(argument.dtype)
 
@@ -19,38 +19,38 @@ def _steps(cond, body, x, max_steps):
 _UNEVEN = "How many steps do all of your segments run in total? Check a `c` that does not divide `max_steps`."
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "it takes more than max_steps steps, until cond is false",
         lambda cond, body, x, max_steps, c: jax.lax.while_loop(cond, body, x),
         "What stops your loop after max_steps steps?",
     ),
-    Mistake(
+    KnownMistake(
         "it always takes max_steps steps, although cond was false earlier",
         lambda cond, body, x, max_steps, c: jax.lax.fori_loop(0, max_steps, lambda _, x: body(x), x),
         "What does a step of your loop return once cond is false?",
     ),
-    Mistake(
+    KnownMistake(
         "it takes more than max_steps steps",
         lambda cond, body, x, max_steps, c: _steps(cond, body, x, -(-max_steps // c) * c),
         _UNEVEN,
     ),
-    Mistake(
+    KnownMistake(
         "it takes fewer than max_steps steps, although cond was still true",
         lambda cond, body, x, max_steps, c: _steps(cond, body, x, max_steps // c * c),
         _UNEVEN,
     ),
-    Mistake(
+    KnownMistake(
         "it takes one step too many",
         lambda cond, body, x, max_steps, c: body(_steps(cond, body, x, max_steps)),
         "A while loop checks its condition before each step, and `python_while` also counts the steps. When does your "
         "loop check the condition and its counter?",
     ),
-    Mistake(
+    KnownMistake(
         "it takes one step too few",
         lambda cond, body, x, max_steps, c: _steps(cond, body, x, max_steps - 1),
         "At which number does your loop start counting, and at which number does it stop?",
     ),
-    Mistake(
+    KnownMistake(
         "it returns x unchanged",
         lambda cond, body, x, max_steps, c: x,
         "Does your loop run body while cond is true, and which element of its carry do you return?",
@@ -92,55 +92,55 @@ hints = (
     Hint(
         "Your forward pass saves more than `c` states. How many iterations does your outer loop take, and is each of "
         "them one whole segment in a `jax.checkpoint`, as in exercise 16?",
-        after=("also saved",),
+        on_kinds=("also saved",),
     ),
     Hint(
         "How many iterations does your outer loop take, and how many does the inner loop take? `c` is the number of "
         "segments, not their length.",
-        after=("also saved",),
-        says="segments of c steps",
+        on_kinds=("also saved",),
+        on_text="segments of c steps",
     ),
     Hint(
         "Your forward pass saves few enough states, so the backward pass is what needs the memory. How many steps does "
         "it recompute at once? Does a scan run your segments one after another?",
-        after=("peak",),
+        on_kinds=("peak",),
     ),
     Hint(
         "To go back through step 50, the backward pass needs the state before it, and then the state before step 49. "
         "From which saved state does yours recompute each of them? Saved states in between avoid most of these steps.",
-        after=("recomputes",),
+        on_kinds=("recomputes",),
     ),
     Hint(
         "`jnp.where(going_on, body(x), x)` computes both sides, so `body` also runs after the loop has ended. Its "
         "derivative may be infinite there, and zero times infinity is NaN. Use `jax.lax.cond`, which runs one branch.",
-        after=("wrong gradient",),
-        says="NaN",
+        on_kinds=("wrong gradient",),
+        on_text="NaN",
     ),
     Hint(
         "Do gradients also reach the arrays that `body` closes over? And does your backward pass go through exactly "
         "the steps that the loop took?",
-        after=("wrong gradient",),
+        on_kinds=("wrong gradient",),
     ),
     Hint(
         "Test your loop with `cond = lambda x: x < n`, `body = lambda x: x + 1`, `x = 0` and `max_steps=10`. With `n` "
         "of 5, 10 and 20 it should return 5, 10 and 10, for `c` of 4 and of 5.",
-        after=("wrong value",),
+        on_kinds=("wrong value",),
     ),
     Hint(
         "JAX can differentiate a loop backwards if it knows the number of iterations when it traces: a `scan`, or a "
         "`fori_loop` between two Python integers. Which number of iterations do you know then?",
-        after=("raises",),
-        says="Reverse-mode",
+        on_kinds=("raises",),
+        on_text="Reverse-mode",
     ),
     Hint(
         "Test the parts separately: one step, `jax.lax.cond(going_on, body, lambda x: x, x)`, and a scan of a few "
         "steps. What does each of them take, and what does it return?",
-        after=("raises", "wrong type"),
+        on_kinds=("raises", "wrong type"),
     ),
     Hint(
         "Which counter or state changes in each iteration of your loop, in the backward pass too, and which condition "
         "on it ends the loop?",
-        after=("does not end",),
+        on_kinds=("does not end",),
     ),
     Hint(
         "Nearly the answer: scan over `c` segments, each a `jax.checkpoint` around a scan of `-(-max_steps // c)` "
@@ -150,8 +150,8 @@ hints = (
     Hint(
         "`if`, `while`, `and` and `or` need a Python bool, but a traced value has no value yet. Use `&`, `|` and "
         "`jax.lax.cond` instead.",
-        after=("raises",),
-        says="whether a traced value is true",
+        on_kinds=("raises",),
+        on_text="whether a traced value is true",
     ),
     *ABOUT_ERRORS,
 )

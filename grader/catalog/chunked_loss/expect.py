@@ -6,10 +6,10 @@ import numpy as np
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.peaks import InPieces, PeakAtMost
-from grader.exercises.requirements import Mistake, Recomputes, Requirement, SavesAtMost
+from grader.exercises.requirements import KnownMistake, Recomputes, Requirement, SavesAtMost
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Draw numbers whose matmuls are so large that no two words are about equally likely. The longest rows have logits
     of about 100, whose exponentials overflow in float32."""
     size = rng.uniform(0.3, 1, argument.shape)
@@ -61,67 +61,67 @@ _SHORT = "What does your answer do with the last chunk if `chunks` does not divi
 _PADDING = "What is the loss of a row of zeros, and where do you exclude these rows from the sum?"
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "it is the mean of the chunks' means",
         _means,
         "If the last chunk is shorter, how much weight does each of its rows get in a mean of means?",
     ),
-    Mistake(
+    KnownMistake(
         "it is the sum of all rows' losses, not their mean",
         lambda hidden, vocabulary, labels, chunks: jnp.sum(_each(hidden, vocabulary, labels)),
         "What do you divide the sum by, and where?",
     ),
-    Mistake(
+    KnownMistake(
         "its sum includes the rows of zeros that pad the last chunk",
         lambda hidden, vocabulary, labels, chunks: jnp.sum(_filled(hidden, vocabulary, labels, chunks)) / len(hidden),
         _PADDING,
     ),
-    Mistake(
+    KnownMistake(
         "its mean includes the rows of zeros that pad the last chunk",
         lambda hidden, vocabulary, labels, chunks: jnp.mean(_filled(hidden, vocabulary, labels, chunks)),
         _PADDING,
     ),
-    Mistake(
+    KnownMistake(
         "its sum leaves out the rows that remain after chunks of equal size",
         _whole_chunks(lambda loss, n: jnp.sum(loss) / n),
         _SHORT,
     ),
-    Mistake(
+    KnownMistake(
         "its mean leaves out the rows that remain after chunks of equal size",
         _whole_chunks(lambda loss, n: jnp.mean(loss)),
         _SHORT,
     ),
-    Mistake(
+    KnownMistake(
         "it counts some rows twice",
         _clamped,
         "`jax.lax.dynamic_slice` never reads past the end of an array: it moves the start instead. Which rows does it "
         "return for a shorter last chunk?",
     ),
-    Mistake(
+    KnownMistake(
         "it uses the first chunk's labels for every chunk",
         _labels_of_the_first,
         "Which labels does each chunk use, and where does it get them?",
     ),
-    Mistake(
+    KnownMistake(
         "it is the loss of the last chunk alone",
         lambda hidden, vocabulary, labels, chunks: (
             jnp.sum(_each(hidden, vocabulary, labels)[_rows(hidden, chunks) * (chunks - 1) :]) / len(hidden)
         ),
         "Does each iteration of your loop add to the sum of the previous iterations, or replace it?",
     ),
-    Mistake(
+    KnownMistake(
         "it has the wrong sign",
         lambda hidden, vocabulary, labels, chunks: -jnp.mean(_each(hidden, vocabulary, labels)),
         "Which of the two do you subtract from the other: the label's logit, or the logarithm of the sum?",
     ),
-    Mistake(
+    KnownMistake(
         "it is minus the mean of the labels' logits, without the logarithm of the sum",
         lambda hidden, vocabulary, labels, chunks: (
             -jnp.mean(jnp.take_along_axis(hidden @ vocabulary.T, labels[:, None], axis=-1))
         ),
         "Which two terms does the loss of a row consist of?",
     ),
-    Mistake(
+    KnownMistake(
         "its softmax goes over rows, not over words",
         lambda hidden, vocabulary, labels, chunks: jnp.mean(_each(hidden, vocabulary, labels, axis=0)),
         "Which axis of the logits belongs to the words?",
@@ -158,36 +158,36 @@ hints = (
     Hint(
         "Your forward pass saves more than the rows of the chunks. If a loop computes the logits chunk by chunk, what "
         "does each iteration save for the backward pass, and what would make it recompute that instead?",
-        after=("also saved",),
+        on_kinds=("also saved",),
     ),
     Hint(
         "Your forward pass saves a transposed copy of `vocabulary`. Transpose it inside the checkpointed function "
         "instead: then only `vocabulary` itself is saved.",
-        after=("also saved",),
-        says=("a copy of vocabulary, f32[8,200]", "f32[12,8,8], 3 KiB."),
+        on_kinds=("also saved",),
+        on_text=("a copy of vocabulary, f32[8,200]", "f32[12,8,8], 3 KiB."),
     ),
     Hint(
         "Your forward pass saves little, but logits of more rows than one chunk has are in memory at the same time. "
         "Does each checkpoint contain one chunk? Does a `scan` run the chunks one after another?",
-        after=("peak",),
+        on_kinds=("peak",),
     ),
     Hint(
         "Take 7 rows of `hidden` and `chunks=3`. How many rows does each of your chunks have, is every row in exactly "
         "one chunk, and what do you divide the sum by?",
-        after=("wrong value",),
+        on_kinds=("wrong value",),
     ),
     Hint(
         "Both `hidden` and `vocabulary` get a gradient, and every chunk adds to the gradient of `vocabulary`. Which "
         "line stops or changes one of them?",
-        after=("wrong gradient",),
+        on_kinds=("wrong gradient",),
     ),
     Hint(
         "How often does one iteration of your loop compute its logits, and how many nested checkpoints is it in?",
-        after=("recomputes",),
+        on_kinds=("recomputes",),
     ),
     Hint(
         "Test one chunk alone. What are the shapes of its rows, its labels and its logits, and what does it return?",
-        after=("raises", "wrong type"),
+        on_kinds=("raises", "wrong type"),
     ),
     Hint(
         "The mini-example compares four variants. Which of them computes one chunk at a time in the forward pass? "
@@ -201,8 +201,8 @@ hints = (
     Hint(
         "In one case all logits are about 100, and `exp(100)` overflows in float32. What does `jax.nn.logsumexp` "
         "subtract from the logits before it takes exponentials?",
-        after=("wrong value",),
-        says="infinite",
+        on_kinds=("wrong value",),
+        on_text="infinite",
     ),
     *ABOUT_ERRORS,
 )

@@ -7,7 +7,7 @@ import numpy as np
 
 import rematscope
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import Mistake
+from grader.exercises.requirements import KnownMistake
 
 
 def reference(f, *args):
@@ -105,65 +105,65 @@ _SEEN_APART = "If f is only traced, with jax.eval_shape or by rematscope, can it
 _SEEN_APART += "array?"
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "it leaves out the literals in the function",
         _without_literals,
         "To compute the gradient of 3 * x, which number does the backward pass need?",
     ),
-    Mistake(
+    KnownMistake(
         "it counts the bytes of one iteration of the scan",
         _one_iteration,
         "How many times does the loop body run, and does each iteration save its own values?",
     ),
-    Mistake(
+    KnownMistake(
         "it counts arguments twice, or counts arguments that are not saved",
         _arguments_again,
         "Are the arguments that the backward pass needs already among the residuals?",
     ),
-    Mistake(
+    KnownMistake(
         "it also counts the output of f",
         _output_too,
         "Which two things does jax.vjp return, and which of them holds the residuals?",
     ),
-    Mistake(
+    KnownMistake(
         "it counts rows of the table, but several residuals can share a row",
         _rows,
         "If a row begins with 6 ×, how many values does it stand for?",
     ),
-    Mistake(
+    KnownMistake(
         "it counts an argument that is not saved but is the same array as one that is: run on arrays, jax.vjp does "
         "not tell the two apart",
         _run,
         _SEEN_APART,
     ),
-    Mistake("it counts an array once although it is passed as several arguments", _different_arrays, _SEEN_APART),
-    Mistake(
+    KnownMistake("it counts an array once although it is passed as several arguments", _different_arrays, _SEEN_APART),
+    KnownMistake(
         "it counts only what the gradient with respect to the first argument needs",
         _first_argument,
         "With respect to which arguments does jax.vjp differentiate, and with respect to which does jax.grad?",
     ),
-    Mistake(
+    KnownMistake(
         "it counts elements instead of bytes",
         lambda f, *args: (reference(f, *args)[0], int(sum(np.prod(a.shape) for a in _kept(f, *args)))),
         "How many bytes does one element take, and which attribute of an array says so?",
     ),
-    Mistake(
+    KnownMistake(
         "it counts 4 bytes per element",
         lambda f, *args: (reference(f, *args)[0], 4 * int(sum(np.prod(a.shape) for a in _kept(f, *args)))),
         "How many bytes do a bfloat16 and a bool element take?",
     ),
-    Mistake(
+    KnownMistake(
         "it counts 4 bytes per float16 element",
         _in_bytes(lambda dtype, _: 4 if dtype == np.float16 else dtype.itemsize),
         "For which dtypes does your answer list the size, and what does array.dtype.itemsize give for the others?",
     ),
-    Mistake(
+    KnownMistake(
         "it uses the first argument's dtype for every residual",
         _in_bytes(lambda _, args: jax.tree.leaves(args)[0].dtype.itemsize),
         "Can the residuals of one function have more than one dtype?",
     ),
     *(
-        Mistake(
+        KnownMistake(
             "it leaves out residuals that are not floats",
             _that_are(floats),
             "Does the backward pass need a mask or integer indices, even though no gradient flows through them?",
@@ -175,19 +175,19 @@ mistakes = (
         )
     ),
     *(
-        Mistake(
+        KnownMistake(
             "it leaves out arguments that are saved",
             _of_kinds(*kinds),
             "Which arguments does the backward pass need? Are they among the residuals that you count?",
         )
         for kinds in (("computed", "constant"), ("computed",))
     ),
-    Mistake(
+    KnownMistake(
         "it counts residuals of the same shape and dtype once",
         _each_kind_once,
         "six_sines saves six values of one shape and dtype. Does your answer count all six?",
     ),
-    Mistake(
+    KnownMistake(
         "it returns the bytes first, then the number",
         lambda f, *args: reference(f, *args)[::-1],
         "Which of the two does the page ask for first?",
@@ -220,24 +220,24 @@ hints = (
     ),
     Hint(
         "Does your answer return a pair of two plain integers: the number of values first, then their bytes?",
-        after=("wrong type",),
+        on_kinds=("wrong type",),
     ),
     Hint(
         "The finding is about one array that is passed twice. What would your answer return if it saw only shapes and "
         "dtypes, and no arrays? Which function on this page calls another one in that way?",
-        after=("wrong value",),
-        says="only traced",
+        on_kinds=("wrong value",),
+        on_text="only traced",
     ),
     Hint(
         "`jax.eval_shape(function, *arrays)` passes only arrays. Write an inner function of `*args` that calls "
         "`jax.vjp(f, *args)`: where does it get `f` from?",
-        after=("raises",),
-        says="Is f an array",
+        on_kinds=("raises",),
+        on_text="Is f an array",
     ),
     Hint(
         "Look at the case that the finding names. Which items of the page's list under “What exactly counts” apply to "
         "that function?",
-        after=("wrong value",),
+        on_kinds=("wrong value",),
     ),
     Hint(
         "There are two ways. `residual_table(f, *args)` has `nbytes` and `rows`, but one row can stand for several "
@@ -251,8 +251,8 @@ hints = (
         Hint(
             "Print the shape and dtype of each leaf, for a function with two dtypes. How does your answer compute the "
             "bytes, and what does `array.dtype.itemsize` give?",
-            after=("wrong value",),
-            says=says,
+            on_kinds=("wrong value",),
+            on_text=says,
         )
         for says in ("4 bytes", "elements instead of bytes", "first argument's dtype")
     ),
@@ -260,66 +260,66 @@ hints = (
         Hint(
             "Take the function on this page that is most like the one in the finding. Print the leaves of its pullback "
             "from `jax.vjp`. Which of them does your answer not count?",
-            after=("wrong value",),
-            says=says,
+            on_kinds=("wrong value",),
+            on_text=says,
         )
         for says in ("it leaves out", "same shape and dtype once")
     ),
     Hint(
         "`six_sines` on this page saves six values, shown in one row of the table. What does that row show before the "
         "type?",
-        after=("wrong value",),
-        says="rows of the table",
+        on_kinds=("wrong value",),
+        on_text="rows of the table",
     ),
     *(
         Hint(
             "Print the leaves of each of the two results of `jax.vjp(f, *args)`. Which of them does your answer count, "
             "and does it count any array twice?",
-            after=("wrong value",),
-            says=says,
+            on_kinds=("wrong value",),
+            on_text=says,
         )
         for says in ("the output of f", "counts arguments twice")
     ),
     Hint(
         "The page's scan of ten iterations saves one residual, `f32[10,3]`. How many bytes does your answer count for "
         "it?",
-        after=("wrong value",),
-        says="one iteration",
+        on_kinds=("wrong value",),
+        on_text="one iteration",
     ),
     Hint(
         "Compare `jax.grad(f)` with `jax.vjp(f, *args)` for a function of two arguments. How many gradients does each "
         "of them give?",
-        after=("wrong value",),
-        says="respect to the first argument",
+        on_kinds=("wrong value",),
+        on_text="respect to the first argument",
     ),
     Hint(
         "The page asks for a pair, `(n, bytes)`. Which of the two does your answer return first?",
-        after=("wrong value",),
-        says="bytes first, then the number",
+        on_kinds=("wrong value",),
+        on_text="bytes first, then the number",
     ),
     Hint(
         "The shape of a literal is `()`. How many elements is that, and which attribute of an array gives the number "
         "of elements for any shape?",
-        after=("raises",),
-        says="shape of a literal",
+        on_kinds=("raises",),
+        on_text="shape of a literal",
     ),
     Hint(
         "Let `args` be a tuple of two arrays. How many arguments does `f` get from `f(args)`, and how many from "
         "`f(*args)`?",
-        after=("raises",),
-        says="pass all of them",
+        on_kinds=("raises",),
+        on_text="pass all of them",
     ),
     Hint(
         "The page's mini-example calls `jax.vjp(f, w, x)` instead of `jax.grad`. Which two things does it return, and "
         "which of them holds the residuals?",
-        after=("raises",),
-        says="jax.grad needs a function",
+        on_kinds=("raises",),
+        on_text="jax.grad needs a function",
     ),
     Hint(
         "How many elements does `f32[10,3]` have, and how many bytes does each element take? Which attributes of a "
         "`ShapeDtypeStruct` and of its dtype give these numbers?",
-        after=("raises",),
-        says="compute its bytes",
+        on_kinds=("raises",),
+        on_text="compute its bytes",
     ),
     *ABOUT_ERRORS,
 )

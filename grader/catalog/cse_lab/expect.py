@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import Mistake
+from grader.exercises.requirements import KnownMistake
 from grader.stablehlo.execution import COMPILE_FAST
 
 
@@ -180,47 +180,47 @@ def _before_lowering(in_bodies, barriers):
 
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "the last layer has no checkpoint",
         _other_program(of_layers(_all_but_the_last)),
         "How many of the n layers do you call through jax.checkpoint?",
     ),
-    Mistake(
+    KnownMistake(
         "the two numbers of each pair are swapped",
         _other_order,
         "Which setting comes first in each pair, and which of the two programs has barriers?",
     ),
-    Mistake(
+    KnownMistake(
         "it swaps lowered and compiled",
         _one_for_the_other,
         "Which of the two texts do you get before XLA compiles the program, and which one after?",
     ),
-    Mistake(
+    KnownMistake(
         "it counts the lowered program twice, and the compiled one not at all",
         _twice_lowered,
         "Which method of the lowered program runs XLA, and whose text do you count as compiled?",
     ),
-    Mistake(
+    KnownMistake(
         "it counts the compiled program twice, and the lowered one not at all",
         _twice_compiled,
         "Which text shows the program that JAX asks for, before XLA changes it?",
     ),
     *(
-        Mistake(
+        KnownMistake(
             "both numbers of each pair are for the same setting",
             _one_setting(which),
             "Does the value of prevent_cse reach jax.checkpoint?",
         )
         for which in (0, 1)
     ),
-    Mistake(
+    KnownMistake(
         "it counts barriers in a text that has none",
         _no_barriers,
         "JAX adds barriers when it lowers, and XLA removes them when it compiles. In which text do you count, and "
         "what?",
     ),
     *(
-        Mistake(
+        KnownMistake(
             "it counts in the jaxpr, before lowering",
             _before_lowering(in_bodies, barriers),
             "How many times does a jaxpr print a function that is used n times, and does it contain barriers?",
@@ -228,47 +228,47 @@ mistakes = (
         for in_bodies in (False, True)
         for barriers in (True, False)
     ),
-    Mistake(
+    KnownMistake(
         "there is one checkpoint around all of the layers",
         _other_program(_around_all),
         "How many barriers does one checkpoint add, and how many checkpoints does the page ask for?",
     ),
-    Mistake(
+    KnownMistake(
         "it uses the page's layer instead of the layer that it gets",
         _other_program(of_layers(_of_the_page)),
         "Which function does your loss call for each weight: the layer defined on your page, or the argument?",
     ),
-    Mistake(
+    KnownMistake(
         "it has one layer, whatever n is",
         _one_layer,
         "How many weights do you pass to the program, and how many times does your loss call a layer?",
     ),
-    Mistake(
+    KnownMistake(
         "it has one layer too few",
         _one_layer_less,
         "How many times does your loss call a layer, for a list of n weights?",
     ),
-    Mistake(
+    KnownMistake(
         "there is no checkpoint",
         _other_program(of_layers(without_checkpoints)),
         "Which call adds a barrier, and which function do you call for each layer?",
     ),
-    Mistake(
+    KnownMistake(
         "it is the gradient without the value",
         _other_program(_gradient_alone),
         "Which matmul is not needed if only the gradient is computed?",
     ),
-    Mistake(
+    KnownMistake(
         "it is the loss alone, without its gradient",
         _other_program(_forward),
         "Which of JAX's functions gives both the loss and its gradient?",
     ),
-    Mistake(
+    KnownMistake(
         "it also has the gradient with respect to x",
         _other_program(_of_x_too),
         "With respect to which argument does jax.value_and_grad differentiate by default?",
     ),
-    Mistake(
+    KnownMistake(
         "its layers are in a scan",
         _other_program(_in_a_scan),
         "How many times does the body of a loop appear in a program's text, however often it runs?",
@@ -304,18 +304,18 @@ hints = (
     Hint(
         "Does your answer return a dict with the page's three keys? Under each key there should be two integers, first "
         "the one for `prevent_cse=True`.",
-        after=("wrong type",),
+        on_kinds=("wrong type",),
     ),
     Hint(
         "Set `n` to 1, and print the lines with matmuls. The page's layer has one in the forward pass, one for the "
         "gradient of `w`, and one that is recomputed. Do you count as many, and does the derivative of the finding's "
         "layer use its matmul's result?",
-        after=("wrong value",),
+        on_kinds=("wrong value",),
     ),
     Hint(
         "Can you write a function of `n` and `prevent_cse` that builds the loss, differentiates it, and returns the "
         "lowered program? What does its `.compile()` return?",
-        after=("wrong value", "raises"),
+        on_kinds=("wrong value", "raises"),
     ),
     Hint(
         "The page's example counts `stablehlo.dot_general` in one text and ` dot(` in the other. What is a barrier "
@@ -329,15 +329,15 @@ hints = (
     Hint(
         "Copy the layer that the finding shows to your page. What does your answer count for it, and what for the "
         "page's own layer? Should the two be equal?",
-        after=("wrong value",),
-        says="instead of the layer that it gets",
+        on_kinds=("wrong value",),
+        on_text="instead of the layer that it gets",
     ),
     *(
         Hint(
             "Print the lines with `optimization_barrier` in the lowered program for `n = 2`. How many are there per "
             "layer, and do you call every layer through `jax.checkpoint`?",
-            after=("wrong value",),
-            says=says,
+            on_kinds=("wrong value",),
+            on_text=says,
         )
         for says in (
             "one checkpoint around",
@@ -350,8 +350,8 @@ hints = (
         Hint(
             "For `n = 1`, print the lines with `dot_general` in the lowered program. Which of them computes the loss, "
             "which the gradient of `w`, and which the gradient of `x`? Compare with what the page asks for.",
-            after=("wrong value",),
-            says=says,
+            on_kinds=("wrong value",),
+            on_text=says,
         )
         for says in ("gradient without the value", "loss alone", "also has the gradient")
     ),
@@ -359,8 +359,8 @@ hints = (
         Hint(
             "Print your two texts for `n = 1` and `prevent_cse=False`, each with the key under which you count it. "
             "Which of them contains `stablehlo`, and which contains ` dot(`?",
-            after=("wrong value",),
-            says=says,
+            on_kinds=("wrong value",),
+            on_text=says,
         )
         for says in ("swaps lowered", "the compiled one not at all", "the lowered one not at all", "in the jaxpr")
     ),
@@ -368,40 +368,40 @@ hints = (
         Hint(
             "Count the barriers in each of your two programs. Which setting of `prevent_cse` should give some, and "
             "where in the pair does the page want that number?",
-            after=("wrong value",),
-            says=says,
+            on_kinds=("wrong value",),
+            on_text=says,
         )
         for says in ("are swapped", "for the same setting")
     ),
     Hint(
         "Print the lines of the compiled program that contain your search text. Which of them compute a matmul, and "
         "which contain the text only in a name?",
-        after=("wrong value",),
-        says=("contain: under 'compiled', the numbers are too large", "is right"),
+        on_kinds=("wrong value",),
+        on_text=("contain: under 'compiled', the numbers are too large", "is right"),
     ),
     Hint(
         "The finding says which entries are right. Take the first wrong one: do you count in the lowered or in the "
         "compiled program, and which text do you search for?",
-        after=("wrong value",),
-        says=("under '", "is right"),
+        on_kinds=("wrong value",),
+        on_text=("under '", "is right"),
     ),
     Hint(
         "The body of a scan appears once in the program's text, whatever its number of iterations. Which other loop "
         "over the weights writes every layer into the program?",
-        after=("wrong value",),
-        says="layers are in a scan",
+        on_kinds=("wrong value",),
+        on_text="layers are in a scan",
     ),
     Hint(
         "Let your loss print a line each time it calls a layer while it is traced, for `n = 1` and for `n = 4`. Do you "
         "see `n` lines?",
-        after=("wrong value",),
-        says="one layer too few",
+        on_kinds=("wrong value",),
+        on_text="one layer too few",
     ),
     Hint(
         "The grader calls your function with the layer as the first argument, then `w`, `x` and `n`. Which arguments "
         "does your line `def cse_lab(...)` have?",
-        after=("raises",),
-        says="Which of them does yours take",
+        on_kinds=("raises",),
+        on_text="Which of them does yours take",
     ),
     *ABOUT_ERRORS,
 )

@@ -3,10 +3,10 @@
 from jax.ad_checkpoint import Offloadable, Recompute, Saveable
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import Mistake, Saves
+from grader.exercises.requirements import KnownMistake, Saves
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Return values whose matmuls are large enough that sin(y) differs from y, and small enough to round little."""
     size = rng.uniform(0.3, 1.2, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
@@ -43,89 +43,89 @@ compared_with = "the policy that the page asks for"
 otherwise = "What does each of the two policies return there, which is asked first, and what does yours return?"
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "it lets p2 win where both say yes, but p1 should win",
         _joined(lambda first, second: first if _is_no(second) else second),
-        next=_ASKED,
+        hint=_ASKED,
     ),
-    Mistake(
-        "it returns p1's answer, whatever p2 returns", lambda p1, p2: p1, next="What if p1 says no and p2 says yes?"
+    KnownMistake(
+        "it returns p1's answer, whatever p2 returns", lambda p1, p2: p1, hint="What if p1 says no and p2 says yes?"
     ),
-    Mistake(
-        "it returns p2's answer, whatever p1 returns", lambda p1, p2: p2, next="When should it return p1's answer?"
+    KnownMistake(
+        "it returns p2's answer, whatever p1 returns", lambda p1, p2: p2, hint="When should it return p1's answer?"
     ),
-    Mistake(
+    KnownMistake(
         "it treats Recompute, which means no, as a yes, as `or` and `if` do",
         _joined(lambda first, second: first or second),
-        next="Is `bool(Recompute)` true? How else can you tell that an answer means no?",
+        hint="Is `bool(Recompute)` true? How else can you tell that an answer means no?",
     ),
-    Mistake(
+    KnownMistake(
         "it treats Recompute, which means no, as a yes, as `or` and `if` do, and asks p2 first",
         _joined(lambda first, second: second or first),
-        next="Is `bool(Recompute)` true? And which policy should win where both say yes?",
+        hint="Is `bool(Recompute)` true? And which policy should win where both say yes?",
     ),
-    Mistake(
+    KnownMistake(
         "it says yes only where both policies do, but one yes is enough",
         _joined(lambda first, second: second if not _is_no(first) else first),
-        next="What should it return where one policy says yes and the other says no?",
+        hint="What should it return where one policy says yes and the other says no?",
     ),
-    Mistake(
+    KnownMistake(
         "it says yes only where both policies do, but one yes is enough; and it treats Recompute as a yes, as `and` "
         "does",
         _joined(lambda first, second: first and second),
-        next="What should it return where one policy says yes and the other says no? And is `bool(Recompute)` true?",
+        hint="What should it return where one policy says yes and the other says no? And is `bool(Recompute)` true?",
     ),
-    Mistake(
+    KnownMistake(
         "it says no where both say yes",
         _joined(lambda first, second: _is_no(first) != _is_no(second)),
-        next="What should it return where both say yes?",
+        hint="What should it return where both say yes?",
     ),
-    Mistake(
+    KnownMistake(
         "it turns every offload into a plain yes, so that nothing leaves the device",
         _joined(lambda first, second: not (_is_no(first) and _is_no(second))),
-        next=_LOST,
+        hint=_LOST,
     ),
-    Mistake(
+    KnownMistake(
         "it turns the offloads of p1 into a plain yes",
         _joined(lambda first, second: second if _is_no(first) else True),
-        next=_LOST,
+        hint=_LOST,
     ),
-    Mistake(
+    KnownMistake(
         "it turns the offloads of p2 into a plain yes",
         _joined(lambda first, second: not _is_no(second) if _is_no(first) else first),
-        next=_LOST,
+        hint=_LOST,
     ),
-    Mistake(
+    KnownMistake(
         "it makes an Offloadable of its own, with another src or dst than the one that it got",
         _joined(
             lambda first, second: _HOST if isinstance(said := second if _is_no(first) else first, Offloadable) else said
         ),
-        next=_LOST,
+        hint=_LOST,
     ),
-    Mistake(
+    KnownMistake(
         "saving wins over offloading, but p1 should win, whatever it says",
         _first_of(_kept, lambda first, second: second if _is_no(first) else first),
-        next=_ASKED,
+        hint=_ASKED,
     ),
-    Mistake(
+    KnownMistake(
         "offloading wins over saving, but p1 should win, whatever it says",
         _first_of(lambda said: isinstance(said, Offloadable), lambda first, second: second if _is_no(first) else first),
-        next=_ASKED,
+        hint=_ASKED,
     ),
-    Mistake(
+    KnownMistake(
         "it does not count an Offloadable as a yes",
         _first_of(_kept, lambda *said: False),
-        next="Each Offloadable is an object of its own. How does your policy recognize one?",
+        hint="Each Offloadable is an object of its own. How does your policy recognize one?",
     ),
-    Mistake(
+    KnownMistake(
         "it does not count an Offloadable from p1 as a yes",
         _joined(lambda first, second: first if _kept(first) else second),
-        next="Each Offloadable is an object of its own. How does your policy recognize one?",
+        hint="Each Offloadable is an object of its own. How does your policy recognize one?",
     ),
-    Mistake(
+    KnownMistake(
         "it does not count Saveable as a yes",
         _first_of(lambda said: said is True or isinstance(said, Offloadable), lambda *said: False),
-        next="Which of JAX's three objects means the same as True?",
+        hint="Which of JAX's three objects means the same as True?",
     ),
 )
 
@@ -159,30 +159,30 @@ hints = (
     Hint(
         "What is `bool(Recompute)`? That is what `or`, `and` and `if` go by. How else can you tell that an answer "
         "means no?",
-        after=("wrong value",),
-        says="treats Recompute",
+        on_kinds=("wrong value",),
+        on_text="treats Recompute",
     ),
     Hint(
         "One of the two policies returns an `Offloadable` for that value. Each of these is an object of its own. How "
         "does your policy recognize one, or can you do without recognizing them?",
-        after=("wrong value",),
-        says="Each Offloadable is an object",
+        on_kinds=("wrong value",),
+        on_text="Each Offloadable is an object",
     ),
     Hint(
         "Take a value for which only `p2` says yes. Does your policy call `p2` for it, and what does it make of the "
         "two answers?",
-        after=("wrong value",),
-        says="p1's answer, whatever",
+        on_kinds=("wrong value",),
+        on_text="p1's answer, whatever",
     ),
     Hint(
         "If `p1` says yes, do you return its answer unchanged, with its own `src` and `dst`? And `p2`'s answer, if "
         "`p1` says no?",
-        after=("wrong memory",),
+        on_kinds=("wrong memory",),
     ),
     Hint(
         "What does your policy return if neither `p1` nor `p2` says yes?",
-        after=("raises",),
-        says="where neither policy says yes",
+        on_kinds=("raises",),
+        on_text="where neither policy says yes",
     ),
     Hint(
         "Nearly the answer: inside `either`, define a function of `operation, *operands, **parameters` that calls "
@@ -191,81 +191,81 @@ hints = (
     ),
     Hint(
         "The page calls `either(p1, p2)`, and `p1` should win. In which order does your `def` line take the two?",
-        after=("argument order",),
-        says="in the order (p2, p1)",
+        on_kinds=("argument order",),
+        on_text="in the order (p2, p1)",
     ),
     Hint(
         "Whose answer should win where both say yes? And whose answer does your policy look at first?",
-        after=("wrong value",),
-        says="lets p2 win",
+        on_kinds=("wrong value",),
+        on_text="lets p2 win",
     ),
     Hint(
         "What should happen to a value that one policy wants to save, and the other does not?",
-        after=("wrong value",),
-        says="one yes is enough",
+        on_kinds=("wrong value",),
+        on_text="one yes is enough",
     ),
     Hint(
         "Suppose that both policies return True. What does your line make of these two answers?",
-        after=("wrong value",),
-        says="says no where both say yes",
+        on_kinds=("wrong value",),
+        on_text="says no where both say yes",
     ),
     Hint(
         "Two of the answers on the page mean the same: save the value. Which of the two does your policy not "
         "recognize?",
-        after=("wrong value",),
-        says="count Saveable as a yes",
+        on_kinds=("wrong value",),
+        on_text="count Saveable as a yes",
     ),
     Hint(
         "An `Offloadable` says where a value goes. Which variable in your policy holds the object that `p1` or `p2` "
         "returned, and where do you return it?",
-        after=("wrong value",),
-        says="or something else",
+        on_kinds=("wrong value",),
+        on_text="or something else",
     ),
     Hint(
         "Does your policy look at the kind of an answer before it looks at which policy gave it? Which of the two "
         "should decide, according to the page?",
-        after=("wrong value",),
-        says="whatever it says",
+        on_kinds=("wrong value",),
+        on_text="whatever it says",
     ),
     Hint(
         "Which of the two policies does your line call, and with which arguments? A policy that is not called is a "
         "function, and `or` and `and` treat any function as true.",
-        after=("wrong value",),
-        says="whatever p",
+        on_kinds=("wrong value",),
+        on_text="whatever p",
     ),
     Hint(
         "Your policy was asked the same question twice, and its answers differ. What does it store from one call to "
         "the next?",
-        after=("wrong value",),
-        says=", then ",
+        on_kinds=("wrong value",),
+        on_text=", then ",
     ),
     Hint(
         "Both policies in that question say the same about all these operations, but yours does not. Where does it "
         "look at the operation, and does it need to?",
-        after=("wrong value",),
-        says=", about ",
+        on_kinds=("wrong value",),
+        on_text=", about ",
     ),
     Hint(
         "Take the pair of answers that the finding names, and go through your policy with them, line by line. Which "
         "line decides what it returns?",
-        after=("wrong value",),
+        on_kinds=("wrong value",),
     ),
     Hint(
         "The page's `noted` records what a policy is called with. What is that for a matmul, and which of it does your "
         "policy pass to `p1` and `p2`?",
-        after=("raises",),
-        says="pass all of them on",
+        on_kinds=("raises",),
+        on_text="pass all of them on",
     ),
     Hint(
         "For which of the five possible answers does that line work? Do you have to compute with an answer in order to "
         "return it?",
-        after=("raises",),
-        says="neither True nor False",
+        on_kinds=("raises",),
+        on_text="neither True nor False",
     ),
     Hint(
         "`jax.checkpoint` calls what `either` returns, once for every operation. Do you define a function, and do you "
         "return it?",
-        after=("wrong type",),
+        on_kinds=("wrong type",),
     ),
     *ABOUT_ERRORS,
 )

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import Mistake, Recomputes, Saves
+from grader.exercises.requirements import KnownMistake, Recomputes, Saves
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Draw numbers whose matmuls are so large that no two keys get about the same weight."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
@@ -54,68 +54,68 @@ _SCALE = "What are the scores divided by, and in how many places does your answe
 _SUM = "What is each exponential divided by, or what is subtracted from each score?"
 
 mistakes = (
-    Mistake("it does not divide the scores by √d", _with_weights(lambda q, k: jax.nn.softmax(q @ k.T)), _SCALE),
-    Mistake(
+    KnownMistake("it does not divide the scores by √d", _with_weights(lambda q, k: jax.nn.softmax(q @ k.T)), _SCALE),
+    KnownMistake(
         "it divides the scores by d, not by √d",
         _with_weights(lambda q, k: jax.nn.softmax(q @ k.T / q.shape[-1])),
         _SCALE,
     ),
-    Mistake(
+    KnownMistake(
         "its softmax goes over queries, not over keys",
         _with_weights(lambda q, k: jax.nn.softmax(_scores(q, k), axis=0)),
         "The weights of one query add up to 1. Which axis of the scores belongs to the keys?",
     ),
-    Mistake(
+    KnownMistake(
         "it uses the scores themselves as weights",
         _with_weights(_scores),
         "Which function turns the scores into weights before they multiply the values?",
     ),
-    Mistake(
+    KnownMistake(
         "the weights of a query do not add up to 1",
         _with_weights(lambda q, k: jnp.exp(_scores(q, k))),
         _SUM,
     ),
-    Mistake("the weights of a query do not add up to 1", _with_weights(_exponentials), _SUM),
+    KnownMistake("the weights of a query do not add up to 1", _with_weights(_exponentials), _SUM),
     *(
-        Mistake(
+        KnownMistake(
             "the weights of a query in the backward pass do not add up to 1",
             _with_rule(weights),
             "Which number does your backward rule subtract from the scores before the exponential? With `lse`, each "
             "row adds up to 1.",
-            in_gradient=True,
+            check_gradient=True,
         )
         for weights in (_exponentials, lambda q, k: jnp.exp(_scores(q, k)))
     ),
-    Mistake(
+    KnownMistake(
         "`delta` is not subtracted from `dp`",
         _with_rule(delta=0.0),
         "Which value does the page subtract from `dp` to compute `dscores`, and does your backward rule subtract it?",
-        in_gradient=True,
+        check_gradient=True,
     ),
-    Mistake(
+    KnownMistake(
         "`delta` is added to `dp`, not subtracted",
         _with_rule(delta=-1.0),
         "Which sign does `delta` have in the page's formula for `dscores`?",
-        in_gradient=True,
+        check_gradient=True,
     ),
     *(
-        Mistake(
+        KnownMistake(
             says,
             lambda q, k, v, power=power: _with_rule(scale=q.shape[-1] ** power)(q, k, v),
             "The scores are `q @ k.T / √d`. Where does the chain rule put the factor `1 / √d` in the gradients of "
             "`q` and `k`?",
-            in_gradient=True,
+            check_gradient=True,
         )
         for says, power in (
             ("the backward pass does not divide by √d", 0.5),
             ("the backward pass divides by √d twice", -0.5),
         )
     ),
-    Mistake(
+    KnownMistake(
         "`v` gets no gradient",
         _with_rule(of_v=0.0),
         "What is `v` multiplied by in the forward pass, and which gradient of `v` follows from that?",
-        in_gradient=True,
+        check_gradient=True,
     ),
 )
 
@@ -153,38 +153,38 @@ hints = (
     Hint(
         "Print `residual_table` of your function without a checkpoint. Which residuals are neither arguments nor `out` "
         "nor `lse`, and which line of yours computes them?",
-        after=("also saved",),
+        on_kinds=("also saved",),
     ),
     Hint(
         "Your forward pass saves another number per query. The sum of the exponentials and the largest score are not "
         "both needed: `lse`, which combines them, is enough for the weights.",
-        after=("also saved",),
-        says="the rows' largest scores",
+        on_kinds=("also saved",),
+        on_text="the rows' largest scores",
     ),
     Hint(
         "The policy finds a value only if it gets its name inside the forward rule. Does that rule name `out` and "
         "`lse`, and does it return the values that `checkpoint_name` returned?",
-        after=("not saved",),
+        on_kinds=("not saved",),
     ),
     Hint(
         "The backward pass may recompute only the matmul of the scores. Does your backward rule run another matmul of "
         "the forward pass? Or does it use a residual without a name, which the checkpoint must recompute?",
-        after=("recomputes", "extra matmuls"),
+        on_kinds=("recomputes", "extra matmuls"),
     ),
     Hint(
         "Test your function with two queries and three keys, and print the scores and the weights. Are the scores "
         "`q @ k.T / √d`, and does each row of the weights add up to 1?",
-        after=("wrong value",),
+        on_kinds=("wrong value",),
     ),
     Hint(
         "Run your backward rule on random arrays. Compare `p` with the softmax, then each of the three gradients with "
         "`jax.grad` of plain attention. Which one differs first?",
-        after=("wrong gradient",),
+        on_kinds=("wrong gradient",),
     ),
     Hint(
         "Write down the shapes of everything that your two rules take and return. Which shape or which number of "
         "values does not fit?",
-        after=("raises", "wrong type"),
+        on_kinds=("raises", "wrong type"),
     ),
     Hint(
         "In the mini-example, the backward rule recomputes the exponentials from `x` and `total`. Which values play "
@@ -198,14 +198,14 @@ hints = (
     Hint(
         "Your forward pass saves the attention weights. Without a `jax.custom_vjp` rule, JAX saves them, whatever has "
         "a name. With one, your forward rule returns them as a residual. Which is it in your answer?",
-        after=("also saved",),
-        says="the weights",
+        on_kinds=("also saved",),
+        on_text="the weights",
     ),
     Hint(
         "`out` is saved twice: once for the layer's matmul and once for your rule. Return the same named value as the "
         "result and as a residual.",
-        after=("also saved",),
-        says=": out,",
+        on_kinds=("also saved",),
+        on_text=": out,",
     ),
     *ABOUT_ERRORS,
 )

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import Mistake, Recomputes, Saves
+from grader.exercises.requirements import KnownMistake, Recomputes, Saves
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Draw numbers so large that sines of their matmuls differ from these, and so small that rounding is small."""
     size = rng.uniform(0.2, 0.6, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
@@ -31,26 +31,26 @@ def _without_sum(w):
 
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "it uses each device's own part of the weights in place of the parts of all devices",
         _layer(lambda w: jnp.concatenate([w] * 8)),
         "From which device do the rows of `up` come that this device does not own?",
     ),
-    Mistake(
+    KnownMistake(
         "it uses the sum of all devices' parts in place of the concatenated parts",
         _layer(lambda w: jnp.concatenate([jax.lax.psum(w, "devices")] * 8)),
         "Which collective concatenates the parts of all devices, and which one adds them up?",
     ),
-    Mistake(
+    KnownMistake(
         "it does not add `x` to the layer's result",
         _layer(_gathered, lambda x, y: y),
         "What does the page's layer add at its end?",
     ),
-    Mistake(
+    KnownMistake(
         "each device has the weights' gradient for its own rows of x, not the sum over all devices",
         _layer(_without_sum),
         "Every device computes a gradient of the whole weight. Which collective adds up the gradients of all eight?",
-        in_gradient=True,
+        check_gradient=True,
     ),
 )
 
@@ -85,31 +85,31 @@ hints = (
     Hint(
         "Your forward pass saves a gathered weight. Is its `all_gather` in the same checkpoint as the matmul that uses "
         "it? If it is, does a policy save it?",
-        after=("also saved",),
-        says="the gathered",
+        on_kinds=("also saved",),
+        on_text="the gathered",
     ),
     Hint(
         "Your forward pass saves an extra value that the backward pass could compute from `h`. Is it computed outside "
         "a checkpoint, or does a policy save it?",
-        after=("also saved",),
+        on_kinds=("also saved",),
     ),
     Hint(
         "Your forward pass does not save `h`, so the backward pass recomputes it. Which policy saves only `h`, and how "
         "does it recognize `h`?",
-        after=("not saved",),
+        on_kinds=("not saved",),
     ),
     Hint(
         "Count how often each matmul runs in both passes together. Which line runs one a second time?",
-        after=("recomputes", "extra matmuls"),
+        on_kinds=("recomputes", "extra matmuls"),
     ),
     Hint(
         "Write down the shape of each of your values on one device. Which lines need the parts of the other devices?",
-        after=("wrong value", "wrong type", "raises"),
+        on_kinds=("wrong value", "wrong type", "raises"),
     ),
     Hint(
         "The backward pass of `all_gather` adds up the gradients of all devices and gives each device its part. Which "
         "of your lines replaces or skips it?",
-        after=("wrong gradient",),
+        on_kinds=("wrong gradient",),
     ),
     Hint(
         "Print `residual_table(on_mesh(gather_again), (up, down), x)` with small arrays. Which of the residuals are "
@@ -134,5 +134,5 @@ def requirements(case):
                 by_hand=True,
             )
         ],
-        [Recomputes(dots=0, too_many="Which matmul does the backward pass recompute? With `h` saved it needs none.")],
+        [Recomputes(count=0, too_many="Which matmul does the backward pass recompute? With `h` saved it needs none.")],
     ]

@@ -1,10 +1,10 @@
 """What is expected of an answer; only the judge reads this."""
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import Mistake, Saves
+from grader.exercises.requirements import KnownMistake, Saves
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Draw numbers whose products neither vanish nor grow."""
     size = rng.uniform(0.3, 1.2, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
@@ -48,47 +48,47 @@ otherwise = (
 _WHOLE = "How does your policy compare names? Other blocks have names that are similar to the page's names."
 
 mistakes = (
-    Mistake("it also saves names that start with one of the page's names", _any(str.startswith), next=_WHOLE),
-    Mistake("it also saves names that end with one of the page's names", _any(str.endswith), next=_WHOLE),
-    Mistake(
+    KnownMistake("it also saves names that start with one of the page's names", _any(str.startswith), hint=_WHOLE),
+    KnownMistake("it also saves names that end with one of the page's names", _any(str.endswith), hint=_WHOLE),
+    KnownMistake(
         "it also saves names that contain one of the page's names",
         _any(lambda value, name: name in value),
-        next=_WHOLE,
+        hint=_WHOLE,
     ),
-    Mistake(
+    KnownMistake(
         "it also saves names that are part of one of the page's names",
         _any(lambda value, name: value in name),
-        next=_WHOLE,
+        hint=_WHOLE,
     ),
-    Mistake(
+    KnownMistake(
         "it also saves names that differ from the page's names in case",
         _any(lambda value, name: value.lower() == name),
-        next=_WHOLE,
+        hint=_WHOLE,
     ),
-    Mistake(
+    KnownMistake(
         "it also saves names that differ from the page's names in spaces",
         _any(lambda value, name: value.strip() == name),
-        next=_WHOLE,
+        hint=_WHOLE,
     ),
-    Mistake(
+    KnownMistake(
         "it saves what should be recomputed, and recomputes what should be saved",
         _saving(lambda entry, value: value not in _MENU[entry]),
-        next="Does a policy return True for a value to save, or for a value to recompute?",
+        hint="Does a policy return True for a value to save, or for a value to recompute?",
     ),
-    Mistake(
+    KnownMistake(
         "`full` saves everything, but it should save nothing",
         _saving(lambda entry, value: entry == "full" or value in _MENU[entry]),
-        next="`full` says how much is recomputed. What does a policy save when everything is recomputed?",
+        hint="`full` says how much is recomputed. What does a policy save when everything is recomputed?",
     ),
-    Mistake(
+    KnownMistake(
         "`minimal_with_context` saves the same as `minimal`",
         _saving(lambda entry, value: value in _MENU[entry.removesuffix("_with_context")]),
-        next="Which name does `minimal_with_context` save that `minimal` does not?",
+        hint="Which name does `minimal_with_context` save that `minimal` does not?",
     ),
-    Mistake(
+    KnownMistake(
         "`minimal` also saves what only `minimal_with_context` should save",
         _saving(lambda entry, value: value in _MENU["minimal_with_context" if entry == "minimal" else entry]),
-        next="Which name does `minimal_with_context` save that `minimal` does not?",
+        hint="Which name does `minimal_with_context` save that `minimal` does not?",
     ),
 )
 
@@ -121,50 +121,50 @@ hints = (
     ),
     Hint(
         "Which function of chapter 5 makes a policy from names? It takes each name as a separate argument.",
-        after=("wrong type", "raises"),
-        says="a policy from names",
+        on_kinds=("wrong type", "raises"),
+        on_text="a policy from names",
     ),
     Hint(
         "`full` and `minimal` say how much is recomputed, not how much is saved. What does `jax.checkpoint` without a "
         "policy recompute, and which of the two words describes that?",
-        after=("also saved",),
-        says=("\nfull\nWhich", "mlpwi_activated, "),  # the finding is for `full` alone, and for what no entry saves
+        on_kinds=("also saved",),
+        on_text=("\nfull\nWhich", "mlpwi_activated, "),  # the finding is for `full` alone, and for what no entry saves
     ),
     Hint(
         "`mlpwi_activated` is the output of the activation, and no entry saves it. Is it in one of your lists, or does "
         "your policy accept every name that starts with `mlpwi`?",
-        after=("also saved",),
-        says=": mlpwi_activated,",
+        on_kinds=("also saved",),
+        on_text=": mlpwi_activated,",
     ),
     Hint(
         "Which of the page's names does your forward pass save for that entry but should not? Look up which entries of "
         "the menu save it.",
-        after=("also saved",),
+        on_kinds=("also saved",),
     ),
     *(
         Hint(
             "Blocks differ: one matmul or three make queries, keys and values, and an MLP is gated or not. Does your "
             "entry list the page's names for all of these blocks?",
-            after=("not saved",),
-            says=f"does not save {name},",
+            on_kinds=("not saved",),
+            on_text=f"does not save {name},",
         )
         for name in ("qkv_proj", "mlpwi", "mlpwi_0")
     ),
     Hint(
         "Which name does `minimal_with_context` save in addition to those of `minimal`? Where does your answer add it?",
-        after=("not saved",),
-        says="does not save context,",
+        on_kinds=("not saved",),
+        on_text="does not save context,",
     ),
     Hint(
         "Chapter 10's block does not need `mlpwo` in its backward pass, but other blocks do. A policy does not know "
         "which block it is used for, so it has to save every projection that the menu asks for.",
-        after=("not saved",),
-        says="does not save mlpwo,",
+        on_kinds=("not saved",),
+        on_text="does not save mlpwo,",
     ),
     Hint(
         "Is the missing name in your list for that entry, spelled as on the page? Does the policy get each name as "
         "a separate string?",
-        after=("not saved",),
+        on_kinds=("not saved",),
     ),
     Hint(
         "Nearly the answer: make a dict from each entry to a tuple of names. The tuple of `minimal` starts with that "
@@ -173,46 +173,46 @@ hints = (
     Hint(
         "Which `return` does your function reach for that entry? It must return a policy there too: "
         "`jax.checkpoint_policies.nothing_saveable` is one that saves nothing.",
-        after=("wrong type",),
-        says="None",
+        on_kinds=("wrong type",),
+        on_text="None",
     ),
     Hint(
         "The menu has five entries. Call your function with each of them: which call fails?",
-        after=("raises",),
-        says="cover all five",
+        on_kinds=("raises",),
+        on_text="cover all five",
     ),
     Hint(
         "JAX also asks a policy about operations without a name, such as matmuls and sines. Check that the operation "
         "is `name` before you look at `parameters['name']`.",
-        after=("raises",),
-        says="have a parameter `name`",
+        on_kinds=("raises",),
+        on_text="have a parameter `name`",
     ),
     Hint(
         "JAX calls the function that `gpt_block_policy` returns once per operation. Does that function return True or "
         "False, or does it return another function?",
-        after=("raises",),
-        says="expects True or False",
+        on_kinds=("raises",),
+        on_text="expects True or False",
     ),
     Hint(
         "Which comparison of two strings is true only if they are equal? Use no other comparison of names.",
-        after=("wrong value",),
-        says="it also saves names that",
+        on_kinds=("wrong value",),
+        on_text="it also saves names that",
     ),
     Hint(
         "The check asks about the same name several times, for values of several dtypes and shapes, and your policy "
         "gives different answers. What does it look at other than the name, or remember between calls?",
-        after=("wrong value",),
-        says="; ",
+        on_kinds=("wrong value",),
+        on_text="; ",
     ),
     Hint(
         "The menu lists names, not operations. What should your policy return when JAX asks it about a matmul itself?",
-        after=("wrong value",),
-        says="asked about dot_general",
+        on_kinds=("wrong value",),
+        on_text="asked about dot_general",
     ),
     Hint(
         "Call your policy as the check does: for that entry, with that operation. Which line of yours decides the "
         "answer?",
-        after=("wrong value",),
+        on_kinds=("wrong value",),
     ),
     *ABOUT_ERRORS,
 )

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+from grader.exercises.requirements import AdvisesBarrier, KnownMistake, Recomputes, Saves
 
 
 def reference(x, W1, W2):
@@ -23,60 +23,62 @@ def reference(x, W1, W2):
     }
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Return values whose matmuls have root mean squares away from 1 and sums of squares that fit in float16."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
 mistakes = (
-    Mistake("this is the value without the division", lambda x, W1, W2: jnp.sin(x @ W1) @ W2),
-    Mistake("this is the value without the sine", lambda x, W1, W2: _divided(x @ W1) @ W2),
-    Mistake("this is the value with the columns divided instead of the rows", lambda x, W1, W2: _columns(x @ W1, W2)),
-    Mistake(
+    KnownMistake("this is the value without the division", lambda x, W1, W2: jnp.sin(x @ W1) @ W2),
+    KnownMistake("this is the value without the sine", lambda x, W1, W2: _divided(x @ W1) @ W2),
+    KnownMistake(
+        "this is the value with the columns divided instead of the rows", lambda x, W1, W2: _columns(x @ W1, W2)
+    ),
+    KnownMistake(
         "this is the value with all rows divided by one number instead of each by its own",
         lambda x, W1, W2: jnp.sin(x @ W1 / jnp.sqrt(jnp.mean((x @ W1) ** 2))) @ W2,
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with each row divided by its norm: the root of the sum of its squares, not of their mean",
         lambda x, W1, W2: jnp.sin(_divided(x @ W1, mean=jnp.sum)) @ W2,
         "How many times larger is the sum of the squares than their mean? And the root of the sum?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with each row divided by the mean of its squares, without the root",
         lambda x, W1, W2: jnp.sin(x @ W1 / jnp.mean((x @ W1) ** 2, axis=-1, keepdims=True)) @ W2,
         "After the mean of the squares, which operation is missing in a root mean square?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with each row divided by its standard deviation, which subtracts the row's mean",
         lambda x, W1, W2: jnp.sin(x @ W1 / jnp.std(x @ W1, axis=-1, keepdims=True)) @ W2,
         "Does the page's formula subtract a mean?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with rows normalized as in a layer norm, which subtracts their mean first",
         lambda x, W1, W2: jnp.sin(_divided(x @ W1 - jnp.mean(x @ W1, axis=-1, keepdims=True))) @ W2,
         "Does the page's formula subtract a mean?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with each row divided by the mean of its absolute values",
         lambda x, W1, W2: jnp.sin(x @ W1 / jnp.mean(abs(x @ W1), axis=-1, keepdims=True)) @ W2,
         "A root mean square is the root of the mean of which values?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with a cosine instead of the sine",
         lambda x, W1, W2: jnp.cos(_divided(x @ W1)) @ W2,
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with the sine before the division",
         lambda x, W1, W2: _divided(jnp.sin(x @ W1)) @ W2,
         "In which order does the page list the steps?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with the rows of x divided instead of the rows of x @ W1",
         lambda x, W1, W2: jnp.sin(_divided(x) @ W1) @ W2,
         "Does the division come before the first matmul, or after it?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with a sine after the second matmul too",
         lambda x, W1, W2: jnp.sin(reference(x, W1, W2)[0]),
     ),
@@ -121,32 +123,32 @@ hints = (
     ),
     Hint(
         "A name alone changes nothing. Which call saves values by their names, and is the whole function inside it?",
-        after=("also saved",),
-        says="Which function marks",
+        on_kinds=("also saved",),
+        on_text="Which function marks",
     ),
     Hint(
         "The derivative of the sine is the cosine of its *input*. Do you save the sine's input, or its output?",
-        after=("also saved",),
-        says=": the sines",
+        on_kinds=("also saved",),
+        on_text=": the sines",
     ),
     Hint(
         "Suppose that you know a row after it was divided by its root mean square. Can you compute the row before the "
         "division?",
-        after=("also saved",),
-        says=": the normalized rows",
+        on_kinds=("also saved",),
+        on_text=": the normalized rows",
     ),
     Hint(
         "Which values does your policy save, or your own gradient rule? Can one of them be computed from another?",
-        after=("also saved",),
+        on_kinds=("also saved",),
     ),
     Hint(
         "Is there a policy, does it ask for the name, and which value has that name? As a decorator: "
         "`@functools.partial(jax.checkpoint, policy=...)`.",
-        after=("not saved",),
+        on_kinds=("not saved",),
     ),
     Hint(
         "Follow the named value: which line computes it, and which line uses it? Does the policy have the same string?",
-        after=("not saved",),
+        on_kinds=("not saved",),
     ),
     Hint(
         "Nearly the answer: name the result of the first matmul, and use what `checkpoint_name` returns from there on. "
@@ -155,45 +157,45 @@ hints = (
     Hint(
         "Your forward pass saves more than one computed value, and the page asks for one. Which of them can be "
         "computed from another by cheap operations?",
-        after=("also saved",),
-        says=(": the sines", "x @ W1"),
+        on_kinds=("also saved",),
+        on_text=(": the sines", "x @ W1"),
     ),
     Hint(
         "Your forward pass saves what each step needs, as it would without a checkpoint. Which of JAX's policies saves "
         "only values with a certain name?",
-        after=("also saved",),
-        says=("the cosines", "without a matmul"),
+        on_kinds=("also saved",),
+        on_text=("the cosines", "without a matmul"),
     ),
     Hint(
         "How many times does your function compute `x @ W1`? Everything after it must use the one value that has the "
         "name.",
-        after=("recomputes", "extra matmuls"),
+        on_kinds=("recomputes", "extra matmuls"),
     ),
     Hint(
         "Compare your steps with the page's: `x @ W1`, then `y / jnp.sqrt(jnp.mean(y**2, axis=-1, keepdims=True))`, "
         "then the sine, then `@ W2`. Which one differs?",
-        after=("wrong value", "wrong gradient"),
+        on_kinds=("wrong value", "wrong gradient"),
     ),
     Hint(
         "`x` comes first in the page's table. In which order does your `def` line take the three arrays?",
-        after=("argument order",),
+        on_kinds=("argument order",),
     ),
     Hint(
         '`checkpoint_name(value, "name")` takes two arguments and returns the value. What do you pass to it, and which '
         "line uses what it returns?",
-        after=("raises",),
-        says="besides the value",
+        on_kinds=("raises",),
+        on_text="besides the value",
     ),
     Hint(
         "In `jax.checkpoint(inner, policy=…)(x, W1, W2)`, which parentheses contain a function, and which contain the "
         "arguments of that function?",
-        after=("raises",),
-        says="jax.checkpoint takes a function",
+        on_kinds=("raises",),
+        on_text="jax.checkpoint takes a function",
     ),
     Hint(
         "A decorator such as `@functools.partial(jax.checkpoint, policy=…)` is written above the `def`. A call is "
         "`jax.checkpoint(inner, policy=…)(x, W1, W2)`. Which parentheses contain what in your answer?",
-        after=("wrong type",),
+        on_kinds=("wrong type",),
     ),
     *ABOUT_ERRORS,
 )
@@ -209,7 +211,7 @@ def requirements(case):
         unnamed=True,
     )
     recomputes = Recomputes(
-        dots=0, too_many="Which matmul does the backward pass recompute, and which value did you save instead?"
+        count=0, too_many="Which matmul does the backward pass recompute, and which value did you save instead?"
     )
     # If a matmul has few columns, root mean squares that are written as matmuls take as many FLOPs.
     small = min(case.structure["a"], case.structure["c"]) < 8

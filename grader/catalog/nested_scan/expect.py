@@ -5,10 +5,10 @@ import functools
 import jax.numpy as jnp
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import Mistake, Recomputes, Saves
+from grader.exercises.requirements import KnownMistake, Recomputes, Saves
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Draw numbers that differ from their sines by more than rounding."""
     size = rng.uniform(0.2, 0.6, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
@@ -20,23 +20,23 @@ def _transposed(f, c, xs, outer):
 
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "it processes the elements in reverse order",
         lambda f, c, xs, outer: functools.reduce(f, xs[::-1], c),
         "In which direction does each of the two scans run? `jax.lax.scan` starts at the first row unless you pass "
         "`reverse=True`.",
     ),
-    Mistake(
+    KnownMistake(
         "its groups hold every outer-th element instead of neighboring elements",
         _transposed,
         "Which elements are in the first row after your reshape? Print the array for 12 numbers and 3 groups.",
     ),
-    Mistake(
+    KnownMistake(
         "this is the result of the last group alone, started from `c`",
         lambda f, c, xs, outer: functools.reduce(f, xs[len(xs) - len(xs) // outer :], c),
         "Which carry does each group start with: `c`, or the last carry of the previous group?",
     ),
-    Mistake(
+    KnownMistake(
         "it returns `c` unchanged",
         lambda f, c, xs, outer: c,
         "Which of the two values that a scan body returns becomes the next iteration's carry?",
@@ -70,58 +70,58 @@ hints = (
     Hint(
         "Your forward pass saves one carry per element. What does your checkpointed function run: a single step or "
         "a whole group? Wrap the function that runs a whole group.",
-        after=("also saved",),
-        says="every carry",
+        on_kinds=("also saved",),
+        on_text="every carry",
     ),
     Hint(
         "Your forward pass saves the cosine that each step computes. Does `jax.checkpoint` wrap a function that runs "
         "a whole group, also for this size? And does a policy make it save intermediates?",
-        after=("also saved",),
-        says="every cosine",
+        on_kinds=("also saved",),
+        on_text="every cosine",
     ),
     Hint(
         "Is `xs` part of the carry of your outer scan? Every iteration saves its own copy of the carry. Pass the "
         "groups as the `xs` argument of the outer `jax.lax.scan` instead.",
-        after=("also saved",),
-        says="all of xs",
+        on_kinds=("also saved",),
+        on_text="all of xs",
     ),
     Hint(
         "How many iterations does your outer scan take, and how many steps does each of them run? `outer` is the "
         "number of groups, not the size of a group.",
-        after=("also saved",),
-        says="3rd carry",
+        on_kinds=("also saved",),
+        on_text="3rd carry",
     ),
     Hint(
         "Your forward pass saves a separate array for each group. Does a Python loop run your groups? A `jax.lax.scan` "
         "over the groups stacks their carries in one array.",
-        after=("also saved",),
-        says="group 2's",
+        on_kinds=("also saved",),
+        on_text="group 2's",
     ),
     Hint(
         "Does your answer copy elements of `xs` into groups, for example by slicing or stacking? `xs.reshape(…)` makes "
         "the groups without a copy, and the outer scan can iterate over its rows.",
-        after=("also saved",),
-        says="a copy of xs",
+        on_kinds=("also saved",),
+        on_text="a copy of xs",
     ),
     Hint(
         "Your forward pass should save the carry that each group starts with, and nothing else. Does your checkpointed "
         "function run exactly one group, take that carry in the dtype of `c`, and have no policy?",
-        after=("also saved", "not saved"),
+        on_kinds=("also saved", "not saved"),
     ),
     Hint(
         "Reshape the numbers 0 to 11 into 3 groups as your answer does. Is the first group 0, 1, 2, 3? Then check that "
         "each group starts with the carry that the previous group returned.",
-        after=("wrong value",),
+        on_kinds=("wrong value",),
     ),
     Hint(
         "A scan body takes a carry and an element, and returns the next carry and an output. What is one element of "
         "the outer scan, and what does your inner scan return?",
-        after=("raises", "wrong type"),
+        on_kinds=("raises", "wrong type"),
     ),
     Hint(
         "Count how often the backward pass runs each step. A checkpoint around the group runs each step once more, and "
         "one around the step runs it a second time. What runs a step a third time in your answer?",
-        after=("recomputes",),
+        on_kinds=("recomputes",),
     ),
     Hint(
         "Nearly the answer: write `group(c, elements)`, which returns what a `jax.lax.scan` over the elements of one "

@@ -5,10 +5,10 @@ import functools
 import jax.numpy as jnp
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import Mistake, Recomputes, Saves
+from grader.exercises.requirements import KnownMistake, Recomputes, Saves
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Draw numbers that differ from their sines, and weights with which neither values nor rounding errors grow."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     if argument.ndim == 3 and argument.shape[-1] == argument.shape[-2]:
@@ -21,27 +21,27 @@ def _layers(weights):
 
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "it runs the layers in reverse order",
         _layers(lambda ws: ws[::-1]),
         "In which direction does your scan run? `jax.lax.scan` starts at the first row unless you pass `reverse=True`.",
     ),
-    Mistake(
+    KnownMistake(
         "it leaves out the last layer",
         _layers(lambda ws: ws[:-1]),
         "How many iterations does your loop take, and do you return the carry of the last one?",
     ),
-    Mistake(
+    KnownMistake(
         "it uses the first layer's weight in every layer",
         _layers(lambda ws: jnp.broadcast_to(ws[0], ws.shape)),
         "Does the scan body use its own element of `ws`, or a weight that is the same in every iteration?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the result of the last layer alone",
         _layers(lambda ws: ws[-1:]),
         "What is the input of each layer: `x`, or the previous layer's output?",
     ),
-    Mistake(
+    KnownMistake(
         "it returns `x` unchanged",
         lambda layer: lambda ws, x: x,
         "Which of the two values that a scan body returns becomes the next iteration's carry?",
@@ -79,46 +79,46 @@ hints = (
     Hint(
         "Your forward pass saves the layers' inputs on the device. Check three things: `jax.checkpoint` has a policy, "
         "that policy offloads a name to `pinned_host`, and a value inside the checkpointed function has that name.",
-        after=("wrong memory",),
+        on_kinds=("wrong memory",),
     ),
     Hint(
         "The backward pass of a layer starts from the layer's input, so the input must have the name, not the output. "
         "Pass the value that `checkpoint_name` returns to `layer`, inside the checkpointed function.",
-        after=("wrong memory",),
+        on_kinds=("wrong memory",),
     ),
     Hint(
         "Your forward pass saves the input of each layer as a separate array. Which loop stacks them in one array?",
-        after=("also saved",),
-        says="layer 2's input",
+        on_kinds=("also saved",),
+        on_text="layer 2's input",
     ),
     Hint(
         "Look at the extra value that the check names. Does your policy save or offload it, for example because it "
         "accepts more than one name? Or is it used outside the checkpoint?",
-        after=("also saved",),
+        on_kinds=("also saved",),
     ),
     Hint(
         "Your forward pass does not save the layers' inputs. How many layers does one checkpoint contain, and which "
         "names does its policy offload?",
-        after=("not saved",),
+        on_kinds=("not saved",),
     ),
     Hint(
         "How often does one iteration of your scan run `layer`, and how many nested checkpoints is it in?",
-        after=("recomputes", "extra matmuls"),
+        on_kinds=("recomputes", "extra matmuls"),
     ),
     Hint(
         "Test your answer with two layers that have different weights. Which of them runs first, what is the input of "
         "the second one, and what do you return?",
-        after=("wrong value", "wrong type"),
+        on_kinds=("wrong value", "wrong type"),
     ),
     Hint(
         "Print what each line makes. The policy is a function, `offload_carry` returns a function of `ws` and `x`, and "
         "the scan body returns a pair.",
-        after=("raises",),
+        on_kinds=("raises",),
     ),
     Hint(
         "The gradient flows from the last layer's output through every carry to `x`. Which line cuts it off or changes "
         "it?",
-        after=("wrong gradient",),
+        on_kinds=("wrong gradient",),
     ),
     Hint(
         "In the mini-example, `middle_named` offloads its value and `end_named` does not. Which of the two values does "

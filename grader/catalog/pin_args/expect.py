@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import Mistake, Recomputes, Saves
+from grader.exercises.requirements import KnownMistake, Recomputes, Saves
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Draw numbers so large that sines of their matmuls differ from these, and so small that rounding is small."""
     size = rng.uniform(0.3, 1, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
@@ -46,7 +46,7 @@ class HoldsTheLast:
 
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "it passes the arguments to f in another order",
         lambda f: lambda *arguments: f(*arguments[-2::-1], arguments[-1]),
         "In which order does your function pass its arguments to f?",
@@ -75,27 +75,27 @@ hints = (
     ),
     Hint(
         "`prevent_cse` needs one value per argument. Where does your answer learn how many arguments `f` takes?",
-        after=("raises",),
+        on_kinds=("raises",),
     ),
     Hint(
         "The barrier should hold only the last argument. Which value should `prevent_cse` have for that argument, and "
         "which for all others? A checkpoint inside another one has a barrier of its own.",
-        after=("no barrier",),
+        on_kinds=("no barrier",),
     ),
     Hint(
         "Your forward pass saves a value from inside `f`. Does `jax.checkpoint` wrap all of `f`, and does it have a "
         "policy that saves something?",
-        after=("also saved",),
+        on_kinds=("also saved",),
     ),
     Hint(
         "How often does the backward pass run each matmul of `f`? One checkpoint around `f` runs each of them once "
         "more.",
-        after=("recomputes", "extra matmuls"),
+        on_kinds=("recomputes", "extra matmuls"),
     ),
     Hint(
         "Call your function and `f` with the same arrays, and compare the results. Then compare their gradients, "
         "argument by argument.",
-        after=("wrong value", "wrong gradient", "wrong type", "argument order"),
+        on_kinds=("wrong value", "wrong gradient", "wrong type", "argument order"),
     ),
     Hint(
         "The function that you return can take `*arguments`. It knows their number only when it is called, so it can "

@@ -10,7 +10,7 @@ import numpy as np
 import rematscope
 from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.plain_data import Choice
-from grader.exercises.requirements import Mistake
+from grader.exercises.requirements import KnownMistake
 from grader.stablehlo.types import ProgramError
 
 # What the operations take: numbers at which no two of the page's values are alike.
@@ -83,65 +83,65 @@ _AHEAD = "is enough, but the backward pass would have to compute the derivative.
 _SUM = "By what is the gradient multiplied on its way back from x + y to x? Does that have to be saved?"
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "it says that nothing is saved",
         lambda op: (),
         "Is the operation linear? If not, which value does the backward pass need?",
     ),
-    Mistake(
+    KnownMistake(
         "it says that relu saves x",
         _keeps("relu", "x"),
         "By what does relu multiply the gradient where x is positive? Does that depend on how large x is there?",
     ),
-    Mistake(
+    KnownMistake(
         "it says that relu saves its own output",
         _keeps("relu", "relu(x)"),
         "What does the backward pass need to know about each element, and what is the smallest array that says so?",
     ),
-    Mistake(
+    KnownMistake(
         "it says that exp saves x",
         _keeps("exp", "x"),
         "What is the derivative of exp, and has the forward pass already computed it?",
     ),
-    *(Mistake(f"it says that {op} saves x", _keeps(op, "x"), f"x {_AHEAD}") for op in ("sin", "tanh", "sigmoid")),
-    Mistake("it says that cube saves x", _keeps("cube", "x"), f"x {_AHEAD}"),
-    Mistake("it says that cube saves x ** 2", _keeps("cube", "x**2"), f"x ** 2 {_AHEAD}"),
-    Mistake(
+    *(KnownMistake(f"it says that {op} saves x", _keeps(op, "x"), f"x {_AHEAD}") for op in ("sin", "tanh", "sigmoid")),
+    KnownMistake("it says that cube saves x", _keeps("cube", "x"), f"x {_AHEAD}"),
+    KnownMistake("it says that cube saves x ** 2", _keeps("cube", "x**2"), f"x ** 2 {_AHEAD}"),
+    KnownMistake(
         "it says that sin saves its own output",
         _keeps("sin", "sin(x)"),
         "Can the derivative be computed from the output alone, including its sign?",
     ),
     *(
-        Mistake(
+        KnownMistake(
             f"it says that {op} saves its own output",
             _keeps(op, f"{op}(x)"),
             "Does JAX save a value from which the derivative can be computed, or the derivative?",
         )
         for op in ("tanh", "sigmoid")
     ),
-    Mistake(
+    KnownMistake(
         "it says that log saves its own output",
         _keeps("log", "log(x)"),
         "What is the derivative of log, and from which value is it computed?",
     ),
-    Mistake(
+    KnownMistake(
         "it says that log saves its derivative",
         _keeps("log", "1 / x"),
         "Multiplying a gradient by 1 / x is the same as which other operation? What does that one need?",
     ),
     *(
-        Mistake(f"it says that add saves {what}", _keeps("add", *names), _SUM)
+        KnownMistake(f"it says that add saves {what}", _keeps("add", *names), _SUM)
         for what, *names in (("its result", "x + y"), ("its arguments", "x", "y"), ("x", "x"), ("y", "y"))
     ),
     *(
-        Mistake(
+        KnownMistake(
             f"it says that dot saves {name} alone",
             _keeps("dot", name),
             "W @ x has a gradient with respect to each of its two operands. What does each of these gradients need?",
         )
         for name in ("x", "W")
     ),
-    Mistake(
+    KnownMistake(
         "it says that dot saves its result",
         _keeps("dot", "W @ x"),
         "By what is the gradient multiplied on its way back to W, and by what on its way back to x?",
@@ -161,34 +161,34 @@ hints = (
     Hint(
         "The derivative of relu is 1 or 0. Which dtype stores that in the fewest bytes, and which of the page's names "
         "has that dtype?",
-        after=("wrong value",),
-        says="relu",
+        on_kinds=("wrong value",),
+        on_text="relu",
     ),
     Hint(
         "The derivative of `log(x)` is `1 / x`. Which single operation turns the gradient `dy` into `dy * (1 / x)`, "
         "and what does it need besides `dy`?",
-        after=("wrong value",),
-        says="log",
+        on_kinds=("wrong value",),
+        on_text="log",
     ),
     Hint(
         "If `x` grows by 1, by how much does `x + y` grow? Does that number depend on `x` or `y`?",
-        after=("wrong value",),
-        says="add",
+        on_kinds=("wrong value",),
+        on_text="add",
     ),
     Hint(
         "For `dot`, the gradient with respect to `W` is `outer(dy, x)`, and the gradient with respect to `x` is "
         "`dy @ W`. Which values do these two use besides `dy`?",
-        after=("wrong value",),
-        says="dot",
+        on_kinds=("wrong value",),
+        on_text="dot",
     ),
     Hint(
         "You know the derivative. What did JAX save for `x ** 2` on the page: `x`, or the derivative `2 * x`?",
-        after=("wrong value",),
-        says="derivative",
+        on_kinds=("wrong value",),
+        on_text="derivative",
     ),
     Hint(
         "Compare each name in your answer with the page's list, character by character. Are they all there?",
-        after=("unknown name", "wrong type"),
+        on_kinds=("unknown name", "wrong type"),
     ),
     Hint(
         "Which of the operations are linear? If an operation is linear, what does the gradient that it sends back "
@@ -200,30 +200,30 @@ hints = (
     ),
     Hint(
         "Call your answer with each operation in the page's table. Which list does it return for each of them?",
-        after=("raises",),
+        on_kinds=("raises",),
     ),
     Hint(
         "How many names does your list have, and how many should it have? `residual_table` for that operation has one "
         "row for each residual.",
-        after=("wrong value",),
-        says="of these",
+        on_kinds=("wrong value",),
+        on_text="of these",
     ),
     Hint(
         "What does your answer return for a single operation? It should be a list with a name from the page for each "
         "saved value.",
-        after=("wrong type",),
+        on_kinds=("wrong type",),
     ),
     Hint(
         "A mask says where the derivative of relu is 1. Which of the page's names is an expression for that mask, and "
         "has its dtype?",
-        after=("unknown name",),
-        says="'mask'",
+        on_kinds=("unknown name",),
+        on_text="'mask'",
     ),
     Hint(
         "A list is written in square brackets, even if it has one element or none. What does your answer return for "
         "the operation in the finding, and is that a list of strings?",
-        after=("wrong type",),
-        says="returns",
+        on_kinds=("wrong type",),
+        on_text="returns",
     ),
     *ABOUT_ERRORS,
 )

@@ -4,10 +4,10 @@ import functools
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.peaks import PeakAtMost
-from grader.exercises.requirements import Mistake, Recomputes, RecomputesNoLess, Saves
+from grader.exercises.requirements import KnownMistake, Recomputes, RecomputesNoLess, Saves
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Return values such that neither they nor their matmuls are close to their sines."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
@@ -25,22 +25,22 @@ def _halves_exchanged(funs):
 
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "this is the value with funs[0] run first",
         lambda funs: _chain(funs[::-1]),
         "In `f1(f2(x))`, which of the two runs first?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with the first half of a list run before the second",
         lambda funs: _chain(_halves_exchanged(funs)),
         "In `f1(f2(x))`, which of the two runs first? Which half of the list is each of them in your answer?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value of the first half of the list alone",
         lambda funs: _chain(funs[: max(1, len(funs) // 2)]),
         "With what do you call each half: x, or what the other half returned?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value of the second half of the list alone",
         lambda funs: _chain(funs[len(funs) // 2 :]),
         "Where does your answer call the other half?",
@@ -66,38 +66,38 @@ hints = (
     Hint(
         "A wrapped half saves only its input, and the other half saves its own residuals. Which half does the backward "
         "pass need first, and which one later?",
-        after=("also saved",),
+        on_kinds=("also saved",),
     ),
     Hint(
         "Every function saves its cosine in the cases that the finding names, so none is inside a checkpoint. Which "
         "half of the list does the backward pass need last, and what could be saved of it instead of all the cosines?",
-        after=("also saved",),
-        says="Which function marks",
+        on_kinds=("also saved",),
+        on_text="Which function marks",
     ),
     Hint(
         "When does your recursion stop halving? Lists of one or two functions are run without a checkpoint, and longer "
         "lists are halved.",
-        after=("also saved",),
-        says=(": funs[3]'s cosine", "8 functions"),
+        on_kinds=("also saved",),
+        on_text=(": funs[3]'s cosine", "8 functions"),
     ),
     Hint(
         "Which functions does the outermost call wrap, and is there another checkpoint around them?",
-        after=("not saved",),
+        on_kinds=("not saved",),
     ),
     Hint(
         "What happens when the backward pass recomputes the wrapped half? Does it save something for each of its "
         "functions then, or is it halved like the whole list?",
-        after=("peak",),
+        on_kinds=("peak",),
     ),
     Hint(
         "With `prevent_cse=False`, XLA may reuse a value from the forward pass instead of recomputing it. What does "
         "`jax.checkpoint` do if you do not set this option?",
-        after=("peak",),
-        says="prevent_cse=False",
+        on_kinds=("peak",),
+        on_text="prevent_cse=False",
     ),
     Hint(
         "How many times does your answer run each function? Does it run something whose result it does not use?",
-        after=("recomputes",),
+        on_kinds=("recomputes",),
     ),
     Hint(
         "Nearly the answer: return a single function as it is, and `lambda x: f1(f2(x))` for two. For a longer list, "
@@ -107,35 +107,35 @@ hints = (
     Hint(
         "The output of `funs[2]` is saved because a checkpoint begins after it. Which halves does your answer wrap, "
         "and what does it do with a list of two functions?",
-        after=("also saved",),
-        says=(": funs[2]'s output", "8 functions"),
+        on_kinds=("also saved",),
+        on_text=(": funs[2]'s output", "8 functions"),
     ),
     Hint(
         "The output of `funs[7]` is computed inside the half that is wrapped. Which option of `jax.checkpoint` can "
         "save such a value, and what is saved without that option?",
-        after=("also saved",),
-        says="funs[7]'s output",
+        on_kinds=("also saved",),
+        on_text="funs[7]'s output",
     ),
     Hint(
         "What is inside the wrapped half: its functions one after another, or what your function returns for that "
         "list? For 8 functions, write down each list that your function is called with.",
-        after=("recomputes",),
-        says="computes only",
+        on_kinds=("recomputes",),
+        on_text="computes only",
     ),
     Hint(
         "Take `funs = [lambda x: x + 1, lambda x: 2 * x]` and call `recursive_checkpoint(funs)(10.0)`. The last "
         "function runs first, so the right value is 21. What does your answer give, and which half of a longer list "
         "gets `x`?",
-        after=("wrong value",),
+        on_kinds=("wrong value",),
     ),
     Hint(
         "Try each step in a cell of its own: what does your function return for a list of one, two, or four functions? "
         "Is it a function of `x` each time, and what does `jax.checkpoint` get?",
-        after=("raises", "wrong type"),
+        on_kinds=("raises", "wrong type"),
     ),
     Hint(
         "How many times does your answer call each half, and what does it do with the result of each call?",
-        after=("extra matmuls",),
+        on_kinds=("extra matmuls",),
     ),
     *ABOUT_ERRORS,
 )

@@ -1,10 +1,10 @@
 """What is expected of an answer; only the judge reads this."""
 
-from grader.catalog.saved_by_name import draw, saving
+from grader.catalog.saved_by_name import sample_input, saving
 from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Saves
 
-__all__ = ["draw", "error_questions", "hints", "mistakes", "requirements"]
+__all__ = ["error_questions", "hints", "mistakes", "requirements", "sample_input"]
 
 mistakes = ()
 
@@ -40,28 +40,28 @@ hints = (
     Hint(
         "Your policy saves a value without a name. What does it return for an operation that is not `name`, such as a "
         "matmul?",
-        after=("also saved",),
-        says="intermediate value",
+        on_kinds=("also saved",),
+        on_text="intermediate value",
     ),
     Hint(
         "Take a value that the check says should not be saved. Does `re.fullmatch(pattern, name)` find a match for its "
         "name? Save a value only if it does, with the pattern and the name unchanged.",
-        after=("also saved",),
+        on_kinds=("also saved",),
     ),
     Hint(
         "Print what your policy returns for each operation, as the page does. For which names does it return False "
         "although `re.fullmatch(pattern, name)` finds a match?",
-        after=("not saved",),
+        on_kinds=("not saved",),
     ),
     Hint(
         'Call your policy yourself: `regex_policy("a|b")` is a function. What type does it return for a name that '
         "matches, for a name that does not, and for a matmul?",
-        after=("raises", "wrong type"),
+        on_kinds=("raises", "wrong type"),
     ),
     Hint(
         "Your forward pass saves the right value in the wrong memory. Which results can a policy return, and which of "
         "them save the value on the device?",
-        after=("wrong memory",),
+        on_kinds=("wrong memory",),
     ),
     Hint(
         'Print `re.search("mlp", "mlp_gate")`, and the same with `re.match` and `re.fullmatch`. Which of the three '
@@ -74,8 +74,8 @@ hints = (
     Hint(
         "Pass the pattern to `re` unchanged, with its groups and its `|`. Which function of `re` compares a whole name "
         "with it?",
-        after=("raises",),
-        says="must stay whole",
+        on_kinds=("raises",),
+        on_text="must stay whole",
     ),
     *ABOUT_ERRORS,
 )

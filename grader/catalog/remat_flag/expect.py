@@ -1,10 +1,10 @@
 """What is expected of an answer; only the judge reads this."""
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+from grader.exercises.requirements import AdvisesBarrier, KnownMistake, Recomputes, Saves
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Return values whose matmuls are large enough that sin(y) differs from y, and small enough to round little."""
     size = rng.uniform(0.3, 1.2, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
@@ -13,23 +13,23 @@ def draw(rng, argument):
 _WHERE = "Where does your function get the flag, and does it use the flag of each call?"
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "this is what f computes for the opposite value of the flag",
         lambda f: lambda *arguments: f(*arguments[:-1], not arguments[-1]),
-        next=_WHERE,
+        hint=_WHERE,
     ),
     *(
-        Mistake(
+        KnownMistake(
             f"this is what f computes for {flag}, whatever the flag is",
             lambda f, flag=flag: lambda *arguments: f(*arguments[:-1], flag),
-            next=_WHERE,
+            hint=_WHERE,
         )
         for flag in (True, False)
     ),
-    Mistake(
+    KnownMistake(
         "this is what f computes for the flag of the first call, in later calls too",
         lambda f: _with_the_first_flag(f),
-        next="jax.checkpoint reuses its trace for the same function and shapes. Does it get a new function, or a new "
+        hint="jax.checkpoint reuses its trace for the same function and shapes. Does it get a new function, or a new "
         "static argument, when the flag changes?",
     ),
 )
@@ -83,33 +83,33 @@ hints = (
     Hint(
         "The functions take different numbers of arrays before the flag. The finding names the case that fails. How do "
         "you count positions from the end in Python?",
-        after=("raises",),
-        says="static_argnums counts",
+        on_kinds=("raises",),
+        on_text="static_argnums counts",
     ),
     Hint(
         "Does every case fail, or only some? If some: at which position is the flag there, and where does your answer "
         "expect it? If all: which of the page's six attempts is like yours?",
-        after=("raises",),
-        says="Bool",
+        on_kinds=("raises",),
+        on_text="Bool",
     ),
     Hint(
         "Does the flag have to be an argument of the checkpointed function? How else can a function get a value?",
-        after=("raises",),
+        on_kinds=("raises",),
     ),
     Hint(
         "When is the flag known: when `remat_flag(f)` is called, or when the function that it returns is called?",
-        after=("wrong value",),
+        on_kinds=("wrong value",),
     ),
     Hint(
         "`jax.checkpoint` traces a function once and reuses the trace. Which function do you pass to it in the second "
         "call: the same as in the first call, or a new one?",
-        after=("wrong value",),
-        says="of the first call",
+        on_kinds=("wrong value",),
+        on_text="of the first call",
     ),
     Hint(
         "Does one call of your function trace `f` once, for the flag that it gets? Or twice, perhaps for both values "
         "of the flag?",
-        after=("extra matmuls", "recomputes"),
+        on_kinds=("extra matmuls", "recomputes"),
     ),
     Hint(
         "Nearly the answer: `static_argnums` takes positions, and -1 is the last one. Or return a function of "
@@ -119,51 +119,51 @@ hints = (
     Hint(
         "Is `f` inside `jax.checkpoint` in every case: for both flags, both dtypes, and any number and shapes of "
         "arrays? Do you return the function that `jax.checkpoint` returns?",
-        after=("also saved",),
-        says="Which function marks",
+        on_kinds=("also saved",),
+        on_text="Which function marks",
     ),
     Hint(
         "A policy says which values may be saved. Which values should be saved here besides the arguments, and what "
         "does `jax.checkpoint` save without a policy?",
-        after=("also saved",),
+        on_kinds=("also saved",),
     ),
     Hint(
         "What should `remat_flag(f)` return: a value, nothing, or a function? Which of your lines returns it?",
-        after=("wrong type",),
+        on_kinds=("wrong type",),
     ),
     Hint(
         "Which keywords does `jax.checkpoint` take? One of the page's pitfalls is about a keyword that was removed.",
-        after=("raises",),
-        says="Is there such a keyword",
+        on_kinds=("raises",),
+        on_text="Is there such a keyword",
     ),
     Hint(
         "If `jax.jit` is inside `jax.checkpoint` or around it, both must know that the flag is static. Do you need "
         "`jax.jit` here at all?",
-        after=("raises",),
-        says="gets the flag first",
+        on_kinds=("raises",),
+        on_text="gets the flag first",
     ),
     Hint(
         "`remat_flag` gets only `f`. When are the arrays and the flag passed, and to which function?",
-        after=("raises",),
-        says="with f alone",
+        on_kinds=("raises",),
+        on_text="with f alone",
     ),
     Hint(
         "Your forward pass saves values from inside `f` in the cases that the finding names. How many arrays does your "
         "function get there, and is `f` inside `jax.checkpoint` for that number?",
-        after=("also saved",),
-        says="intermediate value",
+        on_kinds=("also saved",),
+        on_text="intermediate value",
     ),
     Hint(
         "One function here takes an array and the flag, another takes six arrays and the flag. How does a `def` accept "
         "any number of arguments, and where is the flag among them?",
-        after=("raises",),
-        says="before the flag, and how many",
+        on_kinds=("raises",),
+        on_text="before the flag, and how many",
     ),
     Hint(
         "`static_argnums=2` means the argument at position 2, counted from 0, whatever its name is. At which position "
         "is the flag, for any number of arrays before it?",
-        after=("raises",),
-        says="pass it a number",
+        on_kinds=("raises",),
+        on_text="pass it a number",
     ),
     *ABOUT_ERRORS,
 )

@@ -5,7 +5,7 @@ from math import comb
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.plain_data import CostedAnswer, Impossible
-from grader.exercises.requirements import Mistake
+from grader.exercises.requirements import KnownMistake
 
 
 def reference(n, s) -> CostedAnswer:
@@ -138,36 +138,36 @@ _WHERE = (
 )
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "it saves no state except state 0",
         lambda n, s: _pairs(n),
         "How many slots are there, and how many of them hold a state while your schedule runs?",
     ),
-    Mistake(
+    KnownMistake(
         "it saves only the first states of the chain, and none of the later states",
         _first_states,
         "From which saved state does your schedule recompute each of the last steps, and how far is it from there?",
     ),
     *(
-        Mistake("it cuts the chain into equal segments and saves no state inside them", _equal(i, _inside), _FREE)
+        KnownMistake("it cuts the chain into equal segments and saves no state inside them", _equal(i, _inside), _FREE)
         for i in range(6)
     ),
-    *(Mistake("it cuts the chain into equal segments", _equal(i, fewest), _WHERE) for i in range(6)),
+    *(KnownMistake("it cuts the chain into equal segments", _equal(i, fewest), _WHERE) for i in range(6)),
     *(
-        Mistake("it saves the state in the middle of every part", _splitting(half), _WHERE)
+        KnownMistake("it saves the state in the middle of every part", _splitting(half), _WHERE)
         for half in (lambda n, _: n // 2, lambda n, _: -(-n // 2))
     ),
     *(
-        Mistake("it cuts every part into as many equal pieces as there are slots", _splitting(equal), _WHERE)
+        KnownMistake("it cuts every part into as many equal pieces as there are slots", _splitting(equal), _WHERE)
         for equal in (lambda n, s: n // s, lambda n, s: -(-n // s))
     ),
-    Mistake(
+    KnownMistake(
         "its front parts use no more slots than its back parts",
         _slots_used_once,
         "Which slots are free after the backward pass has finished the back part, and how many does that leave for "
         "the front part?",
     ),
-    Mistake(
+    KnownMistake(
         "it runs the last step to the end of the chain",
         lambda n, s: fewest(n, s) + 1,
         "Which state does going back through the last step need? Does any action need the state after it?",
@@ -193,22 +193,22 @@ hints = (
     Hint(
         "Run a short schedule of yours through the page's `simulate`. Which state is at hand, and which states are in "
         "slots, when an action breaks a rule?",
-        after=("impossible",),
+        on_kinds=("impossible",),
     ),
     Hint(
         "Write a function for one subproblem: go back through the steps `start` to `end - 1`, with state `start` at "
         "hand and in a slot, using a given number of slots. How can it call itself for a smaller subproblem?",
-        after=("impossible", "raises"),
+        on_kinds=("impossible", "raises"),
     ),
     Hint(
         "A saved state cuts the chain in two parts. Which part does the backward pass go through first, and how many "
         "slots are free for the other part afterwards?",
-        after=("costs more",),
+        on_kinds=("costs more",),
     ),
     Hint(
         "Draw your schedule for 10 steps and 3 slots. `fewest(10, 3)` is 15. How many steps does it take if you move "
         "the first saved state by one step in either direction?",
-        after=("costs more",),
+        on_kinds=("costs more",),
     ),
     Hint(
         "Suppose that the first saved state comes after `k` steps. Add up the `k` steps to get there, the steps of the "
@@ -222,25 +222,25 @@ hints = (
     Hint(
         "Print your schedule for two steps next to the page's `keep_one`. Is it a list of pairs, each a word and an "
         "integer?",
-        after=("wrong type",),
+        on_kinds=("wrong type",),
     ),
     Hint(
         "Let your schedule save one more state, anywhere in the chain. From which state does it then recompute the "
         "steps after it, and how many steps does that avoid?",
-        after=("costs more",),
-        says="no state except state 0",
+        on_kinds=("costs more",),
+        on_text="no state except state 0",
     ),
     Hint(
         "With a slot for every state, a schedule takes only the steps up to the last state that it needs. Which state "
         "is that, in a chain of two steps?",
-        after=("costs more",),
-        says="end of the chain",
+        on_kinds=("costs more",),
+        on_text="end of the chain",
     ),
     Hint(
         "For 10 steps and 3 slots, `fewest` returns 15. Count the steps of your schedule, then move its first saved "
         "state one step earlier and one step later, and count again. Is the middle the best place?",
-        after=("costs more",),
-        says="in the middle",
+        on_kinds=("costs more",),
+        on_text="in the middle",
     ),
     *ABOUT_ERRORS,
 )

@@ -2,10 +2,10 @@
 
 from grader.catalog.saved_by_name import (
     asked_about_names,
-    draw,
     mistakes,
     other_operations,
     run_once,
+    sample_input,
     saving,
     too_many,
     without_name,
@@ -13,7 +13,7 @@ from grader.catalog.saved_by_name import (
 from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import AdvisesBarrier, Recomputes, Requirement, Saves
 
-__all__ = ["draw", "error_questions", "hints", "mistakes", "requirements"]
+__all__ = ["error_questions", "hints", "mistakes", "requirements", "sample_input"]
 
 
 error_questions = (
@@ -35,33 +35,33 @@ hints = (
     Hint(
         'In the mini-example, the function that makes the policy gets `"up"`. Does it get strings in your answer, or '
         "one list of strings? How does a call spread a list over several arguments?",
-        after=("raises",),
-        says="unhashable",
+        on_kinds=("raises",),
+        on_text="unhashable",
     ),
     Hint(
         "Does `jax.checkpoint` get a policy at all? Does that policy return True for each string in `names`?",
-        after=("not saved",),
+        on_kinds=("not saved",),
     ),
     Hint(
         'In the mini-example, the function that makes the policy gets `"up"`. Does it get strings in your answer, or '
         "one tuple of strings? How does a call spread a tuple over several arguments?",
-        after=("not saved",),
+        on_kinds=("not saved",),
     ),
     Hint(
         "Which function takes the policy? Do you return the function that it returns, also if `names` is empty?",
-        after=("also saved",),
-        says="Which function marks",
+        on_kinds=("also saved",),
+        on_text="Which function marks",
     ),
     Hint(
         "Your forward pass saves values that have no name in `f`. What does your policy return for operations other "
         "than `name`?",
-        after=("also saved",),
-        says="intermediate value",
+        on_kinds=("also saved",),
+        on_text="intermediate value",
     ),
     Hint(
         "Is the name of the extra residual in `names`, or is it only similar to a name in the list? How does your "
         "policy compare the two?",
-        after=("also saved",),
+        on_kinds=("also saved",),
     ),
     Hint(
         "Nearly the answer: one line of the mini-example makes a policy from a name, and another wraps `f`. Combine "
@@ -71,24 +71,24 @@ hints = (
     Hint(
         "A function such as `save_only_these_names` makes a policy; it is not one itself. Do you call it with the "
         "names, and pass what it returns as `policy=`?",
-        after=("raises",),
-        says="a function that makes one",
+        on_kinds=("raises",),
+        on_text="a function that makes one",
     ),
     Hint(
         "The page calls `save_named(f, names)`. In which order does your `def` line take the two?",
-        after=("argument order",),
+        on_kinds=("argument order",),
     ),
     run_once,
     other_operations,
     Hint(
         "`save_named(f, names)` returns a function that is called instead of `f`, with the same arguments. Do you "
         "return that function, or a policy, or the result of a call?",
-        after=("wrong type",),
+        on_kinds=("wrong type",),
     ),
     Hint(
         "Call your function without any names: `save_named(f, [])`. Which line looks up a name that is not there?",
-        after=("raises",),
-        says="if the list is empty",
+        on_kinds=("raises",),
+        on_text="if the list is empty",
     ),
     *ABOUT_ERRORS,
 )

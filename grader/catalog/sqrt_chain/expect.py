@@ -4,10 +4,10 @@ import functools
 import itertools
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+from grader.exercises.requirements import AdvisesBarrier, KnownMistake, Recomputes, Saves
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Return values such that neither they nor their matmuls are close to their sines."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
@@ -32,38 +32,38 @@ def _last_segment(fs, k):
 
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "this is the value without the functions that remain when n is divided by k",
         lambda fs, k: _chain(fs[: len(fs) // k * k]),
         "How many functions do your segments have in total?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with the last function run first",
         lambda fs, k: _chain(fs[::-1]),
         "In which order are the functions in the list, and in which order do you call them?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value of the last segment alone",
         lambda fs, k: _chain(_last_segment(fs, k)),
         "With what do you call each segment: x, or what the previous segment returned?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with every k-th function in the same segment instead of neighboring functions",
         lambda fs, k: _chain([f for number in range(k) for f in fs[number::k]]),
         "Which functions are in your first segment? Write down their positions in the list.",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value with the functions of each segment run in reverse order",
         lambda fs, k: _chain([f for segment in _cut(fs, k) for f in segment[::-1]]),
         "In a chain of two functions, which one gets x, and which one gets the result of the other?",
     ),
-    Mistake(
+    KnownMistake(
         "this is x itself",
         lambda fs, k: lambda x: x,
         "Does your function use a list of segments, or an iterator (a generator, map or zip), which is empty after the "
         "first loop?",
     ),
-    Mistake(
+    KnownMistake(
         "this is the value of the last segment, run k times",
         lambda fs, k: _chain(_last_segment(fs, k) * k),
         "A function that is made in a loop looks its segment up when it is called. Is that the segment of its own "
@@ -97,35 +97,35 @@ hints = (
     Hint(
         "For 10 functions and `k = 4`, write down which functions are in which segment of your answer. Are there four "
         "segments, of 3, 3, 2 and 2 functions?",
-        after=("also saved", "not saved"),
+        on_kinds=("also saved", "not saved"),
     ),
     Hint(
         "The functions of the last segment save their cosines, so they are in no checkpoint. In exercise 5 the last "
         "stage had none. What does this exercise ask for?",
-        after=("also saved",),
-        says=": the last segment's",
+        on_kinds=("also saved",),
+        on_text=": the last segment's",
     ),
     Hint(
         "A value that is passed from one checkpoint to the next is saved. How many checkpoints does your answer have "
         "one after another, and is there another one around them?",
-        after=("not saved",),
-        says="no computed value",
+        on_kinds=("not saved",),
+        on_text="no computed value",
     ),
     Hint(
         "How many functions are in each segment if `n` is not a multiple of `k`? `divmod(n, k)` gives two numbers. "
         "What is the second one for?",
-        after=("wrong value",),
-        says="remain",
+        on_kinds=("wrong value",),
+        on_text="remain",
     ),
     Hint(
         "A function that is made in a loop is called later, when the loop is over. How does yours get its own segment?",
-        after=("wrong value", "raises"),
-        says="made in a loop",
+        on_kinds=("wrong value", "raises"),
+        on_text="made in a loop",
     ),
     Hint(
         "How many times does your answer run each function in the forward pass, and how many times in the backward "
         "pass?",
-        after=("recomputes",),
+        on_kinds=("recomputes",),
     ),
     Hint(
         "Nearly the answer: a helper takes a list of functions and returns one function that runs them one after "
@@ -135,24 +135,24 @@ hints = (
     Hint(
         "Every cosine is saved in the cases that the finding names, so no function is inside a checkpoint there. What "
         "does your answer do with a list of one function, or if `k` is 1? Which of your lines calls `jax.checkpoint`?",
-        after=("also saved",),
-        says="Which function marks",
+        on_kinds=("also saved",),
+        on_text="Which function marks",
     ),
     Hint(
         "Take `fs = [lambda x: x + 1, lambda x: 2 * x, lambda x: x - 3]` and call `sqrt_chain(fs, 2)(10.0)`. The right "
         "value is 19. Which function does your answer run first, and what are the others called with?",
-        after=("wrong value",),
+        on_kinds=("wrong value",),
     ),
     Hint(
         "You can loop over a list any number of times, but over an iterator only once. Does your answer create the "
         "iterator once, or each time that your function is called with `x`?",
-        after=("wrong value",),
-        says="this is x itself",
+        on_kinds=("wrong value",),
+        on_text="this is x itself",
     ),
     Hint(
         "Try each step in a cell of its own. Is one segment of yours a list, a function, or what a function returned? "
         "Which of these does `jax.checkpoint` take, and which does your answer return?",
-        after=("raises", "wrong type"),
+        on_kinds=("raises", "wrong type"),
     ),
     *ABOUT_ERRORS,
 )

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 
 from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import Mistake, Recomputes, Saves
+from grader.exercises.requirements import KnownMistake, Recomputes, Saves
 
 
-def draw(rng, argument):
+def sample_input(rng, argument):
     """Return values whose matmuls are large enough that sin(y) differs from y, and small enough to round little."""
     size = rng.uniform(0.3, 1.2, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
@@ -28,46 +28,46 @@ def _through(g, h, x, *, g_at=None, h_at=None, dz=lambda dz: dz):
 
 
 mistakes = (
-    Mistake(
+    KnownMistake(
         "this is g(h(x))", lambda g, h, x: (g(h(x)), lambda dz: x), "Which function is called first in h(g(x)), g or h?"
     ),
-    Mistake("this is g(x)", lambda g, h, x: (g(x), lambda dz: x), "Which function turns g(x) into z?"),
-    Mistake("this is h(x)", lambda g, h, x: (h(x), lambda dz: x), "What is the argument of h: x or g(x)?"),
-    Mistake(
+    KnownMistake("this is g(x)", lambda g, h, x: (g(x), lambda dz: x), "Which function turns g(x) into z?"),
+    KnownMistake("this is h(x)", lambda g, h, x: (h(x), lambda dz: x), "What is the argument of h: x or g(x)?"),
+    KnownMistake(
         "dz is passed to g's pullback first, and the result to h's pullback",
         _to_g_first,
         "dz is the gradient of which value, and which of the two functions returned that value?",
-        in_gradient=True,
+        check_gradient=True,
     ),
-    Mistake(
+    KnownMistake(
         "g's pullback is computed at g(x) instead of at x",
         lambda g, h, x: _through(g, h, x, g_at=g),
         "What is g's argument in the forward pass? Its pullback must be computed at the same point.",
-        in_gradient=True,
+        check_gradient=True,
     ),
-    Mistake(
+    KnownMistake(
         "h's pullback is computed at x instead of at g(x)",
         lambda g, h, x: _through(g, h, x, h_at=lambda x: x),
         "What is h's argument in the forward pass? Its pullback must be computed at the same point.",
-        in_gradient=True,
+        check_gradient=True,
     ),
-    Mistake(
+    KnownMistake(
         "it does not depend on dz, as if every element of dz were 1",
         lambda g, h, x: _through(g, h, x, dz=jnp.ones_like),
         "Where does bwd use its argument dz?",
-        in_gradient=True,
+        check_gradient=True,
     ),
-    Mistake(
+    KnownMistake(
         "this is the result of g's pullback alone",
         lambda g, h, x: (h(g(x)), lambda dz: jax.vjp(g, x)[1](dz)[0]),
         "How does bwd get from the gradient of z to the gradient of g(x)?",
-        in_gradient=True,
+        check_gradient=True,
     ),
-    Mistake(
+    KnownMistake(
         "this is the result of h's pullback alone",
         lambda g, h, x: (h(g(x)), lambda dz: jax.vjp(h, g(x))[1](dz)[0]),
         "h's pullback returns the gradient of which value? How does bwd get from there to the gradient of x?",
-        in_gradient=True,
+        check_gradient=True,
     ),
 )
 
@@ -110,38 +110,38 @@ hints = (
     ),
     Hint(
         "In which pass does your answer call `jax.vjp(g, x)`? Which arrays does the pullback hold from then on?",
-        after=("also saved",),
-        says="g's",
+        on_kinds=("also saved",),
+        on_text="g's",
     ),
     Hint(
         "Which line of `bwd` uses `g(x)`? If it is the line that computes `h`'s pullback, can you compute that "
         "pullback in the forward pass instead?",
-        after=("also saved",),
-        says="g(x)",
+        on_kinds=("also saved",),
+        on_text="g(x)",
     ),
     Hint(
         "The page's `plain_vjp` computes both pullbacks in the forward pass. Which of them can stay there, and which "
         "has to be computed in `bwd`, from `x`?",
-        after=("not saved", "recomputes"),
+        on_kinds=("not saved", "recomputes"),
     ),
     Hint(
         "How many times does your forward pass call `g`, and how many times `h`? `jax.vjp(h, y)` also returns `h(y)`.",
-        after=("extra matmuls",),
+        on_kinds=("extra matmuls",),
     ),
     Hint(
         "A pullback returns a tuple. What is in it, and what should `bwd` return?",
-        after=("wrong type", "raises"),
-        says="tuple",
+        on_kinds=("wrong type", "raises"),
+        on_text="tuple",
     ),
     Hint(
         "`jax.vjp(g, point)` returns a pullback that is right at that point. At which point do you have to "
         "differentiate `g`: at `x` or at `g(x)`?",
-        after=("wrong gradient",),
-        says="g's pullback is computed at",
+        on_kinds=("wrong gradient",),
+        on_text="g's pullback is computed at",
     ),
     Hint(
         "What is the argument of `h`'s pullback in your `bwd`? What does it return: the gradient of which value?",
-        after=("wrong gradient",),
+        on_kinds=("wrong gradient",),
     ),
     Hint(
         "Nearly the answer: in the forward pass, compute `y = g(x)` and `jax.vjp(h, y)`. In `bwd`, call `h`'s pullback "
@@ -150,81 +150,81 @@ hints = (
     Hint(
         "The gradient follows the path of the value backward: from `z` to `g(x)`, and from `g(x)` to `x`. Which "
         "pullback makes the first step, and so gets `dz`?",
-        after=("wrong gradient",),
-        says="to g's pullback first",
+        on_kinds=("wrong gradient",),
+        on_text="to g's pullback first",
     ),
     Hint(
         "`bwd` is called with gradients whose elements differ. Which of its lines uses `dz`?",
-        after=("wrong gradient",),
-        says="does not depend on dz",
+        on_kinds=("wrong gradient",),
+        on_text="does not depend on dz",
     ),
     Hint(
         "The chain rule has two factors here, one for each function. Which of them is missing in `bwd`?",
-        after=("wrong gradient",),
-        says="pullback alone",
+        on_kinds=("wrong gradient",),
+        on_text="pullback alone",
     ),
     Hint(
         "`z` is `h(g(x))`. Which function is called first, and with what? What is the argument of the second one?",
-        after=("wrong value", "argument order"),
+        on_kinds=("wrong value", "argument order"),
     ),
     Hint(
         "The page calls `z, bwd = vjp_by_hand(g, h, x)`. Does your answer return these two, in this order?",
-        after=("wrong type",),
+        on_kinds=("wrong type",),
     ),
     Hint(
         "`bwd` has one argument, `dz`. It is a closure: which variables of your function can it use as well?",
-        after=("raises",),
-        says="It is called with dz only",
+        on_kinds=("raises",),
+        on_text="It is called with dz only",
     ),
     Hint(
         "`bwd` is a function inside yours, and needs a `return` of its own. What does it return?",
-        after=("wrong type",),
-        says="bwd(dz) returns None",
+        on_kinds=("wrong type",),
+        on_text="bwd(dz) returns None",
     ),
     Hint(
         "Compare with the page's `plain_vjp`. Which of its four lines move into `bwd`, and which stay where they are?",
-        after=("raises",),
-        says="Which two pullbacks lead",
+        on_kinds=("raises",),
+        on_text="Which two pullbacks lead",
     ),
     Hint(
         "Does `bwd` pass `dz` to the first pullback unchanged? Does your forward pass compute `h(g(x))`, and nothing "
         "else?",
-        after=("wrong gradient",),
-        says=" wrong.",
+        on_kinds=("wrong gradient",),
+        on_text=" wrong.",
     ),
     Hint(
         "Print each value on that line, and its shape. Which of them are arguments of `bwd` or of a pullback, and "
         "which are results?",
-        after=("raises",),
+        on_kinds=("raises",),
     ),
     Hint(
         "What is the last step of `bwd`? It should call `g`'s pullback and return the array in the tuple.",
-        after=("wrong type",),
-        says="should bwd(dz) return",
+        on_kinds=("wrong type",),
+        on_text="should bwd(dz) return",
     ),
     Hint(
         "`jax.vjp(h, point)` returns a pullback that is right at that point. With which argument does the forward pass "
         "call `h`: with `x` or with `g(x)`?",
-        after=("wrong gradient",),
-        says="h's pullback is computed at",
+        on_kinds=("wrong gradient",),
+        on_text="h's pullback is computed at",
     ),
     Hint(
         "While JAX traces, arrays have no values yet. Which line uses NumPy or Python on an array, and do you need "
         "that line?",
-        after=("raises",),
-        says="not only its shape",
+        on_kinds=("raises",),
+        on_text="not only its shape",
     ),
     Hint(
         "`jax.vjp(f, x)` returns `f(x)` and a pullback, for any shape of `f(x)`. What is the pullback's argument, and "
         "could `jax.grad` know it?",
-        after=("raises",),
-        says="jax.grad needs a function",
+        on_kinds=("raises",),
+        on_text="jax.grad needs a function",
     ),
     Hint(
         "`jax.vjp(h, y)` takes a function and the point at which to differentiate it. Does it get a function in your "
         "answer, or the result of a call?",
-        after=("raises",),
-        says="or what a function returned",
+        on_kinds=("raises",),
+        on_text="or what a function returned",
     ),
     *ABOUT_ERRORS,
 )
@@ -239,7 +239,7 @@ def requirements(case):
         by_hand=True,
     )
     recomputes = Recomputes(
-        dots=2,
+        count=2,
         too_many="Which functions does bwd run, and how many times each?",
         elsewhere="Does your forward pass run g or h twice? Does bwd run one of them on a value that depends on dz?",
     )

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from grader.answers import find, run_file
+from grader.answers import find, import_answers
 from grader.verdicts.verdict import Verdict
 
 NAME = "checkpoint_dot_policy"
@@ -132,13 +132,13 @@ def test_what_an_answer_builds_on_is_read_off_the_page(tmp_path, name):
     (tmp_path / "helper.py").write_text("from_helper = 7")
     cells = ["import no_such_module", *READ[name], "1 / 0  # a demonstration"]
     path = notebook(tmp_path, *cells)
-    tries = run_file.tries(path, NAME)
+    tries = import_answers.read_answers(path, NAME)
     assert call(next(tries)) == 7
     tries.close()
     text = tmp_path / "answer.py"
     text.write_text(find.read(path).text)
     if name not in ("a notebook's main", "an attribute of __main__"):  # which a file is not
-        tries = run_file.tries(text, NAME)
+        tries = import_answers.read_answers(text, NAME)
         assert call(next(tries)) == 7, text.read_text()
         assert find.of_cells(cells, NAME).text == text.read_text()
 
@@ -208,7 +208,7 @@ def value(tried):
 
 @pytest.mark.parametrize("name", NOT_READ)
 def test_if_it_is_asked_again_all_that_comes_before_runs(tmp_path, name):
-    first, second = run_file.tries(notebook(tmp_path, "1 / 0", *NOT_READ[name], "print(1 / 0)"), NAME)
+    first, second = import_answers.read_answers(notebook(tmp_path, "1 / 0", *NOT_READ[name], "print(1 / 0)"), NAME)
     assert (value(first) != 7, value(second)) == (True, 7)
 
 
@@ -223,7 +223,7 @@ def test_a_second_try_leaves_out_checks_plots_and_magics(tmp_path):
         f"check({NAME}, note('check'))",
         "note('later')",
     ]
-    tries = run_file.tries(notebook(tmp_path, *cells), NAME)
+    tries = import_answers.read_answers(notebook(tmp_path, *cells), NAME)
     next(tries)
     assert not (tmp_path / "ran").exists()
     next(tries)
@@ -247,7 +247,7 @@ def test_a_second_try_leaves_out_checks_plots_and_magics(tmp_path):
     ],
 )
 def test_there_is_no_second_try_where_it_would_be_the_same(tmp_path, cells):
-    assert len(list(run_file.tries(notebook(tmp_path, *cells), NAME))) == 1
+    assert len(list(import_answers.read_answers(notebook(tmp_path, *cells), NAME))) == 1
 
 
 def test_a_second_try_runs_only_what_may_make_a_difference(tmp_path):
@@ -270,16 +270,16 @@ def test_a_second_try_runs_only_what_may_make_a_difference(tmp_path):
 )
 def test_lines_are_the_learners(tmp_path, magic):
     cell = f"{magic}\ndef {NAME}(): return 7\n{NAME} = no_such_name"
-    (verdict,) = run_file.tries(notebook(tmp_path, cell), NAME)
+    (verdict,) = import_answers.read_answers(notebook(tmp_path, cell), NAME)
     assert f"page.ipynb cell 1:{len(cell.splitlines())} (" in verdict.findings[0].source
 
 
 def test_what_is_no_function_is_said_with_its_line(tmp_path):
-    (verdict,) = run_file.tries(notebook(tmp_path, "k = 1", f"!ls\n{NAME} = k"), NAME)
+    (verdict,) = import_answers.read_answers(notebook(tmp_path, "k = 1", f"!ls\n{NAME} = k"), NAME)
     assert f"{NAME} is an int, not a function (page.ipynb cell 2:2)." == verdict.findings[0].text
 
 
 def test_what_is_not_on_the_page_is_said_to_be_missing(tmp_path):
     for missing in ("import my_own_helper as k", "%run my_own_helper.py\nfrom_there = k"):
-        verdict = next(run_file.tries(notebook(tmp_path, f"{missing}\ndef {NAME}(): return k"), NAME))
+        verdict = next(import_answers.read_answers(notebook(tmp_path, f"{missing}\ndef {NAME}(): return k"), NAME))
         assert "my_own_helper" in verdict.findings[0].text and "put the missing code" in verdict.findings[0].next

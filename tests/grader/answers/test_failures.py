@@ -133,8 +133,8 @@ def test_a_usual_slip_is_asked_about(slip):
 def test_each_hint_about_errors_is_for_a_usual_slip():
     questions = [about for slip in SLIPS for about in [asked(slip)[1]] if about]
     questions += [about for slug in registry.names() for _, about in registry.expect(slug).error_questions]
-    about_errors = [hint for hint in ABOUT_ERRORS if hint.says and hint.after == ("raises",)]
-    assert [hint for hint in about_errors if not any(hint.says in each for each in questions)] == []
+    about_errors = [hint for hint in ABOUT_ERRORS if hint.on_text and hint.on_kinds == ("raises",)]
+    assert [hint for hint in about_errors if not any(hint.on_text in each for each in questions)] == []
 
 
 def test_what_an_exercise_knows_of_its_functions_is_asked_before_what_python_says():

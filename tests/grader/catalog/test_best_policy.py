@@ -32,7 +32,7 @@ def test_a_search_that_improves_a_choice_fails_whatever_is_drawn(name, draws):
 def test_every_usual_way_to_choose_costs_more_somewhere(draws):
     for questions in draws:
         for mistake in expect.mistakes:
-            assert any(mistake.function(*q.arguments) > expect.reference(*q.arguments).least for q in questions)
+            assert any(mistake.wrong_reference(*q.arguments) > expect.reference(*q.arguments).least for q in questions)
 
 
 def test_blocks_are_of_all_sizes_and_have_names_that_are_nearly_alike(draws):

@@ -15,7 +15,7 @@ from checkpoint_dot_policy.wrong import WRONG
 import solutions.checkpoint_dot_policy
 from grader import check
 from grader.exercises import registry
-from grader.exercises.drawing import drawn
+from grader.exercises.drawing import draw_structure
 from grader.isolation.in_process import grade
 
 NAME = "checkpoint_dot_policy"
@@ -31,7 +31,7 @@ def test_no_input_meets_relus_kink():
     for seed in range(100):
         rng = np.random.default_rng(seed)
         for case in task.cases(rng):
-            w1, _, x = (expect.draw(rng, argument).astype(np.float32) for argument in case.arguments)
+            w1, _, x = (expect.sample_input(rng, argument).astype(np.float32) for argument in case.arguments)
             if case.structure["mapped"] == "two":  # a batch of one, at some axis
                 w1, x = w1.reshape(w1.shape[-1:] * 2), x.reshape(-1, w1.shape[-1])
             if case.structure["mapped"] == "one by one":  # each x with each w1; those of x lie along its last axis
@@ -44,7 +44,7 @@ def test_no_result_is_too_large_for_float16():
     # An infinite result is near to nothing, not to itself either: a right answer would fail.
     task, expect = registry.task(NAME), registry.expect(NAME)
     rng = np.random.default_rng(0)
-    any_structures = filter(None, (drawn(task, rng) for _ in range(300)))
+    any_structures = filter(None, (draw_structure(task, rng) for _ in range(300)))
     structures = [
         *(structure | {"dtype": "float16", "mapped": "none"} for structure in any_structures),
         {"N": 125, "d": 24, "dtype": "float16", "mapped": "none", "called": "as it is"},  # of squares far apart
@@ -52,7 +52,7 @@ def test_no_result_is_too_large_for_float16():
     for structure in structures:
         if not task.fits(structure):
             continue
-        w1, w2, x = (expect.draw(rng, a).astype(float) for a in task.case(rng, **structure).arguments)
+        w1, w2, x = (expect.sample_input(rng, a).astype(float) for a in task.case(rng, **structure).arguments)
         h = np.maximum(x @ w1, 0)
         dz = 8 * abs(h @ w2)  # no cotangent is larger than 4
         for result in (np.sum((h @ w2) ** 2), h.T @ dz, abs(x).T @ (dz @ abs(w2).T), dz @ abs(w2).T @ abs(w1).T):

@@ -55,7 +55,7 @@ def test_no_rule_for_the_number_of_products_gives_what_is_asked():
 
 def test_what_is_counted_before_lowering_is_named_in_todays_mode():
     """The text of a jaxpr: with `jax_remat3` it holds what the lowered program holds, and then there is no mistake."""
-    counts = [mistake.function(*page(3)) for mistake in expect.mistakes if "jaxpr" in mistake.says]
+    counts = [mistake.wrong_reference(*page(3)) for mistake in expect.mistakes if "jaxpr" in mistake.description]
     assert jaxprs(3) in [found["lowered"] for found in counts] and expect.reference(*page(3)) not in counts
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from sample_answers import drawn, named, right, verdict_on, wrong
+from sample_answers import named, right, subsample, verdict_on, wrong
 
 from grader.exercises import registry, spec
 from grader.exercises.reference import reference_of
@@ -14,8 +14,8 @@ from grader.stablehlo.execution import Function
 
 ALL = [(slug, name) for slug in registry.names() for name in right(slug)]
 WAYS = [
-    *((slug, name, False) for slug, name in drawn(ALL, 20)),
-    *((slug, name, True) for slug, name in drawn(drawn(ALL, 20), 10)),
+    *((slug, name, False) for slug, name in subsample(ALL, 20)),
+    *((slug, name, True) for slug, name in subsample(subsample(ALL, 20), 10)),
 ]
 
 
@@ -30,7 +30,7 @@ def test_right_answers_pass(slug, name, remat3, seed):
     assert verdict.shown
 
 
-@pytest.mark.parametrize("slug", drawn(list(registry.names()), 4))
+@pytest.mark.parametrize("slug", subsample(list(registry.names()), 4))
 def test_a_wrong_answer_s_finding_is_the_same_for_another_seed(slug):
     answers = list(wrong(slug).values())
     answer = answers[len(answers) // 2]
@@ -49,7 +49,7 @@ def test_named_values_differ_far_beyond_rounding_or_are_one_value_in_two_shapes(
         for case in task.cases(rng):
             if isinstance(case, spec.Question):
                 continue
-            arguments = [expect.draw(rng, argument) for argument in case.arguments]
+            arguments = [expect.sample_input(rng, argument) for argument in case.arguments]
             named = Function(reference_of(case, expect), *arguments)(*arguments)[1]
             arrays = named | dict(enumerate(arguments))
             for (name, value), (other_name, other) in itertools.permutations(arrays.items(), 2):

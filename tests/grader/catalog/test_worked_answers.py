@@ -12,8 +12,8 @@ from grader.answers.evidence import Evidence
 from grader.exercises import registry
 from grader.exercises.spec import Case
 from grader.isolation.in_process import grade_file
+from grader.judging.answer_run import try_answer
 from grader.judging.compare import TOLERANCE, as_float
-from grader.judging.trial import try_answer
 
 
 def worked(slug):

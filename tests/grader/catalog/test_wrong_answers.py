@@ -11,12 +11,12 @@ from bounds import asked, places, seen, without
 from sample_answers import (
     Wrong,
     cases,
-    drawn,
     failed_questions,
     named,
     own_cases,
     right,
     sample,
+    subsample,
     verdict_on,
     wrong,
 )
@@ -25,7 +25,7 @@ from grader.exercises import registry
 from grader.exercises.hints import ABOUT_ERRORS, next_hint
 from grader.exercises.spec import OneOf, Question
 from grader.isolation.in_process import grade
-from grader.judging.unmet import unmet
+from grader.judging.failed_requirements import failed_requirements
 
 NAME = "checkpoint_dot_policy"
 
@@ -39,8 +39,8 @@ def first_hints(slug):
 ALL = [(slug, name) for slug in registry.names() for name in wrong(slug)]
 # With JAX's next rematerialization a tenth: the evidence of most answers is the same text.
 WAYS = [
-    *((slug, name, False) for slug, name in drawn(ALL, 32)),
-    *((slug, name, True) for slug, name in sample(drawn(ALL, 32), 10) if wrong(slug)[name].remat3),
+    *((slug, name, False) for slug, name in subsample(ALL, 32)),
+    *((slug, name, True) for slug, name in sample(subsample(ALL, 32), 10) if wrong(slug)[name].remat3),
 ]
 
 
@@ -82,14 +82,14 @@ def test_of_each_wrong_answer_it_is_written_which_hint_comes_first(slug):
 def test_every_hint_for_a_findings_words_fits_a_wrong_answer(slug, unpatched):
     first = tuple(first_hints(slug))  # these fit, by the test above
     own = set(registry.expect(slug).hints) - set(ABOUT_ERRORS)
-    left = {hint for hint in own if hint.says and not hint.text.startswith(first)}
+    left = {hint for hint in own if hint.on_text and not hint.text.startswith(first)}
     for answer in wrong(slug).values():
         findings = verdict_on(answer.answer, slug).findings if left else ()
         left = {hint for hint in left if hint.closeness(findings) < 0}
     assert not left
 
 
-@pytest.mark.parametrize("slug", drawn(list(registry.names()), 16))
+@pytest.mark.parametrize("slug", subsample(list(registry.names()), 16))
 def test_no_requirement_is_decoration(slug, unpatched):
     """Without any one requirement, a wrong answer passes or is not told its mistake, or a right one its advice."""
     if isinstance(cases(slug)[0], Question):
@@ -110,8 +110,10 @@ def test_no_requirement_is_decoration(slug, unpatched):
     decoration = {(place.group, place.number) for place in places(wanted)}
     for answer in [*advised, *wrong(slug).values()]:
         shown = seen(answer.answer, slug)
-        if shown is not None and named(answer, unmet(wanted, shown)[0]):
-            decoration = {place for place in decoration if named(answer, unmet(without(wanted, *place), shown)[0])}
+        if shown is not None and named(answer, failed_requirements(wanted, shown)[0]):
+            decoration = {
+                place for place in decoration if named(answer, failed_requirements(without(wanted, *place), shown)[0])
+            }
         if not decoration:
             return
     assert not decoration, decoration

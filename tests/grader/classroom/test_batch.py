@@ -56,7 +56,7 @@ def shipped():
     kinds = {"right": sample_answers.right, "wrong": sample_answers.wrong}
     every = [(slug, kind, name) for slug in registry.names() for kind, of in kinds.items() for name in of(slug)]
     some = [(slug, kind, list(kinds[kind](slug))[place]) for slug, kind, place in SOME]
-    return list(dict.fromkeys([*some, *sample_answers.drawn(every, 120)]))
+    return list(dict.fromkeys([*some, *sample_answers.subsample(every, 120)]))
 
 
 @pytest.mark.parametrize(("slug", "kind", "name"), shipped())
@@ -199,7 +199,7 @@ FORGER = f"""
 import json, os, socket
 import jax
 from grader.answers import capture
-from grader.isolation.inside import messages, protocol
+from grader.isolation.sandboxed import messages, protocol
 from grader.exercises import registry
 
 def {NAME}(w1, w2, x):

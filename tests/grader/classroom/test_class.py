@@ -139,7 +139,7 @@ handed_in, out = Path(sys.argv[1]), Path(sys.argv[2])
 run = run_folder.Run.resume(out, 7, "either", True)
 print("graded before:", len(list((out / "results").iterdir())), flush=True)
 with ThreadPoolExecutor(2) as executor:
-    place = executors.Here(executor, 4, grade)
+    place = executors.LocalExecutor(executor, 4, grade)
     report, _ = grade_class.grade_class(collect.collect(handed_in), run, place, lambda report: run.write(report, False))
 run.finish(report, False)
 print("done")
@@ -233,7 +233,7 @@ def handed_in(tmp_path_factory):
 def grades(handed_in, tmp_path_factory):
     """The class's grades, graded here without interruption."""
     out = tmp_path_factory.mktemp("grades")
-    with executors.here(2, True, False) as place:
+    with executors.local_executor(2, True, False) as place:
         run = run_folder.Run.begin(out, 3, NAME, True)
         report, lost = grade_class.grade_class(collect.collect(handed_in), run, place)
     assert lost == 0
@@ -343,7 +343,7 @@ def test_what_inputs_are_drawn_from_is_in_no_file_but_the_instructor_s_own(tmp_p
             return Grade(submission.learner, submission.name, Verdict("either", Outcome.NOT_PASSED))
 
         with ThreadPoolExecutor(1) as executor:
-            place = executors.Here(executor, 1, grade)
+            place = executors.LocalExecutor(executor, 1, grade)
             report, _ = grade_class.grade_class(collect.collect(tmp_path / "in"), run, place)
         run.finish(report, gradescope=True)
         return given

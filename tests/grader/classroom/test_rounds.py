@@ -11,7 +11,7 @@ import pytest
 
 from grader.classroom import collect, control, executors, grade_class, run_folder
 from grader.classroom.grade import Grade
-from grader.isolation.limits import FOR_BATCH, NotDone
+from grader.isolation.limits import FOR_BATCH, TimedOut
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 
@@ -44,7 +44,7 @@ class Place:
 
 
 def late(seconds):
-    error = NotDone("…")
+    error = TimedOut("…")
     error.seconds = seconds
     return error
 
@@ -168,7 +168,10 @@ def test_what_was_cut_off_before_a_run_crashed_is_no_suspect_and_stays_charged(h
 
 
 def test_an_unfit_machine_is_asked_no_more(handed_in, graded):
-    class_, failures = handed_in(ada=["1"], ben=["2"]), [executors.Unfit("tcp://a"), executors.Unfit("tcp://b")]
+    class_, failures = (
+        handed_in(ada=["1"], ben=["2"]),
+        [executors.WorkerRejected("tcp://a"), executors.WorkerRejected("tcp://b")],
+    )
     grades = graded(class_, Place(lambda *_: failures.pop() if failures else PASSED))
     assert all(grade.verdict.passed for grade in grades.values())
 

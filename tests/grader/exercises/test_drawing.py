@@ -1,4 +1,4 @@
-"""Every answer is also tried on drawn structures, which lie within the ranges of its page."""
+"""Every answer is also tried on draw_structure structures, which lie within the ranges of its page."""
 
 import importlib
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from grader.exercises import registry
-from grader.exercises.drawing import drawn, is_allowed, takes_any_structure
+from grader.exercises.drawing import draw_structure, is_allowed, takes_any_structure
 from grader.exercises.spec import Question
 from grader.isolation.in_process import grade
 from solutions.sqrt_chain import sqrt_chain
@@ -18,7 +18,7 @@ SLUGS = [slug for slug in registry.names() if takes_any_structure(registry.task(
 def test_any_structure_within_the_ranges_makes_a_case_of_that_structure(slug, seed):
     task, rng = registry.task(slug), np.random.default_rng(seed)
     for _ in range(5):
-        structure = drawn(task, rng)
+        structure = draw_structure(task, rng)
         assert is_allowed(structure, task)
         made = task.case(rng, **structure).structure
         assert made.items() >= {s: v for s, v in structure.items() if s in made}.items()

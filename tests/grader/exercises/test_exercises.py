@@ -48,12 +48,12 @@ def test_hints_are_questions_and_know_what_was_found(slug):
     """At least three; the first asks, and some fit only what is found of a wrong answer."""
     hints = registry.expect(slug).hints
     assert len(hints) >= 3
-    assert "?" in hints[0].text and not hints[0].after, "the first hint asks a question, whatever was found"
-    assert sum(not hint.after for hint in hints) > 1, "what is nearly the answer helps whatever was found"
+    assert "?" in hints[0].text and not hints[0].on_kinds, "the first hint asks a question, whatever was found"
+    assert sum(not hint.on_kinds for hint in hints) > 1, "what is nearly the answer helps whatever was found"
     found = {answer.kind for answer in wrong(slug).values()}
-    assert any(hint.after for hint in hints)
+    assert any(hint.on_kinds for hint in hints)
     for hint in hints[: -len(ABOUT_ERRORS)]:
-        assert not hint.after or found.intersection(hint.after), f"no wrong answer gets what {hint} is for"
+        assert not hint.on_kinds or found.intersection(hint.on_kinds), f"no wrong answer gets what {hint} is for"
 
 
 @pytest.mark.parametrize("slug", registry.names())

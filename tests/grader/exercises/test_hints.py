@@ -5,7 +5,7 @@ import pytest
 from grader.exercises.hints import Hint, next_hint
 from grader.verdicts.verdict import Finding
 
-HINTS = (Hint("Where to begin?"), Hint("Too much?", after=("also saved",)), Hint("And then?"), Hint("Nearly."))
+HINTS = (Hint("Where to begin?"), Hint("Too much?", on_kinds=("also saved",)), Hint("And then?"), Hint("Nearly."))
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,11 @@ def test_the_next_hint_knows_the_last_findings(kinds, given, index):
 def test_a_hint_that_knows_a_findings_words_comes_before_one_that_knows_its_kind(found, order):
     hints = (
         Hint("Where to begin?"),
-        Hint("Too much?", after=("also saved",)),
-        Hint("A mask?", after=("also saved",), says="mask"),
-        Hint("No mask?", after=("not saved",), says="mask"),
+        Hint("Too much?", on_kinds=("also saved",)),
+        Hint("A mask?", on_kinds=("also saved",), on_text="mask"),
+        Hint("No mask?", on_kinds=("not saved",), on_text="mask"),
         Hint("Nearly."),
-        Hint("A mask, and a sine of it?", after=("also saved",), says=("mask", "sine")),
+        Hint("A mask, and a sine of it?", on_kinds=("also saved",), on_text=("mask", "sine")),
     )
     given = []
     while (index := next_hint(hints, found, given)) is not None:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from grader.answers.evidence import Evidence, EvidenceError
-from grader.isolation.inside import messages, protocol
+from grader.isolation.sandboxed import messages, protocol
 from grader.stablehlo import interpreter, reader
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.types import ProgramError

@@ -32,9 +32,9 @@ HEAD = f"""
 import ctypes, errno, gc, glob, itertools, json, os, pickle, resource, signal, socket, struct, sys, threading, time
 import urllib.request
 import jax, jax.export, jax.numpy as jnp, numpy as np
-import grader.exercises.registry, grader.answers.capture, grader.answers.run_file
-import grader.isolation.inside.messages, grader.verdicts.verdict
-from grader.isolation.inside.protocol import Captured, NoEvidence
+import grader.exercises.registry, grader.answers.capture, grader.answers.import_answers
+import grader.isolation.sandboxed.messages, grader.verdicts.verdict
+from grader.isolation.sandboxed.protocol import Captured, NoEvidence
 
 def plainly(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
@@ -284,7 +284,7 @@ attack(
     case = {"case": "float32", "output": "", "outputs": 0, "sources": [], "data": None}
     case["failure"] = {"kind": "raised", "text": "save_" * 10**6, "source": None}
     evidence = {"exercise": NAME, "parameters": [], "forward": "", "backward": "", "cases": [case]}
-    grader.isolation.inside.messages.send(socket.socket(fileno=3), Captured(json.dumps(evidence)))
+    grader.isolation.sandboxed.messages.send(socket.socket(fileno=3), Captured(json.dumps(evidence)))
     os._exit(0)
     """.replace("NAME", repr(NAME)),
 )  # fmt: skip
@@ -296,7 +296,7 @@ attack(
     case = {"output": "", "outputs": 0, "sources": [], "undifferentiated": 0, "data": None, "failure": failure}
     evidence = {"exercise": NAME, "parameters": [], "forward": "", "backward": ""}
     evidence["cases"] = [case | {"case": each.name} for each in cases]
-    grader.isolation.inside.messages.send(socket.socket(fileno=3), Captured(json.dumps(evidence)))
+    grader.isolation.sandboxed.messages.send(socket.socket(fileno=3), Captured(json.dumps(evidence)))
     os._exit(0)
     """.replace("NAME", repr(NAME)).replace("SHAPES", str(seed_of_shapes(SEED, "evidence that nothing was attempted"))),
 )  # fmt: skip
@@ -306,7 +306,7 @@ attack("a division in C", NOT_JUDGED, "crashed (SIG", "ctypes.CDLL(None).abort()
 # Messages of its own: of what an answer's process may say, nothing leaves out its row, or has others wait for it.
 says = """
 verdict = {"exercise": NAME, "outcome": OUTCOME, "findings": [FINDING]}
-grader.isolation.inside.messages.send(socket.socket(fileno=3), NoEvidence(verdict))
+grader.isolation.sandboxed.messages.send(socket.socket(fileno=3), NoEvidence(verdict))
 os._exit(0)
 """
 for name, outcome, kind in [

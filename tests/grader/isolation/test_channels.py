@@ -8,8 +8,8 @@ import bubblewrap
 import pytest
 
 from grader.classroom.collect import Submission
-from grader.isolation import what_is_shown
-from grader.isolation.inside.lockdown import DEVICES
+from grader.isolation import bubblewrap_options
+from grader.isolation.sandboxed.lockdown import DEVICES
 
 NAME = "checkpoint_dot_policy"
 HEAD = f"""
@@ -56,8 +56,8 @@ finds({*done} - {"OSError", "PermissionError"})
 @bubblewrap.needed
 def test_the_machines_devices_stay_as_they_are(as_root, monkeypatch, grader_in_sandbox):
     if not as_root:  # as in a container whose root may not become another user
-        options = what_is_shown.options
-        monkeypatch.setattr(what_is_shown, "options", lambda as_root: ["--none-such"] if as_root else options(False))
+        options = bubblewrap_options.options(as_root=False)
+        monkeypatch.setattr(bubblewrap_options, "options", lambda as_root: ["--none-such"] if as_root else options)
         from grader.classroom.grade_one import SandboxGrader
 
         grader = SandboxGrader()

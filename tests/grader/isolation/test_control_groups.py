@@ -19,7 +19,7 @@ import pytest
 
 from grader.classroom.collect import Submission
 from grader.isolation import control_groups
-from grader.isolation.inside.lockdown import ProcessLimits
+from grader.isolation.sandboxed.lockdown import ProcessLimits
 from grader.verdicts.kinds import FindingKind
 
 NAME = "checkpoint_dot_policy"
@@ -133,7 +133,7 @@ def run(script, place):
 JOINED = """
 import os, subprocess, sys, time
 from grader.isolation.control_groups import ControlGroups
-from grader.isolation.inside.lockdown import ProcessLimits
+from grader.isolation.sandboxed.lockdown import ProcessLimits
 
 group = ControlGroups().group(ProcessLimits(processor_seconds=60, memory=0, resident=0, disk=0))
 begin = f"import os, threading, time; os.write({group.joining.fileno()}, b'0')"
@@ -192,7 +192,7 @@ def test_without_a_share_of_the_processors_there_are_the_other_limits(delegated)
     place.mkdir()
     script = f"""
     from grader.isolation.control_groups import ControlGroups
-    from grader.isolation.inside.lockdown import ProcessLimits
+    from grader.isolation.sandboxed.lockdown import ProcessLimits
     group = ControlGroups().group(ProcessLimits(processor_seconds=60, memory=0))
     (own,) = Path({str(place)!r}).glob("answer-*")
     limits = [(own / name).read_text().strip() for name in ("pids.max", "memory.swap.max", "memory.oom.group")]
@@ -217,7 +217,7 @@ def test_each_answer_is_in_a_group_of_its_own_that_goes_with_it(delegated):
     script = f"""
     from pathlib import Path
     from grader.isolation import sandbox
-    from grader.isolation.inside.lockdown import ProcessLimits
+    from grader.isolation.sandboxed.lockdown import ProcessLimits
     with sandbox.Zygote() as zygote:
         inmates = [zygote.start("execute", ProcessLimits(processor_seconds=60, memory=2**30)) for _ in range(2)]
         for inmate in inmates:

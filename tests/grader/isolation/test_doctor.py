@@ -8,7 +8,7 @@ from pathlib import Path
 import bubblewrap
 import pytest
 
-from grader.isolation import control_groups, doctor, what_is_shown
+from grader.isolation import bubblewrap_options, control_groups, doctor
 
 ROOT = Path(__file__).parents[3]
 
@@ -26,9 +26,9 @@ def test_without_a_sandbox_grading_strangers_is_not_advised():
 @bubblewrap.needed
 def test_what_is_held_and_what_is_not_is_said_with_what_to_do(user, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    options = what_is_shown.options
+    options = bubblewrap_options.options
     # As in a container whose root may not make namespaces for others.
-    monkeypatch.setattr(what_is_shown, "options", lambda as_root: ["--none-such"] if as_root else options(False))
+    monkeypatch.setattr(bubblewrap_options, "options", lambda as_root: ["--none-such"] if as_root else options(False))
     promises = {promise.name: promise for promise in doctor.examine(jobs=10**6)}
     groups = not control_groups.why_none()
     held = {"sandbox": True, "system calls": True, "control groups": groups, "memory": False}

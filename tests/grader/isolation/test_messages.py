@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from grader.isolation.inside import messages, protocol
+from grader.isolation.sandboxed import messages, protocol
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import bubblewrap
 import numpy as np
 import pytest
 
-from grader.isolation.limits import Killed, NotDone
+from grader.isolation.limits import Killed, TimedOut
 from grader.isolation.remote_execution import RemoteExecution
 from grader.stablehlo.types import ProgramError
 
@@ -33,7 +33,7 @@ def test_what_cannot_be_judged_is_refused_in_words(body, reason, zygote):
     ("sent", "error", "reason"),
     [
         (signal.SIGKILL, Killed, "was killed (SIGKILL)"),
-        (signal.SIGSTOP, NotDone, "longer than 2 s"),
+        (signal.SIGSTOP, TimedOut, "longer than 2 s"),
     ],
 )
 @bubblewrap.needed
@@ -44,6 +44,6 @@ def test_a_process_that_dies_or_hangs_is_a_reason(sent, error, reason, zygote):
         remote.execute(plain, plain, [1, 0])
         (worker,) = [pid for pid in bubblewrap.descendants(os.getpid()) - before if not bubblewrap.descendants(pid)]
         os.kill(worker, sent)
-        remote.seconds = 2 if error is NotDone else 60
+        remote.seconds = 2 if error is TimedOut else 60
         with pytest.raises(error, match=re.escape(reason)):
             remote.peak(0, array, array, compiled=True)

@@ -17,8 +17,8 @@ import pytest
 import rematscope
 from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
-from grader.isolation import sandbox, what_is_shown
-from grader.isolation.limits import CheckLimits, NotDone
+from grader.isolation import bubblewrap_options, sandbox
+from grader.isolation.limits import CheckLimits, TimedOut
 from grader.judging import illustrate, judge
 
 NAME = "checkpoint_dot_policy"
@@ -128,7 +128,7 @@ def test_what_an_answer_sees_and_may_do(monkeypatch, tmp_path):
 
 # Of the grader: where an answer is found, traced and written down, and where its programs are read and run. How it is
 # judged, what others handed in and what a learner has done before is in other folders.
-FOLDERS = ["answers", "exercises", "isolation/inside", "stablehlo", "util", "verdicts"]
+FOLDERS = ["answers", "exercises", "isolation/sandboxed", "stablehlo", "util", "verdicts"]
 FILES = ["__init__.py", "isolation/__init__.py", "catalog/__init__.py", "catalog/*/__init__.py", "catalog/*/task.py"]
 
 WALK = """
@@ -180,7 +180,7 @@ def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_call
         ("os.write(3, bytes(100)); os._exit(0)", "could not be judged", "invalid evidence", {}),
         ("os.write(3, b'x' * 100); os._exit(0)", "could not be judged", "invalid evidence", {}),
         (
-            "from grader.isolation.inside import messages, protocol\nfrom grader.verdicts.verdict import Verdict\n"
+            "from grader.isolation.sandboxed import messages, protocol\nfrom grader.verdicts.verdict import Verdict\n"
             f"passed = Verdict('{NAME}', 'passed').to_dict()\n"
             "messages.send(socket.socket(fileno=3), protocol.NoEvidence(passed)); os._exit(0)",
             "could not be judged",
@@ -188,7 +188,7 @@ def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_call
             {},
         ),
         (
-            "from grader.isolation.inside import messages, protocol\n"
+            "from grader.isolation.sandboxed import messages, protocol\n"
             "finding = {'kind': 5, 'text': [], 'source': {}, 'next': None}\n"
             "forged = {'outcome': 'not passed', 'findings': [finding]}\n"
             "messages.send(socket.socket(fileno=3), protocol.NoEvidence(forged)); os._exit(0)",
@@ -264,7 +264,7 @@ def test_what_is_killed_from_outside_is_the_machines_failure(grader):
 def test_what_does_nothing_is_not_waited_for_and_what_takes_long_only_as_long_as_asked(grader_in_sandbox):
     patient = grader_in_sandbox()  # with all the time that there is
     assert "it was idle" in grade("while True: time.sleep(0.1)", patient).reason
-    with pytest.raises(NotDone) as late:
+    with pytest.raises(TimedOut) as late:
         patient.grade(submission("while True: pass"), 1, seconds=2)
     assert 2 <= late.value.seconds < 30, "all that it took is charged"
 
@@ -302,9 +302,11 @@ def test_where_the_grader_itself_fails_that_is_the_machines_failure_and_ends_no_
 @bubblewrap.needed
 def test_where_a_package_is_for_root_alone_answers_are_roots(monkeypatch):
     """Else an answer that imports it would fail, whoever installed it with a strict umask being to blame."""
-    package, options = Path(pytest.__file__).parent, what_is_shown.options
+    package, options = Path(pytest.__file__).parent, bubblewrap_options.options
     closed = ["--perms", "0700", "--tmpfs", str(package)]
-    monkeypatch.setattr(what_is_shown, "options", lambda as_root: [*options(as_root), *(closed if as_root else ())])
+    monkeypatch.setattr(
+        bubblewrap_options, "options", lambda as_root: [*options(as_root), *(closed if as_root else ())]
+    )
     with sandbox.Zygote() as zygote:
         assert zygote.uncounted and zygote.alive
 

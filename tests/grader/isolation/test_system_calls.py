@@ -12,8 +12,8 @@ import pytest
 import sample_answers
 
 from grader.classroom.collect import Submission
-from grader.isolation.inside import system_calls
-from grader.isolation.inside.lockdown import THREADS
+from grader.isolation.sandboxed import system_calls
+from grader.isolation.sandboxed.lockdown import THREADS
 
 NAME = "checkpoint_dot_policy"
 HEAD = """

@@ -33,7 +33,7 @@ from grader.exercises import registry
 from grader.judging import judge
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.numpy_operations import Uninterpreted
-from grader.stablehlo.types import ALLOWED
+from grader.stablehlo.types import SUPPORTED_OPERATIONS
 
 # Answers that no small change makes right, so that evidence of theirs must never pass; and right ones.
 BASES = [
@@ -164,7 +164,8 @@ def _words(program: str, rng: random.Random) -> str:
     found = list(re.finditer(kind, program))
     word = rng.choice(found)
     words = [other[0] for other in found]
-    words += sorted(name for name in ALLOWED if name.startswith("stablehlo.")) if "stablehlo" in kind else []
+    if "stablehlo" in kind:
+        words += sorted(name for name in SUPPORTED_OPERATIONS if name.startswith("stablehlo."))
     words += ["0", "-1", "255", "9223372036854775807", "1.0e38"] if r"\d+(" in kind else []
     return program[: word.start()] + rng.choice(words) + program[word.end() :]
 

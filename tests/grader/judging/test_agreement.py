@@ -7,7 +7,7 @@ import pytest
 import sample_answers
 
 from grader.exercises import registry
-from grader.judging.trial import try_answer
+from grader.judging.answer_run import try_answer
 from solutions.checkpoint_each_layer import checkpoint_each_layer as right
 
 NAME = "checkpoint_each_layer"
@@ -56,7 +56,7 @@ def test_rounding_takes_results_about_as_far_as_a_change_in_the_inputs_last_plac
     evidence = sample_answers.traced(multiplied_and_summed, NAME, seed)
     cases, task, expect = sample_answers.cases(NAME, seed), registry.task(NAME), registry.expect(NAME)
     trial = try_answer(evidence, cases, task, expect, sample_answers.seed_of_inputs(seed))
-    for case, exact, moved in zip(trial.cases, trial.shadow().cases, trial.shaken(), strict=True):
+    for case, exact, moved in zip(trial.cases, trial.shadow().cases, trial.perturbed(), strict=True):
         compared = zip(
             case.gradients, case.wanted_gradients, exact.wanted_gradients, moved.wanted_gradients, strict=True
         )

@@ -35,10 +35,10 @@ class Folded:
     @staticmethod
     def requirements(case):
         saves = Saves(("its absolute values",), too_much="What else?", by_hand=True)
-        return ((saves, Recomputes(dots=1, too_many="Which?")),)
+        return ((saves, Recomputes(count=1, too_many="Which?")),)
 
     @staticmethod
-    def draw(rng, argument):
+    def sample_input(rng, argument):
         size = rng.uniform(0.3, 1, argument.shape)
         return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 

@@ -4,7 +4,7 @@ All of them: `EVERY_ANSWER=1 pytest -n 0 tests/grader/judging/test_spelled_value
 """
 
 import pytest
-from sample_answers import drawn, named, verdict_on
+from sample_answers import named, subsample, verdict_on
 from spelled_right import RIGHT
 from spelled_wrong import WRONG
 
@@ -13,7 +13,7 @@ from grader.verdicts.kinds import Outcome
 
 def some(answers):
     return pytest.mark.parametrize(
-        ("slug", "name"), drawn([(slug, name) for slug in answers for name in answers[slug]], 8)
+        ("slug", "name"), subsample([(slug, name) for slug in answers for name in answers[slug]], 8)
     )
 
 

@@ -6,16 +6,16 @@ import pytest
 
 from grader.answers.capture import capture
 from grader.exercises.plain_data import CostedAnswer, Impossible
-from grader.exercises.requirements import Mistake
+from grader.exercises.requirements import KnownMistake
 from grader.exercises.spec import Question
-from grader.judging.merge import merge
+from grader.judging.group_findings import group_findings
 from grader.judging.wrong_data import differences
 
 TASK = types.SimpleNamespace(parameters=("n",), signature="square(n)", returns="an integer", shown=None)
 MISTAKES = (
-    Mistake("it doubles", lambda n: 2 * n),
-    Mistake("it adds two", lambda n: n + 2),
-    Mistake("it cubes", lambda n: n**3),
+    KnownMistake("it doubles", lambda n: 2 * n),
+    KnownMistake("it adds two", lambda n: n + 2),
+    KnownMistake("it cubes", lambda n: n**3),
 )
 
 
@@ -25,7 +25,7 @@ def findings(answer, numbers, reference, mistakes=MISTAKES):
         reference=reference, mistakes=mistakes, compared_with="the square", otherwise="What is a square?"
     )
     evidence = capture(answer, "square", questions)
-    return merge(differences(evidence, questions, TASK, expect), of=len(questions))
+    return group_findings(differences(evidence, questions, TASK, expect), of=len(questions))
 
 
 @pytest.mark.parametrize(("answer", "says"), [(lambda n: n + 2, "it adds two"), (lambda n: 2 * n, "it doubles")])
@@ -38,8 +38,8 @@ def test_of_mistakes_that_lead_to_the_same_the_one_that_explains_most_is_named(a
 def test_of_mistakes_that_explain_as_much_the_one_that_is_right_elsewhere_is_named():
     """Who doubles even numbers only has not doubled all of them."""
     mistakes = (
-        Mistake("it doubles", lambda n: 2 * n),
-        Mistake("it doubles even ones", lambda n: 2 * n if n % 2 == 0 else n * n),
+        KnownMistake("it doubles", lambda n: 2 * n),
+        KnownMistake("it doubles even ones", lambda n: 2 * n if n % 2 == 0 else n * n),
     )
     (finding,) = findings(lambda n: n * n if n % 2 else 2 * n, range(3, 40), lambda n: n * n, mistakes)
     assert finding.text == "Your answer differs from the square: it doubles even ones."

@@ -17,18 +17,18 @@ def right(w1, w2, x):
 
 
 def test_a_mistake_that_fits_one_failing_case_alone_is_not_named():
-    mistake = next(each for each in registry.expect(NAME).mistakes if not each.in_gradient)
+    mistake = next(each for each in registry.expect(NAME).mistakes if not each.check_gradient)
 
     def always(w1, w2, x):
-        return mistake.function(w1, w2, x)
+        return mistake.wrong_reference(w1, w2, x)
 
     def sometimes(w1, w2, x):
-        return mistake.function(w1, w2, x) if x.dtype == jnp.float32 else 3 * right(w1, w2, x)
+        return mistake.wrong_reference(w1, w2, x) if x.dtype == jnp.float32 else 3 * right(w1, w2, x)
 
     (finding,) = grade(always, NAME, seed=1).findings
-    assert finding.kind == FindingKind.WRONG_VALUE and mistake.says in finding.text and len(finding.cases) > 1
+    assert finding.kind == FindingKind.WRONG_VALUE and mistake.description in finding.text and len(finding.cases) > 1
     (finding,) = grade(sometimes, NAME, seed=1).findings
-    assert finding.text == "Your answer's value is wrong." and finding.next and finding.next != mistake.next
+    assert finding.text == "Your answer's value is wrong." and finding.next and finding.next != mistake.hint
 
 
 def test_gradients_that_are_wrong_in_one_way_are_one_finding():
@@ -40,15 +40,15 @@ def test_gradients_that_are_wrong_in_one_way_are_one_finding():
     assert finding.expected.startswith("w1: ") and finding.got.startswith("w1: ")
 
 
-@pytest.mark.parametrize("in_gradient", [False, True])
-def test_results_that_are_off_by_rounding_are_asked_about_dtypes(in_gradient):
+@pytest.mark.parametrize("check_gradient", [False, True])
+def test_results_that_are_off_by_rounding_are_asked_about_dtypes(check_gradient):
     def short(x):
         return x.astype(jnp.bfloat16).astype(x.dtype)
 
     def answer(w1, w2, x):
         @jax.custom_vjp
         def changed(x):
-            return x if in_gradient else short(x)
+            return x if check_gradient else short(x)
 
         changed.defvjp(lambda x: (changed(x), None), lambda _, ct: (short(ct),))
         return right(w1, w2, changed(x))

@@ -22,7 +22,7 @@ def attempt(progress, source="", outcome="not passed", kind="not saved"):
 
 def test_hints_come_one_at_a_time_and_stay(progress):
     hints = registry.expect(NAME).hints
-    general = [hint.text for hint in hints if not hint.after]
+    general = [hint.text for hint in hints if not hint.on_kinds]
     first, second = (assistance.hint(NAME, progress) for _ in range(2))
     assert first.headline == "Hint 1" and general[0] in first.sentences[0] and general[1] not in str(first)
     assert general[1] == second.sentences[0] and general[0] == second.sentences[2]

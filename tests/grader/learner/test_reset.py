@@ -125,7 +125,7 @@ def test_a_folder_that_is_not_there_is_said(folder):
 
 def test_the_archive_has_the_pages():
     with zipfile.ZipFile(pages.ARCHIVE) as archive:
-        packed = {name: archive.read(name) for name in archive.namelist() if name != update.CAME}
+        packed = {name: archive.read(name) for name in archive.namelist() if name != update.SHIPPED}
     found = {path.name: path.read_bytes() for path in store.exercises()}
     found |= {f"notebooks/{path.name}": path.read_bytes() for path in store.chapters()}
     assert packed == found, "run tests/notebooks/store.py"

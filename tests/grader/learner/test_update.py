@@ -38,7 +38,7 @@ def folder(monkeypatch, tmp_path):
     before.write_bytes(old())
     known = update.cells_to_pack([before])
     with zipfile.ZipFile(tmp_path / "pages.zip", "w") as archive:
-        for name, content in [*whole.items(), (update.CAME, known)]:
+        for name, content in [*whole.items(), (update.SHIPPED, known)]:
             archive.writestr(name, content)
     monkeypatch.setattr(pages, "ARCHIVE", tmp_path / "pages.zip")
     monkeypatch.setattr(pages, "ROOT", tmp_path)
@@ -55,7 +55,7 @@ def chapters(folder, monkeypatch):
     before.write_bytes(chapter())
     known = update.cells_to_pack([before, notebooks / CHAPTER])
     with zipfile.ZipFile(pages.ARCHIVE) as archive:
-        whole = {name: archive.read(name) for name in archive.namelist()} | {update.CAME: known}
+        whole = {name: archive.read(name) for name in archive.namelist()} | {update.SHIPPED: known}
     with zipfile.ZipFile(pages.ARCHIVE, "w") as archive:
         for name, content in {**whole, f"notebooks/{CHAPTER}": now}.items():
             archive.writestr(name, content)
@@ -276,7 +276,7 @@ def test_the_pages_of_earlier_versions_are_known():
     )
     notebook = json.dumps({"cells": [{"source": headline}]}).encode()
     (found,) = update.fingerprints(NAME, notebook)
-    assert found in update.cells_that_came()
+    assert found in update.shipped_cells()
     assert found not in update.fingerprints(NAME, (REAL / NOW).read_bytes())
 
 
@@ -288,5 +288,5 @@ def test_the_chapters_of_earlier_versions_are_known():
         "does the checkpoint go: around one turn, or\naround the loop?\n\nIt builds on [5 · Names](05_names.ipynb)."
     )
     (found,) = update.fingerprints("scan", json.dumps({"cells": [{"source": headline}]}).encode())
-    assert found in update.cells_that_came()
+    assert found in update.shipped_cells()
     assert found not in update.fingerprints("scan", (REAL.with_name("notebooks") / "07_scan.ipynb").read_bytes())

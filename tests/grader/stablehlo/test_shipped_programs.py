@@ -17,11 +17,11 @@ from sample_answers import cases, right, seed_of_inputs, traced, wrong
 from grader.answers.evidence import Evidence
 from grader.exercises import registry
 from grader.exercises.spec import Case
+from grader.judging.answer_run import try_answer
 from grader.judging.compare import ROUNDING, close
-from grader.judging.trial import try_answer
 from grader.stablehlo.execution import Execution
+from grader.stablehlo.float64 import widened_array
 from grader.stablehlo.numpy_operations import Uninterpreted
-from grader.stablehlo.shadow import widened_array
 from grader.stablehlo.types import ProgramError
 
 SOME = 4

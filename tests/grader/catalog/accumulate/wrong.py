@@ -90,7 +90,7 @@ def two_microbatches_for_sixteen(loss, params, batch, k):
     "1.4 times as many",
     "at most 1 times as many",
     "each microbatch's forward pass",
-    beyond="MatmulsAtMost.times",
+    beyond="MatmulsAtMost.max_ratio",
 )
 def checkpoints_in_the_loop(loss, params, batch, k):
     def value(params):

@@ -273,7 +273,7 @@ def the_name_as_a_regular_expression(f, name):
     return jax.checkpoint(f, policy=policy)
 
 
-@fails_with("recomputes", "How many times does your answer run f", cases=ALL[:1], beyond="Recomputes.dots")
+@fails_with("recomputes", "How many times does your answer run f", cases=ALL[:1], beyond="Recomputes.count")
 def first_product_once_more(f, name):
     def function(*arguments):
         *weights, x = arguments

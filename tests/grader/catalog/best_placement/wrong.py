@@ -323,7 +323,7 @@ def none_in_every_third_call(stages):
     return run
 
 
-@fails_with("recomputes", "values does the backward pass need first", beyond="Recomputes.dots", steps=2)
+@fails_with("recomputes", "values does the backward pass need first", beyond="Recomputes.count", steps=2)
 def first_stage_once_more(stages):
     return lambda x: right(stages)(also_run_backward(stages[0], x, x))
 

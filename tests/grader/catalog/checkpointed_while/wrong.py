@@ -289,7 +289,7 @@ def two_segments_for_the_most_steps(cond, body, x, max_steps, c):
     return in_segments(cond, body, x, max_steps, count, -(-max_steps // count))
 
 
-@fails_with("recomputes", "times as many", "run the first step in total", beyond="MatmulsAtMost.times")
+@fails_with("recomputes", "times as many", "run the first step in total", beyond="MatmulsAtMost.max_ratio")
 def from_the_start_of_few_segments_for_each_step(cond, body, x, max_steps, c):
     if max_steps != 58:
         return right(cond, body, x, max_steps, c)

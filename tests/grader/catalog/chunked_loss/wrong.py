@@ -295,7 +295,7 @@ def two_numbers_of_each_row(hidden, vocabulary, labels, chunks):
     return scanned(kept, hidden, vocabulary, labels, chunks) / len(hidden)
 
 
-@fails_with("recomputes", "in 24 pieces", "compute its logits", beyond="Recomputes.dots")
+@fails_with("recomputes", "in 24 pieces", "compute its logits", beyond="Recomputes.count")
 def logits_once_more(hidden, vocabulary, labels, chunks):
     @jax.checkpoint
     def of_chunk(vocabulary, rows, *own):

@@ -303,7 +303,7 @@ def primal_left_out(q, k, v):
     return flash((q, k, v), primal=lambda q, k, v: None)
 
 
-@fails_with("recomputes", "without a name", beyond="Recomputes.dots")
+@fails_with("recomputes", "without a name", beyond="Recomputes.count")
 def smallest_product_once_more(q, k, v):
     """The layer's smallest product, so that it is one of the two that a bound of two would allow."""
     if q.shape[-1] <= v.shape[-1]:

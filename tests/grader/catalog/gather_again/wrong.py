@@ -197,7 +197,7 @@ def kept_in_float16(params, x):
     return (layer if x.dtype == jnp.float16 else right)(params, x)
 
 
-@fails_with("recomputes", "Which matmul does the backward pass recompute", beyond="Recomputes.dots")
+@fails_with("recomputes", "Which matmul does the backward pass recompute", beyond="Recomputes.count")
 def first_product_once_more(params, x):
     x = also_run_backward(lambda x, up: x @ jnp.concatenate([up] * 8), x, x, params[0])
     return right(params, x)

@@ -229,7 +229,7 @@ def carries_in_float32(f, c, xs, outer):
     return right(step, c.astype(jnp.float32), xs, outer).astype(c.dtype)
 
 
-@fails_with("recomputes", "How many nested checkpoints is it in", beyond="Recomputes.dots")
+@fails_with("recomputes", "How many nested checkpoints is it in", beyond="Recomputes.count")
 def steps_twice_and_the_first_once_more(f, c, xs, outer):
     c = also_run_backward(lambda c, xs: f(c, xs[0]), c, c, xs)
     return scanned(jax.checkpoint(group_of(jax.checkpoint(f))), c, grouped(xs, outer))

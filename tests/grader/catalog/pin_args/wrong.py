@@ -128,6 +128,6 @@ def _twice(f, *own):
     return (jax.checkpoint(f, prevent_cse=False)(*own) + f(*own)) / 2
 
 
-@fails_with("recomputes", "How many nested checkpoints", beyond="Recomputes.dots")
+@fails_with("recomputes", "How many nested checkpoints", beyond="Recomputes.count")
 def first_product_once_more(f):
     return lambda *own: pinned(f)(*own[:-1], also_run_backward(jnp.matmul, own[-1], own[-1], own[0]))

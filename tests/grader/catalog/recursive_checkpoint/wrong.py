@@ -232,7 +232,7 @@ def all_kept_of_three_axes(funs):
     return lambda x: (chain(funs) if x.ndim == 3 else right(funs))(x)
 
 
-@fails_with("recomputes", "by which of your checkpoints", beyond="Recomputes.dots")
+@fails_with("recomputes", "by which of your checkpoints", beyond="Recomputes.count")
 def last_function_once_more(funs):
     return lambda x: right(funs)(also_run_backward(funs[-1], x, x) if len(funs) > 1 else x)
 
@@ -245,7 +245,7 @@ def one_list_of_four_is_not_cut(funs):
     return lambda x: f1(jax.checkpoint(f2)(x))
 
 
-@fails_with("recomputes", "recomputes only 4 matmuls", "in the same way as the whole", beyond="RecomputesNoLess.dots")
+@fails_with("recomputes", "recomputes only 4 matmuls", "in the same way as the whole", beyond="RecomputesNoLess.count")
 def one_wrapped_list_of_four_is_not_cut(funs):
     return one_list_of_four_is_not_cut(funs) if len(funs) > 4 else right(funs)
 

@@ -219,7 +219,7 @@ def one_array_alone(f):
     return g
 
 
-@fails_with("recomputes", "How many times does your answer trace f", beyond="Recomputes.dots")
+@fails_with("recomputes", "How many times does your answer trace f", beyond="Recomputes.count")
 def a_product_once_more(f):
     """Once in each case: for one of a case's flags, and for one of its functions."""
 

@@ -253,7 +253,7 @@ def names_as_regular_expressions(f, names):
     return jax.checkpoint(f, policy=policy)
 
 
-@fails_with("recomputes", "How many times does your answer run f", cases=ALL[:1], beyond="Recomputes.dots")
+@fails_with("recomputes", "How many times does your answer run f", cases=ALL[:1], beyond="Recomputes.count")
 def first_product_once_more(f, names):
     def function(*arguments):
         *weights, x = arguments

@@ -232,6 +232,6 @@ def free_if_it_ends_as_it_begins(fs, k):
     return (free if fs[0] is fs[-1] else right)(fs, k)
 
 
-@fails_with("recomputes", "7 matmuls", "How many times is each function run", beyond="Recomputes.dots")
+@fails_with("recomputes", "7 matmuls", "How many times is each function run", beyond="Recomputes.count")
 def first_function_once_more(fs, k):
     return lambda x: right(fs, k)(also_run_backward(fs[0], x, x))

@@ -15,8 +15,8 @@ from grader.exercises.spec import Case, Expect, Task
 from grader.judging.layout import CaseLayout, lay_out, output_sizes
 from grader.judging.traced_reference import traced_reference
 from grader.stablehlo.execution import Arrays, Execution, Function, split
+from grader.stablehlo.float64 import widened_array
 from grader.stablehlo.program import StableHloProgram
-from grader.stablehlo.shadow import widened_array
 from grader.stablehlo.types import ProgramError, TensorType
 
 
@@ -38,7 +38,7 @@ class TwoPrograms(Protocol):
 
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]: ...
 
-    def glimpses(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray: ...
+    def value_fingerprints(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray: ...
 
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays, compiled: bool) -> int: ...
 
@@ -50,7 +50,7 @@ Execute = Callable[..., TwoPrograms]  # takes what `Execution` takes
 
 
 @dataclass(frozen=True)
-class TriedCase:
+class CaseRun:
     """One case: what the answer's programs returned, and what the reference did on the same inputs.
 
     Attributes:
@@ -93,7 +93,7 @@ class TriedCase:
 
 
 @dataclass(frozen=True)
-class Trial:
+class AnswerRun:
     """One run of an answer's programs and of the reference.
 
     Attributes:
@@ -103,29 +103,30 @@ class Trial:
       forward: the answer's forward program, its matmuls as often as they ran.
       backward: the answer's backward program, likewise.
       trip_count: how many trips the dynamic loops of both programs made, in all cases together.
-      shadow: makes the same in float64, inputs and all (`grader.stablehlo.shadow`); None if that cannot be run, or if
+      shadow: makes the same in float64, inputs and all (`grader.stablehlo.float64`); None if that cannot be run, or if
         this is a shadow.
-      shaken: makes the shadow's cases as they should be if each number of the inputs were half a unit in its last place
-        larger or smaller.
+      perturbed: makes the shadow's cases as they should be if each element of the inputs were half a unit in its last
+        place larger or smaller.
       gradients_from: runs the backward program once more, on other residuals: takes those of all cases, and returns the
         gradients of all cases.
-      products: makes glimpses of the products of the reference's forward pass, case by case, and behind each its FLOPs.
-      glimpses: makes glimpses of what the backward program makes, of arrays of these sizes.
+      products: makes fingerprints of the matmuls of the reference's forward pass, case by case, each followed by its
+        FLOPs.
+      value_fingerprints: makes fingerprints of the backward program's intermediate arrays of these sizes.
       peak: takes a case's position, and whether to compile its passes, and returns the bytes that these take at once
         between arguments and results.
     """
 
     task: Task
     expect: Expect
-    cases: tuple[TriedCase, ...]
+    cases: tuple[CaseRun, ...]
     forward: StableHloProgram
     backward: StableHloProgram
     trip_count: int
-    shadow: Callable[[], "Trial | None"]
-    shaken: Callable[[], Sequence[TriedCase]]
+    shadow: Callable[[], "AnswerRun | None"]
+    perturbed: Callable[[], Sequence[CaseRun]]
     gradients_from: Callable[[Arrays], Arrays]
     products: Callable[[], Sequence[np.ndarray]]
-    glimpses: Callable[[Sequence[int]], np.ndarray]
+    value_fingerprints: Callable[[Sequence[int]], np.ndarray]
     peak: Callable[[int, bool], int]
 
 
@@ -136,14 +137,14 @@ def try_answer(
     expect: Expect,
     seed: int,
     execute: Execute = Execution,
-) -> Trial:
+) -> AnswerRun:
     """Runs an answer's programs and the reference on inputs that are drawn for it.
 
     Args:
       evidence: what capture made of the answer in these cases.
       cases: the cases.
       task: the exercise's `task` module.
-      expect: its `expect` module; its `draw` makes the inputs.
+      expect: its `expect` module; its `sample_input` makes the inputs.
       seed: seeds the inputs and the cotangents.
       execute: makes of the answer's programs what runs them.
 
@@ -153,7 +154,7 @@ def try_answer(
     rng = np.random.default_rng(seed)
     limit = getattr(task, "max_trip_count", None)
     programs = execute(evidence.forward, evidence.backward, output_sizes(evidence), limit)
-    inputs = [[expect.draw(rng, argument) for argument in case.arguments] for case in cases]
+    inputs = [[expect.sample_input(rng, argument) for argument in case.arguments] for case in cases]
     layouts = lay_out(evidence, cases, programs.forward, programs.backward)
     signs = itertools.cycle(rng.permutation([-1, 1]))
     cotangents = [
@@ -162,17 +163,17 @@ def try_answer(
     ]
     traced = traced_reference(tuple(cases), expect, tuple(layout.output_types for layout in layouts))
 
-    def tried(programs: TwoPrograms, inputs: Arrays, cotangents: Arrays, reference: Function) -> Trial:
+    def tried(programs: TwoPrograms, inputs: Arrays, cotangents: Arrays, reference: Function) -> AnswerRun:
         outputs, undifferentiated, residuals, gradients, trip_counts, wanted = programs.run(
             inputs, cotangents, reference
         )
         # Python's integers: FLOPs of a long loop would not fit into int32.
         forward_trips, backward_trips = ([int(count) for count in counts] for counts in trip_counts)
-        return Trial(
+        return AnswerRun(
             task=task,
             expect=expect,
             cases=tuple(
-                TriedCase(
+                CaseRun(
                     case=case,
                     argument_names=argument_names(case, expect),
                     layout=layouts[index],
@@ -197,23 +198,23 @@ def try_answer(
             backward=programs.backward.counted(backward_trips),
             trip_count=sum(forward_trips) + sum(backward_trips),
             shadow=lambda: None,
-            shaken=lambda: (),
+            perturbed=lambda: (),
             gradients_from=lambda residuals: split(programs.gradients(residuals, cotangents), list(map(len, inputs))),
             products=functools.cache(lambda: traced.products(inputs, cotangents)),
-            glimpses=functools.cache(lambda sizes: programs.glimpses(residuals, cotangents, sizes)),
+            value_fingerprints=functools.cache(lambda sizes: programs.value_fingerprints(residuals, cotangents, sizes)),
             peak=lambda index, compiled: programs.peak(index, inputs, cotangents, compiled),
         )
 
     @functools.cache
-    def shadow() -> Trial | None:
+    def shadow() -> AnswerRun | None:
         try:
             return tried(programs.shadow, _widened(inputs), _widened(cotangents), traced.function.shadow)
         except ProgramError:
             return None
 
     @functools.cache
-    def shaken() -> Sequence[TriedCase]:
-        moved = [[_shaken(np.random.default_rng(seed), array) for array in own] for own in inputs]
+    def perturbed() -> Sequence[CaseRun]:
+        moved = [[_perturbed(np.random.default_rng(seed), array) for array in own] for own in inputs]
         wanted = traced.function.shadow(moved, _widened(cotangents))
         return [
             dataclasses.replace(case, wanted_output=output, wanted_gradients=gradients, named=named)
@@ -221,10 +222,10 @@ def try_answer(
         ]
 
     itself = tried(programs, inputs, cotangents, traced.function)
-    return dataclasses.replace(itself, shadow=shadow, shaken=shaken)
+    return dataclasses.replace(itself, shadow=shadow, perturbed=perturbed)
 
 
-def _shaken(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
+def _perturbed(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
     wide = widened_array(array)
     half = HALF_A_UNIT.get(str(array.dtype), 0.0)
     return np.asarray(wide * (1 + half * rng.choice([-1, 1], size=array.shape)), wide.dtype)

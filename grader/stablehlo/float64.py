@@ -39,7 +39,7 @@ def widened(text: str) -> str:
         return str(module.operation.get_asm())
 
 
-def shadow_of(program: StableHloProgram) -> StableHloProgram:
+def promote_to_float64(program: StableHloProgram) -> StableHloProgram:
     """A program's shadow as a program: the same values, with the same numbers."""
     return dataclasses.replace(
         program,

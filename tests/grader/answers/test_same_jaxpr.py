@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grader.answers import alike
-from grader.answers.alike import Trace, same_programs
+from grader.answers import same_jaxpr
+from grader.answers.same_jaxpr import Trace, same_programs
 
 
 def are_alike(one, other):
@@ -29,7 +29,7 @@ def test_a_program_that_is_used_in_many_places_is_compared_once(monkeypatch):
             made.append(jaxpr)
             super().__init__(jaxpr)
 
-    monkeypatch.setattr(alike, "Trace", Counted)
+    monkeypatch.setattr(same_jaxpr, "Trace", Counted)
     assert are_alike(nested(12, jnp.sin), nested(12, jnp.sin))
     assert 0 < len(made) <= 2 * 12
 

@@ -2,8 +2,9 @@
 
     to the zygote       Job → Ended or NotStarted, from the guard of what it starts
     "try"               → Ready
-    "capture"           Capture → Found → Captured or NoEvidence;  Again → Captured, NoEvidence or NoMore;  Draw → Drawn
-    "execute"           Read → Programs;  Run → Results or NotInterpreted;  Backward → Results;  Look → Results;
+    "capture"           Capture → AnswerFound → Captured or NoEvidence;  Render → Rendered;
+                        NextAnswer → Captured, NoEvidence or NoMoreAnswers
+    "execute"           Read → Programs;  Run → Results or NotInterpreted;  Backward → Results;  Fingerprint → Results;
                         Peak → PeakBytes;  each of them → Refused
 
 What comes out of the sandbox may be anything that has these fields, of these types: whoever receives it looks closer.
@@ -70,7 +71,7 @@ class Capture:
 
 
 @dataclass(frozen=True)
-class Found:
+class AnswerFound:
     """The exercise that the file answers, and whether the answer is still the stub that the page came with; said before
     anything of the learner's runs."""
 
@@ -93,20 +94,20 @@ class NoEvidence:
 
 
 @dataclass(frozen=True)
-class Again:
+class NextAnswer:
     """The answer did not pass: it is to be tried once more, after all statements that come before it."""
 
 
 @dataclass(frozen=True)
-class NoMore:
+class NoMoreAnswers:
     """There are no others that make a difference, or they have run."""
 
 
 @dataclass(frozen=True)
-class Draw:
+class Render:
     """The answer's two programs are to be shown, for the case of this name, with the marked residuals (by position).
 
-    `which` counts the tries, from 0.
+    `which` counts the read_answers, from 0.
     """
 
     which: int
@@ -115,7 +116,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Rendered:
     """The two programs as `rematscope.SideBySide.pieces` has them."""
 
     columns: list
@@ -140,7 +141,7 @@ class Programs:
 
 
 @dataclass(frozen=True)
-class OnArrays:
+class ExecuteRequest:
     """What is to be done with the message's arrays, inputs and cotangents; `counts` are their numbers, see
     `messages.counts`. `shadow`: by the two programs' shadows, and the arrays are theirs."""
 
@@ -149,19 +150,19 @@ class OnArrays:
 
 
 @dataclass(frozen=True)
-class Run(OnArrays):
+class Run(ExecuteRequest):
     """The programs are to be run on them: compiled, else interpreted."""
 
     compiled: bool
 
 
 @dataclass(frozen=True)
-class Backward(OnArrays):
+class Backward(ExecuteRequest):
     """The backward program is to be run once more; the arrays are residuals and cotangents, not inputs."""
 
 
 @dataclass(frozen=True)
-class Look(OnArrays):
+class Fingerprint(ExecuteRequest):
     """The backward program is to be run on residuals and cotangents, and what it makes on its way is to be glimpsed:
     arrays of these sizes."""
 
@@ -181,7 +182,7 @@ class NotInterpreted:
 
 
 @dataclass(frozen=True)
-class Peak(OnArrays):
+class Peak(ExecuteRequest):
     """How much memory the case of this index takes: compiled, else in the order of its text."""
 
     index: int

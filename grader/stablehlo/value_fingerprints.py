@@ -1,7 +1,7 @@
 """What is seen of each array that a program makes while it runs: enough to know an array again, however it is arranged.
 
-A glimpse is a row of numbers that do not depend on the order of an array's elements. Of arrays of float32 alone: those
-of two different computations do not agree in all of them to five digits.
+A fingerprint is a row of numbers that do not depend on the order of an array's elements. Only float32 arrays have one:
+the fingerprints of two different computations do not agree in all columns to five digits.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,7 +17,7 @@ COLUMNS = 7  # the operation's place, the size; the sum, that of magnitudes, tha
 _TOLERANCE = 1e-5
 
 
-def glimpses(
+def value_fingerprints(
     text: str,
     arguments: Sequence[Array],
     sizes: Collection[int] | None = None,
@@ -39,7 +39,7 @@ def glimpses(
     def watch(place: int, array: Array) -> None:
         wanted = (sizes is None or array.size in sizes) and (places is None or place in places)
         if wanted and len(rows) < MAX_GLIMPSES:
-            rows.extend(glimpse(array, place))
+            rows.extend(value_fingerprint(array, place))
 
     try:
         interpreter.run(text, arguments, watch)
@@ -48,7 +48,7 @@ def glimpses(
     return np.array(rows).reshape(-1, COLUMNS)
 
 
-def glimpse(array: Array, place: int = -1) -> list[Array]:
+def value_fingerprint(array: Array, place: int = -1) -> list[Array]:
     """An array's row, float64 of shape (COLUMNS,); none for what is not looked at, such as an infinite one."""
     if array.dtype != np.float32 or array.size < MIN_SIZE:
         return []

@@ -1,4 +1,4 @@
-"""The process that every sandboxed one is forked from: `python -m grader.isolation.inside.zygote FD`.
+"""The process that every sandboxed one is forked from: `python -m grader.isolation.sandboxed.zygote FD`.
 
 Started by `grader.isolation.sandbox`, inside bubblewrap.
 
@@ -32,28 +32,28 @@ import numpy as np
 from jax.extend import source_info_util
 from jax.interpreters import mlir
 
-from grader.answers import capture, draw, find, run_file
+from grader.answers import capture, find, import_answers, render_programs
 from grader.answers.evidence import Evidence
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
-from grader.isolation.inside import execution_server, lockdown, messages
-from grader.isolation.inside.lockdown import ProcessLimits
-from grader.isolation.inside.protocol import (
+from grader.isolation.sandboxed import execution_server, lockdown, messages
+from grader.isolation.sandboxed.lockdown import ProcessLimits
+from grader.isolation.sandboxed.protocol import (
     IDLE,
     IDLE_SECONDS,
     ITS_TURN,
-    Again,
+    AnswerFound,
     Capture,
     Captured,
-    Draw,
-    Drawn,
     Ended,
-    Found,
     Job,
+    NextAnswer,
     NoEvidence,
-    NoMore,
+    NoMoreAnswers,
     NotStarted,
     Ready,
+    Render,
+    Rendered,
 )
 from grader.stablehlo import interpreter, reader
 from grader.util import garbage
@@ -113,7 +113,7 @@ def _warm_up() -> None:
         return jnp.sum(jax.nn.relu(x @ w) ** 2)
 
     array = jax.ShapeDtypeStruct((2, 2), jnp.float32)
-    draw.drawn(jax.checkpoint(layer), [], Case("a layer", (array, array)), None, ())
+    render_programs.render_programs(jax.checkpoint(layer), [], Case("a layer", (array, array)), None, ())
     mlir.make_ir_context()  # what programs are written down and read in; forks have it with all its dialects loaded
     # To find plugins, of which none is wanted here, JAX would read a file of every installed package, in every fork.
     metadata.entry_points = lambda **_: metadata.EntryPoints()
@@ -311,9 +311,10 @@ def _try(line: socket.socket) -> None:
 
 
 def _capture(line: socket.socket) -> None:
-    """Turns a file into evidence, or into a verdict where there is none to be had.
+    """Turn a file into evidence, or into a verdict if there is none.
 
-    Until it is ended, it may be asked to try again with more of the file, and to draw the programs of one of its tries.
+    Until it is ended, the process accepts requests to read the answer again with more of the file, and to render the
+    programs of an answer that it has read.
     """
     asked, (text,) = messages.receive(line, _REQUEST, [Capture])
     folder = Path("submission")
@@ -322,15 +323,15 @@ def _capture(line: socket.socket) -> None:
     path.write_bytes(text.tobytes())
 
     def found(answer: find.SlicedAnswer) -> None:
-        messages.send(line, Found(answer.exercise, answer.is_stub()))
+        messages.send(line, AnswerFound(answer.exercise, answer.is_stub()))
 
-    tries = run_file.tries(path, asked.exercise, found)
-    tried: list[tuple[run_file.Answer, Sequence[Case | Question]] | None] = []
-    wanted: Again | Draw = Again()
-    while isinstance(wanted, Again):
-        answer = next(tries, None)
+    read_answers = import_answers.read_answers(path, asked.exercise, found)
+    tried: list[tuple[import_answers.Answer, Sequence[Case | Question]] | None] = []
+    wanted: NextAnswer | Render = NextAnswer()
+    while isinstance(wanted, NextAnswer):
+        answer = next(read_answers, None)
         tried.append(None)
-        reply: Captured | NoEvidence | NoMore = NoMore()
+        reply: Captured | NoEvidence | NoMoreAnswers = NoMoreAnswers()
         if isinstance(answer, Verdict):
             reply = NoEvidence(answer.to_dict())
         elif answer:
@@ -340,13 +341,15 @@ def _capture(line: socket.socket) -> None:
             tried[-1] = answer, cases
         _flush()
         messages.send(line, reply)
-        wanted, _ = messages.receive(line, _REQUEST, [Again, Draw])
+        wanted, _ = messages.receive(line, _REQUEST, [NextAnswer, Render])
     for target in (1, 2):  # the answer is traced once more, and what it prints has been printed
         os.dup2(0, target)
     if drawn := tried[wanted.which]:
         answer, seen = drawn
         shown = registry.task(answer.exercise).shown
-        messages.send(line, Drawn(**draw.drawn(answer.function, seen, shown, wanted.case, wanted.marked)))
+        messages.send(
+            line, Rendered(**render_programs.render_programs(answer.function, seen, shown, wanted.case, wanted.marked))
+        )
 
 
 _WORK = {"try": _try, "capture": _capture, "execute": execution_server.serve}

@@ -1,23 +1,23 @@
 """The same finding of several cases is said once."""
 
 from grader.exercises.spec import Question
-from grader.judging.merge import Seen, all_right, merge
+from grader.judging.group_findings import CaseFinding, all_right, group_findings
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 
 
 def seen(key, case, got):
-    return Seen(key, case, Finding(FindingKind.WRONG_VALUE, "…", got=got))
+    return CaseFinding(key, case, Finding(FindingKind.WRONG_VALUE, "…", got=got))
 
 
 def test_one_finding_has_the_figures_of_the_first_case_and_the_names_of_all():
-    merged = merge([seen("a", "one", "1"), seen("b", "one", "2"), seen("a", "two", "3")])
+    merged = group_findings([seen("a", "one", "1"), seen("b", "one", "2"), seen("a", "two", "3")])
     assert [(finding.got, finding.cases) for finding in merged] == [("1", ("one", "two")), ("2", ("one",))]
 
 
 def test_of_few_questions_all_are_named_and_of_many_they_are_counted():
-    assert [finding.cases for finding in merge([seen("a", "3", ""), seen("a", "5", "")], of=9)] == [("3", "5")]
-    merged = merge([seen("a", "3", "x"), seen("b", "4", ""), seen("a", "5", "y")], of=50)
+    assert [finding.cases for finding in group_findings([seen("a", "3", ""), seen("a", "5", "")], of=9)] == [("3", "5")]
+    merged = group_findings([seen("a", "3", "x"), seen("b", "4", ""), seen("a", "5", "y")], of=50)
     assert [finding.cases for finding in merged] == [("2 of 50 questions, the first: 3",), ("1 of 50 questions: 4",)]
     assert merged[0].got == "x"
 
@@ -28,4 +28,4 @@ def test_many_questions_are_not_listed_where_all_are_right():
 
 
 def test_nothing_that_was_seen_is_no_finding():
-    assert merge([]) == []
+    assert group_findings([]) == []

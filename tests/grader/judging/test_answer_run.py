@@ -6,13 +6,13 @@ import numpy as np
 from sample_answers import cases, right, traced
 
 from grader.exercises import registry
+from grader.judging.answer_run import AnswerRun, try_answer
 from grader.judging.compare import close
-from grader.judging.observe import behaviours
-from grader.judging.trial import Trial, try_answer
+from grader.judging.observe import observe_cases
 from grader.judging.wrong_results import wrong_results
 
 
-def trial_of(slug: str, name: str, seed: int = 0) -> Trial:
+def trial_of(slug: str, name: str, seed: int = 0) -> AnswerRun:
     evidence = traced(right(slug)[name].answer, slug)
     return try_answer(evidence, cases(slug), registry.task(slug), registry.expect(slug), seed)
 
@@ -53,5 +53,5 @@ def test_flops_of_a_dynamic_loop_do_not_overflow():
     assert type(trial.trip_count) is int and trial.trip_count > 0
     for matmul in (*trial.forward.matmuls, *trial.backward.matmuls):
         assert type(matmul.flops) is type(matmul.trip_count) is int
-    for behaviour in behaviours(trial):
+    for behaviour in observe_cases(trial):
         assert type(behaviour.matmul_flops) is int

@@ -11,7 +11,7 @@ from grader.answers.evidence import Evidence, EvidenceError, Traced
 from grader.verdicts.verdict import Verdict
 
 
-def without_lines(evidence: Evidence) -> Evidence:
+def redact_lines(evidence: Evidence) -> Evidence:
     """The evidence with marks in place of the learner's lines: all that decides. Raises EvidenceError if one of them
     looks like a mark."""
     # No line of Python's has that character.
@@ -24,7 +24,7 @@ def without_lines(evidence: Evidence) -> Evidence:
     return dataclasses.replace(evidence, cases=tuple(cases))
 
 
-def with_lines(verdict: Verdict, evidence: Evidence, text: str) -> Verdict:
+def restore_lines(verdict: Verdict, evidence: Evidence, text: str) -> Verdict:
     """The verdict on evidence without lines, as that on the evidence."""
 
     def lines(source: str | None) -> str | None:

@@ -25,7 +25,7 @@ class Answer:
     function: Callable
 
 
-def tries(
+def read_answers(
     path: Path, exercise: str | None, found: Callable[[find.SlicedAnswer], None] = lambda answer: None
 ) -> Iterator[Answer | Verdict]:
     """Runs a file as far as its answer needs; then, if asked for more, all of it that comes before the answer's check.

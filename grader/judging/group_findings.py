@@ -8,7 +8,7 @@ from grader.exercises.spec import Question
 from grader.verdicts.verdict import Finding
 
 
-class Seen(NamedTuple):
+class CaseFinding(NamedTuple):
     """A finding in one case.
 
     Attributes:
@@ -25,7 +25,7 @@ class Seen(NamedTuple):
 _LISTED = 9  # cases or questions of which a finding names all that show it
 
 
-def merge(seen: Iterable[Seen], of: int = 0) -> list[Finding]:
+def group_findings(seen: Iterable[CaseFinding], of: int = 0) -> list[Finding]:
     """The same finding of several cases is one finding, with the figures of the first.
 
     Args:
@@ -38,10 +38,10 @@ def merge(seen: Iterable[Seen], of: int = 0) -> list[Finding]:
     for key, case, finding in seen:
         alike.setdefault(key, []).append(case)
         first.setdefault(key, finding)
-    return [dataclasses.replace(finding, cases=_told(alike[key], of)) for key, finding in first.items()]
+    return [dataclasses.replace(finding, cases=_list_cases(alike[key], of)) for key, finding in first.items()]
 
 
-def _told(cases: Sequence[str], of: int) -> tuple[str, ...]:
+def _list_cases(cases: Sequence[str], of: int) -> tuple[str, ...]:
     if of <= _LISTED:
         return tuple(cases)
     many = f"all {of}" if len(cases) == of else f"{len(cases)} of {of}"

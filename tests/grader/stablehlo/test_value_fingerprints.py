@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from grader.stablehlo.glimpses import COLUMNS, glimpse, same
+from grader.stablehlo.value_fingerprints import COLUMNS, same, value_fingerprint
 
 
 def rows(*arrays):
-    return np.array([row for array in arrays for row in glimpse(array)]).reshape(-1, COLUMNS)
+    return np.array([row for array in arrays for row in value_fingerprint(array)]).reshape(-1, COLUMNS)
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])

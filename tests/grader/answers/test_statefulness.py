@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.answers.memory import may_remember
+from grader.answers.statefulness import may_be_stateful
 
 NAMES = ("a", "b")
 SIZES = {"small": [2, 3]}
@@ -99,7 +99,7 @@ class Frozen:
     ],
 )
 def test_what_reads_only_what_stays_and_changes_only_its_own_has_none(answer):
-    assert not may_remember(answer)
+    assert not may_be_stateful(answer)
 
 
 def _counts(calls=itertools.count()):  # noqa: B008 (the mistake that is meant)
@@ -232,4 +232,4 @@ def _within():
     ],
 )
 def test_what_may_differ_from_call_to_call_may_have_one(answer):
-    assert may_remember(answer)
+    assert may_be_stateful(answer)

@@ -10,7 +10,7 @@ import sysconfig
 from pathlib import Path
 
 import rematscope
-from grader.isolation.inside.lockdown import DEVICES, FOLDER
+from grader.isolation.sandboxed.lockdown import DEVICES, FOLDER
 from grader.util.versions import versions
 
 _GRADER = Path(__file__).resolve().parents[1]
@@ -30,7 +30,7 @@ _SHOWN = (
     "catalog/*/__init__.py",
     "catalog/*/task.py",
     "isolation/__init__.py",
-    "isolation/inside/*.py",
+    "isolation/sandboxed/*.py",
 )
 
 

@@ -4,15 +4,15 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-from grader.exercises.behaviour import Behaviour
+from grader.exercises.observation import CaseObservation
 from grader.exercises.requirements import Requirement
-from grader.judging.merge import Seen, merge
+from grader.judging.group_findings import CaseFinding, group_findings
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding, listed
 
 
-def unmet(
-    requirements: Sequence[Sequence[Sequence[Requirement]]], behaviours: Sequence[Behaviour]
+def failed_requirements(
+    requirements: Sequence[Sequence[Sequence[Requirement]]], observe_cases: Sequence[CaseObservation]
 ) -> tuple[list[Finding], list[str]]:
     """Return the findings about an answer; or, if it meets all requirements, advice and what was shown.
 
@@ -21,14 +21,14 @@ def unmet(
 
     Args:
       requirements: case by case, the groups of its requirements.
-      behaviours: what each case shows, in the same order.
+      observe_cases: what each case shows, in the same order.
     """
     advice: list[Finding] = []
     shown = ["Values and gradients match the reference in every case."]
     for groups in itertools.zip_longest(*requirements, fillvalue=()):
-        asked = [(behaviour, group) for behaviour, group in zip(behaviours, groups, strict=True) if group]
-        found = merge(
-            Seen((number, finding.kind), behaviour.case, finding)
+        asked = [(behaviour, group) for behaviour, group in zip(observe_cases, groups, strict=True) if group]
+        found = group_findings(
+            CaseFinding((number, finding.kind), behaviour.case, finding)
             for behaviour, group in asked
             for number, requirement in enumerate(group)
             for finding in requirement.findings(behaviour)
@@ -40,7 +40,7 @@ def unmet(
         for behaviour, group in asked:
             if claims := [claim for requirement in group if (claim := requirement.claim(behaviour))]:
                 claimed.setdefault("; ".join(claims), []).append(behaviour.case)
-        shown += [_sentence(claims, names, len(behaviours)) for claims, names in claimed.items()]
+        shown += [_sentence(claims, names, len(observe_cases)) for claims, names in claimed.items()]
     return advice, shown
 
 

@@ -9,7 +9,7 @@ from grader.util.jax_settings import as_they_come
 
 
 @as_they_come()
-def drawn(
+def render_programs(
     answer: Callable, cases: Sequence[Case | Question], shown: Case | None, case: str | None, marked: Sequence[int]
 ) -> dict:
     """An answer's two programs as `SideBySide.pieces` has them, and what it costs, in JSON's types.

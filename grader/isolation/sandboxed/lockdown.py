@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.isolation.inside import libc, system_calls
+from grader.isolation.sandboxed import libc, system_calls
 
 THREADS = 256  # at most
 _NOBODY = 65534

@@ -46,7 +46,7 @@ _OF_CONTAINERS = {
 _JITTED = type(jax.jit(lambda: None))
 
 
-def may_remember(answer: Any) -> bool:
+def may_be_stateful(answer: Any) -> bool:
     """Whether an answer, called twice with the same arguments, may do two things; False only where it cannot."""
     found = _Found()
     return not found.add(answer) or (found.containers and found.changes)

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.answers.alike import Trace, same_programs
 from grader.answers.apply import applied
 from grader.answers.evidence import Failure, FailureKind
 from grader.answers.failures import Unusable, failure_of, refuse_none
+from grader.answers.same_jaxpr import Trace, same_programs
 from grader.exercises.spec import Case
 from grader.util.words import with_article
 from grader.verdicts.error_questions import UNDIFFERENTIATED

@@ -12,7 +12,7 @@ import pytest
 
 from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
-from grader.isolation import what_is_shown
+from grader.isolation import bubblewrap_options
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[3]
@@ -69,5 +69,5 @@ def test_neither_submissions_nor_grades_may_lie_in_what_answers_see(which, tmp_p
 
 def test_a_place_is_found_behind_links(tmp_path):
     (tmp_path / "link").symlink_to(Path(os.__file__).parent / "json")
-    assert what_is_shown.shown_with(tmp_path / "link" / "deep") and what_is_shown.shown_with(ROOT / "grader")
-    assert what_is_shown.shown_with(tmp_path) is None and what_is_shown.shown_with(ROOT / "submitted") is None
+    assert bubblewrap_options.shown_with(tmp_path / "link" / "deep") and bubblewrap_options.shown_with(ROOT / "grader")
+    assert bubblewrap_options.shown_with(tmp_path) is None and bubblewrap_options.shown_with(ROOT / "submitted") is None

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from nbformat.sign import MemorySignatureStore, NotebookNotary
 
-from grader.learner.opening import Pages
+from grader.learner.contents_manager import WorkbookContentsManager
 
 WIDGET = "application/vnd.jupyter.widget"
 PANEL = {f"{WIDGET}-view+json": {"model_id": "panel"}, "text/html": "<p>Not attempted", "text/plain": "Not attempted"}
@@ -22,7 +22,7 @@ MODELS = {
 @pytest.fixture
 def server(tmp_path):
     notary = NotebookNotary(secret=b"ours", store_factory=MemorySignatureStore)  # and not whoever's runs the tests
-    return Pages(root_dir=str(tmp_path), notary=notary)
+    return WorkbookContentsManager(root_dir=str(tmp_path), notary=notary)
 
 
 def page(outputs, models):

@@ -41,7 +41,7 @@ class MatchedResidual:
 
 
 @dataclass(frozen=True)
-class Behaviour:
+class CaseObservation:
     """What one case showed of an answer whose values and gradients are right.
 
     Attributes:
@@ -50,7 +50,7 @@ class Behaviour:
       residuals: what crosses from the forward to the backward pass.
       wanted: the reference's own values, of those names that the exercise's requirements speak of.
       recomputed: FLOPs of each matmul of the backward pass that does not depend on the cotangent.
-      disguised: finds the FLOPs of each other matmul that the backward pass computes again.
+      hidden_recompute_flops: finds the FLOPs of each other matmul that the backward pass computes again.
       matmul_flops: FLOPs of all matmuls of both passes.
       reference_flops: FLOPs of each matmul of the reference's two passes, which keep everything.
       forward_flops: those of its forward pass, the only ones that a backward pass can recompute.
@@ -69,7 +69,7 @@ class Behaviour:
     residuals: tuple[MatchedResidual, ...]
     wanted: dict[str, MatchedResidual]
     recomputed: tuple[int, ...]
-    disguised: Callable[[], tuple[int, ...]]
+    hidden_recompute_flops: Callable[[], tuple[int, ...]]
     matmul_flops: int
     reference_flops: tuple[int, ...]
     forward_flops: tuple[int, ...]

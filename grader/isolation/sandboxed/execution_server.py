@@ -8,13 +8,18 @@ import jax
 import numpy as np
 
 from grader.answers.failures import message_of
-from grader.isolation.inside import messages, protocol
-from grader.isolation.inside.messages import MAX_MESSAGE, counts, nested
+from grader.isolation.sandboxed import messages, protocol
+from grader.isolation.sandboxed.messages import MAX_MESSAGE, counts, nested
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.types import ProgramError
 
-_REQUESTS: Sequence[type[protocol.OnArrays]] = protocol.Run, protocol.Backward, protocol.Look, protocol.Peak
+_REQUESTS: Sequence[type[protocol.ExecuteRequest]] = (
+    protocol.Run,
+    protocol.Backward,
+    protocol.Fingerprint,
+    protocol.Peak,
+)
 
 
 def serve(line: socket.socket) -> None:
@@ -42,15 +47,15 @@ def serve(line: socket.socket) -> None:
 
 
 def _answer(
-    execution: Execution, request: protocol.OnArrays, arrays: Sequence[np.ndarray]
+    execution: Execution, request: protocol.ExecuteRequest, arrays: Sequence[np.ndarray]
 ) -> tuple[object, Sequence[np.ndarray]]:
     inputs, cotangents = nested(request.counts, arrays)
     execution = execution.shadow if request.shadow else execution
     if isinstance(request, protocol.Backward):
         gradients = execution.gradients(inputs, cotangents)  # the first group are residuals
         return protocol.Results([[len(gradients)]]), gradients
-    if isinstance(request, protocol.Look):
-        return protocol.Results([[1]]), [execution.glimpses(inputs, cotangents, request.sizes)]
+    if isinstance(request, protocol.Fingerprint):
+        return protocol.Results([[1]]), [execution.value_fingerprints(inputs, cotangents, request.sizes)]
     if isinstance(request, protocol.Peak):
         return protocol.PeakBytes(execution.peak(request.index, inputs, cotangents, request.compiled)), ()
     run = execution.compiled if isinstance(request, protocol.Run) and request.compiled else execution.interpreted

@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from grader.judging.trial import Trial
-from grader.stablehlo.glimpses import glimpse, same
+from grader.judging.answer_run import AnswerRun
 from grader.stablehlo.program import StableHloProgram
+from grader.stablehlo.value_fingerprints import same, value_fingerprint
 
 _MIN_SUMMANDS = 4  # fewer may be how a value is got back from another that was saved, such as y from y + b
 
 
-def disguised(trial: Trial, index: int) -> Iterator[int]:
+def hidden_recompute_flops(trial: AnswerRun, index: int) -> Iterator[int]:
     """FLOPs of each matmul that a case's backward pass computes again, but for those that do not depend on the
     cotangent, which are seen in the program's text."""
     backward, tried = trial.backward, trial.cases[index]
@@ -26,7 +26,7 @@ def disguised(trial: Trial, index: int) -> Iterator[int]:
     matmuls = [matmul for matmul in backward.matmuls if matmul.value in needed]
     counted = {matmul.value for matmul in matmuls if matmul.value not in of_cotangents}
     products = trial.products()[index]
-    rows = trial.glimpses(tuple(sorted({int(size) for own in trial.products() for size in own[:, 1]})))
+    rows = trial.value_fingerprints(tuple(sorted({int(size) for own in trial.products() for size in own[:, 1]})))
     alike = same(rows, products[:, :-1])
     made: dict[int, Counter[int]] = {}  # place in the text → products, and how often each is made there
     for row in alike.any(1).nonzero()[0]:
@@ -36,7 +36,7 @@ def disguised(trial: Trial, index: int) -> Iterator[int]:
     # What each value of the program is known to be: residuals, and what is made on the way.
     known = {value: set(made[place]) for value, place in backward.places if place in made and value in needed}
     for value, array in zip(tried.layout.taken_residuals, tried.residuals, strict=True):
-        if seen := glimpse(array):
+        if seen := value_fingerprint(array):
             known.setdefault(value, set()).update(map(int, same(np.array(seen), products[:, :-1]).nonzero()[1]))
     places = dict(backward.places)
     for place, times in made.items():

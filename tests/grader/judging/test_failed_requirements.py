@@ -2,9 +2,9 @@
 
 import pytest
 
-from grader.exercises.behaviour import Behaviour, MatchedResidual, ResidualKind
+from grader.exercises.observation import CaseObservation, MatchedResidual, ResidualKind
 from grader.exercises.requirements import Recomputes, Saves
-from grader.judging.unmet import unmet
+from grader.judging.failed_requirements import failed_requirements
 from grader.verdicts.kinds import FindingKind
 
 KINDS = FindingKind.ALSO_SAVED, FindingKind.NOT_SAVED, FindingKind.RECOMPUTES
@@ -15,13 +15,13 @@ def residual(name, memory="device", type_="f32[2,7]", nbytes=56):
 
 
 def behaviour(*saved, recomputed=(), case="float32", barriers=1):
-    return Behaviour(
+    return CaseObservation(
         case=case,
         arguments=("x",),
         residuals=saved,
         wanted={name: residual(name) for name in ("h", "y")},
         recomputed=recomputed,
-        disguised=tuple,
+        hidden_recompute_flops=tuple,
         matmul_flops=100 + sum(recomputed),
         reference_flops=(50, 50),
         forward_flops=(50,),
@@ -35,8 +35,8 @@ def behaviour(*saved, recomputed=(), case="float32", barriers=1):
     )
 
 
-def findings(requirement, *behaviours, more=()):
-    return unmet([[[requirement, *more]]] * len(behaviours), behaviours)[0]
+def findings(requirement, *observe_cases, more=()):
+    return failed_requirements([[[requirement, *more]]] * len(observe_cases), observe_cases)[0]
 
 
 def test_an_extra_residual_a_missing_one_and_its_recompute_are_one_finding():
@@ -91,5 +91,5 @@ def test_the_question_is_about_what_the_answer_does(saved, barriers, question):
 
 def test_a_claim_that_holds_in_all_cases_does_not_list_them():
     seen = [behaviour(residual("h"), case=case) for case in ("one", "two")]
-    _, shown = unmet([[[Saves(("h",), "Too much?")]]] * 2, seen)
+    _, shown = failed_requirements([[[Saves(("h",), "Too much?")]]] * 2, seen)
     assert shown[1:] == ["In all 2 cases: the forward pass saves h, and otherwise only arguments."]

@@ -8,7 +8,7 @@ from jax import lax
 from test_interpreter import GROUPS, ROUNDING, M, N, X
 
 from grader.stablehlo.execution import Execution, Function
-from grader.stablehlo.shadow import widened_array
+from grader.stablehlo.float64 import widened_array
 
 # What follows from how many bits a number has is no rounding.
 ALIKE = [group for group in GROUPS if group not in ("bits", "loops", "small floats", "not finite")]

@@ -13,7 +13,7 @@ from tornado import web
 _VIEW, _STATE = (f"application/vnd.jupyter.widget-{what}+json" for what in ("view", "state"))
 
 
-class Pages(AsyncLargeFileManager):
+class WorkbookContentsManager(AsyncLargeFileManager):
     """The server's files; `start.py` has JupyterLab use it.
 
     JupyterLab puts into a page what its kernel says of the language, the Python's version among it, and calls the page

@@ -18,7 +18,7 @@ import struct
 import sys
 from dataclasses import dataclass
 
-from grader.isolation.inside import libc
+from grader.isolation.sandboxed import libc
 
 # Each with its numbers on x86-64 and on arm64; "-" where there is none.
 _ALLOWED = """

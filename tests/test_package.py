@@ -62,6 +62,14 @@ def test_the_wheel_has_types_the_widgets_parts_and_the_licence(wheel):
     assert "License-Expression: Apache-2.0" in metadata and "Requires-Python: >=3.11" in metadata
 
 
+def test_the_wheel_has_the_command_and_the_changelog(wheel, elsewhere):
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.read("rematscope/CHANGELOG.md") == (PACKAGE / "CHANGELOG.md").read_bytes()
+    command = elsewhere.with_name("rematscope.exe" if sys.platform == "win32" else "rematscope")
+    version = run(command, "--version", cwd=elsewhere.parent).stdout
+    assert re.fullmatch(rf"rematscope {re.escape(rematscope.__version__)}, JAX [\d.]+\n", version)
+
+
 def test_nothing_but_jax_numpy_rich_and_scipy_is_required(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA"))

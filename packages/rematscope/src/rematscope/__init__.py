@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from rematscope.choices.build import recompute_graph
     from rematscope.errors import PlanError, TargetError, TraceError
     from rematscope.ir.collectives import CollectiveStats
@@ -141,6 +142,8 @@ _HOME_OF = {name: f"rematscope.{module}" for module, names in _HOMES.items() for
 if not TYPE_CHECKING:  # a type checker that saw it would take any name for one of these
 
     def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return importlib.import_module("importlib.metadata").version("rematscope")
         if name not in _HOME_OF:
             raise AttributeError(f"module 'rematscope' has no attribute {name!r}")
         value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)

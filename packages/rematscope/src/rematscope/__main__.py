@@ -20,6 +20,7 @@ from typing import Any
 
 import jax
 
+import rematscope
 from rematscope.errors import TargetError, TraceError
 from rematscope.ir.cost import Cost
 from rematscope.memory.liveness import live_bytes
@@ -52,6 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Show what a JAX function's backward pass saves and recomputes.\nThe function is not run.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"rematscope {rematscope.__version__}, JAX {jax.__version__}"
     )
     parser.add_argument("function", metavar="MODULE:FUNCTION", help="model:loss, package.model:loss or model.py:loss")
     parser.add_argument("--args", nargs="*", default=[], metavar="ARGUMENT", help="its arguments; see below")

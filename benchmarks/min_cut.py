@@ -18,7 +18,7 @@ from rematscope.choices.build import work
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.fusion import HEAVY
 from rematscope.scheduling.linearize import linearize, reading
-from rematscope.scheduling.rows import Rows
+from rematscope.scheduling.peak_program import PeakProgram
 
 _NEVER = 2**52  # the capacity of what may not be cut
 
@@ -29,7 +29,7 @@ class Graph:
     def __init__(self, f, *args):
         self.linearized = linearize(trace(f, *args))
         primal, backward = self.linearized.primal, self.linearized.backward
-        cost, late = cost_in(self.linearized, work), self.linearized.late
+        cost, late = cost_in(self.linearized, work), self.linearized.deferred
         self.cost = lambda equation: 0.0 if equation in late else cost(equation)  # JAX computes it late too, and once
         self.maker = {v: e for e in primal.equations for v in e.outputs}
         read = {v for e in backward.equations for v in reading(e)} | set(backward.outputs)
@@ -110,7 +110,7 @@ def main():
         graph = Graph(make(False), *args)
         if graph.linearized.loops:
             continue  # a cut knows none
-        rows = Rows(graph.linearized)
+        rows = PeakProgram(graph.linearized)
         for share in (0.1, 0.2, 0.4):
             budget = int(share * graph.everything)
             kept, _ = rows.cheapest(kept=budget)

@@ -94,9 +94,9 @@ def test_multipliers_prove_no_more_than_is_true(which, many):
         budget = rng.randrange(int(nbytes.min()), int(nbytes.max()) + 1)
         best = cost[nbytes <= budget].min()
         multipliers = duality.multipliers(program, budget)
-        assert graph.least_cost <= duality.proven(program, budget, multipliers) <= best
+        assert graph.least_cost <= duality.dual_bound(program, budget, multipliers) <= best
         others = [rng.randrange(2 * max(multipliers) + 1) if rng.random() < 0.3 else m for m in multipliers]
-        assert duality.proven(program, budget, others) <= best
+        assert duality.dual_bound(program, budget, others) <= best
 
 
 @without_remat3
@@ -173,8 +173,8 @@ def test_choices_are_best_whatever_the_size_of_the_numbers(seed, many):
             assert kept <= budget
             assert again == pytest.approx(best, abs=rounding)
             assert best - 1.1e-6 * cost.max() <= bound <= best + rounding
-            proven = duality.proven(program, budget, duality.multipliers(program, budget))
-            assert proven <= Fraction(best.item()) + Fraction(rounding)
+            dual_bound = duality.dual_bound(program, budget, duality.multipliers(program, budget))
+            assert dual_bound <= Fraction(best.item()) + Fraction(rounding)
 
 
 # The best choice, by others.
@@ -229,4 +229,4 @@ def test_another_solver_finds_no_better_choice(function, args, names):
     chosen, bound = chooser.cheapest(budget)
     kept, again = graph.evaluate(chosen)
     assert kept <= budget and again == bound == by_cp_sat(graph, budget)
-    assert graph.least_cost < duality.proven(program, budget, duality.multipliers(program, budget)) <= bound
+    assert graph.least_cost < duality.dual_bound(program, budget, duality.multipliers(program, budget)) <= bound

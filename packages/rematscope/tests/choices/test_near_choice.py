@@ -44,7 +44,7 @@ def asked_of(monkeypatch):
 def test_of_many_variables_few_are_decided_about_and_what_is_found_is_nearly_the_best(seed, monkeypatch):
     program = knapsacks(np.random.default_rng(seed))
     free = asked_of(monkeypatch)
-    found, best = highs.milp_near(**program), scipy.optimize.milp(program["objective"], **_rest(program))
+    found, best = highs.milp_neighborhood(**program), scipy.optimize.milp(program["objective"], **_rest(program))
     assert free == [150]
     assert found.mip_dual_bound <= best.fun * (1 + 1e-6)  # nothing is better than that
     assert best.mip_dual_bound * (1 - 1e-6) <= found.fun <= 1.02 * best.fun
@@ -63,7 +63,7 @@ def test_where_nothing_near_is_good_enough_more_are_decided_about(monkeypatch):
     program["objective"] = np.repeat([0.0, 1.0], count)
     monkeypatch.setattr(highs, "_FAR", 1e-4)
     free = asked_of(monkeypatch)
-    found = highs.milp_near(**program)
+    found = highs.milp_neighborhood(**program)
     assert free == [150, 600, 700] and found.fun == pytest.approx(count)
 
 
@@ -77,7 +77,7 @@ def test_the_first_that_is_found_is_near_enough_where_fewer_variables_leave_noth
         return found
 
     monkeypatch.setattr(highs, "milp", nothing_at_first)
-    found = highs.milp_near(**knapsacks(np.random.default_rng(1)))
+    found = highs.milp_neighborhood(**knapsacks(np.random.default_rng(1)))
     assert len(free) == 2 and found.mip_dual_bound <= found.fun <= 1.02 * found.mip_dual_bound
 
 
@@ -85,7 +85,7 @@ def test_what_nothing_fits_is_not_solved_at_all(monkeypatch):
     program = knapsacks(np.random.default_rng(0))
     program["constraints"][1].ub = np.full(8, -1.0)
     free = asked_of(monkeypatch)
-    assert highs.milp_near(**program).x is None and not free
+    assert highs.milp_neighborhood(**program).x is None and not free
 
 
 def _rest(program):

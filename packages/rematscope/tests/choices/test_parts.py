@@ -5,9 +5,9 @@ import random
 import pytest
 
 from rematscope.choices.choice_graph import ChoiceGraph
+from rematscope.choices.dependencies import dependencies_of
 from rematscope.choices.merge import parts_of
 from rematscope.choices.recompute_graph import Node
-from rematscope.choices.walk import reached
 from rematscope.ir.program import Value
 
 
@@ -22,15 +22,15 @@ def chain(*names):
 
 def test_a_walk_ends_at_a_saved_name_and_reaches_it():
     first, a, second, b, third = chain(None, "a", None, "b", None)
-    assert reached([third], {"a"}) == {third, b, second, a}
-    assert reached([third], {"a", "b"}) == {third, b}
-    assert reached([third], {"c"}) == {first, a, second, b, third}
+    assert dependencies_of([third], {"a"}) == {third, b, second, a}
+    assert dependencies_of([third], {"a", "b"}) == {third, b}
+    assert dependencies_of([third], {"c"}) == {first, a, second, b, third}
 
 
 def test_a_walk_through_a_loop_ends():
     carry, body = Node(), Node()
     carry.reads, body.reads = [body], [carry]
-    assert reached([body], ()) == {carry, body}
+    assert dependencies_of([body], ()) == {carry, body}
 
 
 def test_operations_between_two_names_are_one_part():
@@ -73,9 +73,9 @@ def test_merging_changes_no_figure(seed):
     for node in rng.sample(nodes, len(nodes) // 8):  # as a loop's carry reads what the iteration before made
         node.reads = list(dict.fromkeys([*node.reads, rng.choice(nodes)]))
     roots = rng.sample(nodes, rng.randrange(1, 4))
-    everything = reached(roots, ())
+    everything = dependencies_of(roots, ())
     names = tuple(sorted({node.name for node in everything} - {None}))
-    needed = reached(roots, names)
+    needed = dependencies_of(roots, names)
     graph = ChoiceGraph(
         names=names,
         parts=parts_of([node for node in nodes if node in everything], needed),
@@ -84,7 +84,7 @@ def test_merging_changes_no_figure(seed):
     )
     for choice in range(2 ** len(names)):
         saved = {name for i, name in enumerate(names) if choice >> i & 1}
-        here = reached(roots, saved)
+        here = dependencies_of(roots, saved)
         kept = sum(node.nbytes for node in here if node.kept or node.name in saved)
         assert graph.evaluate(saved) == (kept, sum(node.cost for node in here)), saved
         assert set(graph.helpful(saved)) == {node.name for node in here} & saved

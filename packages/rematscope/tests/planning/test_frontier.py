@@ -16,8 +16,8 @@ from rematscope.choices import enumeration
 from rematscope.choices.candidates import candidates
 from rematscope.choices.chooser import Chooser
 from rematscope.planning.frontier import Frontier
+from rematscope.planning.frontier_matrix import SavedNamesMatrix
 from rematscope.planning.points import Point
-from rematscope.planning.saved_names_matrix import SavedNamesMatrix
 
 
 def f32(*shape):
@@ -41,7 +41,7 @@ def trade():
     return frontier(block, *ARGS)
 
 
-def unbeaten(choices):
+def pareto_front(choices):
     """The definition: no other choice keeps no more and computes no more again."""
     return sorted({c for c in choices if not any(o != c and o[0] <= c[0] and o[1] <= c[1] for o in choices)})
 
@@ -63,7 +63,7 @@ def saving(*names, beside="nothing_saveable"):
 def test_the_points_are_the_choices_that_none_beats(trade):
     compared = {candidate.label: candidate.graph for candidate in candidates(block, *ARGS)}
     choices = [graph.evaluate(names) for graph in compared.values() for names in subsets(graph.names)]
-    assert places(trade.points) == unbeaten(choices)
+    assert places(trade.points) == pareto_front(choices)
     assert len(trade.points) > 5 and trade.complete and len({point.with_policy for point in trade.points}) > 1
     assert [compared[point.with_policy].evaluate(point.names) for point in trade.points] == places(trade.points)
 

@@ -18,13 +18,13 @@ from zoo import normal
 
 from rematscope import Device, PlanError, TraceError, auto, load_schedule, measure, trace, with_schedule
 from rematscope.memory.xla_estimate import estimate_compiled_bytes
-from rematscope.scheduling import proposal
+from rematscope.scheduling import candidate as candidates
 from rematscope.scheduling.blocks import in_blocks, in_turns
+from rematscope.scheduling.checkpoint_placement import checkpointed as plain_checkpoints
+from rematscope.scheduling.checkpoint_placement import ways
 from rematscope.scheduling.cuts import kept_at_cuts, stretches
 from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.plain import checkpointed as plain_checkpoints
-from rematscope.scheduling.plain import ways
-from rematscope.scheduling.rows import Rows
+from rematscope.scheduling.peak_program import PeakProgram
 from rematscope.scheduling.search import Search
 
 
@@ -320,9 +320,9 @@ def test_a_net_is_cut_where_its_layers_end():
 def test_what_is_compiled_but_once_is_chosen_by_the_rows():
     plain = measure(looped, WS, X)
     found = auto(looped, peak=int(0.9 * plain.peak_bytes), compiles=1).plan(WS, X)
-    (trial,) = found.trials
-    assert trial.plain is None
-    assert trial.recomputed < again(trace(checkpointed(looped), WS, X))
+    (candidate,) = found.trials
+    assert candidate.placement is None
+    assert candidate.recompute_cost < again(trace(checkpointed(looped), WS, X))
 
 
 def measured(peak, temporaries):
@@ -354,20 +354,20 @@ def test_what_keeps_a_little_less_is_compiled_only_where_it_is_predicted_to_take
     monkeypatch.setattr("rematscope.scheduling.search.measure_call", compiled)
     first, *others = auto(net, peak=limit).plan(*args).trials
     smaller = [t for t in others if t.schedule.saved_bytes < first.schedule.saved_bytes]
-    assert others and all(t.predicted <= first.predicted for t in smaller)
+    assert others and all(t.estimated_bytes <= first.estimated_bytes for t in smaller)
 
 
 def test_where_all_fits_nothing_is_predicted_of_other_choices(monkeypatch):
-    asked, predict = [], proposal.estimate_temporary_bytes
-    monkeypatch.setattr(proposal, "estimate_temporary_bytes", lambda *args: asked.append(args) or predict(*args))
+    asked, predict = [], candidates.estimate_temporary_bytes
+    monkeypatch.setattr(candidates, "estimate_temporary_bytes", lambda *args: asked.append(args) or predict(*args))
     assert auto(deep, peak="1 GiB").plan(WS, X).recomputed == 0
     assert len(asked) == 1
 
 
 def test_the_rows_are_solved_first_for_what_they_predicted_of_the_last_choice(monkeypatch):
     """What the programs predict differs from the rows by about as much for the next limit, and for other cuts."""
-    limits, best = [], Rows.best
-    monkeypatch.setattr(Rows, "best", lambda rows, **limit: limits.append(limit) or best(rows, **limit))
+    limits, best = [], PeakProgram.best
+    monkeypatch.setattr(PeakProgram, "best", lambda rows, **limit: limits.append(limit) or best(rows, **limit))
     search = Search(deep, (WS, X), {}, "cpu", 1)
     predicted = trace(deep, WS, X).saved_bytes()
     shares = []
@@ -387,10 +387,10 @@ def test_rows_are_solved_between_limits_that_predicted_too_little_and_too_much(m
         asked.append(peak)
         return chosen, frozenset(), 1.0 / peak
 
-    def trial(*_, **__):
-        return types.SimpleNamespace(predicted=90 if asked[-1] < 105 else 120, recomputed=1.0)
+    def candidate(*_, **__):
+        return types.SimpleNamespace(estimated_bytes=90 if asked[-1] < 105 else 120, recompute_cost=1.0)
 
-    monkeypatch.setattr(search, "_trial", trial)
+    monkeypatch.setattr(search, "_candidate", candidate)
     search._solve(mock.Mock(best=best), 100)
     low, high, between = asked
     assert low < between < high
@@ -407,29 +407,31 @@ def test_where_the_rows_predict_more_than_the_programs_they_are_solved_for_the_l
         asked.append(peak)
         return (chosen, frozenset(), 1.0) if peak > 130 else None
 
-    monkeypatch.setattr(search, "_trial", lambda *_, **__: types.SimpleNamespace(predicted=99, recomputed=1.0))
+    monkeypatch.setattr(
+        search, "_candidate", lambda *_, **__: types.SimpleNamespace(estimated_bytes=99, recompute_cost=1.0)
+    )
     search._solve(mock.Mock(best=best, least=131), 100)
     assert asked == [100, 131]
-    assert [trial.predicted for trial, _ in search._found] == [99]
+    assert [candidate.estimated_bytes for candidate, _ in search._found] == [99]
 
 
 def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_compiled(monkeypatch):
     taken = iter([1.2, 1.4])
 
-    def compiled(search, trial):
-        temporaries = int(next(taken, 1.4) * trial.predicted)
+    def compiled(search, candidate):
+        temporaries = int(next(taken, 1.4) * candidate.estimated_bytes)
         peak = search.fixed + temporaries
-        trial.measurement = measured(peak, temporaries)
-        search.trials.append(trial)
-        return trial
+        candidate.measurement = measured(peak, temporaries)
+        search.compiled.append(candidate)
+        return candidate
 
     monkeypatch.setattr(Search, "_compile", compiled)
     search = Search(deep, (WS, X), {}, "cpu", 4)
     limit = search.fixed + trace(deep, WS, X).saved_bytes() * 2 // 3
     search._look(limit)
-    *above, first = search.trials[:3]
-    assert all(trial.peak_bytes > limit for trial in above)
-    assert first.peak_bytes <= limit and first.recomputed < search._smallest([]).recomputed
+    *above, first = search.compiled[:3]
+    assert all(candidate.peak_bytes > limit for candidate in above)
+    assert first.peak_bytes <= limit and first.recompute_cost < search._smallest([]).recompute_cost
 
 
 def test_what_lies_between_a_choice_that_fits_and_one_that_took_too_much_is_compiled_too(monkeypatch):
@@ -439,15 +441,15 @@ def test_what_lies_between_a_choice_that_fits_and_one_that_took_too_much_is_comp
 
     def tried(predicted, taken, recomputed):
         fits = taken <= limit
-        return mock.Mock(predicted=predicted, recomputed=recomputed, plain=None, fits=lambda _: fits)
+        return mock.Mock(estimated_bytes=predicted, recompute_cost=recomputed, placement=None, fits=lambda _: fits)
 
     fits, worse, above = tried(100, 80, 50), tried(104, 110, 60), tried(140, 120, 30)
-    search.trials += [fits, worse, above]
-    between = mock.Mock(recomputed=40)
+    search.compiled += [fits, worse, above]
+    between = mock.Mock(recompute_cost=40)
     monkeypatch.setattr(search, "_chosen", lambda aim, most: aims.append(aim) or (between, 0.0))
-    monkeypatch.setattr(search, "_is_new", lambda trial: True)
+    monkeypatch.setattr(search, "_is_new", lambda candidate: True)
     assert search._between(limit) is between and aims == [120]
-    between.recomputed = 50
+    between.recompute_cost = 50
     assert search._between(limit) is None  # it spares nothing
 
 
@@ -459,7 +461,7 @@ def test_what_both_passes_compute_alike_is_predicted_as_one():
         return jnp.mean(x.astype(jnp.float32) ** 2)
 
     shapes = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((4, 8, 8), (64, 8)))
-    assert auto(half, saved="4 KiB").plan(*shapes).trials[0].predicted > 0
+    assert auto(half, saved="4 KiB").plan(*shapes).trials[0].estimated_bytes > 0
 
 
 def test_where_the_solver_stops_is_counted_so_that_a_slow_machine_chooses_the_same(monkeypatch):
@@ -470,7 +472,7 @@ def test_where_the_solver_stops_is_counted_so_that_a_slow_machine_chooses_the_sa
         return solve(*args, options=options, **how)
 
     monkeypatch.setattr(scipy.optimize, "milp", milp)
-    rows = Rows(linearize(trace(looped, WS, X)))
+    rows = PeakProgram(linearize(trace(looped, WS, X)))
     first, again = (rows.cheapest(kept=600 * 1024) for _ in range(2))
     assert first == again
     assert all(options["node_limit"] <= 1000 and options["time_limit"] >= 60 for options in asked)

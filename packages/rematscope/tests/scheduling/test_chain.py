@@ -18,7 +18,7 @@ from rematscope.scheduling.chain import Chain
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.planned import keeping
-from rematscope.scheduling.revolve import Link, Tours
+from rematscope.scheduling.revolve import ChainSegment, RevolveTable
 from rematscope.scheduling.schedule import schedule
 
 
@@ -30,7 +30,7 @@ def forward_steps(links, slots):
 
 @pytest.mark.parametrize("links", [2, 5, 16, 23, 64])
 def test_as_much_is_computed_again_as_by_revolve_where_all_links_are_alike(links):
-    tours = Tours([Link(8 * (i > 0), 1, 0, 1, 0, 0) for i in range(links)], limit=256)
+    tours = RevolveTable([ChainSegment(8 * (i > 0), 1, 0, 1, 0, 0) for i in range(links)], limit=256)
     for values in (1, 2, 3, 5, 8, 20):
         tour = tours.best(values * tours.slots // 32)
         assert tour.work == forward_steps(links, values)
@@ -39,7 +39,7 @@ def test_as_much_is_computed_again_as_by_revolve_where_all_links_are_alike(links
 
 
 def test_the_fewest_slots_for_less_work_are_found_at_once():
-    tours = Tours([Link(8 * (i > 0), 1, 0, 1, 0, 0) for i in range(16)], limit=256)
+    tours = RevolveTable([ChainSegment(8 * (i > 0), 1, 0, 1, 0, 0) for i in range(16)], limit=256)
     for most in (20, 30, 60):
         fewest = tours.fewest(most)
         assert tours.best(fewest).work < most <= tours.best(fewest - 1).work
@@ -108,9 +108,9 @@ def test_loops_and_random_numbers_in_a_chain_come_again_as_they_were():
     args = [normal(340 + i, 8, 8) / 4 for i in range(6)], normal(339, 16, 8), jax.random.key(0)
     linearized = linearize(trace(net, *args))
     chained = Chain(linearized, cost_in(linearized, work))
-    tours = Tours(chained.links, limit=sum(link.enters + link.least for link in chained.links))
+    tours = RevolveTable(chained.links, limit=sum(link.enters + link.least for link in chained.links))
     few = next(tour for tour in map(tours.best, range(tours.slots)) if tour)
-    assert any(len(there) > 0 for _, there in few.stops)
+    assert any(len(there) > 0 for _, there in few.snapshots)
     again = keeping(captured(net, args, {}), schedule(linearized, *chained.choice(few)))
     gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (again, net))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)

@@ -12,7 +12,7 @@ from rematscope.choices.build import work
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.fusion import HEAVY, Fusion
 from rematscope.scheduling.linearize import linearize, reading
-from rematscope.scheduling.rows import BINS, Rows
+from rematscope.scheduling.peak_program import BINS, PeakProgram
 
 
 def chain(ws, x):
@@ -117,7 +117,7 @@ class Exact:
         if kept is not None:
             model.add(sum(v.nbytes * on for v, on in saved.items()) <= kept)
         cost = cost_in(self.linearized, work)
-        counted = [e for e in self.order if e not in self.linearized.late]
+        counted = [e for e in self.order if e not in self.linearized.deferred]
         model.minimize(sum(int(cost(e)) * ran[e][-1] for e in counted))
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
@@ -135,16 +135,16 @@ class Exact:
             if value not in kept and (e := self.maker.get(value)) is not None and e not in run:
                 run.add(e)
                 pending += reading(e)
-        return sum(int(cost(e)) for e in run - self.linearized.late)
+        return sum(int(cost(e)) for e in run - self.linearized.deferred)
 
 
 @pytest.mark.parametrize("which", FUNCTIONS)
 def test_another_solver_finds_no_better_choice_in_the_rows(which):
     f, ws, batch = FUNCTIONS[which]
     linearized = linearize(trace(f, ws, jax.ShapeDtypeStruct((batch, ws[0].shape[0]), jnp.float32)))
-    rows = Rows(linearized)
-    exact = Exact(linearized, rows.candidates)
-    most = sum(v.nbytes for v in rows.candidates)
+    rows = PeakProgram(linearized)
+    exact = Exact(linearized, rows.saveable)
+    most = sum(v.nbytes for v in rows.saveable)
     found = {"peak": set(), "kept": set()}
     for what, costs in found.items():
         for share in (0.3, 0.5, 0.6):

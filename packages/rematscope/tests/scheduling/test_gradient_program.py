@@ -17,8 +17,8 @@ from zoo import normal
 from rematscope import auto, measure, trace, with_schedule
 from rematscope.scheduling.divided import backward_of, divided, loops_of
 from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.schedule import Stop, schedule
-from rematscope.scheduling.structure import primal_values
+from rematscope.scheduling.schedule import Snapshot, schedule
+from rematscope.scheduling.value_indices import primal_values
 from rematscope.scheduling.zeros import without
 
 EXAMPLES = int(os.environ.get("GRADIENT_EXAMPLES", "20"))  # more to explore
@@ -57,8 +57,8 @@ def choice(linearized, seed):
     kept = [v for v in primal_values(linearized) if draw.random() < share]
     made = [v for e in linearized.primal.equations if e.primitive != "optimization_barrier" for v in e.outputs]
     places = sorted(draw.randrange(len(linearized.backward.equations) + 1) for _ in range(draw.choice([0, 0, 2])))
-    stops = [Stop(place, tuple(draw.sample(made, min(2, len(made))))) for place in places]
-    return kept, stops
+    snapshots = [Snapshot(place, tuple(draw.sample(made, min(2, len(made))))) for place in places]
+    return kept, snapshots
 
 
 def segments(linearized, seed):
@@ -83,8 +83,8 @@ def test_any_schedule_computes_jax_s_gradient_bit_for_bit(steps, dtype, numbers,
     expected = of_jax(f, args, cotangents)
     linearized = linearize(trace(f, *args))
     linearized = divided(linearized, segments(linearized, seed))
-    kept, stops = choice(linearized, seed)
-    made = schedule(linearized, kept, stops, target=target)
+    kept, snapshots = choice(linearized, seed)
+    made = schedule(linearized, kept, snapshots, target=target)
     for got, wanted in zip(of_programs(made, args, cotangents), expected, strict=True):
         assert same_bits(got, wanted), (got, wanted)
 

@@ -10,9 +10,9 @@ from jax import lax
 from zoo import normal
 
 from rematscope import Device, HostOffload, PlanError, auto, load_schedule, trace
-from rematscope.scheduling.host import HostRows, Moves
+from rematscope.scheduling.host import HostPeakProgram, Moves
 from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.rows import Rows
+from rematscope.scheduling.peak_program import PeakProgram
 
 SLOW = Device("slow", {"float32": 1e9, "bfloat16": 1e9}, bandwidth=1e10)  # its products take long
 KIB = 2**10
@@ -153,8 +153,8 @@ def test_where_nothing_can_move_that_is_said():
 
 def test_rows_for_the_peak_have_less_where_something_is_on_the_host():
     linearized = linearize(trace(looped, WS, X))
-    alone = Rows(linearized, cost=SLOW)
-    beside = HostRows(Moves.of(linearized, None, HostOffload(bandwidth=1e12), SLOW), (), SLOW)
+    alone = PeakProgram(linearized, cost=SLOW)
+    beside = HostPeakProgram(Moves.of(linearized, None, HostOffload(bandwidth=1e12), SLOW), (), SLOW)
     assert alone.best(peak=5e6) is None
     assert beside.best(peak=5e6)[1]
     for peak in (1e7, 2e7, 3e7):  # more choices never cost more, and where there is room nothing moves

@@ -15,8 +15,8 @@ from zoo import normal
 
 from rematscope import PlanError, auto, load_schedule, trace, with_schedule
 from rematscope.scheduling.captured import captured
+from rematscope.scheduling.checkpoint_placement import CheckpointPlacement
 from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.plain import Plain
 from rematscope.scheduling.planned import scheduled_as, with_checkpoints
 from rematscope.scheduling.schedule import schedule
 from rematscope.tracing.signature import Signature
@@ -37,7 +37,7 @@ def with_a_schedule(f, *args, **kwargs):
 
 
 def with_plain_checkpoints(f, *args, **kwargs):
-    return with_checkpoints(captured(f, args, kwargs), Signature(f, args, kwargs), Plain(depth=0))
+    return with_checkpoints(captured(f, args, kwargs), Signature(f, args, kwargs), CheckpointPlacement(depth=0))
 
 
 # What auto and load return, whatever they chose.

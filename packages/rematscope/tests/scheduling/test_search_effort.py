@@ -9,10 +9,10 @@ from zoo import normal
 from rematscope import auto, load_schedule, measure, trace
 from rematscope.choices.build import work
 from rematscope.scheduling import search
+from rematscope.scheduling.candidate import Candidate, Subject
+from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, ways
+from rematscope.scheduling.checkpoint_search import CheckpointSearch
 from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.plain import Plain, ways
-from rematscope.scheduling.plains import Plains
-from rematscope.scheduling.proposal import Proposal, Subject
 from rematscope.scheduling.search import Search
 from rematscope.xla import hlo_proto
 
@@ -94,13 +94,13 @@ def test_whoever_stops_a_search_is_told_what_it_has(monkeypatch):
 
 
 def test_plain_checkpoints_are_not_looked_at_where_the_rows_prove_that_nothing_is_better(monkeypatch):
-    asked, within = [], Plains.within
+    asked, within = [], CheckpointSearch.within
 
     def noted(self, *args):
         asked.append(args)
         return within(self, *args)
 
-    monkeypatch.setattr(Plains, "within", noted)
+    monkeypatch.setattr(CheckpointSearch, "within", noted)
     found = auto(net, peak=limit(0.48)).plan(WS, X)
     assert found.recomputed > 0 and found.bound > 0.98 * found.recomputed and not asked
 
@@ -114,8 +114,8 @@ def scanned(ws, x):
 def test_what_is_held_in_any_case_is_no_more_than_what_is_predicted(f, target):
     linearized = linearize(trace(f, WS, X))
     for kept in (linearized.kept, linearized.saved_by(jax.checkpoint_policies.dots_saveable), frozenset()):
-        one = Proposal(Subject(f, f, target, work, 0), linearized, kept)
-        assert one.held <= one.predicted
+        one = Candidate(Subject(f, f, target, work, 0), linearized, kept)
+        assert one.lower_bound_bytes <= one.estimated_bytes
 
 
 def test_of_what_holds_more_than_there_is_room_for_nothing_is_predicted(monkeypatch):
@@ -134,15 +134,15 @@ def test_of_what_holds_more_than_there_is_room_for_nothing_is_predicted(monkeypa
     monkeypatch.setattr(Search, "_proposals", noted)
     plain = measure(narrow, WS, X[0])
     found = auto(narrow, peak=plain.peak_bytes - int(0.65 * plain.temp_bytes)).plan(WS, X[0])
-    large = [one for one in proposed[1:] if one.held > found.limit]
-    assert large and not any("predicted" in vars(one) for one in large)
+    large = [one for one in proposed[1:] if one.lower_bound_bytes > found.limit]
+    assert large and not any("estimated_bytes" in vars(one) for one in large)
 
 
 def test_before_what_computes_all_again_more_than_once_checkpoints_are_compiled(monkeypatch):
     def often(self, aim, most):
         """A way through the chain of layers within half of the room."""
-        ways = [one for one in self._tours(aim / 2) if one.predicted <= aim]
-        return (max(ways, key=lambda one: one.recomputed), 0.0) if ways else None
+        ways = [one for one in self._tours(aim / 2) if one.estimated_bytes <= aim]
+        return (max(ways, key=lambda one: one.recompute_cost), 0.0) if ways else None
 
     def layer(x, w):
         return jnp.tanh(x @ w) * jnp.exp(x)
@@ -155,14 +155,14 @@ def test_before_what_computes_all_again_more_than_once_checkpoints_are_compiled(
     room = measure(lambda ws, x: layers(ws, x, jax.checkpoint(layer)), WS, X).peak_bytes
     monkeypatch.setattr(Search, "_chosen", often)
     found = auto(layers, peak=room).plan(WS, X)
-    assert found.trials[0].plain is not None and found.trials[0].fits(room)
+    assert found.trials[0].placement is not None and found.trials[0].fits(room)
 
 
 def test_where_there_is_no_loop_no_checkpoint_goes_around_turns():
     places = [*ways(net, False, False, WS, X)]
     assert places and all(place.blocks for place in places)
-    assert [*ways(lambda x: jnp.sin(x), False, False, X)] == [Plain()]
-    assert Plain(depth=0) in ways(scanned, False, False, WS, X)
+    assert [*ways(lambda x: jnp.sin(x), False, False, X)] == [CheckpointPlacement()]
+    assert CheckpointPlacement(depth=0) in ways(scanned, False, False, WS, X)
 
 
 def test_what_is_compiled_is_what_is_returned():

@@ -71,8 +71,10 @@ def test_gradients_of_segments_are_the_function_s_to_rounding():
 def test_as_many_turns_are_not_computed_again_as_there_is_room_for(monkeypatch):
     """Copies of what is stacked come with the first of them, so less fits than the line from none to all says."""
     segmented = Segmented(mock.Mock(cost=work), mock.Mock(linearized=linearize(trace(recurrent, P, XS))))
-    monkeypatch.setattr(segmented, "_with", lambda share: mock.Mock(predicted=100 + 400 * share + 60 * bool(share)))
-    assert max(t.predicted for t in segmented.within(230) if t.predicted <= 230) > 230 - 400 / 24
+    monkeypatch.setattr(
+        segmented, "_with", lambda share: mock.Mock(estimated_bytes=100 + 400 * share + 60 * bool(share))
+    )
+    assert max(t.estimated_bytes for t in segmented.within(230) if t.estimated_bytes <= 230) > 230 - 400 / 24
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 
 from rematscope import jax_compat
+from rematscope.choices.dependencies import dependencies_of
 from rematscope.choices.merge import parts_of
 from rematscope.choices.recompute_graph import Node, RecomputeGraph
-from rematscope.choices.walk import reached
 from rematscope.errors import PlanError
 from rematscope.ir import roles
 from rematscope.ir.cost import cost_of
@@ -117,9 +117,9 @@ def graph_of(passes: Trace, cost: CostFunction = work, saved: Collection[Equatio
     for node in nodes.by_policy:
         node.reads = []  # it is there
 
-    everything = reached(roots, ())
+    everything = dependencies_of(roots, ())
     names = {node.name for node in everything if node.name is not None}
-    needed = reached(roots, names)
+    needed = dependencies_of(roots, names)
     # JAX also keeps some values that nothing reads.
     needed |= {node for node in nodes.all if node.kept and node not in everything} - set(nodes.by_policy)
     return RecomputeGraph(
@@ -260,7 +260,9 @@ class _Nodes:
         (body,) = equation.bodies
         inside = (*around, equation)
         handed = [
-            self._add(Node(self.reading([array]), loops=frozenset(inside), changes_with=frozenset([equation])), [value])
+            self._add(
+                Node(self.reading([array]), loops=frozenset(inside), depends_on_loops=frozenset([equation])), [value]
+            )
             for value, array in zip(body.inputs, [*equation.initial, *equation.stacked_inputs], strict=True)
         ]
         self.add_program(body, times * equation.length, inside)
@@ -354,12 +356,12 @@ def _multiply_by_trip_counts(nodes: Collection[Node]) -> None:
 
     JAX takes what does not change out of a loop before it stacks what is saved.
     """
-    changes = {node: node.changes_with for node in nodes}
+    changes = {node: node.depends_on_loops for node in nodes}
     before = None
     while changes != before:  # once more for what a carry brings from the iteration before
         before = dict(changes)
         for node in nodes:
-            changes[node] = node.changes_with.union(*(changes[n] for n in node.reads)) & node.loops
+            changes[node] = node.depends_on_loops.union(*(changes[n] for n in node.reads)) & node.loops
     for node in nodes:
         if node.array is not None and node.reads:
             node.nbytes *= math.prod(loop.length for loop in changes[node])

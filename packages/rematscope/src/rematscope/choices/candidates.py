@@ -35,7 +35,7 @@ _LOOPS = frozenset({"scan", "shard_map"})
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Candidate:
+class PolicyCandidate:
     """A policy, and the choices of names beside it.
 
     Attributes:
@@ -66,7 +66,9 @@ class Candidate:
         return f if self.label == AS_IT_IS else with_policy(f, self.with_names(names))
 
 
-def candidates(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any) -> tuple[Candidate, ...]:
+def candidates(
+    f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any
+) -> tuple[PolicyCandidate, ...]:
     """All that a plan of `f` compares, names alone first.
 
     Args:
@@ -76,7 +78,7 @@ def candidates(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **k
       TraceError, PlanError: as `recompute_graph` does.
     """
     alone = recompute_graph(f, *args, cost=cost, **kwargs)
-    found = [Candidate("", alone)]
+    found = [PolicyCandidate("", alone)]
 
     seen: set[frozenset[Equation]] = set()
     for label in _PRODUCTS:
@@ -86,7 +88,7 @@ def candidates(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **k
             found += traced(f, label, policy, args, kwargs, cost)
         elif saved and saved not in seen:
             seen.add(saved)
-            found.append(Candidate(label, graph_of(alone.trace, cost, saved), policy))
+            found.append(PolicyCandidate(label, graph_of(alone.trace, cost, saved), policy))
     everything = jax.checkpoint_policies.everything_saveable
     if not alone.policies:
         # Where it has checkpoints, which save nothing, this is the choice of no name again.
@@ -102,17 +104,17 @@ def candidates(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **k
 
 def as_written(
     f: Callable[..., Any],
-    found: Sequence[Candidate],
+    found: Sequence[PolicyCandidate],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     cost: CostFunction,
-) -> Candidate:
+) -> PolicyCandidate:
     """`f` as written, as one of the candidates or, where it is none of them, as JAX traces it now."""
     for candidate in found:
         if candidate.label == AS_IT_IS:
             return candidate
     passes = trace(f, *args, **kwargs)
-    return Candidate(AS_IT_IS, graph_of(passes, cost), trace=passes)
+    return PolicyCandidate(AS_IT_IS, graph_of(passes, cost), trace=passes)
 
 
 def traced(
@@ -122,7 +124,7 @@ def traced(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     cost: CostFunction,
-) -> Iterator[Candidate]:
+) -> Iterator[PolicyCandidate]:
     """The candidate that leaves no choice beside a policy, as JAX's trace says; none where JAX cannot trace it."""
     planned = f if label == AS_IT_IS else with_policy(f, policy)
     try:
@@ -131,15 +133,15 @@ def traced(
     except (TypeError, NotImplementedError, TraceError):
         return  # JAX fails to save some values, complex numbers among them
     if not passes.host_bytes():  # what is moved to the host is no budget's
-        yield Candidate(label, graph_of(passes, cost), policy, passes)
+        yield PolicyCandidate(label, graph_of(passes, cost), policy, passes)
 
 
-def digest_of(found: Sequence[Candidate]) -> str:
+def digest_of(found: Sequence[PolicyCandidate]) -> str:
     """SHA-256 of all that a choice among these depends on."""
     return hashlib.sha256("\n".join(f"{each.label} {each.graph.digest}" for each in found).encode()).hexdigest()
 
 
-def is_left_out(found: Sequence[Candidate]) -> bool:
+def is_left_out(found: Sequence[PolicyCandidate]) -> bool:
     """Whether the function as it is, with policies of its author's, is not compared: what they move is no budget's."""
     return _has_policies(found[0].graph) and all(candidate.label != AS_IT_IS for candidate in found)
 

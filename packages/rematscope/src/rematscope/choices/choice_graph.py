@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable
 
-from rematscope.choices.walk import reached
+from rematscope.choices.dependencies import dependencies_of
 
 
 @dataclasses.dataclass(eq=False, repr=False)  # what it reads reads others
@@ -79,4 +79,4 @@ class ChoiceGraph:
         return tuple(name for name in self.names if name in saved)
 
     def _reached(self, saved: frozenset[str]) -> set[Part]:
-        return reached((part for part in self.parts if part.entry), saved)
+        return dependencies_of((part for part in self.parts if part.entry), saved)

@@ -44,7 +44,7 @@ def multipliers(program: ZeroOne, budget: int) -> tuple[int, ...]:
     return tuple(max(0, round(price * _STEPS)) for price in prices)
 
 
-def proven(program: ZeroOne, budget: int, multipliers: Sequence[int]) -> Fraction:
+def dual_bound(program: ZeroOne, budget: int, multipliers: Sequence[int]) -> Fraction:
     """A cost below which no choice within `budget` bytes gets, whatever the multipliers.
 
     Args:

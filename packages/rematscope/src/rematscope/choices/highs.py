@@ -97,7 +97,7 @@ def milp(objective: np.ndarray, **program: Any) -> Any:
         return scipy.optimize.milp(objective, **program)
 
 
-def milp_near(
+def milp_neighborhood(
     objective: np.ndarray,
     *,
     integrality: np.ndarray,

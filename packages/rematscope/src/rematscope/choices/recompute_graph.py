@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from rematscope.choices.choice_graph import ChoiceGraph
-from rematscope.choices.walk import reached
+from rematscope.choices.dependencies import dependencies_of
 from rematscope.ir.program import Equation, Value
 from rematscope.jax_compat import Policy
 from rematscope.render.units import amount_texts, counted, seconds_text
@@ -26,7 +26,7 @@ class Node:
       equation: the operation; None for a residual or a loop's carry.
       kept: it is a residual, so it is kept as soon as anything reads it.
       loops: the loops and branches around it.
-      changes_with: the scan that it is a carry or a slice of.
+      depends_on_loops: the scan that it is a carry or a slice of.
       uncounted: primitives that it runs and that `cost` leaves out, since what they take is not known.
     """
 
@@ -38,11 +38,11 @@ class Node:
     equation: Equation | None = None
     kept: bool = False
     loops: frozenset[Equation] = frozenset()
-    changes_with: frozenset[Equation] = frozenset()
+    depends_on_loops: frozenset[Equation] = frozenset()
     uncounted: frozenset[str] = frozenset()
 
     @property
-    def is_free(self) -> bool:
+    def has_zero_cost(self) -> bool:
         """Whether computing it again is known to take nothing."""
         return not self.cost and not self.uncounted
 
@@ -78,7 +78,7 @@ class RecomputeGraph(ChoiceGraph):
 
     def walk(self, saved: frozenset[str]) -> set[Node]:
         """Return the nodes that the backward pass runs or reads if these names are saved."""
-        return reached(self.roots, saved)
+        return dependencies_of(self.roots, saved)
 
     @property
     def uncounted_text(self) -> str:

@@ -13,7 +13,7 @@ from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.ir.source import Source
 from rematscope.linting.dataflow import PRODUCTS
 from rematscope.linting.finding import LintFinding, LintKind
-from rematscope.linting.subject import Checkpoint, Subject, everything, on, source_of, where
+from rematscope.linting.subject import Checkpoint, Subject, on, source_of, walk_equations, where
 from rematscope.linting.whole_nets import whole_nets
 from rematscope.memory.liveness import live_bytes
 from rematscope.render.units import amount_text, bytes_text
@@ -60,7 +60,7 @@ def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[Lin
 
 def _unknown_names(subject: Subject, graph: RecomputeGraph) -> Iterator[tuple[LintFinding, list[Checkpoint]]]:
     """Names that policies ask for in vain; with each, the checkpoints whose policy finds none of its names."""
-    named = {name for eqn, _ in everything(subject.jaxpr) if (name := jax_compat.checkpoint_name(eqn)) is not None}
+    named = {name for eqn, _ in walk_equations(subject.jaxpr) if (name := jax_compat.checkpoint_name(eqn)) is not None}
     in_rules = {node.name for node in graph.nodes} - named
     by_names: dict[frozenset[str], list[Checkpoint]] = {}
     for checkpoint in subject.checkpoints:

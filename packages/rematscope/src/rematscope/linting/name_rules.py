@@ -11,14 +11,14 @@ from rematscope.ir.source import Source
 from rematscope.linting.dataflow import OWN_RESULT
 from rematscope.linting.finding import LintFinding, LintKind
 from rematscope.linting.names import NameAt, Names, name_at
-from rematscope.linting.subject import everything, source_of, where
+from rematscope.linting.subject import source_of, walk_equations, where
 from rematscope.render.units import amount_text, bytes_text
 
 
 def name_findings(names: Names) -> Iterator[LintFinding]:
     """What is wrong with each name that does not help, in the order of the program."""
     sources: dict[NameAt, Source | None] = {}
-    for eqn, around in everything(names.subject.jaxpr):
+    for eqn, around in walk_equations(names.subject.jaxpr):
         if (name := jax_compat.checkpoint_name(eqn)) is not None:
             source = source_of(eqn, around)
             sources.setdefault(name_at(name, source), source)

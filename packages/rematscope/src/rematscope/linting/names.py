@@ -129,9 +129,9 @@ class Names:
         spared = upstream(node.reads, lambda read: read not in self.needed)
         ends = [read for here in [node, *spared] for read in here.reads if read in self.needed]
         again = set(upstream(ends, lambda read: not self._is_named(read)))
-        free = upstream(ends, lambda read: read in again and read.is_free)
+        free = upstream(ends, lambda read: read in again and read.has_zero_cost)
         ends += [read for here in free for read in here.reads]
-        ends = [read for read in ends if read in again and not read.is_free]
+        ends = [read for read in ends if read in again and not read.has_zero_cost]
         uncounted = any(read.uncounted for read in spared)
         return Saving(sum(read.cost for read in spared), sum(read.cost for read in again), ends, uncounted)
 

@@ -29,7 +29,7 @@ class Subject:
         # A body that is called twice has each equation twice, to be told apart.
         self.jaxpr = jax_compat.map_equations(jaxpr_of(f, *args, **kwargs), lambda eqn, _: [eqn.replace()])
         self.checkpoints = [
-            Checkpoint(eqn, around) for eqn, around in everything(self.jaxpr) if jax_compat.is_checkpoint(eqn)
+            Checkpoint(eqn, around) for eqn, around in walk_equations(self.jaxpr) if jax_compat.is_checkpoint(eqn)
         ]
         _, self._leaves = flattened(f, args, kwargs)
 
@@ -97,15 +97,15 @@ class Checkpoint:
 
     def equations(self) -> Iterator[JaxprEqn]:
         """What is in it."""
-        return (eqn for body in jax_compat.bodies(self.eqn) for eqn, _ in everything(body))
+        return (eqn for body in jax_compat.bodies(self.eqn) for eqn, _ in walk_equations(body))
 
 
-def everything(jaxpr: Any, around: tuple[JaxprEqn, ...] = ()) -> Iterator[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]:
+def walk_equations(jaxpr: Any, around: tuple[JaxprEqn, ...] = ()) -> Iterator[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]:
     """Every equation, bodies included, with the equations that it stands in."""
     for eqn in jax_compat.body_of(jaxpr)[0].eqns:
         yield eqn, around
         for body in jax_compat.bodies(eqn):
-            yield from everything(body, (*around, eqn))
+            yield from walk_equations(body, (*around, eqn))
 
 
 def source_of(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Source | None:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from rematscope.choices.candidates import Candidate
+from rematscope.choices.candidates import PolicyCandidate
 from rematscope.choices.choice_graph import ChoiceGraph
 from rematscope.choices.chooser import Chooser
 from rematscope.errors import PlanError
@@ -20,12 +20,12 @@ def least_possible(graph: ChoiceGraph) -> int:
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
-def least_of(found: Sequence[Candidate]) -> int:
+def least_of(found: Sequence[PolicyCandidate]) -> int:
     """Bytes of computed residuals that the choice which keeps fewest keeps, among those of all candidates."""
     return min(least_possible(candidate.graph) for candidate in found)
 
 
-def most_of(found: Sequence[Candidate]) -> int:
+def most_of(found: Sequence[PolicyCandidate]) -> int:
     """Bytes that every name takes; where there is none, those of the candidate that keeps most."""
     alone = found[0].graph
     if alone.names:
@@ -33,7 +33,7 @@ def most_of(found: Sequence[Candidate]) -> int:
     return max(candidate.graph.evaluate(candidate.graph.names)[0] for candidate in found)
 
 
-def part_of_range(share: float, found: Sequence[Candidate]) -> int:
+def part_of_range(share: float, found: Sequence[PolicyCandidate]) -> int:
     """Bytes that lie `share` of the way from the least possible to what every name takes.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 from rematscope.choices.build import CostFunction, work
 from rematscope.choices.candidates import candidates, digest_of
 from rematscope.choices.chooser import Chooser
-from rematscope.choices.duality import proven
+from rematscope.choices.duality import dual_bound
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.choices.zero_one import zero_one
@@ -126,7 +126,7 @@ class Certificate:
             own, left = left[: len(program.rows) + 1], left[len(program.rows) + 1 :]
             if len(own) <= len(program.rows) or min(own) < 0:
                 return None
-            bounds.append(proven(program, self.budget, own))
+            bounds.append(dual_bound(program, self.budget, own))
         return None if left else min(bounds)
 
 

@@ -18,7 +18,7 @@ from rematscope.choices.enumeration import are_few
 from rematscope.errors import PlanError, TraceError
 from rematscope.memory.liveness import live_bytes
 from rematscope.planning.frontier import POLICIES, Frontier, point_of
-from rematscope.planning.points import all_points, unbeaten
+from rematscope.planning.points import all_points, pareto_front
 from rematscope.render.figure import INK
 from rematscope.render.parts import Lines, Pictured
 from rematscope.render.progress import progress_message
@@ -140,7 +140,7 @@ def _best(f: Callable, *args, **kwargs) -> Frontier | None:
         most = None if are_few(candidate.graph) else _SPREAD
         for point, _ in itertools.islice(all_points(candidate.graph), most):
             points.append(dataclasses.replace(point, with_policy=candidate.label))
-    return Frontier(found[0].graph, tuple(unbeaten(points)), (), {}, None, True)
+    return Frontier(found[0].graph, tuple(pareto_front(points)), (), {}, None, True)
 
 
 class _Choice(InteractivePrograms):

@@ -13,8 +13,8 @@ from rematscope.choices.candidates import candidates
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.errors import TraceError
-from rematscope.planning.points import Point, greedy_point, points_of_all, spread, unbeaten
-from rematscope.planning.saved_names_matrix import SavedNamesMatrix
+from rematscope.planning.frontier_matrix import SavedNamesMatrix
+from rematscope.planning.points import Point, greedy_point, pareto_front, points_of_all, spread
 from rematscope.render.figure import INK
 from rematscope.render.parts import Pictured, Stack, TextTable
 from rematscope.render.progress import progress
@@ -105,7 +105,7 @@ def frontier(
             for point, share in points_of_all(compared):
                 found.append(point)
                 tell(f"{len(found)} points", share)
-            points = tuple(unbeaten(found))
+            points = tuple(pareto_front(found))
             budgets = [points[i].nbytes for i in spread(len(points), len(points) if are_few(graph) else _SHOWN)]
             evaluate = functools.cache(graph.evaluate)
             for budget in budgets if graph.names else ():
@@ -115,7 +115,7 @@ def frontier(
     except KeyboardInterrupt:
         if not found:
             raise
-    return Frontier(graph, list(unbeaten(found)), presets, greedy, current, complete, refused)
+    return Frontier(graph, list(pareto_front(found)), presets, greedy, current, complete, refused)
 
 
 def point_of(passes: Trace, label: str, cost: CostFunction = work) -> Point:

@@ -12,7 +12,7 @@ from rematscope.choices.build import CostFunction, cost_again, work
 from rematscope.choices.candidates import (
     AS_IT_IS,
     EVERYTHING,
-    Candidate,
+    PolicyCandidate,
     as_written,
     candidates,
     digest_of,
@@ -113,7 +113,7 @@ def plan(
 
 def best_plan(
     f: Callable[..., Any],
-    found: Sequence[Candidate],
+    found: Sequence[PolicyCandidate],
     limit: int,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -128,7 +128,7 @@ def best_plan(
             f"({bytes_text(least)}) of computed residuals under any policy: the inputs of its checkpoints, and "
             "the residuals outside of them. Allow that much, or put a checkpoint around a larger part."
         )
-    best: tuple[tuple[float, int, bool], Candidate, tuple[str, ...]] | None = None
+    best: tuple[tuple[float, int, bool], PolicyCandidate, tuple[str, ...]] | None = None
     bounds = []
     for candidate in found:
         if least_possible(candidate.graph) <= limit:
@@ -165,7 +165,7 @@ def best_plan(
 
 def plan_as_written(
     f: Callable[..., Any],
-    found: Sequence[Candidate],
+    found: Sequence[PolicyCandidate],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     cost: CostFunction = work,
@@ -200,8 +200,8 @@ class Plan(View):
 
     def __init__(
         self,
-        compared: tuple[Candidate, ...],
-        chosen: Candidate,
+        compared: tuple[PolicyCandidate, ...],
+        chosen: PolicyCandidate,
         names: tuple[str, ...],
         planned: Callable[..., Any],
         passes: Trace,

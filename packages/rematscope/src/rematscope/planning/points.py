@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from rematscope.choices.candidates import Candidate
+from rematscope.choices.candidates import PolicyCandidate
 from rematscope.choices.choice_graph import ChoiceGraph
 from rematscope.choices.chooser import Chooser
 from rematscope.choices.enumeration import are_few, best_points, every_choice, subset
@@ -33,7 +33,7 @@ class Point:
     with_policy: str = ""
 
 
-def points_of_all(found: Sequence[Candidate]) -> Iterator[tuple[Point, float]]:
+def points_of_all(found: Sequence[PolicyCandidate]) -> Iterator[tuple[Point, float]]:
     """Yield choices of all candidates, including all Pareto-optimal ones, each with the progress of the search."""
     for i, candidate in enumerate(found):
         for point, share in all_points(candidate.graph):
@@ -74,7 +74,7 @@ def all_points(graph: ChoiceGraph) -> Iterator[tuple[Point, float]]:
             yield found, (low.nbytes + high.nbytes - found.nbytes - least) / (most - least)
 
 
-def unbeaten(points: Sequence[Point]) -> Iterator[Point]:
+def pareto_front(points: Sequence[Point]) -> Iterator[Point]:
     """The points that no other one beats, by rising bytes; sums of floats that differ by rounding only are equal."""
     span = max((point.cost for point in points), default=0)
     rounding = 0 if all(isinstance(point.cost, int) for point in points) else 1e-9 * span

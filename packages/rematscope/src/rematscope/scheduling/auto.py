@@ -93,11 +93,11 @@ class _Options(NamedTuple):
             search = Search(f, args, kwargs, self.target, self.compiles, self.cost, self.host, grad_mask)
             search.tell = tell
             try:
-                trial, bound = (search.within_peak if self.limits_peak else search.within_saved)(self.limit)
+                candidate, bound = (search.within_peak if self.limits_peak else search.within_saved)(self.limit)
             except KeyboardInterrupt as stopped:
                 stopped.add_note(_so_far(search, self.limit))
                 raise
-        return Auto(search, trial, self.limit, self.limits_peak, bound, argnums)
+        return Auto(search, candidate, self.limit, self.limits_peak, bound, argnums)
 
 
 @overload
@@ -218,15 +218,15 @@ def auto(
 
 def _so_far(search: Search, limit: int) -> str:
     """What was compiled until somebody stopped a search, and how to have it."""
-    fits = [trial for trial in search.trials if trial.fits(limit)]
-    which = f"{len(search.trials)} of at most {search.compiles} choices for {search.name} were compiled"
-    if not search.trials:
+    fits = [candidate for candidate in search.compiled if candidate.fits(limit)]
+    which = f"{len(search.compiled)} of at most {search.compiles} choices for {search.name} were compiled"
+    if not search.compiled:
         return f"Nothing had been compiled for {search.name}."
     if not fits:
-        least = min(trial.peak_bytes for trial in search.trials)
+        least = min(candidate.peak_bytes for candidate in search.compiled)
         return f"{which}. None fits into {bytes_text(limit)}; the smallest needs {bytes_text(least)}."
-    least = min(trial.peak_bytes for trial in fits)
-    return f"{which}. One needs {bytes_text(least)}: compiles={len(search.trials)} would stop there."
+    least = min(candidate.peak_bytes for candidate in fits)
+    return f"{which}. One needs {bytes_text(least)}: compiles={len(search.compiled)} would stop there."
 
 
 def _weighed(host: Any, cost: Any, device: Any, target: str, limits_peak: bool) -> Device:

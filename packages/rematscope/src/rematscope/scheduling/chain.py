@@ -14,8 +14,8 @@ from rematscope.ir.program import Equation, Value
 from rematscope.scheduling.cuts import crossings
 from rematscope.scheduling.fusion import HEAVY, Fusion
 from rematscope.scheduling.linearize import Linearized, reading
-from rematscope.scheduling.revolve import Link, Tour
-from rematscope.scheduling.schedule import Stop
+from rematscope.scheduling.revolve import ChainSegment, RevolveSchedule
+from rematscope.scheduling.schedule import Snapshot
 
 _LINKS = 320  # of longer chains several are taken for one
 _FEWEST = 4
@@ -36,7 +36,7 @@ class Chain:
         equations = linearized.primal.equations
         crossing = crossings(linearized)
         widths = [sum(v.device_bytes for v in values) for values in crossing]
-        costs = [0.0 if e in linearized.late else cost(e) for e in equations]
+        costs = [0.0 if e in linearized.deferred else cost(e) for e in equations]
         places = _thinned(_places(crossing, widths, equations), widths)
         self._position = {v: i for i, e in enumerate(equations) for v in _made(e)}
         ends = [0, *(place + 1 for place in places), len(equations)]
@@ -52,7 +52,7 @@ class Chain:
             through, back = (_leading_to(values, equations, span) for values in (leaving, self._reads[i]))
             made = sum(v.device_bytes for v in self._held[i])
             self.links.append(
-                Link(
+                ChainSegment(
                     enters=sum(v.device_bytes for v in self._entering[i]),
                     forward=sum(costs[at] for at in through),
                     again=sum(costs[at] for at in back),
@@ -85,15 +85,15 @@ class Chain:
             for i, values in enumerate(self._reads)
         ]
 
-    def choice(self, tour: Tour) -> tuple[frozenset[Value], tuple[Stop, ...]]:
+    def choice(self, tour: RevolveSchedule) -> tuple[frozenset[Value], tuple[Snapshot, ...]]:
         """The values to keep for a tour, and the stops of the backward pass."""
         kept = {*self._common, *(v for i in tour.kept for v in self._entering[i])}
         kept.update(v for i in tour.whole for v in self._held[i])
-        stops = []
-        for link, entered in tour.stops:
+        snapshots = []
+        for link, entered in tour.snapshots:
             there = {v for i in entered for v in self._entering[i]} - kept
-            stops.append(Stop(self._before[link], tuple(sorted(there, key=self._position.__getitem__))))
-        return frozenset(kept), tuple(stops)
+            snapshots.append(Snapshot(self._before[link], tuple(sorted(there, key=self._position.__getitem__))))
+        return frozenset(kept), tuple(snapshots)
 
 
 def _places(crossing: Sequence[list[Value]], widths: Sequence[int], equations: Sequence[Equation]) -> list[int]:

@@ -71,7 +71,7 @@ def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, ite
     (body,), (backward_body,) = loop.bodies, backward.bodies
     own = own_values(body)
     loops = {key: value for key, value in linearized.loops.items() if key is not backward}
-    kept, late = linearized.kept - own, set(linearized.late)
+    kept, late = linearized.kept - own, set(linearized.deferred)
 
     # What the backward loop reads of an iteration of the primal loop: its slices, or stacks that the inner loop makes.
     slices = {part: Value(stacked(part, iterations)) for part in body.inputs[loop.carries :]}
@@ -96,7 +96,7 @@ def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, ite
         copies: dict[Equation, Equation] = {}
         tail, tail_backward = copied(body, names, copies), copied(backward_body, dict(names), copies)
         kept = kept.union(names[v] for v in linearized.kept & own)
-        late.update(copies[e] for e in linearized.late if e in copies)
+        late.update(copies[e] for e in linearized.deferred if e in copies)
         forward, outer, tail_loop = _cut(loop, last, tail, in_loop, tail_first=False)
         backwards, outer_backward, tail_backward_loop = _cut(backward, last, tail_backward, in_backward_loop, True)
         loops[tail_backward_loop] = tail_loop
@@ -112,7 +112,7 @@ def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, ite
         backward=replaced(linearized.backward, backward, backwards),
         loops=loops,
         kept=frozenset(kept),
-        late=frozenset(late),
+        deferred=frozenset(late),
     )
 
 

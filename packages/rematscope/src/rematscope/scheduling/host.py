@@ -30,7 +30,7 @@ from rematscope.errors import PlanError
 from rematscope.ir.program import Value
 from rematscope.planning.budget import budget_bytes
 from rematscope.scheduling.linearize import Linearized
-from rematscope.scheduling.rows import MIB, Rows
+from rematscope.scheduling.peak_program import MIB, PeakProgram
 from rematscope.seconds.devices import Device
 from rematscope.seconds.roofline import estimate_time
 
@@ -140,10 +140,10 @@ class Moves:
         return max(0.0, self.seconds(size) - self.hidden) + self.seconds(size)
 
 
-class HostRows(Rows):
+class HostPeakProgram(PeakProgram):
     """The 0/1 program with a third choice for each value of a loop: x says that it is kept, h that it is on the host.
 
-    After the columns of `Rows` stand those of h, and then what is waited for on the way to the host.
+    After the columns of `PeakProgram` stand those of h, and then what is waited for on the way to the host.
     """
 
     def __init__(self, moves: Moves, fixed: Collection[Value], cost: CostFunction):

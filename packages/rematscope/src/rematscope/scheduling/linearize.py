@@ -37,7 +37,7 @@ class Linearized:
         primal loop's body.
       loops: backward loop → the primal loop whose iterations it goes through.
       kept: what the trace keeps of the values of `primal`, in its loops each iteration's.
-      late: operations of `primal` whose results only the backward program reads: JAX computes them there, once.
+      deferred: operations of `primal` whose results only the backward program reads: JAX computes them there, once.
     """
 
     trace: Trace
@@ -45,7 +45,7 @@ class Linearized:
     backward: Program
     loops: dict[Equation, Equation]
     kept: frozenset[Value]
-    late: frozenset[Equation]
+    deferred: frozenset[Equation]
 
     @cached_property
     def loop_of(self) -> dict[Value, Equation]:
@@ -165,7 +165,7 @@ class _Sorting:
         self.stands_for: dict[Value, Value] = {}  # a value of the backward pass → the primal value that it is
         self.primal = list(passes.forward.equations)
         self.made = {v: e for e in self.primal if e.primitive != "optimization_barrier" for v in e.outputs}
-        self.late: dict[Equation, list[Equation]] = {}  # what is added to the bodies of primal loops
+        self.deferred: dict[Equation, list[Equation]] = {}  # what is added to the bodies of primal loops
         self.loops: dict[Equation, Equation] = {}
         self.only_backward: list[Equation] = []
         self.rerun: set[Value] = set()  # the backward pass runs an unrepeatable operation again for these
@@ -189,7 +189,7 @@ class _Sorting:
             backward=Program(self.trace.cotangents, equations, self._all(backward.outputs), constants),
             loops={loop: longer[of] for loop, of in self.loops.items()},
             kept=kept,
-            late=frozenset(self.only_backward),
+            deferred=frozenset(self.only_backward),
         )
 
     def _split(
@@ -250,9 +250,9 @@ class _Sorting:
         before = self.primal[: self.primal.index(loop)]
         early = {*self.trace.forward.inputs, *self.trace.forward.constants, *self.trace.backward.constants}
         early.update(v for e in before for v in e.outputs)
-        own = own_values(primal) | {v for e in self.late.get(loop, ()) for v in e.outputs}
+        own = own_values(primal) | {v for e in self.deferred.get(loop, ()) for v in e.outputs}
         inner, late = self._split(body.equations, own | early, own | early)
-        self.late.setdefault(loop, []).extend(late)
+        self.deferred.setdefault(loop, []).extend(late)
         slices = [part for _, part in others]
         around = equation.inputs[: equation.first_carry]
         paired = dataclasses.replace(
@@ -266,7 +266,7 @@ class _Sorting:
     def _longer(self, loop: Equation) -> Equation:
         """A primal loop that also computes what only the backward loop reads."""
         (body,) = loop.bodies
-        equations = _inserted(body.equations, self.late.get(loop, ()))
+        equations = _inserted(body.equations, self.deferred.get(loop, ()))
         return dataclasses.replace(loop, bodies=(dataclasses.replace(body, equations=equations),))
 
     def _all(self, values: Iterable[Value]) -> tuple[Value, ...]:

@@ -10,14 +10,14 @@ from rematscope.errors import PlanError
 from rematscope.scheduling.argnums import check_argnums
 from rematscope.scheduling.blocks import Block
 from rematscope.scheduling.captured import captured
+from rematscope.scheduling.checkpoint_placement import POLICIES, CheckpointPlacement, checkpointed
 from rematscope.scheduling.divided import divided
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.loop_pairs import Segments
 from rematscope.scheduling.per_call import PlannedPerCall
-from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
 from rematscope.scheduling.planned import Planned, scheduled_as, with_checkpoints
 from rematscope.scheduling.schedule import schedule
-from rematscope.scheduling.structure import digest, stops_at, values_at
+from rematscope.scheduling.value_indices import digest, snapshots_at, values_at
 from rematscope.tracing.checkpoints import without_checkpoints
 from rematscope.tracing.signature import Signature
 from rematscope.tracing.trace import trace_call
@@ -70,10 +70,10 @@ class _Saved(NamedTuple):
 
     structure: str
     checkpoints: bool
-    plain: Plain | None
+    placement: CheckpointPlacement | None
     kept: list[int]
     moved: list[int]
-    stops: list[tuple[int, list[int]]]
+    snapshots: list[tuple[int, list[int]]]
     segments: list[Segments]
     target: str
     argnums: tuple[int, ...] | None
@@ -94,7 +94,7 @@ class LoadedFunction(PlannedPerCall[P, R]):
         signature = Signature(self.__wrapped__, args, kwargs)
         once = captured(self.__wrapped__, args, kwargs)
         own = once if saved.checkpoints else without_checkpoints(once)
-        given = own if saved.plain is None else checkpointed(once, saved.plain)
+        given = own if saved.placement is None else checkpointed(once, saved.placement)
         linearized = linearize(trace_call(given, args, kwargs, grad_mask=grad_mask))
         try:
             linearized = divided(linearized, saved.segments)
@@ -105,11 +105,11 @@ class LoadedFunction(PlannedPerCall[P, R]):
                 f"{self._path} is for another function than {self.__name__} with these arguments: the operations "
                 "or shapes differ, or JAX traces them differently now. Let auto plan again."
             )
-        if saved.plain is not None:
-            return with_checkpoints(once, signature, saved.plain, grad_mask)
+        if saved.placement is not None:
+            return with_checkpoints(once, signature, saved.placement, grad_mask)
         try:
             kept, moved = values_at(linearized, saved.kept), values_at(linearized, saved.moved)
-            made = schedule(linearized, kept, stops_at(linearized, saved.stops), moved, saved.target)
+            made = schedule(linearized, kept, snapshots_at(linearized, saved.snapshots), moved, saved.target)
         except IndexError:  # there are not so many values
             raise _holds_none(self._path) from None
         return scheduled_as(once, signature, made, grad_mask)
@@ -163,11 +163,11 @@ def _block(said: Any) -> Block:
     return block
 
 
-def _plain(said: Any) -> Plain | None:
+def _plain(said: Any) -> CheckpointPlacement | None:
     """Return plain checkpoints from a file."""
     if said is None:
         return None
-    plain = Plain(
+    plain = CheckpointPlacement(
         tuple(map(_block, said["blocks"])),
         said["depth"],
         said["policy"],

@@ -16,7 +16,7 @@ from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.expression import Expression, expression_of
 from rematscope.ir.program import Equation, Program, Value
-from rematscope.linting.subject import everything, source_of
+from rematscope.linting.subject import source_of, walk_equations
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
@@ -133,9 +133,9 @@ def _spots(jaxpr: Any) -> Iterator[Spot]:
         return None if source is None else expression_of(eqn, source)
 
     levels: dict[int, list[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]] = {}
-    for eqn, around in everything(jaxpr):
+    for eqn, around in walk_equations(jaxpr):
         levels.setdefault(id(around[-1]) if around else 0, []).append((eqn, around))
-    bodies = {id(eqn): jax_compat.bodies(eqn) for eqn, _ in everything(jaxpr)}
+    bodies = {id(eqn): jax_compat.bodies(eqn) for eqn, _ in walk_equations(jaxpr)}
     for level in levels.values():
         around = level[0][1]
         if any(_is_closed(eqn) for eqn in around) or sum(eqn.primitive.name == "scan" for eqn in around) > 1:

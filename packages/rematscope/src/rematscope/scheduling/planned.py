@@ -11,8 +11,8 @@ from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
 from rematscope.scheduling.argnums import guarded
+from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, checkpointed
 from rematscope.scheduling.differentiable import differentiable
-from rematscope.scheduling.plain import Plain, checkpointed
 from rematscope.scheduling.schedule import Schedule
 from rematscope.scheduling.zeros import without
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name
@@ -107,7 +107,7 @@ def keeping(once: CalledOnce, programs: Schedule) -> Callable[..., Any]:
 
 
 def with_checkpoints(
-    once: CalledOnce, signature: Signature, plain: Plain, grad_mask: Sequence[bool] | None = None
+    once: CalledOnce, signature: Signature, plain: CheckpointPlacement, grad_mask: Sequence[bool] | None = None
 ) -> Planned:
     """The function with plain checkpoints."""
     return Planned(once, signature, checkpointed(once, plain), grad_mask)

@@ -25,14 +25,14 @@ from rematscope.render.units import bytes_text, count_text, seconds_text
 from rematscope.render.view import View
 from rematscope.scheduling import divided
 from rematscope.scheduling.argnums import ArgNums
+from rematscope.scheduling.cached_choice import CachedChoice
+from rematscope.scheduling.candidate import Candidate
+from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words
 from rematscope.scheduling.host import HostOffload
-from rematscope.scheduling.known import Known
-from rematscope.scheduling.plain import Plain, in_words
 from rematscope.scheduling.planned import Constant
-from rematscope.scheduling.proposal import Proposal
 from rematscope.scheduling.search import Search
-from rematscope.scheduling.structure import digest, places, places_of_stops
-from rematscope.scheduling.suggested_names import SuggestedNames, everything, suggested_names
+from rematscope.scheduling.suggested_names import SuggestedNames, save_everything_names, suggested_names
+from rematscope.scheduling.value_indices import digest, places, snapshot_indices
 from rematscope.seconds.devices import Device
 from rematscope.xla.compiling import Compiled
 from rematscope.xla.measure import Measurement
@@ -78,7 +78,7 @@ class Auto(Constant, Pictured):
     size = Timeline.size
 
     def __init__(
-        self, search: Search, chosen: Proposal, limit: int, limits_peak: bool, bound: float, argnums: ArgNums = None
+        self, search: Search, chosen: Candidate, limit: int, limits_peak: bool, bound: float, argnums: ArgNums = None
     ):
         """Args:
         search: what was compiled, and for which function.
@@ -90,11 +90,11 @@ class Auto(Constant, Pictured):
         self._linearized = search.linearized
         self._chosen = chosen
         self.function = chosen.function
-        self.trials = tuple(search.trials)
+        self.trials = tuple(search.compiled)
         self.limit = limit
         self.limits_peak = limits_peak
         self.target = search.target
-        self.bound = min(bound, chosen.recomputed)
+        self.bound = min(bound, chosen.recompute_cost)
         self._argnums = argnums
         self._cost = search.cost
         self._subject = search.f, search.args, search.kwargs, search.grad_mask
@@ -105,11 +105,14 @@ class Auto(Constant, Pictured):
 
     def _state(self) -> "_State":
         f, args, kwargs, grad_mask = self._subject
-        trials = [Known.of(trial, self.limit, trial.linearized is self._own, self.bound) for trial in self.trials]
+        candidates = [
+            CachedChoice.of(candidate, self.limit, candidate.linearized is self._own, self.bound)
+            for candidate in self.trials
+        ]
         compiled = [one.measurement.made for one in self.trials if one.measurement is not None]
         return _State(
             reference(f), args, kwargs, grad_mask, self.target, self._compiles, self._cost, self._host,
-            self._structure, [dataclasses.replace(one, measurement=None) for one in trials], compiled,
+            self._structure, [dataclasses.replace(one, measurement=None) for one in candidates], compiled,
             self.trials.index(self._chosen), self.limit, self.limits_peak, self.bound, self._argnums,
         )  # fmt: skip
 
@@ -126,13 +129,17 @@ class Auto(Constant, Pictured):
                 f"the plan for {function} offloads values to host memory, which suggested names cannot express. "
                 "Use .function, or remove host=."
             )
-        if not chosen.recomputed and chosen.plain in (None, Plain()) and chosen.kept == chosen.linearized.kept:
-            return everything(*self._subject)
-        if chosen.plain is not None:
+        if (
+            not chosen.recompute_cost
+            and chosen.placement in (None, CheckpointPlacement())
+            and chosen.kept == chosen.linearized.kept
+        ):
+            return save_everything_names(*self._subject)
+        if chosen.placement is not None:
             f, args, kwargs, _ = self._subject
             raise PlanError(
                 f"the plan for {function} consists of plain checkpoints, which names cannot express: "
-                f"{in_words(f, chosen.plain, *args, **kwargs)}. Write these checkpoints, or use .function."
+                f"{in_words(f, chosen.placement, *args, **kwargs)}. Write these checkpoints, or use .function."
             )
         if chosen.segments:
             raise PlanError(
@@ -161,7 +168,7 @@ class Auto(Constant, Pictured):
         """The recompute cost of the plan in the unit of `auto`'s `cost`: the FLOPs and transcendentals of both passes,
         minus those with everything saved. With a host, the seconds, including the transfers that are waited for.
         """
-        return self._chosen.recomputed
+        return self._chosen.recompute_cost
 
     @property
     def saved_bytes(self) -> int:
@@ -230,10 +237,10 @@ class Auto(Constant, Pictured):
             "function": linearized.trace.function,
             "structure": digest(linearized),
             "checkpoints": linearized is not self._linearized,
-            "plain": dataclasses.asdict(self._chosen.plain) if self._chosen.plain else None,
+            "plain": dataclasses.asdict(self._chosen.placement) if self._chosen.placement else None,
             "kept": places(linearized, self._chosen.kept),
             "moved": places(linearized, self._chosen.moved),
-            "stops": places_of_stops(linearized, self._chosen.stops),
+            "stops": snapshot_indices(linearized, self._chosen.snapshots),
             "segments": self._chosen.segments,
             "target": self._chosen.subject.target,
             "argnums": self._argnums,
@@ -244,13 +251,13 @@ class Auto(Constant, Pictured):
     def certificate(self) -> str:
         """What was proven, what was compiled, and what is assumed."""
         measured = self.measurement
-        if self._chosen.stops and not is_tpu(self._chosen.subject.target):
+        if self._chosen.snapshots and not is_tpu(self._chosen.subject.target):
             proven = (
                 "A dynamic program over the narrow points of this chain chose the order: no other order "
                 "recomputes less with as many bytes of these values, rounded up. The memory between them is an "
                 "estimate."
             )
-        elif self._chosen.stops:
+        elif self._chosen.snapshots:
             proven = (
                 "Values between narrow points of the model are recomputed together, since a TPU's compiler "
                 "keeps them close together. Optimality is not proven: the most expensive matmuls per byte are "
@@ -261,7 +268,7 @@ class Auto(Constant, Pictured):
                 "Loops are divided into segments, with one checkpoint around each. Optimality is not proven: in "
                 "the 0/1 program, all iterations of a loop save the same values."
             )
-        elif self._linearized.closed and self._chosen.plain is not None:
+        elif self._linearized.closed and self._chosen.placement is not None:
             proven = (
                 "JAX's plain checkpoints, the cheapest of those tried. Optimality is not proven: in the 0/1 "
                 f"program, {_CLOSED}, and these checkpoints reach into them."
@@ -346,16 +353,16 @@ class Auto(Constant, Pictured):
 
     def _cells(self) -> list[list[str]]:
         cells = [["", "Saved", "Recomputed", "Peak predicted", "Peak compiled"]]
-        for trial in self.trials:
-            fits = math.isfinite(trial.peak_bytes)
-            fixed = trial.peak_bytes - trial.measurement.temp_bytes if trial.measurement and fits else 0
+        for candidate in self.trials:
+            fits = math.isfinite(candidate.peak_bytes)
+            fixed = candidate.peak_bytes - candidate.measurement.temp_bytes if candidate.measurement and fits else 0
             cells.append(
                 [
-                    "✓" if trial is self._chosen else "",
-                    bytes_text(trial.schedule.saved_bytes),
-                    self._amount(trial.recomputed),
-                    bytes_text(trial.predicted + fixed),
-                    bytes_text(trial.peak_bytes) if fits else "does not fit",
+                    "✓" if candidate is self._chosen else "",
+                    bytes_text(candidate.schedule.saved_bytes),
+                    self._amount(candidate.recompute_cost),
+                    bytes_text(candidate.estimated_bytes + fixed),
+                    bytes_text(candidate.peak_bytes) if fits else "does not fit",
                 ]
             )
         return cells
@@ -373,7 +380,7 @@ class _State(NamedTuple):
     cost: CostFunction
     host: HostOffload | None
     structure: tuple[str, str]
-    trials: list[Known]
+    candidates: list[CachedChoice]
     compiled: list[Compiled]
     chosen: int
     limit: int
@@ -420,9 +427,9 @@ def _unpickled(pickled: bytes) -> Auto:
                 f"this plan was pickled for another version of {search.name}: its operations or shapes differ now, or "
                 "JAX traces it differently. Let auto plan again."
             )
-        for known, made in zip(state.trials, state.compiled, strict=True):
+        for known, made in zip(state.candidates, state.compiled, strict=True):
             search.recall(known, made)
-    return Auto(search, search.trials[state.chosen], state.limit, state.limits_peak, state.bound, state.argnums)
+    return Auto(search, search.compiled[state.chosen], state.limit, state.limits_peak, state.bound, state.argnums)
 
 
 def _count(number: float) -> str:

@@ -21,7 +21,7 @@ _SLOTS = 128, 512  # parts that memory is counted in, at least and at most
 
 
 @dataclasses.dataclass(frozen=True)
-class Link:
+class ChainSegment:
     """A stretch of a chain between two cuts.
 
     Attributes:
@@ -42,7 +42,7 @@ class Link:
 
 
 @dataclasses.dataclass(frozen=True)
-class Tour:
+class RevolveSchedule:
     """How a chain is gone back through.
 
     Attributes:
@@ -55,10 +55,10 @@ class Tour:
     work: float
     kept: tuple[int, ...]
     whole: tuple[int, ...]
-    stops: tuple[tuple[int, tuple[int, ...]], ...]
+    snapshots: tuple[tuple[int, tuple[int, ...]], ...]
 
 
-class Tours:
+class RevolveTable:
     """The best tours through a chain, for every part of a limit of memory.
 
     Attributes:
@@ -66,7 +66,7 @@ class Tours:
       slot: bytes of each. What enters most links is a multiple of it, so that nothing of that is wasted.
     """
 
-    def __init__(self, links: Sequence[Link], limit: float):
+    def __init__(self, links: Sequence[ChainSegment], limit: float):
         """Args:
         links: the chain.
         limit: bytes that may be there beside what is there anyway.
@@ -114,7 +114,7 @@ class Tours:
         enough = np.flatnonzero(self._rest[0] < work)
         return int(enough[0]) if len(enough) else None
 
-    def best(self, slots: int) -> Tour | None:
+    def best(self, slots: int) -> RevolveSchedule | None:
         """What computes least again within so many slots; None if nothing is within them."""
         if not np.isfinite(work := float(self._rest[0][slots])):
             return None
@@ -132,11 +132,11 @@ class Tours:
             kept += [t] if t < self._count else []
             slots -= int(self._enters[t])
             s = t
-        stops: list[tuple[int, tuple[int, ...]]] = []
+        snapshots: list[tuple[int, tuple[int, ...]]] = []
         for s, t, left in reversed(through):
-            stops.append((t, ()))
-            stops += self._stops(s, t, left, ())
-        return Tour(work, tuple(kept), tuple(whole), tuple(stops))
+            snapshots.append((t, ()))
+            snapshots += self._stops(s, t, left, ())
+        return RevolveSchedule(work, tuple(kept), tuple(whole), tuple(snapshots))
 
     def _parts(self, s: int) -> np.ndarray:
         """The work from link `s` on, [way, links less one, slots], by how many links come before the next that is kept.

@@ -17,7 +17,7 @@ iteration, and is fetched where it would else be computed again.
 
 What came again may come once more: a backward pass may let go of it at some stops, where it says what is to be there.
 So a long chain is gone back through with few values in memory (`rematscope.scheduling.chain`). On a TPU all that is
-read before the next stop comes again at once, behind one barrier (`rematscope.scheduling.at_once`).
+read before the next stop comes again at once, behind one barrier (`rematscope.scheduling.tpu_blocks`).
 
 The emitted program is JAX's own gradient program, only reordered and recomputed: JAX's operations, in JAX's
 association, on the same operands. These are all the changes between JAX's trace and the emitted program, and why each
@@ -35,9 +35,9 @@ is exact:
   of the same iteration are compared. An operation that is not repeatable makes values that equal no others.
 * Deferral (`linearize.py`): an operation of the backward pass that depends on no cotangent counts as one of the primal
   program, and runs where its result is needed. It reads the same operands. One that is not repeatable stays.
-* Loops (`linearize.py`, `_Making._loop`): an iteration of a backward loop reads values of the primal loop's iteration
-  with the same index, from stacks or recomputed from the same carries and slices. The order of iterations, and of the
-  sums that they carry, is JAX's.
+* Loops (`linearize.py`, `ScheduleBuilder._loop`): an iteration of a backward loop reads values of the primal loop's
+  iteration with the same index, from stacks or recomputed from the same carries and slices. The order of iterations,
+  and of the sums that they carry, is JAX's.
 * Segments of loops (`divided.py`) cut a loop into loops whose iterations, and carried sums, are in the same order.
 * Recomputation (`_Making.late`) repeats an operation on the same operands. What is not repeatable
   (`jax_compat.is_repeatable`: effects, callbacks, `rng_uniform`) runs once, and its results are saved.
@@ -47,9 +47,9 @@ is exact:
 `tests/scheduling/test_gradient_program.py` compares JAX's program and the emitted one operation by operation, bit for
 bit. XLA may fuse the two differently, so compiled results may differ by rounding, as between any two compilations.
 
-Where `auto` chooses plain checkpoints (`plain.py`, `blocks.py`) nothing is emitted here: the gradient is JAX's of the
-same function with `jax.checkpoint` around these operations. JAX then adds up the cotangents that a value gets inside a
-checkpoint before it adds those from outside.
+Where `auto` chooses plain checkpoints (`checkpoint_placement.py`, `blocks.py`) nothing is emitted here: the gradient is
+JAX's of the same function with `jax.checkpoint` around these operations. JAX then adds up the cotangents that a value
+gets inside a checkpoint before it adds those from outside.
 """
 
 import dataclasses
@@ -68,17 +68,18 @@ from rematscope.scheduling.linearize import Linearized, free_values, reading, su
 
 
 @dataclasses.dataclass(frozen=True)
-class Stop:
-    """What is there before a backward program goes on, beside what is kept.
+class Snapshot:
+    """The recomputed values that are live at one point of the backward program, in addition to the saved ones.
 
     Attributes:
-      before: how many of its operations come before.
-      there: values of the primal program. Those that are not there are computed again, one after the other; all else
-        that came again is let go, and comes once more where it is read; on a TPU here, if that is before the next stop.
+      at: the number of operations of the backward program that run before this point.
+      live: values of the primal program. Those that are not live yet are recomputed here, one after the other. All
+        other recomputed values are dropped, and recomputed where they are read; on a TPU, if that is before the next
+        snapshot, here.
     """
 
-    before: int
-    there: tuple[Value, ...]
+    at: int
+    live: tuple[Value, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,7 +115,7 @@ class Schedule:
 def schedule(
     linearized: Linearized,
     kept: Collection[Value],
-    stops: Sequence[Stop] = (),
+    snapshots: Sequence[Snapshot] = (),
     moved: Collection[Value] = (),
     target: str = "cpu",
 ) -> Schedule:
@@ -129,18 +130,20 @@ def schedule(
       moved: those of what is kept that wait in the host's memory.
       target: what it is compiled for.
     """
-    making = _Making(linearized, frozenset(kept).difference(moved), frozenset(moved), target)
+    builder = ScheduleBuilder(linearized, frozenset(kept).difference(moved), frozenset(moved), target)
     primal, backward = linearized.primal, linearized.backward
-    equations, used = making.late(backward, primal, [c for c in backward.inputs if _flows(c)], stops=stops)
+    equations, used = builder.emit_backward(
+        backward, primal, [c for c in backward.inputs if _flows(c)], snapshots=snapshots
+    )
     inputs = (*used, *primal.inputs, *backward.inputs)
-    outputs = tuple(making.latest.get(v, v) for v in backward.outputs)
-    stacked = {stack: value for stacks in making.stacks.values() for value, stack in stacks.items()}
+    outputs = tuple(builder.latest.get(v, v) for v in backward.outputs)
+    stacked = {stack: value for stacks in builder.stacks.values() for value, stack in stacks.items()}
     return Schedule(
-        forward=_program(primal.inputs, making.stacking(), (*primal.outputs, *used), primal.constants),
+        forward=_program(primal.inputs, builder.stacking(), (*primal.outputs, *used), primal.constants),
         backward=_program(inputs, equations, outputs, primal.constants),
         kept=tuple(used),
-        copies=making.copies,
-        values=tuple(making.sent.get(v, v) for v in (stacked.get(v, v) for v in used)),
+        copies=builder.copies,
+        values=tuple(builder.sent.get(v, v) for v in (stacked.get(v, v) for v in used)),
     )
 
 
@@ -153,7 +156,7 @@ def _program(
     return program
 
 
-class _Making:
+class ScheduleBuilder:
     """Both passes as they are made."""
 
     def __init__(self, linearized: Linearized, kept: frozenset[Value], moved: frozenset[Value], target: str):
@@ -173,13 +176,13 @@ class _Making:
         self.latest: dict[Value, Value] = {}  # of what is computed again more than once its latest copy
         self.copies: dict[Value, Value] = {}
 
-    def late(
+    def emit_backward(
         self,
         backward: Program,
         primal: Program,
         newest: Iterable[Value],
         handed: Collection[Value] = (),
-        stops: Sequence[Stop] = (),
+        snapshots: Sequence[Snapshot] = (),
     ) -> tuple[list[Equation], list[Value]]:
         """A backward program with what it computes again, each operation before the first one that reads it.
 
@@ -210,7 +213,7 @@ class _Making:
         done: list[Value] = []  # those since the last heavy operation
         waiting = [v for v in newest if v in crossing]  # cotangents that no barrier has held since they were made
 
-        at_once = self.on_tpu and bool(stops)
+        at_once = self.on_tpu and bool(snapshots)
 
         def is_given(value: Value) -> bool:
             """Whether a value is there without being computed again; notes that it is used."""
@@ -296,18 +299,18 @@ class _Making:
                 together = (*asked, last)
                 equations.insert(start, Equation("optimization_barrier", together, together, {}, stretch[0].eqn))
 
-        coming = deque(stops)
+        coming = deque(snapshots)
         opened = dict[Equation, Equation]()
         for i, equation in enumerate(backward.equations):
             start = len(equations)
             stopped = at_once and not i
-            while coming and coming[0].before <= i:
-                held = coming.popleft().there
+            while coming and coming[0].at <= i:
+                held = coming.popleft().live
                 demand(held)
                 there.intersection_update(made[v] for v in held)
                 stopped = at_once
             if stopped:
-                stretch = backward.equations[i : coming[0].before if coming else None]
+                stretch = backward.equations[i : coming[0].at if coming else None]
                 opened |= {e: self._loop(e) for e in stretch if e in self.linearized.loops}
                 again([opened.get(e, e) for e in stretch], start)
             if equation in self.linearized.loops:
@@ -352,7 +355,7 @@ class _Making:
         loop = self.linearized.loops[equation]
         (body,), (primal,) = equation.bodies, loop.bodies
         newest = [v for v in body.inputs[: equation.carries] if _flows(v)]
-        equations, used = self.late(body, primal, newest, primal.inputs)
+        equations, used = self.emit_backward(body, primal, newest, primal.inputs)
         slices = dict(zip(primal.inputs[loop.carries :], loop.stacked_inputs, strict=True))
         stacks = [slices[v] if v in slices else self._stack(loop, v) for v in used]
         inside = Program((*body.inputs, *used), equations, body.outputs)

@@ -19,21 +19,21 @@ from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
 from rematscope.ir.program import Value
 from rematscope.render.units import bytes_text
-from rematscope.scheduling.at_once import AtOnce
+from rematscope.scheduling.cached_choice import CachedChoice
+from rematscope.scheduling.candidate import Candidate, Subject
 from rematscope.scheduling.captured import captured
 from rematscope.scheduling.chain import Chain
+from rematscope.scheduling.checkpoint_placement import POLICIES, CheckpointPlacement, checkpointed
+from rematscope.scheduling.checkpoint_search import CheckpointSearch
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.cuts import kept_at_cuts
-from rematscope.scheduling.host import HostOffload, HostRows, Moves
-from rematscope.scheduling.known import Known
+from rematscope.scheduling.host import HostOffload, HostPeakProgram, Moves
 from rematscope.scheduling.linearize import Linearized, linearize
-from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
-from rematscope.scheduling.plains import Plains
-from rematscope.scheduling.proposal import Proposal, Subject
-from rematscope.scheduling.revolve import Tour, Tours
-from rematscope.scheduling.rows import Rows
+from rematscope.scheduling.peak_program import PeakProgram
+from rematscope.scheduling.revolve import RevolveSchedule, RevolveTable
 from rematscope.scheduling.segments import Segmented
-from rematscope.scheduling.structure import digest, stops_at, values_at
+from rematscope.scheduling.tpu_blocks import BlockwiseRecompute
+from rematscope.scheduling.value_indices import digest, snapshots_at, values_at
 from rematscope.seconds.devices import Device
 from rematscope.tracing.checkpoints import checkpoints, repeats_what_may_differ, without_checkpoints
 from rematscope.tracing.signature import Signature
@@ -60,7 +60,7 @@ _SOLVED = 2  # of them, with a 0/1 program of what is kept besides
 _AGAIN = 4  # times the work of a whole chain: what computes more again is not proposed, for it takes long to compile
 _POLICIES = [getattr(jax.checkpoint_policies, name) for name in POLICIES]
 
-_KNOWN: dict[tuple[Any, ...], tuple[Known, ...]] = {}
+_RESULT_CACHE: dict[tuple[Any, ...], tuple[CachedChoice, ...]] = {}
 
 
 class Search:
@@ -79,12 +79,12 @@ class Search:
     ):
         self.f, self.grad_mask, self.host = f, grad_mask, host
         self.args, self.kwargs, self.target, self.cost, self.compiles = args, kwargs, target, cost, compiles
-        self.trials: list[Proposal] = []
-        self._found: list[tuple[Proposal, float]] = []  # in the rows, for any aim, with their bounds
+        self.compiled: list[Candidate] = []
+        self._found: list[tuple[Candidate, float]] = []  # in the rows, for any aim, with their bounds
         self._aims: list[float] = []  # that they were solved for
-        self._asked: dict[Rows, list[tuple[float, int]]] = {}  # limits, and what programs predict of the best
-        self._with_plain: dict[Plain, Proposal] = {}
-        self._table: Tours | None = None  # of the chain, for a limit near the one that is looked at
+        self._asked: dict[PeakProgram, list[tuple[float, int]]] = {}  # limits, and what programs predict of the best
+        self._by_placement: dict[CheckpointPlacement, Candidate] = {}
+        self._table: RevolveTable | None = None  # of the chain, for a limit near the one that is looked at
         self.tell: Callable[[str, float], None] = lambda text, done: None
         once = captured(f, args, kwargs)
         self.linearized = self._linearized(without_checkpoints(once))
@@ -97,35 +97,37 @@ class Search:
         self.moves = Moves.of(self.linearized, self.own, host, cost) if host and isinstance(cost, Device) else None
         cuts = self.cuts[:_SOLVED] if self.moves is None else []  # it is for what is not kept otherwise, too, to move
         self.rows = [self._rows(kept) for kept in cuts or [frozenset()]]
-        self._plains = Plains(once, args, kwargs, has_own, self.linearized.closed, target, self._with)
+        self._checkpoints = CheckpointSearch(once, args, kwargs, has_own, self.linearized.closed, target, self._with)
         whole = self.linearized.trace.cost
         self.subject = Subject(
             once, Signature(f, args, kwargs), target, cost, whole.flops + whole.transcendentals, self.moves, grad_mask
         )
-        self._trial = functools.partial(Proposal, self.subject)
+        self._candidate = functools.partial(Candidate, self.subject)
         self.fixed = self.linearized.fixed_bytes
         self._segmented = Segmented(self.subject, self.rows[0])
-        self._at_once = AtOnce(self.subject, self.linearized, self.cuts)
+        self._blockwise = BlockwiseRecompute(self.subject, self.linearized, self.cuts)
 
-    def within_peak(self, limit: int) -> tuple[Proposal, float]:
+    def within_peak(self, limit: int) -> tuple[Candidate, float]:
         """The best trial whose compiled peak is within a limit; and what every choice costs at least in the rows."""
-        known = [one for one in _KNOWN.get(self.key, ()) if one.peak <= limit]
+        known = [one for one in _RESULT_CACHE.get(self.key, ()) if one.peak <= limit]
         for one in known:  # what was found for a higher limit is the best here too if it fits: so peaks never rise
             if one.limit >= limit:
                 return self._known(one), one.bound
         bound = self._look(max(limit, self.fixed))
-        least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
-        if lower := [one for one in known if one.recomputed < least]:  # what was found for a lower one may be better
-            self._known(min(lower, key=lambda one: one.recomputed))
-        within = [t for t in self.trials if t.fits(limit)]
-        best = min(within, key=lambda t: (t.recomputed, t.peak_bytes), default=None)
+        least = min((t.recompute_cost for t in self.compiled if t.fits(limit)), default=math.inf)
+        if lower := [
+            one for one in known if one.recompute_cost < least
+        ]:  # what was found for a lower one may be better
+            self._known(min(lower, key=lambda one: one.recompute_cost))
+        within = [t for t in self.compiled if t.fits(limit)]
+        best = min(within, key=lambda t: (t.recompute_cost, t.peak_bytes), default=None)
         # Whoever is refused may give what the smallest takes, which an earlier call may have found.
-        if best is None and self.key in _KNOWN:
-            self._known(min(_KNOWN[self.key], key=lambda one: one.peak))
-        found = best or min(self.trials, key=lambda t: t.peak_bytes)
+        if best is None and self.key in _RESULT_CACHE:
+            self._known(min(_RESULT_CACHE[self.key], key=lambda one: one.peak))
+        found = best or min(self.compiled, key=lambda t: t.peak_bytes)
         if found.measurement is not None and math.isfinite(found.peak_bytes):
-            one = Known.of(found, limit if best else int(found.peak_bytes), found.linearized is self.own, bound)
-            _KNOWN[self.key] = (*_KNOWN.get(self.key, ())[-_REMEMBERED:], one)
+            one = CachedChoice.of(found, limit if best else int(found.peak_bytes), found.linearized is self.own, bound)
+            _RESULT_CACHE[self.key] = (*_RESULT_CACHE.get(self.key, ())[-_REMEMBERED:], one)
         if best is None:
             raise PlanError(self._refused(limit, found.peak_bytes))
         return best, bound
@@ -133,144 +135,170 @@ class Search:
     def _look(self, limit: int) -> float:
         """Compiles choices until one fits and uses most of the limit; returns the bound of the rows for the last."""
         everything, *proposals = self._proposals()
-        if everything.predicted <= limit - self.fixed and self._compile(everything).fits(limit):
+        if everything.estimated_bytes <= limit - self.fixed and self._compile(everything).fits(limit):
             return 0.0
         bound, bounds = 0.0, list[float]()
-        while len(self.trials) < self.compiles:
+        while len(self.compiled) < self.compiles:
             found = self._next(limit, proposals)
             if found is None or not self._is_new(found[0]):
                 break
-            trial = self._compile(found[0])
+            candidate = self._compile(found[0])
             bounds += [found[1]] if found[1] else []
-            if not trial.fits(limit):
+            if not candidate.fits(limit):
                 continue
             bound = found[1] or min(bounds, default=0.0)  # what more room cannot do, less cannot
             # Checkpoints may use all of the room, and not well.
-            if trial.plain is None and trial.peak_bytes - self.fixed >= _ENOUGH * (limit - self.fixed):
+            if candidate.placement is None and candidate.peak_bytes - self.fixed >= _ENOUGH * (limit - self.fixed):
                 break
-        if len(self.trials) < self.compiles:
+        if len(self.compiled) < self.compiles:
             self._compile_better(proposals, limit)
         return bound
 
-    def _next(self, limit: int, proposals: list[Proposal]) -> tuple[Proposal, float] | None:
+    def _next(self, limit: int, proposals: list[Candidate]) -> tuple[Candidate, float] | None:
         """What to compile next, with the bound of the rows; None if there is nothing better in them."""
-        room, left = limit - self.fixed, self.compiles - len(self.trials)
-        within = [t for t in self.trials if t.fits(limit)]
-        above = [t for t in self.trials if not t.fits(limit)]
-        least = min((t.recomputed for t in within), default=math.inf)
-        closest = min(above, key=lambda trial: trial.peak_bytes, default=None)
-        scheduled = closest is not None and closest.plain is None and not closest.stops
+        room, left = limit - self.fixed, self.compiles - len(self.compiled)
+        within = [t for t in self.compiled if t.fits(limit)]
+        above = [t for t in self.compiled if not t.fits(limit)]
+        least = min((t.recompute_cost for t in within), default=math.inf)
+        closest = min(above, key=lambda candidate: candidate.peak_bytes, default=None)
+        scheduled = closest is not None and closest.placement is None and not closest.snapshots
         if closest is not None and scheduled and (within or left > 1):
             over = closest.peak_bytes - limit
             small = (max(4 * over, _TRIMMED * room), over) if over < _TRIMMED * room else (0,)
             for trimmed in map(closest.trimmed, small):
                 now, before = (self.subject.work(t.schedule) for t in (trimmed, closest))
-                cheap = now < before + _CHEAP * self.subject.least and trimmed.recomputed < least
+                cheap = now < before + _CHEAP * self.subject.least and trimmed.recompute_cost < least
                 # What comes again in its place may take more.
-                if cheap and self._is_new(trimmed) and trimmed.predicted <= closest.predicted:
+                if cheap and self._is_new(trimmed) and trimmed.estimated_bytes <= closest.estimated_bytes:
                     return trimmed, 0.0
-        late = [t for t in self.trials if t.plain is None]
+        late = [t for t in self.compiled if t.placement is None]
         ratio = 1.0 if left > 1 else _AT_WORST  # of compiled to predicted temporaries
-        for trial in late:
-            taken = trial.peak_bytes - self.fixed
-            ratio = 1.5 * ratio if math.isinf(taken) else max(taken, 1) / max(trial.predicted, 1)
+        for candidate in late:
+            taken = candidate.peak_bytes - self.fixed
+            ratio = 1.5 * ratio if math.isinf(taken) else max(taken, 1) / max(candidate.estimated_bytes, 1)
         aim = room / ratio
-        if over := min((t.predicted for t in late if not t.fits(limit)), default=0):
-            under = max((t.predicted for t in late if t.fits(limit)), default=0)
+        if over := min((t.estimated_bytes for t in late if not t.fits(limit)), default=0):
+            under = max((t.estimated_bytes for t in late if t.fits(limit)), default=0)
             if under >= over:
                 return None
             aim = (under + over) / 2 if under else min(aim if self.target == "cpu" else _ABOUT * aim, 0.98 * over)
         if above and not within and left == 2:  # behind this one there is but the smallest
             made = [t for t in late if math.isfinite(t.peak_bytes)]
-            aim = min([aim, *(_SAFE * room * t.predicted / max(t.peak_bytes - self.fixed, 1) for t in made)])
+            aim = min([aim, *(_SAFE * room * t.estimated_bytes / max(t.peak_bytes - self.fixed, 1) for t in made)])
         most = _OVER * aim if left > 2 and not above else aim
         found = self._chosen(aim, most)
         found = found if found is not None and self._is_new(found[0]) else None
-        slack = self._at_once.slack if left > 2 and not above else 1
-        fits = found is not None and found[0].predicted <= slack * most and (left > 1 or not above)
-        once = found is not None and found[0].recomputed <= max((t.recomputed for t in proposals), default=math.inf)
+        slack = self._blockwise.slack if left > 2 and not above else 1
+        fits = found is not None and found[0].estimated_bytes <= slack * most and (left > 1 or not above)
+        once = found is not None and found[0].recompute_cost <= max(
+            (t.recompute_cost for t in proposals), default=math.inf
+        )
         if self.linearized.closed or not (within or (fits and once and not above)):
-            less = min(least, found[0].recomputed) if found and fits else least
+            less = min(least, found[0].recompute_cost) if found and fits else least
             asked = self.linearized.closed or not self._is_proven(less, most)
-            if asked and (plain := self._plains.within(room, self.fixed, self.trials)) and plain.recomputed < less:
+            if (
+                asked
+                and (plain := self._checkpoints.within(room, self.fixed, self.compiled))
+                and plain.recompute_cost < less
+            ):
                 return plain, 0.0
-            smallest = None if within or fits else self._plains.smallest
-            much = math.inf if found is None else max(room / _SAFE, ratio * found[0].predicted)
-            if smallest and smallest.predicted <= much and self._is_new(smallest):
+            smallest = None if within or fits else self._checkpoints.smallest
+            much = math.inf if found is None else max(room / _SAFE, ratio * found[0].estimated_bytes)
+            if smallest and smallest.estimated_bytes <= much and self._is_new(smallest):
                 return smallest, 0.0
         if within:
-            return found if found is not None and found[0].recomputed < least else None
+            return found if found is not None and found[0].recompute_cost < least else None
         if above and left <= 2 and not fits:
-            return self._smallest([*proposals, self._plains.smallest]), 0.0
+            return self._smallest([*proposals, self._checkpoints.smallest]), 0.0
         return found or (self._smallest(proposals), 0.0)
 
-    def _compile_better(self, proposals: list[Proposal], limit: int) -> None:
+    def _compile_better(self, proposals: list[Candidate], limit: int) -> None:
         """Compiles what others would keep, with what is left to compile, where it may be better than all so far."""
-        least_taken = min(((t.peak_bytes - self.fixed) / max(t.predicted, 1) for t in self.trials), default=1)
+        least_taken = min(((t.peak_bytes - self.fixed) / max(t.estimated_bytes, 1) for t in self.compiled), default=1)
         room = limit - self.fixed
-        used = max((t.peak_bytes - self.fixed for t in self.trials if t.fits(limit)), default=0)
+        used = max((t.peak_bytes - self.fixed for t in self.compiled if t.fits(limit)), default=0)
         aim = room / least_taken if least_taken else math.inf
         chosen = self._chosen(aim, aim) if least_taken and used < _ENOUGH * room else None
-        least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
-        hopeless = self._is_proven(least, aim) or 2 * least <= max((t.recomputed for t in proposals), default=0)
+        least = min((t.recompute_cost for t in self.compiled if t.fits(limit)), default=math.inf)
+        hopeless = self._is_proven(least, aim) or 2 * least <= max((t.recompute_cost for t in proposals), default=0)
         asked = self.linearized.closed or not hopeless  # for it is slow
-        plain = self._plains.within(room, self.fixed, self.trials) if asked else None
-        for trial in filter(None, (plain, chosen and chosen[0], *proposals)):
-            least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
-            if len(self.trials) == self.compiles or trial.recomputed >= _WORTH * least or not self._is_new(trial):
+        plain = self._checkpoints.within(room, self.fixed, self.compiled) if asked else None
+        for candidate in filter(None, (plain, chosen and chosen[0], *proposals)):
+            least = min((t.recompute_cost for t in self.compiled if t.fits(limit)), default=math.inf)
+            if (
+                len(self.compiled) == self.compiles
+                or candidate.recompute_cost >= _WORTH * least
+                or not self._is_new(candidate)
+            ):
                 continue
-            if trial is plain or (trial.held <= aim and trial.predicted <= aim):
-                self._compile(trial)
-        while len(self.trials) < self.compiles and (found := self._between(limit)) is not None:
+            if candidate is plain or (candidate.lower_bound_bytes <= aim and candidate.estimated_bytes <= aim):
+                self._compile(candidate)
+        while len(self.compiled) < self.compiles and (found := self._between(limit)) is not None:
             self._compile(found)
 
     def _is_proven(self, least: float, aim: float) -> bool:
         """Whether the rows, solved for what takes about as much as an aim, say that nothing computes much less."""
-        near = (bound for trial, bound in self._found if bound and _NEAR * aim <= trial.predicted <= aim)
+        near = (bound for candidate, bound in self._found if bound and _NEAR * aim <= candidate.estimated_bytes <= aim)
         return _WORTH * least <= min(near, default=0)
 
-    def _between(self, limit: int) -> Proposal | None:
+    def _between(self, limit: int) -> Candidate | None:
         """What is predicted to take more than all that fits, and less than what took too much, if it is worth it."""
-        late = [t for t in self.trials if t.plain is None]
-        least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
-        under = max((t.predicted for t in late if t.fits(limit)), default=0)
-        above = [t.predicted for t in late if not t.fits(limit) and t.predicted > under and t.recomputed < least]
+        late = [t for t in self.compiled if t.placement is None]
+        least = min((t.recompute_cost for t in self.compiled if t.fits(limit)), default=math.inf)
+        under = max((t.estimated_bytes for t in late if t.fits(limit)), default=0)
+        above = [
+            t.estimated_bytes
+            for t in late
+            if not t.fits(limit) and t.estimated_bytes > under and t.recompute_cost < least
+        ]
         aim = (under + min(above)) / 2 if under and above else 0
         found = self._chosen(aim, aim) if aim else None
-        return found[0] if found and found[0].recomputed < _WORTH * least and self._is_new(found[0]) else None
+        return found[0] if found and found[0].recompute_cost < _WORTH * least and self._is_new(found[0]) else None
 
-    def _chosen(self, aim: float, most: float) -> tuple[Proposal, float] | None:
+    def _chosen(self, aim: float, most: float) -> tuple[Candidate, float] | None:
         """What is best in the rows, solved for an aim, of what is predicted to take no more than so much."""
         self.tell("choosing", 0)
         if not any(_ALIKE * aim <= other <= aim / _ALIKE for other in self._aims):
             self._aims.append(aim)
-            for rows in self.rows if not (at_once := [*self._at_once.within(aim)]) else ():
+            for rows in self.rows if not (at_once := [*self._blockwise.within(aim)]) else ():
                 self._solve(rows, aim)
             self._found += [(t, 0.0) for t in at_once or (*self._tours(aim), *self._segmented.within(aim))]
-            if not at_once and not any(_NEAR * aim <= trial.predicted <= aim for trial, _ in self._found):
-                self._found += [(trial, 0.0) for rows in self.rows for trial in self._keeping(rows, aim)]
-        return min(self._found, key=lambda one: (max(one[0].predicted - most, 0), one[0].recomputed), default=None)
+            if not at_once and not any(_NEAR * aim <= candidate.estimated_bytes <= aim for candidate, _ in self._found):
+                self._found += [(candidate, 0.0) for rows in self.rows for candidate in self._keeping(rows, aim)]
+        return min(
+            self._found, key=lambda one: (max(one[0].estimated_bytes - most, 0), one[0].recompute_cost), default=None
+        )
 
-    def _solve(self, rows: Rows, aim: float) -> None:
+    def _solve(self, rows: PeakProgram, aim: float) -> None:
         """Solves some rows for limits nearer and nearer to the one for which the programs predict an aim."""
         asked, before, low = self._asked.setdefault(rows, []), -1, 0.0
         for count in range(1, _NEARER + 3):  # more where nothing is within the aim
             solved = rows.best(peak=(limit := max(low, _limit(asked, aim))))
             # Where others do with less, there is nothing for these rows to win.
-            least = min((bound for trial, bound in self._found if bound and trial.predicted <= aim), default=math.inf)
+            least = min(
+                (bound for candidate, bound in self._found if bound and candidate.estimated_bytes <= aim),
+                default=math.inf,
+            )
             if solved is None and not low and (low := rows.least) not in dict(asked):
                 continue  # the programs may predict less than the rows
             if solved is None or solved[2] >= least:
                 return
-            self._found.append(((trial := self._trial(rows.linearized, solved[0], moved=solved[1])), solved[2]))
-            asked.append((limit, trial.predicted))
-            near = trial.predicted <= aim and (_ENOUGH * aim <= trial.predicted or not trial.recomputed)
+            self._found.append(((candidate := self._candidate(rows.linearized, solved[0], moved=solved[1])), solved[2]))
+            asked.append((limit, candidate.estimated_bytes))
+            near = candidate.estimated_bytes <= aim and (
+                _ENOUGH * aim <= candidate.estimated_bytes or not candidate.recompute_cost
+            )
             enough = count >= _NEARER and any(predicted <= aim for _, predicted in asked)
-            if near or enough or trial.predicted == before or (limit == low and trial.predicted > aim):
+            if (
+                near
+                or enough
+                or candidate.estimated_bytes == before
+                or (limit == low and candidate.estimated_bytes > aim)
+            ):
                 return
-            before = trial.predicted
+            before = candidate.estimated_bytes
 
-    def _keeping(self, rows: Rows, aim: float) -> Iterator[Proposal]:
+    def _keeping(self, rows: PeakProgram, aim: float) -> Iterator[Candidate]:
         """What is best of those that keep so much that the programs predict no more than the aim.
 
         In the rows all that runs again in a bin is there at once: of a long stretch they predict too much.
@@ -279,40 +307,43 @@ class Search:
         for left in reversed(range(_HALVED)):
             if (solved := rows.best(kept=(least + most) / 2)) is None:
                 break
-            trial = self._trial(rows.linearized, solved[0], moved=solved[1])
-            if trial.predicted <= aim:
-                yield trial
+            candidate = self._candidate(rows.linearized, solved[0], moved=solved[1])
+            if candidate.estimated_bytes <= aim:
+                yield candidate
                 least = (least + most) / 2
-            elif not least and trial.predicted - left * (before - trial.predicted) > aim:
+            elif not least and candidate.estimated_bytes - left * (before - candidate.estimated_bytes) > aim:
                 break  # if each further half spares as much as this one, it is too much in the end
             else:
                 most = (least + most) / 2
-            before = trial.predicted
+            before = candidate.estimated_bytes
 
-    def _tours(self, aim: float) -> Iterator[Proposal]:
+    def _tours(self, aim: float) -> Iterator[Candidate]:
         """Ways through the chain, of which the last are predicted to take about so much."""
         chain = self.chain
         if not chain.links or aim <= 0:
             return
         if self._table is None or not 1 / 3 < aim / (self._table.slots * self._table.slot) < 1:
-            self._table = Tours(chain.links, 1.5 * aim)
+            self._table = RevolveTable(chain.links, 1.5 * aim)
         tours = self._table
-        again = min((trial.recomputed for trial, _ in self._found if trial.predicted <= aim), default=math.inf)
+        again = min(
+            (candidate.recompute_cost for candidate, _ in self._found if candidate.estimated_bytes <= aim),
+            default=math.inf,
+        )
         most = min(_WORTH * again, _AGAIN * sum(link.forward for link in chain.links))
         if (fewest := tours.fewest(most)) is None:
             return
-        slots, tried = round(aim / tours.slot), set[Tour]()
+        slots, tried = round(aim / tours.slot), set[RevolveSchedule]()
         for _ in range(_NEARER):
             tour = tours.best(max(slots, fewest))  # with fewer too much is computed again
             if tour is None or tour in tried:
                 return
             tried.add(tour)
-            trial = self._trial(self.linearized, *chain.choice(tour))
-            yield trial
-            slots = max(slots, fewest) + math.floor((aim - trial.predicted) / tours.slot)
+            candidate = self._candidate(self.linearized, *chain.choice(tour))
+            yield candidate
+            slots = max(slots, fewest) + math.floor((aim - candidate.estimated_bytes) / tours.slot)
             slots = min(max(slots, 0), tours.slots)
 
-    def within_saved(self, limit: int) -> tuple[Proposal, float]:
+    def within_saved(self, limit: int) -> tuple[Candidate, float]:
         """The best trial that keeps no more than so many bytes."""
         found = self._rows().best(kept=limit)
         if found is None:
@@ -320,56 +351,62 @@ class Search:
                 f"saved={bytes_text(limit)} is too small: the loops of {self.name} must save the carry of each "
                 "iteration. Allow more."
             )
-        trial = self._trial(self.linearized, found[0], moved=found[1])
-        return self._compile(trial), found[2]
+        candidate = self._candidate(self.linearized, found[0], moved=found[1])
+        return self._compile(candidate), found[2]
 
     @property
     def name(self) -> str:
         """What people call the function."""
         return self.linearized.trace.function
 
-    def _proposals(self) -> list[Proposal]:
+    def _proposals(self) -> list[Candidate]:
         """Choices that others make, those first that compute least again: the first keeps all that JAX does."""
         everything = (
-            self._with(Plain()) if self.linearized.closed else self._trial(self.linearized, self.linearized.kept)
+            self._with(CheckpointPlacement())
+            if self.linearized.closed
+            else self._candidate(self.linearized, self.linearized.kept)
         )
-        made = [self._trial(self.linearized, self.linearized.saved_by(policy)) for policy in _POLICIES]
-        made += [self._trial(self.linearized, kept) for kept in self.cuts]
+        made = [self._candidate(self.linearized, self.linearized.saved_by(policy)) for policy in _POLICIES]
+        made += [self._candidate(self.linearized, kept) for kept in self.cuts]
         if self.own is not None:
-            made += [self._trial(self.own, self.own.kept), self._plains.smallest]
-        return [everything, *sorted(made, key=lambda trial: trial.recomputed)]
+            made += [self._candidate(self.own, self.own.kept), self._checkpoints.smallest]
+        return [everything, *sorted(made, key=lambda candidate: candidate.recompute_cost)]
 
-    def _smallest(self, proposals: list[Proposal]) -> Proposal:
+    def _smallest(self, proposals: list[Candidate]) -> Candidate:
         """What is predicted to take least, of the rows and of proposals; of what takes as much what computes least."""
-        found = (trial for trial, _ in self._found)
+        found = (candidate for candidate, _ in self._found)
         fresh = [*filter(self._is_new, (self._least_of_rows, *self._least_of_chain, *found, *proposals))]
-        least = min((t.predicted for t in fresh), default=0)
-        alike = [t for t in fresh if t.predicted <= least / _ENOUGH]
-        return min(alike or [self._least_of_rows], key=lambda trial: trial.recomputed)
+        least = min((t.estimated_bytes for t in fresh), default=0)
+        alike = [t for t in fresh if t.estimated_bytes <= least / _ENOUGH]
+        return min(alike or [self._least_of_rows], key=lambda candidate: candidate.recompute_cost)
 
-    def _with(self, plain: Plain) -> Proposal:
-        if plain not in self._with_plain:
-            same = {Plain(): self.linearized, Plain(own=True): self.own}.get(plain)
+    def _with(self, plain: CheckpointPlacement) -> Candidate:
+        if plain not in self._by_placement:
+            same = {CheckpointPlacement(): self.linearized, CheckpointPlacement(own=True): self.own}.get(plain)
             linearized = same or self._linearized(checkpointed(self.subject.once, plain))
-            self._with_plain[plain] = self._trial(linearized, linearized.kept, plain=plain)
-        return self._with_plain[plain]
+            self._by_placement[plain] = self._candidate(linearized, linearized.kept, placement=plain)
+        return self._by_placement[plain]
 
     @functools.cached_property
-    def _least_of_rows(self) -> Proposal:
+    def _least_of_rows(self) -> Candidate:
         kept, moved = self.rows[0].smallest()
-        return self._trial(self.linearized, kept, moved=moved)
+        return self._candidate(self.linearized, kept, moved=moved)
 
     def _linearized(self, f: Callable[..., Any]) -> Linearized:
         return linearize(trace_call(f, self.args, self.kwargs, grad_mask=self.grad_mask))
 
-    def _rows(self, kept: frozenset[Value] = frozenset()) -> Rows:
-        return Rows(self.linearized, kept, self.cost) if self.moves is None else HostRows(self.moves, kept, self.cost)
+    def _rows(self, kept: frozenset[Value] = frozenset()) -> PeakProgram:
+        return (
+            PeakProgram(self.linearized, kept, self.cost)
+            if self.moves is None
+            else HostPeakProgram(self.moves, kept, self.cost)
+        )
 
     @functools.cached_property
-    def _least_of_chain(self) -> list[Proposal]:
+    def _least_of_chain(self) -> list[Candidate]:
         """What the chain takes at least, if it does not compute too much again."""
         least = max((link.enters + link.least for link in self.chain.links), default=0)
-        found = (trial for i in range(5) for trial in itertools.islice(self._tours(2**i * least), 1))
+        found = (candidate for i in range(5) for candidate in itertools.islice(self._tours(2**i * least), 1))
         return [*itertools.islice(found, 1)]
 
     @functools.cached_property
@@ -377,38 +414,41 @@ class Search:
         """The function as a chain of what is between its narrow places."""
         return Chain(self.linearized, cost_in(self.linearized, self.cost))
 
-    def _known(self, known: Known) -> Proposal:
+    def _known(self, known: CachedChoice) -> Candidate:
         """What an earlier call compiled."""
-        if known.plain is not None:
-            trial = self._with(known.plain)
+        if known.placement is not None:
+            candidate = self._with(known.placement)
         else:
             linearized = self.own if known.of_own and self.own is not None else self.linearized
             linearized = self._segmented.linearized(known.segments) if known.segments else linearized
-            stops = stops_at(linearized, known.stops)
+            snapshots = snapshots_at(linearized, known.snapshots)
             kept, moved = (values_at(linearized, said) for said in (known.places, known.moved))
-            trial = self._trial(linearized, kept, stops, moved=moved, segments=known.segments)
-        trial.measurement = known.measurement
-        self.trials.append(trial)
-        return trial
+            candidate = self._candidate(linearized, kept, snapshots, moved=moved, segments=known.segments)
+        candidate.measurement = known.measurement
+        self.compiled.append(candidate)
+        return candidate
 
-    def recall(self, known: Known, made: Compiled) -> None:
+    def recall(self, known: CachedChoice, made: Compiled) -> None:
         """Add a choice that another process compiled."""
-        trial = self._known(known)
-        passes = trace_call(trial.function, self.args, self.kwargs, grad_mask=self.grad_mask)
-        trial.measurement = Measurement(passes, self.target, made)
+        candidate = self._known(known)
+        passes = trace_call(candidate.function, self.args, self.kwargs, grad_mask=self.grad_mask)
+        candidate.measurement = Measurement(passes, self.target, made)
 
-    def _is_new(self, trial: Proposal) -> bool:
-        return not any(t.is_like(trial) for t in self.trials)
+    def _is_new(self, candidate: Candidate) -> bool:
+        return not any(t.is_like(candidate) for t in self.compiled)
 
-    def _compile(self, trial: Proposal) -> Proposal:
+    def _compile(self, candidate: Candidate) -> Candidate:
         self.tell(
-            f"compile {len(self.trials) + 1} of {self.compiles}, {bytes_text(trial.schedule.saved_bytes)} saved", 0
+            f"compile {len(self.compiled) + 1} of {self.compiles}, {bytes_text(candidate.schedule.saved_bytes)} saved",
+            0,
         )
-        made = trial.measurement = measure_call(trial.function, self.args, self.kwargs, self.target, self.grad_mask)
+        made = candidate.measurement = measure_call(
+            candidate.function, self.args, self.kwargs, self.target, self.grad_mask
+        )
         if not made.out_of_memory:
-            self.fixed = int(trial.peak_bytes) - made.temp_bytes
-        self.trials.append(trial)
-        return trial
+            self.fixed = int(candidate.peak_bytes) - made.temp_bytes
+        self.compiled.append(candidate)
+        return candidate
 
     def _refused(self, limit: int, least: float) -> str:
         """That nothing keeps to a limit, with what the smallest takes that was compiled."""

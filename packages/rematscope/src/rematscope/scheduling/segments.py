@@ -11,11 +11,11 @@ from functools import cached_property
 
 from rematscope.choices.build import work
 from rematscope.ir.program import Equation, Literal
+from rematscope.scheduling.candidate import Candidate, Subject
 from rematscope.scheduling.divided import divided
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.loop_pairs import Segments, backward_of, loops_of
-from rematscope.scheduling.proposal import Proposal, Subject
-from rematscope.scheduling.rows import Rows
+from rematscope.scheduling.peak_program import PeakProgram
 
 _WORTH = 0.9  # of what a loop takes with a checkpoint around each iteration: segments that take more are no choice
 _NEARER = 3  # times that the last iterations are counted anew for one aim
@@ -24,13 +24,13 @@ _NEARER = 3  # times that the last iterations are counted anew for one aim
 class Segmented:
     """A function whose loops go in segments, as choices of `auto`'s."""
 
-    def __init__(self, subject: Subject, rows: Rows):
+    def __init__(self, subject: Subject, rows: PeakProgram):
         """Args:
         subject: what is chosen for.
         rows: the 0/1 program of the function without segments.
         """
         self._subject, self._rows = subject, rows
-        self._made: dict[tuple[Segments, ...], Proposal] = {}
+        self._made: dict[tuple[Segments, ...], Candidate] = {}
         self._linearized: dict[tuple[Segments, ...], Linearized] = {}
 
     def linearized(self, segments: tuple[Segments, ...]) -> Linearized:
@@ -39,7 +39,7 @@ class Segmented:
             self._linearized[segments] = divided(self._rows.linearized, segments)
         return self._linearized[segments]
 
-    def within(self, aim: float) -> Iterator[Proposal]:
+    def within(self, aim: float) -> Iterator[Candidate]:
         """Choices with segments, of which the last are predicted to take about so much, if any takes so little.
 
         Args:
@@ -49,19 +49,19 @@ class Segmented:
             return
         yield (least := self._with(0.0))
         most = max(length // turns for _, turns, length in self._loops)
-        lower, upper = (0, least.predicted), (most, self._with(1.0).predicted)
+        lower, upper = (0, least.estimated_bytes), (most, self._with(1.0).estimated_bytes)
         for _ in range(_NEARER):
             if not lower[1] <= aim < upper[1] or upper[0] - lower[0] < 2:
                 return
             count = lower[0] + int((upper[0] - lower[0]) * (aim - lower[1]) / (upper[1] - lower[1]))
             count = min(max(count, lower[0] + 1), upper[0] - 1)  # of segments that are not computed again
             yield (made := self._with(count / most))
-            if made.predicted > aim:
-                upper = count, made.predicted
+            if made.estimated_bytes > aim:
+                upper = count, made.estimated_bytes
             else:
-                lower = count, made.predicted
+                lower = count, made.estimated_bytes
 
-    def _with(self, share: float) -> Proposal:
+    def _with(self, share: float) -> Candidate:
         """The choice by which such a share of the turns is not computed again."""
         segments = []
         for place, turns, length in self._loops:
@@ -71,9 +71,9 @@ class Segmented:
         asked = tuple(segments)
         if asked not in self._made:
             linearized = self.linearized(asked)
-            found = Rows(linearized, cost=self._rows.cost).best(price=self._price)
+            found = PeakProgram(linearized, cost=self._rows.cost).best(price=self._price)
             kept = found[0] if found else linearized.kept
-            self._made[asked] = Proposal(self._subject, linearized, kept, segments=asked)
+            self._made[asked] = Candidate(self._subject, linearized, kept, segments=asked)
         return self._made[asked]
 
     @cached_property

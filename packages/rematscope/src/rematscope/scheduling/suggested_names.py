@@ -16,7 +16,7 @@ from rematscope.render.units import bytes_text, count_text
 from rematscope.render.view import View
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.named import Nameable, Spot
-from rematscope.scheduling.rows import Rows
+from rematscope.scheduling.peak_program import PeakProgram
 from rematscope.scheduling.schedule import Schedule, schedule
 from rematscope.tracing.trace import Trace, trace_call
 
@@ -102,7 +102,7 @@ class SuggestedNames(View):
         )
 
 
-def everything(
+def save_everything_names(
     f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], grad_mask: Sequence[bool] | None
 ) -> SuggestedNames:
     """That all is kept, for which nothing has to be written."""
@@ -145,8 +145,8 @@ def suggested_names(
     replaced = sum(held[v] for v in wanted if v not in spots)
     kept = frozenset(reached)
     if replaced:
-        rows = Rows(linearized, reached if in_its_places else (), cost)
-        rows.candidates = tuple(v for v in rows.candidates if v in spots)
+        rows = PeakProgram(linearized, reached if in_its_places else (), cost)
+        rows.saveable = tuple(v for v in rows.saveable if v in spots)
         found = rows.cheapest(kept=replaced if in_its_places else chosen.saved_bytes)
         kept = found[0] if found else kept
     made = schedule(linearized, kept)

@@ -13,7 +13,7 @@ from jax.extend.core import jaxpr_as_fun
 from rematscope.errors import PlanError
 from rematscope.ir.program import Program
 from rematscope.jax_compat import Policy, body_of, is_repeatable, saving_unrepeatable, varying
-from rematscope.linting.subject import everything
+from rematscope.linting.subject import walk_equations
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.captured import traced_for_a_plan
 from rematscope.scheduling.linearize import linearize
@@ -88,7 +88,7 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
         linearized = linearize(passes)
         late = schedule(linearized, linearized.kept, target=target)
         made = keeping(once, late)
-        if not any(checkpoints(once.jaxpr)) and any(e.primitive.name == "scan" for e, _ in everything(once.jaxpr)):
+        if not any(checkpoints(once.jaxpr)) and any(e.primitive.name == "scan" for e, _ in walk_equations(once.jaxpr)):
             # A checkpoint around a loop has all of that run again before any of it is used. Where the policy saves what
             # is handed from one iteration to the next, each of them can compute its own again instead.
             plain = linearize(trace(once, *leaves))

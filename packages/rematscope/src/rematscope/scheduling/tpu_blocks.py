@@ -15,13 +15,13 @@ from functools import cached_property
 
 from rematscope.ir.program import Equation, Literal, Value
 from rematscope.memory.fused import is_tpu
+from rematscope.scheduling.candidate import Candidate, Subject
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.cuts import crossings
 from rematscope.scheduling.fusion import HEAVY
 from rematscope.scheduling.linearize import Linearized, reading
-from rematscope.scheduling.proposal import Proposal, Subject
-from rematscope.scheduling.rows import Rows
-from rematscope.scheduling.schedule import Stop
+from rematscope.scheduling.peak_program import PeakProgram
+from rematscope.scheduling.schedule import Snapshot
 
 _SMALL = 32  # times a result of a reduction goes into what is reduced, at least
 _HALVED = 5  # times that what is kept is halved for one aim
@@ -29,7 +29,7 @@ _SLACK = 1.1  # of an aim: what is predicted of some that take no more, so that 
 _COUNTS = 8  # of what is kept of the last block, that are tried
 
 
-class AtOnce:
+class BlockwiseRecompute:
     """A function in blocks that are computed again at once, as choices of `auto`'s."""
 
     def __init__(self, subject: Subject, linearized: Linearized, cuts: Sequence[Collection[Value]]):
@@ -47,7 +47,7 @@ class AtOnce:
         """How much more than there is room for may be predicted of what is compiled."""
         return _SLACK if self._is_for else 1
 
-    def within(self, aim: float) -> Iterator[Proposal]:
+    def within(self, aim: float) -> Iterator[Candidate]:
         """For each way to cut what keeps most of those that are predicted to take no more than an aim, or least.
 
         Args:
@@ -56,12 +56,12 @@ class AtOnce:
         for kept, worth, first in self._bases:
             least, most = first, len(worth) + 1
             found = self._keeping(kept.union(worth[:first]))
-            for _ in range(_HALVED if found.predicted <= aim else 0):
+            for _ in range(_HALVED if found.estimated_bytes <= aim else 0):
                 if (count := (least + most) // 2) == least:
                     break
-                trial = self._keeping(kept.union(worth[:count]))
-                if trial.predicted <= aim:
-                    found, least = trial, count
+                candidate = self._keeping(kept.union(worth[:count]))
+                if candidate.estimated_bytes <= aim:
+                    found, least = candidate, count
                 else:
                     most = count
             yield found
@@ -72,7 +72,7 @@ class AtOnce:
         and how much of that makes what is predicted least: some of the last block, where it is read at once."""
         if not self._cuts or not self._is_for:
             return []
-        rows, small = Rows(self._linearized, cost=self._subject.cost), frozenset(_reduced(self._linearized))
+        rows, small = PeakProgram(self._linearized, cost=self._subject.cost), frozenset(_reduced(self._linearized))
         sizes = {_bytes(cut): None for cut in self._cuts}
         # The backward pass may read what leads on from the last block, too; then two blocks would be one for that.
         narrow = min(self._cuts, key=_bytes)
@@ -83,12 +83,12 @@ class AtOnce:
             if ends(self._linearized, kept):
                 worth, last = self._worth(kept)
                 counts = range(0, last + 1, max(1, last // _COUNTS))
-                first = min(counts, key=lambda n: (self._keeping(kept.union(worth[:n])).predicted, -n))
+                first = min(counts, key=lambda n: (self._keeping(kept.union(worth[:n])).estimated_bytes, -n))
                 found.append((kept, worth, first))
         return found
 
-    def _keeping(self, kept: frozenset[Value]) -> Proposal:
-        return Proposal(self._subject, self._linearized, kept, ends(self._linearized, kept))
+    def _keeping(self, kept: frozenset[Value]) -> Candidate:
+        return Candidate(self._subject, self._linearized, kept, ends(self._linearized, kept))
 
     def _worth(self, kept: frozenset[Value]) -> tuple[list[Value], int]:
         """Products that may be kept besides, the best first, and how many are of the last block."""
@@ -106,7 +106,7 @@ class AtOnce:
         return [e.outputs[0] for e in found], sum(not key(e)[0] for e in found)
 
 
-def ends(linearized: Linearized, kept: Collection[Value]) -> tuple[Stop, ...]:
+def ends(linearized: Linearized, kept: Collection[Value]) -> tuple[Snapshot, ...]:
     """Where the backward pass comes to another block; nothing if there is but one.
 
     Args:
@@ -115,13 +115,13 @@ def ends(linearized: Linearized, kept: Collection[Value]) -> tuple[Stop, ...]:
     """
     block = _blocks(linearized, kept)
     reads = [[block[v] for v in reading(e) if v in block] for e in linearized.backward.equations]
-    stops, last = [Stop(0, ())], len(reads)
+    snapshots, last = [Snapshot(0, ())], len(reads)
     for number in range(max(block.values(), default=0), 0, -1):
         # What reads none of either goes on from the later one.
         left = max((at for at, numbers in enumerate(reads) if max(numbers, default=-1) >= number), default=-1) + 1
         before = next((at for at in range(left, last) if reads[at]), last)
-        stops += [Stop(before, ())] if stops[-1].before < before < last else []
-    return tuple(stops) if len(stops) > 1 else ()
+        snapshots += [Snapshot(before, ())] if snapshots[-1].at < before < last else []
+    return tuple(snapshots) if len(snapshots) > 1 else ()
 
 
 def _blocks(linearized: Linearized, kept: Collection[Value]) -> dict[Value, int]:

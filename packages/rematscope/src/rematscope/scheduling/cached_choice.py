@@ -2,15 +2,15 @@
 
 import dataclasses
 
+from rematscope.scheduling.candidate import Candidate
+from rematscope.scheduling.checkpoint_placement import CheckpointPlacement
 from rematscope.scheduling.loop_pairs import Segments
-from rematscope.scheduling.plain import Plain
-from rematscope.scheduling.proposal import Proposal
-from rematscope.scheduling.structure import places, places_of_stops
+from rematscope.scheduling.value_indices import places, snapshot_indices
 from rematscope.xla.measure import Measurement
 
 
 @dataclasses.dataclass(frozen=True)
-class Known:
+class CachedChoice:
     """A choice that was compiled, by the places of its values; see `Proposal` for the rest.
 
     Attributes:
@@ -24,29 +24,29 @@ class Known:
 
     limit: int
     peak: float
-    recomputed: float
+    recompute_cost: float
     of_own: bool
-    plain: Plain | None
+    placement: CheckpointPlacement | None
     places: tuple[int, ...]
     moved: tuple[int, ...]
-    stops: tuple[tuple[int, tuple[int, ...]], ...]
+    snapshots: tuple[tuple[int, tuple[int, ...]], ...]
     segments: tuple[Segments, ...]
     measurement: Measurement | None
     bound: float
 
     @classmethod
-    def of(cls, trial: Proposal, limit: int, of_own: bool, bound: float) -> "Known":
+    def of(cls, candidate: Candidate, limit: int, of_own: bool, bound: float) -> "CachedChoice":
         """What a trial was, that there is room for."""
         return cls(
             limit,
-            trial.taken,
-            trial.recomputed,
+            candidate.measured_bytes,
+            candidate.recompute_cost,
             of_own,
-            trial.plain,
-            tuple(places(trial.linearized, trial.kept)),
-            tuple(places(trial.linearized, trial.moved)),
-            places_of_stops(trial.linearized, trial.stops),
-            trial.segments,
-            trial.measurement,
+            candidate.placement,
+            tuple(places(candidate.linearized, candidate.kept)),
+            tuple(places(candidate.linearized, candidate.moved)),
+            snapshot_indices(candidate.linearized, candidate.snapshots),
+            candidate.segments,
+            candidate.measurement,
             bound,
         )

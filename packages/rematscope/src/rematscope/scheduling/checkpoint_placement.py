@@ -21,7 +21,7 @@ POLICIES = ("dots_saveable", "dots_with_no_batch_dims_saveable")
 
 
 @dataclasses.dataclass(frozen=True)
-class Plain:
+class CheckpointPlacement:
     """Where plain checkpoints are, and what they save.
 
     Attributes:
@@ -39,7 +39,7 @@ class Plain:
     saved: tuple[Block, ...] = ()
 
 
-def checkpointed(f: Callable[..., Any], plain: Plain) -> Callable[..., Any]:
+def checkpointed(f: Callable[..., Any], plain: CheckpointPlacement) -> Callable[..., Any]:
     """`f` with such checkpoints."""
     policy = getattr(jax.checkpoint_policies, plain.policy) if plain.policy else None
     if plain.own:
@@ -49,7 +49,7 @@ def checkpointed(f: Callable[..., Any], plain: Plain) -> Callable[..., Any]:
     return in_blocks(f, plain.blocks, policy, frozenset(plain.saved)) if plain.blocks else without_checkpoints(f)
 
 
-def in_words(f: Callable[..., Any], plain: Plain, /, *args: Any, **kwargs: Any) -> str:
+def in_words(f: Callable[..., Any], plain: CheckpointPlacement, /, *args: Any, **kwargs: Any) -> str:
     """Where in the code of `f` such checkpoints are, and what they save, for somebody who writes them there."""
     if plain.own:
         places = "its own checkpoints"
@@ -77,7 +77,9 @@ def _lines_of(f: Callable[..., Any], blocks: Sequence[Block], /, *args: Any, **k
     return "; ".join(lines + (f", {times} times" if times > 1 else "") for lines, times in found.items())
 
 
-def ways(f: Callable[..., Any], has_own: bool, closed: bool, /, *args: Any, **kwargs: Any) -> Iterator[Plain]:
+def ways(
+    f: Callable[..., Any], has_own: bool, closed: bool, /, *args: Any, **kwargs: Any
+) -> Iterator[CheckpointPlacement]:
     """Plain checkpoints that `f` may have.
 
     Args:
@@ -87,8 +89,8 @@ def ways(f: Callable[..., Any], has_own: bool, closed: bool, /, *args: Any, **kw
       *args, **kwargs: its arguments.
     """
     if has_own:
-        yield Plain(own=True)
-        yield from (Plain(own=True, policy=policy) for policy in POLICIES if closed)
+        yield CheckpointPlacement(own=True)
+        yield from (CheckpointPlacement(own=True, policy=policy) for policy in POLICIES if closed)
     if has_own and not closed:
         return
     found = [stretches(f, finest, *args, **kwargs) for finest in ([False, True] if closed else [False])]
@@ -96,8 +98,10 @@ def ways(f: Callable[..., Any], has_own: bool, closed: bool, /, *args: Any, **kw
         # The last one is gone back through at once: it, or its second half, is computed again for nothing.
         found += blocks, blocks[:-1], (*blocks[:-1], first_half(f, blocks[-1], *args, **kwargs))
     deep = loops_deep(jaxpr_of(without_checkpoints(f), *args, **kwargs))
-    turns = (Plain(depth=i) for i in range(deep if closed else min(deep, 1)))
-    places = [*(Plain(blocks) for blocks in dict.fromkeys(found) if blocks), *turns] or [Plain()]
+    turns = (CheckpointPlacement(depth=i) for i in range(deep if closed else min(deep, 1)))
+    places = [*(CheckpointPlacement(blocks) for blocks in dict.fromkeys(found) if blocks), *turns] or [
+        CheckpointPlacement()
+    ]
     for place in places:
         yield place
         yield from (dataclasses.replace(place, policy=policy) for policy in POLICIES if closed)

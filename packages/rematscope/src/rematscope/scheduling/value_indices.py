@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rematscope.ir.program import Literal, Program, Value
 from rematscope.scheduling.linearize import Linearized
-from rematscope.scheduling.schedule import Stop
+from rematscope.scheduling.schedule import Snapshot
 
 
 def primal_values(linearized: Linearized) -> list[Value]:
@@ -32,16 +32,16 @@ def values_at(linearized: Linearized, places: Collection[int]) -> frozenset[Valu
     return frozenset(values[i] for i in places)
 
 
-def places_of_stops(linearized: Linearized, stops: Sequence[Stop]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def snapshot_indices(linearized: Linearized, snapshots: Sequence[Snapshot]) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Stops of the backward pass, with the places of what is there."""
     place = {value: i for i, value in enumerate(primal_values(linearized))}
-    return tuple((stop.before, tuple(place[value] for value in stop.there)) for stop in stops)
+    return tuple((stop.at, tuple(place[value] for value in stop.live)) for stop in snapshots)
 
 
-def stops_at(linearized: Linearized, said: Iterable[tuple[int, Iterable[int]]]) -> tuple[Stop, ...]:
+def snapshots_at(linearized: Linearized, said: Iterable[tuple[int, Iterable[int]]]) -> tuple[Snapshot, ...]:
     """The stops that `places_of_stops` wrote down."""
     values = primal_values(linearized)
-    return tuple(Stop(before, tuple(values[place] for place in there)) for before, there in said)
+    return tuple(Snapshot(before, tuple(values[place] for place in there)) for before, there in said)
 
 
 def digest(linearized: Linearized) -> str:

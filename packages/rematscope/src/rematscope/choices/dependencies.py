@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, Self, TypeVar
 
 
-class Step(Protocol):
+class Dependent(Protocol):
     """What a walk comes by."""
 
     @property
@@ -16,10 +16,10 @@ class Step(Protocol):
         """Where the walk goes on."""
 
 
-AnyStep = TypeVar("AnyStep", bound=Step)
+AnyDependent = TypeVar("AnyDependent", bound=Dependent)
 
 
-def reached(starts: Iterable[AnyStep], saved: Collection[str]) -> set[AnyStep]:
+def dependencies_of(starts: Iterable[AnyDependent], saved: Collection[str]) -> set[AnyDependent]:
     """All that is read from `starts` on, as far as saved names: they are reached, and what they are made from is not.
 
     What is kept is what the walk reaches of the names that are saved; what is computed again is all that it goes

@@ -48,11 +48,11 @@ def looked_at():
 
 def within(aim):
     """What keeps most of what is predicted to take no more than an aim."""
-    return min(looked_at()._at_once.within(aim), key=lambda trial: trial.recomputed)
+    return min(looked_at()._blockwise.within(aim), key=lambda candidate: candidate.recompute_cost)
 
 
-def barriers(trial):
-    equations = trial.schedule.backward.equations
+def barriers(candidate):
+    equations = candidate.schedule.backward.equations
     return [(at, e) for at, e in enumerate(equations) if e.primitive == "optimization_barrier"]
 
 
@@ -67,11 +67,17 @@ def test_the_gradient_is_the_same(aim):
 
 
 def test_a_block_comes_again_behind_one_barrier_that_holds_nothing_which_came_again():
-    trial = within(0)
-    held = barriers(trial)
-    assert 2 < len(held) <= len(trial.stops)
-    given = {*trial.schedule.backward.inputs, *trial.linearized.primal.inputs, *trial.linearized.primal.constants}
-    flown = {v for e in trial.linearized.backward.equations for v in e.outputs} | {*trial.linearized.backward.inputs}
+    candidate = within(0)
+    held = barriers(candidate)
+    assert 2 < len(held) <= len(candidate.snapshots)
+    given = {
+        *candidate.schedule.backward.inputs,
+        *candidate.linearized.primal.inputs,
+        *candidate.linearized.primal.constants,
+    }
+    flown = {v for e in candidate.linearized.backward.equations for v in e.outputs} | {
+        *candidate.linearized.backward.inputs
+    }
     for _, barrier in held:
         *before, newest = barrier.inputs
         assert given.issuperset(before)
@@ -79,26 +85,26 @@ def test_a_block_comes_again_behind_one_barrier_that_holds_nothing_which_came_ag
 
 
 def test_what_reductions_make_is_kept_for_all_that_is_elementwise_in_between():
-    trial = within(0)
-    assert trial.schedule.forward.count("reduce_max") == len(WS)
-    assert trial.schedule.backward.count("reduce_max") == 0
+    candidate = within(0)
+    assert candidate.schedule.forward.count("reduce_max") == len(WS)
+    assert candidate.schedule.backward.count("reduce_max") == 0
     plain = trace(checkpoints, WS, X).backward
     assert plain.count("reduce_max") == len(WS)
 
 
 def test_of_products_those_of_the_last_block_are_kept_first_where_they_take_no_more():
-    least = min(looked_at()._at_once.within(0), key=lambda trial: trial.predicted)
+    least = min(looked_at()._blockwise.within(0), key=lambda candidate: candidate.estimated_bytes)
     products = [e.outputs[0] for e in least.linearized.primal.equations if e.primitive == "dot_general"]
     of_last = products[-len(products) // len(WS) :]
     kept = [v for v in least.schedule.values if v in products]
     assert kept
     assert {*of_last}.issuperset(kept)
     again = trace(checkpoints, WS, X).recompute_cost
-    assert least.recomputed < 0.8 * (again.flops + again.transcendentals)
+    assert least.recompute_cost < 0.8 * (again.flops + again.transcendentals)
 
 
 def test_for_a_cpu_nothing_of_the_kind_is_looked_at():
-    assert not [*Search(net, (WS, X), {}, "cpu", 4)._at_once.within(1e9)]
+    assert not [*Search(net, (WS, X), {}, "cpu", 4)._blockwise.within(1e9)]
 
 
 def predicted(f, *args):
@@ -131,5 +137,5 @@ def test_of_checkpoints_that_are_predicted_alike_those_that_keep_least_are_the_s
     of = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)
     sizes = dict.fromkeys("qkv", (1024, 1024)) | {"up": (1024, 4096), "down": (4096, 1024)}
     args = [{n: of(size) for n, size in sizes.items()}] * 3, of((16, 512, 1024))
-    smallest = Search(net, args, {}, TPU, 4)._plains.smallest
+    smallest = Search(net, args, {}, TPU, 4)._checkpoints.smallest
     assert smallest.schedule.saved_bytes <= trace(checkpoints, *args).bytes_by_kind()["computed"]

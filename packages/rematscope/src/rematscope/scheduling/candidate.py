@@ -11,13 +11,13 @@ from rematscope.choices.build import CostFunction, work
 from rematscope.ir.program import Equation, Value, nbytes
 from rematscope.ir.sharding_propagation import PRODUCTS
 from rematscope.memory.xla_estimate import estimate_temporary_bytes
+from rematscope.scheduling.checkpoint_placement import CheckpointPlacement
 from rematscope.scheduling.costs import cost_again, work_in
 from rematscope.scheduling.host import Moves
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.loop_pairs import Segments
-from rematscope.scheduling.plain import Plain
 from rematscope.scheduling.planned import Planned, scheduled_as, with_checkpoints
-from rematscope.scheduling.schedule import Schedule, Stop, schedule
+from rematscope.scheduling.schedule import Schedule, Snapshot, schedule
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
 from rematscope.tracing.trace import Trace
@@ -58,7 +58,7 @@ class Subject:
 
 
 @dataclasses.dataclass(eq=False)
-class Proposal:
+class Candidate:
     """A choice that was compiled, or may be.
 
     Attributes:
@@ -66,7 +66,7 @@ class Proposal:
       linearized: the programs that the choice is about.
       kept: the choice, of values of the primal program.
       stops: where the backward pass lets go of what it computed again.
-      plain: None if it is scheduled; else the plain checkpoints of JAX's that it has.
+      placement: None if it is scheduled; else the plain checkpoints of JAX's that it has.
       moved: those of what is kept that wait in the host's memory.
       segments: those of loops that the programs have, if there are some; the function has none.
       measurement: what XLA made of it; None if it was not compiled.
@@ -75,8 +75,8 @@ class Proposal:
     subject: Subject
     linearized: Linearized
     kept: frozenset[Value]
-    stops: tuple[Stop, ...] = ()
-    plain: Plain | None = None
+    snapshots: tuple[Snapshot, ...] = ()
+    placement: CheckpointPlacement | None = None
     moved: frozenset[Value] = frozenset()
     segments: tuple[Segments, ...] = ()
     measurement: Measurement | None = None
@@ -84,30 +84,30 @@ class Proposal:
     @cached_property
     def schedule(self) -> Schedule:
         """Its two programs."""
-        return schedule(self.linearized, self.kept, self.stops, self.moved, self.subject.target)
+        return schedule(self.linearized, self.kept, self.snapshots, self.moved, self.subject.target)
 
     @cached_property
     def function(self) -> Planned:
         """What computes and differentiates so."""
         subject = self.subject
-        if self.plain is not None:
-            return with_checkpoints(subject.once, subject.signature, self.plain, subject.grad_mask)
+        if self.placement is not None:
+            return with_checkpoints(subject.once, subject.signature, self.placement, subject.grad_mask)
         return scheduled_as(subject.once, subject.signature, self.schedule, subject.grad_mask)
 
     @property
     def _programs(self) -> Schedule | Trace:
         """As JAX makes them, or as they are scheduled."""
-        return self.schedule if self.plain is None else self.linearized.trace
+        return self.schedule if self.placement is None else self.linearized.trace
 
     @cached_property
-    def predicted(self) -> int:
+    def estimated_bytes(self) -> int:
         """Bytes of temporaries that the programs say."""
         programs = self._programs
         returned = [*self.linearized.primal.outputs, *programs.backward.outputs]
         return estimate_temporary_bytes([programs.forward, programs.backward], returned, self.subject.target)
 
     @cached_property
-    def held(self) -> int:
+    def lower_bound_bytes(self) -> int:
         """Bytes that the programs say at least, which is seen at once: products that are kept, and what loops stack,
         are there when the backward pass begins, but for what lies in results' rooms until these are made."""
         made, maker_of = self.schedule, self.linearized.maker_of
@@ -117,7 +117,7 @@ class Proposal:
         return sum(v.device_bytes for v in kept if v.memory == "device") - rooms
 
     @cached_property
-    def recomputed(self) -> float:
+    def recompute_cost(self) -> float:
         """What both passes compute beyond what they do where everything is kept: FLOPs and transcendentals, or in the
         unit of another cost what the backward pass computes again."""
         in_work = self.subject.cost == work
@@ -126,7 +126,7 @@ class Proposal:
             return cost_again(self.linearized, self.schedule, self.subject.cost) + waited
         return max(0, self.subject.work(self._programs) - self.subject.least)
 
-    def trimmed(self, most: float) -> "Proposal":
+    def trimmed(self, most: float) -> "Candidate":
         """The choice without the smallest of what it keeps, so many bytes at least; no loop runs again for that."""
         made = self.schedule
         ends = {v for e in made.forward.equations if e.primitive == "scan" for v in e.outputs[: e.carries]}
@@ -141,11 +141,11 @@ class Proposal:
         kept = self.moved.union(value for _, value in rest)
         return dataclasses.replace(self, kept=kept, measurement=None)
 
-    def is_like(self, other: "Proposal") -> bool:
+    def is_like(self, other: "Candidate") -> bool:
         """Whether both keep the same, scheduled alike."""
-        if self.plain is not None or other.plain is not None:
-            return self.plain == other.plain
-        mine, others = (({*p.schedule.values}, p.stops, p.moved) for p in (self, other))
+        if self.placement is not None or other.placement is not None:
+            return self.placement == other.placement
+        mine, others = (({*p.schedule.values}, p.snapshots, p.moved) for p in (self, other))
         return mine == others
 
     @property
@@ -155,7 +155,7 @@ class Proposal:
         return math.inf if made is None or made.out_of_memory else made.peak_bytes
 
     @property
-    def taken(self) -> float:
+    def measured_bytes(self) -> float:
         """The same as whoever compiles a loss's gradient, and takes that for a limit, reads it: it has no cotangent of
         a scalar, and JAX's `memory_analysis` does not count numbers that the compiler wrote."""
         made = self.measurement
@@ -168,7 +168,7 @@ class Proposal:
 
     def fits(self, limit: int) -> bool:
         """Whether that is no more than a limit."""
-        return self.taken <= limit
+        return self.measured_bytes <= limit
 
 
 def _is_written(kept: Value, value: Value, maker: Equation | None) -> bool:

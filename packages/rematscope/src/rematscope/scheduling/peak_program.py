@@ -23,7 +23,7 @@ import scipy
 
 from rematscope import jax_compat
 from rematscope.choices.build import CostFunction, work
-from rematscope.choices.highs import milp_near
+from rematscope.choices.highs import milp_neighborhood
 from rematscope.ir.program import Equation, Value
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.fusion import ELEMENTWISE, HEAVY, VIEWS, Fusion
@@ -35,14 +35,14 @@ _NODES = 100  # of branch and bound: counted, and not timed, so that every machi
 _SECONDS = 300  # after which the solver stops at all events
 
 
-class Rows:
+class PeakProgram:
     """The 0/1 program of a function. Asked again for another limit, it is there already.
 
     Attributes:
       linearized: the function.
       fixed: values that are kept in any case. What leads to them is not computed again, and no step asks for more than
         what lies between two of them.
-      candidates: the values that may be kept, in the order of the program.
+      saveable: the values that may be kept, in the order of the program.
       cost: what is to be least of all that is computed again.
       moves: of those that may be on the host, the columns that say so; see `rematscope.scheduling.host`.
       waits: how many columns there are, at the end, of what is waited for.
@@ -58,8 +58,8 @@ class Rows:
         self._number_steps()
         self._find_needed()
         self._find_windows()
-        self.candidates = tuple(v for e in self._nodes for v in e.outputs if self._worth_keeping(e, v))
-        self.candidates += tuple(v for loop in self._loops for v in loop.bodies[0].inputs[: loop.carries])
+        self.saveable = tuple(v for e in self._nodes for v in e.outputs if self._worth_keeping(e, v))
+        self.saveable += tuple(v for loop in self._loops for v in loop.bodies[0].inputs[: loop.carries])
 
     # Steps and bins
 
@@ -183,7 +183,7 @@ class Rows:
         """
         if value in self.fixed or not jax_compat.is_repeatable(equation.eqn) or not value.device_bytes:
             return False
-        if equation in self.linearized.late and equation.primitive in ELEMENTWISE:
+        if equation in self.linearized.deferred and equation.primitive in ELEMENTWISE:
             return False
         sources = reading(equation)
         moved = equation.primitive in VIEWS or equation.primitive in ("transpose", "broadcast_in_dim", "rev")
@@ -208,7 +208,7 @@ class Rows:
         """What running an operation again takes, over all iterations of its loop; nothing if JAX runs it late too."""
         found = dict.fromkeys(self._nodes, 0.0)
         for equation in self._nodes:
-            if equation in self.linearized.late:
+            if equation in self.linearized.deferred:
                 continue
             loop = self._home[equation]
             times = loop.length if loop is not None else 1
@@ -240,7 +240,7 @@ class Rows:
 
     @cached_property
     def _columns(self) -> tuple[dict[Value, int], dict[Equation, int], int]:
-        x = {v: i for i, v in enumerate(self.candidates)}
+        x = {v: i for i, v in enumerate(self.saveable)}
         place, r = len(x), {}
         for equation in self._nodes:
             r[equation] = place - self._first[equation]
@@ -326,7 +326,7 @@ class Rows:
     def _bytes(self) -> np.ndarray:
         size = self._columns[2]
         row = np.zeros(size)
-        row[: len(self.candidates)] = [self.weight(v) / MIB for v in self.candidates]
+        row[: len(self.saveable)] = [self.weight(v) / MIB for v in self.saveable]
         return row
 
     def cheapest(
@@ -364,7 +364,7 @@ class Rows:
         result = self._solved(self._objective / unit + less, limited, gap=self.gap if gap is None else gap)
         if result.x is None:
             return None
-        chosen = frozenset(v for v, on in zip(self.candidates, result.x, strict=False) if on > 0.5)
+        chosen = frozenset(v for v, on in zip(self.saveable, result.x, strict=False) if on > 0.5)
         moved = frozenset(v for v, h in self.moves.items() if result.x[h] > 0.5)
         bound = result.mip_dual_bound
         if bound is None:  # without a branch, or anything to branch on, HiGHS gives none
@@ -409,9 +409,9 @@ class Rows:
         constraints = [scipy.optimize.LinearConstraint(matrix, least, np.inf)] if len(least) else []
         constraints += [scipy.optimize.LinearConstraint(rows, -np.inf, most) for rows, most in limited]
         integral, upper = np.zeros(len(objective)), np.ones(len(objective))
-        integral[[*range(len(self.candidates)), *self.moves.values()]] = whole
+        integral[[*range(len(self.saveable)), *self.moves.values()]] = whole
         upper[len(objective) - more - self.waits :] = np.inf
-        return milp_near(
+        return milp_neighborhood(
             objective,
             integrality=integral,
             bounds=scipy.optimize.Bounds(0, upper),

@@ -11,7 +11,7 @@ from rematscope.choices.build import work
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.fusion import Fusion
 from rematscope.scheduling.linearize import linearize, reading
-from rematscope.scheduling.rows import Rows
+from rematscope.scheduling.peak_program import PeakProgram
 
 
 def two_ways(w, u, x):
@@ -40,19 +40,19 @@ def again(linearized, kept):
         if value not in kept and (equation := maker.get(value)) is not None and equation not in run:
             run.add(equation)
             pending += reading(equation)
-    return sum(map(cost, run - linearized.late))  # what is late is computed once in any case
+    return sum(map(cost, run - linearized.deferred))  # what is late is computed once in any case
 
 
 @pytest.mark.parametrize("f", [two_ways, shared, scaled])
 def test_within_kept_bytes_no_choice_computes_less_again(f):
     shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((16, 16), (16, 8), (32, 16))]
     linearized = linearize(trace(f, *shapes))
-    rows = Rows(linearized)
-    assert 3 <= len(rows.candidates) <= 12
+    rows = PeakProgram(linearized)
+    assert 3 <= len(rows.saveable) <= 12
     choices = [
         (sum(v.nbytes for v in kept), again(linearized, kept))
-        for count in range(len(rows.candidates) + 1)
-        for kept in map(frozenset, itertools.combinations(rows.candidates, count))
+        for count in range(len(rows.saveable) + 1)
+        for kept in map(frozenset, itertools.combinations(rows.saveable, count))
     ]
     for budget in sorted({nbytes for nbytes, _ in choices})[::3]:
         kept, bound = rows.cheapest(kept=budget, gap=0)

@@ -59,6 +59,7 @@ def _texts(name: str, number: int) -> dict[Path, str]:
         entry / "__init__.py": _ENTRY,
         entry / "task.py": _TASK,
         entry / "expect.py": _EXPECT,
+        entry / "feedback.toml": _FEEDBACK,
         answers / "right.py": _RIGHT,
         answers / "wrong.py": _WRONG,
         answers / "first_hints.json": _FIRST_HINTS,
@@ -157,8 +158,10 @@ _EXPECT = '''"""What is expected of an answer; only the judge reads this."""
 
 import jax.numpy as jnp
 
-from grader.exercises.hints import ABOUT_ERRORS, Hint
+from grader.exercises.feedback import read_feedback
 from grader.exercises.requirements import Saves
+
+feedback = read_feedback(__file__)
 
 
 def reference(x):
@@ -172,20 +175,24 @@ def sample_input(rng, argument):
     return rng.uniform(0.5, 1.5, argument.shape).astype(argument.dtype)
 
 
-# STUB: what is often computed in place of what is asked for, as `KnownMistake`s.
+# STUB: functions of what is often computed instead, as `feedback.mistake("its_key_in_feedback_toml", function)`.
 mistakes = ()
-
-# STUB: what answers often raise, as pairs of a regular expression and the question that leads on.
-error_questions = ()
-
-# STUB: at least three; the first and the last fit whatever was found, others only what a wrong answer shows.
-hints = (Hint("Which question leads to the first step?"), *ABOUT_ERRORS)
 
 
 def requirements(case):
     # STUB: what may be saved and recomputed in a case; each has a wrong answer that only it catches.
     return [[Saves(("the cosine",), too_much="Which other value is saved?")]]
 '''
+
+_FEEDBACK = """# The texts of the feedback on answers to NAME; answers never see them.
+
+# STUB: at least three; the first and the last fit whatever was found, others only what a wrong answer shows.
+[hints.first_step]
+text = "Which question leads to the first step?"
+
+# STUB: of each known mistake in expect.py `[mistakes.its_key]`, with `description` and `hint`; of what answers often
+# raise `[[error_questions]]`, with `pattern` (a regular expression) and `question`.
+"""
 
 _RIGHT = '''"""Right answers to NAME, spelled in many ways."""
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,23 +16,6 @@ _NO_CHECKPOINT = (
     "Which function marks a computation so that its intermediate values are recomputed instead of saved? (If you wrote "
     "a gradient rule of your own: which residuals does it save?)"
 )
-
-
-@dataclass(frozen=True)
-class KnownMistake:
-    """A common mistake. If an answer's results are those of the mistake, the finding names it.
-
-    Attributes:
-      description: the mistake, in words.
-      wrong_reference: computes what the mistake leads to; takes an answer's arguments.
-      hint: the question to ask about it.
-      check_gradient: True where the value is right, and the mistake shows in the gradients alone.
-    """
-
-    description: str
-    wrong_reference: Callable
-    hint: str = "Which of your lines does that?"
-    check_gradient: bool = False
 
 
 class Requirement(Protocol):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:  # this module is read without importing JAX or NumPy
     import numpy as np
 
-    from grader.exercises.hints import Hint
-    from grader.exercises.requirements import KnownMistake, Requirement
+    from grader.exercises.feedback import Feedback, KnownMistake
+    from grader.exercises.requirements import Requirement
 
 
 @dataclass(frozen=True)
@@ -180,17 +180,11 @@ class Expect(Protocol):
 
     Attributes:
       mistakes: what is often computed in place of what is asked for.
-      error_questions: patterns of what goes wrong in an answer, and the question to ask then; the first that is found.
-      hints: steps towards an answer.
-      compared_with: what an answer's data is compared with, in words that follow on "Your answer is not".
-      otherwise: the question to ask where such an answer is wrong in none of the usual ways.
+      feedback: the texts of hints, known mistakes and questions, from `feedback.toml`.
     """
 
     mistakes: Sequence["KnownMistake"]
-    error_questions: Sequence[tuple[str, str]]
-    hints: Sequence["Hint"]
-    compared_with: str
-    otherwise: str
+    feedback: "Feedback"
 
     def __hash__(self) -> int: ...  # as all modules have one
 

@@ -16,6 +16,7 @@ _MEMORY_QUESTION = (
 
 def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[CaseFinding]:
     """What went wrong in the cases that left no programs."""
+    questions = expect.feedback.error_questions
     failed = [(traced, traced.failure) for traced in evidence.cases if traced.failure]
     # First what has a memory: it says why other cases failed.
     for traced, failure in sorted(failed, key=lambda each: each[1].kind is not FailureKind.CHANGED):
@@ -25,10 +26,10 @@ def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[CaseFin
             question: str | None = _MEMORY_QUESTION
         elif failure.kind is FailureKind.RETURNED:
             kind, text = FindingKind.WRONG_TYPE, failure.text
-            question = about_return(failure.text, expect.error_questions) or f"What should {task.signature} return?"
+            question = about_return(failure.text, questions) or f"What should {task.signature} return?"
         else:
             kind, text = FindingKind.RAISES, f"Your answer raises {failure.text}"
-            question = about_exception(failure.text, failure.source, expect.error_questions)
+            question = about_exception(failure.text, failure.source, questions)
             question = question or OTHERWISE
         # A message has the case's shapes in it; the exception's type and the line are the same in every case.
         key = failure.kind, failure.text.split(":")[0], failure.source

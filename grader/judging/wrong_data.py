@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from grader.answers.evidence import Evidence
+from grader.exercises.feedback import KnownMistake
 from grader.exercises.plain_data import Choice, CostedAnswer, Impossible, plain
-from grader.exercises.requirements import KnownMistake
 from grader.exercises.spec import Expect, Question, Task
 from grader.judging.group_findings import CaseFinding
 from grader.stablehlo.types import ProgramError
@@ -66,9 +66,8 @@ def _different(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterat
         if wrong and isinstance(wrong[0].want, dict) and (len(behind) > 1 or None in behind):
             explained |= _part_by_part(wrong, expect)
         if not explained and (where := _only_where(wrong, right)):
-            explained = dict.fromkeys(
-                (answer.question.name for answer in wrong), KnownMistake(where, expect.reference, expect.otherwise)
-            )
+            mistake = KnownMistake(where, expect.reference, expect.feedback.otherwise)
+            explained = dict.fromkeys((answer.question.name for answer in wrong), mistake)
     else:
         # An answer that is differentiated too is a policy: one thing that is asked many questions, of which each has
         # few answers, so that by chance many mistakes lead to the same. Only one that leads to all of them counts.
@@ -107,8 +106,8 @@ def _differs(answer: _Answer, mistake: KnownMistake | None, expect: Expect) -> C
     chosen = isinstance(want, Choice)
     expected, given = _expected(want), _shown(got, want)
     says = mistake.description if mistake else _how_many(_comparable(got, want), want) if chosen else None
-    text = f"Your answer differs from {expect.compared_with}{f': {says}' if says else ''}."
-    ask = mistake.hint if mistake else expect.otherwise
+    text = f"Your answer differs from {expect.feedback.compared_with}{f': {says}' if says else ''}."
+    ask = mistake.hint if mistake else expect.feedback.otherwise
     # With counts in the key, findings are merged only for questions that have the same counts.
     key = (says, expected, given) if chosen and not mistake else says
     return CaseFinding(
@@ -169,7 +168,7 @@ def _part_by_part(wrong: Sequence[_Answer], expect: Expect) -> dict[str, KnownMi
         asks += [best.hint] if best else []
     parts = [f"under {' and '.join(which)}, {says}" for says, which in said.items()]
     parts += [f"the entry {key!r} is right" for key in wants[0] if key not in keys]
-    mistake = KnownMistake("; ".join(parts), expect.reference, asks[0] if asks else expect.otherwise)
+    mistake = KnownMistake("; ".join(parts), expect.reference, asks[0] if asks else expect.feedback.otherwise)
     return {answer.question.name: mistake for answer in wrong}
 
 
@@ -226,7 +225,7 @@ def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Itera
                 f"{text}: {mistake.description}." if mistake else f"{text}.",
                 expected=counted(want.least, want.unit),
                 got=counted(cost, want.unit),
-                next=mistake.hint if mistake else expect.otherwise,
+                next=mistake.hint if mistake else expect.feedback.otherwise,
             )
             yield CaseFinding("costs more", answer.question.name, finding)
 

@@ -13,7 +13,7 @@ from rich.text import Text
 import rematscope
 from grader.answers.apply import applied
 from grader.exercises import registry
-from grader.exercises.hints import next_hint
+from grader.exercises.feedback import next_hint
 from grader.learner.progress import Progress
 from grader.verdicts.display import Note, as_view, box, python_html, text_html
 from grader.verdicts.verdict import Verdict
@@ -24,22 +24,22 @@ HONEST_ATTEMPTS = 3
 
 def hint(exercise: str, progress: Progress) -> Note:
     """Gives the next hint, below those that were given before, and notes that it was given."""
-    hints = registry.expect(exercise).hints
+    hints = registry.expect(exercise).feedback.hints
     attempts = progress.attempts(exercise)
     # Whoever has passed and tries another way may ask about that.
     if attempts and attempts[-1].verdict.passed:
         return Note("You have passed this exercise", "`solution()` shows a worked answer next to yours.")
     findings = attempts[-1].verdict.findings if attempts else ()
-    given = progress.hints(exercise)
-    index = next_hint(hints, findings, given)
-    if index is not None:
-        progress.note_hint(exercise, index)
-        given = [*given, index]
+    given = [key for key in progress.hints(exercise) if key in hints]
+    key = next_hint(hints, findings, given)
+    if key is not None:
+        progress.note_hint(exercise, key)
+        given = [*given, key]
     # The newest first, since it may be about another finding than those before.
-    texts = [hints[i].text for i in reversed(given)]
-    if index is not None and len(texts) > 1:
+    texts = [hints[each].text for each in reversed(given)]
+    if key is not None and len(texts) > 1:
         texts.insert(1, "Earlier hints, latest first:")
-    headline = f"Hint {len(given)}" if index is not None else "All hints so far, latest first"
+    headline = f"Hint {len(given)}" if key is not None else "All hints so far, latest first"
     if next_hint(hints, findings, given) is not None:
         return Note(headline, *texts, "Ask again for the next hint.")
     after = "" if attempts else " Check your answer first: then hints can respond to the result."

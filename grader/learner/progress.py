@@ -7,6 +7,7 @@ file. What could not be done is said in `Progress.notices`, and never raised: a 
 import json
 import os
 import sqlite3
+import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ CREATE TABLE hints (
     id INTEGER PRIMARY KEY,
     time TEXT NOT NULL,
     exercise TEXT NOT NULL,
-    hint INTEGER NOT NULL,      -- its index
+    hint TEXT NOT NULL,         -- its key; before hints had keys, its position
     UNIQUE (exercise, hint)
 );
 """
@@ -64,6 +65,7 @@ _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 _FOLDER = "REMAT_WORKBOOK_DATA"
+HINT_POSITIONS = Path(__file__).with_name("hint_positions.toml")
 
 
 @dataclass(frozen=True)
@@ -129,14 +131,16 @@ class Progress:
         sources = [a.source for a in self.attempts(exercise) if a.verdict.outcome == Outcome.NOT_PASSED]
         return len({find.fingerprint(source) for source in sources if source}) + sources.count("")
 
-    def hints(self, exercise: str) -> list[int]:
-        """The indices of the hints that were given, in the order in which they were."""
+    def hints(self, exercise: str) -> list[str]:
+        """Return the keys of the hints that were given, in the order in which they were given."""
         query = "SELECT hint FROM hints WHERE exercise = ? ORDER BY id"
-        return [hint for (hint,) in self._do(lambda file: file.execute(query, (exercise,)).fetchall()) or []]
+        rows = self._do(lambda file: file.execute(query, (exercise,)).fetchall()) or []
+        keys = (_hint_key(exercise, str(hint)) for (hint,) in rows)
+        return list(dict.fromkeys(key for key in keys if key))
 
-    def note_hint(self, exercise: str, index: int) -> None:
-        """Writes down that a hint was given."""
-        self._do(lambda file: file.execute(_ADD_HINT, (now(), exercise, index)), to_write="That you had this hint")
+    def note_hint(self, exercise: str, key: str) -> None:
+        """Save that a hint was given."""
+        self._do(lambda file: file.execute(_ADD_HINT, (now(), exercise, key)), to_write="That you had this hint")
 
     def _do(self, work: Callable[[sqlite3.Connection], Any], to_write: str | None = None):
         """Does `work` with the file in one transaction. Where that cannot be, there is a notice, and None comes back.
@@ -306,13 +310,22 @@ def _attempt(row: Sequence) -> Attempt | None:
         return None
 
 
+def _hint_key(exercise: str, stored: str) -> str | None:
+    """Return the key of a stored hint, which is a position if it was stored before hints had keys."""
+    if not stored.isdigit():
+        return stored
+    positions = tomllib.loads(HINT_POSITIONS.read_text(encoding="utf-8"))
+    keys = [*positions.get(exercise, ()), *positions["common"]]
+    return keys[int(stored)] if int(stored) < len(keys) else None
+
+
 def _salvaged(path: Path) -> tuple[list[tuple], list[tuple]]:
     """The rows of attempts and of hints that can be read in a damaged file, in their order."""
     try:
         # immutable: nobody else uses the file, and its journal would not help.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             attempts = [row for row in _readable(file, "attempts", _ATTEMPT) if _attempt(row)]
-            hints = [row for row in _readable(file, "hints", _HINT) if isinstance(row[-1], int)]
+            hints = [row for row in _readable(file, "hints", _HINT) if isinstance(row[-1], int | str)]
             return attempts, hints
     except sqlite3.Error:
         return [], []

@@ -32,7 +32,7 @@ def code() -> str:
     for package in ("grader", "rematscope", "solutions"):
         spec = importlib.util.find_spec(package)
         for folder in (spec and spec.submodule_search_locations) or ():
-            for path in sorted(Path(folder).rglob("*.py")):
+            for path in sorted(each for each in Path(folder).rglob("*") if each.suffix in (".py", ".toml")):
                 found.update(f"{package}/{path.relative_to(folder).as_posix()}\0".encode() + path.read_bytes() + b"\0")
     return found.hexdigest()[:12]
 

@@ -1,9 +1,11 @@
 """What is expected of an answer; only the judge reads this."""
 
 from grader.catalog.backward_order.task import late, least_peak, peak
-from grader.exercises.hints import ABOUT_ERRORS, Hint
+from grader.exercises.feedback import read_feedback
 from grader.exercises.plain_data import CostedAnswer, Impossible
-from grader.exercises.requirements import KnownMistake
+
+feedback = read_feedback(__file__)
+mistake = feedback.mistake
 
 
 def reference(equations, residuals) -> CostedAnswer:
@@ -108,128 +110,13 @@ def _only_direct_ones_late(equations, residuals):
     return peak(_repaired([*(n for n in again if n not in direct), *way], equations), equations)
 
 
-_FIRST = (
-    "Which recomputed values are in memory when the first equation that reads `ct` runs, although only later equations "
-    "read them?"
-)
-
 mistakes = (
-    KnownMistake("all recomputation comes first", _as_they_come, _FIRST),
-    KnownMistake("all recomputation comes first", _needed_first_but_all_before, _FIRST),
-    KnownMistake(
-        "only the recomputed values that an equation depending on `ct` reads directly are deferred",
-        _only_direct_ones_late,
-        "A recomputed value may be read only by other recomputations. When does its first reader run?",
-    ),
-    KnownMistake(
-        "each equation runs as early as it can",
-        _by(_levels),
-        "For each value, when does the first equation that reads it run? Until then the value only takes memory.",
-    ),
-    KnownMistake(
-        "among the equations that can run, it always picks the one with the fewest bytes",
-        _by(_sizes),
-        "Which is freed sooner: a small value that is read much later, or a large one that the next equation reads?",
-    ),
-    KnownMistake(
-        "the gradients, which no equation reads, come last",
-        _gradients_last,
-        "A gradient stays in memory until the end, whenever it runs. Which of the values that it reads can be freed as "
-        "soon as it has run?",
-    ),
-)
-
-otherwise = "Which values are in memory at the peak of your order, and which of them could be computed later?"
-
-error_questions = (
-    (r"RecursionError", "Does every call of your function either append a name or return because the name is there?"),
-    (r"KeyError", "Which of the names that are read are no equation's, such as `ct` and the other residuals?"),
-    (r"unpack", "Each equation has three entries. Which are they?"),
-    (r"min\(\) |max\(\) ", "For which input does that line have no equations to choose from?"),
-    (
-        r"concatenate|does not support item|has no attribute",
-        "Which of your arguments are tuples, not lists?",
-    ),
-)
-
-hints = (
-    Hint(
-        "The list contains recomputations and equations of the backward pass. How can you tell from the names that an "
-        "equation reads which of the two it is?"
-    ),
-    Hint(
-        "Call the page's `peak` with your order for the mini-example. Which equation breaks a rule, what does it read, "
-        "and which of these values are already there?",
-        on_kinds=("impossible",),
-    ),
-    Hint(
-        "The equations that depend on `ct` can keep their order. For each of the others, find the first equation that "
-        "reads it.",
-        on_kinds=("costs more",),
-    ),
-    Hint(
-        "When the first equation that reads `ct` runs, which values are in memory that only the last equations read? "
-        "Could your order compute them later?",
-        on_kinds=("costs more",),
-        on_text="all recomputation comes first",
-    ),
-    Hint(
-        "A recomputed value may be read only by another recomputed value. When does this reader run in your order? "
-        "Place the value directly before it.",
-        on_kinds=("costs more",),
-        on_text="directly are deferred",
-    ),
-    Hint(
-        "An equation that runs as early as it can makes a value that waits in memory for its reader. What happens if "
-        "every recomputation runs as late as it can instead?",
-        on_kinds=("costs more",),
-        on_text="as early as it can",
-    ),
-    Hint(
-        "Compare a value of 4 bytes that is read at the very end with one of 40 bytes that is read at once. Which of "
-        "the two should be computed first?",
-        on_kinds=("costs more",),
-        on_text="fewest bytes",
-    ),
-    Hint(
-        "Find a gradient that reads a value which no later equation reads. Until when is that value in memory in your "
-        "order?",
-        on_kinds=("costs more",),
-        on_text="gradients, which no equation reads",
-    ),
-    Hint("Print your order next to the mini-example's `by_hand`. Is it a list of names?", on_kinds=("wrong type",)),
-    Hint(
-        "An equation can read another equation's value, a residual, or `ct`. What does your answer do with each of "
-        "these?",
-        on_kinds=("raises",),
-    ),
-    Hint(
-        "Write a recursive function `put(name)` that appends a name to the order. What must be in the order before it "
-        "appends the name, and when does it have nothing to do?"
-    ),
-    Hint(
-        "Nearly the answer: go through the equations in order, with a set that starts as `{'ct'}`. If an equation "
-        "reads something in the set, add its name to the set and call `put(name)`, which first puts the missing "
-        "equations that it reads. Skip all other equations: `put` adds them when they are needed."
-    ),
-    Hint(
-        "Print your order for the mini-example next to the page's `by_hand`. Which of its entries is not the name of "
-        "an equation?",
-        on_kinds=("impossible",),
-        on_text="is not the name of an equation",
-    ),
-    Hint(
-        "Print `equations[0]` and `residuals`. Both are tuples, which cannot be changed. Which line of yours tries to "
-        "change one, or uses it as a list?",
-        on_kinds=("raises",),
-        on_text="are tuples, not lists",
-    ),
-    Hint(
-        "Print `equations[0]`. How many entries does it have, and how many names does your line unpack it into?",
-        on_kinds=("raises",),
-        on_text="has three entries",
-    ),
-    *ABOUT_ERRORS,
+    mistake("all_recomputation_comes_first", _as_they_come),
+    mistake("all_recomputation_comes_first_2", _needed_first_but_all_before),
+    mistake("only_recomputed_values_equation_depending", _only_direct_ones_late),
+    mistake("equation_runs_early", _by(_levels)),
+    mistake("among_equations_run_always_picks", _by(_sizes)),
+    mistake("gradients_no_equation_reads_come", _gradients_last),
 )
 
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 
-from grader.exercises.hints import ABOUT_ERRORS, Hint
+from grader.exercises.feedback import read_feedback
 from grader.exercises.plain_data import CostedAnswer, Impossible
-from grader.exercises.requirements import KnownMistake
 from rematscope.choices.enumeration import best_points, every_choice, subset
+
+feedback = read_feedback(__file__)
+mistake = feedback.mistake
 
 
 def reference(block, budget_bytes) -> CostedAnswer:
@@ -128,123 +130,21 @@ def _next_to_best(block, budget_bytes):
     return int(costs[points[-2:][0]])
 
 
-_JOINT = "How many FLOPs does a name avoid once another name is saved? Is it as many as it avoids alone?"
-_TRADE = "Replace one of your names by two others. Does such a choice fit in the budget and recompute less?"
-_BACK = "Which name did your answer drop early that would cost less to drop once other names are dropped too?"
-
 mistakes = (
-    KnownMistake(
-        "it saves nothing", _none, "Which names fit in the budget, and how many FLOPs does each of them avoid?"
-    ),
-    KnownMistake("it takes the largest values first", _one_after_another(_by(lambda b: _size(b).get, True)), _TRADE),
-    KnownMistake("it takes the smallest values first", _one_after_another(_by(lambda b: _size(b).get, False)), _TRADE),
-    KnownMistake("it takes names in the order of `block.names`", _one_after_another(lambda b: b.names), _TRADE),
-    KnownMistake(
-        "it takes names in the reverse order of `block.names`", _one_after_another(lambda b: b.names[::-1]), _TRADE
-    ),
-    KnownMistake(
-        "it takes the names that avoid the most FLOPs first",
-        _one_after_another(_by(lambda b: _spared_alone(b).get, True)),
-        _JOINT,
-    ),
-    KnownMistake(
-        "it takes the names that avoid the most FLOPs per byte first", _one_after_another(_by(_per_byte, True)), _JOINT
-    ),
-    KnownMistake("it takes the names that avoid the most FLOPs first", _best_next(False), _TRADE),
-    KnownMistake("it takes the names that avoid the most FLOPs per byte first", _best_next(True), _TRADE),
-    KnownMistake("it drops the name that avoids the fewest FLOPs, until the rest fits", _leaving_out(False), _BACK),
-    KnownMistake(
-        "it drops the name that avoids the fewest FLOPs per byte, until the rest fits", _leaving_out(True), _BACK
-    ),
-    KnownMistake("it saves only one name", _best_one, "How many more FLOPs does a second name avoid?"),
-    KnownMistake("it adds up the FLOPs that each name avoids alone", _knapsack, _JOINT),
-    KnownMistake(
-        "it stays below the budget, where a better choice uses it exactly",
-        _next_to_best,
-        "May a choice save exactly as many bytes as the budget allows?",
-    ),
-)
-
-otherwise = "How many choices are there for eleven names, and does your answer look at every one of them?"
-
-error_questions = (
-    (r"unhashable|not iterable", "block.evaluate takes a tuple or list of names. Do you pass it a single name?"),
-    (r"RecursionError", "Does every recursive call of your function get fewer remaining names than its caller?"),
-    (
-        r"min\(\) |max\(\) ",
-        "Is the empty choice, with no names at all, among the choices that you look at? And do you compare its bytes "
-        "with the budget, not its FLOPs?",
-    ),
-)
-
-hints = (
-    Hint(
-        "How many choices of names are there for a block with eleven names? Could your answer call `block.evaluate` on "
-        "every one of them?"
-    ),
-    Hint(
-        "`block.evaluate(names)` returns saved bytes and recomputed FLOPs. Which of the two numbers does the budget "
-        "limit, and which should be as small as possible?",
-        on_kinds=("impossible",),
-    ),
-    Hint(
-        "On the page, how many FLOPs does `'down'` avoid alone, and how many once `'mid'` is saved? Savings of single "
-        "names do not add up.",
-        on_kinds=("costs more",),
-    ),
-    Hint(
-        "Two choices recompute the same number of FLOPs, but one of them has one more name. Which of the two does your "
-        "answer return? Prefer the choice with fewer names.",
-        on_kinds=("impossible",),
-        on_text="idle",
-    ),
-    Hint(
-        "`itertools.combinations(block.names, r)` yields all choices of `r` names. Which values of `r` do you need, "
-        "from the smallest to the largest?"
-    ),
-    Hint(
-        "Nearly the answer: list all choices of 0, 1, 2, … names in this order, and keep those whose bytes are within "
-        "the budget. Return the first one with the fewest recomputed FLOPs: `min` with a `key` does that."
-    ),
-    Hint(
-        "Call `block.evaluate([name])` for each name. Which names fit in the budget, and how many fewer FLOPs are "
-        "recomputed than with `block.evaluate([])`?",
-        on_kinds=("costs more",),
-        on_text="saves nothing",
-    ),
-    Hint(
-        "Call `block.evaluate` with two names that fit together. Your answer should also look at all pairs, at all "
-        "choices of three names, and so on.",
-        on_kinds=("costs more",),
-        on_text="only one name",
-    ),
-    Hint(
-        "A choice may save exactly as many bytes as the budget allows. Does your comparison accept such a choice?",
-        on_kinds=("costs more",),
-        on_text="stays below the budget",
-    ),
-    Hint(
-        "Print `block.names` next to the list that your answer returns. Which element of the list is not a name of the "
-        "block?",
-        on_kinds=("impossible",),
-        on_text="block.names",
-    ),
-    Hint(
-        "Run your answer step by step for three names. Where does it add a name that is already in the list?",
-        on_kinds=("impossible",),
-        on_text="twice",
-    ),
-    Hint(
-        "Your answer should return a list of names that you can pass to `block.evaluate`. What does it return now?",
-        on_kinds=("wrong type",),
-    ),
-    Hint(
-        "If the budget has space for no name, only the empty choice is left: call `block.evaluate([])`. Do you "
-        "consider it, and do you compare the first of the two numbers with the budget?",
-        on_kinds=("raises",),
-        on_text="with no names at all",
-    ),
-    *ABOUT_ERRORS,
+    mistake("saves_nothing", _none),
+    mistake("takes_largest_values_first", _one_after_another(_by(lambda b: _size(b).get, True))),
+    mistake("takes_smallest_values_first", _one_after_another(_by(lambda b: _size(b).get, False))),
+    mistake("takes_names_order_block_names", _one_after_another(lambda b: b.names)),
+    mistake("takes_names_reverse_order_block", _one_after_another(lambda b: b.names[::-1])),
+    mistake("takes_names_avoid_most_flops", _one_after_another(_by(lambda b: _spared_alone(b).get, True))),
+    mistake("takes_names_avoid_most_flops_per", _one_after_another(_by(_per_byte, True))),
+    mistake("takes_names_avoid_most_flops_first", _best_next(False)),
+    mistake("takes_names_avoid_most_flops_per_byte", _best_next(True)),
+    mistake("drops_name_avoids_fewest_flops", _leaving_out(False)),
+    mistake("drops_name_avoids_fewest_flops_per", _leaving_out(True)),
+    mistake("saves_only_one_name", _best_one),
+    mistake("adds_up_flops_name_avoids", _knapsack),
+    mistake("stays_below_budget_better_choice", _next_to_best),
 )
 
 

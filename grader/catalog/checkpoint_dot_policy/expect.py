@@ -4,8 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import AdvisesBarrier, KnownMistake, Recomputes, Saves
+from grader.exercises.feedback import read_feedback
+from grader.exercises.requirements import AdvisesBarrier, Recomputes, Saves
+
+feedback = read_feedback(__file__)
+mistake = feedback.mistake
 
 
 def reference(w1, w2, x):
@@ -49,167 +52,15 @@ def sample_input(rng, argument):
 
 
 mistakes = (
-    KnownMistake("this is the value without relu", lambda w1, w2, x: jnp.sum((x @ w1 @ w2) ** 2)),
-    KnownMistake("this is the value without the square", lambda w1, w2, x: jnp.sum(jax.nn.relu(x @ w1) @ w2)),
-    KnownMistake(
-        "this is the mean of the squares, not their sum", lambda w1, w2, x: jnp.mean((jax.nn.relu(x @ w1) @ w2) ** 2)
-    ),
-    KnownMistake("this is the value with w1 and w2 swapped", lambda w1, w2, x: reference(w2, w1, x)[0]),
-    KnownMistake(
-        "this is the value with relu after the second matmul too",
-        lambda w1, w2, x: jnp.sum(jax.nn.relu(jax.nn.relu(x @ w1) @ w2) ** 2),
-    ),
-    KnownMistake("this is the value with w1 transposed", lambda w1, w2, x: reference(w1.T, w2, x)[0]),
-    KnownMistake("this is the value with w2 transposed", lambda w1, w2, x: reference(w1, w2.T, x)[0]),
+    mistake("value_without_relu", lambda w1, w2, x: jnp.sum((x @ w1 @ w2) ** 2)),
+    mistake("value_without_square", lambda w1, w2, x: jnp.sum(jax.nn.relu(x @ w1) @ w2)),
+    mistake("mean_squares_not_sum", lambda w1, w2, x: jnp.mean((jax.nn.relu(x @ w1) @ w2) ** 2)),
+    mistake("value_w1_w2_swapped", lambda w1, w2, x: reference(w2, w1, x)[0]),
+    mistake("value_relu_after_second_matmul", lambda w1, w2, x: jnp.sum(jax.nn.relu(jax.nn.relu(x @ w1) @ w2) ** 2)),
+    mistake("value_w1_transposed", lambda w1, w2, x: reference(w1.T, w2, x)[0]),
+    mistake("value_w2_transposed", lambda w1, w2, x: reference(w1, w2.T, x)[0]),
 )
 
-error_questions = (
-    (r"has not called", "jax.checkpoint returns a function. Where do you call it, and with which arguments?"),
-    (
-        r"missing \d+ required positional argument: 'prim'",
-        "JAX calls the policy itself, once for every operation. Do you pass policy= the policy or what it returned?",
-    ),
-    (
-        r"remat policy should be|save_\w+\(\) got an",
-        "JAX calls the policy for every operation and expects True or False. Do you pass policy= a policy, or a "
-        "function that makes one?",
-    ),
-    (
-        r"not callable",
-        "A policy is a function. What do you pass as policy=, and what is the function in jax.checkpoint_policies "
-        "called?",
-    ),
-    (
-        r"positional argument",
-        "Which arguments does the page's signature have, and which arguments of jax.checkpoint are passed by keyword?",
-    ),
-    (
-        r"dot_general|matmul|contracting|einsum",
-        "Which shapes do the two operands have? w1 and w2 are (d, d) and x is (N, d), and the order of the arguments "
-        "is w1, w2, x.",
-    ),
-)
-
-hints = (
-    Hint(
-        "Write the five steps as a plain function first, and check it: the finding lists the values that should not be "
-        "saved. Which function turns a plain function into one that saves less?"
-    ),
-    Hint(
-        "Your forward pass saves matmuls that have a batch dimension. Look at the page's table of four policies: which "
-        "row recomputes no matmul for `f`, but one for `vmap(f)`?",
-        on_kinds=("also saved",),
-        on_text="Under vmap",
-    ),
-    Hint(
-        "Is the pipeline inside a `jax.checkpoint`, and do you return what the checkpointed function returns? If you "
-        "wrote a gradient rule instead, which residuals does that rule save?",
-        on_kinds=("also saved",),
-        on_text="Which function marks",
-    ),
-    Hint(
-        "The mask is a result of relu. If you have a policy, what does it return for the operations of relu?",
-        on_kinds=("also saved",),
-        on_text="relu's mask, bool",
-    ),
-    Hint(
-        "Is the whole pipeline inside one `jax.checkpoint`? If each step has its own, which values are passed from one "
-        "step to the next, and are those saved?",
-        on_kinds=("also saved",),
-        on_text="Which operation computes that value",
-    ),
-    Hint(
-        "Does your policy look at shapes? Under `jax.vmap` an operand can have three dimensions, and none of them is a "
-        "batch dimension of the matmul. `dimension_numbers` in chapter 6 says which are, and one of the page's four "
-        "policies checks just that.",
-        on_kinds=("not saved",),
-        on_text="bf16[",
-    ),
-    Hint(
-        "What does `jax.checkpoint` save without a policy? What does the page's table of four policies show for "
-        "`nothing_saveable`?",
-        on_kinds=("not saved", "recomputes"),
-    ),
-    Hint(
-        "What do you pass as `policy=`? It must be a function, such as one of the page's four policies: without "
-        "quotes, and without parentheses after it.",
-        on_kinds=("raises",),
-        on_text="policy=",
-    ),
-    Hint(
-        "`jax.checkpoint` takes a function and returns a function. How do you get a number from the function that it "
-        "returns?",
-        on_kinds=("wrong type",),
-        on_text="has not called",
-    ),
-    Hint(
-        "Which of the page's four policies return True for a matmul? Which of those returns False for it under `vmap`, "
-        "as the problem asks?"
-    ),
-    Hint(
-        "Nearly the answer: define the pipeline as an inner function of `w1`, `w2` and `x`. Wrap it in "
-        "`jax.checkpoint` with `policy=jax.checkpoint_policies.…`, call the wrapped function with the arguments, and "
-        "return the result."
-    ),
-    Hint(
-        "The grader calls your answer with `w1`, `w2` and `x`, in this order. In which order does your `def` line take "
-        "them?",
-        on_kinds=("argument order",),
-    ),
-    Hint(
-        "Take two small matrices and an `x`, and compute the five steps one at a time: matmul, relu, matmul, square, "
-        "sum. At which step does your answer differ?",
-        on_kinds=("wrong value",),
-    ),
-    Hint(
-        "The page asks for a single number of the arguments' dtype. What does your `return` give: an array that is not "
-        "summed, another dtype, several values, nothing?",
-        on_kinds=("wrong type",),
-    ),
-    Hint(
-        "`jax.checkpoint` changes neither the value nor the gradient. Which part of your answer does: your own "
-        "gradient rule, a `stop_gradient`, a constant instead of the cotangent?",
-        on_kinds=("wrong gradient",),
-    ),
-    Hint(
-        "`jax.checkpoint` takes one function, and everything else by keyword. Your answer takes three arrays. Which "
-        "call on that line gets more arguments, or fewer?",
-        on_kinds=("raises",),
-        on_text="positional argument",
-    ),
-    Hint(
-        "Type `jax.checkpoint_policies.` in a cell and press Tab. Which names do you see?",
-        on_kinds=("raises",),
-        on_text="has no attribute",
-    ),
-    Hint(
-        "Does your answer work for all shapes, and for arrays without values, as JAX passes them while it traces? Try "
-        "it with `jax.make_jaxpr` and two different shapes.",
-        on_kinds=("raises",),
-    ),
-    Hint(
-        "Two of the page's four policies save matmuls. Which of them checks whether a matmul has a batch dimension, "
-        "whatever its size?",
-        on_kinds=("also saved",),
-        on_text="Under vmap",
-    ),
-    Hint(
-        "Which of the page's four policies return True for a matmul? Does the policy that you pass to "
-        "`jax.checkpoint`, for every shape and dtype?",
-        on_kinds=("not saved",),
-    ),
-    Hint(
-        "Count the matmuls in your forward pass, and those that your backward pass recomputes. Which line runs one "
-        "more than the five steps need?",
-        on_kinds=("extra matmuls",),
-    ),
-    Hint(
-        "Your forward pass saves the right values, but in host memory. Which of the page's four policies save values "
-        "on the device, and is yours one of them?",
-        on_kinds=("wrong memory",),
-    ),
-    *ABOUT_ERRORS,
-)
 
 _VALUES = ("x @ w1", "relu(x @ w1) @ w2")
 

@@ -2,8 +2,11 @@
 
 import jax.numpy as jnp
 
-from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import AdvisesBarrier, KnownMistake, Recomputes, Saves
+from grader.exercises.feedback import read_feedback
+from grader.exercises.requirements import AdvisesBarrier, Recomputes, Saves
+
+feedback = read_feedback(__file__)
+mistake = feedback.mistake
 
 
 def reference(W1, W2, W3, x):
@@ -35,119 +38,9 @@ def sample_input(rng, argument):
 
 
 mistakes = (
-    KnownMistake(
-        "this is the value without the last layer's sine", lambda W1, W2, W3, x: W3 @ jnp.sin(W2 @ jnp.sin(W1 @ x))
-    ),
-    KnownMistake("this is the value without the sines", lambda W1, W2, W3, x: W3 @ (W2 @ (W1 @ x))),
-    KnownMistake(
-        "this is the value with cosines instead of sines",
-        lambda W1, W2, W3, x: jnp.cos(W3 @ jnp.cos(W2 @ jnp.cos(W1 @ x))),
-    ),
-)
-
-error_questions = (
-    (
-        # What jax.checkpoint makes of a value instead of a function fails in its own way in each place.
-        r"which it has not called|unhashable type: '\w*Tracer|Expected a callable",
-        "jax.checkpoint takes a function and returns a function. Is layer(W1, x) a function, and where do you call the "
-        "function that jax.checkpoint returns?",
-    ),
-    (
-        r"dot_general|matmul|contracting|einsum",
-        "Which shapes do the two operands have? W1 is (b, a) and x is (a,), so the weights are on the left.",
-    ),
-    (
-        r"(?<!checkpoint\(\) takes 1 )(?<!remat\(\) takes 1 )positional argument",
-        "Which arguments does a layer take, and do you call the checkpointed layer with the same?",
-    ),
-)
-
-hints = (
-    Hint(
-        "Which of a layer's two steps needs a cosine in the backward pass? Where must that step be so that the cosine "
-        "is not saved?"
-    ),
-    Hint(
-        "Which of your layers has a step outside every checkpoint, or a policy that saves values inside? Which values "
-        "does that step save?",
-        on_kinds=("also saved",),
-        on_text="cosine",
-    ),
-    Hint(
-        "A value that is passed into a checkpoint is saved, since it is an argument there. Is a matmul's result passed "
-        "into one, or saved by a policy? Put both steps of a layer inside one checkpoint without a policy.",
-        on_kinds=("also saved",),
-        on_text="'s matmul",
-    ),
-    Hint(
-        "If your checkpoint has a policy, which values does the policy save? If your answer has its own gradient rule, "
-        "which residuals does the rule return? Compare them with the six values of the exercise.",
-        on_kinds=("also saved",),
-    ),
-    Hint(
-        "In the mini-example the exponential's output was saved, because it was passed from one checkpoint to the "
-        "next. Between which two checkpoints does your answer pass the outputs of layers 1 and 2?",
-        on_kinds=("not saved",),
-    ),
-    Hint(
-        "From which value does your backward pass recompute each layer's matmul: from the layer's input, or from `x`? "
-        "How many times does it recompute each?",
-        on_kinds=("recomputes",),
-    ),
-    Hint(
-        "Nearly the answer: `jax.checkpoint(layer)` is a function that takes a `W` and an `x`, as `layer` does. How "
-        "many times do you call it, and with which arguments?"
-    ),
-    Hint(
-        "Your backward pass recomputes nothing. Write one layer as a function of `W` and `x`. Which function takes it "
-        "and returns one that saves only its arguments?",
-        on_kinds=("also saved",),
-        on_text=("Which function marks", "cosine"),
-    ),
-    Hint(
-        "Your forward pass saves the matmuls instead of the layers' outputs. Does a policy save them? What is saved if "
-        "each layer has a checkpoint without a policy?",
-        on_kinds=("also saved",),
-        on_text=("'s matmul", "layer 1's matmul, layer 2's matmul, layer 3's matmul; and"),
-    ),
-    Hint(
-        "A checkpoint changes neither the value nor the gradient. Remove all of yours: is the rest the page's `net`, "
-        "with a matmul and then a sine in each layer?",
-        on_kinds=("wrong value", "wrong gradient"),
-    ),
-    Hint(
-        "Does your answer define its own gradient rule, or stop a gradient? The page's `net` needs neither: "
-        "`jax.checkpoint` does not change gradients.",
-        on_kinds=("wrong gradient",),
-        on_text="with respect to",
-    ),
-    Hint(
-        "In `jax.checkpoint(layer)(W1, x)`, which parentheses contain a function, and which contain that function's "
-        "arguments?",
-        on_kinds=("raises", "wrong type"),
-        on_text="jax.checkpoint takes a function",
-    ),
-    Hint(
-        "Write the shapes from the page's table below `W1 @ x`. On which side is the weight matrix? And do your "
-        "arguments have the order of the table?",
-        on_kinds=("raises", "argument order"),
-        on_text="dot_general",
-    ),
-    Hint(
-        "Where does your answer call the checkpointed layer, and what does it do with the array that it gets?",
-        on_kinds=("wrong type",),
-    ),
-    Hint(
-        "In which order does the page's table list the arguments of `checkpoint_each_layer`?",
-        on_kinds=("argument order",),
-    ),
-    Hint(
-        "Your answer stores a value in one call and uses it in the next, which has other shapes. Can each call compute "
-        "its own?",
-        on_kinds=("raises",),
-        on_text="traced in an earlier call",
-    ),
-    *ABOUT_ERRORS,
+    mistake("value_without_last_layer_sine", lambda W1, W2, W3, x: W3 @ jnp.sin(W2 @ jnp.sin(W1 @ x))),
+    mistake("value_without_sines", lambda W1, W2, W3, x: W3 @ (W2 @ (W1 @ x))),
+    mistake("value_cosines_instead_sines", lambda W1, W2, W3, x: jnp.cos(W3 @ jnp.cos(W2 @ jnp.cos(W1 @ x)))),
 )
 
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 import jax
 import jax.numpy as jnp
 
-from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import KnownMistake
+from grader.exercises.feedback import read_feedback
 from grader.stablehlo.execution import COMPILE_FAST
+
+feedback = read_feedback(__file__)
+mistake = feedback.mistake
 
 
 def layer_of_the_page(w, x):
@@ -180,230 +182,27 @@ def _before_lowering(in_bodies, barriers):
 
 
 mistakes = (
-    KnownMistake(
-        "the last layer has no checkpoint",
-        _other_program(of_layers(_all_but_the_last)),
-        "How many of the n layers do you call through jax.checkpoint?",
-    ),
-    KnownMistake(
-        "the two numbers of each pair are swapped",
-        _other_order,
-        "Which setting comes first in each pair, and which of the two programs has barriers?",
-    ),
-    KnownMistake(
-        "it swaps lowered and compiled",
-        _one_for_the_other,
-        "Which of the two texts do you get before XLA compiles the program, and which one after?",
-    ),
-    KnownMistake(
-        "it counts the lowered program twice, and the compiled one not at all",
-        _twice_lowered,
-        "Which method of the lowered program runs XLA, and whose text do you count as compiled?",
-    ),
-    KnownMistake(
-        "it counts the compiled program twice, and the lowered one not at all",
-        _twice_compiled,
-        "Which text shows the program that JAX asks for, before XLA changes it?",
-    ),
+    mistake("last_layer_no_checkpoint", _other_program(of_layers(_all_but_the_last))),
+    mistake("two_numbers_pair_swapped", _other_order),
+    mistake("swaps_lowered_compiled", _one_for_the_other),
+    mistake("counts_lowered_program_twice_compiled", _twice_lowered),
+    mistake("counts_compiled_program_twice_lowered", _twice_compiled),
+    *(mistake("both_numbers_pair_same_setting", _one_setting(which)) for which in (0, 1)),
+    mistake("counts_barriers_text_none", _no_barriers),
     *(
-        KnownMistake(
-            "both numbers of each pair are for the same setting",
-            _one_setting(which),
-            "Does the value of prevent_cse reach jax.checkpoint?",
-        )
-        for which in (0, 1)
-    ),
-    KnownMistake(
-        "it counts barriers in a text that has none",
-        _no_barriers,
-        "JAX adds barriers when it lowers, and XLA removes them when it compiles. In which text do you count, and "
-        "what?",
-    ),
-    *(
-        KnownMistake(
-            "it counts in the jaxpr, before lowering",
-            _before_lowering(in_bodies, barriers),
-            "How many times does a jaxpr print a function that is used n times, and does it contain barriers?",
-        )
+        mistake("counts_jaxpr_before_lowering", _before_lowering(in_bodies, barriers))
         for in_bodies in (False, True)
         for barriers in (True, False)
     ),
-    KnownMistake(
-        "there is one checkpoint around all of the layers",
-        _other_program(_around_all),
-        "How many barriers does one checkpoint add, and how many checkpoints does the page ask for?",
-    ),
-    KnownMistake(
-        "it uses the page's layer instead of the layer that it gets",
-        _other_program(of_layers(_of_the_page)),
-        "Which function does your loss call for each weight: the layer defined on your page, or the argument?",
-    ),
-    KnownMistake(
-        "it has one layer, whatever n is",
-        _one_layer,
-        "How many weights do you pass to the program, and how many times does your loss call a layer?",
-    ),
-    KnownMistake(
-        "it has one layer too few",
-        _one_layer_less,
-        "How many times does your loss call a layer, for a list of n weights?",
-    ),
-    KnownMistake(
-        "there is no checkpoint",
-        _other_program(of_layers(without_checkpoints)),
-        "Which call adds a barrier, and which function do you call for each layer?",
-    ),
-    KnownMistake(
-        "it is the gradient without the value",
-        _other_program(_gradient_alone),
-        "Which matmul is not needed if only the gradient is computed?",
-    ),
-    KnownMistake(
-        "it is the loss alone, without its gradient",
-        _other_program(_forward),
-        "Which of JAX's functions gives both the loss and its gradient?",
-    ),
-    KnownMistake(
-        "it also has the gradient with respect to x",
-        _other_program(_of_x_too),
-        "With respect to which argument does jax.value_and_grad differentiate by default?",
-    ),
-    KnownMistake(
-        "its layers are in a scan",
-        _other_program(_in_a_scan),
-        "How many times does the body of a loop appear in a program's text, however often it runs?",
-    ),
-)
-
-compared_with = "what the two programs contain"
-otherwise = "For n = 1, which lines of each of your two texts are matmuls? How many do you count?"
-
-error_questions = (
-    (
-        r"takes [123] positional arguments? but 4",
-        "cse_lab is called with layer, w, x and n. Which of them does yours take?",
-    ),
-    (r"dot_general requires|matmul:|contracting dimension", "In which order does a layer take w and x?"),
-    (
-        r"Wrong type <class 'function'>|zip\(\) argument|not iterable",
-        "w is one weight. How many weights does the loss take, and as what?",
-    ),
-    (
-        r"'(Lowered|Compiled|Traced|PjitFunction)' object",
-        "Which of these has a text: the result of jit, of lower, or of compile? Which method gives the text?",
-    ),
-    (r"[Tt]racer|[Cc]oncret", "Does your answer count something inside the function that is traced?"),
-    (r"real- or complex|scalar-output", "What does your loss return, and which argument do you differentiate?"),
-)
-
-hints = (
-    Hint(
-        "How many programs are there for one `n`? Which two texts does each of them have, and what do you count in "
-        "each?"
-    ),
-    Hint(
-        "Does your answer return a dict with the page's three keys? Under each key there should be two integers, first "
-        "the one for `prevent_cse=True`.",
-        on_kinds=("wrong type",),
-    ),
-    Hint(
-        "Set `n` to 1, and print the lines with matmuls. The page's layer has one in the forward pass, one for the "
-        "gradient of `w`, and one that is recomputed. Do you count as many, and does the derivative of the finding's "
-        "layer use its matmul's result?",
-        on_kinds=("wrong value",),
-    ),
-    Hint(
-        "Can you write a function of `n` and `prevent_cse` that builds the loss, differentiates it, and returns the "
-        "lowered program? What does its `.compile()` return?",
-        on_kinds=("wrong value", "raises"),
-    ),
-    Hint(
-        "The page's example counts `stablehlo.dot_general` in one text and ` dot(` in the other. What is a barrier "
-        "called, and which text contains it?"
-    ),
-    Hint(
-        "Nearly the answer: for `True` and for `False`, call `jax.jit(jax.value_and_grad(loss)).lower([w] * n, x)`, "
-        "where `loss` calls `jax.checkpoint(layer, prevent_cse=...)` for each `w`. Which three counts do you take from "
-        "each?"
-    ),
-    Hint(
-        "Copy the layer that the finding shows to your page. What does your answer count for it, and what for the "
-        "page's own layer? Should the two be equal?",
-        on_kinds=("wrong value",),
-        on_text="instead of the layer that it gets",
-    ),
-    *(
-        Hint(
-            "Print the lines with `optimization_barrier` in the lowered program for `n = 2`. How many are there per "
-            "layer, and do you call every layer through `jax.checkpoint`?",
-            on_kinds=("wrong value",),
-            on_text=says,
-        )
-        for says in (
-            "one checkpoint around",
-            "has no checkpoint",
-            "there is no checkpoint",
-            "in a text that has none",
-        )
-    ),
-    *(
-        Hint(
-            "For `n = 1`, print the lines with `dot_general` in the lowered program. Which of them computes the loss, "
-            "which the gradient of `w`, and which the gradient of `x`? Compare with what the page asks for.",
-            on_kinds=("wrong value",),
-            on_text=says,
-        )
-        for says in ("gradient without the value", "loss alone", "also has the gradient")
-    ),
-    *(
-        Hint(
-            "Print your two texts for `n = 1` and `prevent_cse=False`, each with the key under which you count it. "
-            "Which of them contains `stablehlo`, and which contains ` dot(`?",
-            on_kinds=("wrong value",),
-            on_text=says,
-        )
-        for says in ("swaps lowered", "the compiled one not at all", "the lowered one not at all", "in the jaxpr")
-    ),
-    *(
-        Hint(
-            "Count the barriers in each of your two programs. Which setting of `prevent_cse` should give some, and "
-            "where in the pair does the page want that number?",
-            on_kinds=("wrong value",),
-            on_text=says,
-        )
-        for says in ("are swapped", "for the same setting")
-    ),
-    Hint(
-        "Print the lines of the compiled program that contain your search text. Which of them compute a matmul, and "
-        "which contain the text only in a name?",
-        on_kinds=("wrong value",),
-        on_text=("contain: under 'compiled', the numbers are too large", "is right"),
-    ),
-    Hint(
-        "The finding says which entries are right. Take the first wrong one: do you count in the lowered or in the "
-        "compiled program, and which text do you search for?",
-        on_kinds=("wrong value",),
-        on_text=("under '", "is right"),
-    ),
-    Hint(
-        "The body of a scan appears once in the program's text, whatever its number of iterations. Which other loop "
-        "over the weights writes every layer into the program?",
-        on_kinds=("wrong value",),
-        on_text="layers are in a scan",
-    ),
-    Hint(
-        "Let your loss print a line each time it calls a layer while it is traced, for `n = 1` and for `n = 4`. Do you "
-        "see `n` lines?",
-        on_kinds=("wrong value",),
-        on_text="one layer too few",
-    ),
-    Hint(
-        "The grader calls your function with the layer as the first argument, then `w`, `x` and `n`. Which arguments "
-        "does your line `def cse_lab(...)` have?",
-        on_kinds=("raises",),
-        on_text="Which of them does yours take",
-    ),
-    *ABOUT_ERRORS,
+    mistake("one_checkpoint_around_all_layers", _other_program(_around_all)),
+    mistake("uses_layer_instead_layer_gets", _other_program(of_layers(_of_the_page))),
+    mistake("one_layer_whatever_n", _one_layer),
+    mistake("one_layer_too_few", _one_layer_less),
+    mistake("no_checkpoint", _other_program(of_layers(without_checkpoints))),
+    mistake("gradient_without_value", _other_program(_gradient_alone)),
+    mistake("loss_alone_without_gradient", _other_program(_forward)),
+    mistake("gradient_respect_x", _other_program(_of_x_too)),
+    mistake("layers_scan", _other_program(_in_a_scan)),
 )
 
 

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
-from grader.exercises.hints import ABOUT_ERRORS, Hint
-from grader.exercises.requirements import KnownMistake, Recomputes, Saves
+from grader.exercises.feedback import read_feedback
+from grader.exercises.requirements import Recomputes, Saves
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
+
+feedback = read_feedback(__file__)
+mistake = feedback.mistake
 
 
 def sample_input(rng, argument):
@@ -46,66 +49,7 @@ class HoldsTheLast:
 
 
 mistakes = (
-    KnownMistake(
-        "it passes the arguments to f in another order",
-        lambda f: lambda *arguments: f(*arguments[-2::-1], arguments[-1]),
-        "In which order does your function pass its arguments to f?",
-    ),
-)
-
-error_questions = (
-    (
-        r"prevent_cse|prefix|different lengths|different numbers",
-        "How many arguments does f take in the failing case, and how many values does your prevent_cse have?",
-    ),
-    (
-        r"dot_general|matmul|contracting",
-        "In which order does f take its arguments, and in which order do you pass them?",
-    ),
-    (
-        r"positional argument|unpack",
-        "How many arguments does your function accept? It is called with as many as f takes, which may not be two.",
-    ),
-)
-
-hints = (
-    Hint(
-        "The mini-example prints what the barrier holds for four values of `prevent_cse`. Which of them holds only the "
-        "last of two arguments?"
-    ),
-    Hint(
-        "`prevent_cse` needs one value per argument. Where does your answer learn how many arguments `f` takes?",
-        on_kinds=("raises",),
-    ),
-    Hint(
-        "The barrier should hold only the last argument. Which value should `prevent_cse` have for that argument, and "
-        "which for all others? A checkpoint inside another one has a barrier of its own.",
-        on_kinds=("no barrier",),
-    ),
-    Hint(
-        "Your forward pass saves a value from inside `f`. Does `jax.checkpoint` wrap all of `f`, and does it have a "
-        "policy that saves something?",
-        on_kinds=("also saved",),
-    ),
-    Hint(
-        "How often does the backward pass run each matmul of `f`? One checkpoint around `f` runs each of them once "
-        "more.",
-        on_kinds=("recomputes", "extra matmuls"),
-    ),
-    Hint(
-        "Call your function and `f` with the same arrays, and compare the results. Then compare their gradients, "
-        "argument by argument.",
-        on_kinds=("wrong value", "wrong gradient", "wrong type", "argument order"),
-    ),
-    Hint(
-        "The function that you return can take `*arguments`. It knows their number only when it is called, so it can "
-        "call `jax.checkpoint` then."
-    ),
-    Hint(
-        "Nearly the answer: return a function of `*arguments`. When called, it makes a checkpoint of `f` with "
-        "`prevent_cse=(False, …, False, True)`, one value per argument, and calls it with the arguments."
-    ),
-    *ABOUT_ERRORS,
+    mistake("passes_arguments_f_another_order", lambda f: lambda *arguments: f(*arguments[-2::-1], arguments[-1])),
 )
 
 

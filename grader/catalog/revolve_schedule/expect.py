@@ -3,9 +3,11 @@
 import functools
 from math import comb
 
-from grader.exercises.hints import ABOUT_ERRORS, Hint
+from grader.exercises.feedback import read_feedback
 from grader.exercises.plain_data import CostedAnswer, Impossible
-from grader.exercises.requirements import KnownMistake
+
+feedback = read_feedback(__file__)
+mistake = feedback.mistake
 
 
 def reference(n, s) -> CostedAnswer:
@@ -128,121 +130,21 @@ def _first_states(n, s):
     return kept - 1 + _pairs(n - kept + 1)
 
 
-_FREE = (
-    "Which slots become free when the backward pass has finished a segment? The segments before it could use these "
-    "slots to save more states."
-)
-_WHERE = (
-    "Save the first state one step earlier or later and count again: which of the two parts takes fewer steps, and "
-    "which takes more? How many slots does each part have?"
-)
-
 mistakes = (
-    KnownMistake(
-        "it saves no state except state 0",
-        lambda n, s: _pairs(n),
-        "How many slots are there, and how many of them hold a state while your schedule runs?",
-    ),
-    KnownMistake(
-        "it saves only the first states of the chain, and none of the later states",
-        _first_states,
-        "From which saved state does your schedule recompute each of the last steps, and how far is it from there?",
-    ),
+    mistake("saves_no_state_except_state", lambda n, s: _pairs(n)),
+    mistake("saves_only_first_states_chain", _first_states),
+    *(mistake("cuts_chain_equal_segments_saves", _equal(i, _inside)) for i in range(6)),
+    *(mistake("cuts_chain_equal_segments", _equal(i, fewest)) for i in range(6)),
     *(
-        KnownMistake("it cuts the chain into equal segments and saves no state inside them", _equal(i, _inside), _FREE)
-        for i in range(6)
-    ),
-    *(KnownMistake("it cuts the chain into equal segments", _equal(i, fewest), _WHERE) for i in range(6)),
-    *(
-        KnownMistake("it saves the state in the middle of every part", _splitting(half), _WHERE)
+        mistake("saves_state_middle_every_part", _splitting(half))
         for half in (lambda n, _: n // 2, lambda n, _: -(-n // 2))
     ),
     *(
-        KnownMistake("it cuts every part into as many equal pieces as there are slots", _splitting(equal), _WHERE)
+        mistake("cuts_every_part_many_equal", _splitting(equal))
         for equal in (lambda n, s: n // s, lambda n, s: -(-n // s))
     ),
-    KnownMistake(
-        "its front parts use no more slots than its back parts",
-        _slots_used_once,
-        "Which slots are free after the backward pass has finished the back part, and how many does that leave for "
-        "the front part?",
-    ),
-    KnownMistake(
-        "it runs the last step to the end of the chain",
-        lambda n, s: fewest(n, s) + 1,
-        "Which state does going back through the last step need? Does any action need the state after it?",
-    ),
-)
-
-otherwise = (
-    "After how many steps does your schedule save its first state, and how many steps would it take if it saved that "
-    "state one step earlier or later?"
-)
-
-error_questions = (
-    (r"RecursionError", "Does every recursive call of your function get fewer steps or fewer slots than its caller?"),
-    (r"min\(\) |max\(\) ", "For which n or s does that line have no candidates to choose from?"),
-    (r"ZeroDivisionError", "What does that line divide by when n or s is 1?"),
-)
-
-hints = (
-    Hint(
-        "Suppose that your schedule saves only one state in addition to state 0. That state cuts the chain into two "
-        "smaller chains. How many steps and slots does each of them have?"
-    ),
-    Hint(
-        "Run a short schedule of yours through the page's `simulate`. Which state is at hand, and which states are in "
-        "slots, when an action breaks a rule?",
-        on_kinds=("impossible",),
-    ),
-    Hint(
-        "Write a function for one subproblem: go back through the steps `start` to `end - 1`, with state `start` at "
-        "hand and in a slot, using a given number of slots. How can it call itself for a smaller subproblem?",
-        on_kinds=("impossible", "raises"),
-    ),
-    Hint(
-        "A saved state cuts the chain in two parts. Which part does the backward pass go through first, and how many "
-        "slots are free for the other part afterwards?",
-        on_kinds=("costs more",),
-    ),
-    Hint(
-        "Draw your schedule for 10 steps and 3 slots. `fewest(10, 3)` is 15. How many steps does it take if you move "
-        "the first saved state by one step in either direction?",
-        on_kinds=("costs more",),
-    ),
-    Hint(
-        "Suppose that the first saved state comes after `k` steps. Add up the `k` steps to get there, the steps of the "
-        "back part and those of the front part. Write a function that tries every `k`."
-    ),
-    Hint(
-        "Nearly the answer: `best(n, s)` is 0 for one step and `n * (n - 1) // 2` for one slot. Otherwise it is the "
-        "minimum of `k + best(n - k, s - 1) + best(k, s)` over `k` from 1 to `n - 1`; `functools.cache` makes that "
-        "fast. Emit the actions for the `k` that attains the minimum."
-    ),
-    Hint(
-        "Print your schedule for two steps next to the page's `keep_one`. Is it a list of pairs, each a word and an "
-        "integer?",
-        on_kinds=("wrong type",),
-    ),
-    Hint(
-        "Let your schedule save one more state, anywhere in the chain. From which state does it then recompute the "
-        "steps after it, and how many steps does that avoid?",
-        on_kinds=("costs more",),
-        on_text="no state except state 0",
-    ),
-    Hint(
-        "With a slot for every state, a schedule takes only the steps up to the last state that it needs. Which state "
-        "is that, in a chain of two steps?",
-        on_kinds=("costs more",),
-        on_text="end of the chain",
-    ),
-    Hint(
-        "For 10 steps and 3 slots, `fewest` returns 15. Count the steps of your schedule, then move its first saved "
-        "state one step earlier and one step later, and count again. Is the middle the best place?",
-        on_kinds=("costs more",),
-        on_text="in the middle",
-    ),
-    *ABOUT_ERRORS,
+    mistake("front_parts_use_no_more", _slots_used_once),
+    mistake("runs_last_step_end_chain", lambda n, s: fewest(n, s) + 1),
 )
 
 

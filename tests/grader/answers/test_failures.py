@@ -13,7 +13,7 @@ import rematscope
 from grader.answers.capture import capture
 from grader.answers.failures import failure_of, message_of
 from grader.exercises import registry
-from grader.exercises.hints import ABOUT_ERRORS
+from grader.exercises.feedback import common_hints
 from grader.exercises.spec import Case
 from grader.isolation.in_process import grade_file
 from grader.verdicts.error_questions import about_exception, about_return
@@ -132,9 +132,10 @@ def test_a_usual_slip_is_asked_about(slip):
 
 def test_each_hint_about_errors_is_for_a_usual_slip():
     questions = [about for slip in SLIPS for about in [asked(slip)[1]] if about]
-    questions += [about for slug in registry.names() for _, about in registry.expect(slug).error_questions]
-    about_errors = [hint for hint in ABOUT_ERRORS if hint.on_text and hint.on_kinds == ("raises",)]
-    assert [hint for hint in about_errors if not any(hint.on_text in each for each in questions)] == []
+    questions += [about for slug in registry.names() for _, about in registry.expect(slug).feedback.error_questions]
+    about_errors = [hint for hint in common_hints().values() if hint.on_kinds == ("raises",)]
+    words = [words for hint in about_errors for words in (*hint.on_text, *hint.on_any_text)]
+    assert len(words) > 10 and [each for each in words if not any(each in question for question in questions)] == []
 
 
 def test_what_an_exercise_knows_of_its_functions_is_asked_before_what_python_says():

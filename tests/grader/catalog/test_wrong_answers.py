@@ -2,6 +2,7 @@
 there for, and a stub is no wrong answer."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -22,7 +23,7 @@ from sample_answers import (
 )
 
 from grader.exercises import registry
-from grader.exercises.hints import ABOUT_ERRORS, next_hint
+from grader.exercises.feedback import common_hints, next_hint
 from grader.exercises.spec import OneOf, Question
 from grader.isolation.in_process import grade
 from grader.judging.failed_requirements import failed_requirements
@@ -62,7 +63,7 @@ def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, 
     assert verdict.findings[0].next
     assert not any(finding.advice for finding in verdict.findings)
     if not remat3:
-        hints = registry.expect(slug).hints
+        hints = registry.expect(slug).feedback.hints
         hint = hints[next_hint(hints, verdict.findings, ())].text
         # Several where it depends on what is drawn which of an answer's mistakes shows.
         written = tuple(words for words, names in first_hints(slug).items() if name in names)
@@ -71,7 +72,7 @@ def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, 
 
 @pytest.mark.parametrize("slug", registry.names())
 def test_of_each_wrong_answer_it_is_written_which_hint_comes_first(slug):
-    hints = [hint.text for hint in registry.expect(slug).hints]
+    hints = [hint.text for hint in registry.expect(slug).feedback.hints.values()]
     written = first_hints(slug)
     assert {name for names in written.values() for name in names} == {*wrong(slug)}
     for words in written:
@@ -81,8 +82,11 @@ def test_of_each_wrong_answer_it_is_written_which_hint_comes_first(slug):
 @pytest.mark.parametrize("slug", registry.names())
 def test_every_hint_for_a_findings_words_fits_a_wrong_answer(slug, unpatched):
     first = tuple(first_hints(slug))  # these fit, by the test above
-    own = set(registry.expect(slug).hints) - set(ABOUT_ERRORS)
-    left = {hint for hint in own if hint.on_text and not hint.text.startswith(first)}
+    own = {hint for key, hint in registry.expect(slug).feedback.hints.items() if key not in common_hints()}
+    # Each of a hint's alternatives by itself.
+    left = {replace(hint, on_any_text=(words,)) for hint in own for words in hint.on_any_text}
+    left |= {hint for hint in own if hint.on_text}
+    left = {hint for hint in left if not hint.text.startswith(first)}
     for answer in wrong(slug).values():
         findings = verdict_on(answer.answer, slug).findings if left else ()
         left = {hint for hint in left if hint.closeness(findings) < 0}

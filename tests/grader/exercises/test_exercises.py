@@ -7,7 +7,7 @@ import pytest
 from sample_answers import right, wrong
 
 from grader.exercises import registry
-from grader.exercises.hints import ABOUT_ERRORS
+from grader.exercises.feedback import common_hints
 from grader.exercises.spec import Question
 
 ROOT = Path(__file__).parents[3]
@@ -19,8 +19,8 @@ def test_an_exercise_is_four_things():
     pages = [path.stem.split("_", 1)[1] for path in ROOT.glob("exercises/[0-9][0-9]_*.ipynb")]
     assert sorted(pages) == names
     assert sorted(path.stem for path in ROOT.glob("solutions/[!_]*.py")) == names
-    for kind in ("task", "expect"):
-        assert sorted(path.parent.name for path in registry.CATALOG.glob(f"*/{kind}.py")) == names
+    for file in ("task.py", "expect.py", "feedback.toml"):
+        assert sorted(path.parent.name for path in registry.CATALOG.glob(f"*/{file}")) == names
     for kind in ("wrong", "right"):
         assert sorted(path.parent.name for path in ROOT.glob(f"tests/grader/catalog/*/{kind}.py")) == names
     for slug in names:
@@ -30,7 +30,7 @@ def test_an_exercise_is_four_things():
 THINGS = {
     "page": "exercises/[0-9][0-9]_*.ipynb",
     "worked answer": "solutions/[!_]*.py",
-    "catalogue entry": "grader/catalog/*/*.py",
+    "catalogue entry": "grader/catalog/[!_]*/*.[pt]*",
     "answers to test it with": "tests/grader/catalog/[!_]*/*.*",
 }
 
@@ -46,13 +46,14 @@ def test_nothing_of_an_exercise_is_still_a_stub(thing):
 @pytest.mark.parametrize("slug", registry.names())
 def test_hints_are_questions_and_know_what_was_found(slug):
     """At least three; the first asks, and some fit only what is found of a wrong answer."""
-    hints = registry.expect(slug).hints
+    named = registry.expect(slug).feedback.hints
+    hints = list(named.values())
     assert len(hints) >= 3
     assert "?" in hints[0].text and not hints[0].on_kinds, "the first hint asks a question, whatever was found"
     assert sum(not hint.on_kinds for hint in hints) > 1, "what is nearly the answer helps whatever was found"
     found = {answer.kind for answer in wrong(slug).values()}
     assert any(hint.on_kinds for hint in hints)
-    for hint in hints[: -len(ABOUT_ERRORS)]:
+    for hint in [hint for key, hint in named.items() if key not in common_hints()]:
         assert not hint.on_kinds or found.intersection(hint.on_kinds), f"no wrong answer gets what {hint} is for"
 
 

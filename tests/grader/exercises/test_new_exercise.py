@@ -52,7 +52,7 @@ def test_a_new_exercise_is_refused_until_each_of_its_four_things_is_written(copy
     written = {str(path.relative_to(copy)) for path in files(copy) - before}
     page = f"exercises/{int(last[:2]) + 1:02}_{NAME}.ipynb"
     assert (status, err) == (0, "") and written == set(out.splitlines()[:-1])
-    entry = {f"grader/catalog/{NAME}/{file}.py" for file in ("__init__", "task", "expect")}
+    entry = {f"grader/catalog/{NAME}/{file}" for file in ("__init__.py", "task.py", "expect.py", "feedback.toml")}
     assert written == {page, f"solutions/{NAME}.py", *entry} | {
         f"tests/grader/catalog/{NAME}/{file}" for file in ("right.py", "wrong.py", "first_hints.json")
     }

@@ -6,6 +6,7 @@ import pytest
 from jax import lax
 
 from grader.answers import capture
+from grader.exercises.feedback import Feedback
 from grader.exercises.requirements import Recomputes, Saves
 from grader.exercises.spec import Case
 from grader.judging.judge import judge
@@ -19,7 +20,8 @@ class Folded:
 
     parameters = ("w", "v", "x")
     signature = "folded(w, v, x)"
-    mistakes = error_questions = hints = ()
+    mistakes = ()
+    feedback = Feedback({}, (), "", "", {})
 
     @staticmethod
     def cases(kinds=(jnp.float32, jnp.float16)):

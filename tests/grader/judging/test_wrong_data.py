@@ -5,8 +5,8 @@ import types
 import pytest
 
 from grader.answers.capture import capture
+from grader.exercises.feedback import KnownMistake
 from grader.exercises.plain_data import CostedAnswer, Impossible
-from grader.exercises.requirements import KnownMistake
 from grader.exercises.spec import Question
 from grader.judging.group_findings import group_findings
 from grader.judging.wrong_data import differences

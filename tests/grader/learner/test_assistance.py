@@ -21,7 +21,7 @@ def attempt(progress, source="", outcome="not passed", kind="not saved"):
 
 
 def test_hints_come_one_at_a_time_and_stay(progress):
-    hints = registry.expect(NAME).hints
+    hints = registry.expect(NAME).feedback.hints.values()
     general = [hint.text for hint in hints if not hint.on_kinds]
     first, second = (assistance.hint(NAME, progress) for _ in range(2))
     assert first.headline == "Hint 1" and general[0] in first.sentences[0] and general[1] not in str(first)
@@ -45,7 +45,9 @@ def test_whoever_has_passed_needs_no_hint(progress):
 def test_whoever_tries_another_way_after_a_pass_gets_hints_about_that(progress):
     attempt(progress, outcome="passed")
     attempt(progress, WRONG)
-    fitting = next(h.text for h in registry.expect(NAME).hints if h.closeness([Finding("not saved", "…")]) > 0)
+    fitting = next(
+        h.text for h in registry.expect(NAME).feedback.hints.values() if h.closeness([Finding("not saved", "…")]) > 0
+    )
     assert assistance.hint(NAME, progress).sentences[0] == fitting
     attempt(progress, outcome="passed")
     assert "solution()" in str(assistance.hint(NAME, progress)) and len(progress.hints(NAME)) == 1

@@ -7,12 +7,14 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import tomllib
 from contextlib import closing
 
 import pytest
 from progress_files import LONG, sources, verdict, written_by
 
-from grader.learner.progress import Attempt, Progress, default_path
+from grader.exercises import registry
+from grader.learner.progress import HINT_POSITIONS, Attempt, Progress, default_path
 from grader.util.versions import versions
 from grader.verdicts.kinds import Outcome
 
@@ -85,10 +87,31 @@ def test_honest_attempts_are_different_answers_that_did_not_pass(path):
 
 def test_hints_come_back_in_the_order_in_which_they_were_given(path):
     progress = Progress(path)
-    for index in (2, 0, 2):
-        progress.note_hint("a", index)
-    progress.note_hint("b", 1)
-    assert Progress(path).hints("a") == [2, 0] and Progress(path).hints("b") == [1]
+    for key in ("nearly", "first_step", "nearly"):
+        progress.note_hint("a", key)
+    progress.note_hint("b", "first_step")
+    assert Progress(path).hints("a") == ["nearly", "first_step"] and Progress(path).hints("b") == ["first_step"]
+
+
+@pytest.mark.parametrize("kind", ["INTEGER", "TEXT"])  # a file of an earlier version, and its rows in a new one
+@pytest.mark.parametrize("slug", registry.names())
+def test_hints_that_were_stored_by_position_have_their_keys(path, slug, kind):
+    hints = registry.expect(slug).feedback.hints
+    Progress(path).record(slug, verdict(), "")
+    positions = tomllib.loads(HINT_POSITIONS.read_text())
+    count = len(positions[slug]) + len(positions["common"])
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("DROP TABLE hints")
+        columns = f"id INTEGER PRIMARY KEY, time TEXT NOT NULL, exercise TEXT NOT NULL, hint {kind} NOT NULL"
+        file.execute(f"CREATE TABLE hints ({columns}, UNIQUE (exercise, hint))")
+        rows = [("2026", slug, number) for number in (*range(count), count)]
+        file.executemany("INSERT INTO hints (time, exercise, hint) VALUES (?, ?, ?)", rows)
+        file.commit()
+    progress = Progress(path)
+    progress.note_hint(slug, "new_hint")
+    found = progress.hints(slug)
+    assert found == [*dict.fromkeys((*positions[slug], *positions["common"])), "new_hint"]
+    assert set(found[:-1]) <= hints.keys() and progress.notices == []
 
 
 def test_a_source_that_is_no_text_is_kept_as_far_as_it_is_one(path):
@@ -158,7 +181,7 @@ def test_two_notebooks_at_once_lose_nothing(path):
     write = """
         for number in range(100):
             progress.record("a", Verdict("a", "not passed"), f"{sys.argv[1]} {number}")
-            progress.note_hint("a", number)
+            progress.note_hint("a", f"hint_{number}")
         print(progress.notices)
     """
     both = [written_by(write, path, name) for name in ("left", "right")]
@@ -166,7 +189,7 @@ def test_two_notebooks_at_once_lose_nothing(path):
     found = sources(path)
     for name in ("left", "right"):
         assert [source for source in found if source.startswith(name)] == [f"{name} {n}" for n in range(100)]
-    assert len(found) == 200 and Progress(path).hints("a") == list(range(100))
+    assert len(found) == 200 and Progress(path).hints("a") == [f"hint_{number}" for number in range(100)]
 
 
 def test_a_file_that_stays_locked_is_said(path, monkeypatch):

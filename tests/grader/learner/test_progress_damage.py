@@ -14,7 +14,7 @@ def filled(path, number=40):
     progress = Progress(path)
     for index in range(number):
         progress.record("a", verdict(), f"{index} {LONG}")
-        progress.note_hint("a", index)
+        progress.note_hint("a", f"hint_{index}")
     return path.read_bytes()
 
 
@@ -32,7 +32,7 @@ def damaged(path):
     progress.record("a", verdict(), f"100 {LONG}")
     again = Progress(path)
     assert len(again.attempts("a")) == len(found) + 1 and again.notices == []
-    return found, again.hints("a")
+    return found, [int(key.removeprefix("hint_")) for key in again.hints("a")]
 
 
 def test_a_file_without_a_header_is_kept_and_a_new_one_begun(path):
@@ -157,7 +157,7 @@ def test_a_file_of_another_version_is_not_touched(path, version):
     before = path.read_bytes()
     progress = Progress(path)
     progress.record("a", verdict(), "new")
-    progress.note_hint("a", 1)
+    progress.note_hint("a", "first_step")
     assert progress.attempts() == [] and progress.hints("a") == []
     assert path.read_bytes() == before and [p.name for p in path.parent.iterdir()] == ["progress.sqlite"]
     assert len(progress.notices) == 3  # the attempt, the hint, reading

@@ -245,7 +245,7 @@ def test_every_chapter_and_the_cheat_sheet_come(monkeypatch, tmp_path):
 
 def test_progress_is_kept(folder):
     Progress().record(NAME, Verdict(NAME, Outcome.PASSED), ANSWER)
-    Progress().note_hint(NAME, 0)
+    Progress().note_hint(NAME, "first_step")
     (folder / BEFORE).write_bytes(old(answer=ANSWER))
     before = Progress().path.read_bytes()
     assert updated()[0] == 0 and Progress().path.read_bytes() == before

@@ -46,7 +46,7 @@ def test_no_finding_and_no_verdict_is_made_with_a_text_for_a_kind(name, place):
 
 @pytest.mark.parametrize("slug", registry.names())
 def test_hints_and_answers_of_the_tests_speak_of_kinds_that_there_are(slug):
-    named = {kind for hint in registry.expect(slug).hints for kind in hint.on_kinds}
+    named = {kind for hint in registry.expect(slug).feedback.hints.values() for kind in hint.on_kinds}
     named |= {answer.kind for answer in wrong(slug).values()}
     assert named <= set(FindingKind)
 

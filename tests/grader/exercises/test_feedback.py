@@ -2,7 +2,7 @@
 
 import pytest
 
-from grader.exercises.hints import Hint, next_hint
+from grader.exercises.feedback import Hint, next_hint
 from grader.verdicts.verdict import Finding
 
 HINTS = (Hint("Where to begin?"), Hint("Too much?", on_kinds=("also saved",)), Hint("And then?"), Hint("Nearly."))
@@ -22,7 +22,7 @@ HINTS = (Hint("Where to begin?"), Hint("Too much?", on_kinds=("also saved",)), H
     ],
 )
 def test_the_next_hint_knows_the_last_findings(kinds, given, index):
-    assert next_hint(HINTS, [Finding(kind, "…") for kind in kinds], given) == index
+    assert next_hint(dict(enumerate(HINTS)), [Finding(kind, "…") for kind in kinds], given) == index
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,7 @@ def test_the_next_hint_knows_the_last_findings(kinds, given, index):
         ([Finding("also saved", "…", cases=("a mask", "two"))], [2, 1, 0, 4]),
         ([Finding("also saved", "a mask", next="And a sine?")], [5, 2, 1, 0, 4]),
         ([Finding("also saved", "a mask"), Finding("also saved", "a sine")], [2, 1, 0, 4]),
+        ([Finding("also saved", "saves a tangent")], [6, 1, 0, 4]),
         ([Finding("also saved", "…", got="a mask"), Finding("not saved", "…", source="mask = …")], [2, 1, 0, 4]),
     ],
 )
@@ -45,12 +46,13 @@ def test_a_hint_that_knows_a_findings_words_comes_before_one_that_knows_its_kind
     hints = (
         Hint("Where to begin?"),
         Hint("Too much?", on_kinds=("also saved",)),
-        Hint("A mask?", on_kinds=("also saved",), on_text="mask"),
-        Hint("No mask?", on_kinds=("not saved",), on_text="mask"),
+        Hint("A mask?", on_kinds=("also saved",), on_text=("mask",)),
+        Hint("No mask?", on_kinds=("not saved",), on_text=("mask",)),
         Hint("Nearly."),
         Hint("A mask, and a sine of it?", on_kinds=("also saved",), on_text=("mask", "sine")),
+        Hint("A cosine or a tangent?", on_kinds=("also saved",), on_any_text=("cosine", "tangent")),
     )
     given = []
-    while (index := next_hint(hints, found, given)) is not None:
+    while (index := next_hint(dict(enumerate(hints)), found, given)) is not None:
         given.append(index)
     assert given == order

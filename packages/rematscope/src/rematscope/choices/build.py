@@ -27,7 +27,7 @@ from rematscope.choices.recompute_graph import Node, RecomputeGraph
 from rematscope.errors import PlanError
 from rematscope.ir import roles
 from rematscope.ir.cost import cost_of
-from rematscope.ir.cost_rules import is_closed
+from rematscope.ir.primitives import is_opaque
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.jax_compat import Policy
 from rematscope.seconds.devices import DEVICES, Device
@@ -339,7 +339,7 @@ def _uncounted(equation: Equation, cost: Callable[[Equation], float]) -> frozens
         inside = [inner for body in equation.bodies for inner in body.equations]
         found = frozenset[str]().union(*(_uncounted(inner, cost) for inner in inside))
         return found | {"while"} if not equation.counted and any(map(_computes_again, inside)) else found
-    if equation.role == roles.DEFERRED and is_closed(equation.primitive):
+    if equation.role == roles.DEFERRED and is_opaque(equation.primitive):
         return frozenset({equation.primitive})  # nobody can tell whether the forward pass computed any of it
     uncounted = cost_of(equation).uncounted if equation.role == roles.RECOMPUTED else frozenset[str]()
     return frozenset() if uncounted and cost is not work and cost(equation) else uncounted

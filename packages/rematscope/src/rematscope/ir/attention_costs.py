@@ -20,7 +20,6 @@ FORWARD_KERNELS = frozenset(
     "dot_product_attention_fp8_fwd_wrapper".split()
 )
 BACKWARD_KERNELS = frozenset(name.replace("_fwd", "_bwd") for name in FORWARD_KERNELS)
-ATTENTION_KERNELS = FORWARD_KERNELS | BACKWARD_KERNELS
 
 
 def forward_flops(inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict[str, Any]) -> int:

@@ -19,9 +19,9 @@ from jax.extend.core import JaxprEqn
 from rematscope import jax_compat
 from rematscope.errors import TraceError
 from rematscope.ir import collectives
-from rematscope.ir.cost_rules import work_of
+from rematscope.ir.primitives import MATMULS, work_of
 from rematscope.ir.program import BOOKKEEPING, Equation, Part, Program, nbytes
-from rematscope.ir.sharding_propagation import PRODUCTS, read_as
+from rematscope.ir.sharding_propagation import read_as
 from rematscope.jax_compat import AnyJaxpr
 
 
@@ -101,7 +101,7 @@ _known: weakref.WeakKeyDictionary[Equation, Cost] = weakref.WeakKeyDictionary() 
 
 def _counted(equation: Equation) -> Cost:
     here = [v.on_device for v in equation.inputs]
-    if equation.primitive in PRODUCTS:
+    if equation.primitive in MATMULS:
         here = [Part(place.shape, v.dtype) for v, place in zip(equation.inputs, read_as(equation), strict=True)]
     cost = _cost(equation.primitive, here, [v.on_device for v in equation.outputs], equation.params)
     return dataclasses.replace(cost, link_bytes=collectives.sent(equation))

@@ -10,10 +10,11 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rematscope.ir.primitives import REDUCTIONS
 from rematscope.ir.program import Equation, Value
 from rematscope.ir.specs import spec_of
 
-_REDUCTIONS = frozenset("reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum".split())
+_REDUCTIONS = REDUCTIONS - {"argmax", "argmin", "reduce"}  # those of one array with a sum of parts on each device
 
 
 class ImplicitCollective(NamedTuple):

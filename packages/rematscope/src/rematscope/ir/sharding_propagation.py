@@ -14,8 +14,8 @@ from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Placeme
 
 Axes = tuple[tuple[str, ...], ...]  # for each dimension, the axes of the mesh over which it is divided
 
-PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})
-_SUMS = PRODUCTS | {"gather", "scatter", "scatter-add"}
+_CONTRACTIONS = frozenset({"dot_general", "conv_general_dilated"})  # whose dimension numbers are read here
+_SUMS = _CONTRACTIONS | {"gather", "scatter", "scatter-add"}
 _ALONG = {"sort": "dimension", "cumsum": "axis", "cumprod": "axis", "cumlogsumexp": "axis"}
 _ALONG |= {"cummax": "axis", "cummin": "axis"}
 
@@ -42,7 +42,7 @@ def read_as(equation: Equation) -> list[Placement]:
     one that the result has otherwise.
     """
     found = [v.placement for v in equation.inputs]
-    if equation.primitive not in PRODUCTS:
+    if equation.primitive not in _CONTRACTIONS:
         return found
     (result,) = equation.outputs
     after = result.placement.axes

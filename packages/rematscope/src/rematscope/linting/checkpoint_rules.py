@@ -10,8 +10,8 @@ from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
 from rematscope.choices.recompute_graph import RecomputeGraph
+from rematscope.ir.primitives import MATMULS
 from rematscope.ir.source import Source
-from rematscope.linting.dataflow import PRODUCTS
 from rematscope.linting.finding import LintFinding, LintKind
 from rematscope.linting.subject import Checkpoint, Subject, on, source_of, walk_equations, where
 from rematscope.linting.whole_nets import whole_nets
@@ -119,7 +119,7 @@ def _kept(passes: Trace) -> int:
 
 def _why_nothing(checkpoint: Checkpoint, policy: Callable[..., Any]) -> str:
     named = jax_compat.policy_name(policy)
-    matmuls = [eqn for eqn in checkpoint.equations() if eqn.primitive.name in PRODUCTS]
+    matmuls = [eqn for eqn in checkpoint.equations() if eqn.primitive.name in MATMULS]
     allowed = [eqn for eqn in checkpoint.equations() if _allows(policy, eqn)]
     if allowed:
         operations = ", ".join(dict.fromkeys(jax_compat.checkpoint_name(eqn) or eqn.primitive.name for eqn in allowed))

@@ -4,20 +4,16 @@ from collections.abc import Callable, Iterable, Iterator
 
 from rematscope import jax_compat
 from rematscope.choices.recompute_graph import Node
+from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import Equation, Program, Value
 from rematscope.linting.subject import source_of, where
-
-PRODUCTS = frozenset("conv_general_dilated dot_general ragged_dot_general scaled_dot scaled_matmul_wrapper".split())
-
 
 # Operations whose derivative uses their own result.
 OWN_RESULT = frozenset("cbrt cumprod erf_inv exp exp2 logistic rsqrt sqrt tan tanh".split())
 
 
 # What only moves data: a value before it and after it deserve the same name.
-MOVES = frozenset(
-    "broadcast_in_dim convert_element_type copy expand_dims name reshape rev squeeze stop_gradient transpose".split()
-)
+SAME_DATA = VIEWS | frozenset("broadcast_in_dim convert_element_type copy rev transpose".split())
 
 
 def upstream(nodes: Iterable[Node], enters: Callable[[Node], bool]) -> list[Node]:
@@ -86,7 +82,7 @@ class Values:
         pending = self.makers(value)[::-1]
         while pending:
             maker = pending.pop()
-            if maker.primitive not in MOVES:
+            if maker.primitive not in SAME_DATA:
                 return maker
             if maker not in followed:
                 followed.add(maker)

@@ -7,8 +7,9 @@ from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
 from rematscope.ir.cost import Cost, cost_of
+from rematscope.ir.primitives import MATMULS
 from rematscope.ir.program import Equation, type_text
-from rematscope.linting.dataflow import MOVES, PRODUCTS, Values
+from rematscope.linting.dataflow import SAME_DATA, Values
 from rematscope.linting.finding import NameSuggestion
 
 _NAME = "rematscope: place "
@@ -41,7 +42,7 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
     """A name for each place that may deserve one: around products and before softmaxes, else around all that costs."""
     found: dict[Equation | None, _Use] = {}  # None for what is given, and has no line of its own
     for each in values.equations:
-        if each.primitive in PRODUCTS:
+        if each.primitive in MATMULS:
             found[each] = _Use("the result of a matmul", each)
             for value in each.inputs:
                 found.setdefault(values.origin(value), _Use("the input of a matmul", each))
@@ -94,7 +95,7 @@ def _handed_over(equation: Equation, values: Values) -> Equation | None:
 
 
 # As good to have as what goes in, such as a product behind its bias.
-_AS_GOOD = MOVES | {"add", "sub", "mul", "neg"}
+_AS_GOOD = SAME_DATA | {"add", "sub", "mul", "neg"}
 
 
 def _in_hand(equation: Equation, values: Values) -> bool:

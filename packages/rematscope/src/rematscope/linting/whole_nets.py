@@ -9,9 +9,9 @@ from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
 from rematscope.ir import roles
+from rematscope.ir.primitives import MATMULS
 from rematscope.ir.program import Equation, Program, Value, type_text
 from rematscope.ir.source import Source
-from rematscope.linting.dataflow import PRODUCTS
 from rematscope.linting.finding import LintFinding, LintKind
 from rematscope.linting.subject import on, where
 from rematscope.memory.liveness import live_bytes
@@ -121,7 +121,7 @@ def _layers_at_once(passes: Trace) -> Iterator[_Layers]:
     for which, alike in groups.items():
         if which in nested:
             continue
-        products = [group for group in alike.values() if group.equations[0].primitive in PRODUCTS]
+        products = [group for group in alike.values() if group.equations[0].primitive in MATMULS]
         found = [group.layers(checkpoints[which]) for group in products or alike.values()]
         median = sorted(found, key=lambda layers: layers.count)[(len(found) - 1) // 2]
         if median.count >= _SEVERAL:

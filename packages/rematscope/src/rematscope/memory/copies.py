@@ -9,10 +9,9 @@ import collections
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from rematscope.ir.primitives import UPDATES
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.hlo_rewrites import is_alias
-
-UPDATES = frozenset("dynamic_update_slice scatter scatter-add scatter-mul scatter-min scatter-max".split())
 
 
 def updated(equation: Equation) -> Sequence[Value | Literal]:

@@ -23,29 +23,23 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from rematscope.ir.cost_rules import RULES
+from rematscope.ir import primitives
+from rematscope.ir.primitives import DUPLICABLE, FUSIBLE, MATMULS, MOVES, REDUCTIONS, VIEWS
 from rematscope.ir.program import Equation, Literal, Program, Value
-from rematscope.ir.sharding_propagation import PRODUCTS
 from rematscope.memory.broadcasts import value_like
 from rematscope.memory.dot_layout import has_batch_of_one
-from rematscope.memory.hlo_rewrites import MIXED, VIEWS, is_alias
+from rematscope.memory.hlo_rewrites import MIXED, is_alias
 from rematscope.memory.ynnpack import ynnpack_groups
 
-ELEMENTWISE = frozenset(name for name, rule in RULES.items() if rule in (RULES["add"], RULES["exp"])) | frozenset(
-    "bitcast_convert_type broadcast_in_dim clamp convert_element_type copy integer_pow iota pad polynomial rev "
-    "select_n slice".split()
-)
-# XLA computes none of these twice (`InstructionFusion::IsExpensive`); sines and cosines of real numbers it does.
-_FUNCTIONS = frozenset(name for name, rule in RULES.items() if rule is RULES["exp"]) - {"sin", "cos", "tan"}
-_EXPENSIVE = _FUNCTIONS | {"div", "rem"}
+# Moves that XLA duplicates are fused like elementwise operations; a transposition cannot reuse its operand's buffer.
+ELEMENTWISE = primitives.ELEMENTWISE | (MOVES & DUPLICABLE) - {"transpose"}
+_EXPENSIVE = ELEMENTWISE - DUPLICABLE
 _OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "polynomial", "square"})  # products of an array with itself
 CAN_ALIAS_OPERAND = ELEMENTWISE - {"copy"} | {MIXED}
-_REDUCES = frozenset(name for name in RULES if name.startswith("reduce_") or name in ("argmax", "argmin")) | {"reduce"}
 # XLA limits how often it computes what is read at several places (`CodeDuplicationTooHigh`).
 _MOVES = frozenset("concatenate dynamic_update_slice pad rev slice split".split())
-# What is moved from one place to another is computed where one alone reads it, and in no two places.
-_MOVED_ONCE = frozenset("concatenate dynamic_slice gather".split())
-FUSES_OPERANDS = ELEMENTWISE | VIEWS | _REDUCES | _MOVED_ONCE | {"dynamic_update_slice", "transpose"}
+_MOVED_ONCE = (MOVES & FUSIBLE) - DUPLICABLE
+FUSES_OPERANDS = ELEMENTWISE | VIEWS | REDUCTIONS | _MOVED_ONCE | {"dynamic_update_slice", "transpose"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +71,7 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
     readers, there = _readers(equations, written, same)
     found = Fused()
     together = ynnpack_groups(equations, readers, there, same) if target == "cpu" else {}
-    in_place = FUSES_OPERANDS | PRODUCTS if is_tpu(target) else FUSES_OPERANDS
+    in_place = FUSES_OPERANDS | MATMULS if is_tpu(target) else FUSES_OPERANDS
     fusing, at_a_price = ELEMENTWISE | _MOVED_ONCE | {"transpose"}, _EXPENSIVE | _MOVED_ONCE
     ends = _ends(equations, readers, there, same) if is_tpu(target) else {}
     found.products.update(ends)
@@ -176,7 +170,7 @@ def _ends(
 
     ends: dict[Equation, Equation] = {}
     for equation in reversed(equations):
-        if equation.primitive in PRODUCTS and (last := end(equation.outputs[0])) is not None:
+        if equation.primitive in MATMULS and (last := end(equation.outputs[0])) is not None:
             ends.setdefault(last, equation)
     return ends
 
@@ -396,7 +390,11 @@ class _Paths:
 def is_fused(equation: Equation) -> bool:
     """Whether an operation is better computed where it is read than written: XLA does that, but with quotients only for
     a single reader."""
-    return equation.primitive in ELEMENTWISE - _FUNCTIONS and len(equation.outputs) == 1 and _unary(equation)
+    return (
+        equation.primitive in ELEMENTWISE & (DUPLICABLE | {"div", "rem"})
+        and len(equation.outputs) == 1
+        and _unary(equation)
+    )
 
 
 def _unary(equation: Equation, spread: Collection[Value] = ()) -> bool:

@@ -23,7 +23,6 @@ what stays. On a CPU there is more:
 * There is no product by groups: what is multiplied stands once for each group, zeros where another group's is.
 """
 
-import copy
 import dataclasses
 import math
 from collections.abc import Hashable, Iterable, Sequence
@@ -35,8 +34,9 @@ from jax.lax import GatherScatterMode
 
 from rematscope.ir import roles
 from rematscope.ir.number_table import NumberTable
+from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
-from rematscope.ir.sharding_propagation import PRODUCTS, read_as
+from rematscope.ir.sharding_propagation import read_as
 from rematscope.memory.broadcasts import Broadcasts, value_like
 from rematscope.memory.dot_layout import has_batch_of_one, is_copied, is_outer, is_swapped
 from rematscope.memory.invariant import hoisted
@@ -48,7 +48,6 @@ MIXED = "threefry2x32"  # the loop in which random bits are made
 # What a branch may have in it for both to be computed (`ConditionalSimplifier`), beside what is elementwise.
 _CHEAP = SUMS | frozenset("concatenate dynamic_slice name reduce_and reduce_or reduce_prod split".split())
 _MOVED = frozenset({"iota", "pad", "rev"})
-VIEWS = frozenset("reshape squeeze expand_dims stop_gradient copy_p".split())
 
 
 def rewrite_as_hlo(program: Program, target: str, elementwise: frozenset[str]) -> Program:
@@ -201,8 +200,6 @@ class _Lowering:
 
         What was gathered to compute something again is there for the backward pass too.
         """
-        if equation.primitive not in PRODUCTS:
-            return copy.copy(equation)  # as all here: a schedule has one equation in both passes
         inputs = list(equation.inputs)
         for i, (value, needed) in enumerate(zip(inputs, read_as(equation), strict=True)):
             if needed.shape != value.placement.shape:
@@ -395,4 +392,4 @@ def _part_of_a_power(equation: Equation) -> str | None:
 
 def is_alias(equation: Equation) -> bool:
     """Whether an equation's result is its operand, by another name or in another shape."""
-    return equation.primitive == "name" or equation.primitive in CASTS | VIEWS
+    return equation.primitive in VIEWS

@@ -11,10 +11,11 @@ import dataclasses
 from collections.abc import Iterator
 
 from rematscope import jax_compat
+from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value, reads
 
 _LOOPS = ("scan", "while")
-_NOT_ALONE = BOOKKEEPING | frozenset("broadcast_in_dim iota rev slice transpose reshape squeeze expand_dims".split())
+_NOT_ALONE = BOOKKEEPING | VIEWS | frozenset("broadcast_in_dim iota rev slice transpose".split())
 
 
 def with_moved(program: Program) -> Program:

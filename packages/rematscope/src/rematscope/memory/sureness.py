@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rematscope.ir.decompositions import DECOMPOSITIONS
+from rematscope.ir.primitives import LINEAR_ALGEBRA
 from rematscope.ir.program import Program
 from rematscope.memory.xla_estimate import distinct_constants
 from rematscope.tracing.trace import Trace
@@ -13,7 +13,7 @@ _KINDS = {
     "custom calls": frozenset(
         "custom_call ffi_call io_callback pallas_call pure_callback tpu_custom_call xla_call".split()
     ),
-    "linear algebra": frozenset(DECOMPOSITIONS) | {"triangular_solve", "custom_linear_solve"},
+    "linear algebra": LINEAR_ALGEBRA,
     "sorts": frozenset("approx_top_k sort top_k".split()),
     "FFTs": frozenset({"fft"}),
 }

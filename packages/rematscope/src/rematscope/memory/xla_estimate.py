@@ -34,10 +34,10 @@ from typing import Any
 
 import numpy as np
 
+from rematscope.ir.primitives import MATMULS, UPDATES, VIEWS
 from rematscope.ir.program import Equation, Literal, Program, Value
-from rematscope.ir.sharding_propagation import PRODUCTS
 from rematscope.memory.allocator import FirstFit
-from rematscope.memory.copies import UPDATES, copied, updated, with_copies
+from rematscope.memory.copies import copied, updated, with_copies
 from rematscope.memory.cpu_schedule import thunk_order
 from rematscope.memory.fused import (
     CAN_ALIAS_OPERAND,
@@ -49,7 +49,7 @@ from rematscope.memory.fused import (
     scattered_into,
     with_flattened,
 )
-from rematscope.memory.hlo_rewrites import MIXED, VIEWS, is_alias, rewrite_as_hlo
+from rematscope.memory.hlo_rewrites import MIXED, is_alias, rewrite_as_hlo
 from rematscope.memory.live_ranges import LiveRanges
 from rematscope.tracing.trace import Trace
 
@@ -250,7 +250,7 @@ class _WrittenRanges(LiveRanges):
         self.define(equation.outputs)
         if equation.primitive in UPDATES or equation.primitive == "gather":
             self._shared.update(equation.outputs)  # what is gathered has axes more, which its readers take out
-        if equation.primitive in PRODUCTS:
+        if equation.primitive in MATMULS:
             for value in self._before if self._target == "gpu" else ():
                 self.use(value, step + 1)
             self._before = equation.inputs

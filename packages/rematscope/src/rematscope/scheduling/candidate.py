@@ -8,8 +8,8 @@ import math
 from functools import cached_property
 
 from rematscope.choices.build import CostFunction, work
+from rematscope.ir.primitives import MATMULS
 from rematscope.ir.program import Equation, Value, nbytes
-from rematscope.ir.sharding_propagation import PRODUCTS
 from rematscope.memory.xla_estimate import estimate_temporary_bytes
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement
 from rematscope.scheduling.costs import cost_again, work_in
@@ -173,4 +173,4 @@ class Candidate:
 
 def _is_written(kept: Value, value: Value, maker: Equation | None) -> bool:
     """Whether what is kept of a value is there for sure: a stack, or a product's result."""
-    return kept is not value or (maker is not None and maker.primitive in PRODUCTS)
+    return kept is not value or (maker is not None and maker.primitive in MATMULS)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rematscope import jax_compat
+from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import Value, nbytes
 from rematscope.jax_compat import is_literal
 from rematscope.scheduling.blocks import OPENED, Block
-from rematscope.scheduling.fusion import VIEWS
 from rematscope.scheduling.linearize import Linearized, reading
 from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
 

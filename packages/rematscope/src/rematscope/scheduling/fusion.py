@@ -6,23 +6,16 @@ has to be there instead.
 
 from collections.abc import Collection, Iterable
 
-from rematscope.ir.attention_costs import ATTENTION_KERNELS
+from rematscope.ir import primitives
+from rematscope.ir.primitives import FUSED_ATTENTION, MATMULS, REDUCTIONS, VIEWS
 from rematscope.ir.program import Equation, Value
 from rematscope.scheduling.linearize import reading
 
-# What XLA fuses into what reads it; of the second kind nothing is computed at all.
-ELEMENTWISE = frozenset(
-    "abs add add_any and broadcast_in_dim ceil clamp convert_element_type copy cos div eq erf exp exp2 expm1 floor "
-    "ge gt integer_pow iota is_finite le log log1p logistic lt max min mul ne neg not one_minus_square or pow "
-    "reduce_precision rem round rsqrt select_n sign sin sqrt square stop_gradient sub tan tanh xor".split()
-)
-VIEWS = frozenset({"name", "reshape", "squeeze", "expand_dims", "stop_gradient"})
+# What XLA fuses into the operations that read it.
+ELEMENTWISE = primitives.ELEMENTWISE | {"broadcast_in_dim", "copy", "iota"}
 
-
-# What XLA makes a kernel of its own: nothing is fused across it in time.
-HEAVY = ATTENTION_KERNELS.union(
-    "dot_general conv_general_dilated ragged_dot_general scan while cond custom_call shard_map pallas_call".split()
-)
+# What XLA runs as an operation of its own that takes long: nothing is fused across it in time.
+HEAVY = MATMULS | FUSED_ATTENTION | frozenset("cond scan shard_map while custom_call ffi_call pallas_call".split())
 
 
 class Fusion:
@@ -84,4 +77,4 @@ class Fusion:
 
 
 def _fuses(reader: Equation) -> bool:
-    return reader.primitive in ELEMENTWISE or reader.primitive in VIEWS or reader.primitive.startswith("reduce")
+    return reader.primitive in ELEMENTWISE | VIEWS | REDUCTIONS

@@ -24,9 +24,10 @@ import scipy
 from rematscope import jax_compat
 from rematscope.choices.build import CostFunction, work
 from rematscope.choices.highs import milp_neighborhood
+from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import Equation, Value
 from rematscope.scheduling.costs import cost_in
-from rematscope.scheduling.fusion import ELEMENTWISE, HEAVY, VIEWS, Fusion
+from rematscope.scheduling.fusion import ELEMENTWISE, HEAVY, Fusion
 from rematscope.scheduling.linearize import Linearized, reading
 
 BINS = 40

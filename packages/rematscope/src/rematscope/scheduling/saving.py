@@ -9,9 +9,10 @@ from typing import Any
 
 from rematscope import jax_compat
 from rematscope.ir.cost import cost_of
+from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import Equation, Value, nbytes
 from rematscope.scheduling.blocks import Block, bodies
-from rematscope.scheduling.fusion import HEAVY, VIEWS
+from rematscope.scheduling.fusion import HEAVY
 from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
 
 _LINEAR = VIEWS | frozenset(

@@ -61,6 +61,7 @@ import jax.numpy as jnp
 
 from rematscope import jax_compat
 from rematscope.ir.inline import without_dead_code
+from rematscope.ir.primitives import MATMULS
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.fused import is_fused, is_tpu
 from rematscope.scheduling.fusion import ELEMENTWISE
@@ -417,7 +418,7 @@ def _moves(value: Value, linearized: Linearized) -> tuple[Equation, Equation]:
 
 def _is_heavy(equation: Equation) -> bool:
     """Whether an operation takes so long that what is needed behind it had better come behind it."""
-    return equation.primitive in ("dot_general", "conv_general_dilated", "scan")
+    return equation.primitive in MATMULS or equation.primitive == "scan"
 
 
 def _gradients(backward: Program) -> set[Equation]:

@@ -13,6 +13,7 @@ in four bytes. Of products those of the last block are kept first, for they are 
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 
+from rematscope.ir.primitives import REDUCTIONS
 from rematscope.ir.program import Equation, Literal, Value
 from rematscope.memory.fused import is_tpu
 from rematscope.scheduling.candidate import Candidate, Subject
@@ -154,6 +155,6 @@ def _bytes(values: Collection[Value]) -> int:
 def _reduced(linearized: Linearized) -> Iterator[Value]:
     """What reductions make that is much smaller than what is reduced."""
     for equation in linearized.primal.equations:
-        if equation.primitive.startswith("reduce_") and equation.primitive != "reduce_precision":
+        if equation.primitive in REDUCTIONS:
             size = sum(v.device_bytes for v in equation.inputs if not isinstance(v, Literal))
             yield from (v for v in equation.outputs if _SMALL * v.device_bytes <= size)

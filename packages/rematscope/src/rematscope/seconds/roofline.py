@@ -17,28 +17,29 @@ from typing import Any
 
 from rematscope.errors import TraceError
 from rematscope.ir import roles
-from rematscope.ir.attention_costs import ATTENTION_KERNELS
 from rematscope.ir.cost import Cost, cost_of, program_cost
+from rematscope.ir.primitives import (
+    DUPLICABLE,
+    FUSED_ATTENTION,
+    FUSIBLE,
+    KERNELS,
+    LINEAR_ALGEBRA,
+    MATMULS,
+    MOVES,
+    REDUCTIONS,
+    UPDATES,
+)
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.render.units import seconds_text
 from rematscope.seconds.devices import Device, device_called
 from rematscope.tracing.arguments import type_description
 from rematscope.tracing.trace import Trace
 
-_PRODUCTS = ATTENTION_KERNELS | {"dot_general", "conv_general_dilated", "ragged_dot_general", "scaled_matmul_wrapper"}
+_CONTRACTIONS = MATMULS | FUSED_ATTENTION
 
-_REDUCTIONS = frozenset(
-    "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor reduce argmax argmin".split()
-)
-
-# What is not computed where it is read, beside products and reductions.
-_MATERIALIZES = frozenset(
-    "concatenate gather scatter scatter-add scatter_add scatter_mul scatter_min scatter_max scatter_sub dynamic_slice "
-    "dynamic_update_slice sort top_k approx_top_k cumsum cumprod cummax cummin cumlogsumexp reduce_window "
-    "reduce_window_sum reduce_window_max reduce_window_min select_and_scatter select_and_scatter_add "
-    "select_and_gather_add fft cholesky lu qr svd eigh triangular_solve custom_linear_solve pallas_call pure_callback "
-    "ffi_call random_bits threefry2x32".split()
-)
+# What is not computed where it is read, in addition to matmuls, reductions and collectives. Nor is a primitive that the
+# table does not know, such as a library's kernel.
+_MATERIALIZES = KERNELS | LINEAR_ALGEBRA | UPDATES | (MOVES & FUSIBLE) - DUPLICABLE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +164,7 @@ def seconds_alone(program: Program, device: Device) -> Callable[[Equation], floa
 def roofline(device: Device, equation: Equation, moved: int) -> float:
     """Seconds of one run of an equation that moves so many bytes through memory."""
     cost: Cost = cost_of(equation)
-    if equation.primitive in _PRODUCTS:
+    if equation.primitive in _CONTRACTIONS:
         arithmetic = cost.flops / device.rate(equation.inputs[0].dtype)
     else:
         arithmetic = cost.flops / device.arithmetic + cost.transcendentals / device.transcendentals
@@ -215,8 +216,8 @@ def _add_bodies(program: Program, stands: set[Value]) -> None:
 
 
 def _is_unfused(equation: Equation) -> bool:
-    return equation.primitive in _REDUCTIONS or _reads_memory(equation)
+    return equation.primitive in REDUCTIONS or _reads_memory(equation)
 
 
 def _reads_memory(equation: Equation) -> bool:
-    return equation.primitive in _PRODUCTS or equation.primitive in _MATERIALIZES or equation.devices > 1
+    return equation.primitive in _CONTRACTIONS or equation.primitive in _MATERIALIZES or equation.devices > 1

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from rematscope import jax_compat
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.inline import without_dead_code
-from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Program, Value
+from rematscope.ir.primitives import VIEWS
+from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.jax_compat.vjp_hook import Mark
 
 
@@ -230,10 +231,7 @@ def _aliased(program: Program, donated: Iterable[Value]) -> dict[Value, Value]:
     return pairs
 
 
-_MOVES = (
-    frozenset({"convert_element_type", "reshape", "transpose", "squeeze", "copy", "name", "sharding_constraint"})
-    | CASTS
-)
+_SAME_DATA = VIEWS | {"convert_element_type", "copy", "sharding_constraint", "transpose"}
 
 
 def _sources(program: Program) -> Callable[[Value], Value]:
@@ -242,7 +240,7 @@ def _sources(program: Program) -> Callable[[Value], Value]:
 
     def look(program: Program) -> None:
         for equation in program.equations:
-            if equation.primitive in _MOVES:
+            if equation.primitive in _SAME_DATA:
                 origin[equation.outputs[0]] = equation.inputs[0]
             if equation.primitive in ("scan", "while", "shard_map"):
                 given = equation.inputs[equation.first_carry :]

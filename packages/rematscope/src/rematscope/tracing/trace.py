@@ -19,9 +19,9 @@ from rematscope.errors import TraceError
 from rematscope.ir import placement, roles
 from rematscope.ir.collectives import CollectiveStats, collectives_of, tallied
 from rematscope.ir.cost import Cost, program_cost
-from rematscope.ir.cost_rules import is_closed
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.inline import Inliner
+from rematscope.ir.primitives import is_opaque
 from rematscope.ir.program import Program, Typed, Value
 from rematscope.ir.sharding_propagation import propagate
 from rematscope.ir.source import Source
@@ -172,7 +172,7 @@ class Trace:
         save is counted, what they recompute inside is not.
         """
         equations = itertools.chain(self.forward.walk(), self.backward.walk())
-        return tuple(sorted({e.primitive for e, _ in equations if is_closed(e.primitive)}))
+        return tuple(sorted({e.primitive for e, _ in equations if is_opaque(e.primitive)}))
 
     def collectives(self, role: str | None = None) -> dict[str, CollectiveStats]:
         """Return how often each kind of collective runs, and the bytes that each device sends for it.

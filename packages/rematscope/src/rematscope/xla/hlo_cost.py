@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rematscope.ir.conv_windows import conv_window_reads
 from rematscope.ir.cost import Cost
-from rematscope.ir.cost_rules import comparisons, fourier
+from rematscope.ir.cost_rules import comparison_count, fft_flops
 from rematscope.ir.decompositions import DECOMPOSITIONS
 from rematscope.ir.program import Part
 from rematscope.xla.hlo import Module, backend_config
@@ -89,11 +89,11 @@ def _cost(module: Module, instruction: Instruction) -> Cost:
             return Cost(_in_windows(module, instruction, windows) + math.prod(windows))
         case "sort":
             operand = module.by_id[instruction.operand_ids[0]].shape.dimensions
-            return Cost(comparisons(math.prod(operand), operand[instruction.dimensions[0]]))
+            return Cost(comparison_count(math.prod(operand), operand[instruction.dimensions[0]]))
         case "fft":
             shapes = module.by_id[instruction.operand_ids[0]].shape, instruction.shape
             reals = [math.prod(shape.dimensions) for shape in shapes if shape.element_type not in _COMPLEX]
-            return Cost(fourier(instruction.fft_length, size, reals[0] if reals else None))
+            return Cost(fft_flops(instruction.fft_length, size, reals[0] if reals else None))
         case "cholesky" | "triangular-solve" as opcode:
             operands = [Part(tuple(module.by_id[i].shape.dimensions), None) for i in instruction.operand_ids]
             return Cost(DECOMPOSITIONS[opcode.replace("-", "_")](operands, [], {}))

@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend import source_info_util
 
 from rematscope.errors import PlanError
-from rematscope.jax_compat import body_of, remat3
+from rematscope.jax_compat import body_of, is_mutable_array, remat3
 from rematscope.scheduling.linearize import linearize
 from rematscope.tracing.arguments import callable_name, check_differentiable, flattened, type_description
 from rematscope.tracing.checkpoints import CalledOnce, KnownStep, called_once, traced
@@ -75,7 +75,7 @@ def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     if any(id(each) not in before for each in _tracers(f)):
         raise _keeps_state(f, "an object that outlives the call and now holds a traced value (a leaked tracer)")
     body, constvars, _ = body_of(once.jaxpr)
-    if any(type(v.aval).__name__ == "AbstractRef" for v in (*body.invars, *constvars)):
+    if any(is_mutable_array(v.aval) for v in (*body.invars, *constvars)):
         raise _keeps_state(f, "a mutable array (jax.new_ref) that was created outside of it")
     return CalledOnce(f, once.jaxpr, once.returning(once.jaxpr.out_avals))
 

@@ -1,0 +1,60 @@
+"""States of JAX that only private modules set or tell: rematerialization, transformations in progress, back ends."""
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+from collections.abc import Iterator
+from typing import Any, cast
+
+import jax
+from jax._src import config, core, hardware_utils, xla_bridge
+
+
+def remat3() -> bool:
+    """Whether JAX's next rematerialization is on, `JAX_REMAT3=1`; before JAX 0.10 there was none."""
+    return hasattr(config, "remat3") and bool(config.remat3.value)
+
+
+def default_remat() -> contextlib.AbstractContextManager[Any]:
+    """A context in which JAX's default rematerialization is on, whatever `jax_remat3` is set to."""
+    return use_remat3(False)
+
+
+def use_remat3(on: bool) -> contextlib.AbstractContextManager[Any]:
+    """A context in which JAX's next rematerialization is on or off in this thread; off is all that JAX 0.9 has."""
+    return config.remat3(on) if hasattr(config, "remat3") else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def outside_transformations() -> Iterator[None]:
+    """A context outside of the caller's transformations: without their trace, named axes and manual mesh."""
+    context, mesh = cast(Any, core.trace_ctx), jax.sharding.get_abstract_mesh()
+    is_manual = jax.sharding.AxisType.Manual in mesh.axis_types
+    no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())) if is_manual else None
+    trace, axes = context.trace, context.axis_env
+    with no_mesh or contextlib.nullcontext():
+        context.set_trace(core.eval_trace)
+        context.set_axis_env(core.top_axis_env)
+        try:
+            yield
+        finally:
+            context.set_trace(trace)
+            context.set_axis_env(axes)
+
+
+def start_no_absent_tpu() -> None:
+    """Set `jax_platforms` to `cpu` where libtpu is installed, the machine has no TPU, and nothing is chosen yet.
+
+    JAX starts all backends when it needs its first device, as lowering does. Without a TPU libtpu may then wait for
+    minutes, for a metadata server or for other hosts, before JAX goes on with the CPU. Other accelerators have plugins;
+    where one is installed, the choice stays with JAX.
+    """
+    if jax.config.jax_platforms or "JAX_FORCE_TPU_INIT" in os.environ or importlib.util.find_spec("libtpu") is None:
+        return
+    hardware, settings = cast(Any, hardware_utils), cast(Any, jax.config)  # JAX gives these functions no types
+    if xla_bridge.backends_are_initialized() or hardware.num_available_tpu_chips_and_device_id()[0]:
+        return
+    if importlib.util.find_spec("jax_plugins") or importlib.metadata.entry_points(group="jax_plugins"):
+        return
+    settings.update("jax_platforms", "cpu")

@@ -1,0 +1,130 @@
+"""Jaxprs with other equations.
+
+From JAX 0.11 on every jaxpr is closed, and its equations can be replaced. How `make_jaxpr` gets the mesh and the types
+that vary over its axes inside a `shard_map` is private.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+from jax import ad_checkpoint
+from jax._src import config
+from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
+
+from rematscope.jax_compat.contexts import remat3
+from rematscope.jax_compat.equations import (
+    AnyJaxpr,
+    body_of,
+    called_body,
+    checkpoint_name,
+    hi_primitive,
+    is_checkpoint,
+    is_custom_rule,
+    policy_of,
+    varying,
+)
+from rematscope.jax_compat.policies import Policy
+
+Change = Callable[[JaxprEqn, JaxprEqn], Iterable[JaxprEqn]]
+_give_name: Callable[[Any, str], Any] = ad_checkpoint.checkpoint_name
+
+
+def map_equations(jaxpr: Any, change: Change) -> Any:
+    """`jaxpr` with other equations: `change(eqn, original)` says which take the place of `original`.
+
+    `eqn` is the same with its bodies rewritten, those of jit, loops, branches and checkpoints; not those of custom
+    rules, which are opaque functions. What does not change stays one object, so that JAX knows what it made of it.
+    """
+    inner: Any = body_of(jaxpr)[0]
+    if inner is not jaxpr:  # closed around an open one, before JAX 0.11
+        return jaxpr if (new := map_equations(inner, change)) is inner else jaxpr.replace(jaxpr=new)
+    eqns = [new for eqn in jaxpr.eqns for new in change(_with_bodies(eqn, change), eqn)]
+    return jaxpr if [*map(id, eqns)] == [*map(id, jaxpr.eqns)] else jaxpr.replace(eqns=eqns)
+
+
+def jaxpr_with_policies(jaxpr: AnyJaxpr, instead: Callable[[Policy | None], Policy | None]) -> Any:
+    """`jaxpr` with another policy in every checkpoint, those in jit, loops, branches and other checkpoints included."""
+    return map_equations(
+        jaxpr, lambda eqn, _: [replace_policy(eqn, instead(policy_of(eqn))) if is_checkpoint(eqn) else eqn]
+    )
+
+
+def replace_policy(checkpoint: JaxprEqn, policy: Policy | None) -> JaxprEqn:
+    """A checkpoint with another policy."""
+    if (prim := hi_primitive(checkpoint)) is not None:
+        prim = type(prim)(prim.jaxpr, policy, prim.prevent_cse)
+        return _replaced(checkpoint, params={**checkpoint.params, "_prim": prim})
+    return _replaced(checkpoint, params={**checkpoint.params, "policy": policy})
+
+
+def eqn_without_checkpoint(eqn: JaxprEqn) -> JaxprEqn:
+    """A checkpoint as a call of what it goes around."""
+    body = called_body(eqn)
+    assert body is not None, "a checkpoint goes around a program"
+    closed = body if hasattr(body, "consts") else ClosedJaxpr(body, ())  # open until JAX 0.11
+    return trace_single_equation(jax.jit(jaxpr_as_fun(closed)), eqn)
+
+
+def with_name(eqn: JaxprEqn, name: str, which: int = 0) -> list[JaxprEqn]:
+    """`eqn`, and what gives one of its results a checkpoint name before anything reads it."""
+    result = eqn.outvars[which]
+    unnamed = type(result)(result.aval)
+    naming = trace_single_equation(lambda x: _give_name(x, name), _replaced(eqn, invars=[unnamed], outvars=[result]))
+    return [_replaced(eqn, outvars=[*eqn.outvars[:which], unnamed, *eqn.outvars[which + 1 :]]), naming]
+
+
+def _rewritten_parameter(value: Any, change: Change) -> Any:
+    if type(value) in (tuple, list):  # the branches of a cond; a named tuple says how an operation works
+        parts = type(value)(_rewritten_parameter(part, change) for part in value)
+        return value if [*map(id, parts)] == [*map(id, value)] else parts
+    return map_equations(value, change) if hasattr(value, "eqns") else value
+
+
+def _with_bodies(eqn: JaxprEqn, change: Change) -> JaxprEqn:
+    if (prim := hi_primitive(eqn)) is not None:
+        if not remat3():
+            return _in_default_remat(eqn, change)
+        if not is_checkpoint(eqn):
+            return eqn
+        prim = type(prim)(map_equations(prim.jaxpr, change), prim.policy, prim.prevent_cse)
+        return _replaced(eqn, params={**eqn.params, "_prim": prim})
+    params = {} if is_custom_rule(eqn) else {k: _rewritten_parameter(v, change) for k, v in eqn.params.items()}
+    return _replaced(eqn, params=params) if any(params[key] is not eqn.params[key] for key in params) else eqn
+
+
+def _in_default_remat(eqn: JaxprEqn, change: Change) -> JaxprEqn:
+    """A checkpoint or a name of remat3, as the equation that the default would have made."""
+    prim = hi_primitive(eqn)
+    if is_checkpoint(eqn):
+        body = jaxpr_as_fun(map_equations(prim.jaxpr, change))
+        return trace_single_equation(jax.checkpoint(body, policy=prim.policy, prevent_cse=prim.prevent_cse), eqn)
+    if (name := checkpoint_name(eqn)) is not None:
+        return trace_single_equation(lambda x: _give_name(x, name), eqn)
+    return eqn
+
+
+def trace_single_equation(f: Callable[..., Any], eqn: JaxprEqn) -> JaxprEqn:
+    """`eqn` with the operation that `f` is."""
+    mesh = eqn.ctx.cur_abstract_mesh  # of which a shard_map around has made some axes its own
+    kinds = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
+    axes = [(name, size) for name, size, kind in kinds if kind == jax.sharding.AxisType.Manual]
+    varies = [varying(v.aval) for v in (*eqn.invars, *eqn.outvars)] if axes else []
+    like = [_like(v.aval) if axes else v.aval for v in eqn.invars]
+    with eqn.ctx.manager, config._check_vma(any(varies)) if axes else contextlib.nullcontext():
+        (only,) = body_of(jax.make_jaxpr(f, axis_env=axes)(*like))[0].eqns
+    return _replaced(eqn, primitive=only.primitive, params=only.params, effects=only.effects)
+
+
+def _like(aval: Any) -> Any:
+    """A shape that says so as well."""
+    varies = {"manual_axis_type": aval.mat} if hasattr(aval, "mat") else {"vma": aval.vma}
+    shape: Any = jax.ShapeDtypeStruct  # JAX gives its constructor no types
+    weak = getattr(aval, "weak_type", False)
+    return shape(aval.shape, aval.dtype, sharding=aval.sharding, weak_type=weak, **varies)
+
+
+def _replaced(eqn: JaxprEqn, **changes: Any) -> JaxprEqn:
+    replaced: JaxprEqn = eqn.replace(**changes)
+    return replaced

@@ -49,7 +49,7 @@ _LEARNERS, _INSTRUCTORS = "For learners", "For instructors"
 
 
 @app.callback()
-def _commands():
+def _declare_commands():
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a pipe or an old terminal that knows no arrows
@@ -205,7 +205,7 @@ def batch(
     from grader.isolation import bubblewrap_options, sandbox  # imports JAX
     from grader.isolation.control_groups import limit_of_all
 
-    name = _find(exercise).name if exercise else None
+    name = _find_page(exercise).name if exercise else None
     try:
         if out.resolve().is_relative_to(submissions.resolve()):
             raise collect.CollectError(
@@ -289,7 +289,7 @@ def doctor(
 @app.command(rich_help_panel=_LEARNERS)
 def hint(name: Exercise):
     """Give the next hint for an exercise, based on your last check."""
-    _help(name, lambda assistance, name, progress: assistance.hint(name, progress))
+    _print_help(name, lambda assistance, name, progress: assistance.hint(name, progress))
 
 
 @app.command(rich_help_panel=_LEARNERS)
@@ -300,21 +300,21 @@ def solution(
     ] = False,
 ):
     """Show the worked answer next to yours, once you have passed or made three different attempts."""
-    _help(name, lambda assistance, name, progress: assistance.solution(name, progress, anyway))
+    _print_help(name, lambda assistance, name, progress: assistance.solution(name, progress, anyway))
 
 
-def _help(name: str, say):
+def _print_help(name: str, say):
     from rich.console import Console
 
     from grader.learner import assistance  # imports JAX
 
     progress = Progress()
-    Console().print(say(assistance, _find(name).name, progress))
+    Console().print(say(assistance, _find_page(name).name, progress))
     for notice in progress.notices:
         print(notice, file=sys.stderr)
 
 
-def _find(name: str) -> pages.Page:
+def _find_page(name: str) -> pages.Page:
     with _unknown_exercises_refused():
         return pages.find(name)
 
@@ -366,7 +366,7 @@ def watch_(
         try:
             watched = watch.Watch(*(watch.meant(what) if what else (watch.first_page(), None)), Console())
         except find.NoAnswer as error:
-            _end(error)
+            _end_with_error(error)
     try:
         watched.run()
     except KeyboardInterrupt:
@@ -383,7 +383,7 @@ def submit(
     try:
         file = hand_in.submit(out)
     except submission_file.HandInError as error:
-        _end(error)
+        _end_with_error(error)
     print(f"Your answers and their verdicts are in {file}. Hand in that file.")
     for sentence in hand_in.unchecked():
         print(f"Please note: {sentence}")
@@ -392,14 +392,14 @@ def submit(
 @app.command(rich_help_panel=_LEARNERS)
 def reset(name: Exercise):
     """Restore the original page of an exercise, and keep a copy of yours."""
-    page = _find(name)
+    page = _find_page(name)
     if pages.is_as_it_came(page):
         print(f"{page.path.name} is unchanged: there is nothing to do.")
         return
     try:
         kept = pages.reset(page)
     except pages.ResetError as error:
-        _end(error)
+        _end_with_error(error)
     if kept:
         print(f"Your page is saved as {kept.name} in the same folder.")
     print(f"{page.path.name} is restored. If it is open in JupyterLab, choose File → Reload Notebook from Disk.")
@@ -411,7 +411,7 @@ def update_():
     try:
         said = update.update()
     except update.UpdateError as error:
-        _end(error)
+        _end_with_error(error)
     for sentence in said:
         print(sentence)
     print("Your progress is unchanged." if said else "All pages are up to date: there is nothing to do.")
@@ -425,13 +425,13 @@ def new(name: Annotated[str, typer.Argument(metavar="NAME", help="The name of th
     try:
         written = new_exercise.make(name)
     except new_exercise.NewExerciseError as error:
-        _end(error)
+        _end_with_error(error)
     for path in written:
         print(path.relative_to(new_exercise.ROOT))
     print("Replace each STUB: the tests fail until none is left.")
 
 
-def _end(error: Exception) -> NoReturn:
+def _end_with_error(error: Exception) -> NoReturn:
     print(error, file=sys.stderr)
     raise typer.Exit(1)
 

@@ -62,15 +62,15 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question], s
       MemoryError: the answer took all that there is. It would do so in every case, and filling it takes seconds.
     """
     rng = np.random.default_rng([seed, 1])
-    asked = _asked_twice(answer, [case for case in cases if isinstance(case, Question)], rng)
+    asked = _ask_in_two_orders(answer, [case for case in cases if isinstance(case, Question)], rng)
     if not (differentiated := [case for case in cases if isinstance(case, Case)]):
         return Evidence(exercise, parameters(answer), "", "", asked)
-    evidence = _two_programs(answer, exercise, differentiated, rng)
+    evidence = _capture_two_programs(answer, exercise, differentiated, rng)
     return dataclasses.replace(evidence, cases=(*evidence.cases, *asked))
 
 
-def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: np.random.Generator) -> Evidence:
-    order = _order(cases, rng)
+def _capture_two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: np.random.Generator) -> Evidence:
+    order = _draw_order(cases, rng)
     first = Attempt(answer, cases, order)
     second = Attempt(answer, cases, order[::-1]) if may_be_stateful(answer) else None
     again = []
@@ -95,12 +95,12 @@ def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: n
     forward, backward = (jax.jit(function, keep_unused=True) for function in (forward, backward))
     arguments = [case.arguments for case in cases]
     try:
-        exported_forward = _export(forward, arguments)
+        exported_forward = _export_program(forward, arguments)
         shapes = jax.tree.unflatten(exported_forward.out_tree, exported_forward.out_avals)
         handed_over = [kept for _, kept, _ in shapes], [out for out, _, _ in shapes]
-        exported_backward = _export(backward, *handed_over)
+        exported_backward = _export_program(backward, *handed_over)
     except CaptureError as error:
-        leaks = _leaks(answer, cases)
+        leaks = _find_leaked_tracers(answer, cases)
         if not leaks and isinstance(error.__cause__, jax.errors.UnexpectedTracerError):
             leaks = tuple(Traced(case.name, failure=failure_of(error.__cause__)) for case in cases)
         if not leaks:
@@ -112,7 +112,7 @@ def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: n
     if second:
         passes = [Pass.of(once.jaxpr, once.out_info, *twice) for once, twice in zip(traces, again, strict=True)]
         failures = failures | what_changed(first, second, *passes)
-    sources = _sources(traces[0].jaxpr, shapes)
+    sources = _residual_sources(traces[0].jaxpr, shapes)
     return Evidence(
         exercise=exercise,
         parameters=parameters(answer),
@@ -121,7 +121,7 @@ def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: n
         cases=tuple(
             Traced(
                 case=case.name,
-                output=_structure(first.outputs.get(index)),
+                output=_structure_text(first.outputs.get(index)),
                 outputs=len(shapes[index][0]),
                 undifferentiated=len(shapes[index][2]),
                 sources=sources[index] if index not in failures else (),
@@ -141,7 +141,7 @@ def parameters(answer: Callable) -> tuple[str, ...]:
     return tuple(p.name for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
 
 
-def _leaks(answer: Callable, cases: Sequence[Case]) -> tuple[Traced, ...]:
+def _find_leaked_tracers(answer: Callable, cases: Sequence[Case]) -> tuple[Traced, ...]:
     """What JAX says where a custom rule uses traced values that it is not given, which it says when both passes are
     traced as one; and what it says of a value from an earlier trace, which it says when that has been compiled."""
 
@@ -170,37 +170,37 @@ def _leaks(answer: Callable, cases: Sequence[Case]) -> tuple[Traced, ...]:
     return tuple(leaks)
 
 
-def _order(cases: Sequence[Case | Question], rng: np.random.Generator) -> list[int]:
+def _draw_order(cases: Sequence[Case | Question], rng: np.random.Generator) -> list[int]:
     return [int(place) for place in rng.permutation(len(cases))]
 
 
-def _asked_twice(answer: Callable, questions: Sequence[Question], rng: np.random.Generator) -> tuple[Traced, ...]:
-    order = _order(questions, rng)
-    first = {place: _asked(answer, questions[place]) for place in order}
+def _ask_in_two_orders(answer: Callable, questions: Sequence[Question], rng: np.random.Generator) -> tuple[Traced, ...]:
+    order = _draw_order(questions, rng)
+    first = {place: _ask_question(answer, questions[place]) for place in order}
     # Where there are few each takes its time, as compiling does, and many take it together: then it is a quarter, of
     # those that came first, which have seen the most since.
     twice = order if 4 < len(order) <= 16 else order[: math.ceil(len(order) / 4)]
     again = reversed(twice) if questions and may_be_stateful(answer) else ()
-    second = {place: _asked(answer, questions[place]) for place in again}
+    second = {place: _ask_question(answer, questions[place]) for place in again}
     replies = []
     for place, question in enumerate(questions):
         before, after = first[place], second.get(place, first[place])
         if (before.failure is None) != (after.failure is None):
             replies.append(Traced(question.name, failure=failed_once(before.failure, after.failure)))
         elif before.data != after.data:
-            words = f"it returns {_short(before.data)}, and the second time {_short(after.data)}"
+            words = f"it returns {_shortened(before.data)}, and the second time {_shortened(after.data)}"
             replies.append(Traced(question.name, failure=changed(words)))
         else:
             replies.append(before)
     return tuple(replies)
 
 
-def _short(data: object) -> str:
+def _shortened(data: object) -> str:
     text = json.dumps(data, ensure_ascii=False)
     return text if len(text) <= 60 else text[:60].rstrip() + " …"
 
 
-def _asked(answer: Callable, question: Question) -> Traced:
+def _ask_question(answer: Callable, question: Question) -> Traced:
     try:
         # Lists and dicts of its own: an answer may change them.
         own = dataclasses.replace(question, arguments=jax.tree.map(lambda leaf: leaf, question.arguments))
@@ -218,7 +218,7 @@ def _asked(answer: Callable, question: Question) -> Traced:
         return Traced(question.name, failure=failure_of(error))
 
 
-def _export(function, *arguments) -> jax.export.Exported:
+def _export_program(function, *arguments) -> jax.export.Exported:
     try:
         return jax.export.export(function, platforms=["cpu"])(*arguments)
     except MemoryError:
@@ -260,11 +260,11 @@ def _call_composites(module: ir.Module) -> None:
         op.erase()
 
 
-def _structure(output) -> str:
+def _structure_text(output) -> str:
     return str(jax.tree.structure(output)).removeprefix("PyTreeDef(").removesuffix(")")
 
 
-def _sources(forward, shapes) -> list[tuple[str | None, ...]]:
+def _residual_sources(forward, shapes) -> list[tuple[str | None, ...]]:
     """For each case, the lines that made its residuals. Feedback only: whatever goes wrong here costs labels."""
     counts = [len(part) for case in shapes for part in case]
     try:

@@ -63,7 +63,7 @@ def magic_of(node: ast.AST) -> tuple[str, list[str]] | None:
 
 def segment(source: AnswerSource, statements: Sequence[ast.stmt]) -> str:
     """The text of statements that follow each other, with the comments above them and behind them."""
-    lines = _lines(source.text)
+    lines = _lines_of_bytes(source.text)
     first, last = statements[0], statements[-1]
     start = min([first.lineno, *(decorator.lineno for decorator in getattr(first, "decorator_list", ()))]) - 1
     assert last.end_lineno is not None and last.end_col_offset is not None  # it has been parsed
@@ -82,7 +82,7 @@ def segment(source: AnswerSource, statements: Sequence[ast.stmt]) -> str:
 
 
 @functools.lru_cache(maxsize=1)  # one statement of a text is asked for after the other
-def _lines(text: str) -> list[bytes]:
+def _lines_of_bytes(text: str) -> list[bytes]:
     """A text's lines as bytes, which columns count."""
     return [line.encode() for line in text.split("\n")]
 

@@ -69,12 +69,12 @@ def effects_of(placed: PlacedStatement) -> Effects:
     """What a statement does to the names of its page."""
     node = placed.node
     now, later = Doing(), Doing()
-    _do(node, now, later)
-    at_once, whenever = _uses(placed)
+    _collect_mutations(node, now, later)
+    at_once, whenever = _used_names(placed)
     constant = isinstance(node, ast.Import | ast.ImportFrom) or (
         isinstance(node, _DEFINITIONS) and not node.decorator_list
     )
-    return Effects(bound_names(node) | now.stores, _replaces(node), now, later, at_once, whenever, constant)
+    return Effects(bound_names(node) | now.stores, _replaced_names(node), now, later, at_once, whenever, constant)
 
 
 def bound_names(statement: ast.stmt) -> set[str]:
@@ -87,7 +87,7 @@ def bound_names(statement: ast.stmt) -> set[str]:
             case ast.Name(id=name, ctx=ast.Store()):
                 names.add(name)
             case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del()):
-                names |= _stored(node)
+                names |= _stored_names(node)
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 names |= {(alias.asname or alias.name).split(".")[0] for alias in aliases}
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
@@ -125,7 +125,7 @@ def outside_definitions(statement: ast.stmt) -> Iterator[ast.AST]:
             todo += ast.iter_child_nodes(node)
 
 
-def _replaces(statement: ast.stmt) -> set[str]:
+def _replaced_names(statement: ast.stmt) -> set[str]:
     match statement:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             return {name}
@@ -141,7 +141,7 @@ def _replaces(statement: ast.stmt) -> set[str]:
     return set()  # an if, a loop, `x += 1`, `table["a"] = 1`
 
 
-def _do(statement: ast.stmt, now: Doing, later: Doing) -> None:
+def _collect_mutations(statement: ast.stmt, now: Doing, later: Doing) -> None:
     """Notes what a statement does when it runs, and what the functions in it do when they are called."""
     todo: list[tuple[ast.AST, _Scope | None]] = [(statement, None)]
     while todo:
@@ -154,7 +154,7 @@ def _do(statement: ast.stmt, now: Doing, later: Doing) -> None:
             todo += [(child, scope) for child in ast.iter_child_nodes(node) if child not in body]
         else:
             todo += [(child, scope) for child in ast.iter_child_nodes(node)]
-        _note(node, now if scope is None else later, scope)
+        _note_mutation(node, now if scope is None else later, scope)
 
 
 @dataclass(frozen=True)
@@ -177,25 +177,25 @@ class _Scope:
         return cls(frozenset(own), frozenset(given | (outer.given if outer else frozenset())))
 
 
-def _note(node: ast.AST, doing: Doing, scope: _Scope | None) -> None:
+def _note_mutation(node: ast.AST, doing: Doing, scope: _Scope | None) -> None:
     stores: set[str] = set()
     changes: set[str] = set()
     match node:
         case ast.Global(names=names) if scope:
             stores = set(names)
         case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del()):
-            stores = _stored(node)
+            stores = _stored_names(node)
         case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):
-            changes = _root(method)
+            changes = _root_names(method)
         case ast.Call():
             stores, changes = _bound_by_call(node), _changed_by_call(node)
             arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-            for callee in _root(node.func):
-                doing.given.setdefault(callee, set()).update(*map(_root, arguments))
+            for callee in _root_names(node.func):
+                doing.given.setdefault(callee, set()).update(*map(_root_names, arguments))
         case ast.FunctionDef(decorator_list=decorators) | ast.ClassDef(decorator_list=decorators):
             for decorator in decorators:
                 called = decorator.func if isinstance(decorator, ast.Call) else decorator
-                changes |= _root(called) if isinstance(called, ast.Attribute) else set()
+                changes |= _root_names(called) if isinstance(called, ast.Attribute) else set()
     own, given = (scope.own, scope.given) if scope else (frozenset(), frozenset())
     doing.stores |= stores - own
     doing.changes |= changes - own
@@ -211,9 +211,9 @@ def _bound_by_call(call: ast.Call) -> set[str]:
             except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
                 return {ANY}
         case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[target, name, *_]):
-            if "sys" in _root(target):  # sys.modules[__name__]
-                return _named(name) | {IMPORTS}
-            return _root(target)
+            if "sys" in _root_names(target):  # sys.modules[__name__]
+                return _name_in_key(name) | {IMPORTS}
+            return _root_names(target)
         case ast.Call(
             func=ast.Attribute(value=ast.Call(func=ast.Name(id="globals" | "vars" | "locals"), args=[])) as f
         ):
@@ -224,7 +224,7 @@ def _bound_by_call(call: ast.Call) -> set[str]:
         case ast.Call(func=ast.Attribute() as f) if _about_imports(f):
             return {IMPORTS}
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name.startswith("register"):
-            return {name for argument in call.args for name in _root(argument)}
+            return {name for argument in call.args for name in _root_names(argument)}
     match magic_of(call):
         case _, ["run", _]:
             return {ANY}
@@ -236,25 +236,25 @@ def _bound_by_call(call: ast.Call) -> set[str]:
 def _changed_by_call(call: ast.Call) -> set[str]:
     match call.func:
         case ast.Attribute(attr=name) if name in _CHANGING:
-            return _root(call.func)
+            return _root_names(call.func)
     return set()
 
 
-def _stored(target: ast.expr) -> set[str]:
+def _stored_names(target: ast.expr) -> set[str]:
     """Whose part a store is about: `helper.cache = {}`, `table["a"] = 1`, `globals()["a"] = 1`."""
     match target:
         case ast.Subscript(value=ast.Call(func=ast.Name(id="globals" | "vars" | "locals"), args=[]), slice=key):
-            return _named(key)
+            return _name_in_key(key)
         case ast.Attribute(value=ast.Name(id="builtins" | "__main__"), attr=name):
-            return {name, *_root(target)}
-    return _root(target) | ({IMPORTS} if _about_imports(target) else set())
+            return {name, *_root_names(target)}
+    return _root_names(target) | ({IMPORTS} if _about_imports(target) else set())
 
 
-def _named(name: ast.expr) -> set[str]:
+def _name_in_key(name: ast.expr) -> set[str]:
     return {name.value} if isinstance(name, ast.Constant) and isinstance(name.value, str) else {ANY}
 
 
-def _root(node: ast.expr) -> set[str]:
+def _root_names(node: ast.expr) -> set[str]:
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return {node.id} if isinstance(node, ast.Name) else set()
@@ -270,9 +270,9 @@ def _about_imports(node: ast.expr) -> bool:
     return False
 
 
-def _uses(placed: PlacedStatement) -> tuple[set[str], set[str]]:
+def _used_names(placed: PlacedStatement) -> tuple[set[str], set[str]]:
     source, statement = placed
-    tables = list(_tables(symtable.symtable(segment(source, (statement,)), source.place, "exec")))
+    tables = list(_all_tables(symtable.symtable(segment(source, (statement,)), source.place, "exec")))
     at_once = set().union(*(_looked_up(table) for table in tables if table.get_type() in _MODULE_TABLES))
     called = set().union(*(_looked_up(table) for table in tables if table.get_type() not in _MODULE_TABLES))
     nodes = list(ast.walk(statement))
@@ -290,7 +290,7 @@ def _uses(placed: PlacedStatement) -> tuple[set[str], set[str]]:
     return at_once | called, called
 
 
-def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+def _all_tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
     todo = [table]
     while todo:
         yield (table := todo.pop())

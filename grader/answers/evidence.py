@@ -115,7 +115,7 @@ class Evidence:
         try:
             _refuse_no_text(text)
             fields = bounded_json.loads(text)
-            cases = tuple(_traced(case) for case in fields["cases"])
+            cases = tuple(_read_traced_case(case) for case in fields["cases"])
             evidence = cls(**fields | {"parameters": tuple(fields["parameters"]), "cases": cases})
             _refuse_no_text(evidence.exercise, evidence.forward, evidence.backward, *evidence.parameters)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -123,7 +123,7 @@ class Evidence:
         return evidence
 
 
-def _traced(fields: dict) -> Traced:
+def _read_traced_case(fields: dict) -> Traced:
     failure = fields["failure"] and Failure(**fields["failure"] | {"kind": FailureKind(fields["failure"]["kind"])})
     traced = Traced(**fields | {"sources": tuple(fields["sources"]), "failure": failure})
     texts = [traced.case, traced.output, *(source for source in traced.sources if source is not None)]
@@ -134,7 +134,7 @@ def _traced(fields: dict) -> Traced:
     counts = traced.outputs, traced.undifferentiated
     if not (short and all(type(count) is int and count >= 0 for count in counts)):
         raise ValueError(traced)
-    if _depth(traced.data) > _DEPTH:
+    if _nesting_depth(traced.data) > _DEPTH:
         raise ValueError("data in data in data")
     return traced
 
@@ -147,7 +147,7 @@ def _refuse_no_text(*values):
     "".join(values).encode()
 
 
-def _depth(data: Any) -> int:
+def _nesting_depth(data: Any) -> int:
     depth, level = 0, [data]
     while level and depth <= _DEPTH:
         depth += 1

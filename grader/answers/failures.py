@@ -51,8 +51,8 @@ def failure_of(error: BaseException) -> Failure:
     own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
     # JAX raises NotImplementedError too; a stub is one that the learner's own line raises.
     if isinstance(error, NotImplementedError) and own and frames[-1] is own[-1]:
-        return Failure(FailureKind.NOT_ATTEMPTED, RAISES_STUB, _source(own[-1]))
-    return Failure(FailureKind.RAISED, message_of(error), _source(own[-1]) if own else None)
+        return Failure(FailureKind.NOT_ATTEMPTED, RAISES_STUB, _source_line(own[-1]))
+    return Failure(FailureKind.RAISED, message_of(error), _source_line(own[-1]) if own else None)
 
 
 def message_of(error: BaseException) -> str:
@@ -87,6 +87,6 @@ _LIBRARIES = tuple(
 )
 
 
-def _source(frame: traceback.FrameSummary) -> str:
+def _source_line(frame: traceback.FrameSummary) -> str:
     line = rematscope.Source(place_of(frame.filename), frame.lineno or 0, frame.name)
     return f"{line}: {frame.line}" if frame.line else str(line)

@@ -64,25 +64,27 @@ class SlicedAnswer:
 
     def is_stub(self) -> bool:
         """Whether there is no answer yet, but the stub that the page came with."""
-        return all(is_stub(statement) for _, statement in self._definitions())
+        return all(is_stub(statement) for _, statement in self._answer_definitions())
 
     def place(self) -> str:
         """Where the answer's name is bound last, as a learner calls that cell and line."""
-        return _place(self._definitions()[-1])
+        return _place_of(self._answer_definitions()[-1])
 
     @property
     def text(self) -> str:
         """What is kept as a program of its own, formatted and commented as it was; "" if there is nothing."""
         pieces = [segment(source, (s,)) for source, s in self.kept if is_future(s)]  # Python wants them first
         for source, group in itertools.groupby(self.kept, key=operator.itemgetter(0)):
-            pieces += [segment(source, run) for run in _runs(source, [s for _, s in group if not is_future(s)])]
+            pieces += [
+                segment(source, run) for run in _adjacent_statements(source, [s for _, s in group if not is_future(s)])
+            ]
         return "\n\n".join(pieces) + "\n" if pieces else ""
 
-    def _definitions(self) -> list[PlacedStatement]:
+    def _answer_definitions(self) -> list[PlacedStatement]:
         return [each for each in self.statements if self.exercise in bound_names(each.node)]
 
 
-def _runs(source: AnswerSource, kept: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
+def _adjacent_statements(source: AnswerSource, kept: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
     """Statements of a piece of Python: what stood together stays together, with the lines between."""
     places = {(statement.lineno, statement.col_offset) for statement in kept}
     groups = itertools.groupby(ast.parse(source.text).body, key=lambda s: (s.lineno, s.col_offset) in places)
@@ -100,8 +102,8 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
       AnotherExercise: there is none to what is asked, but to another one.
       NoAnswer: there is none, or more than one.
     """
-    statements, broken = _parse(_few(path, _sources(path), "cells"))
-    _few(path, statements, "statements")
+    statements, broken = _parse_sources(_refuse_too_many(path, _read_sources(path), "cells"))
+    _refuse_too_many(path, statements, "statements")
     statements = [*itertools.chain.from_iterable(_in_place_of(*each) for each in broken), *statements]
     if path.suffix == ".py":
         statements = [each for each in statements if not is_script(each.node)]
@@ -120,11 +122,11 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
         return dataclasses.replace(sliced, before=(), kept=sliced.statements)
     # A binding that the answer builds on, such as `f = jax.jit(f)` after `def f`, is not replaced.
     others = [each for each in statements if found[0] in bound_names(each.node) and not is_stub(each.node)]
-    replaced = tuple(_place(each) for each in others if each not in sliced.statements)
+    replaced = tuple(_place_of(each) for each in others if each not in sliced.statements)
     return dataclasses.replace(sliced, replaced=replaced)
 
 
-def _place(statement: PlacedStatement) -> str:
+def _place_of(statement: PlacedStatement) -> str:
     """Where a statement is, as a learner calls that cell and line."""
     return f"{statement.source.place}:{statement.node.lineno}"
 
@@ -140,7 +142,7 @@ def of_cells(cells: Sequence[str], exercise: str) -> SlicedAnswer:
       What the answer builds on, but for definitions that others have replaced since; no statements if it is not among
       the cells. Cells that are not Python are left out.
     """
-    statements, _ = _parse(AnswerSource(f"In [{number}]", text) for number, text in enumerate(cells))
+    statements, _ = _parse_sources(AnswerSource(f"In [{number}]", text) for number, text in enumerate(cells))
     return SlicedAnswer(exercise, *slice_of(exercise, statements), "__main__")
 
 
@@ -152,7 +154,7 @@ def fingerprint(text: str) -> frozenset[str]:
         return frozenset({text})
 
 
-def _sources(path: Path) -> list[AnswerSource]:
+def _read_sources(path: Path) -> list[AnswerSource]:
     if path.suffix not in (".ipynb", ".py"):
         raise NoAnswer(f"{path.name} is neither a notebook (.ipynb) nor a Python file (.py).")
     try:
@@ -164,19 +166,19 @@ def _sources(path: Path) -> list[AnswerSource]:
     if path.suffix == ".py":
         return [AnswerSource(path.name, text)]
     try:
-        texts = _cells(text, code=True)
+        texts = _cell_texts(text, code=True)
     except (ValueError, TypeError, KeyError, RecursionError):
         raise NoAnswer(f"{path.name} is not a valid notebook. Open it in JupyterLab and save it again.") from None
     return [AnswerSource(f"{path.name} cell {number}", text) for number, text in enumerate(texts, 1)]
 
 
-def _cells(notebook: str, code: bool) -> list[str]:
+def _cell_texts(notebook: str, code: bool) -> list[str]:
     """The texts of a notebook's code cells, or of its other cells. Raises various errors if it is not a notebook."""
     cells = json.loads(notebook)["cells"]
     return ["".join(cell["source"]) for cell in cells if (cell["cell_type"] == "code") == code]
 
 
-def _few[T](path: Path, pieces: list[T], what: str) -> list[T]:
+def _refuse_too_many[T](path: Path, pieces: list[T], what: str) -> list[T]:
     if len(pieces) > MOST_STATEMENTS:
         raise NoAnswer(
             f"{path.name} has {len(pieces):,} {what}; the grader reads at most {MOST_STATEMENTS:,}. Put the answer and "
@@ -185,7 +187,7 @@ def _few[T](path: Path, pieces: list[T], what: str) -> list[T]:
     return pieces
 
 
-def _parse(
+def _parse_sources(
     sources: Iterable[AnswerSource],
 ) -> tuple[list[PlacedStatement], list[tuple[AnswerSource, Exception]]]:
     statements: list[PlacedStatement] = []
@@ -205,12 +207,12 @@ def _in_place_of(source: AnswerSource, error: Exception) -> Iterator[PlacedState
     """Functions in place of those that an invalid cell would define. Each raises an error that names the cell."""
     named = {name for name in _FUNCTION.findall(source.text) if name.isidentifier() and not keyword.iskeyword(name)}
     for name in sorted(named.difference(registry.names())):
-        why = f"name {name!r} is not defined; its cell is not valid Python ({_why(source, error)})"
+        why = f"name {name!r} is not defined; its cell is not valid Python ({_syntax_error_text(source, error)})"
         text = f"def {name}(*_, **__):\n    raise NameError({why!r})\n"
         yield from statements_of(AnswerSource(source.place, text))
 
 
-def _why(source: AnswerSource, error: Exception) -> str:
+def _syntax_error_text(source: AnswerSource, error: Exception) -> str:
     """Where and why a piece of Python is invalid."""
     line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
     return f"{source.place}{line}: {getattr(error, 'msg', error)}"
@@ -228,9 +230,9 @@ def _no_answer(
     names = [meant] if meant else registry.names()
     for source, error in broken:
         if path.suffix == ".py" or any(name in source.text for name in names):
-            return f"The answer is not valid Python ({_why(source, error)})."
+            return f"The answer is not valid Python ({_syntax_error_text(source, error)})."
     if path.suffix == ".ipynb":
-        for text in _cells(path.read_text(encoding="utf-8-sig"), code=False):
+        for text in _cell_texts(path.read_text(encoding="utf-8-sig"), code=False):
             if name := next((name for name in _FUNCTION.findall(text) if name in names), None):
                 return f"The cell that defines {name} is not a code cell. Change its type from Markdown to Code."
     functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign
@@ -239,5 +241,5 @@ def _no_answer(
         if registry.closest(name).startswith("did you mean"):
             return f"{path.name} defines {name}, which is not an exercise; {registry.closest(name)}"
     needed = f"a function named {meant}" if meant else "a function with the name of an exercise"
-    invalid = f" A cell is not valid Python ({_why(*broken[0])})." if broken else ""
+    invalid = f" A cell is not valid Python ({_syntax_error_text(*broken[0])})." if broken else ""
     return f"{path.name} has no answer: it needs {needed}, as on the exercise's page.{invalid}"

@@ -58,14 +58,16 @@ def read_answers(
     folder = path.parent.resolve()
     sys.path.insert(0, str(folder))  # a notebook's own folder is where it imports from
     with Page(sliced.module) as page:
-        yield (first := _run(sliced, page, sliced.statements, False, folder))
+        yield (first := _run_statements(sliced, page, sliced.statements, False, folder))
     # Where the same ones raise, the answer may be one without the line that does.
     if sliced.before and (isinstance(first, Verdict) or sliced.before != sliced.statements):
         with Page(sliced.module) as page:
-            yield _run(sliced, page, sliced.before, True, folder)
+            yield _run_statements(sliced, page, sliced.before, True, folder)
 
 
-def _run(sliced: find.SlicedAnswer, page: Page, statements: tuple, keep_on: bool, folder: Path) -> Answer | Verdict:
+def _run_statements(
+    sliced: find.SlicedAnswer, page: Page, statements: tuple, keep_on: bool, folder: Path
+) -> Answer | Verdict:
     name = sliced.exercise
     try:
         with contextlib.chdir(folder):  # and where it finds files

@@ -31,9 +31,9 @@ class _Shell:
     def run_line_magic(self, name: str, line: str = "", *_: object) -> Any:
         match name:
             case "run":
-                return self._run(line)
+                return self._run_file(line)
             case "env" | "set_env":
-                return self._environment(line)
+                return self._environment_variable(line)
             case "pwd":
                 return os.getcwd()
             case "sx" | "system":
@@ -48,11 +48,11 @@ class _Shell:
 
         return SList(["1"])
 
-    def _run(self, line: str) -> None:
+    def _run_file(self, line: str) -> None:
         file = next(word for word in shlex.split(line) if not word.startswith("-"))
         self.user_ns.update(runpy.run_path(str(Path(file).with_suffix(".py")), run_name="__main__"))
 
-    def _environment(self, line: str) -> str:
+    def _environment_variable(self, line: str) -> str:
         name, assigned, value = line.partition("=") if "=" in line else line.partition(" ")
         if assigned:
             os.environ[name.strip()] = value.strip()

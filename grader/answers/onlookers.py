@@ -50,9 +50,9 @@ def onlookers(
 
     def harmless(index: int, name: str, user: int) -> bool:
         """Whether what a statement binds to a name is harmless in the hands of another one."""
-        node, paths = statements[index].node, _paths(statements[user].node, name)
+        node, paths = statements[index].node, _attribute_paths(statements[user].node, name)
         if isinstance(node, ast.Import | ast.ImportFrom):
-            return all(_changes_nothing(_full(node, name) + path) for path in paths)
+            return all(_changes_nothing(_imported_path(node, name) + path) for path in paths)
         if name == answer or isinstance(node, _DEFINITIONS):
             return (name == answer or index in quiet) and not any(paths)  # what has attributes can be given others
         return index in quiet and (index not in needed or made_for_good(node))
@@ -65,7 +65,8 @@ def onlookers(
         names = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
         makers = [(statements[index].node, name) for name in names for index in binding.get(name, [])]
         return names <= {name for _, name in makers} and all(
-            isinstance(maker, ast.Import | ast.ImportFrom) and _full(maker, name)[0] == "jax" for maker, name in makers
+            isinstance(maker, ast.Import | ast.ImportFrom) and _imported_path(maker, name)[0] == "jax"
+            for maker, name in makers
         )
 
     quiet = {index for index in running if _is_quiet(statements[index].node)}
@@ -74,7 +75,7 @@ def onlookers(
         for index in quiet
         for name in (effects[index].at_once | effects[index].whenever) - {IMPORTS}
         if not all(harmless(each, name, index) for each in binding.get(name, []))
-        or not (name in binding or name in _BUILTINS or name in _own(statements[index].node))
+        or not (name in binding or name in _BUILTINS or name in _own_names(statements[index].node))
     }:
         quiet -= loud
     return quiet - needed
@@ -96,7 +97,7 @@ def _says_so(word: str) -> bool:
     return word.startswith(_CHANGING) and word not in ("__name__", "__doc__")
 
 
-def _own(statement: ast.stmt) -> set[str]:
+def _own_names(statement: ast.stmt) -> set[str]:
     """The names that a statement binds, for itself alone too: variables of comprehensions, exceptions."""
     nodes = list(ast.walk(statement))
     names = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
@@ -109,7 +110,7 @@ def _is_stored(node: ast.Attribute) -> bool:
     )
 
 
-def _paths(statement: ast.stmt, name: str) -> list[tuple[str, ...]]:
+def _attribute_paths(statement: ast.stmt, name: str) -> list[tuple[str, ...]]:
     """The attributes, one after the other, that a statement looks up in what has a name, each time that it does."""
     found: list[tuple[str, ...]] = []
     todo: list[ast.AST] = [statement]
@@ -125,7 +126,7 @@ def _paths(statement: ast.stmt, name: str) -> list[tuple[str, ...]]:
     return found
 
 
-def _full(node: ast.Import | ast.ImportFrom, name: str) -> tuple[str, ...]:
+def _imported_path(node: ast.Import | ast.ImportFrom, name: str) -> tuple[str, ...]:
     """What an import binds to a name, in words: `jax`, `numpy` of `import jax.numpy as jnp`."""
     for alias in node.names:
         path = alias.name.split(".")

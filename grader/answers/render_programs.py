@@ -24,7 +24,9 @@ def render_programs(
     seen = next((each for each in cases if isinstance(each, Case) and each.name == case), shown)
     assert seen is not None, "answers that are plain data have no programs"
     passes = rematscope.trace(applied(answer, seen), *seen.arguments)
-    columns, footer = _marked(passes, [place for place in marked if place < len(passes.residuals)]).pieces()
+    columns, footer = _side_by_side_with_marks(
+        passes, [place for place in marked if place < len(passes.residuals)]
+    ).pieces()
     return {"columns": columns, "footer": footer}
 
 
@@ -42,8 +44,8 @@ def side_by_side(answer: Callable, case: Case, marked: Sequence[int]) -> rematsc
     passes = passes_of(answer, case)
     if passes is None or any(place >= len(passes.residuals) for place in marked):
         return None
-    return _marked(passes, marked)
+    return _side_by_side_with_marks(passes, marked)
 
 
-def _marked(passes: rematscope.Trace, marked: Sequence[int]) -> rematscope.SideBySide:
+def _side_by_side_with_marks(passes: rematscope.Trace, marked: Sequence[int]) -> rematscope.SideBySide:
     return rematscope.SideBySide(passes, marked={passes.residuals[place].value for place in marked})

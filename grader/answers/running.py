@@ -54,27 +54,27 @@ class Page:
     def run(self, statements: Iterable[PlacedStatement], keep_on: bool = False) -> None:
         """Runs the statements, and raises whatever they raise; those that raise are left out with `keep_on`."""
         statements = list(statements)
-        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | _future(statements)
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | _future_flags(statements)
         for source, statement in statements:
             # So that tracebacks can quote the line.
             linecache.cache[source.place] = (len(source.text), None, source.text.splitlines(True), source.place)
             with suppress(*(Exception, SystemExit) if keep_on else ()):
                 code = compile(ast.Module([statement], []), source.place, "exec", flags)
                 if code.co_flags & inspect.CO_COROUTINE:
-                    self._loop.run_until_complete(eval(code, self.names))
+                    self._event_loop.run_until_complete(eval(code, self.names))
                 else:
                     exec(code, self.names)
             if "get_ipython" in bound_names(statement):  # IPython has none to give
                 self.names.update(self._notebook)
 
     @functools.cached_property
-    def _loop(self) -> "Loop":
+    def _event_loop(self) -> "Loop":
         from grader.answers.event_loop import Loop  # not above: few answers wait for anything
 
         return self._until.enter_context(closing(Loop()))
 
 
-def _future(statements: Iterable[PlacedStatement]) -> int:
+def _future_flags(statements: Iterable[PlacedStatement]) -> int:
     """`from __future__ import …` holds for all of a file, and here each statement is compiled by itself."""
     imports = [statement for _, statement in statements if is_future(statement)]
     features = [getattr(__future__, alias.name).compiler_flag for s in imports for alias in s.names]

@@ -109,17 +109,17 @@ def _same_arrays(a: Any, b: Any) -> bool:
 
 
 def _same_parameters(a: dict[str, Any], b: dict[str, Any], alike: dict[tuple[int, int], bool]) -> bool:
-    return a.keys() == b.keys() and all(key == "name" or _same(a[key], b[key], alike) for key in a)
+    return a.keys() == b.keys() and all(key == "name" or _same_values(a[key], b[key], alike) for key in a)
 
 
-def _same(a: Any, b: Any, alike: dict[tuple[int, int], bool]) -> bool:
+def _same_values(a: Any, b: Any, alike: dict[tuple[int, int], bool]) -> bool:
     if a is b:
         return True
     if hasattr(a, "eqns") or hasattr(a, "jaxpr"):  # a program, or something around one
         if type(a) is not type(b):
             return False
         if not hasattr(a, "eqns"):
-            return _same(a.jaxpr, b.jaxpr, alike)
+            return _same_values(a.jaxpr, b.jaxpr, alike)
         if (id(a), id(b)) not in alike:
             one, other = Trace(a), Trace(b)
             alike[id(a), id(b)] = (
@@ -129,7 +129,11 @@ def _same(a: Any, b: Any, alike: dict[tuple[int, int], bool]) -> bool:
             )
         return alike[id(a), id(b)]
     if isinstance(a, tuple | list):
-        return type(a) is type(b) and len(a) == len(b) and all(_same(x, y, alike) for x, y in zip(a, b, strict=True))
+        return (
+            type(a) is type(b)
+            and len(a) == len(b)
+            and all(_same_values(x, y, alike) for x, y in zip(a, b, strict=True))
+        )
     if isinstance(a, np.ndarray | jax.Array):
         return isinstance(b, np.ndarray | jax.Array) and _same_arrays(a, b)
     if isinstance(a, _PLAIN):

@@ -89,7 +89,7 @@ class _Page:
         while todo:
             done.add(asked := todo.pop())
             name, when = asked
-            for index in self._reaching(name, when):
+            for index in self._reaching_definitions(name, when):
                 effects = self.effects[index]
                 if index not in kept:
                     kept.add(index)
@@ -100,8 +100,8 @@ class _Page:
 
     def before(self, needed: set[int]) -> list[int]:
         """The indices of the statements that run before the answer is checked, but for those that only look."""
-        verbs = self._callers(self._imported_from({"grader"}))
-        shown = self._callers({"get_ipython", "display", *self._imported_from(_TO_LOOK_AT)})
+        verbs = self._functions_calling(self._imported_from({"grader"}))
+        shown = self._functions_calling({"get_ipython", "display", *self._imported_from(_TO_LOOK_AT)})
         defined = max(self._defining[self._answer], default=-1)
         checks = [i for i, each in enumerate(self.effects) if self._answer in each.at_once and each.at_once & verbs]
         end = next((i for i in reversed(checks) if i > defined), len(self.statements))
@@ -161,7 +161,7 @@ class _Page:
             if package in packages
         }
 
-    def _callers(self, names: Collection[str]) -> set[str]:
+    def _functions_calling(self, names: Collection[str]) -> set[str]:
         """These names, and those of functions that look them up when they are called."""
         found = set(names)
         while more := {
@@ -173,16 +173,16 @@ class _Page:
             found |= more
         return found
 
-    def _reaching(self, name: str, when: int) -> list[int]:
+    def _reaching_definitions(self, name: str, when: int) -> list[int]:
         """The statements that a name's value at a moment comes from: what bound it last, and what changed it since."""
         found, since = [], -1
-        for index in _before(self._binding.get(name, [] if name == IMPORTS else self._any_name), when):
+        for index in _indices_before(self._binding.get(name, [] if name == IMPORTS else self._any_name), when):
             found.append(index)
             if name in self.effects[index].replaces:
                 since = index
                 break
         if not all(self.effects[index].constant for index in found):
-            found += [index for index in _before(self._changing[name], when) if index > since]
+            found += [index for index in _indices_before(self._changing[name], when) if index > since]
         return found
 
     def _called_by_the_answer(self) -> set[str]:
@@ -231,7 +231,7 @@ class _Page:
         return done
 
 
-def _before(indices: Sequence[int], when: int) -> Iterator[int]:
+def _indices_before(indices: Sequence[int], when: int) -> Iterator[int]:
     """Those of sorted indices that are less than `when`, last first."""
     return (indices[place] for place in range(bisect.bisect_left(indices, when) - 1, -1, -1))
 

@@ -72,12 +72,12 @@ class _Found:
             if id(value) in self._seen or isinstance(value, _PLAIN):
                 continue
             self._seen[id(value)] = value
-            if (parts := self._parts(value)) is None:
+            if (parts := self._object_parts(value)) is None:
                 return False
             todo += parts
         return True
 
-    def _parts(self, value: Any) -> Iterable[Any] | None:
+    def _object_parts(self, value: Any) -> Iterable[Any] | None:
         match value:
             case tuple() | frozenset():
                 return value
@@ -94,7 +94,7 @@ class _Found:
             case functools.partial():
                 return value.func, *value.args, *value.keywords.values()
             case _ if _is_of_library(value):
-                return None if _remembers(value) else ()
+                return None if _keeps_state(value) else ()
             case jax.custom_jvp():
                 return value.fun, value.jvp
             case jax.custom_vjp():
@@ -123,7 +123,7 @@ class _Found:
         if vars(function).keys() - {"__wrapped__"}:
             return None
         kept += [*vars(function).values(), *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-        for code in _codes(function.__code__):
+        for code in _nested_codes(function.__code__):
             looked_up = self._looked_up(code, function.__globals__)
             if looked_up is None:
                 return None
@@ -185,12 +185,12 @@ def _is_of_a_new_object(code: types.CodeType, steps: list[dis.Instruction]) -> b
     return steps[0].opname.startswith("LOAD_FAST") and loaded[-1] == code.co_varnames[0]
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
     """A function's code, and that of the functions in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+            yield from _nested_codes(constant)
 
 
 def _at_end_of(value: Any, steps: Iterable[dis.Instruction]) -> tuple[Any, bool]:
@@ -201,7 +201,7 @@ def _at_end_of(value: Any, steps: Iterable[dis.Instruction]) -> tuple[Any, bool]
         if step.opname != "LOAD_ATTR" or not (is_library or isinstance(value, types.SimpleNamespace)):
             break
         value = getattr(value, step.argval, None)
-        of_library = callable(value) and not _remembers(value)
+        of_library = callable(value) and not _keeps_state(value)
     return value, of_library
 
 
@@ -213,7 +213,7 @@ def _is_of_library(value: Any) -> bool:
     return getattr(sys.modules.get(module), name, None) is value
 
 
-def _remembers(function: Any) -> bool:
+def _keeps_state(function: Any) -> bool:
     """Whether a library's function keeps something for later, or finds what was kept."""
     name = str(getattr(function, "__name__", ""))
     return name.startswith(_KEEPS) or name in _FINDS

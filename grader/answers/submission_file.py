@@ -57,7 +57,7 @@ def parse(text: str, name: str) -> tuple[list[Answer], bool]:
     """
     try:
         content = bounded_json.loads(text)
-        answers = [_answer(fields) for fields in content["answers"]]
+        answers = [_read_answer(fields) for fields in content["answers"]]
         known = bool(answers) and content["format"] == FORMAT
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         known = False
@@ -68,7 +68,7 @@ def parse(text: str, name: str) -> tuple[list[Answer], bool]:
     return answers, content.pop("checksum", None) == checksum(content)
 
 
-def _answer(fields: dict) -> Answer:
+def _read_answer(fields: dict) -> Answer:
     answer = Answer(fields["exercise"], fields["source"], Outcome(fields["verdict"]["outcome"]))
     if answer.exercise not in registry.names():
         raise ValueError(fields)

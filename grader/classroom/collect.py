@@ -165,7 +165,7 @@ class Class:
         found: list[Listed | Refused | NotGraded] = []
         for file in self.files:
             why = f"it has no answer to {exercise}" if exercise else "it has no answer"
-            for each in _read(file, exercise):
+            for each in _read_answer(file, exercise):
                 why = ""
                 count[file.learner] += 1
                 if count[file.learner] > MAX_ANSWERS:
@@ -232,7 +232,7 @@ def collect(place: Path) -> Class:
     learners: dict[str, None] = {}
     try:
         for entry in entries(place):
-            _add(found, learners, sizes, snapshot, entry)
+            _add_entry(found, learners, sizes, snapshot, entry)
     except FileNotFoundError:
         raise CollectError(f"File not found: {place}. Check its name and the current folder.") from None
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
@@ -243,7 +243,7 @@ def collect(place: Path) -> Class:
     return found
 
 
-def _add(found: Class, learners: dict[str, None], sizes: Counter[str], snapshot: _Snapshot, entry: Entry) -> None:
+def _add_entry(found: Class, learners: dict[str, None], sizes: Counter[str], snapshot: _Snapshot, entry: Entry) -> None:
     """Adds a file or folder to what was found. `sizes`: bytes of each learner's files."""
     parts, content = list(map(readable, entry.parts)), entry.content
     if isinstance(content, Aside) and len(parts) == 1:
@@ -257,14 +257,16 @@ def _add(found: Class, learners: dict[str, None], sizes: Counter[str], snapshot:
         found.not_graded.append(NotGraded(learner, path, content.reason))
     elif content is not None:
         if PurePosixPath(entry.parts[-1]).suffix in _KINDS or isinstance(content, Unreadable):
-            kept, taken = _kept(content, snapshot, MAX_BYTES - sizes[learner])
+            kept, taken = _keep_content(content, snapshot, MAX_BYTES - sizes[learner])
             sizes[learner] += taken
             found.files.append(File(learner, parts[-1], kept, path))
         else:
             found.not_graded.append(NotGraded(learner, path, _NO_ANSWER))
 
 
-def _kept(content: OnDisk | InZip | Unreadable, snapshot: _Snapshot, room: int) -> tuple[_Kept | Unreadable, int]:
+def _keep_content(
+    content: OnDisk | InZip | Unreadable, snapshot: _Snapshot, room: int
+) -> tuple[_Kept | Unreadable, int]:
     """What is there, read, or why it is not; and how much of a learner's room that takes."""
     if isinstance(content, Unreadable):
         return content, 0
@@ -290,7 +292,7 @@ def _is_of_submit(file: File) -> bool:
     return file.name.endswith(".json")
 
 
-def _read(file: File, exercise: str | None) -> Iterator[Submission | Refused]:
+def _read_answer(file: File, exercise: str | None) -> Iterator[Submission | Refused]:
     if isinstance(file.content, Unreadable):
         yield Refused(file.learner, file.name, file.content.reason, exercise)
         return

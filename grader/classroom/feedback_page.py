@@ -42,8 +42,8 @@ def feedback_page(
       picture_of: looks up a grade's picture.
       note: what stands below all grades.
     """
-    parts = [_part(grade, picture_of(grade), others) for grade in grades]
-    return _template().render(learner=learner, parts=parts, not_graded=not_graded, note=note)
+    parts = [_page_part(grade, picture_of(grade), others) for grade in grades]
+    return _load_template().render(learner=learner, parts=parts, not_graded=not_graded, note=note)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _Part:
     others: Sequence[Grade]
 
 
-def _part(grade: Grade, picture: Picture | None, others: Sequence[Grade]) -> _Part:
+def _page_part(grade: Grade, picture: Picture | None, others: Sequence[Grade]) -> _Part:
     verdict = grade.verdict if grade.verdict.exercise else dataclasses.replace(grade.verdict, exercise=grade.name)
     printed = "".join(c if c.isprintable() or c == "\n" else "�" for c in grade.printed)
     return _Part(
@@ -74,7 +74,7 @@ def _part(grade: Grade, picture: Picture | None, others: Sequence[Grade]) -> _Pa
 
 
 @functools.cache
-def _template() -> jinja2.Template:
+def _load_template() -> jinja2.Template:
     """Whatever the page is given is escaped, but for what says itself that it is HTML (`Markup`)."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),

@@ -37,17 +37,17 @@ class OnDisk:
         OSError or ValueError, which say why that cannot be had; `TooLarge` and `NoRoom` before it is read."""
         # It may be a pipe, which is never done.
         with (
-            _opened(self.root, self.parts[:-1]) as folder,
+            _open_folder(self.root, self.parts[:-1]) as folder,
             open(os.open(self.parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder), "rb") as file,
         ):
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError(_NO_FILE.reason)
-            return _whole(file, status.st_size, room)
+            return _read_whole(file, status.st_size, room)
 
 
 @contextlib.contextmanager
-def _opened(root: int, parts: tuple[str, ...]) -> Iterator[int]:
+def _open_folder(root: int, parts: tuple[str, ...]) -> Iterator[int]:
     """A descriptor of a folder within another one. Raises OSError if a link is on the way."""
     folder = os.dup(root)
     try:
@@ -76,7 +76,7 @@ class InZip:
         """As `OnDisk.read`; it is ValueError."""
         try:
             with self.archive.open(self.member) as file:
-                return _whole(file, self.size, room)
+                return _read_whole(file, self.size, room)
         except (TooLarge, NoRoom):
             raise
         # Every way of packing has errors of its own (zlib's, LZMA's, those to come), and what a stranger packed may
@@ -136,14 +136,14 @@ def entries(place: Path) -> Iterator[Entry]:
     """
     told = set()
     for entry in _in_folder(place) if place.is_dir() else _in_zip(place):
-        if (aside := _aside(entry)) is None:
+        if (aside := _skipped_parent(entry)) is None:
             yield entry
         elif aside.parts not in told:
             told.add(aside.parts)
             yield aside
 
 
-def _aside(entry: Entry) -> Entry | None:
+def _skipped_parent(entry: Entry) -> Entry | None:
     """The file or folder on the way to an entry that is not looked at; None if there is none."""
     for place, part in enumerate(entry.parts):
         if part in LITTER or part.startswith("."):
@@ -167,7 +167,7 @@ def _too_many() -> Unreadable:
     return Unreadable(f"there are more than {MAX_ENTRIES:,} files; the others were not read")
 
 
-def _whole(file: IO[bytes], size: int, room: int) -> bytes:
+def _read_whole(file: IO[bytes], size: int, room: int) -> bytes:
     """What is in a file that says it has so many bytes."""
     if MAX_FILE >= size > room:
         raise NoRoom
@@ -211,7 +211,7 @@ def _of_learner(root: int, name: str) -> Iterator[Entry]:
             yield Entry((name, ""), _too_many())
             return
         try:
-            with _opened(root, parts[:-1]) as folder:
+            with _open_folder(root, parts[:-1]) as folder:
                 mode = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False).st_mode
             if not stat.S_ISDIR(mode):
                 yield Entry(parts, _on_disk(root, parts, mode))
@@ -220,8 +220,8 @@ def _of_learner(root: int, name: str) -> Iterator[Entry]:
             place = *parts, parts[-1]
             if len(parts) > MAX_DEPTH:
                 yield Entry(place, _TOO_DEEP)
-            elif not _aside(Entry(parts, None)):
-                with _opened(root, parts) as folder:
+            elif not _skipped_parent(Entry(parts, None)):
+                with _open_folder(root, parts) as folder:
                     todo += [(*parts, inner) for inner in sorted(os.listdir(folder), reverse=True)]
         except OSError as error:  # a name too long, no permission, a link where a folder was
             yield Entry(place, Unreadable(error.strerror or str(error)))
@@ -240,43 +240,45 @@ _Members = list[tuple[PurePosixPath, zipfile.ZipInfo]]
 
 def _in_zip(place: Path) -> Iterator[Entry]:
     with zipfile.ZipFile(place) as archive:
-        members = [(PurePosixPath(_name(info).replace("\\", "/")), info) for info in archive.infolist()]
-        tops, folders = _tops(members)
+        members = [(PurePosixPath(_packed_name(info).replace("\\", "/")), info) for info in archive.infolist()]
+        tops, folders = _top_names(members)
         if folders - LITTER == {place.stem} == tops - LITTER:  # whoever packs a folder gets that folder in the zip
             members = _opened_up(place.stem, members)
-            tops, folders = _tops(members)
+            tops, folders = _top_names(members)
         if _is_nbgraders(tops, folders):
             yield from (Entry((name,), _IS_NBGRADERS) for name in sorted(tops - {_SUBMITTED}))
             members = _opened_up(_SUBMITTED, members)
-        yield from _each(archive, members)
+        yield from _zip_entries(archive, members)
 
 
-def _tops(members: _Members) -> tuple[set[str], set[str]]:
+def _top_names(members: _Members) -> tuple[set[str], set[str]]:
     """The names at the top of a zip, and those of them that are folders and nothing else."""
     tops = {path.parts[0] for path, _ in members if path.parts}
     return tops, tops - {path.parts[0] for path, info in members if len(path.parts) == 1 and not info.is_dir()}
 
 
-def _name(info: zipfile.ZipInfo) -> str:
+def _packed_name(info: zipfile.ZipInfo) -> str:
     """A member's name as it was packed: zipfile leaves out a NUL and what is behind it."""
     return info.orig_filename if "\0" in info.orig_filename else info.filename
 
 
 def _opened_up(folder: str, members: _Members) -> _Members:
     """What is in a folder, and next to it what is not looked at anyway."""
-    aside = [member for member in members if member[0].parts and _aside(Entry(member[0].parts[:1], None))]
+    aside = [member for member in members if member[0].parts and _skipped_parent(Entry(member[0].parts[:1], None))]
     inside = [(path.relative_to(folder), info) for path, info in members if path.parts[:1] == (folder,) != path.parts]
     return aside + inside
 
 
-def _each(archive: zipfile.ZipFile, members: _Members) -> Iterator[Entry]:
+def _zip_entries(archive: zipfile.ZipFile, members: _Members) -> Iterator[Entry]:
     counts: Counter[str] = Counter()
     for path, info in members:
         parts = tuple(part for part in path.parts if part not in ("/", "//", ".."))
         folder = info.is_dir() and not info.file_size  # a name alone makes none of what holds something
         if not parts:
             if path.parts or not folder:
-                yield Entry((path.name or _name(info) or "(no name)",) * 2, _LEADS_OUT if path.parts else _NO_NAME)
+                yield Entry(
+                    (path.name or _packed_name(info) or "(no name)",) * 2, _LEADS_OUT if path.parts else _NO_NAME
+                )
             continue
         counts[parts[0]] += 1
         if counts[parts[0]] > MAX_ENTRIES:
@@ -289,10 +291,10 @@ def _each(archive: zipfile.ZipFile, members: _Members) -> Iterator[Entry]:
         elif folder:
             yield Entry(parts, None)
         else:
-            yield Entry(parts, _packed(archive, info, parts[-1]))
+            yield Entry(parts, _packed_file(archive, info, parts[-1]))
 
 
-def _packed(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> InZip | Unreadable:
+def _packed_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> InZip | Unreadable:
     if stat.S_ISLNK(info.external_attr >> 16):
         return _LINK
     return _PACKED if name.endswith(".zip") else InZip(archive, info)

@@ -29,7 +29,7 @@ class Picture:
         if not (isinstance(columns, list) and len(columns) == 2):
             raise ValueError("not two programs")
         budget = itertools.count()
-        picture = cls(title, [_lines(column, budget) for column in columns], _lines(footer, budget))
+        picture = cls(title, [_picture_lines(column, budget) for column in columns], _picture_lines(footer, budget))
         lines = itertools.chain(*picture.columns, picture.footer)
         if sum(len(text) for line in lines for text, _ in line) > _MAX_CHARACTERS:
             raise ValueError("too much to look at")
@@ -51,13 +51,13 @@ _MAX_PIECES = 20_000
 _MAX_CHARACTERS = 500_000
 
 
-def _lines(lines: Any, budget: Iterator[int]) -> list[list[tuple[str, str]]]:
+def _picture_lines(lines: Any, budget: Iterator[int]) -> list[list[tuple[str, str]]]:
     if not isinstance(lines, list):
         raise TypeError("no lines")
-    return [[_piece(*piece) for piece in line if next(budget) < _MAX_PIECES] for line in lines[:_MAX_PIECES]]
+    return [[_picture_piece(*piece) for piece in line if next(budget) < _MAX_PIECES] for line in lines[:_MAX_PIECES]]
 
 
-def _piece(text: str, style: str) -> tuple[str, str]:
+def _picture_piece(text: str, style: str) -> tuple[str, str]:
     if not isinstance(text, str) or style not in _STYLES:
         raise ValueError("not a piece of a view")
     return printable(text[:1000]), style

@@ -86,7 +86,7 @@ def grade_class(
     """
     exercise = run.settings["exercise"]
     there = handed_in.answers(exercise)
-    graded = [_without(refused, refused.reason) for refused in there if isinstance(refused, Refused)]
+    graded = [_grade_without_verdict(refused, refused.reason) for refused in there if isinstance(refused, Refused)]
     not_graded = [*handed_in.not_graded, *(each for each in there if isinstance(each, NotGraded))]
     missing: list[Listed] = []
     for answer in there:
@@ -136,7 +136,7 @@ class _Turns:
         self._first = _FIRST_SECONDS  # of an answer's first try
         self._control = Control(self._graded_now, run.forget_these)
         for grade in before:
-            self._charge(grade)
+            self._charge_learner(grade)
 
     def grade(self, missing: Sequence[Listed], meanwhile: Callable[[Sequence[Grade]], None]) -> None:
         self._tell(0)
@@ -150,18 +150,18 @@ class _Turns:
         reported = time.monotonic()
         try:
             while self._waiting or self._pending:
-                if (chosen := self._next()) is None:
-                    self._take()
+                if (chosen := self._next_answer()) is None:
+                    self._take_result()
                     continue
                 if self._tries[chosen.digest].alone or time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
                     meanwhile([*self.graded, *self._not_yet()])
                     reported = time.monotonic()
-                self._begin(chosen)
+                self._begin_try(chosen)
         finally:
             for future in self._pending:
                 future.cancel()
 
-    def _next(self) -> Listed | None:
+    def _next_answer(self) -> Listed | None:
         """The answer to begin with now; None if one that is under way comes to its end before that."""
         if not self._waiting or any(self._tries[answer.digest].alone for answer in self._pending.values()):
             return None
@@ -173,32 +173,32 @@ class _Turns:
 
     def _served_then(self, answer: Listed) -> float:
         """The seconds that an answer's learner will have been served in the middle of its next try."""
-        return self._served[answer.learner] + self._seconds(self._tries[answer.digest]) / 2
+        return self._served[answer.learner] + self._seconds_for_next_try(self._tries[answer.digest]) / 2
 
-    def _seconds(self, before: Tries) -> float:
+    def _seconds_for_next_try(self, before: Tries) -> float:
         """The seconds of an answer's next try."""
         seconds = max(self._first, before.last if before.interrupted else 2 * before.last)
         return seconds if 4 * seconds < FOR_BATCH.seconds else FOR_BATCH.seconds
 
-    def _begin(self, answer: Listed) -> None:
+    def _begin_try(self, answer: Listed) -> None:
         self._waiting[answer.learner].popleft()
         if not self._waiting[answer.learner]:
             del self._waiting[answer.learner]
         before = self._tries[answer.digest]
         if before.alone >= _RUNS_ENDED:
-            self._add(self._run.keep(answer.digest, _ended_the_run(answer, before.alone)))
+            self._add_grade(self._run.keep(answer.digest, _ended_the_run(answer, before.alone)))
             return
         # The seconds are charged now, so that the next run finds them if this one ends, and corrected in the end.
-        seconds, alone = self._seconds(before), before.alone + before.interrupted
-        self._note(answer, Tries(before.seconds + seconds, seconds, interrupted=True, alone=alone))
-        self._submit(answer)
+        seconds, alone = self._seconds_for_next_try(before), before.alone + before.interrupted
+        self._note_tries(answer, Tries(before.seconds + seconds, seconds, interrupted=True, alone=alone))
+        self._submit_answer(answer)
 
-    def _submit(self, answer: Listed) -> None:
+    def _submit_answer(self, answer: Listed) -> None:
         seconds, settings = self._tries[answer.digest].last, self._run.settings
         limit = seconds if seconds < FOR_BATCH.seconds else math.inf  # the answer's limits say more than seconds
         self._pending[self._place.submit(answer.read(), settings["seed"], settings["secret"], limit)] = answer
 
-    def _take(self) -> None:
+    def _take_result(self) -> None:
         """Waits for a try that is under way, and takes note of how it ended."""
         gone: tuple[type[BaseException], ...] = (CancelledError, *self._place.losses)
         for future in wait(self._pending, return_when=FIRST_COMPLETED).done:
@@ -211,10 +211,12 @@ class _Turns:
                 self._longest[answer.learner] = max(self._longest[answer.learner], tries.last)
                 self._put_back(answer, Tries(before + error.seconds, tries.last))
             except WorkerRejected:
-                self._submit(answer)
+                self._submit_answer(answer)
             except gone as error:
                 self.lost += 1
-                self._add(_without(answer, f"the machine that graded it failed ({type(error).__name__})"))
+                self._add_grade(
+                    _grade_without_verdict(answer, f"the machine that graded it failed ({type(error).__name__})")
+                )
             else:
                 grade = replace(grade, seconds=before + grade.seconds)
                 killed = any(finding.kind == FindingKind.MACHINE for finding in grade.verdict.findings)
@@ -222,8 +224,8 @@ class _Turns:
                     self._put_back(answer, Tries(grade.seconds, tries.last, interrupted=True))
                 else:
                     self._served[answer.learner] -= tries.seconds
-                    self._charge(grade)
-                    self._add(self._run.keep(answer.digest, grade))
+                    self._charge_learner(grade)
+                    self._add_grade(self._run.keep(answer.digest, grade))
                 self._control.note(answer.digest, grade)
 
     def _graded_now(self, submission: Submission) -> Grade | None:
@@ -239,15 +241,15 @@ class _Turns:
                 return None
 
     def _put_back(self, answer: Listed, tries: Tries) -> None:
-        self._note(answer, tries)
+        self._note_tries(answer, tries)
         self._waiting.setdefault(answer.learner, deque()).append(answer)  # after the learner's other answers
 
-    def _note(self, answer: Listed, tries: Tries) -> None:
+    def _note_tries(self, answer: Listed, tries: Tries) -> None:
         self._served[answer.learner] += tries.seconds - self._tries[answer.digest].seconds
         self._tries[answer.digest] = tries
         self._run.note(answer.digest, tries)
 
-    def _charge(self, grade: Grade) -> None:
+    def _charge_learner(self, grade: Grade) -> None:
         self._served[grade.learner] += grade.seconds
         if grade.verdict.outcome in (Outcome.PASSED, Outcome.NOT_PASSED):  # a page without an answer takes no time
             self._longest[grade.learner] = max(self._longest[grade.learner], grade.seconds)
@@ -256,14 +258,18 @@ class _Turns:
         """What a report says of answers without a grade while the run goes on."""
         for answer in itertools.chain(*self._waiting.values(), self._pending.values()):
             ended = self._tries[answer.digest].alone
-            yield _ended_the_run(answer, ended) if ended else _without(answer, "the run has not graded it yet")
+            yield (
+                _ended_the_run(answer, ended)
+                if ended
+                else _grade_without_verdict(answer, "the run has not graded it yet")
+            )
 
-    def _add(self, grade: Grade) -> None:
+    def _add_grade(self, grade: Grade) -> None:
         self.graded.append(grade)
         self._tell(len(self.graded))
 
 
-def _without(answer: Listed | Refused, reason: str, kind: FindingKind = FindingKind.NOT_JUDGED) -> Grade:
+def _grade_without_verdict(answer: Listed | Refused, reason: str, kind: FindingKind = FindingKind.NOT_JUDGED) -> Grade:
     finding = Finding(kind, f"{answer.name or 'This'} could not be judged: {reason}.")
     return Grade(answer.learner, answer.name, Verdict(answer.exercise or "", Outcome.NOT_JUDGED, (finding,)))
 
@@ -271,4 +277,4 @@ def _without(answer: Listed | Refused, reason: str, kind: FindingKind = FindingK
 def _ended_the_run(answer: Listed, times: int) -> Grade:
     often = "once" if times == 1 else f"{times} times"
     reason = f"the run ended {often} while grading only this answer"
-    return _without(answer, reason, FindingKind.MACHINE)
+    return _grade_without_verdict(answer, reason, FindingKind.MACHINE)

@@ -100,7 +100,7 @@ class SandboxGrader:
                 limits = dataclasses.replace(self._limits, seconds=min(seconds, self._limits.seconds))
                 remote = RemoteCapture(zygote, limits)
                 try:
-                    verdict, picture = self._graded(zygote, remote, submission, (seed, secret), deadline)
+                    verdict, picture = self._grade_in_sandbox(zygote, remote, submission, (seed, secret), deadline)
                 finally:
                     printed = remote.end()
                 break
@@ -110,17 +110,17 @@ class SandboxGrader:
                 if seconds < math.inf:
                     error.seconds = time.monotonic() - start
                     raise
-                verdict, picture = _unjudged(submission, error), None
+                verdict, picture = _unjudged_verdict(submission, error), None
                 break
             except Killed as error:
-                verdict, picture = _machines(_unjudged(submission, error)), None
+                verdict, picture = _blame_machine(_unjudged_verdict(submission, error)), None
                 break
             except Exception as error:
-                verdict, picture = _machines(_failed(submission.exercise, error)), None
+                verdict, picture = _blame_machine(_failed_verdict(submission.exercise, error)), None
                 break
         else:
             lost = not_judged(submission.exercise, submission.name, "the sandbox was lost")
-            verdict, picture = _machines(lost), None
+            verdict, picture = _blame_machine(lost), None
         return Grade(submission.learner, submission.name, verdict, printed, time.monotonic() - start, picture)
 
     def _give_up(self, zygote: Zygote) -> None:
@@ -129,7 +129,7 @@ class SandboxGrader:
                 zygote.close()
                 self._zygote = None
 
-    def _graded(
+    def _grade_in_sandbox(
         self, zygote: Zygote, remote: RemoteCapture, submission: Submission, seeds: tuple[int, int], deadline: float
     ) -> tuple[Verdict, Picture | None]:
         shapes = seed_of_shapes(seeds[0], submission.learner)
@@ -137,8 +137,8 @@ class SandboxGrader:
 
         def verdict_on(captured: tuple[str, str] | Verdict) -> Verdict:
             if not isinstance(captured, Verdict):
-                captured = self._judged(zygote, *captured, remote.stub, shapes, seeds, deadline)
-            return _cleaned(captured)
+                captured = self._judge_evidence(zygote, *captured, remote.stub, shapes, seeds, deadline)
+            return _clean_verdict(captured)
 
         captured = remote.capture(submission.name, submission.content, submission.exercise, shapes)
         verdict, which = verdict_on(captured), 0
@@ -150,9 +150,9 @@ class SandboxGrader:
             except TimedOut:
                 if in_time:
                     raise
-        return verdict, _drawn(remote, verdict, which, in_time)
+        return verdict, _render_picture(remote, verdict, which, in_time)
 
-    def _judged(
+    def _judge_evidence(
         self, zygote: Zygote, exercise: str, text: str, stub: bool, shapes: int, seeds: tuple[int, int], deadline: float
     ) -> Verdict:
         seed, secret = seeds
@@ -179,7 +179,7 @@ class SandboxGrader:
         except EvidenceError as error:
             return Verdict(exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))
         except Exception as error:
-            return _failed(exercise, error)
+            return _failed_verdict(exercise, error)
 
 
 def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0, seconds: float = math.inf) -> Grade:
@@ -193,7 +193,7 @@ def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0, second
     return Grade(submission.learner, submission.name, verdict, seconds=time.monotonic() - start)
 
 
-def _failed(exercise: str | None, error: Exception) -> Verdict:
+def _failed_verdict(exercise: str | None, error: Exception) -> Verdict:
     if isinstance(error, OSError | MemoryError):
         why = f"this machine is out of resources ({failures.message_of(error)})."
         advice = "Is there too little memory, disk space, or too few processes or open files? See `ulimit -a` and `df`."
@@ -203,17 +203,17 @@ def _failed(exercise: str | None, error: Exception) -> Verdict:
     return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, why, next=advice),))
 
 
-def _unjudged(submission: Submission, error: NoVerdict) -> Verdict:
+def _unjudged_verdict(submission: Submission, error: NoVerdict) -> Verdict:
     return not_judged(error.exercise or submission.exercise, submission.name, error.why, error.question)
 
 
-def _machines(verdict: Verdict) -> Verdict:
+def _blame_machine(verdict: Verdict) -> Verdict:
     """The verdict where something else than the submission seems to be the reason that there is none."""
     findings = (dataclasses.replace(finding, kind=FindingKind.MACHINE) for finding in verdict.findings)
     return dataclasses.replace(verdict, findings=tuple(findings))
 
 
-def _drawn(remote: RemoteCapture, verdict: Verdict, which: int, in_time: bool) -> Picture | None:
+def _render_picture(remote: RemoteCapture, verdict: Verdict, which: int, in_time: bool) -> Picture | None:
     """The answer's two programs, for feedback, or None where they cannot be had. Nothing is decided any more.
 
     `which` of its tries is shown, counted from 0.
@@ -239,7 +239,7 @@ def _drawn(remote: RemoteCapture, verdict: Verdict, which: int, in_time: bool) -
         return None
 
 
-def _cleaned(verdict: Verdict) -> Verdict:
+def _clean_verdict(verdict: Verdict) -> Verdict:
     """The verdict, with all text that may come from a learner made printable and short."""
 
     def clean(value):

@@ -54,28 +54,30 @@ class Report:
         results too."""
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / CSV, self.csv())
-        write_whole(folder / XLSX, spreadsheet.xlsx(self._table()))
+        write_whole(folder / XLSX, spreadsheet.xlsx(self._grade_table()))
         of_learners = {
             learner: list(grades) for learner, grades in itertools.groupby(self.grades, lambda grade: grade.learner)
         }
         content = {"seed": self.seed, "sandboxed": self.sandboxed, "versions": versions()}
         content["control_groups"] = self.in_groups
-        content["grades"] = [_entry(grade) | {"feedback": self._pages[grade.learner]} for grade in self.grades]
-        content["others"] = [_entry(grade) for grade in self.others]
+        content["grades"] = [
+            _grade_entry(grade) | {"feedback": self._page_paths[grade.learner]} for grade in self.grades
+        ]
+        content["others"] = [_grade_entry(grade) for grade in self.others]
         content["not_graded"] = [asdict(each) for each in self.not_graded]
         write_whole(folder / JSON, json.dumps(content, indent=2) + "\n")
         rows = [["learner", "file", "reason"], *([f.learner, f.path, f.reason] for f in self.not_graded)]
         write_whole(folder / NOT_GRADED, spreadsheet.csv(rows))
         (folder / PAGES).mkdir(exist_ok=True)
         for learner, grades in of_learners.items():
-            write_whole(folder / self._pages[learner], self.page(learner, grades))
+            write_whole(folder / self._page_paths[learner], self.page(learner, grades))
             if gradescope:
-                place = folder / GRADESCOPE / Path(self._pages[learner]).stem
+                place = folder / GRADESCOPE / Path(self._page_paths[learner]).stem
                 place.mkdir(parents=True, exist_ok=True)
                 write_whole(place / "results.json", json.dumps(self.results(grades), indent=2) + "\n")
 
     @functools.cached_property
-    def _pages(self) -> dict[str, str]:
+    def _page_paths(self) -> dict[str, str]:
         """Where each learner's page is, in the report's folder."""
         names = file_names(dict.fromkeys(grade.learner for grade in self.grades))
         return {learner: f"{PAGES}/{name}.html" for learner, name in names.items()}
@@ -87,13 +89,13 @@ class Report:
 
     def csv(self) -> str:
         """A table with one row for each grade."""
-        return spreadsheet.csv(self._table())
+        return spreadsheet.csv(self._grade_table())
 
-    def _table(self) -> list[list[str | int]]:
+    def _grade_table(self) -> list[list[str | int]]:
         rows: list[list[str | int]] = [["learner", "exercise", "verdict", "score", "reason", "feedback"]]
         note = "" if self.sandboxed else " (graded without a sandbox)"
         for grade in self.grades:
-            verdict, page = grade.verdict, self._pages[grade.learner]
+            verdict, page = grade.verdict, self._page_paths[grade.learner]
             rows.append([grade.learner, verdict.exercise, str(verdict.outcome), grade.score, grade.reason + note, page])
         return rows
 
@@ -114,7 +116,7 @@ class Report:
         return {
             "score": sum(grade.score for grade in grades),
             "execution_time": round(sum(grade.seconds for grade in grades)),
-            "output": self._note,
+            "output": self._grading_note,
             "output_format": "text",
             "stdout_visibility": "hidden",
             "tests": tests,
@@ -124,10 +126,10 @@ class Report:
         """One learner's feedback: a page of HTML that needs nothing else, and in which nothing can run."""
         others = [grade for grade in self.others if grade.learner == learner]
         not_graded = [each for each in self.not_graded if each.learner == learner]
-        return feedback_page(learner, grades, others, not_graded, self.picture_of, self._note)
+        return feedback_page(learner, grades, others, not_graded, self.picture_of, self._grading_note)
 
     @property
-    def _note(self) -> str:
+    def _grading_note(self) -> str:
         return note(self.seed, self.sandboxed, self.in_groups)
 
 
@@ -202,7 +204,7 @@ def file_names(learners: Iterable[str]) -> dict[str, str]:
 _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d) *(\..*)?", re.IGNORECASE)
 
 
-def _entry(grade: Grade) -> dict[str, Any]:
+def _grade_entry(grade: Grade) -> dict[str, Any]:
     return {
         "learner": grade.learner,
         "file": grade.name,

@@ -129,72 +129,72 @@ class Run:
                 f"The grades in {folder} were made with another {which}. "
                 "Resume with the same settings, or choose another folder."
             )
-        return cls(folder, settings, {path.stem: _tries(path) for path in (folder / _BEGUN).glob("*.json")})
+        return cls(folder, settings, {path.stem: _read_tries(path) for path in (folder / _BEGUN).glob("*.json")})
 
     def grade_of(self, digest: str) -> Grade | None:
         """The grade of the submission with this digest that is written down, without its picture, or None."""
-        whole = self._read(digest)
+        whole = self._read_grade(digest)
         return replace(whole, picture=None) if whole else None
 
     def forget(self, outcome: Outcome) -> int:
         """Throws away the grades with this outcome, so that they are made anew, and returns how many they were."""
-        with self._writing():
+        with self._writing_or_run_error():
             every = (path.stem for path in (self.folder / _RESULTS).glob("*.json"))
-        self.forget_these(found := [digest for digest in every if self._outcome(digest) == outcome])
+        self.forget_these(found := [digest for digest in every if self._outcome_of(digest) == outcome])
         return len(found)
 
     def forget_these(self, digests: Sequence[str]) -> None:
         """Delete the grades of these submissions, so that they are graded again. Raises RunError."""
-        with self._writing():
+        with self._writing_or_run_error():
             for digest in digests:
-                self._place(digest).unlink(missing_ok=True)
+                self._result_path(digest).unlink(missing_ok=True)
 
-    def _outcome(self, digest: str) -> Outcome | None:
-        grade = self._read(digest)
+    def _outcome_of(self, digest: str) -> Outcome | None:
+        grade = self._read_grade(digest)
         return grade.verdict.outcome if grade else None
 
     def picture_of(self, grade: Grade) -> Picture | None:
         """A grade's picture, as it is written down, or None."""
-        whole = self._read(grade.digest) if grade.digest else None
+        whole = self._read_grade(grade.digest) if grade.digest else None
         return whole.picture if whole else None
 
     def note(self, digest: str, tries: Tries) -> None:
         """Saves what is known of a submission without a grade, until `keep`. Raises RunError if that cannot be done."""
-        with self._writing():
-            write_whole(self._mark(digest), json.dumps(asdict(tries)))
+        with self._writing_or_run_error():
+            write_whole(self._begun_path(digest), json.dumps(asdict(tries)))
 
     def keep(self, digest: str, grade: Grade) -> Grade:
         """Writes a grade down, and returns it as `grade_of` would. Raises RunError if that cannot be done."""
-        with self._writing():
-            write_whole(self._place(digest), json.dumps(replace(grade, code=self._code).to_dict()))
-            self._mark(digest).unlink(missing_ok=True)
-        return replace(grade, digest=digest, code=self._code, picture=None)
+        with self._writing_or_run_error():
+            write_whole(self._result_path(digest), json.dumps(replace(grade, code=self._code_version).to_dict()))
+            self._begun_path(digest).unlink(missing_ok=True)
+        return replace(grade, digest=digest, code=self._code_version, picture=None)
 
     @property
-    def _code(self) -> str:
+    def _code_version(self) -> str:
         code: str = self.settings["versions"]["code"]
         return code
 
-    def _read(self, digest: str) -> Grade | None:
+    def _read_grade(self, digest: str) -> Grade | None:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            grade = Grade.from_dict(json.loads(self._place(digest).read_text()))
-            return replace(grade, digest=digest) if grade.code == self._code else None
+            grade = Grade.from_dict(json.loads(self._result_path(digest).read_text()))
+            return replace(grade, digest=digest) if grade.code == self._code_version else None
         return None
 
     def write(self, report: Report, gradescope: bool) -> None:
         """Writes the report. Raises RunError if that cannot be done."""
-        with self._writing():
+        with self._writing_or_run_error():
             report.write(self.folder, gradescope)
 
     def finish(self, report: Report, gradescope: bool) -> None:
         """Writes the report when all is graded. Raises RunError if that cannot be done."""
         self.write(report, gradescope)
-        with self._writing():
+        with self._writing_or_run_error():
             for lost in (self.folder / _BEGUN).iterdir():  # with a machine, and without harm
                 lost.unlink()
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing_or_run_error(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -207,14 +207,14 @@ class Run:
                 "Fix this, then add --resume."
             ) from None
 
-    def _place(self, digest: str) -> Path:
+    def _result_path(self, digest: str) -> Path:
         return self.folder / _RESULTS / f"{digest}.json"
 
-    def _mark(self, digest: str) -> Path:
+    def _begun_path(self, digest: str) -> Path:
         return self.folder / _BEGUN / f"{digest}.json"
 
 
-def _tries(mark: Path) -> Tries:
+def _read_tries(mark: Path) -> Tries:
     try:
         return Tries(**json.loads(mark.read_text()))
     except (OSError, ValueError, TypeError):  # the machine lost power

@@ -15,7 +15,7 @@ def redact_lines(evidence: Evidence) -> Evidence:
     """The evidence with marks in place of the learner's lines: all that decides. Raises EvidenceError if one of them
     looks like a mark."""
     # No line of Python's has that character.
-    if any("\0" in (line or "") for case in evidence.cases for line in _lines(case)):
+    if any("\0" in (line or "") for case in evidence.cases for line in _learner_lines(case)):
         raise EvidenceError("the evidence is damaged: it is not what a capture writes.")
     cases = [
         dataclasses.replace(traced, sources=tuple(f"\0{case}:{place}" for place in range(len(traced.sources))))
@@ -39,5 +39,5 @@ def restore_lines(verdict: Verdict, evidence: Evidence, text: str) -> Verdict:
     return dataclasses.replace(verdict, findings=tuple(findings), evidence=judged)
 
 
-def _lines(case: Traced) -> tuple[str | None, ...]:
+def _learner_lines(case: Traced) -> tuple[str | None, ...]:
     return case.sources if case.failure is None else (*case.sources, case.failure.source)

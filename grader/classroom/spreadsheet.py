@@ -20,11 +20,13 @@ _BEGINS = re.compile(rf"(^|[;|\t])(?=[\s\"'’‘“”]*[{_CALCULATED}])")
 def csv(rows: Sequence[Row]) -> str:
     """A table as text, its cells parted by commas; a quote stands in front of what would be calculated."""
     out = io.StringIO()
-    csv_module.writer(out).writerows([_inert(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    csv_module.writer(out).writerows(
+        [_as_inert_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows
+    )
     return out.getvalue()
 
 
-def _inert(text: str) -> str:
+def _as_inert_text(text: str) -> str:
     return _BEGINS.sub(r"\1'", " ".join(text.splitlines()) if len(text.splitlines()) > 1 else text)
 
 

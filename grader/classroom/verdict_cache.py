@@ -24,22 +24,22 @@ class VerdictCache:
         anew.
         """
         mine: Future[Verdict] = Future()
-        while (made := self._claimed(key, mine)) is not mine:
+        while (made := self._claim_verdict(key, mine)) is not mine:
             if made.exception() is None:
                 return made.result()
         try:
             verdict = make()
         except BaseException as error:
-            self._forget(key)
+            self._forget_verdict(key)
             mine.set_exception(error)
             raise
         # What could not be judged may be the moment's fault: time was up, memory was short.
         if verdict.outcome == Outcome.NOT_JUDGED:
-            self._forget(key)
+            self._forget_verdict(key)
         mine.set_result(verdict)
         return verdict
 
-    def _claimed(self, key: bytes, mine: Future[Verdict]) -> Future[Verdict]:
+    def _claim_verdict(self, key: bytes, mine: Future[Verdict]) -> Future[Verdict]:
         """What is made, or being made; `mine`, to be made by the caller, if there is nothing."""
         with self._lock:
             made = self._made.setdefault(key, mine)
@@ -47,6 +47,6 @@ class VerdictCache:
                 del self._made[next(iter(self._made))]
             return made
 
-    def _forget(self, key: bytes) -> None:
+    def _forget_verdict(self, key: bytes) -> None:
         with self._lock:
             self._made.pop(key, None)

@@ -56,7 +56,7 @@ def draw_structure(task: TaskOfAnyStructure, rng: np.random.Generator) -> Struct
             place = int((len(values) + 1) ** rng.random()) if isinstance(range_, Integers) else 0
             structure[symbol] = values[place - 1 if place else int(rng.integers(len(values)))]
         else:
-            if _fits(task, structure):
+            if _is_fitting(task, structure):
                 return structure
     return None
 
@@ -66,10 +66,10 @@ def is_allowed(structure: Structure, task: TaskOfAnyStructure) -> bool:
     if structure.keys() != task.ranges.keys():
         return False
     within = (structure[symbol] in task.ranges[symbol].within(structure) for symbol in _in_order(task.ranges))
-    return all(within) and _fits(task, structure)
+    return all(within) and _is_fitting(task, structure)
 
 
-def _fits(task: TaskOfAnyStructure, structure: Structure) -> bool:
+def _is_fitting(task: TaskOfAnyStructure, structure: Structure) -> bool:
     return bool(getattr(task, "fits", lambda structure: True)(structure))
 
 
@@ -77,10 +77,10 @@ def _in_order(ranges: Mapping[str, Integers | OneOf]) -> list[str]:
     """Return the symbols, each after those that its range refers to."""
     order: list[str] = []
     while len(order) < len(ranges):
-        order += [symbol for symbol in ranges if symbol not in order and _ends(ranges[symbol]) <= {*order}]
+        order += [symbol for symbol in ranges if symbol not in order and _symbolic_ends(ranges[symbol]) <= {*order}]
     return order
 
 
-def _ends(range_: Integers | OneOf) -> set[str]:
+def _symbolic_ends(range_: Integers | OneOf) -> set[str]:
     ends = (range_.low, range_.high) if isinstance(range_, Integers) else ()
     return {end for end in ends if isinstance(end, str)}

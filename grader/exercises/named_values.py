@@ -76,22 +76,22 @@ def function_of(values: Sequence[Value], weights: int) -> Callable:
     steps = tuple(values)
 
     def none(x, *, name):
-        return _steps(steps, (_constant(x.shape[-1], x.dtype),), x, name)
+        return _make_steps(steps, (_make_constant(x.shape[-1], x.dtype),), x, name)
 
     def one(w, x, *, name):
-        return _steps(steps, (w,), x, name)
+        return _make_steps(steps, (w,), x, name)
 
     def three(a, b, c, x, *, name):
-        return _steps(steps, (a, b, c), x, name)
+        return _make_steps(steps, (a, b, c), x, name)
 
     def five(a, b, c, d, e, x, *, name):
-        return _steps(steps, (a, b, c, d, e), x, name)
+        return _make_steps(steps, (a, b, c, d, e), x, name)
 
     of: dict[int, Callable] = {0: none, 1: one, 3: three, 5: five}
     return of[weights]
 
 
-def _steps(values, weights, x, name):
+def _make_steps(values, weights, x, name):
     for place, value in enumerate(values):
         w = weights[place % len(weights)]
         match value.kind:
@@ -103,20 +103,20 @@ def _steps(values, weights, x, name):
                 mean = scaled(lax.reduce_sum(x, tuple(range(x.ndim))), 1 / x.size)
                 x = lax.mul(x, lax.broadcast(lax.cos(name(mean, value.key)), x.shape))
             case "mask":
-                x = lax.select(name(_above(x, 0.1), value.key), x, scaled(x, 0.3))
+                x = lax.select(name(_is_above(x, 0.1), value.key), x, scaled(x, 0.3))
             case "integer":
-                above = (lax.convert_element_type(_above(x, bound), jnp.int32) for bound in (-0.2, 0.2))
+                above = (lax.convert_element_type(_is_above(x, bound), jnp.int32) for bound in (-0.2, 0.2))
                 level = name(lax.add(*above), value.key)
                 x = lax.select(lax.eq(level, lax.full_like(level, 1)), x, scaled(x, 0.3))
     return jnp.sum(lax.sin(product(x, weights[-1])))
 
 
-def _constant(width, dtype):
+def _make_constant(width, dtype):
     sines = np.sin(np.arange(1, width**2 + 1)).reshape(width, width)
     return np.asarray(sines + 0.3 * np.sign(sines), dtype)
 
 
-def _above(x, bound):
+def _is_above(x, bound):
     return lax.gt(x, lax.full_like(x, bound))
 
 

@@ -38,7 +38,7 @@ def make(name: str) -> list[Path]:
         )
     pages = [path.stem.partition("_") for path in (ROOT / "exercises").glob("[0-9][0-9]_*.ipynb")]
     number = max((int(number) for number, _, _ in pages), default=0) + 1
-    texts = _texts(name, number)
+    texts = _file_texts(name, number)
     taken = [path for path in texts if path.exists()]
     if taken or name in [page for _, _, page in pages]:
         raise NewExerciseError(f"There is an exercise {name} already, or a part of one: choose another name.")
@@ -51,10 +51,10 @@ def make(name: str) -> list[Path]:
     return list(texts)
 
 
-def _texts(name: str, number: int) -> dict[Path, str]:
+def _file_texts(name: str, number: int) -> dict[Path, str]:
     entry, answers = ROOT / "grader" / "catalog" / name, ROOT / "tests" / "grader" / "catalog" / name
     return {
-        ROOT / "exercises" / f"{number:02}_{name}.ipynb": _notebook(f"{number:02}_{name}"),
+        ROOT / "exercises" / f"{number:02}_{name}.ipynb": _notebook_text(f"{number:02}_{name}"),
         ROOT / "solutions" / f"{name}.py": _SOLUTION,
         entry / "__init__.py": _ENTRY,
         entry / "task.py": _TASK,
@@ -66,7 +66,7 @@ def _texts(name: str, number: int) -> dict[Path, str]:
     }
 
 
-def _notebook(stem: str) -> str:
+def _notebook_text(stem: str) -> str:
     cells = []
     for index, (kind, source) in enumerate(_PAGE):
         cell: dict[str, Any] = {"cell_type": kind, "id": f"{stem[:40]}-{index}", "metadata": {}}

@@ -42,7 +42,7 @@ class PeakAtMost:
         return (self.unit,) if self.unit else ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
-        peak = self._peak(seen)
+        peak = self._peak_bytes(seen)
         if round(peak) <= self.most:
             return
         arguments = " and ".join(seen.arguments)
@@ -62,7 +62,7 @@ class PeakAtMost:
             next=self.merged if merged else self.too_high,
         )
 
-    def _peak(self, seen: CaseObservation) -> float:
+    def _peak_bytes(self, seen: CaseObservation) -> float:
         size = seen.wanted[self.unit].nbytes if self.unit else seen.input_bytes
         traced = seen.peak(False) / size
         if not self.compiled or (round(traced) <= self.most and 0 < self.turns <= seen.turns):
@@ -71,7 +71,7 @@ class PeakAtMost:
 
     def claim(self, seen: CaseObservation) -> str:
         of = f"times {self.unit}" if self.unit else "vectors"
-        return f"the peak memory is {self._peak(seen):.1f} {of}, and {self.most} are allowed"
+        return f"the peak memory is {self._peak_bytes(seen):.1f} {of}, and {self.most} are allowed"
 
 
 @dataclass(frozen=True)

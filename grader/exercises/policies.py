@@ -73,7 +73,7 @@ def unnamed(rng: np.random.Generator) -> tuple[Operation, ...]:
         jax.lax.reduce_sum(x, [0])
         jax.lax.argmax(half, 1, jnp.int32)
         jax.lax.convert_element_type(whole, jnp.float32)
-        _clipped(x)
+        _clip_to_itself(x)
 
     shapes = (n, a), (a, b), (n, a), (n,), (n, a)
     dtypes = jnp.float32, jnp.float32, [jnp.bfloat16, jnp.float16][rng.integers(2)], jnp.int32, jnp.bool_
@@ -81,11 +81,11 @@ def unnamed(rng: np.random.Generator) -> tuple[Operation, ...]:
 
 
 @jax.custom_jvp
-def _clipped(x):
+def _clip_to_itself(x):
     return jax.lax.max(x, x)
 
 
-_clipped.defjvps(lambda tangent, value, x: tangent)
+_clip_to_itself.defjvps(lambda tangent, value, x: tangent)
 
 
 def _operations_of(function: Callable, *arguments: jax.ShapeDtypeStruct) -> tuple[Operation, ...]:
@@ -104,7 +104,7 @@ def in_short(policy: Callable, operations: Sequence[Operation], among: Sequence[
     """
     said: dict[int, list[str]] = {id(operation): [] for operation in operations}
     for operation in among:
-        answer = _meaning(policy(operation.primitive, *operation.operands, **operation.parameters))
+        answer = _policy_result_text(policy(operation.primitive, *operation.operands, **operation.parameters))
         if id(operation) in said and answer not in said[id(operation)]:
             said[id(operation)].append(answer)
     about: dict[str, list[str]] = {}
@@ -114,7 +114,7 @@ def in_short(policy: Callable, operations: Sequence[Operation], among: Sequence[
     return "; ".join([f"{answer}, about {', '.join(which[:3])}" for answer, which in few] + [most])
 
 
-def _meaning(answer: object) -> str:
+def _policy_result_text(answer: object) -> str:
     """What a policy's answer means, in words. Raises TypeError for what is none, as JAX does."""
     if isinstance(answer, Offloadable):
         return str(answer)

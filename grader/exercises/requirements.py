@@ -79,7 +79,7 @@ class Saves:
             else:
                 extra[place] = residual
         missing = [wanted[name] for name in left.elements()]
-        asked_for, listed = self._listed(seen)
+        asked_for, listed = self._expected_and_got(seen)
         moved = {p: r for p, r in extra.items() if left[r.name] > 0 and r.memory != wanted[r.name].memory}
         if moved:
             what = "a residual" if len(moved) == 1 else f"{len(moved)} residuals"
@@ -87,7 +87,7 @@ class Saves:
             given = dict.fromkeys(f"{each.name} in {each.memory} memory" for each in moved.values())
             yield Finding(
                 FindingKind.WRONG_MEMORY,
-                f"Your forward pass saves {what} in the wrong memory: {_enumerated(moved.values())}.",
+                f"Your forward pass saves {what} in the wrong memory: {_residuals_text(moved.values())}.",
                 expected=", ".join(asked),
                 got=", ".join(given),
                 nbytes=sum(residual.nbytes for residual in moved.values()),
@@ -101,42 +101,44 @@ class Saves:
         if extra:
             yield Finding(
                 FindingKind.ALSO_SAVED,
-                f"Your forward pass saves {_extra(extra.values())}."
-                + "".join(_wider(residual, wanted.get(residual.name)) for residual in extra.values())
-                + "".join(f" {each} differs from {name} only in case." for each, name in self._alike(extra.values()))
-                + (f" It does not save {self._missing(missing)}." if missing else ""),
+                f"Your forward pass saves {_extra_residuals_text(extra.values())}."
+                + "".join(_wider_dtype_text(residual, wanted.get(residual.name)) for residual in extra.values())
+                + "".join(
+                    f" {each} differs from {name} only in case." for each, name in self._misspelled(extra.values())
+                )
+                + (f" It does not save {self._missing_finding(missing)}." if missing else ""),
                 expected=asked_for,
                 got=listed,
                 nbytes=sum(residual.nbytes for residual in extra.values()),
                 source="; ".join(dict.fromkeys(residual.source for residual in extra.values() if residual.source))
                 or None,
-                next=self._question(extra.values(), seen),
+                next=self._choose_question(extra.values(), seen),
                 marked=tuple(extra),
                 includes=(FindingKind.NOT_SAVED,) if missing else (),
             )
         elif missing:
             yield Finding(
                 FindingKind.NOT_SAVED,
-                f"Your forward pass does not save {self._missing(missing)}.",
+                f"Your forward pass does not save {self._missing_finding(missing)}.",
                 expected=asked_for,
                 got=listed,
                 nbytes=sum(residual.nbytes for residual in missing),
                 next=self.too_little,
             )
 
-    def _question(self, extra: Collection[MatchedResidual], seen: CaseObservation) -> str:
-        if self._alike(extra):
+    def _choose_question(self, extra: Collection[MatchedResidual], seen: CaseObservation) -> str:
+        if self._misspelled(extra):
             return "Does your comparison of names ignore the difference between upper and lower case?"
         # Without a barrier nothing shows that jax.checkpoint was called at all.
         return self.too_much if seen.barriers or self.by_hand else _NO_CHECKPOINT
 
-    def _alike(self, extra: Iterable[MatchedResidual]) -> list[tuple[str, str]]:
+    def _misspelled(self, extra: Iterable[MatchedResidual]) -> list[tuple[str, str]]:
         """Extra residuals whose names differ from those of required ones only in upper and lower case."""
         required = {name.casefold(): name for name in self.saved}
         names = dict.fromkeys(residual.name for residual in extra if residual.name)
         return [(name, required[name.casefold()]) for name in names if required.get(name.casefold(), name) != name]
 
-    def _listed(self, seen: CaseObservation) -> tuple[str, str]:
+    def _expected_and_got(self, seen: CaseObservation) -> tuple[str, str]:
         """The expected residuals and the answer's. Arguments and constants cost nothing: any of them may be saved."""
         saved = [r.name or r.type for r in seen.residuals if r.kind is ResidualKind.COMPUTED]
         arguments = [r.name or r.type for r in seen.residuals if r.kind is ResidualKind.ARGUMENT]
@@ -149,10 +151,10 @@ class Saves:
             got += f"; and the {'argument' if len(arguments) == 1 else 'arguments'} {_in_one_line(arguments)}"
         return f"{expected}; and any arguments", got
 
-    def _missing(self, missing: Sequence[MatchedResidual]) -> str:
+    def _missing_finding(self, missing: Sequence[MatchedResidual]) -> str:
         if self.unnamed:
             return "the required value" if len(missing) == 1 else f"{len(missing)} required values"
-        return _enumerated(missing)
+        return _residuals_text(missing)
 
     def claim(self, seen: CaseObservation) -> str:
         if not self.saved:
@@ -192,7 +194,8 @@ class SavesAtMost:
             as_much = counted(nbytes // part, self.parts)
             yield Finding(
                 FindingKind.ALSO_SAVED,
-                f"Your forward pass saves {bytes_text(nbytes)}, as much as {as_much}: {_enumerated(kept.values())}.",
+                f"Your forward pass saves {bytes_text(nbytes)}, as much as {as_much}: "
+                f"{_residuals_text(kept.values())}.",
                 expected=f"at most {counted(self.count, self.parts)} ({bytes_text(room)})",
                 got=f"as much as {as_much} ({bytes_text(nbytes)})",
                 nbytes=nbytes - room,
@@ -274,11 +277,11 @@ class Recomputes:
             yield self._too_many(every, seen)
 
     def _is_too_much(self, recomputed: Sequence[int], seen: CaseObservation) -> bool:
-        flops, allowed = sum(recomputed), self._allowed(seen)
+        flops, allowed = sum(recomputed), self._allowed_flops(seen)
         whole = [each for each in recomputed if each >= seen.negligible]
         return (len(whole) > self.count and flops > allowed) or flops >= allowed + seen.negligible
 
-    def _allowed(self, seen: CaseObservation) -> int:
+    def _allowed_flops(self, seen: CaseObservation) -> int:
         # In FLOPs: a matmul that a loop computes row by row is many matmuls, but no more work.
         once = sorted(seen.forward_flops, reverse=True)
         rounds, more = divmod(self.count, len(once) or 1)
@@ -287,7 +290,7 @@ class Recomputes:
     def _too_many(self, recomputed: Sequence[int], seen: CaseObservation) -> Finding:
         whole, flops = len([each for each in recomputed if each >= seen.negligible]), sum(recomputed)
         pieces = "" if whole else f" in {len(recomputed)} pieces"
-        allowed = f" ({self._allowed(seen):,} FLOPs)" if self.count else ""
+        allowed = f" ({self._allowed_flops(seen):,} FLOPs)" if self.count else ""
         return Finding(
             FindingKind.RECOMPUTES,
             f"Your backward pass recomputes {counted(whole or 1, 'matmuls')}{pieces}: {flops:,} FLOPs.",
@@ -354,14 +357,14 @@ class AdvisesBarrier:
         return None
 
 
-def _extra(residuals: Collection[MatchedResidual]) -> str:
+def _extra_residuals_text(residuals: Collection[MatchedResidual]) -> str:
     if len(residuals) == 1:
-        return f"one extra residual: {_enumerated(residuals)}"
+        return f"one extra residual: {_residuals_text(residuals)}"
     total = bytes_text(sum(residual.nbytes for residual in residuals))
-    return f"{len(residuals)} extra residuals ({total} in total): {_enumerated(residuals)}"
+    return f"{len(residuals)} extra residuals ({total} in total): {_residuals_text(residuals)}"
 
 
-def _enumerated(residuals: Iterable[MatchedResidual]) -> str:
+def _residuals_text(residuals: Iterable[MatchedResidual]) -> str:
     """Residuals in one line: equal ones once, and those without a name together."""
     residuals = list(residuals)
     named = _each_once(str(residual) for residual in residuals if residual.name)
@@ -396,7 +399,7 @@ def _in_words(names: Iterable[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _wider(residual: MatchedResidual, wanted: MatchedResidual | None) -> str:
+def _wider_dtype_text(residual: MatchedResidual, wanted: MatchedResidual | None) -> str:
     if wanted is None or residual.nbytes <= wanted.nbytes:
         return ""
     return f" {residual.name} is in a wider dtype than it needs: {residual.type} instead of {wanted.type}."

@@ -69,7 +69,7 @@ def shown_with(place: Path) -> Path | None:
     return next((folder for folder in there if place.resolve().is_relative_to(folder.resolve())), None)
 
 
-def _interpreter() -> list[Path]:
+def _interpreter_files() -> list[Path]:
     """Python's own file, and the links that lead to it."""
     links = [Path(sys.executable)]
     while links[-1].is_symlink():
@@ -125,7 +125,7 @@ def options(as_root: bool) -> list[str]:
     show_folders(inside=True)
     if sys.prefix != sys.base_prefix:
         show(Path(sys.prefix, "pyvenv.cfg"))
-    for path in _interpreter():
+    for path in _interpreter_files():
         show(path)
     hide(_GRADER)
     hide(_ROOT / "solutions")

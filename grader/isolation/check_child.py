@@ -34,7 +34,7 @@ class CheckChild(AbstractContextManager):
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             # Its own folder: it may be ended in the middle of something.
-            env=_environment() | dict.fromkeys(_TEMPORARY, self._folder.name),
+            env=_child_environment() | dict.fromkeys(_TEMPORARY, self._folder.name),
             start_new_session=True,
         )
 
@@ -85,7 +85,7 @@ def child() -> CheckChild:
     return _begun.pop() if _begun else CheckChild()
 
 
-def _environment() -> dict[str, str]:
+def _child_environment() -> dict[str, str]:
     """The caller's environment, without settings that change what JAX, XLA or Python does."""
     # glibc sets aside 64 MB of addresses per thread otherwise, which a memory limit would count; and products are so
     # small that NumPy's threads would wait for each other.

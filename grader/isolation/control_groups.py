@@ -77,7 +77,7 @@ class ControlGroups:
     """
 
     def __init__(self) -> None:
-        self._place = _delegated()
+        self._place = _delegated_group()
         try:
             self.group(ProcessLimits(processor_seconds=1, memory=0)).remove()
         except OSError as error:
@@ -119,14 +119,14 @@ _SCOPE, _SECONDS_TO_TRY = "remat-grader", 30
 def why_none() -> str:
     """Why this process can make no groups, or "" if it can."""
     try:
-        _delegated()
+        _delegated_group()
     except NotDelegated as error:
         return str(error)
     return ""
 
 
 @functools.cache  # this process moves
-def _delegated() -> Path:
+def _delegated_group() -> Path:
     own = _own_group()
     there = set((own / "cgroup.controllers").read_text().split())
     if missing := _NEEDED - there:

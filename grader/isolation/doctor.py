@@ -56,13 +56,13 @@ def examine(jobs: int) -> list[Promise]:
             True,
             "Only system calls on an allow list are possible; new ones are refused. No huge pages.",
         ),
-        _counted(groups),
-        _threads(bool(groups) and uncounted),
-        _memory(jobs),
+        _control_groups_promise(groups),
+        _threads_promise(bool(groups) and uncounted),
+        _memory_promise(jobs),
     ]
 
 
-def _counted(groups: str) -> Promise:
+def _control_groups_promise(groups: str) -> Promise:
     if groups:
         text = f"`batch` refuses to run without --without-control-groups: {groups}. To fix this,"
         advice = f"try `{HOW}`."
@@ -71,7 +71,7 @@ def _counted(groups: str) -> Promise:
     return Promise("control groups", True, text)
 
 
-def _threads(uncounted: bool) -> Promise:
+def _threads_promise(uncounted: bool) -> Promise:
     if uncounted:
         text = (
             "Linux does not limit the threads of root, and answers cannot run as another user here. Grade as another "
@@ -81,7 +81,7 @@ def _threads(uncounted: bool) -> Promise:
     return Promise("threads", True, f"An answer has at most {THREADS} threads.")
 
 
-def _memory(jobs: int) -> Promise:
+def _memory_promise(jobs: int) -> Promise:
     limit = limit_of_all()
     there = limit or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     enough = max(1, there // _A_SUBMISSION)

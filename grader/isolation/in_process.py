@@ -45,7 +45,7 @@ def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case | Quest
         for finding in verdict.findings
     )
     passes = passes_of(answer, task.shown)
-    effects, scene = _effects(verdict, answer, task.shown, passes, by_name)
+    effects, scene = _effects_where_they_differ(verdict, answer, task.shown, passes, by_name)
     return dataclasses.replace(
         verdict,
         findings=findings,
@@ -55,7 +55,7 @@ def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case | Quest
     )
 
 
-def _effects(
+def _effects_where_they_differ(
     verdict: Verdict, answer: Callable, shown: Case, passes: rematscope.Trace | None, cases: Mapping[str, Case]
 ) -> tuple[tuple[Effect, ...], str]:
     """The costs of an answer and of others, and the case in which they arise: that of the page's shapes, unless a wrong

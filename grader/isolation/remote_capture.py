@@ -96,7 +96,7 @@ class RemoteCapture:
         self._seconds = deadline - time.monotonic()
         if isinstance(outcome, Captured) and exercise is not None:
             return exercise, outcome.evidence
-        if isinstance(outcome, NoEvidence) and (refusal := _refusal(outcome.verdict, exercise, found)):
+        if isinstance(outcome, NoEvidence) and (refusal := _read_refusal(outcome.verdict, exercise, found)):
             return refusal
         if said and outcome is None:
             status = None if late else self._process.end().status
@@ -132,7 +132,7 @@ class RemoteCapture:
         except (OSError, messages.WireError):
             return None
         if isinstance(outcome, NoEvidence):
-            return _refusal(outcome.verdict, exercise, True)
+            return _read_refusal(outcome.verdict, exercise, True)
         return (exercise, outcome.evidence) if isinstance(outcome, Captured) else None
 
     def render(self, which: int, case: str | None, marked: tuple[int, ...]) -> Rendered | None:
@@ -176,7 +176,7 @@ _WHY_NONE_FOUND = {
 }
 
 
-def _refusal(fields: dict, exercise: str | None, found: bool) -> Verdict | None:
+def _read_refusal(fields: dict, exercise: str | None, found: bool) -> Verdict | None:
     """The verdict that there is no evidence, as an answer's process describes it; None if it describes anything else.
 
     That process may say what it likes, so nothing is taken over but a kind that gives no points and a few texts.

@@ -54,27 +54,27 @@ class RemoteExecution:
         self._is_shadow = False
 
     @property
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         return max(min(self.seconds, self._deadline - time.monotonic()), 1e-3)
 
     @functools.cached_property
-    def _process(self) -> SandboxedProcess:
+    def _started_process(self) -> SandboxedProcess:
         return self._zygote.start("execute", LIMITS)
 
     def __enter__(self) -> "RemoteExecution":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if "_process" in vars(self):
-            self._process.end()
+        if "_started_process" in vars(self):
+            self._started_process.end()
 
     def execute(
         self, forward: str, backward: str, sizes: Sequence[int], max_trip_count: int | None = None
     ) -> "RemoteExecution":
         """Reads an answer's programs; takes and raises what `Execution` does, and returns itself."""
-        self._tell(protocol.Read(forward, backward, list(sizes), max_trip_count))
-        read, _ = self._reply(protocol.Programs)
-        self.forward, self.backward = map(_program, read.programs)
+        self._send_request(protocol.Read(forward, backward, list(sizes), max_trip_count))
+        read, _ = self._receive_reply(protocol.Programs)
+        self.forward, self.backward = map(_read_program, read.programs)
         return self
 
     @property
@@ -92,13 +92,13 @@ class RemoteExecution:
         arrays = jax.tree.leaves(groups)
         with contextlib.suppress(Uninterpreted):
             wanted = reference.interpreted(inputs, cotangents)
-            self._tell(protocol.Run(counts(groups), self._is_shadow, compiled=False), arrays)
-            reply, results = self._reply(protocol.Results, protocol.NotInterpreted)
+            self._send_request(protocol.Run(counts(groups), self._is_shadow, compiled=False), arrays)
+            reply, results = self._receive_reply(protocol.Results, protocol.NotInterpreted)
             if isinstance(reply, protocol.Results):
                 return *nested(reply.counts, results), wanted
-        self._tell(protocol.Run(counts(groups), self._is_shadow, compiled=True), arrays)
+        self._send_request(protocol.Run(counts(groups), self._is_shadow, compiled=True), arrays)
         wanted = reference.compiled(inputs, cotangents)  # meanwhile
-        compiled, results = self._reply(protocol.Results)
+        compiled, results = self._receive_reply(protocol.Results)
         return *nested(compiled.counts, results), wanted
 
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]:
@@ -108,8 +108,8 @@ class RemoteExecution:
           ProgramError: as there, or if the process that runs it returns something else.
         """
         groups = residuals, cotangents
-        self._tell(protocol.Backward(counts(groups), self._is_shadow), jax.tree.leaves(groups))
-        _, gradients = self._reply(protocol.Results)
+        self._send_request(protocol.Backward(counts(groups), self._is_shadow), jax.tree.leaves(groups))
+        _, gradients = self._receive_reply(protocol.Results)
         if len(gradients) != len(self.backward.outputs):
             raise ProgramError("its backward program returns other arrays than before.")
         return gradients
@@ -121,8 +121,8 @@ class RemoteExecution:
           ProgramError: the process that runs it returns something else.
         """
         groups = residuals, cotangents
-        self._tell(protocol.Fingerprint(counts(groups), self._is_shadow, list(sizes)), jax.tree.leaves(groups))
-        _, arrays = self._reply(protocol.Results)
+        self._send_request(protocol.Fingerprint(counts(groups), self._is_shadow, list(sizes)), jax.tree.leaves(groups))
+        _, arrays = self._receive_reply(protocol.Results)
         if [(array.ndim, array.shape[-1], array.dtype) for array in arrays] != [(2, COLUMNS, np.float64)]:
             raise ProgramError("its backward program cannot be inspected.")
         return arrays[0]
@@ -130,33 +130,35 @@ class RemoteExecution:
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays, compiled: bool) -> int:
         """As `Execution.peak`."""
         groups = inputs, cotangents
-        self._tell(protocol.Peak(counts(groups), self._is_shadow, index, compiled), jax.tree.leaves(groups))
-        return self._reply(protocol.PeakBytes)[0].nbytes
+        self._send_request(protocol.Peak(counts(groups), self._is_shadow, index, compiled), jax.tree.leaves(groups))
+        return self._receive_reply(protocol.PeakBytes)[0].nbytes
 
-    def _tell(self, request: protocol.Read | protocol.ExecuteRequest, arrays: Sequence[np.ndarray] = ()) -> None:
-        self._process.line.settimeout(self._left)
+    def _send_request(
+        self, request: protocol.Read | protocol.ExecuteRequest, arrays: Sequence[np.ndarray] = ()
+    ) -> None:
+        self._started_process.line.settimeout(self._seconds_left)
         try:
-            messages.send(self._process.line, request, arrays)
+            messages.send(self._started_process.line, request, arrays)
         except OSError as error:
-            raise self._lost(error) from None
+            raise self._process_lost(error) from None
 
-    def _reply[Reply](self, *kinds: type[Reply]) -> tuple[Reply, list[np.ndarray]]:
+    def _receive_reply[Reply](self, *kinds: type[Reply]) -> tuple[Reply, list[np.ndarray]]:
         expected: list[type[Reply | protocol.Refused]] = [*kinds, protocol.Refused]
         try:
-            reply, arrays = messages.receive(self._process.line, MAX_MESSAGE, expected, self._left)
+            reply, arrays = messages.receive(self._started_process.line, MAX_MESSAGE, expected, self._seconds_left)
         except (OSError, messages.WireError) as error:
-            raise self._lost(error) from None
+            raise self._process_lost(error) from None
         if isinstance(reply, protocol.Refused):
             raise ProgramError(reply.why)
         return reply, arrays
 
-    def _lost(self, error: Exception) -> Exception:
+    def _process_lost(self, error: Exception) -> Exception:
         if isinstance(error, messages.HungUp):
-            self._process.wait(self._left)
-        ended = self._process.end()
+            self._started_process.wait(self._seconds_left)
+        ended = self._started_process.end()
         if isinstance(error, TimeoutError) or ended.how() == "SIGXCPU":
             return TimedOut(f"its two programs took longer than {self.seconds:g} s")
-        if self._process.ran_out_of_memory:
+        if self._started_process.ran_out_of_memory:
             return ProgramError(f"its two programs used more than the allowed memory ({LIMITS.resident >> 20} MiB).")
         if ended.how() == "SIGKILL":
             return Killed("the process that ran its two programs was killed (SIGKILL)")
@@ -166,16 +168,16 @@ class RemoteExecution:
 _PARTS = {"input_types": TensorType, "output_types": TensorType, "matmuls": Matmul, "barriers": Barrier}
 
 
-def _program(fields: dict) -> StableHloProgram:
+def _read_program(fields: dict) -> StableHloProgram:
     """A program as a judge describes it."""
     parts = {
-        name: [kind(**{key: _tuples(value) for key, value in part.items()}) for part in fields[name]]
+        name: [kind(**{key: _as_tuples(value) for key, value in part.items()}) for part in fields[name]]
         for name, kind in _PARTS.items()
     }
-    return StableHloProgram(**{name: _tuples(parts.get(name, value)) for name, value in fields.items()})
+    return StableHloProgram(**{name: _as_tuples(parts.get(name, value)) for name, value in fields.items()})
 
 
-def _tuples(value):
+def _as_tuples(value):
     if not isinstance(value, list):
         return value
-    return tuple([_tuples(item) if isinstance(item, list) else item for item in value])
+    return tuple([_as_tuples(item) if isinstance(item, list) else item for item in value])

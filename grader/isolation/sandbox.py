@@ -129,16 +129,18 @@ class Zygote:
         root = os.geteuid() == 0
         groups, why = self._groups, self.without_groups
         try:
-            self._begin(bwrap, as_root=root)
+            self._start_bubblewrap(bwrap, as_root=root)
             self.uncounted = False
         except SandboxError:
             if not root:
                 raise
             self._groups, self.without_groups = groups, why  # which the first attempt may have given up
-            self._begin(bwrap, as_root=False)  # a container's root, who has few rights, or files for root alone
+            self._start_bubblewrap(
+                bwrap, as_root=False
+            )  # a container's root, who has few rights, or files for root alone
             self.uncounted = True
 
-    def _begin(self, bwrap: str, as_root: bool) -> None:
+    def _start_bubblewrap(self, bwrap: str, as_root: bool) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = ours
         with theirs, tempfile.TemporaryFile() as errors:

@@ -208,14 +208,14 @@ def try_answer(
     @functools.cache
     def shadow() -> AnswerRun | None:
         try:
-            return tried(programs.shadow, _widened(inputs), _widened(cotangents), traced.function.shadow)
+            return tried(programs.shadow, _widen_all(inputs), _widen_all(cotangents), traced.function.shadow)
         except ProgramError:
             return None
 
     @functools.cache
     def perturbed() -> Sequence[CaseRun]:
-        moved = [[_perturbed(np.random.default_rng(seed), array) for array in own] for own in inputs]
-        wanted = traced.function.shadow(moved, _widened(cotangents))
+        moved = [[_perturb_last_place(np.random.default_rng(seed), array) for array in own] for own in inputs]
+        wanted = traced.function.shadow(moved, _widen_all(cotangents))
         return [
             dataclasses.replace(case, wanted_output=output, wanted_gradients=gradients, named=named)
             for case, (output, gradients, named) in zip(itself.cases, wanted, strict=True)
@@ -225,13 +225,13 @@ def try_answer(
     return dataclasses.replace(itself, shadow=shadow, perturbed=perturbed)
 
 
-def _perturbed(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
+def _perturb_last_place(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
     wide = widened_array(array)
     half = HALF_A_UNIT.get(str(array.dtype), 0.0)
     return np.asarray(wide * (1 + half * rng.choice([-1, 1], size=array.shape)), wide.dtype)
 
 
-def _widened(arrays: Arrays) -> Arrays:
+def _widen_all(arrays: Arrays) -> Arrays:
     return [[widened_array(array) for array in own] for own in arrays]
 
 

@@ -40,11 +40,11 @@ def failed_requirements(
         for behaviour, group in asked:
             if claims := [claim for requirement in group if (claim := requirement.claim(behaviour))]:
                 claimed.setdefault("; ".join(claims), []).append(behaviour.case)
-        shown += [_sentence(claims, names, len(observe_cases)) for claims, names in claimed.items()]
+        shown += [_claims_sentence(claims, names, len(observe_cases)) for claims, names in claimed.items()]
     return advice, shown
 
 
-def _sentence(claims: str, cases: Sequence[str], of: int) -> str:
+def _claims_sentence(claims: str, cases: Sequence[str], of: int) -> str:
     where = f"In all {of} cases" if len(cases) == of > 1 else f"For {listed(cases)}"
     return f"{where}: {claims}."
 

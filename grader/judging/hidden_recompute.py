@@ -48,7 +48,7 @@ def hidden_recompute_flops(trial: AnswerRun, index: int) -> Iterator[int]:
             if own := [matmul for matmul in matmuls if matmul.value in values]:
                 again = all(matmul.value not in counted for matmul in own)
             else:
-                behind, circular = _behind(values, known, backward)
+                behind, circular = _dependencies(values, known, backward)
                 contractions = [matmul for matmul in matmuls if matmul.value in behind]
                 summands = flops // (2 * size)
                 summed = circular or (summands >= _MIN_SUMMANDS and len(behind) >= 2 * summands)
@@ -57,7 +57,7 @@ def hidden_recompute_flops(trial: AnswerRun, index: int) -> Iterator[int]:
                 yield from [flops] * count
 
 
-def _behind(values: Sequence[int], known: Collection[int], program: StableHloProgram) -> tuple[set[int], bool]:
+def _dependencies(values: Sequence[int], known: Collection[int], program: StableHloProgram) -> tuple[set[int], bool]:
     """What values are computed from, no further back than to what is known; and whether they are among that."""
     behind: set[int] = set()
     circular, todo = False, [source for value in values for source in program.sources[value]]

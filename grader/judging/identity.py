@@ -51,7 +51,7 @@ def identities(trial: AnswerRun, asked: Sequence[Collection[str]]) -> list[list[
       asked: case by case, the names of the reference's values that its requirements speak of. A value that has several
         names is called by one of these, and by the one that has the residual's shape.
     """
-    found = _unmasked(trial, _looked_up(trial, asked))
+    found = _mark_hidden_data(trial, _looked_up(trial, asked))
     if any(identity.name is None or identity.hides for own in found for identity in own):
         _ask_the_shadow(trial, asked, found)
     return found
@@ -60,8 +60,12 @@ def identities(trial: AnswerRun, asked: Sequence[Collection[str]]) -> list[list[
 def _ask_the_shadow(trial: AnswerRun, asked: Sequence[Collection[str]], found: list[list[Identity]]) -> None:
     """Mends what is said of residuals that rounding may have kept from being known."""
     perhaps = _looked_up(trial, asked, times=ROUNDING)
-    replaced = _replaceable(trial, perhaps)
-    gross = _wrong(trial, trial.gradients_from(_replaced(trial, perhaps, replaced)), ROUNDING) if replaced else []
+    replaced = _replaceable_places(trial, perhaps)
+    gross = (
+        _wrong_cases(trial, trial.gradients_from(_with_reference_arrays(trial, perhaps, replaced)), ROUNDING)
+        if replaced
+        else []
+    )
     doubtful = [
         (index, place)
         for index, own in enumerate(found)
@@ -69,7 +73,7 @@ def _ask_the_shadow(trial: AnswerRun, asked: Sequence[Collection[str]], found: l
         if (identity.name is None or identity.hides) and perhaps[index][place].name and index not in gross
     ]
     shadow = trial.shadow() if doubtful else None
-    if shadow is None or _wrong(shadow, [tried.gradients for tried in shadow.cases]):
+    if shadow is None or _wrong_cases(shadow, [tried.gradients for tried in shadow.cases]):
         return
     clear = identities(shadow, asked)
     for index, place in doubtful:
@@ -105,7 +109,7 @@ def _of_case(tried: CaseRun, asked: Collection[str], of_arguments: Collection[in
     copies = {f"a copy of {name}": array for name, array in zip(names, tried.inputs, strict=True)}
     values = {name: tried.named[name] for name in tried.named if name in asked} | tried.named | copies
     named = [
-        _Named(name, as_float(value), value.shape, _tolerance(value.dtype), _extremes(value))
+        _Named(name, as_float(value), value.shape, _tolerance_of(value.dtype), _extreme_values(value))
         for name, value in values.items()
     ]
     found = []
@@ -116,14 +120,14 @@ def _of_case(tried: CaseRun, asked: Collection[str], of_arguments: Collection[in
             found.append(Identity(ResidualKind.CONSTANT, "a constant"))
         else:
             ordered = sorted(named, key=lambda each: (each.name not in asked, each.shape != array.shape))
-            found.append(_closest(array, ordered, times))
+            found.append(_closest_value(array, ordered, times))
     return found
 
 
-def _closest(array: np.ndarray, named: Sequence[_Named], times: float) -> Identity:
+def _closest_value(array: np.ndarray, named: Sequence[_Named], times: float) -> Identity:
     """The value that a computed array agrees with best, among those that it agrees with up to rounding."""
     best, least = Identity(ResidualKind.COMPUTED, None), np.inf
-    extremes, tolerance, wide = _extremes(array), _tolerance(array.dtype), as_float(array)
+    extremes, tolerance, wide = _extreme_values(array), _tolerance_of(array.dtype), as_float(array)
     for each in named:
         if each.value.size != array.size:
             continue
@@ -156,38 +160,43 @@ def arrangements(value: np.ndarray, shape: Sequence[int]) -> Iterator[np.ndarray
             yield squeezed.reshape([sizes[axis] for axis in axes]).transpose(np.argsort(axes)).reshape(shape)
 
 
-def _unmasked(trial: AnswerRun, found: list[list[Identity]]) -> list[list[Identity]]:
+def _mark_hidden_data(trial: AnswerRun, found: list[list[Identity]]) -> list[list[Identity]]:
     """The same, where those are marked of which the backward pass needs more than the value that they are."""
-    places = _replaceable(trial, found)
+    places = _replaceable_places(trial, found)
     if not places:
         return found
-    wrong = _wrong(trial, trial.gradients_from(_replaced(trial, found, places)))
+    wrong = _wrong_cases(trial, trial.gradients_from(_with_reference_arrays(trial, found, places)))
     for index in places.keys() & wrong:  # elsewhere the answer's own gradients are as far away, by rounding
         # Replaced one at a time they show which it is, unless several hide a thing together.
         alone = [
             place
             for place in places[index]
-            if index in _wrong(trial, trial.gradients_from(_replaced(trial, found, {index: [place]})))
+            if index
+            in _wrong_cases(trial, trial.gradients_from(_with_reference_arrays(trial, found, {index: [place]})))
         ]
         for place in alone or places[index]:
             found[index][place] = dataclasses.replace(found[index][place], hides=True)
     return found
 
 
-def _replaceable(trial: AnswerRun, found: list[list[Identity]]) -> dict[int, list[int]]:
+def _replaceable_places(trial: AnswerRun, found: list[list[Identity]]) -> dict[int, list[int]]:
     """By case, the places of residuals that are values of the reference's, but not bit by bit."""
     places = {}
     for index, (tried, own) in enumerate(zip(trial.cases, found, strict=True)):
-        if differing := [place for place, array in enumerate(tried.residuals) if _differs(array, own[place].array)]:
+        if differing := [
+            place for place, array in enumerate(tried.residuals) if _differs_bitwise(array, own[place].array)
+        ]:
             places[index] = differing
     return places
 
 
-def _differs(array: np.ndarray, other: np.ndarray | None) -> bool:
+def _differs_bitwise(array: np.ndarray, other: np.ndarray | None) -> bool:
     return other is not None and other.tobytes() != array.tobytes()
 
 
-def _replaced(trial: AnswerRun, found: list[list[Identity]], places: Mapping[int, Sequence[int]]) -> Arrays:
+def _with_reference_arrays(
+    trial: AnswerRun, found: list[list[Identity]], places: Mapping[int, Sequence[int]]
+) -> Arrays:
     """The residuals, those in these places as the reference makes them."""
     return [
         [
@@ -198,7 +207,7 @@ def _replaced(trial: AnswerRun, found: list[list[Identity]], places: Mapping[int
     ]
 
 
-def _wrong(trial: AnswerRun, gradients: Arrays, times: float = 1) -> list[int]:
+def _wrong_cases(trial: AnswerRun, gradients: Arrays, times: float = 1) -> list[int]:
     """In which cases gradients are wrong; where a few tolerances are allowed, by more than rounding explains."""
 
     def right(index: int, place: int, got: np.ndarray) -> bool:
@@ -213,12 +222,12 @@ def _wrong(trial: AnswerRun, gradients: Arrays, times: float = 1) -> list[int]:
     ]
 
 
-def _extremes(array: np.ndarray) -> tuple[float, float]:
+def _extreme_values(array: np.ndarray) -> tuple[float, float]:
     values = as_float(array)
     if not values.size or values.dtype.kind == "c":  # complex numbers have no order
         return 0.0, float(abs(values).max(initial=0.0))
     return float(values.min()), float(values.max())
 
 
-def _tolerance(dtype: np.dtype) -> float:
+def _tolerance_of(dtype: np.dtype) -> float:
     return TOLERANCE.get(str(dtype), 0.0)

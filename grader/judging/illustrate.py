@@ -53,7 +53,7 @@ def effects_with_others(exercise: str, shown: Case, case: Case, passes: rematsco
     """
     if _has_dynamic_loop(passes.forward) or _has_dynamic_loop(passes.backward):
         return ()
-    return _effect(_YOURS, passes), *(_others_shown if case is shown else _others)(exercise, case)
+    return _effect_of(_YOURS, passes), *(_others_shown if case is shown else _effects_of_others)(exercise, case)
 
 
 def differs_from_worked(effects: Sequence[Effect]) -> bool:
@@ -69,11 +69,11 @@ def _has_dynamic_loop(program: rematscope.Program) -> bool:
     return any(e.primitive == "while" or any(map(_has_dynamic_loop, e.bodies)) for e in program.equations)
 
 
-def _effect(label: str, passes: rematscope.Trace) -> Effect:
+def _effect_of(label: str, passes: rematscope.Trace) -> Effect:
     return Effect(label, passes.bytes_by_kind()["computed"], passes.recompute_cost.flops)
 
 
-def _others(exercise: str, case: Case) -> tuple[Effect, ...]:
+def _effects_of_others(exercise: str, case: Case) -> tuple[Effect, ...]:
     reference = reference_of(case, registry.expect(exercise))
     # jit drops the values that are only there to have names.
     plain = jax.jit(lambda *arguments: reference(*arguments)[0])
@@ -83,7 +83,7 @@ def _others(exercise: str, case: Case) -> tuple[Effect, ...]:
         "no checkpoint": plain,
         "full recompute": jax.checkpoint(plain),
     }
-    return tuple(_effect(label, rematscope.trace(way, *case.arguments)) for label, way in ways.items())
+    return tuple(_effect_of(label, rematscope.trace(way, *case.arguments)) for label, way in ways.items())
 
 
-_others_shown = functools.cache(_others)
+_others_shown = functools.cache(_effects_of_others)

@@ -49,7 +49,7 @@ def judge(
     try:
         # Evidence is exported for the CPU; a learner's machine may have another device as its default.
         with jax.default_device(jax.devices("cpu")[0]):
-            findings, shown = _findings(evidence, cases, task, expect, seed, execute)
+            findings, shown = _collect_findings(evidence, cases, task, expect, seed, execute)
     except ProgramError as error:
         reason = Finding(FindingKind.NOT_JUDGED, f"Your answer could not be judged: {error}")
         return Verdict(evidence.exercise, Outcome.NOT_JUDGED, (reason,))
@@ -64,7 +64,7 @@ def judge(
     )
 
 
-def _findings(
+def _collect_findings(
     evidence: Evidence,
     cases: Sequence[Case | Question],
     task: Task,

@@ -20,18 +20,18 @@ def observe_cases(trial: AnswerRun) -> tuple[CaseObservation, ...]:
     Args:
       trial: a run of an answer whose values and gradients are right.
     """
-    asked = [_asked(tried, trial) for tried in trial.cases]
+    asked = [_required_names(tried, trial) for tried in trial.cases]
     found = identities(trial, asked)
-    return tuple(_behaviour(index, trial, asked[index], found[index]) for index in range(len(trial.cases)))
+    return tuple(_observe_case(index, trial, asked[index], found[index]) for index in range(len(trial.cases)))
 
 
-def _asked(tried: CaseRun, trial: AnswerRun) -> set[str]:
+def _required_names(tried: CaseRun, trial: AnswerRun) -> set[str]:
     """The names of the reference's values that a case's requirements speak of."""
     groups = trial.expect.requirements(tried.case)
     return {name for group in groups for requirement in group for name in requirement.names}
 
 
-def _behaviour(index: int, trial: AnswerRun, asked: set[str], found: Sequence[Identity]) -> CaseObservation:
+def _observe_case(index: int, trial: AnswerRun, asked: set[str], found: Sequence[Identity]) -> CaseObservation:
     tried, forward, backward = trial.cases[index], trial.forward, trial.backward
     layout = tried.layout
     needed_forward = forward.needed_for([*layout.outputs, *layout.residuals])
@@ -46,12 +46,12 @@ def _behaviour(index: int, trial: AnswerRun, asked: set[str], found: Sequence[Id
         case=tried.case.name,
         arguments=tried.argument_names,
         residuals=tuple(
-            _matched(_said(identity), identity.kind, array, memory, source)
+            _match_residual(_residual_name(identity), identity.kind, array, memory, source)
             for identity, array, memory, source in zip(
                 found, tried.residuals, layout.residual_memory, tried.sources, strict=True
             )
         ),
-        wanted={name: _matched(name, ResidualKind.COMPUTED, array) for name, array in wanted.items()},
+        wanted={name: _match_residual(name, ResidualKind.COMPUTED, array) for name, array in wanted.items()},
         recomputed=tuple(flops_of_each(matmul for matmul in matmuls if matmul.value not in of_cotangents)),
         hidden_recompute_flops=functools.cache(lambda: tuple(hidden_recompute_flops(trial, index))),
         matmul_flops=sum(matmul.flops for matmul in (*of_forward, *matmuls)),
@@ -71,11 +71,11 @@ def _behaviour(index: int, trial: AnswerRun, asked: set[str], found: Sequence[Id
     )
 
 
-def _said(identity: Identity) -> str | None:
+def _residual_name(identity: Identity) -> str | None:
     return f"{identity.name} with other data hidden in its low-order bits" if identity.hides else identity.name
 
 
-def _matched(
+def _match_residual(
     name: str | None, kind: ResidualKind, array: np.ndarray, memory: str = "device", source: str | None = None
 ) -> MatchedResidual:
     return MatchedResidual(name, kind, type_text(tensor_type_of(array)), array.nbytes, memory, source)

@@ -38,7 +38,7 @@ def differences(evidence: Evidence, questions: Sequence[Question], task: Task, e
     if isinstance(answers[0].want, CostedAnswer):
         yield from _too_costly(answers, task, expect)
     else:
-        yield from _different(answers, task, expect)
+        yield from _different_answers(answers, task, expect)
 
 
 class _Answer(NamedTuple):
@@ -53,15 +53,15 @@ class _Answer(NamedTuple):
         if isinstance(data, Mapping):
             alike = isinstance(self.got, dict) and self.got.keys() == data.keys()
             return alike and all(self.got[key] == plain(data[key]) for key in data)
-        return bool(_comparable(self.got, self.want) == _comparable(plain(data), self.want))
+        return bool(_normalize_names(self.got, self.want) == _normalize_names(plain(data), self.want))
 
 
-def _different(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[CaseFinding]:
-    misfits = {answer.question.name: misfit for answer in answers if (misfit := _misfit(answer, task))}
+def _different_answers(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[CaseFinding]:
+    misfits = {answer.question.name: misfit for answer in answers if (misfit := _wrong_form(answer, task))}
     wrong = [answer for answer in answers if answer.question.name not in misfits and not answer.is_of(answer.want)]
     if task.shown is None:
         right = [answer for answer in answers if answer.is_of(answer.want)]
-        explained = _explained(wrong, right, expect.mistakes, credible=len(answers) // _CHANCE)
+        explained = _explain_by_mistake(wrong, right, expect.mistakes, credible=len(answers) // _CHANCE)
         behind = {explained.get(answer.question.name) for answer in wrong}
         if wrong and isinstance(wrong[0].want, dict) and (len(behind) > 1 or None in behind):
             explained |= _part_by_part(wrong, expect)
@@ -72,40 +72,40 @@ def _different(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterat
         # An answer that is differentiated too is a policy: one thing that is asked many questions, of which each has
         # few answers, so that by chance many mistakes lead to the same. Only one that leads to all of them counts.
         alike = [m for m in expect.mistakes if all(_is_mistake(answer, m) for answer in answers)]
-        explained = _explained(wrong, [], alike[:1], credible=0)
+        explained = _explain_by_mistake(wrong, [], alike[:1], credible=0)
     for answer in answers:
         if misfit := misfits.get(answer.question.name):
             yield misfit
         elif not answer.is_of(answer.want):
-            yield _differs(answer, explained.get(answer.question.name), expect)
+            yield _is_different(answer, explained.get(answer.question.name), expect)
 
 
-def _misfit(answer: _Answer, task: Task) -> CaseFinding | None:
+def _wrong_form(answer: _Answer, task: Task) -> CaseFinding | None:
     """What is to be said of what has another form than what is wanted, or a name that the page does not have."""
     question, got, want = answer
-    if not _fits(got, want):
-        return _wrong_type(question, task, _expected(want), _returned(got, want))
-    if isinstance(want, Choice) and (unknown := _unknown(got, want)):
+    if not _has_form(got, want):
+        return _wrong_type(question, task, _expected_text(want), _returned_text(got, want))
+    if isinstance(want, Choice) and (unknown := _unknown_name(got, want)):
         text = f"{unknown!r} is not one of the names on the page."
         ask = "Which name on the page stands for that value?"
-        finding = Finding(FindingKind.UNKNOWN_NAME, text, got=_shown(got, want), next=ask)
+        finding = Finding(FindingKind.UNKNOWN_NAME, text, got=_printable_text(got, want), next=ask)
         return CaseFinding("unknown", question.name, finding)
     return None
 
 
-def _expected(want: Any) -> str:
+def _expected_text(want: Any) -> str:
     return (
         f"{counted(len(want.chosen), 'names') if want.chosen else 'no name'} from the page"
         if isinstance(want, Choice)
-        else _shown(plain(want), want)
+        else _printable_text(plain(want), want)
     )
 
 
-def _differs(answer: _Answer, mistake: KnownMistake | None, expect: Expect) -> CaseFinding:
+def _is_different(answer: _Answer, mistake: KnownMistake | None, expect: Expect) -> CaseFinding:
     question, got, want = answer
     chosen = isinstance(want, Choice)
-    expected, given = _expected(want), _shown(got, want)
-    says = mistake.description if mistake else _how_many(_comparable(got, want), want) if chosen else None
+    expected, given = _expected_text(want), _printable_text(got, want)
+    says = mistake.description if mistake else _how_many(_normalize_names(got, want), want) if chosen else None
     text = f"Your answer differs from {expect.feedback.compared_with}{f': {says}' if says else ''}."
     ask = mistake.hint if mistake else expect.feedback.otherwise
     # With counts in the key, findings are merged only for questions that have the same counts.
@@ -120,7 +120,7 @@ _COMPARED = 8  # right answers by which mistakes that explain as much are told a
 _LOOKED_AT = 4  # wrong answers for which every mistake is tried at once: a mistake's function may compile programs
 
 
-def _explained(
+def _explain_by_mistake(
     wrong: Sequence[_Answer], right: Sequence[_Answer], mistakes: Sequence[KnownMistake], credible: int
 ) -> dict[str, KnownMistake]:
     """The usual mistake behind each wrong answer, by the question's name, where there is one.
@@ -234,7 +234,7 @@ def _carried_out(answer: _Answer, task: Task) -> int | CaseFinding:
     """What an answer costs; or, of one that breaks a rule, what is to be said of it."""
     question, got, want = answer
     if not isinstance(got, list):
-        return _wrong_type(question, task, task.returns, _returned(got, got))
+        return _wrong_type(question, task, task.returns, _returned_text(got, got))
     try:
         cost: int = want.cost(got)
         return cost
@@ -275,7 +275,7 @@ def _wrong_type(question: Question, task: Task, expected: str, got: str) -> Case
     return CaseFinding("type", question.name, finding)
 
 
-def _comparable(data: Any, want: Any) -> Any:
+def _normalize_names(data: Any, want: Any) -> Any:
     """Data as it is compared: names that are chosen come in any order, with or without spaces."""
     if isinstance(want, Choice) and isinstance(data, list) and all(isinstance(name, str) for name in data):
         return sorted("".join(name.split()) for name in data)
@@ -286,9 +286,9 @@ def _how_many(given: list[str], want: Choice) -> str:
     """Return how many of the given names are right, in words."""
     if not given:
         return "it names none"
-    if len(given) == 1 and given[0] not in _comparable(list(want.chosen), want):
+    if len(given) == 1 and given[0] not in _normalize_names(list(want.chosen), want):
         return "the name is wrong"
-    right = sum((Counter(given) & Counter(_comparable(list(want.chosen), want))).values())
+    right = sum((Counter(given) & Counter(_normalize_names(list(want.chosen), want))).values())
     if right < len(given):
         return f"of these {counted(len(given), 'names')}, {right or 'none'} {'is' if right <= 1 else 'are'} right"
     missing = len(want.chosen) - right
@@ -296,41 +296,43 @@ def _how_many(given: list[str], want: Choice) -> str:
     return f"{start} right, but {missing} {'is' if missing == 1 else 'are'} missing"
 
 
-def _unknown(got: list[str], want: Choice) -> str | None:
-    known = _comparable(list(want.among), want)
+def _unknown_name(got: list[str], want: Choice) -> str | None:
+    known = _normalize_names(list(want.among), want)
     return next((name for name in got if "".join(name.split()) not in known), None)
 
 
-def _fits(got: Any, want: Any) -> bool:
+def _has_form(got: Any, want: Any) -> bool:
     """Whether data has the form of what is wanted: a tuple's length is fixed, a list's is not."""
     match want:
         case Choice():
-            return _fits(got, [""])
+            return _has_form(got, [""])
         case tuple():
-            return isinstance(got, list) and len(got) == len(want) and all(map(_fits, got, want))
+            return isinstance(got, list) and len(got) == len(want) and all(map(_has_form, got, want))
         case list():
-            return isinstance(got, list) and (not want or all(_fits(element, want[0]) for element in got))
+            return isinstance(got, list) and (not want or all(_has_form(element, want[0]) for element in got))
         case dict():
             return (
-                isinstance(got, dict) and got.keys() == want.keys() and all(_fits(got[key], want[key]) for key in want)
+                isinstance(got, dict)
+                and got.keys() == want.keys()
+                and all(_has_form(got[key], want[key]) for key in want)
             )
     return type(got) is type(plain(want))
 
 
-def _returned(data: Any, like: Any) -> str:
+def _returned_text(data: Any, like: Any) -> str:
     """Data of another form than what is wanted, in words: a text is told from names, and an empty one from nothing."""
-    return f"the string {data!r}" if isinstance(data, str) else _shown(data, like)
+    return f"the string {data!r}" if isinstance(data, str) else _printable_text(data, like)
 
 
-def _shown(data: Any, like: Any) -> str:
+def _printable_text(data: Any, like: Any) -> str:
     """Data in words that can be written to a file: half of a pair of characters, which JSON has, is no UTF-8."""
-    return str(_spelled(data, like)).encode(errors="backslashreplace").decode()
+    return str(_as_python_spells(data, like)).encode(errors="backslashreplace").decode()
 
 
-def _spelled(data: Any, like: Any) -> Any:
+def _as_python_spells(data: Any, like: Any) -> Any:
     """Data as Python spells it: JSON has no tuples."""
     if isinstance(data, list) and isinstance(like, tuple):
         return tuple(data)
     if isinstance(data, dict) and isinstance(like, dict):
-        return {key: _spelled(element, like.get(key)) for key, element in data.items()}
+        return {key: _as_python_spells(element, like.get(key)) for key, element in data.items()}
     return data

@@ -20,7 +20,7 @@ def wrong_results(trial: AnswerRun) -> list[Finding]:
 
     One step at a time: what stands in the way of the next step is all that is said.
     """
-    if endless := list(_endless(trial)):
+    if endless := list(_find_endless_loops(trial)):
         return endless
     for step in (_wrong_types, _wrong_values, _wrong_undifferentiated_values, _wrong_gradients):
         if wrong := group_findings(step(trial)):
@@ -28,7 +28,7 @@ def wrong_results(trial: AnswerRun) -> list[Finding]:
     return []
 
 
-def _endless(trial: AnswerRun) -> Iterator[Finding]:
+def _find_endless_loops(trial: AnswerRun) -> Iterator[Finding]:
     limit = getattr(trial.task, "max_trip_count", None)
     if limit is not None and trial.trip_count >= limit:
         yield Finding(
@@ -76,8 +76,8 @@ def _of_values(
     """Report values that are wrong in these cases."""
     if not wrong:
         return
-    says, question = _explained(wrong, trial) or ("", otherwise)
-    if not says and all(_nearly(got, tried.wanted_output) for tried, got in wrong):
+    says, question = _explain_values(wrong, trial) or ("", otherwise)
+    if not says and all(_is_nearly_right(got, tried.wanted_output) for tried, got in wrong):
         says, question = _INACCURATE
     for tried, got in wrong:
         finding = Finding(
@@ -90,7 +90,7 @@ def _of_values(
         yield CaseFinding("value", tried.case.name, finding)
 
 
-def _explained(wrong: Sequence[tuple[CaseRun, np.ndarray]], trial: AnswerRun) -> tuple[str, str] | None:
+def _explain_values(wrong: Sequence[tuple[CaseRun, np.ndarray]], trial: AnswerRun) -> tuple[str, str] | None:
     """Return the mistake behind wrong values and the question to ask, if one of the exercise's usual mistakes leads to
     the same values in every failing case: in a single case two mistakes may agree by chance."""
     tried, got = wrong[0]
@@ -102,13 +102,13 @@ def _explained(wrong: Sequence[tuple[CaseRun, np.ndarray]], trial: AnswerRun) ->
         values = values_of_mistakes(tried.case, trial.expect, alike, tried.inputs)
         # The first case is compared closely. In another dtype a mistake may round differently from the answer.
         times = ROUNDING if number else 1
-        alike = tuple(which for which, value in zip(alike, values, strict=True) if _same(got, value, times))
+        alike = tuple(which for which, value in zip(alike, values, strict=True) if _same_or_both_nan(got, value, times))
         if not alike:
             return None
     return mistakes[alike[0]].description, mistakes[alike[0]].hint
 
 
-def _same(got: np.ndarray, other: np.ndarray, times: float) -> bool:
+def _same_or_both_nan(got: np.ndarray, other: np.ndarray, times: float) -> bool:
     """As `close`, but elements that are NaN in both agree: a mistake can divide 0 by 0 too."""
     if got.shape == other.shape and (undefined := np.isnan(as_float(got))).any():
         both = (undefined == np.isnan(as_float(other))).all()
@@ -141,7 +141,7 @@ def _wrong_gradients(trial: AnswerRun) -> Iterator[CaseFinding]:
         for tried, places in ((trial.cases[index], places) for index, places in wrong.items())
         for place in places
     ]
-    if explained is None and all(_nearly(got, want) for got, want in pairs):
+    if explained is None and all(_is_nearly_right(got, want) for got, want in pairs):
         explained = _ROUNDED
     for index, places in wrong.items():
         tried = trial.cases[index]
@@ -185,12 +185,12 @@ def _explained_gradients(wrong: Sequence[CaseRun], trial: AnswerRun) -> tuple[st
         alike = tuple(
             which
             for which, gradients in zip(alike, several, strict=True)
-            if all(_same(got, other, times) for got, other in zip(tried.gradients, gradients, strict=True))
+            if all(_same_or_both_nan(got, other, times) for got, other in zip(tried.gradients, gradients, strict=True))
         )
     return (f"wrong: {mistakes[alike[0]].description}", mistakes[alike[0]].hint) if alike else None
 
 
-def _nearly(got: np.ndarray, want: np.ndarray) -> bool:
+def _is_nearly_right(got: np.ndarray, want: np.ndarray) -> bool:
     """Return whether a wrong result is as close as after rounding to a shorter dtype."""
     got, want = as_float(got), as_float(want)
     return bool((abs(got - want) <= _NEARLY * abs(want).max(initial=0.0)).all())

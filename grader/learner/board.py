@@ -62,11 +62,11 @@ class Board(View):
         table.add_column("minutes", justify="right", no_wrap=True)
         table.add_column("state", no_wrap=True)
         table.add_column("attempts", justify="right", no_wrap=True)
-        for page, state, attempts in self._rows():
+        for page, state, attempts in self._board_rows():
             chapter = page is None or page.chapter is None
             indent = "" if chapter else "  "
-            title = Text(indent + _plain(page), style="bold" if chapter else "")
-            table.add_row(title, Text(_minutes(page)), Text(state), Text(attempts))
+            title = Text(indent + _plain_title(page), style="bold" if chapter else "")
+            table.add_row(title, Text(_minutes_text(page)), Text(state), Text(attempts))
         yield table
         yield Text("\n" + "".join(piece if isinstance(piece, str) else piece.label for piece in self.next))
         for notice in self.notices:
@@ -80,14 +80,14 @@ class Board(View):
             "<td {}>{}</td><td {}>{}</td><td {}>{}</td></tr>"
         )
         rows = Markup().join(
-            of_chapter.format(left, _link(page), right, _minutes(page), left, state)
+            of_chapter.format(left, _page_link(page), right, _minutes_text(page), left, state)
             if page is None or page.chapter is None
-            else of_exercise.format(_link(page), right, _minutes(page), left, state, right, attempts)
-            for page, state, attempts in self._rows()
+            else of_exercise.format(_page_link(page), right, _minutes_text(page), left, state, right, attempts)
+            for page, state, attempts in self._board_rows()
         )
         titles = [(left, "page"), (right, "minutes"), (left, "state"), (right, "attempts")]
         head = Markup().join(Markup('<th scope="col" {}>{}</th>').format(*title) for title in titles)
-        said = Markup().join(piece if isinstance(piece, str) else _link(piece, piece.label) for piece in self.next)
+        said = Markup().join(piece if isinstance(piece, str) else _page_link(piece, piece.label) for piece in self.next)
         page = Markup(
             '<div style="color: var(--jp-ui-font-color1, inherit)"><p><strong>{}</strong></p>'
             "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table><p>{}</p></div>"
@@ -98,11 +98,11 @@ class Board(View):
     def summary(self) -> str:
         """How far the learner is, in a line: a square for each exercise, and how many are passed."""
         squares = "".join(_MARKS[entry.state] for entry in self.entries)
-        return f"{squares} {_passed(self.entries, 'exercises ')}"
+        return f"{squares} {_passed_text(self.entries, 'exercises ')}"
 
-    def _rows(self) -> Iterator[tuple[Page | None, str, str]]:
+    def _board_rows(self) -> Iterator[tuple[Page | None, str, str]]:
         for chapter, entries in self.sections:
-            yield chapter, _passed(entries) if entries else "", ""
+            yield chapter, _passed_text(entries) if entries else "", ""
             for entry in entries:
                 yield entry.page, f"{_MARKS[entry.state]} {entry.state}", str(entry.attempts or "")
 
@@ -117,17 +117,17 @@ def board() -> Board:
     for chapter, number in sections:
         here = [page for page in exercises if (page.chapter if page.chapter in known else 0) == number]
         if chapter or here:
-            filled.append((chapter, tuple(_entry(page, attempts) for page in here)))
-    return Board(tuple(filled), _next(filled, attempts), tuple(progress.notices))
+            filled.append((chapter, tuple(_board_entry(page, attempts) for page in here)))
+    return Board(tuple(filled), _next_entry(filled, attempts), tuple(progress.notices))
 
 
-def _entry(page: Page, attempts: Sequence[Attempt]) -> Entry:
+def _board_entry(page: Page, attempts: Sequence[Attempt]) -> Entry:
     outcomes = [attempt.verdict.outcome for attempt in attempts if attempt.exercise == page.name]
     state = "passed" if Outcome.PASSED in outcomes else "not passed yet" if outcomes else "not begun"
     return Entry(page, state, len(outcomes))
 
 
-def _next(sections, attempts: Sequence[Attempt]) -> tuple[str | Page, ...]:
+def _next_entry(sections, attempts: Sequence[Attempt]) -> tuple[str | Page, ...]:
     """What was begun comes first, the latest of it, then the order of the course."""
     entries = {entry.page.name: entry for _, entries in sections for entry in entries}
     for attempt in reversed(attempts):
@@ -141,11 +141,11 @@ def _next(sections, attempts: Sequence[Attempt]) -> tuple[str | Page, ...]:
             to_read.clear()
         for entry in here:
             if entry.state == "not begun":
-                return _read(to_read, entry.page)
+                return _read_entries(to_read, entry.page)
     return ("You have passed every exercise.",)
 
 
-def _read(chapters: Sequence[Page], exercise: Page) -> tuple[str | Page, ...]:
+def _read_entries(chapters: Sequence[Page], exercise: Page) -> tuple[str | Page, ...]:
     if not chapters:
         return "Next: ", exercise, "."
     pieces: list[str | Page] = ["Next: read "]
@@ -154,22 +154,22 @@ def _read(chapters: Sequence[Page], exercise: Page) -> tuple[str | Page, ...]:
     return *pieces, ", then solve ", exercise, "."
 
 
-def _passed(entries: Sequence[Entry], what: str = "") -> str:
+def _passed_text(entries: Sequence[Entry], what: str = "") -> str:
     number = sum(entry.state == "passed" for entry in entries)
     return f"{number} of {len(entries)} {what}passed"
 
 
-def _plain(page: Page | None) -> str:
+def _plain_title(page: Page | None) -> str:
     return page.title.replace("`", "") if page else "Exercises"
 
 
-def _minutes(page: Page | None) -> str:
+def _minutes_text(page: Page | None) -> str:
     return str(page.minutes or "") if page else ""
 
 
-def _link(page: Page | None, text: str | None = None) -> Markup:
+def _page_link(page: Page | None, text: str | None = None) -> Markup:
     if page is None:
-        return escape(_plain(page))
+        return escape(_plain_title(page))
     # From the notebook's own folder, in which its kernel runs.
     address = Path(os.path.relpath(page.path)).as_posix()
     return Markup('<a href="{}">{}</a>').format(quote(address), text_html(text or page.title))

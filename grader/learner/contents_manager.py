@@ -31,8 +31,8 @@ class WorkbookContentsManager(AsyncLargeFileManager):
             metadata = model["content"]["metadata"]
             if metadata.get("kernelspec", {}).get("name") == KERNEL_NAME:
                 metadata["language_info"] = IPythonKernel.language_info
-            lost = _shown(model["content"]) - _kept(model["content"]).keys()
-            for data in _outputs(model["content"]):
+            lost = _shown_models(model["content"]) - _saved_models(model["content"]).keys()
+            for data in _output_data(model["content"]):
                 if "text/html" in data and data.get(_VIEW, {}).get("model_id") in lost:
                     del data[_VIEW]
         return model
@@ -41,33 +41,33 @@ class WorkbookContentsManager(AsyncLargeFileManager):
         """Saves a file's model, and returns it, as the class above does."""
         page = model.get("content")
         if model.get("type") == "notebook" and page:
-            lost = _shown(page) - _kept(page).keys()
+            lost = _shown_models(page) - _saved_models(page).keys()
             if lost and await self.file_exists(path):
                 with contextlib.suppress(web.HTTPError):  # what is no notebook is written over
                     _take_over(lost, (await super().get(path, type="notebook"))["content"], page)
         return await super().save(model, path)
 
 
-def _outputs(page: dict[str, Any]) -> list[dict[str, Any]]:
+def _output_data(page: dict[str, Any]) -> list[dict[str, Any]]:
     return [output.get("data", {}) for cell in page["cells"] for output in cell.get("outputs", ())]
 
 
-def _shown(page: dict[str, Any]) -> set[str]:
-    return {data[_VIEW].get("model_id") for data in _outputs(page) if _VIEW in data}
+def _shown_models(page: dict[str, Any]) -> set[str]:
+    return {data[_VIEW].get("model_id") for data in _output_data(page) if _VIEW in data}
 
 
-def _kept(page: dict[str, Any]) -> dict[str, Any]:
+def _saved_models(page: dict[str, Any]) -> dict[str, Any]:
     return page["metadata"].get("widgets", {}).get(_STATE, {}).get("state", {})
 
 
 def _take_over(lost: set[str], before: dict[str, Any], page: dict[str, Any]) -> None:
     """Puts the models that are lost, and those that they are made of, into a page as they were in it before."""
-    models, found = _kept(before), dict(_kept(page))
+    models, found = _saved_models(before), dict(_saved_models(page))
     while lost:
         name = lost.pop()
         if name in models and name not in found:
             found[name] = models[name]
             lost |= set(re.findall(r"IPY_MODEL_(\w+)", json.dumps(models[name])))
-    if len(found) > len(_kept(page)):
+    if len(found) > len(_saved_models(page)):
         state = {"version_major": 2, "version_minor": 0, "state": found}
         page["metadata"].setdefault("widgets", {})[_STATE] = state

@@ -41,7 +41,7 @@ def submit(path: Path | None = None) -> Path:
         "time": now(),
         "versions": versions(),
         "answers": [
-            _entry([attempt for attempt in attempts if attempt.exercise == name])
+            _submission_entry([attempt for attempt in attempts if attempt.exercise == name])
             for name in sorted({attempt.exercise for attempt in attempts})
         ],
     }
@@ -87,7 +87,7 @@ def grade_again(answer: Answer) -> Verdict:
         return check_file.check_file(path, exercise=answer.exercise)
 
 
-def _entry(attempts: list[Attempt]) -> dict[str, Any]:
+def _submission_entry(attempts: list[Attempt]) -> dict[str, Any]:
     # Without its text an answer cannot be graded again.
     _, best = max(enumerate(attempts), key=lambda pair: (pair[1].verdict.passed, pair[1].source != "", pair[0]))
     return {

@@ -13,10 +13,10 @@ from rematscope.render.files import write_whole
 
 def problem(page: Page) -> str:
     """What is asked for, in Markdown with formulas as code: the page from the title of that section to the stub."""
-    cells = _cells(pages.as_it_came(page))
+    cells = _cells_of(pages.as_it_came(page))
     (first,) = [number for number, (_, text) in enumerate(cells) if text.startswith("## The problem")]
     below = itertools.takewhile(lambda cell: not is_stub(*cell, page), cells[first:])
-    texts = [f"```python\n{text}\n```" if kind == "code" else _plain(text) for kind, text in below]
+    texts = [f"```python\n{text}\n```" if kind == "code" else _without_math(text) for kind, text in below]
     return "\n\n".join(texts).partition("\n")[2].strip()
 
 
@@ -25,7 +25,7 @@ def is_stub(kind: str, text: str, page: Page) -> bool:
     return kind == "code" and f"def {page.name}(" in text and "raise NotImplementedError" in text
 
 
-def _plain(text: str) -> str:
+def _without_math(text: str) -> str:
     return re.sub(r"\$([^$`]+)\$", r"`\1`", text)
 
 
@@ -45,21 +45,21 @@ def write_python(page: Page) -> Path:
     file = python_file(page)
     if not file.exists():
         try:
-            cells = _cells(page.path.read_bytes())
+            cells = _cells_of(page.path.read_bytes())
         except (OSError, ValueError, TypeError, LookupError):  # it is not there, or broken
-            cells = _cells(pages.as_it_came(page))
+            cells = _cells_of(pages.as_it_came(page))
         checks = re.compile(rf"^check\({page.name}\)", re.MULTILINE)
         kept = [(kind, text) for kind, text in cells if kind == "markdown" or not checks.search(text)]
-        write_whole(file, "\n\n".join(_percent(*cell) for cell in kept) + "\n")
+        write_whole(file, "\n\n".join(_percent_cell(*cell) for cell in kept) + "\n")
     return file
 
 
-def _cells(notebook: bytes) -> list[tuple[str, str]]:
+def _cells_of(notebook: bytes) -> list[tuple[str, str]]:
     cells: list[dict[str, Any]] = json.loads(notebook)["cells"]
     return [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
 
 
-def _percent(kind: str, text: str) -> str:
+def _percent_cell(kind: str, text: str) -> str:
     if kind == "code":
         return f"# %%\n{text}"
     return "\n".join(["# %% [markdown]", *(f"# {line}".rstrip() for line in text.splitlines())])

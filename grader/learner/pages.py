@@ -53,7 +53,7 @@ class ResetError(Exception):
 
 def chapters() -> list[Page]:
     """The chapters in the workbook's folder, in their order, without the page to start from."""
-    pages = [_page(path, path.read_text(encoding="utf-8")) for path in ROOT.glob(f"notebooks/{_PAGES}")]
+    pages = [_read_page(path, path.read_text(encoding="utf-8")) for path in ROOT.glob(f"notebooks/{_PAGES}")]
     return sorted((page for page in pages if page.number), key=lambda page: page.number)
 
 
@@ -61,7 +61,7 @@ def exercises() -> list[Page]:
     """All exercises by their numbers, whatever has become of their pages."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         pages = [
-            _page(ROOT / "exercises" / name, archive.read(name).decode(), exercise=True)
+            _read_page(ROOT / "exercises" / name, archive.read(name).decode(), exercise=True)
             for name in archive.namelist()
             if name.endswith(".ipynb") and not name.startswith(_CHAPTERS)
         ]
@@ -72,7 +72,7 @@ def to_read() -> list[Page]:
     """What is read and has no exercise: the chapters that came, the page to start from and the cheat sheet."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         names = [name for name in archive.namelist() if name.startswith(_CHAPTERS)]
-        return [_page(ROOT / name, archive.read(name).decode()) for name in names]
+        return [_read_page(ROOT / name, archive.read(name).decode()) for name in names]
 
 
 def find(exercise: str | int) -> Page:
@@ -81,7 +81,7 @@ def find(exercise: str | int) -> Page:
     A page's name says more than its number: a learner may still have a page from before the exercises were numbered by
     chapters.
     """
-    number, name = _parts(Path(str(exercise)).stem)
+    number, name = _number_and_name(Path(str(exercise)).stem)
     known = exercises()
     for page in known:
         if page.name == name or (number and not name and page.number == int(number)):
@@ -140,7 +140,7 @@ def reset(page: Page) -> Path | None:
         ) from None
 
 
-def _parts(stem: str) -> tuple[str | None, str]:
+def _number_and_name(stem: str) -> tuple[str | None, str]:
     """The number and the name in a page's stem, or in a copy's: what `reset` kept, or JupyterLab copied."""
     found = re.fullmatch(r"(?:my_)?(?:(\d+)(?:_|$))?(.*?)(?:_\d+|\W.*)?", stem)
     return (found[1], found[2]) if found else (None, stem)
@@ -152,7 +152,7 @@ def as_it_came(page: Page) -> bytes:
         return archive.read(f"{_CHAPTERS * (page.chapter is None)}{page.path.name}")
 
 
-def _page(path: Path, text: str, exercise: bool = False) -> Page:
+def _read_page(path: Path, text: str, exercise: bool = False) -> Page:
     try:
         head = "".join(json.loads(text)["cells"][0]["source"])
     except (ValueError, TypeError, LookupError):  # a reader may have broken it

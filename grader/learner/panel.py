@@ -62,7 +62,7 @@ class Checked(WithNotes):
         import ipywidgets
 
         page, said = ipywidgets.HTML(self.html()), ipywidgets.HTML()
-        buttons = ipywidgets.HBox([_button(label, verb, page, said) for label, verb in self._verbs.items()])
+        buttons = ipywidgets.HBox([_make_button(label, verb, page, said) for label, verb in self._verbs.items()])
         buttons.add_class("remat-buttons")
         lost = ipywidgets.HTML(SHEET + Markup('<div class="remat-lost" role="status">{}</div>').format(_LOST.html()))
         panel = ipywidgets.VBox([lost, buttons, said, page])
@@ -70,7 +70,7 @@ class Checked(WithNotes):
         return panel
 
 
-def _button(label: str, verb: Callable[[], View], page, said):
+def _make_button(label: str, verb: Callable[[], View], page, said):
     import ipywidgets
 
     button = ipywidgets.Button(description=label)

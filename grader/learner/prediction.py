@@ -72,15 +72,15 @@ class Prediction(View):
         )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(self._asked().replace("`", ""))
+        yield Text(self._question_text().replace("`", ""))
 
     def html(self) -> Markup:
         # By the numbers of its characters: who looks at the page's source does not read it there.
         answer = "".join(f"&#{ord(character)};" for character in self.answer)
         answer = Markup(f"<details><summary>Answer</summary><p>{answer}</p></details>")
-        return box(Markup("<p>{}</p>{}").format(text_html(self._asked()), answer))
+        return box(Markup("<p>{}</p>{}").format(text_html(self._question_text()), answer))
 
-    def _asked(self) -> str:
+    def _question_text(self) -> str:
         choices = f" ({' · '.join(self.choices)})" if self.choices else ""
         return f"What do you think? {self.question}{choices}"
 

@@ -110,16 +110,16 @@ class Progress:
         """Writes an attempt down. When this returns, it is on the disk, or a notice says why it is not."""
         source = source.encode(errors="replace").decode()  # SQLite takes no lone surrogates
         attempt = Attempt(exercise, verdict, source, now(), versions())
-        self._do(lambda file: file.execute(_ADD_ATTEMPT, _row(attempt)), to_write="This attempt")
+        self._in_transaction(lambda file: file.execute(_ADD_ATTEMPT, _attempt_row(attempt)), to_write="This attempt")
         return attempt
 
     def attempts(self, exercise: str | None = None) -> list[Attempt]:
         """All attempts at an exercise, or at all of them, oldest first."""
         query = f"SELECT {_ATTEMPT} FROM attempts WHERE ? IN (exercise, '') ORDER BY id"
-        rows = self._do(lambda file: file.execute(query, (exercise or "",)).fetchall()) or []
-        attempts = [attempt for row in rows if (attempt := _attempt(row))]
+        rows = self._in_transaction(lambda file: file.execute(query, (exercise or "",)).fetchall()) or []
+        attempts = [attempt for row in rows if (attempt := _read_attempt(row))]
         if unreadable := len(rows) - len(attempts):
-            self._notice(f"{unreadable} of the attempts in {self.path} cannot be read and are left out.")
+            self._add_notice(f"{unreadable} of the attempts in {self.path} cannot be read and are left out.")
         return attempts
 
     def passed(self, exercise: str) -> bool:
@@ -134,15 +134,17 @@ class Progress:
     def hints(self, exercise: str) -> list[str]:
         """Return the keys of the hints that were given, in the order in which they were given."""
         query = "SELECT hint FROM hints WHERE exercise = ? ORDER BY id"
-        rows = self._do(lambda file: file.execute(query, (exercise,)).fetchall()) or []
+        rows = self._in_transaction(lambda file: file.execute(query, (exercise,)).fetchall()) or []
         keys = (_hint_key(exercise, str(hint)) for (hint,) in rows)
         return list(dict.fromkeys(key for key in keys if key))
 
     def note_hint(self, exercise: str, key: str) -> None:
         """Save that a hint was given."""
-        self._do(lambda file: file.execute(_ADD_HINT, (now(), exercise, key)), to_write="That you had this hint")
+        self._in_transaction(
+            lambda file: file.execute(_ADD_HINT, (now(), exercise, key)), to_write="That you had this hint"
+        )
 
-    def _do(self, work: Callable[[sqlite3.Connection], Any], to_write: str | None = None):
+    def _in_transaction(self, work: Callable[[sqlite3.Connection], Any], to_write: str | None = None):
         """Does `work` with the file in one transaction. Where that cannot be, there is a notice, and None comes back.
 
         Args:
@@ -152,23 +154,23 @@ class Progress:
         """
         try:
             try:
-                return self._transaction(work, to_write)
+                return self._run_transaction(work, to_write)
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
                 self._begin_anew()
-                return self._transaction(work, to_write)
+                return self._run_transaction(work, to_write)
         except (sqlite3.Error, OSError) as error:
-            cause, advice = self._reason(error)
+            cause, advice = self._cause_and_advice(error)
             lost = f"{to_write} could not be saved; earlier ones are safe" if to_write else "It was not read"
-            self._notice(f"{cause}. {lost}. {advice}.")
+            self._add_notice(f"{cause}. {lost}. {advice}.")
 
-    def _transaction(self, work, to_write: str | None):
+    def _run_transaction(self, work, to_write: str | None):
         if to_write:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         elif not self.path.exists():
             return None
-        with closing(self._open()) as file:
+        with closing(self._open_file()) as file:
             # With SQLite's usual journal: the other one, the write-ahead log, wants shared memory, which home folders
             # on a network do not have. EXTRA waits until the disk has the folder's entries too.
             file.execute("PRAGMA synchronous = EXTRA")
@@ -193,7 +195,7 @@ class Progress:
             file.execute("COMMIT")  # a connection that is closed without rolls back
             return result
 
-    def _open(self) -> sqlite3.Connection:
+    def _open_file(self) -> sqlite3.Connection:
         file = sqlite3.connect(
             # rwc even to read: after a kill, the next one to open the file undoes what was half written.
             f"{self.path.absolute().as_uri()}?mode=rwc",
@@ -210,26 +212,26 @@ class Progress:
             lock.execute("BEGIN EXCLUSIVE")  # two notebooks may find the damage at once
             self._looked_through = False
             try:
-                self._transaction(lambda file: None, to_write=None)
+                self._run_transaction(lambda file: None, to_write=None)
                 return  # the other one was faster
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
             aside = self._move_aside()
             kept = f"The file with your progress was damaged. It is saved as {aside}."
-            attempts, hints = _salvaged(aside)
+            attempts, hints = _salvage_rows(aside)
 
             def fill(file):
                 file.executemany(_ADD_ATTEMPT, attempts)
                 file.executemany(_ADD_HINT, hints)
 
             try:
-                self._transaction(fill, "What could be read")
+                self._run_transaction(fill, "What could be read")
             except (sqlite3.Error, OSError):
-                self._notice(kept)
+                self._add_notice(kept)
                 raise
             number = f"{len(attempts)} {'attempt' if len(attempts) == 1 else 'attempts'}"
-            self._notice(f"{kept} A new one was begun, with the {number} that could still be read.")
+            self._add_notice(f"{kept} A new one was begun, with the {number} that could still be read.")
 
     def _move_aside(self) -> Path:
         """Gives the file a name that no other has."""
@@ -241,7 +243,7 @@ class Progress:
             raise
         return aside
 
-    def _reason(self, error: Exception) -> tuple[str, str]:
+    def _cause_and_advice(self, error: Exception) -> tuple[str, str]:
         """Why the file cannot be used, and what to do, without the full stops."""
         allowed = f"Make it writable, or set {_FOLDER} to a writable folder; then continue"
         if isinstance(error, _Foreign):
@@ -271,7 +273,7 @@ class Progress:
                 )
         return f"{self.path} cannot be used: {error}", f"Move it away, or set {_FOLDER} to another folder"
 
-    def _notice(self, sentences: str) -> None:
+    def _add_notice(self, sentences: str) -> None:
         if sentences not in self.notices:
             self.notices.append(sentences)
 
@@ -288,7 +290,7 @@ def _is_damage(error: sqlite3.DatabaseError) -> bool:
     return isinstance(error, _Damaged) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 
-def _row(attempt: Attempt) -> tuple:
+def _attempt_row(attempt: Attempt) -> tuple:
     verdict = attempt.verdict
     return (
         attempt.time,
@@ -301,7 +303,7 @@ def _row(attempt: Attempt) -> tuple:
     )
 
 
-def _attempt(row: Sequence) -> Attempt | None:
+def _read_attempt(row: Sequence) -> Attempt | None:
     """The attempt that a row holds, or None if it cannot be read."""
     time, exercise, _, _, source, verdict, versions = row
     try:
@@ -319,19 +321,19 @@ def _hint_key(exercise: str, stored: str) -> str | None:
     return keys[int(stored)] if int(stored) < len(keys) else None
 
 
-def _salvaged(path: Path) -> tuple[list[tuple], list[tuple]]:
+def _salvage_rows(path: Path) -> tuple[list[tuple], list[tuple]]:
     """The rows of attempts and of hints that can be read in a damaged file, in their order."""
     try:
         # immutable: nobody else uses the file, and its journal would not help.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
-            attempts = [row for row in _readable(file, "attempts", _ATTEMPT) if _attempt(row)]
-            hints = [row for row in _readable(file, "hints", _HINT) if isinstance(row[-1], int | str)]
+            attempts = [row for row in _readable_rows(file, "attempts", _ATTEMPT) if _read_attempt(row)]
+            hints = [row for row in _readable_rows(file, "hints", _HINT) if isinstance(row[-1], int | str)]
             return attempts, hints
     except sqlite3.Error:
         return [], []
 
 
-def _readable(file: sqlite3.Connection, table: str, columns: str) -> list[tuple]:
+def _readable_rows(file: sqlite3.Connection, table: str, columns: str) -> list[tuple]:
     """The rows on both sides of the damage: what can be read from the first on, and from the last back."""
     rows = {}
     for order in ("ASC", "DESC"):

@@ -26,7 +26,7 @@ def check(answer: object, bound: dict) -> Checked:
     own = getattr(answer, "__name__", None)
     name = next((exercise for exercise in registry.names() if bound.get(exercise) is answer), own)
     if not callable(answer):
-        problem = f"check takes the function itself, but got {_kind(answer)}."
+        problem = f"check takes the function itself, but got {_kind_of(answer)}."
         return _not_judged(name, problem, "Leave out the parentheses: check(my_answer), not check(my_answer(…)).")
     if name not in registry.names():
         called = f"is called {name}" if name else "has no name"
@@ -37,31 +37,31 @@ def check(answer: object, bound: dict) -> Checked:
     last_verdicts[name] = verdict
     progress = Progress()
     if verdict.outcome != Outcome.NOT_ATTEMPTED:
-        progress.record(name, verdict, _text(answer, name))
+        progress.record(name, verdict, _answer_text(answer, name))
     verbs = {
         "Check again": lambda: check(bound.get(name, answer), bound),
         "Hint": lambda: hint(name, bound),
         "Solution": lambda: solution(name, False, bound),
-        "Submit": _submit,
+        "Submit": _submit_answers,
     }
     return Checked(verdict, progress.notices, verbs)
 
 
 def hint(exercise: str | int | None, bound: dict) -> View:
     """The next hint for the exercise that is meant; `bound` are the global names of whoever asked."""
-    return _about(exercise, bound, assistance.hint)
+    return _say_about_exercise(exercise, bound, assistance.hint)
 
 
 def solution(exercise: str | int | None, anyway: bool, bound: dict) -> View:
     """The worked answer to the exercise that is meant, or what is to be done before it opens."""
-    return _about(
+    return _say_about_exercise(
         exercise,
         bound,
         lambda name, progress: assistance.solution(name, progress, anyway, last=last_verdicts.get(name)),
     )
 
 
-def _about(exercise: str | int | None, bound: dict, say: Callable[[str, Progress], View]) -> View:
+def _say_about_exercise(exercise: str | int | None, bound: dict, say: Callable[[str, Progress], View]) -> View:
     """What is to be said about the exercise that is meant: the one named, else that of the page's answer or stub."""
     here = [name for name in registry.names() if callable(bound.get(name)) and not isinstance(bound[name], ModuleType)]
     checked = [name for name in last_verdicts if name in here]
@@ -80,7 +80,7 @@ def _about(exercise: str | int | None, bound: dict, say: Callable[[str, Progress
     return WithNotes(say(name, progress), progress.notices)
 
 
-def _submit() -> View:
+def _submit_answers() -> View:
     try:
         path = hand_in.submit()
     except submission_file.HandInError as error:
@@ -94,13 +94,13 @@ def _not_judged(name, problem: str, advice: str) -> Checked:
     return Checked(Verdict(name if isinstance(name, str) else "?", Outcome.NOT_JUDGED, (finding,)))
 
 
-def _kind(value) -> str:
+def _kind_of(value) -> str:
     if hasattr(value, "dtype"):
         return f"an array, {value.dtype}{list(value.shape)}"
     return with_article(type(value).__name__)
 
 
-def _text(answer: Callable, exercise: str) -> str:
+def _answer_text(answer: Callable, exercise: str) -> str:
     """The answer's own text, with what it builds on: from the notebook's cells, else from its file; "" if unknown."""
     try:
         from IPython import get_ipython

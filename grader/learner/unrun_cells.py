@@ -12,10 +12,12 @@ def explain_in(shell: Any) -> None:
     Whoever handles exceptions in a way of their own goes on doing so.
     """
     if not shell.custom_exceptions:
-        shell.set_custom_exc((NameError,), _explain)
+        shell.set_custom_exc((NameError,), _explain_name_error)
 
 
-def _explain(shell: Any, kind: type[NameError], error: NameError, trace: Any, tb_offset: int | None = None) -> None:
+def _explain_name_error(
+    shell: Any, kind: type[NameError], error: NameError, trace: Any, tb_offset: int | None = None
+) -> None:
     name = error.name
     if name not in registry.names():
         shell.showtraceback((kind, error, trace), tb_offset=tb_offset)

@@ -41,7 +41,7 @@ def update() -> list[str]:
     came, said = shipped_cells(), []
     for page in [*pages.exercises(), *(page for page in pages.to_read() if page.path.parent.is_dir())]:
         try:
-            said += [*_update(page, came), *_renamed(page)]
+            said += [*_update_page(page, came), *_rename_python_file(page)]
         except OSError as error:
             raise UpdateError(
                 f"{page.path.name} was not updated: {error.strerror or error} ({page.path.parent}). What you wrote is "
@@ -57,7 +57,7 @@ def fingerprints(name: str, notebook: bytes) -> list[str]:
       ValueError, TypeError, LookupError: this is no notebook.
     """
     texts = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"]]
-    return [_fingerprint(name, text) for text in texts if text.strip()]
+    return [_cell_fingerprint(name, text) for text in texts if text.strip()]
 
 
 def shipped_cells() -> frozenset[str]:
@@ -72,21 +72,21 @@ def cells_to_pack(packed: Iterable[Path]) -> str:
     return "".join(f"{each}\n" for each in sorted(now.union(shipped_cells())))
 
 
-def _fingerprint(name: str, text: str) -> str:
+def _cell_fingerprint(name: str, text: str) -> str:
     lines = "\n".join(line.rstrip() for line in text.strip().splitlines())
     return hashlib.sha256(f"{name}\n{lines}".encode()).hexdigest()[:12]
 
 
-def _update(page: Page, came: frozenset[str]) -> list[str]:
+def _update_page(page: Page, came: frozenset[str]) -> list[str]:
     named = re.compile(rf"\d+_{page.name}\.ipynb")
     there = sorted(p for p in page.path.parent.glob("*.ipynb") if p == page.path or named.fullmatch(p.name))
     old = [path for path in there if path != page.path or _is_older(page, came)]
     if not old and page.path in there:
         return []
-    mine = [path for path in old if not _untouched(path, page, came)]
+    mine = [path for path in old if not _is_untouched(path, page, came)]
     mine.sort(key=lambda path: path != page.path)  # the answer that counted so far comes first
-    answer = next((text for path in mine if (text := _answer(path, page))), None)
-    free = page.path in old or page.path not in there or _untouched(page.path, page, came)
+    answer = next((text for path in mine if (text := _own_answer(path, page))), None)
+    free = page.path in old or page.path not in there or _is_untouched(page.path, page, came)
     answer = answer if free else None  # there is a page of this version, and it is written on
     kept = list[Path]()
     try:
@@ -94,7 +94,7 @@ def _update(page: Page, came: frozenset[str]) -> list[str]:
             kept.append(fresh(page.path.with_name(f"my_{page.path.name}")))
             write_whole(kept[-1], path.read_bytes())
         if free:
-            write_whole(page.path, _with(answer, page))
+            write_whole(page.path, _page_with_answer(answer, page))
     except OSError:
         for path in kept:
             path.unlink(missing_ok=True)
@@ -115,7 +115,7 @@ def _update(page: Page, came: frozenset[str]) -> list[str]:
     ]
 
 
-def _renamed(page: Page) -> list[str]:
+def _rename_python_file(page: Page) -> list[str]:
     """Gives a Python file that `watch` made under an exercise's earlier number the number that `watch` looks for."""
     if page.chapter is None:
         return []
@@ -138,7 +138,7 @@ def _is_older(page: Page, came: frozenset[str]) -> bool:
     return bool(came.intersection(found).difference(now)) or (came.issuperset(found) and found != now)
 
 
-def _untouched(path: Path, page: Page, came: frozenset[str]) -> bool:
+def _is_untouched(path: Path, page: Page, came: frozenset[str]) -> bool:
     """Whether a page has no cell but such as came with the workbook."""
     try:
         return came.issuperset(fingerprints(page.name, path.read_bytes()))
@@ -146,7 +146,7 @@ def _untouched(path: Path, page: Page, came: frozenset[str]) -> bool:
         return False
 
 
-def _answer(path: Path, page: Page) -> str | None:
+def _own_answer(path: Path, page: Page) -> str | None:
     if page.chapter is None:
         return None
     try:
@@ -156,7 +156,7 @@ def _answer(path: Path, page: Page) -> str | None:
     return None if found.is_stub() else found.text.strip()
 
 
-def _with(answer: str | None, page: Page) -> bytes:
+def _page_with_answer(answer: str | None, page: Page) -> bytes:
     """A page as it comes; an exercise's with an answer, if there is one, in place of the stub."""
     came = pages.as_it_came(page)
     if answer is None:

@@ -38,42 +38,42 @@ class Watch:
 
     def __init__(self, page: Page, file: Path | None, console: Console):
         self.console = console
-        self._begin(page, file)
+        self._begin_page(page, file)
 
     def run(self) -> None:
         """Watches until the learner quits, or has passed every exercise."""
         with keys() as wait:
-            self._greet(wait is not None)
+            self._print_greeting(wait is not None)
             while not self._ended:
-                for key in self._pressed(wait):
-                    self._press(key)
-                self._look()
-                if self._passed and wait is None:  # nobody can press a key for it
-                    self._next()
+                for key in self._pressed_key(wait):
+                    self._press_key(key)
+                self._check_changed_file()
+                if self._is_passed and wait is None:  # nobody can press a key for it
+                    self._go_to_next_page()
 
-    def _begin(self, page: Page, file: Path | None) -> None:
+    def _begin_page(self, page: Page, file: Path | None) -> None:
         self.page, self._own = page, file
         self._verdict: Verdict | None = None
         self._ended = False
-        self._seen = {path: _stamp(path) for path in self._files()}  # as of the last look
-        self._checked = {path: _program(path) for path in self._files()}  # as of the last check
+        self._seen = {path: _file_stamp(path) for path in self._watched_files()}  # as of the last look
+        self._checked = {path: _program_text(path) for path in self._watched_files()}  # as of the last check
 
     @property
-    def _passed(self) -> bool:
+    def _is_passed(self) -> bool:
         return self._verdict is not None and self._verdict.passed
 
-    def _files(self) -> list[Path]:
+    def _watched_files(self) -> list[Path]:
         return [self._own] if self._own else [self.page.path, page_text.python_file(self.page)]
 
-    def _greet(self, by_keys: bool) -> None:
+    def _print_greeting(self, by_keys: bool) -> None:
         say = self.console.print
         say(Rule(Text(self.page.title.replace("`", ""), style="bold"), style="none"))
         say(Prose(page_text.problem(self.page)))
-        files = [file for file in self._files() if file.exists()] or self._files()[:1]
-        say(Text(f"\nWatching {' and '.join(map(_near, files))}: your answer is checked whenever you save."))
-        newest = max(files, key=lambda file: _stamp(file) or (0,))
+        files = [file for file in self._watched_files() if file.exists()] or self._watched_files()[:1]
+        say(Text(f"\nWatching {' and '.join(map(_relative_path, files))}: your answer is checked whenever you save."))
+        newest = max(files, key=lambda file: _file_stamp(file) or (0,))
         if _is_begun(newest, self.page.name):
-            self._check(newest)
+            self._check_file(newest)
         elif by_keys:
             self._say_keys()
 
@@ -81,101 +81,104 @@ class Watch:
         verbs = {"e": "the whole page as a Python file", "c": "check", "h": "hint", "s": "solution"}
         if self._verdict and any(finding.programs is not None for finding in self._verdict.findings):
             verbs["p"] = "both programs"
-        verbs |= {"t": "the problem again", "n": "next exercise" if self._passed else "skip", "q": "quit"}
+        verbs |= {"t": "the problem again", "n": "next exercise" if self._is_passed else "skip", "q": "quit"}
         words = (Text.assemble((key, "bold"), f" {verb}") for key, verb in verbs.items())
         self.console.print(Text(" · ").join(words))
 
-    def _pressed(self, wait: Wait | None) -> str:
+    def _pressed_key(self, wait: Wait | None) -> str:
         if wait is not None:
             return wait(_LOOK)
         time.sleep(_LOOK)
         return ""
 
-    def _press(self, key: str) -> None:
+    def _press_key(self, key: str) -> None:
         verbs: dict[str, Callable[[], None]] = {
-            "e": self._edit, "c": self._check_newest, "h": self._hint, "s": self._solution, "p": self._programs,
-            "t": lambda: self._greet(True), "n": self._next, "q": self._quit, "\x04": self._quit,
+            "e": self._open_editor, "c": self._check_newest, "h": self._show_hint, "s": self._show_solution,
+            "p": self._show_programs, "t": lambda: self._print_greeting(True), "n": self._go_to_next_page,
+            "q": self._end_watch, "\x04": self._end_watch,
         }  # fmt: skip
         if verb := verbs.get(key.lower()):
             verb()
 
-    def _look(self) -> None:
+    def _check_changed_file(self) -> None:
         """Checks a file whose program has changed since the last check, once it stays as it is from look to look."""
-        for path in self._files():
-            stamp, before = _stamp(path), self._seen.get(path)
+        for path in self._watched_files():
+            stamp, before = _file_stamp(path), self._seen.get(path)
             self._seen[path] = stamp
-            if stamp and stamp == before and _program(path) != self._checked.get(path):
-                self._check(path)
+            if stamp and stamp == before and _program_text(path) != self._checked.get(path):
+                self._check_file(path)
 
     def _check_newest(self) -> None:
-        there = [path for path in self._files() if path.exists()] or self._files()[:1]
-        self._check(max(there, key=lambda path: _stamp(path) or (0,)))
+        there = [path for path in self._watched_files() if path.exists()] or self._watched_files()[:1]
+        self._check_file(max(there, key=lambda path: _file_stamp(path) or (0,)))
 
-    def _check(self, path: Path) -> None:
-        self._checked[path] = _program(path)
-        self.console.print(Text(f"\nChecking {_near(path)} …", style="italic"))
+    def _check_file(self, path: Path) -> None:
+        self._checked[path] = _program_text(path)
+        self.console.print(Text(f"\nChecking {_relative_path(path)} …", style="italic"))
         self._verdict, notices = in_terminal.check(path, self.page.name)
         # The programs are long: what was found stays in view without them.
         findings = tuple(replace(finding, programs=None) for finding in self._verdict.findings)
         self.console.print(WithNotes(VerdictView(replace(self._verdict, findings=findings)), notices))
-        if self._passed:
+        if self._is_passed:
             self.console.print(Text(f"\n{board.board().summary}", style="bold"))
         self.console.print()
         self._say_keys()
 
-    def _programs(self) -> None:
+    def _show_programs(self) -> None:
         if self._verdict:
-            self._show(VerdictView(self._verdict))
+            self._show_view(VerdictView(self._verdict))
 
-    def _hint(self) -> None:
+    def _show_hint(self) -> None:
         from grader.learner import assistance  # imports JAX
 
         progress = Progress()
-        self._show(WithNotes(assistance.hint(self.page.name, progress), progress.notices))
+        self._show_view(WithNotes(assistance.hint(self.page.name, progress), progress.notices))
 
-    def _solution(self) -> None:
+    def _show_solution(self) -> None:
         from grader.learner import assistance
 
         progress = Progress()
-        self._show(WithNotes(assistance.solution(self.page.name, progress, anyway=False), progress.notices))
+        self._show_view(WithNotes(assistance.solution(self.page.name, progress, anyway=False), progress.notices))
 
-    def _show(self, view) -> None:
+    def _show_view(self, view) -> None:
         self.console.print()
         self.console.print(view)
         self.console.print()
         self._say_keys()
 
-    def _edit(self) -> None:
+    def _open_editor(self) -> None:
         try:
             file = self._own or page_text.write_python(self.page)
         except OSError as error:
-            self._show(
+            self._show_view(
                 Note("There is no Python file", f"{error.strerror or error}: {page_text.python_file(self.page)}.")
             )
             return
         self._seen.setdefault(file, None)
-        self._checked[file] = self._checked.get(file) or _program(file)  # one that is new has nothing to check yet
-        self.console.print(Text(f"\nThis page as a Python file: {_near(file)}"))
+        self._checked[file] = self._checked.get(file) or _program_text(file)  # one that is new has nothing to check yet
+        self.console.print(Text(f"\nThis page as a Python file: {_relative_path(file)}"))
         if editor := os.environ.get("VISUAL") or os.environ.get("EDITOR"):
             try:
                 subprocess.call([*shlex.split(editor), str(file)])
             except OSError as error:
-                self._show(Note(f"{editor} cannot be run", f"{error.strerror}: set the variable EDITOR to an editor."))
+                self._show_view(
+                    Note(f"{editor} cannot be run", f"{error.strerror}: set the variable EDITOR to an editor.")
+                )
         else:
             self.console.print("Open it in your editor. (If the variable EDITOR names an editor, this key opens it.)")
 
-    def _next(self) -> None:
+    def _go_to_next_page(self) -> None:
         following = next_page(self.page)
         if following:
-            self._begin(following, None)
-            self._greet(True)
-        elif self._passed:
+            self._begin_page(following, None)
+            self._print_greeting(True)
+        elif self._is_passed:
             self.console.print("You have passed every exercise.")
-            self._quit()
+            self._end_watch()
         else:
             self.console.print("This is the only exercise left.")
 
-    def _quit(self) -> None:
+    def _end_watch(self) -> None:
         self._ended = True
 
 
@@ -215,7 +218,7 @@ def next_page(page: Page) -> Page | None:
     return next((entry.page for entry in entries[at + 1 :] + entries[:at] if entry.state != "passed"), None)
 
 
-def _stamp(path: Path) -> tuple[int, ...] | None:
+def _file_stamp(path: Path) -> tuple[int, ...] | None:
     """What differs between two states of a file, also where an editor puts another one in its place."""
     try:
         found = path.stat()
@@ -224,7 +227,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _program(path: Path) -> str | None:
+def _program_text(path: Path) -> str | None:
     """A file's program: of a page the code alone, since its outputs change without it."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -245,7 +248,7 @@ def _is_begun(path: Path, exercise: str) -> bool:
         return False
 
 
-def _near(path: Path) -> str:
+def _relative_path(path: Path) -> str:
     """A path as one would type it here."""
     near = os.path.relpath(path)
     return str(path) if near.startswith(os.pardir) else near

@@ -104,7 +104,7 @@ class Builder:
             numbers.update(zip(op.results, self.operation(op, operands, numbers), strict=True))
         raise ProgramError("the traced program has a block that returns nothing.")
 
-    def _closed(
+    def _build_closed_block(
         self, block: ir.Block, arguments: Sequence[int], outer: dict[Value, int], where: str = "a loop's condition"
     ) -> list[int]:
         """Reads a block out of which no trip count can be handed."""
@@ -118,7 +118,7 @@ class Builder:
         """Numbers an operation's results; `numbers` are those of the values around it. Raises ProgramError."""
         match op.name:
             case "func.call":
-                return self._call(callee(op), operands)
+                return self._build_call(callee(op), operands)
             case "stablehlo.optimization_barrier":
                 # Result i depends on operand i only: the barrier orders, it does not mix. JAX puts the incoming
                 # cotangent through the same barrier as the residuals.
@@ -130,7 +130,7 @@ class Builder:
                 if _moves_nothing(op):
                     return operands
             case "stablehlo.while":
-                return self._loop(op, operands, numbers)
+                return self._build_loop(op, operands, numbers)
             case "stablehlo.case" | "stablehlo.if":
                 returned = [self.block(region.blocks[0], [], numbers) for region in op.regions]
                 return [self.new([*operands, *values]) for values in zip(*returned, strict=True)]
@@ -141,7 +141,7 @@ class Builder:
         sources = list(operands)
         for region in op.regions:  # reduce, sort, scatter, …: how elements are combined
             block = region.blocks[0]
-            sources += self._closed(block, [self.new(operands) for _ in block.arguments], numbers)
+            sources += self._build_closed_block(block, [self.new(operands) for _ in block.arguments], numbers)
         results = [self.new(sources) for _ in op.results]
         self.places |= dict.fromkeys(results, self._numbered[op])
         match op.name:
@@ -166,13 +166,13 @@ class Builder:
         devices = manual_computation(op, self._module)
         self._in_shard_map = True
         parts = [self.new([operand]) for operand in operands]
-        returned = self._closed(op.regions[0].blocks[0], parts, {}, "a shard_map")
+        returned = self._build_closed_block(op.regions[0].blocks[0], parts, {}, "a shard_map")
         self._in_shard_map = False
         whole = dict(zip(zip(parts, devices.taken, strict=True), operands, strict=True))
         joined = zip(returned, devices.returned, strict=True)
         return [whole[part] if part in whole else self.new(part[:1]) for part in joined]
 
-    def _call(self, name: str, operands: list[int]) -> list[int]:
+    def _build_call(self, name: str, operands: list[int]) -> list[int]:
         if name in self._calls:
             raise ProgramError(f"the traced program's function {name} calls itself.")
         self._calls.append(name)
@@ -180,11 +180,11 @@ class Builder:
         self._calls.pop()
         return results
 
-    def _loop(self, op: ir.Operation, starts: list[int], numbers: dict[Value, int]) -> list[int]:
+    def _build_loop(self, op: ir.Operation, starts: list[int], numbers: dict[Value, int]) -> list[int]:
         condition, body = (region.blocks[0] for region in op.regions)
         carries = [self.new([start]) for start in starts]
         first = len(self.matmuls)
-        (going_on,) = self._closed(condition, carries, numbers)
+        (going_on,) = self._build_closed_block(condition, carries, numbers)
         nexts = self.block(body, carries, numbers)
         trip_count = self._trip_count(going_on, starts, carries, nexts, list(map(element_type, op.operands)))
         if trip_count is None:

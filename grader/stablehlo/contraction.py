@@ -55,7 +55,7 @@ class Contractions:
         """
         match op.name:
             case "stablehlo.dot_general":
-                return self._dot(op, operands, result)
+                return self._add_dot(op, operands, result)
             case "stablehlo.convolution":
                 return _convolution_flops(op)
             case "stablehlo.constant":
@@ -64,27 +64,27 @@ class Contractions:
             case "stablehlo.iota":
                 self._different[result] = shape_of(op.results[0])[integer(op, "iota_dimension")]
             case "stablehlo.broadcast_in_dim":
-                self._different[result] = self._count(op, operands, 0)
+                self._different[result] = self._count_elements(op, operands, 0)
                 if operands[0] in self._scaled:
                     self._scaled.add(result)
             case name if name in _MOVE or name in _CUT:
-                self._different[result] = min(self._count(op, operands, 0), _size(op.results[0]))
+                self._different[result] = min(self._count_elements(op, operands, 0), _element_count(op.results[0]))
                 if operands[0] in self._scaled:
                     self._scaled.add(result)
             case "stablehlo.select":
                 if not self._scaled.isdisjoint(operands):
                     self._scaled.add(result)
             case name if name in _SUM:
-                return self._sum(op, operands)
-            case name if len(operands) == 1 and _size(op.operands[0]) == _size(op.results[0]):
-                self._different[result] = self._count(op, operands, 0)
-            case name if len(operands) == 2 and _size(op.operands[0]) == _size(op.results[0]):
-                return self._elementwise(op, operands, result)
+                return self._add_sum(op, operands)
+            case name if len(operands) == 1 and _element_count(op.operands[0]) == _element_count(op.results[0]):
+                self._different[result] = self._count_elements(op, operands, 0)
+            case name if len(operands) == 2 and _element_count(op.operands[0]) == _element_count(op.results[0]):
+                return self._add_elementwise(op, operands, result)
         return 0
 
-    def _elementwise(self, op: Op, operands: Sequence[int], result: int) -> int:
-        size = _size(op.results[0])
-        counts = [self._count(op, operands, place) for place in (0, 1)]
+    def _add_elementwise(self, op: Op, operands: Sequence[int], result: int) -> int:
+        size = _element_count(op.results[0])
+        counts = [self._count_elements(op, operands, place) for place in (0, 1)]
         self._different[result] = min(size, math.prod(counts))
         if min(counts) <= 1:
             self._scaled.update([result] if not self._scaled.isdisjoint(operands) else [])
@@ -97,12 +97,12 @@ class Contractions:
             self._scaled.add(result)
         return 0
 
-    def _dot(self, dot: Op, operands: Sequence[int], result: int) -> int:
+    def _add_dot(self, dot: Op, operands: Sequence[int], result: int) -> int:
         """As the multiplication and the sum that it stands for."""
         dims, (lhs, rhs) = dot_dimensions(dot), map(shape_of, dot.operands)
         summed = math.prod(lhs[dim] for dim in dims.lhs_contracting_dimensions)
         kept = summed * math.prod(lhs[dim] for dim in dims.lhs_batching_dimensions)
-        fewest = min(self._count(dot, operands, place) for place in (0, 1))
+        fewest = min(self._count_elements(dot, operands, place) for place in (0, 1))
         outer = math.prod(lhs) > kept and math.prod(rhs) > kept
         repeats = max(math.prod(lhs), math.prod(rhs)) > kept or fewest < kept
         if fewest <= 1 or not repeats:
@@ -112,18 +112,20 @@ class Contractions:
             return 0
         return 2 * math.prod(shape_of(dot.results[0])) * summed
 
-    def _sum(self, op: Op, operands: Sequence[int]) -> int:
+    def _add_sum(self, op: Op, operands: Sequence[int]) -> int:
         adds = any(inner.name == "stablehlo.add" for inner in operations(op.regions[0].blocks[0]))
-        summed = {_size(value) for value, number in zip(op.operands, operands, strict=True) if number in self._scaled}
+        summed = {
+            _element_count(value) for value, number in zip(op.operands, operands, strict=True) if number in self._scaled
+        }
         return 2 * max(summed) if adds and summed else 0
 
-    def _count(self, op: Op, operands: Sequence[int], place: int) -> int:
+    def _count_elements(self, op: Op, operands: Sequence[int], place: int) -> int:
         """How many different elements an operand has at most."""
-        size = _size(op.operands[place])
+        size = _element_count(op.operands[place])
         return min(size, self._different.get(operands[place], size))
 
 
-def _size(value: Value) -> int:
+def _element_count(value: Value) -> int:
     return math.prod(shape_of(value))
 
 

@@ -43,7 +43,7 @@ class ManualComputation:
 
     def divided(self, array: Array, sharding: Sharding) -> Array:
         """Each device's part of an array, along a new first axis of `devices`."""
-        return np.stack([array[window] for window in self._windows(array.shape, sharding)])
+        return np.stack([array[window] for window in self._shard_windows(array.shape, sharding)])
 
     def joined(self, parts: Array, sharding: Sharding) -> Array:
         """The array whose parts the devices have, along the first axis of `parts`.
@@ -53,16 +53,16 @@ class ManualComputation:
         counts = [math.prod(self.sizes[axis] for axis in axes) for axes in sharding]
         shape = [size * count for size, count in zip(parts.shape[1:], counts, strict=True)]
         array = np.empty(shape, parts.dtype)
-        for part, window in reversed(list(zip(parts, self._windows(shape, sharding), strict=True))):
+        for part, window in reversed(list(zip(parts, self._shard_windows(shape, sharding), strict=True))):
             array[window] = part
         return array
 
-    def _windows(self, shape: Sequence[int], sharding: Sharding) -> Iterator[tuple[slice, ...]]:
+    def _shard_windows(self, shape: Sequence[int], sharding: Sharding) -> Iterator[tuple[slice, ...]]:
         for numbers in np.ndindex(*self.sizes.values()):
             number_of = dict(zip(self.sizes, numbers, strict=True))
-            yield tuple(self._window(size, axes, number_of) for size, axes in zip(shape, sharding, strict=True))
+            yield tuple(self._shard_window(size, axes, number_of) for size, axes in zip(shape, sharding, strict=True))
 
-    def _window(self, size: int, axes: Sequence[str], number_of: dict[str, int]) -> slice:
+    def _shard_window(self, size: int, axes: Sequence[str], number_of: dict[str, int]) -> slice:
         place, parts = 0, 1
         for axis in axes:
             place, parts = place * self.sizes[axis] + number_of[axis], parts * self.sizes[axis]
@@ -92,16 +92,18 @@ def manual_computation(op: Op, module: ir.Module) -> ManualComputation:
         raise ProgramError(f"the traced program has a mesh of more than {MAX_DEVICES} devices, or in no plain order.")
     if set(sdy.ManualAxesAttr(op.attributes["manual_axes"])) != sizes.keys():
         raise ProgramError("the traced program has a shard_map over some of its mesh's axes, not over all.")
-    return ManualComputation(sizes, *(tuple(map(_sharding, part)) for part in shardings))
+    return ManualComputation(sizes, *(tuple(map(_parse_sharding, part)) for part in shardings))
 
 
-def _sharding(sharding: sdy.TensorShardingAttr) -> Sharding:
+def _parse_sharding(sharding: sdy.TensorShardingAttr) -> Sharding:
     if list(sharding.unreduced_axes):
         raise ProgramError("the traced program has a shard_map whose results are yet to be summed.")
-    return tuple(_axes(sdy.DimensionShardingAttr(dim).axes, sdy.AxisRefAttr) for dim in sharding.dimension_shardings)
+    return tuple(
+        _parse_axes(sdy.DimensionShardingAttr(dim).axes, sdy.AxisRefAttr) for dim in sharding.dimension_shardings
+    )
 
 
-def _axes(axes: Sequence[ir.Attribute], kind: type) -> tuple[str, ...]:
+def _parse_axes(axes: Sequence[ir.Attribute], kind: type) -> tuple[str, ...]:
     references = list(map(kind, axes))
     if any(axis.sub_axis_info is not None for axis in references):
         raise ProgramError("the traced program divides an axis of its mesh.")
@@ -128,32 +130,32 @@ def collective(op: Op, sizes: dict[str, int]) -> Collective:
 
 
 def _all_gather(op: Op, sizes: dict[str, int]) -> Collective:
-    groups, dim = _groups(op, sizes), integer(op, "all_gather_dim")
+    groups, dim = _device_groups(op, sizes), integer(op, "all_gather_dim")
     part, whole = (shape_of(value)[dim] for value in (op.operands[0], op.results[0]))
     if whole != part * groups.shape[1]:  # before it is made
         raise Uninterpreted("a gathered array of another size")
-    return _within(groups, lambda own: [np.concatenate(own, dim)] * len(own))
+    return _map_groups(groups, lambda own: [np.concatenate(own, dim)] * len(own))
 
 
 def _all_reduce(op: Op, sizes: dict[str, int]) -> Collective:
-    groups, combine = _groups(op, sizes), combination(op)
-    return _within(groups, lambda own: [combine(own)] * len(own))
+    groups, combine = _device_groups(op, sizes), combination(op)
+    return _map_groups(groups, lambda own: [combine(own)] * len(own))
 
 
 def _reduce_scatter(op: Op, sizes: dict[str, int]) -> Collective:
-    groups, combine, dim = _groups(op, sizes), combination(op), integer(op, "scatter_dimension")
-    return _within(groups, lambda own: np.split(combine(own), len(own), dim))
+    groups, combine, dim = _device_groups(op, sizes), combination(op), integer(op, "scatter_dimension")
+    return _map_groups(groups, lambda own: np.split(combine(own), len(own), dim))
 
 
 def _all_to_all(op: Op, sizes: dict[str, int]) -> Collective:
-    groups = _groups(op, sizes)
+    groups = _device_groups(op, sizes)
     split, join = integer(op, "split_dimension"), integer(op, "concat_dimension")
 
     def exchange(own: Array) -> list[Array]:
         pieces = [np.split(array, len(own), split) for array in own]
         return [np.concatenate(pieces_for_one, join) for pieces_for_one in zip(*pieces, strict=True)]
 
-    return _within(groups, exchange)
+    return _map_groups(groups, exchange)
 
 
 def _collective_permute(op: Op, _: dict[str, int]) -> Collective:
@@ -173,7 +175,7 @@ def _partition_id(_: Op, sizes: dict[str, int]) -> Collective:
     return lambda: np.arange(devices, dtype=np.uint32)
 
 
-def _within(groups: Array, function: Callable[[Array], Sequence[Array]]) -> Collective:
+def _map_groups(groups: Array, function: Callable[[Array], Sequence[Array]]) -> Collective:
     """Does something within each group of devices: what the group's arrays become."""
 
     def run(parts: Array) -> Array:
@@ -186,12 +188,12 @@ def _within(groups: Array, function: Callable[[Array], Sequence[Array]]) -> Coll
     return run
 
 
-def _groups(op: Op, sizes: dict[str, int]) -> Array:
+def _device_groups(op: Op, sizes: dict[str, int]) -> Array:
     """The groups of devices within which a collective works, a row each."""
     attribute = op.attributes["replica_groups"]
     if not stablehlo.ReplicaGroupMeshAxesAttr.isinstance(attribute):
         raise Uninterpreted("groups that are no axes of the mesh")
-    axes = _axes(list(ir.ArrayAttr(stablehlo.ReplicaGroupMeshAxesAttr(attribute).axes)), stablehlo.AxisRefAttr)
+    axes = _parse_axes(list(ir.ArrayAttr(stablehlo.ReplicaGroupMeshAxesAttr(attribute).axes)), stablehlo.AxisRefAttr)
     if not set(axes) <= sizes.keys():
         raise Uninterpreted("groups of another mesh")
     devices = np.arange(math.prod(sizes.values())).reshape(list(sizes.values()))

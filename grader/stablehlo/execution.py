@@ -89,24 +89,24 @@ class Execution:
         try:
             return *self.interpreted(inputs, cotangents), reference.interpreted(inputs, cotangents)
         except Uninterpreted:
-            return self._compiled(inputs, cotangents, reference.traced)
+            return self._run_compiled(inputs, cotangents, reference.traced)
 
     def interpreted(self, inputs: Arrays, cotangents: Arrays) -> Results:
         """What `run` returns, without the reference. Raises Uninterpreted if the programs must be compiled."""
-        return self._passes(_interpretable, inputs, cotangents)
+        return self._run_passes(_interpreted_runner, inputs, cotangents)
 
     def compiled(self, inputs: Arrays, cotangents: Arrays) -> Results:
         """What `run` returns, without the reference. Raises ProgramError as it does."""
-        return self._compiled(inputs, cotangents, lambda *_: None)[:5]
+        return self._run_compiled(inputs, cotangents, lambda *_: None)[:5]
 
-    def _compiled(
+    def _run_compiled(
         self, inputs: Arrays, cotangents: Arrays, reference: Callable[..., Any]
     ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]:
         # Compiled as one: a module costs more than the operations in it.
         def run(inputs: Arrays, cotangents: Arrays) -> Any:
-            return *self._passes(traceable, inputs, cotangents), reference(inputs, cotangents)
+            return *self._run_passes(traceable, inputs, cotangents), reference(inputs, cotangents)
 
-        results: tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any] = _compiled(run, inputs, cotangents)
+        results: tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any] = _run_compiled(run, inputs, cotangents)
         return results
 
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]:
@@ -124,9 +124,9 @@ class Execution:
         """
         arguments = *jax.tree.leaves(residuals), *jax.tree.leaves(cotangents)
         try:
-            returned = _interpretable(self.backward)(*arguments)
+            returned = _interpreted_runner(self.backward)(*arguments)
         except Uninterpreted:
-            returned = _compiled(traceable(self.backward), *arguments)
+            returned = _run_compiled(traceable(self.backward), *arguments)
         return returned[: len(self.backward.outputs)]
 
     def value_fingerprints(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray:
@@ -145,11 +145,11 @@ class Execution:
           compiled: whether that is what XLA sets aside, or what is live in the order of the programs' text.
         """
         if not compiled:
-            return self._live(index, list(map(len, inputs)))
+            return self._peak_of_text(index, list(map(len, inputs)))
 
         def run(own_inputs: Sequence[np.ndarray], own_cotangents: Sequence[np.ndarray]) -> Any:
             # Of the other cases nothing is asked for, so nothing of them is left.
-            outputs, _, _, gradients, _ = self._passes(
+            outputs, _, _, gradients, _ = self._run_passes(
                 traceable,
                 [*inputs[:index], own_inputs, *inputs[index + 1 :]],
                 [*cotangents[:index], own_cotangents, *cotangents[index + 1 :]],
@@ -158,10 +158,10 @@ class Execution:
 
         # Buffers are the same, however little is done for the machine code.
         run = jax.jit(run, compiler_options=COMPILE_FAST)
-        return int(_memory(run.lower(inputs[index], cotangents[index]).compile()).temp_size_in_bytes)
+        return int(_memory_stats(run.lower(inputs[index], cotangents[index]).compile()).temp_size_in_bytes)
 
-    def _live(self, index: int, arities: Sequence[int]) -> int:
-        forward, backward = self._recorded
+    def _peak_of_text(self, index: int, arities: Sequence[int]) -> int:
+        forward, backward = self._recorded_programs
         outputs, kept = split(forward.outputs, self._sizes)[3 * index : 3 * index + 2]
         taken = split(backward.inputs, [*self._sizes[1::3], *self._sizes[::3]])[index]
         gradients = split(backward.outputs, arities)[index]
@@ -170,10 +170,12 @@ class Execution:
         return max(forward.peak([*outputs, *kept], free), backward.peak(gradients, {*gradients, *given}))
 
     @functools.cached_property
-    def _recorded(self) -> tuple[Recorded, Recorded]:
+    def _recorded_programs(self) -> tuple[Recorded, Recorded]:
         return Recorded(self.forward.text), Recorded(self.backward.text)
 
-    def _passes(self, runner_of: Callable[[StableHloProgram], Runner], inputs: Arrays, cotangents: Arrays) -> Results:
+    def _run_passes(
+        self, runner_of: Callable[[StableHloProgram], Runner], inputs: Arrays, cotangents: Arrays
+    ) -> Results:
         returned = runner_of(self.forward)(*jax.tree.leaves(inputs))
         parts = split(returned, self._sizes)
         outputs, residuals, undifferentiated = parts[::3], parts[1::3], parts[2::3]
@@ -196,7 +198,7 @@ class Function:
         """Traces a function of arguments (pytrees of arrays or `ShapeDtypeStruct`s) of these shapes and dtypes."""
         exported = jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(*arguments)
         self.text, self.traced, self.tree = exported.mlir_module(), exported.call, exported.out_tree
-        self._compiled = jax.jit(self.traced, compiler_options=COMPILE_FAST)
+        self._run_compiled = jax.jit(self.traced, compiler_options=COMPILE_FAST)
 
     @functools.cached_property
     def shadow(self) -> "Function":
@@ -205,7 +207,7 @@ class Function:
         program = promote_to_float64(reader.read(self.text))
         own.text = program.text
         own.traced = lambda *arguments: jax.tree.unflatten(self.tree, traceable(program)(*jax.tree.leaves(arguments)))
-        own._compiled = jax.jit(own.traced, compiler_options=COMPILE_FAST)
+        own._run_compiled = jax.jit(own.traced, compiler_options=COMPILE_FAST)
         return own
 
     def __call__(self, *arguments: Any) -> Any:
@@ -226,15 +228,15 @@ class Function:
     def compiled(self, *arguments: Any) -> Any:
         """What it returns, as XLA makes it, as NumPy arrays."""
         with jax.enable_x64(True):  # for shadows
-            return jax.tree.map(np.asarray, self._compiled(*arguments))
+            return jax.tree.map(np.asarray, self._run_compiled(*arguments))
 
 
-def _compiled(run: Callable[..., Any], *arguments: Any) -> Any:
+def _run_compiled(run: Callable[..., Any], *arguments: Any) -> Any:
     """What a function of the two programs returns, as XLA makes it, as NumPy arrays. Raises ProgramError."""
     try:
         with jax.enable_x64(True):  # for shadows; all else says of each array what dtype it has
             compiled = jax.jit(run, compiler_options=COMPILE_FAST).lower(*arguments).compile()
-            memory = _memory(compiled)
+            memory = _memory_stats(compiled)
             nbytes = memory.temp_size_in_bytes + memory.output_size_in_bytes
             if nbytes <= MAX_BYTES:
                 return jax.tree.map(np.asarray, compiled(*arguments))
@@ -243,7 +245,7 @@ def _compiled(run: Callable[..., Any], *arguments: Any) -> Any:
     raise ProgramError(f"its two programs take {nbytes // 2**20:,} MiB; at most {MAX_BYTES // 2**20:,} are given.")
 
 
-def _interpretable(program: StableHloProgram) -> Runner:
+def _interpreted_runner(program: StableHloProgram) -> Runner:
     return lambda *arrays: interpreter.run(program.text, arrays)
 
 
@@ -272,7 +274,7 @@ def traceable(program: StableHloProgram) -> Runner:
     return call
 
 
-def _memory(compiled: jax.stages.Compiled) -> Any:
+def _memory_stats(compiled: jax.stages.Compiled) -> Any:
     """XLA's figures of the memory that a compiled program takes, in bytes."""
     if (memory := compiled.memory_analysis()) is None:
         raise ProgramError("XLA does not say how much memory its two programs take.")

@@ -34,7 +34,7 @@ def widened(text: str) -> str:
         for function in functions(module).values():
             _widen_blocks(function)
             type_ = function_type(function)
-            wide = ir.FunctionType.get(list(map(_wide, type_.inputs)), list(map(_wide, type_.results)))
+            wide = ir.FunctionType.get(list(map(_wide_type_of, type_.inputs)), list(map(_wide_type_of, type_.results)))
             function.attributes["function_type"] = ir.TypeAttr.get(wide)
         return str(module.operation.get_asm())
 
@@ -65,7 +65,7 @@ def _keep_narrow(module: ir.Module) -> None:
     marked: list[ir.Operation] = []
 
     def look(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "stablehlo.bitcast_convert" or (op.name == "stablehlo.constant" and _splat(op) is None):
+        if op.name == "stablehlo.bitcast_convert" or (op.name == "stablehlo.constant" and _splat_text(op) is None):
             marked.append(op)
         return ir.WalkResult.ADVANCE
 
@@ -92,27 +92,27 @@ def _widen_blocks(op: Op) -> None:
     for region in op.regions:
         for block in region.blocks:
             for argument in block.arguments:
-                argument.set_type(_wide(argument.type))
+                argument.set_type(_wide_type_of(argument.type))
             for inner in operations(block):
-                _widen(inner)
+                _widen_operation(inner)
 
 
-def _widen(op: ir.Operation) -> None:
+def _widen_operation(op: ir.Operation) -> None:
     if _NARROW in op.attributes:
         del op.attributes[_NARROW]
     elif op.name == "stablehlo.reduce_precision":
         op.results[0].replace_all_uses_with(op.operands[0])
         op.erase()
     else:
-        if op.name == "stablehlo.constant" and isinstance(number := _splat(op), float):
-            type_ = _wide(op.results[0].type)
+        if op.name == "stablehlo.constant" and isinstance(number := _splat_text(op), float):
+            type_ = _wide_type_of(op.results[0].type)
             op.attributes["value"] = ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get_f64(number))
         _widen_blocks(op)
         for result in op.results:
-            result.set_type(_wide(result.type))
+            result.set_type(_wide_type_of(result.type))
 
 
-def _splat(constant: Op) -> float | int | None:
+def _splat_text(constant: Op) -> float | int | None:
     """A constant's only number; a float's is the shortest decimal that denotes it. None if it has several."""
     number = splat(constant)
     if isinstance(number, ir.IntegerAttr | ir.BoolAttr):
@@ -120,10 +120,10 @@ def _splat(constant: Op) -> float | int | None:
     if not isinstance(number, ir.FloatAttr):
         return None
     dtype = np.dtype(DTYPES[element_type(constant.results[0])])
-    return _shortest(dtype.type(number.value)) if dtype.itemsize < 8 else number.value
+    return _shortest_decimal(dtype.type(number.value)) if dtype.itemsize < 8 else number.value
 
 
-def _shortest(number: np.generic) -> float:
+def _shortest_decimal(number: np.generic) -> float:
     exact = float(number)
     for digits in range(1, 10):
         short = float(f"{exact:.{digits}g}")
@@ -132,7 +132,7 @@ def _shortest(number: np.generic) -> float:
     return exact
 
 
-def _wide(type_: ir.Type) -> ir.Type:
+def _wide_type_of(type_: ir.Type) -> ir.Type:
     try:
         tensor = ir.RankedTensorType(type_)
     except ValueError:  # a token

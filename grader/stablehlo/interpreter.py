@@ -49,7 +49,7 @@ def run(text: str, arguments: Sequence[Array], watch: Watch | None = None) -> li
       Uninterpreted: it is to be compiled.
     """
     try:
-        interpreter = _interpreter(text)
+        interpreter = _cached_interpreter(text)
         with interpreter.lock, np.errstate(all="ignore"):  # infinity and NaN are values like others
             return interpreter.main(arguments, watch)
     except (IndexError, TypeError, ValueError, MemoryError) as error:
@@ -58,7 +58,7 @@ def run(text: str, arguments: Sequence[Array], watch: Watch | None = None) -> li
 
 @functools.lru_cache(maxsize=32)  # a program is run to know what it returns, and once more to see what it makes;
 # a class has references for eight sets of shapes
-def _interpreter(text: str) -> "_Interpreter":
+def _cached_interpreter(text: str) -> "_Interpreter":
     return _Interpreter(text)
 
 
@@ -128,7 +128,7 @@ class _Interpreter:
     # Each of these makes what runs an operation.
 
     def operation(self, op: Op, _: dict[Value, int], mesh: Mesh) -> Run:
-        work, place = _OPERATION + _work(op), self.places[op.operation]
+        work, place = _OPERATION + _work_of(op), self.places[op.operation]
         if op.name in OPERATIONS:
             function = OPERATIONS[op.name](op)
             if mesh:
@@ -210,7 +210,7 @@ _VIEWS = {"stablehlo.slice", "stablehlo.dynamic_slice"}  # what these take a par
 _INDEXED = {"stablehlo.gather", "stablehlo.scatter"}
 
 
-def _work(op: Op) -> int:
+def _work_of(op: Op) -> int:
     """Elements that are made, summed or copied; of a product, also all that are multiplied."""
     read, made = ([math.prod(shape_of(value)) for value in values] for values in (op.operands, op.results))
     if op.name == "stablehlo.dot_general":  # nothing may be multiplied, and an operand be copied all the same

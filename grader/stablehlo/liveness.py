@@ -60,11 +60,11 @@ class _Recorder(Builder):
         if op.name == "func.call":
             return super().operation(op, operands, numbers)
         for operand in operands:
-            self._keep(operand)
+            self._keep_value(operand)
         first, before, self.steps = len(self.sources), self.steps, []
         results = super().operation(op, operands, numbers)
         within, self.steps = self.steps, before
-        made = {new: _nbytes(value) for new, value in zip(results, op.results, strict=True) if new >= first}
+        made = {new: _value_bytes(value) for new, value in zip(results, op.results, strict=True) if new >= first}
         returned: list[tuple[int, int]] = []
         match op.name:
             case "stablehlo.while":
@@ -86,7 +86,7 @@ class _Recorder(Builder):
         self.steps.append(_Step(first, [*made], operands, returned, within, uses))
         return results
 
-    def _keep(self, value: int) -> None:
+    def _keep_value(self, value: int) -> None:
         """What is read after something was put into its memory was not overwritten: that was put into a copy."""
         over = None
         while (written := self._overwritten.get(value)) in (None, over):
@@ -118,13 +118,13 @@ class Recorded:
             block = recorder.function("main")
             self.inputs = [recorder.new() for _ in block.arguments]
             self.outputs = recorder.block(block, self.inputs, {})
-            recorder.nbytes |= {new: _nbytes(own) for new, own in zip(self.inputs, block.arguments, strict=True)}
+            recorder.nbytes |= {new: _value_bytes(own) for new, own in zip(self.inputs, block.arguments, strict=True)}
         self._steps, self._sources = recorder.steps, recorder.sources
-        self._nbytes, self.buffer = recorder.nbytes, recorder.buffer
+        self._value_bytes, self.buffer = recorder.nbytes, recorder.buffer
 
     def nbytes(self, value: int) -> int:
         """The bytes that a value takes."""
-        return self._nbytes.get(self.buffer(value), 0)
+        return self._value_bytes.get(self.buffer(value), 0)
 
     def peak(self, asked: Collection[int], free: Collection[int]) -> int:
         """The most bytes that are live at once until these values are there, but for those that are free."""
@@ -151,7 +151,7 @@ class _Walk:
     def back(self, steps: Sequence[_Step], live: set[int]) -> None:
         """Counts what is live before and behind each step, by what is live behind the last one."""
         live = set(live)
-        total = self._size(live)
+        total = self._buffer_bytes(live)
         self.most = max(self.most, total)
         for step in reversed(steps):
             if self._needed.isdisjoint(step.made):
@@ -163,15 +163,15 @@ class _Walk:
                 returned = self.buffers(value for new, value in step.returned if new in self._needed)
                 self.back(step.within, (live - made) | around | returned)
                 used |= around
-            total += self._size(used - live) - self._size((made & live) - used)
+            total += self._buffer_bytes(used - live) - self._buffer_bytes((made & live) - used)
             live = (live - made) | used
             self.most = max(self.most, total)
 
-    def _size(self, buffers: Iterable[int]) -> int:
+    def _buffer_bytes(self, buffers: Iterable[int]) -> int:
         return sum(map(self._program.nbytes, buffers))
 
 
-def _nbytes(value: Value) -> int:
+def _value_bytes(value: Value) -> int:
     if not isinstance(value.type, ir.RankedTensorType):
         return 0  # a token
     return math.prod(shape_of(value)) * np.dtype(DTYPES[element_type(value)]).itemsize

@@ -37,25 +37,27 @@ class Uninterpreted(Exception):
     """The program has an operation that is not known here, or does too much."""
 
 
-def _elementwise(function: Function) -> Maker:
+def _make_elementwise(function: Function) -> Maker:
     def make(op: Op) -> Function:
-        dtype = _dtype(op.results[0])
+        dtype = _dtype_of(op.results[0])
         return lambda *arrays: np.asarray(function(*arrays), dtype)
 
     return make
 
 
 def _of_floats(function: Function) -> Maker:
-    """As `_elementwise`, for floats, and for what NumPy does in several steps: small floats are rounded once. Integers
-    are divided, as places are: of a device on a mesh, of a step in its segment."""
+    """As `_make_elementwise`, for floats, and for what NumPy does in several steps: small floats are rounded once.
+
+    Integers are divided, as places are: of a device on a mesh, of a step in its segment.
+    """
 
     def make(op: Op) -> Function:
-        dtype = _dtype(op.results[0])
+        dtype = _dtype_of(op.results[0])
         if dtype.kind in "iu" and op.name in _OF_INTEGERS:
             return _nothing_by_zero(_OF_INTEGERS[op.name])
         if not _is_float(dtype):
             raise Uninterpreted(f"{op.name} of integers")
-        wide = _wide(dtype)
+        wide = _accumulation_dtype(dtype)
         return lambda *arrays: np.asarray(function(*(array.astype(wide) for array in arrays)), dtype)
 
     return make
@@ -76,8 +78,8 @@ def _custom_call(op: Op) -> Function:
     return lambda array: array  # a note of where it lies
 
 
-def _constant(op: Op) -> Function:
-    value, dtype, shape = op.attributes["value"], _dtype(op.results[0]), shape_of(op.results[0])
+def _make_constant(op: Op) -> Function:
+    value, dtype, shape = op.attributes["value"], _dtype_of(op.results[0]), shape_of(op.results[0])
     if not isinstance(value, ir.DenseElementsAttr):
         raise Uninterpreted("a constant that is no list of numbers")
     if value.is_splat:  # the bindings make no array of bfloat16, but the one number there is can be had
@@ -90,29 +92,29 @@ def _constant(op: Op) -> Function:
     return lambda: array
 
 
-def _compare(op: Op) -> Function:
+def _make_compare(op: Op) -> Function:
     if comparison_type(op) == "TOTALORDER":
         raise Uninterpreted("NaN in an order")
     return _COMPARED_BY[comparison_direction(op)]
 
 
-def _convert(op: Op) -> Function:
-    source, target = _dtype(op.operands[0]), _dtype(op.results[0])
+def _make_convert(op: Op) -> Function:
+    source, target = _dtype_of(op.operands[0]), _dtype_of(op.results[0])
     if _is_float(source) and target.kind in "iu":
         raise Uninterpreted("floats made integers")  # some do not fit
     return lambda array: array.astype(target)
 
 
-def _bitcast(op: Op) -> Function:
-    source, target = _dtype(op.operands[0]), _dtype(op.results[0])
+def _make_bitcast(op: Op) -> Function:
+    source, target = _dtype_of(op.operands[0]), _dtype_of(op.results[0])
     if source.itemsize != target.itemsize or "b" in (source.kind, target.kind):
         raise Uninterpreted("an array whose shape changes with its dtype")
     return lambda array: np.ascontiguousarray(array).reshape(array.shape).view(target)
 
 
-def _shift(function: Function) -> Maker:
+def _make_shift(function: Function) -> Maker:
     def make(op: Op) -> Function:
-        dtype = _dtype(op.results[0])
+        dtype = _dtype_of(op.results[0])
         bits = 8 * dtype.itemsize
         unsigned = np.dtype(f"u{dtype.itemsize}")
 
@@ -134,13 +136,13 @@ def _shift_right_logical(array: Array, by: Array) -> Array:
 
 
 def _reduce_precision(op: Op) -> Function:
-    kind = ml_dtypes.finfo(_dtype(op.results[0]))  # type: ignore[no-untyped-call]  # its stub has no types
+    kind = ml_dtypes.finfo(_dtype_of(op.results[0]))  # type: ignore[no-untyped-call]  # its stub has no types
     if integer(op, "exponent_bits") < kind.nexp or integer(op, "mantissa_bits") < kind.nmant:
         raise Uninterpreted("less precision than a dtype's")
     return lambda array: array
 
 
-def _broadcast(op: Op) -> Function:
+def _make_broadcast(op: Op) -> Function:
     shape, dims = shape_of(op.results[0]), integers(op, "broadcast_dimensions")
     if dims != sorted(dims):
         raise Uninterpreted("a broadcast that transposes")
@@ -150,33 +152,33 @@ def _broadcast(op: Op) -> Function:
     return lambda array: np.broadcast_to(array.reshape(sizes), shape)
 
 
-def _reshape(op: Op) -> Function:
+def _make_reshape(op: Op) -> Function:
     shape = shape_of(op.results[0])
     return lambda array: array.reshape(shape)
 
 
-def _transpose(op: Op) -> Function:
+def _make_transpose(op: Op) -> Function:
     dims = integers(op, "permutation")
     return lambda array: array.transpose(dims)
 
 
-def _reverse(op: Op) -> Function:
+def _make_reverse(op: Op) -> Function:
     dims = tuple(integers(op, "dimensions"))
     return lambda array: np.flip(array, dims)
 
 
-def _iota(op: Op) -> Function:
-    dtype, shape, dim = _dtype(op.results[0]), shape_of(op.results[0]), integer(op, "iota_dimension")
+def _make_iota(op: Op) -> Function:
+    dtype, shape, dim = _dtype_of(op.results[0]), shape_of(op.results[0]), integer(op, "iota_dimension")
     sizes = [-1 if place == dim else 1 for place in range(len(shape))]
     return lambda: np.broadcast_to(np.arange(shape[dim]).astype(dtype).reshape(sizes), shape)
 
 
-def _concatenate(op: Op) -> Function:
+def _make_concatenate(op: Op) -> Function:
     dim = integer(op, "dimension")
     return lambda *arrays: np.concatenate(arrays, dim)
 
 
-def _pad(op: Op) -> Function:
+def _make_pad(op: Op) -> Function:
     shape, lows, gaps = shape_of(op.results[0]), integers(op, "edge_padding_low"), integers(op, "interior_padding")
     taken, put = [], []
     for size, room, low, gap in zip(shape_of(op.operands[0]), shape, lows, gaps, strict=True):
@@ -193,7 +195,7 @@ def _pad(op: Op) -> Function:
     return pad
 
 
-def _slice(op: Op) -> Function:
+def _make_slice(op: Op) -> Function:
     bounds = (integers(op, name) for name in ("start_indices", "limit_indices", "strides"))
     window = tuple(slice(*bound) for bound in zip(*bounds, strict=True))
     return lambda array: array[window]
@@ -201,41 +203,41 @@ def _slice(op: Op) -> Function:
 
 def _dynamic_slice(op: Op) -> Function:
     sizes = integers(op, "slice_sizes")
-    return lambda array, *starts: array[_window(starts, sizes, array.shape)]
+    return lambda array, *starts: array[_clamped_window(starts, sizes, array.shape)]
 
 
 def _dynamic_update_slice(op: Op) -> Function:
     def update(array: Array, part: Array, *starts: Array) -> Array:
         updated = np.array(array)
-        updated[_window(starts, part.shape, array.shape)] = part
+        updated[_clamped_window(starts, part.shape, array.shape)] = part
         return updated
 
     return update
 
 
-def _window(starts: Sequence[Array], sizes: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+def _clamped_window(starts: Sequence[Array], sizes: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
     """A dynamic slice; one that would stick out is moved until it does not."""
     fitting = [min(max(int(start), 0), whole - size) for start, size, whole in zip(starts, sizes, shape, strict=True)]
     return tuple(slice(start, start + size) for start, size in zip(fitting, sizes, strict=True))
 
 
-def _gather(op: Op) -> Function:
+def _make_gather(op: Op) -> Function:
     windows = gathered(op)
     if windows is None:
         raise Uninterpreted("an unusual gather")
-    return lambda array, indices: array.reshape(-1)[windows.places(_starts(windows, indices))]
+    return lambda array, indices: array.reshape(-1)[windows.places(_window_starts(windows, indices))]
 
 
-def _scatter(op: Op) -> Function:
-    windows, dtype = scattered(op), _dtype(op.results[0])
+def _make_scatter(op: Op) -> Function:
+    windows, dtype = scattered(op), _dtype_of(op.results[0])
     if windows is None:
         raise Uninterpreted("an unusual scatter")
-    block, wide = op.regions[0].blocks[0], _wide(dtype)
+    block, wide = op.regions[0].blocks[0], _accumulation_dtype(dtype)
     replaces = len(block.operations) == 1 and list(operations(block)[-1].operands) == [block.arguments[1]]
     combine = None if replaces else _combined_by(op)
 
     def scatter(array: Array, indices: Array, updates: Array) -> Array:
-        starts = _starts(windows, indices)
+        starts = _window_starts(windows, indices)
         inside = np.ones(starts.shape[1:], bool)
         for start, dim, most in zip(starts, windows.indexed, windows.room(), strict=True):
             fits = (start >= 0) & (start <= most)
@@ -254,36 +256,36 @@ def _scatter(op: Op) -> Function:
     return scatter
 
 
-def _starts(windows: Windows, indices: Array) -> Array:
+def _window_starts(windows: Windows, indices: Array) -> Array:
     if indices.dtype == np.uint64:
         raise Uninterpreted("indices that no int64 has")
     return windows.starts(indices)
 
 
 def _dot_general(op: Op) -> Function:
-    dtype, shape, dims = _dtype(op.results[0]), shape_of(op.results[0]), dot_dimensions(op)
-    wide = _wide(dtype)  # the products of small floats are rounded once, when they are added up
+    dtype, shape, dims = _dtype_of(op.results[0]), shape_of(op.results[0]), dot_dimensions(op)
+    wide = _accumulation_dtype(dtype)  # the products of small floats are rounded once, when they are added up
 
     def dot(left: Array, right: Array) -> Array:
         product: Array = np.matmul(
-            _matrices(left.astype(wide), dims.lhs_batching_dimensions, dims.lhs_contracting_dimensions),
-            _matrices(right.astype(wide), dims.rhs_batching_dimensions, dims.rhs_contracting_dimensions).mT,
+            _as_matrices(left.astype(wide), dims.lhs_batching_dimensions, dims.lhs_contracting_dimensions),
+            _as_matrices(right.astype(wide), dims.rhs_batching_dimensions, dims.rhs_contracting_dimensions).mT,
         )
         return product.astype(dtype).reshape(shape)
 
     return dot
 
 
-def _matrices(array: Array, batching: list[int], contracting: list[int]) -> Array:
+def _as_matrices(array: Array, batching: list[int], contracting: list[int]) -> Array:
     """An array as a stack of matrices, whose rows are what is contracted."""
     free = [dim for dim in range(array.ndim) if dim not in batching and dim not in contracting]
     sizes = [math.prod(array.shape[dim] for dim in dims) for dims in (batching, free, contracting)]
     return array.transpose([*batching, *free, *contracting]).reshape(sizes)
 
 
-def _reduce(op: Op) -> Function:
-    function, dims, dtype = _combined_by(op), tuple(integers(op, "dimensions")), _dtype(op.results[0])
-    wide = _wide(dtype)
+def _make_reduce(op: Op) -> Function:
+    function, dims, dtype = _combined_by(op), tuple(integers(op, "dimensions")), _dtype_of(op.results[0])
+    wide = _accumulation_dtype(dtype)
     return lambda array, start: np.asarray(
         function.reduce(array.astype(wide), dims, wide, initial=start.astype(wide)[()]), dtype
     )
@@ -292,8 +294,8 @@ def _reduce(op: Op) -> Function:
 def combination(op: Op) -> Function:
     """What combines arrays along their first axis, as an operation's region says. Raises Uninterpreted if it says so
     in a way of its own."""
-    function, dtype = _combined_by(op), _dtype(op.results[0])
-    wide = _wide(dtype)
+    function, dtype = _combined_by(op), _dtype_of(op.results[0])
+    wide = _accumulation_dtype(dtype)
     return lambda arrays: np.asarray(function.reduce(arrays.astype(wide), 0, wide), dtype)
 
 
@@ -310,7 +312,7 @@ def _combined_by(op: Op) -> np.ufunc:
     return _REDUCED_BY[combine.name]
 
 
-def _dtype(value: Value) -> np.dtype:
+def _dtype_of(value: Value) -> np.dtype:
     dtype = np.dtype(DTYPES.get(element_type(value), object))
     if dtype.kind in "cO":
         raise Uninterpreted("numbers that are not real")
@@ -321,7 +323,7 @@ def _is_float(dtype: np.dtype) -> bool:
     return dtype.kind not in "biu"
 
 
-def _wide(dtype: np.dtype) -> np.dtype:
+def _accumulation_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if _is_float(dtype) and dtype.itemsize < 4 else dtype
 
 
@@ -357,16 +359,28 @@ _OF_INTEGERS: dict[str, Function] = {
 }
 
 OPERATIONS: dict[str, Maker] = {
-    **{name: _elementwise(function) for name, function in _ELEMENTWISE.items()},
+    **{name: _make_elementwise(function) for name, function in _ELEMENTWISE.items()},
     **{name: _of_floats(function) for name, function in _OF_FLOATS.items()},
-    "stablehlo.bitcast_convert": _bitcast, "stablehlo.shift_left": _shift(np.left_shift),
-    "stablehlo.shift_right_logical": _shift(_shift_right_logical),
-    "stablehlo.broadcast_in_dim": _broadcast, "stablehlo.compare": _compare, "stablehlo.concatenate": _concatenate,
-    "stablehlo.constant": _constant, "stablehlo.convert": _convert, "stablehlo.custom_call": _custom_call,
-    "stablehlo.dot_general": _dot_general, "stablehlo.dynamic_slice": _dynamic_slice,
-    "stablehlo.dynamic_update_slice": _dynamic_update_slice, "stablehlo.gather": _gather, "stablehlo.iota": _iota,
-    "stablehlo.pad": _pad,
-    "stablehlo.reduce": _reduce, "stablehlo.reduce_precision": _reduce_precision, "stablehlo.reshape": _reshape,
-    "stablehlo.reverse": _reverse, "stablehlo.scatter": _scatter, "stablehlo.slice": _slice,
-    "stablehlo.transpose": _transpose,
-}  # fmt: skip
+    "stablehlo.bitcast_convert": _make_bitcast,
+    "stablehlo.shift_left": _make_shift(np.left_shift),
+    "stablehlo.shift_right_logical": _make_shift(_shift_right_logical),
+    "stablehlo.broadcast_in_dim": _make_broadcast,
+    "stablehlo.compare": _make_compare,
+    "stablehlo.concatenate": _make_concatenate,
+    "stablehlo.constant": _make_constant,
+    "stablehlo.convert": _make_convert,
+    "stablehlo.custom_call": _custom_call,
+    "stablehlo.dot_general": _dot_general,
+    "stablehlo.dynamic_slice": _dynamic_slice,
+    "stablehlo.dynamic_update_slice": _dynamic_update_slice,
+    "stablehlo.gather": _make_gather,
+    "stablehlo.iota": _make_iota,
+    "stablehlo.pad": _make_pad,
+    "stablehlo.reduce": _make_reduce,
+    "stablehlo.reduce_precision": _reduce_precision,
+    "stablehlo.reshape": _make_reshape,
+    "stablehlo.reverse": _make_reverse,
+    "stablehlo.scatter": _make_scatter,
+    "stablehlo.slice": _make_slice,
+    "stablehlo.transpose": _make_transpose,
+}

@@ -36,7 +36,7 @@ def read(text: str, max_trip_count: int | None = None) -> StableHloProgram:
             raise ProgramError("the traced program is not valid StableHLO.") from error
         _refuse_unknown_operations(module)
         try:
-            program = _read(module, text)
+            program = _read_module(module, text)
         except RecursionError:
             raise ProgramError("the traced program has loops in loops in loops, too many to be judged.") from None
         if not program.dynamic_loops:
@@ -45,17 +45,17 @@ def read(text: str, max_trip_count: int | None = None) -> StableHloProgram:
             raise ProgramError("the traced program has a loop whose number of iterations is not a constant.")
         trip_counter.count(module, max_trip_count)
         # Read again: a loop that is dynamic in one call of its function has a counter in every call.
-        return _read(module, str(module.operation.get_asm()), outputs=len(program.outputs))
+        return _read_module(module, str(module.operation.get_asm()), outputs=len(program.outputs))
 
 
-def _read(module: ir.Module, text: str, outputs: int | None = None) -> StableHloProgram:
+def _read_module(module: ir.Module, text: str, outputs: int | None = None) -> StableHloProgram:
     """Reads a module, of whose results only so many are its outputs."""
     builder = Builder(module)
     block = builder.function("main")
     inputs = [builder.new() for _ in block.arguments]
     returned = builder.block(block, inputs, {})
     types = bindings.function_type(block.owner)
-    if (size := sum(map(_elements, types.results))) > MAX_ELEMENTS:
+    if (size := sum(map(_element_count, types.results))) > MAX_ELEMENTS:
         raise ProgramError(f"the traced program returns {size:,} elements.")
     return StableHloProgram(
         text=text,
@@ -92,11 +92,11 @@ def _refuse_unknown_operations(module: ir.Module) -> None:
     refused |= {op.name for op in bindings.operations(module.body)} - {"func.func", "sdy.mesh"}  # a module in a module
     if refused:
         raise ProgramError(f"the traced program uses {', '.join(sorted(refused))}, which this exercise does not need.")
-    if (size := max(map(_elements, types), default=0)) > MAX_ELEMENTS:
+    if (size := max(map(_element_count, types), default=0)) > MAX_ELEMENTS:
         raise ProgramError(f"the traced program has an array of {size:,} elements.")
 
 
-def _elements(type_: ir.Type) -> int:
+def _element_count(type_: ir.Type) -> int:
     try:
         tensor = ir.RankedTensorType(type_)
     except ValueError:  # a token

@@ -86,7 +86,7 @@ class _Counter:
         if not total:
             return []
         for number, block in enumerate(blocks):
-            with ir.InsertionPoint(_last(block)):
+            with ir.InsertionPoint(_last_operation(block)):
                 zero = self.number(0)
             # A branch that is not taken has made no trip.
             own = [count if place == number else zero for place, part in enumerate(counts) for count in part]
@@ -101,19 +101,19 @@ class _Counter:
             return []
         more = len(trips) + is_dynamic
         before = [body.add_argument(self.type, ir.Location.unknown()) for _ in range(more)]
-        with ir.InsertionPoint(_last(body)):
+        with ir.InsertionPoint(_last_operation(body)):
             trips += [self.number(1)] if is_dynamic else []
             self.returning(body, [stablehlo.add(old, new) for old, new in zip(before, trips, strict=True)])
         so_far = [condition.add_argument(self.type, ir.Location.unknown()) for _ in range(more)]
         if is_dynamic:
-            with ir.InsertionPoint(_last(condition)):
+            with ir.InsertionPoint(_last_operation(condition)):
                 total = self.number(0)
                 for count in so_far:
                     total = stablehlo.add(total, count)
                 direction = stablehlo.ComparisonDirectionAttr.get("LT")
                 may_go_on = stablehlo.compare(total, self.number(self.limit), direction)
-                going_on = _last(condition).operands[0]
-                _last(condition).operands[0] = stablehlo.and_(going_on, may_go_on)
+                going_on = _last_operation(condition).operands[0]
+                _last_operation(condition).operands[0] = stablehlo.and_(going_on, may_go_on)
         with ir.InsertionPoint(op):
             zero = self.number(0)
         return self.widened(op, [*op.operands, *[zero] * more], more)
@@ -138,7 +138,7 @@ class _Counter:
 
     def returning(self, block: ir.Block, counts: list[Value]) -> None:
         """Makes a block return counts behind what it returns."""
-        last = _last(block)
+        last = _last_operation(block)
         make = func.ReturnOp if last.name == "func.return" else stablehlo.ReturnOp
         with ir.InsertionPoint(last):
             make([*last.operands, *counts])
@@ -149,5 +149,5 @@ class _Counter:
         return constant
 
 
-def _last(block: ir.Block) -> ir.Operation:
+def _last_operation(block: ir.Block) -> ir.Operation:
     return operations(block)[-1]

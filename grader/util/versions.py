@@ -20,7 +20,7 @@ def versions() -> dict[str, str]:
     packages = {"jax": "jax", "jaxlib": "jaxlib", "workbook": "remat-workbook"}
     on = os.environ.get("JAX_REMAT3", "").lower() in ("1", "true", "on", "yes", "t", "y")  # as JAX reads it
     remat3 = {"JAX_REMAT3": "on"} if on else {}
-    found = {"python": platform.python_version()} | {k: _version(package) for k, package in packages.items()}
+    found = {"python": platform.python_version()} | {k: _package_version(package) for k, package in packages.items()}
     return found | {"code": code()} | remat3
 
 
@@ -37,7 +37,7 @@ def code() -> str:
     return found.hexdigest()[:12]
 
 
-def _version(package: str) -> str:
+def _package_version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

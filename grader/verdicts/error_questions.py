@@ -219,14 +219,14 @@ def about_exception(message: str, source: str | None = None, exercises: Question
       exercises: the exercise's own questions.
     """
     said = f"{message}\n{source or ''}"
-    first = _first(_OF_RULES, message) or _first(_OF_CHECKPOINT, said) or _first(exercises, message)
-    return first or _first((*_OF_JAX, *_OF_PYTHON), said)
+    first = _first_match(_OF_RULES, message) or _first_match(_OF_CHECKPOINT, said) or _first_match(exercises, message)
+    return first or _first_match((*_OF_JAX, *_OF_PYTHON), said)
 
 
 def about_return(text: str, exercises: Questions = ()) -> str | None:
     """Return the question about a wrong return value, from the finding's text; arguments as in `about_exception`."""
-    return _first((*_OF_RULES, *exercises, *_OF_RETURNS), text)
+    return _first_match((*_OF_RULES, *exercises, *_OF_RETURNS), text)
 
 
-def _first(questions: Questions, said: str) -> str | None:
+def _first_match(questions: Questions, said: str) -> str | None:
     return next((question for pattern, question in questions if re.search(pattern, said)), None)

@@ -126,15 +126,17 @@ class Verdict:
 
     def to_dict(self) -> dict:
         """The verdict as JSON's types: views become their texts, for 80 columns."""
-        findings = tuple(dataclasses.replace(finding, programs=_text(finding.programs)) for finding in self.findings)
-        return dataclasses.asdict(dataclasses.replace(self, findings=findings, residuals=_text(self.residuals)))
+        findings = tuple(
+            dataclasses.replace(finding, programs=_view_text(finding.programs)) for finding in self.findings
+        )
+        return dataclasses.asdict(dataclasses.replace(self, findings=findings, residuals=_view_text(self.residuals)))
 
     @classmethod
     def from_dict(cls, fields: dict) -> "Verdict":
         """The verdict that `to_dict` described. Raises TypeError, KeyError or ValueError if it is none."""
         parts = {
             "outcome": Outcome(fields["outcome"]),
-            "findings": tuple(map(_finding, fields["findings"])),
+            "findings": tuple(map(_read_finding, fields["findings"])),
             "shown": tuple(fields["shown"]),
             "effects": tuple(Effect(**effect) for effect in fields["effects"]),
         }
@@ -143,19 +145,19 @@ class Verdict:
 
 def better(first: Verdict, second: Verdict) -> Verdict:
     """Of two verdicts on an answer that was tried twice the one that says more for it; the first if neither does."""
-    return max(first, second, key=_merit)
+    return max(first, second, key=_merit_of)
 
 
-def _merit(verdict: Verdict) -> tuple[bool, bool, bool]:
+def _merit_of(verdict: Verdict) -> tuple[bool, bool, bool]:
     raises = any(finding.kind == FindingKind.RAISES for finding in verdict.findings)
     return verdict.passed, verdict.outcome == Outcome.NOT_PASSED, not raises
 
 
-def _text(view: View | str | None) -> str | None:
+def _view_text(view: View | str | None) -> str | None:
     return view if view is None or isinstance(view, str) else plain_text(view, 80)
 
 
-def _finding(fields: dict) -> Finding:
+def _read_finding(fields: dict) -> Finding:
     parts = {
         "kind": FindingKind(fields["kind"]),
         "cases": tuple(fields["cases"]),

@@ -53,7 +53,7 @@ class VerdictView(View):
         headline = Markup("<p><strong>{}</strong>: <code>{}</code></p>")
         parts = [headline.format(HEADLINE[verdict.outcome], verdict.exercise)]
         if verdict.shown:
-            parts.append(Markup("<ul>{}</ul>").format(_joined("<li>{}</li>", verdict.shown)))
+            parts.append(Markup("<ul>{}</ul>").format(_join_markup("<li>{}</li>", verdict.shown)))
         if verdict.findings:
             parts.append(Markup("<ol>{}</ol>").format(Markup().join(map(_finding_html, verdict.findings))))
         if verdict.effects:
@@ -67,7 +67,7 @@ def programs_title(finding: Finding) -> str:
     return f"Forward and backward program of your answer ({finding.cases[0]}){marks}"
 
 
-def _joined(pattern: str, texts: Sequence[str]) -> Markup:
+def _join_markup(pattern: str, texts: Sequence[str]) -> Markup:
     return Markup().join(Markup(pattern).format(text) for text in texts)
 
 
@@ -87,14 +87,14 @@ def _finding_html(finding: Finding) -> Markup:
     return Markup("<li><p>{}{}</p>{}{}</li>").format(advice, finding.text, table, programs)
 
 
-def _bars(effects: Sequence[Effect]) -> list[tuple[Effect, int, int]]:
+def _bar_lengths(effects: Sequence[Effect]) -> list[tuple[Effect, int, int]]:
     """Each effect with the lengths of its two bars, in characters: the largest of each kind is `_BAR` long."""
     most_saved = max(effect.saved_bytes for effect in effects)
     most_again = max(effect.recomputed_flops for effect in effects)
-    return [(e, _length(e.saved_bytes, most_saved), _length(e.recomputed_flops, most_again)) for e in effects]
+    return [(e, _bar_length(e.saved_bytes, most_saved), _bar_length(e.recomputed_flops, most_again)) for e in effects]
 
 
-def _length(size: int, most: int) -> int:
+def _bar_length(size: int, most: int) -> int:
     return max(round(_BAR * size / most), 1) if size else 0
 
 
@@ -105,7 +105,7 @@ def _effect_table(effects: Sequence[Effect], scene: str, bars: bool) -> Table:
         table.add_column(title, justify="right")
         if bars:
             table.add_column("", style=style, min_width=_BAR)
-    for effect, saved, again in _bars(effects):
+    for effect, saved, again in _bar_lengths(effects):
         cells = [f"{effect.saved_bytes:,} B", "█" * saved, f"{effect.recomputed_flops:,} FLOPs", "█" * again]
         table.add_row(effect.label, *(cells if bars else cells[::2]))
     return table
@@ -128,7 +128,7 @@ def _effects_html(effects: Sequence[Effect], scene: str) -> Markup:
             right, effect.saved_bytes, bar(saved, "var(--jp-info-color1, #0072b2)"),
             right, effect.recomputed_flops, bar(again, "var(--jp-warn-color1, #d55e00)"),
         )
-        for effect, saved, again in _bars(effects)
+        for effect, saved, again in _bar_lengths(effects)
     )  # fmt: skip
     title = Markup('<th scope="col" {}>{}</th><td></td>')
     titles = Markup().join(title.format(right, text) for text in ("Saved", "Recomputed"))

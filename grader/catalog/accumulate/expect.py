@@ -19,51 +19,52 @@ def sample_input(rng, argument):
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
-def _cut(batch, k):
+def _microbatches(batch, k):
     each = jax.tree.map(lambda array: array.reshape(k, -1, *array.shape[1:]), batch)
     return [jax.tree.map(operator.itemgetter(place), each) for place in range(k)]
 
 
-def _each(loss, params, batch, k):
+def _results_of_microbatches(loss, params, batch, k):
     """Of each microbatch the sum of losses, the sum of weights, and the gradient of the first."""
     both = jax.value_and_grad(loss, has_aux=True)
-    found = [both(params, rows) for rows in _cut(batch, k)]
+    found = [both(params, rows) for rows in _microbatches(batch, k)]
     return [(total, weight, gradient) for (total, weight), gradient in found]
 
 
-def _sum(trees):
+def _sum_trees(trees):
     return jax.tree.map(lambda *leaves: sum(leaves), *trees)
 
 
-def _scaled(tree, factor):
+def _scale_tree(tree, factor):
     return jax.tree.map(lambda leaf: leaf * factor, tree)
 
 
-def _right(loss, params, batch, k):
-    total, weight, gradient = _sum(_each(loss, params, batch, k))
-    return total / weight, _scaled(gradient, 1 / weight)
+def _correct_answer(loss, params, batch, k):
+    total, weight, gradient = _sum_trees(_results_of_microbatches(loss, params, batch, k))
+    return total / weight, _scale_tree(gradient, 1 / weight)
 
 
 def _divided_by(number):
     def of(loss, params, batch, k):
-        total, _, gradient = _sum(_each(loss, params, batch, k))
-        return total / number(batch, k), _scaled(gradient, 1 / number(batch, k))
+        total, _, gradient = _sum_trees(_results_of_microbatches(loss, params, batch, k))
+        return total / number(batch, k), _scale_tree(gradient, 1 / number(batch, k))
 
     return of
 
 
-def _means(loss, params, batch, k):
+def _mean_of_means(loss, params, batch, k):
     found = [
-        (total / weight, _scaled(gradient, 1 / weight)) for total, weight, gradient in _each(loss, params, batch, k)
+        (total / weight, _scale_tree(gradient, 1 / weight))
+        for total, weight, gradient in _results_of_microbatches(loss, params, batch, k)
     ]
-    value, gradient = _sum(found)
-    return value / k, _scaled(gradient, 1 / k)
+    value, gradient = _sum_trees(found)
+    return value / k, _scale_tree(gradient, 1 / k)
 
 
 def _of_one(place):
     def of(loss, params, batch, k):
-        total, weight, gradient = _each(loss, params, batch, k)[place]
-        return total / weight, _scaled(gradient, 1 / weight)
+        total, weight, gradient = _results_of_microbatches(loss, params, batch, k)[place]
+        return total / weight, _scale_tree(gradient, 1 / weight)
 
     return of
 
@@ -73,12 +74,12 @@ def _dealt_out(array, k):
 
 
 def _value_right(of):
-    return lambda *arguments: (_right(*arguments)[0], of(*arguments)[1])
+    return lambda *arguments: (_correct_answer(*arguments)[0], of(*arguments)[1])
 
 
 mistakes = (
-    mistake("mean_microbatches_means", _means),
-    mistake("gradient_mean_microbatches_means", _value_right(_means)),
+    mistake("mean_microbatches_means", _mean_of_means),
+    mistake("gradient_mean_microbatches_means", _value_right(_mean_of_means)),
     mistake("sum_all_losses_not_divided", _divided_by(lambda batch, k: 1)),
     mistake("gradient_sum_all_losses_not", _value_right(_divided_by(lambda batch, k: 1))),
     mistake("sum_all_losses_divided_k", _divided_by(lambda batch, k: k)),
@@ -86,14 +87,16 @@ mistakes = (
     mistake("sum_all_losses_divided_number", _divided_by(lambda batch, k: len(jax.tree.leaves(batch)[0]))),
     mistake(
         "value_get_microbatch_takes_every",
-        lambda loss, params, batch, k: _right(loss, params, jax.tree.map(lambda array: _dealt_out(array, k), batch), k),
+        lambda loss, params, batch, k: _correct_answer(
+            loss, params, jax.tree.map(lambda array: _dealt_out(array, k), batch), k
+        ),
     ),
     mistake("value_last_microbatch_alone", _of_one(-1)),
     mistake("gradient_last_microbatch_alone", _value_right(_of_one(-1))),
     mistake("value_first_microbatch_alone", _of_one(0)),
     mistake(
         "value_without_last_microbatch",
-        lambda loss, params, batch, k: _right(
+        lambda loss, params, batch, k: _correct_answer(
             loss, params, jax.tree.map(lambda array: array[: max(1, k - 1) * len(array) // k], batch), max(1, k - 1)
         ),
     ),

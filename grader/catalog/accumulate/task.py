@@ -22,10 +22,12 @@ def cases(rng):
     """Many microbatches, an even and an odd number of them; one; and such of one row."""
     return (
         # Large enough that what all microbatches keep, or as many gradients, is far more than one of them needs.
-        _case(8, 16, rng, width=WIDE),
-        _case(int(rng.integers(3, 8)), int(rng.choice([9, 11, 13, 15])), rng, "tuple", width=WIDE, weightless=True),
-        _case(1, int(rng.integers(9, 17)), rng, dtype="float16", called="jax.jit"),
-        _case(int(rng.integers(2, 8)), 1, rng, params="tuple"),
+        _make_case(8, 16, rng, width=WIDE),
+        _make_case(
+            int(rng.integers(3, 8)), int(rng.choice([9, 11, 13, 15])), rng, "tuple", width=WIDE, weightless=True
+        ),
+        _make_case(1, int(rng.integers(9, 17)), rng, dtype="float16", called="jax.jit"),
+        _make_case(int(rng.integers(2, 8)), 1, rng, params="tuple"),
     )
 
 
@@ -33,7 +35,7 @@ def case(rng, params, dtype, r, k, called):
     """So many microbatches of so many rows; wide ones where it can be seen how much memory they take."""
     inner = int(rng.integers(6, 9))
     wide = dtype == "float32" and 2 * k > most_activations(r, inner) + 2
-    return _case(
+    return _make_case(
         r,
         k,
         rng,
@@ -54,7 +56,7 @@ def most_activations(r, inner):
     return 6 + round(2.5 * inner / r)
 
 
-def _case(
+def _make_case(
     r, k, rng, params="dict", dtype="float32", called="as it is", inner=None, width=None, weightless=False, name=None
 ):
     inner, width = inner or int(rng.integers(6, 9)), width or int(rng.integers(9, 13))
@@ -99,7 +101,7 @@ def _case(
             return forward(w1, w2)[0]
 
         def forward(w1, w2):
-            return _pair(answer(loss, made(w1, w2), own, k), made(w1, w2))
+            return _checked_pair(answer(loss, made(w1, w2), own, k), made(w1, w2))
 
         value.defvjp(forward, lambda gradients, ct: tuple(ct * each for each in jax.tree.leaves(gradients)))
         return value
@@ -119,7 +121,7 @@ def _case(
     )
 
 
-def _pair(returned, params):
+def _checked_pair(returned, params):
     """What an answer has returned, if it is a number and gradients like the parameters."""
     if not isinstance(returned, tuple) or len(returned) != 2:
         what = f"{len(returned)} things" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
@@ -137,4 +139,4 @@ def _pair(returned, params):
     return returned
 
 
-shown = _case(16, 8, np.random.default_rng(0), width=256, name="for 8 microbatches of 16 rows")
+shown = _make_case(16, 8, np.random.default_rng(0), width=256, name="for 8 microbatches of 16 rows")

@@ -13,10 +13,10 @@ _MATRIX = ((1, 2), (1, 1), (1, 2))
 
 
 def reference(s, b, h, a, t, mode):
-    return _kept(s, b, h, a, t, mode)
+    return _saved_bytes(s, b, h, a, t, mode)
 
 
-def _kept(s, b, h, a, t, mode, size=lambda nbytes: nbytes, inside=_INSIDE, outside=_OUTSIDE, matrix=_MATRIX):
+def _saved_bytes(s, b, h, a, t, mode, size=lambda nbytes: nbytes, inside=_INSIDE, outside=_OUTSIDE, matrix=_MATRIX):
     """Return the bytes saved per device; optionally with other values or element sizes, to model mistakes."""
 
     def total(values):
@@ -30,13 +30,13 @@ def _kept(s, b, h, a, t, mode, size=lambda nbytes: nbytes, inside=_INSIDE, outsi
     return (whole // t if "sequence" in mode else whole) + split // t
 
 
-def _of(**other):
-    return lambda *arguments: _kept(*arguments, **other)
+def _with_sizes(**other):
+    return lambda *arguments: _saved_bytes(*arguments, **other)
 
 
 def _in_mode(change):
     """Return an answer that computes the bytes of another mode, except for `full`."""
-    return lambda s, b, h, a, t, mode: _kept(s, b, h, a, t, mode if mode == "full" else change(mode))
+    return lambda s, b, h, a, t, mode: _saved_bytes(s, b, h, a, t, mode if mode == "full" else change(mode))
 
 
 def _matrix_left(*values):
@@ -59,23 +59,23 @@ def _tokens_once(s, b, h, a, t, mode):
     return right if "selective" in mode or mode == "full" else right - 5 * a * s * (s - 1) * b // t
 
 
-def _full(divided):
+def _full_recompute(divided):
     return lambda s, b, h, a, t, mode: divided(2 * s * b * h, t) if mode == "full" else reference(s, b, h, a, t, mode)
 
 
 mistakes = (
-    mistake("counts_elements_not_bytes", _of(size=lambda _: 1)),
-    mistake("counts_2_bytes_element_mask", _of(size=lambda _: 2)),
-    mistake("counts_4_bytes_every_element", _of(size=lambda _: 4)),
-    mistake("one_device_saves_layer_not", lambda s, b, h, a, t, mode: _kept(s, b, h, a, 1, mode)),
-    mistake("all_devices_save_together", lambda s, b, h, a, t, mode: t * _kept(s, b, h, a, t, mode)),
+    mistake("counts_elements_not_bytes", _with_sizes(size=lambda _: 1)),
+    mistake("counts_2_bytes_element_mask", _with_sizes(size=lambda _: 2)),
+    mistake("counts_4_bytes_every_element", _with_sizes(size=lambda _: 4)),
+    mistake("one_device_saves_layer_not", lambda s, b, h, a, t, mode: _saved_bytes(s, b, h, a, 1, mode)),
+    mistake("all_devices_save_together", lambda s, b, h, a, t, mode: t * _saved_bytes(s, b, h, a, t, mode)),
     mistake(
         "gives_every_value_th_tokens",
-        lambda s, b, h, a, t, mode: _kept(s // t if "sequence" in mode else s, b, h, a, t, mode),
+        lambda s, b, h, a, t, mode: _saved_bytes(s // t if "sequence" in mode else s, b, h, a, t, mode),
     ),
     mistake(
         "attention_matrix_uses_width_layer",
-        lambda s, b, h, a, t, mode: _kept(s, b, h, a, t, mode) + _kept(s, b, 0, h - a, t, mode),
+        lambda s, b, h, a, t, mode: _saved_bytes(s, b, h, a, t, mode) + _saved_bytes(s, b, 0, h - a, t, mode),
     ),
     mistake("divides_values_every_device_holds", _in_mode(lambda mode: mode + "+sequence")),
     mistake("ignores_sequence_parallelism", _in_mode(lambda mode: mode.replace("+sequence", ""))),
@@ -85,16 +85,16 @@ mistakes = (
         for left in (_MATRIX[:1], _MATRIX[1:2], _MATRIX[:2], _MATRIX[::2])
     ),
     mistake("counts_attention_matrix_all_heads", _matrix_whole),
-    mistake("counts_one_attention_matrix_not", lambda s, b, h, a, t, mode: _kept(s, b, h, 1, t, mode)),
-    mistake("counts_mlp_hidden_values_wide", _of(inside=((1, 2),) * 6)),
-    mistake("leaves_out_layer_input_another", _of(outside=_OUTSIDE[1:])),
-    mistake("counts_one_mask_outside_attention", _of(outside=_OUTSIDE[:5])),
-    mistake("leaves_out_input_output_gelu", _of(inside=_INSIDE[:5])),
-    mistake("leaves_out_attention_matrix", _of(matrix=())),
+    mistake("counts_one_attention_matrix_not", lambda s, b, h, a, t, mode: _saved_bytes(s, b, h, 1, t, mode)),
+    mistake("counts_mlp_hidden_values_wide", _with_sizes(inside=((1, 2),) * 6)),
+    mistake("leaves_out_layer_input_another", _with_sizes(outside=_OUTSIDE[1:])),
+    mistake("counts_one_mask_outside_attention", _with_sizes(outside=_OUTSIDE[:5])),
+    mistake("leaves_out_input_output_gelu", _with_sizes(inside=_INSIDE[:5])),
+    mistake("leaves_out_attention_matrix", _with_sizes(matrix=())),
     mistake("number_tokens_once_not_squared", _tokens_once),
-    mistake("batch_one_sequence", lambda s, b, h, a, t, mode: _kept(s, 1, h, a, t, mode)),
-    mistake("divides_layer_input_full_recomputation", _full(lambda nbytes, t: nbytes // t)),
-    mistake("saves_nothing_full_recomputation", _full(lambda nbytes, t: 0)),
+    mistake("batch_one_sequence", lambda s, b, h, a, t, mode: _saved_bytes(s, 1, h, a, t, mode)),
+    mistake("divides_layer_input_full_recomputation", _full_recompute(lambda nbytes, t: nbytes // t)),
+    mistake("saves_nothing_full_recomputation", _full_recompute(lambda nbytes, t: 0)),
 )
 
 

@@ -24,9 +24,9 @@ def cases(rng):
     at which sums of fractions may round down, and three others."""
     asked = [(sizes, mode) for mode in MODES for sizes in ((1, 1, 1, 1, 1), (4096, 8, 25600, 128, 8))]
     for mode in MODES:
-        alone = _sizes(rng, t=1), _sizes(rng, heads=1), _sizes(rng, b=1)
+        alone = _draw_sizes(rng, t=1), _draw_sizes(rng, heads=1), _draw_sizes(rng, b=1)
         few = [_rounded_down(rng, 7, mantissa) for mantissa in (1.1, 1.15, 1.35, 1.7)]
-        asked += [(sizes, mode) for sizes in (*alone, *few, *(_sizes(rng) for _ in range(3)))]
+        asked += [(sizes, mode) for sizes in (*alone, *few, *(_draw_sizes(rng) for _ in range(3)))]
     asked.sort(key=lambda each: math.prod(each[0]))
     return tuple(case(rng, *sizes, mode) for sizes, mode in asked)
 
@@ -41,7 +41,7 @@ def case(rng, s, b, h, a, t, mode):
     )
 
 
-def _sizes(rng, b=None, heads=None, t=None):
+def _draw_sizes(rng, b=None, heads=None, t=None):
     """Draw s, b, h, a and t log-uniformly from their ranges, except for given ones; `heads` is the number per device.
     All divisions are exact."""
     t = t or int(rng.integers(2, 9))
@@ -52,7 +52,7 @@ def _sizes(rng, b=None, heads=None, t=None):
 def _rounded_down(rng, t, mantissa):
     """Draw sizes at which a formula such as `int(s * b * h * (m + n / t))` can be one too small, which depends on the
     mantissa of the product."""
-    drawn = [_sizes(rng, t=t) for _ in range(50)]
+    drawn = [_draw_sizes(rng, t=t) for _ in range(50)]
     return min(drawn, key=lambda sizes: abs(2 * math.frexp(math.prod(sizes[:3]))[0] - mantissa))
 
 

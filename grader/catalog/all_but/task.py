@@ -27,15 +27,19 @@ def cases(rng):
     word, *others = alike(rng)
     prefix, half = f"layer{rng.integers(10**6)}/", others[6 : rng.integers(8, 10)]
     return (
-        _plain("one of three names", _gated, "mlp", rng),
-        _plain("a matmul without a name", _mixed, "mix", rng),
-        _plain("a name that f does not have", _gated, "router", rng),
-        _plain("vmap over x, random names", _gated, "mlp_gate", rng, batch=(2,), prefix=prefix),
-        _case("no names", [], word, rng, "jax.jit"),
-        _case("names similar to the one left out", [*others[:5], *[word] * 3], word, rng, "jax.vmap", no_floats=True),
-        _case("similar names, but not the one left out", [others[0], *others[5:], others[5]], word, rng, weights=0),
-        _case("float16, the empty name left out", [word, *half], "", rng, "jax.jit", "float16"),
-        _case("bfloat16", [others[0], *half, word[0]], word[0], rng, dtype="bfloat16"),
+        _plain_case("one of three names", _gated_mlp, "mlp", rng),
+        _plain_case("a matmul without a name", _mixed_dtypes, "mix", rng),
+        _plain_case("a name that f does not have", _gated_mlp, "router", rng),
+        _plain_case("vmap over x, random names", _gated_mlp, "mlp_gate", rng, batch=(2,), prefix=prefix),
+        _make_case("no names", [], word, rng, "jax.jit"),
+        _make_case(
+            "names similar to the one left out", [*others[:5], *[word] * 3], word, rng, "jax.vmap", no_floats=True
+        ),
+        _make_case(
+            "similar names, but not the one left out", [others[0], *others[5:], others[5]], word, rng, weights=0
+        ),
+        _make_case("float16, the empty name left out", [word, *half], "", rng, "jax.jit", "float16"),
+        _make_case("bfloat16", [others[0], *half, word[0]], word[0], rng, dtype="bfloat16"),
     )
 
 
@@ -46,17 +50,17 @@ def case(rng, m, dtype, called):
     left_out = str(rng.choice([*has, names[-1]]))
     many = f"{m or 'no'} name{'s' * (m != 1)}"
     call = "called directly" if called == "directly" else f"under {called}"
-    return _case(f"{many} in {dtype}, {left_out!r} left out, {call}", has, left_out, rng, called, dtype)
+    return _make_case(f"{many} in {dtype}, {left_out!r} left out, {call}", has, left_out, rng, called, dtype)
 
 
 _POINTED = {"mlp": "mlp_gate", "mlp_gate": "mlp.gate"}  # one is the other, if a point stands for any character
 
 
-def _plain(case, function, name, rng, batch=(), prefix=""):
+def _plain_case(case, function, name, rng, batch=(), prefix=""):
     rows, width, hidden = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     weights = {
-        _gated: [(width, hidden), (width, hidden), (hidden, width)],
-        _mixed: [(width, hidden), (width, hidden)],
+        _gated_mlp: [(width, hidden), (width, hidden), (hidden, width)],
+        _mixed_dtypes: [(width, hidden), (width, hidden)],
     }[function]
     called = "jax.vmap" if batch else "directly"
 
@@ -65,15 +69,15 @@ def _plain(case, function, name, rng, batch=(), prefix=""):
 
     return Case(
         case,
-        _arrays(*weights, (*batch, rows, width)),
+        _float32_arrays(*weights, (*batch, rows, width)),
         transform=functools.partial(CALLED[called], weights=len(weights)),
         apply=lambda answer: answer(given(function, renamed), renamed(name)),
         function=function,
-        structure={"m": 3 if function is _gated else 2, "called": called, "dtype": "float32"},
+        structure={"m": 3 if function is _gated_mlp else 2, "called": called, "dtype": "float32"},
     )
 
 
-def _case(case, has, name, rng, called="directly", dtype="float32", no_floats=False, weights=None):
+def _make_case(case, has, name, rng, called="directly", dtype="float32", no_floats=False, weights=None):
     """With `no_floats`, the mask and the integers among the values are left out."""
     values = [*values_of([*map(str, has)], rng, half=dtype != "float32")]
     left_out = [place for place, each in enumerate(values) if each.name == name]
@@ -84,27 +88,27 @@ def _case(case, has, name, rng, called="directly", dtype="float32", no_floats=Fa
     return case_of(case, values, lambda answer, f: answer(f, name), rng, dtype, called, weights, left_out=name)
 
 
-def _gated(up, gate, down, x, *, name=checkpoint_name):
+def _gated_mlp(up, gate, down, x, *, name=checkpoint_name):
     y = name(x @ up, "mlp")
     g = name(x @ gate, "mlp_gate")
     z = name((jnp.sin(y) * jnp.tanh(g)) @ down, "out")
     return jnp.sum(jnp.sin(z))
 
 
-def _mixed(w, v, x, *, name=checkpoint_name):
+def _mixed_dtypes(w, v, x, *, name=checkpoint_name):
     y = name(x @ w, "pre_mix")
     z = x @ v
     mix = name(jnp.sin(y) * jnp.sin(z), "mix")
     return jnp.sum(jnp.sin(mix))
 
 
-def _arrays(*shapes):
+def _float32_arrays(*shapes):
     return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
 
 
 shown = Case(
     "for a function of the grader that saves all its names except mlp_gate",
-    _arrays((64, 256), (64, 256), (256, 64), (128, 64)),
-    apply=lambda answer: answer(given(_gated), "mlp_gate"),
-    function=_gated,
+    _float32_arrays((64, 256), (64, 256), (256, 64), (128, 64)),
+    apply=lambda answer: answer(given(_gated_mlp), "mlp_gate"),
+    function=_gated_mlp,
 )

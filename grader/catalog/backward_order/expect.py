@@ -38,7 +38,7 @@ _MISSING = "Which equations does no other equation read? They belong in the orde
 # The peaks of common orders that are not optimal.
 
 
-def _ways(equations):
+def _split_by_cotangent(equations):
     """Return the names of the equations that depend on `ct`, and those of the others."""
     way: list[str] = []
     for name, reads, _ in equations:
@@ -47,7 +47,7 @@ def _ways(equations):
     return way, [name for name, _, _ in equations if name not in way]
 
 
-def _by(key):
+def _greedy_order(key):
     """Run, of the equations that can run, always the one with the smallest key."""
 
     def count(equations, residuals):
@@ -66,29 +66,29 @@ def _as_they_come(equations, residuals):
 
 
 def _needed_first_but_all_before(equations, residuals):
-    way, again = _ways(equations)
+    way, again = _split_by_cotangent(equations)
     order = late(equations)
     return peak([*(n for n in order if n in again), *way], equations)
 
 
-def _levels(equations):
+def _levels_of(equations):
     level: dict[str, int] = {}
     for name, reads, _ in equations:
         level[name] = 1 + max((level.get(read, 0) for read in reads), default=0)
     return level.get
 
 
-def _sizes(equations):
+def _sizes_of(equations):
     return {name: nbytes for name, _, nbytes in equations}.get
 
 
 def _gradients_last(equations, residuals):
     read = {read for _, reads, _ in equations for read in reads}
-    way = sorted(_ways(equations)[0], key=lambda name: name not in read)
-    return peak(_repaired(way, equations), equations)
+    way = sorted(_split_by_cotangent(equations)[0], key=lambda name: name not in read)
+    return peak(_repair_order(way, equations), equations)
 
 
-def _repaired(order, equations):
+def _repair_order(order, equations):
     """Return the order, with each equation moved after those that it reads."""
     reads_of, done = {name: reads for name, reads, _ in equations}, []
 
@@ -104,18 +104,18 @@ def _repaired(order, equations):
 
 
 def _only_direct_ones_late(equations, residuals):
-    way, again = _ways(equations)
+    way, again = _split_by_cotangent(equations)
     reads_of = {name: reads for name, reads, _ in equations}
     direct = {read for name in way for read in reads_of[name]}
-    return peak(_repaired([*(n for n in again if n not in direct), *way], equations), equations)
+    return peak(_repair_order([*(n for n in again if n not in direct), *way], equations), equations)
 
 
 mistakes = (
     mistake("all_recomputation_comes_first", _as_they_come),
     mistake("all_recomputation_comes_first_2", _needed_first_but_all_before),
     mistake("only_recomputed_values_equation_depending", _only_direct_ones_late),
-    mistake("equation_runs_early", _by(_levels)),
-    mistake("among_equations_run_always_picks", _by(_sizes)),
+    mistake("equation_runs_early", _greedy_order(_levels_of)),
+    mistake("among_equations_run_always_picks", _greedy_order(_sizes_of)),
     mistake("gradients_no_equation_reads_come", _gradients_last),
 )
 

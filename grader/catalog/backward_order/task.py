@@ -20,7 +20,7 @@ def cases(rng):
 def case(rng, n):
     """Draw a backward pass of `n` equations for which the order that chapter 12 describes is optimal."""
     while True:
-        equations, residuals = _drawn(rng, n)
+        equations, residuals = _draw_layers(rng, n)
         least = least_peak(equations)
         orders = (late(equations), late(equations, reads=reversed), late(equations, reads=sorted))
         worth_it = n < 6 or peak([name for name, _, _ in equations], equations) > least
@@ -32,7 +32,7 @@ def case(rng, n):
 
 def peak(order, equations):
     """Return the peak in bytes; `order` contains each equation's name once, after the equations that it reads."""
-    sizes, left = {name: nbytes for name, _, nbytes in equations}, _readers(equations)
+    sizes, left = {name: nbytes for name, _, nbytes in equations}, _readers_of(equations)
     kept = {name for name, readers in left.items() if not readers}
     live, most = {}, 0
     for name in order:
@@ -47,7 +47,7 @@ def peak(order, equations):
 @functools.cache
 def least_peak(equations):
     """Return the smallest peak of any order, by dynamic programming over the sets of equations that have run."""
-    readers, sizes = _readers(equations), {name: nbytes for name, _, nbytes in equations}
+    readers, sizes = _readers_of(equations), {name: nbytes for name, _, nbytes in equations}
     reads = {name: {read for read in reads if read in sizes} for name, reads, _ in equations}
     reached: dict[frozenset, int] = {frozenset(): 0}
     for _ in equations:
@@ -79,11 +79,11 @@ def late(equations, reads=tuple):
     return order
 
 
-def _readers(equations):
+def _readers_of(equations):
     return {name: {reader for reader, reads, _ in equations if name in reads} for name, _, _ in equations}
 
 
-def _drawn(rng, n):
+def _draw_layers(rng, n):
     """Draw layers, some of which are recomputed from their residuals and perhaps from the previous layer, and the
     equations of the backward pass, the last layer first, with gradients that no equation reads."""
     again = int(rng.integers(0, 2 * n // 3 + 1))

@@ -15,25 +15,25 @@ def sample_input(rng, argument):
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
-def _chain(stages):
+def _compose(stages):
     return lambda x: functools.reduce(lambda x, stage: stage(x), stages, x)
 
 
 def _last_twice(stages):
-    return _chain([*stages, stages[-1]])
+    return _compose([*stages, stages[-1]])
 
 
 def _last_again(stages, which):
     """The stages of a loop are all the last one of it, `which`, when they are called."""
-    return _chain([which] * (len(stages) - 1) + stages[-1:])
+    return _compose([which] * (len(stages) - 1) + stages[-1:])
 
 
 mistakes = (
-    mistake("value_last_stage_run_first", lambda stages: _chain(stages[::-1])),
-    mistake("value_without_last_stage", lambda stages: _chain(stages[:-1])),
+    mistake("value_last_stage_run_first", lambda stages: _compose(stages[::-1])),
+    mistake("value_without_last_stage", lambda stages: _compose(stages[:-1])),
     mistake("value_last_stage_run_twice", _last_twice),
     mistake("value_first_stage_alone", lambda stages: stages[0]),
-    mistake("value_without_first_stage", lambda stages: _chain(stages[1:])),
+    mistake("value_without_first_stage", lambda stages: _compose(stages[1:])),
     mistake("value_last_stage_alone", lambda stages: stages[-1]),
     mistake("value_last_stage_run_instead", lambda stages: _last_again(stages, stages[-1])),
     mistake("value_second_last_stage_run", lambda stages: _last_again(stages, stages[max(len(stages) - 2, 0)])),

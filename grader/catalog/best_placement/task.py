@@ -33,22 +33,22 @@ def cases(rng):
     some, rows, *widths = map(int, (rng.integers(3, 8), rng.integers(2, 32), *rng.integers(4, 32, 3)))
     ways, before = map(str, rng.permutation(["jax.jit", "jax.vmap"])), map(int, rng.permutation([1, 2, 3]))
     return (
-        _case(rng, "abcdefg"[:some], (widths[0],), "float32", "as it is"),
-        _case(rng, "ab", (1, rows, widths[1]), "float16", next(ways), before=next(before)),
-        _case(rng, "a", (1, widths[2]), "float32", "as it is"),
-        _case(rng, "abc"[: int(rng.integers(2, 4))], (1,), "float32", "as it is", before=next(before)),
-        _case(rng, _repeating(rng, 8, "aab"), (32, 32), "float32", next(ways), before=next(before)),
+        _make_case(rng, "abcdefg"[:some], (widths[0],), "float32", "as it is"),
+        _make_case(rng, "ab", (1, rows, widths[1]), "float16", next(ways), before=next(before)),
+        _make_case(rng, "a", (1, widths[2]), "float32", "as it is"),
+        _make_case(rng, "abc"[: int(rng.integers(2, 4))], (1,), "float32", "as it is", before=next(before)),
+        _make_case(rng, _repeating_letters(rng, 8, "aab"), (32, 32), "float32", next(ways), before=next(before)),
     )
 
 
 def case(rng, n, axes, m, w, dtype, called):
     """So many stages of this width, some of which may be the same function; not where few numbers go through them: what
     comes of the same sines again and again is nearly one value, and no stage could be told from another."""
-    letters = _repeating(rng, n, "aa") if n > 2 and w > 8 and rng.integers(2) else "abcdefgh"[:n]
-    return _case(rng, letters, (1, m, w)[-axes:], dtype, called)
+    letters = _repeating_letters(rng, n, "aa") if n > 2 and w > 8 and rng.integers(2) else "abcdefgh"[:n]
+    return _make_case(rng, letters, (1, m, w)[-axes:], dtype, called)
 
 
-def _repeating(rng, n, first):
+def _repeating_letters(rng, n, first):
     """Return n letters that begin with these. The last one is an earlier one too; perhaps all are the same."""
     letters = [*first, *rng.choice(list("abcdef"[: rng.integers(1, 7)]), n - 1 - len(first))]
     return "".join([*letters, letters[rng.integers(n - 1)]])
@@ -57,12 +57,12 @@ def _repeating(rng, n, first):
 _BEFORE = "", ", called once before", ", called twice before", ", called three times before"
 
 
-def _case(rng, letters, shape, dtype, called, before=0):
+def _make_case(rng, letters, shape, dtype, called, before=0):
     """A list of stages; the same letter twice is the same function twice."""
     n, structure = len(letters), {"axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
     structure |= {"m": shape[-2]} if len(shape) > 1 else {}
     same = "" if len(set(letters)) == n else ", some of them the same function"
-    return _stages(
+    return _make_stages(
         f"{n} stage{'s' if n > 1 else ''}{same}{calls.where(called)}{_BEFORE[before]}",
         letters,
         rng,
@@ -73,32 +73,32 @@ def _case(rng, letters, shape, dtype, called, before=0):
     )
 
 
-def _stages(name, letters, rng, x, before=0, **fields):
+def _make_stages(name, letters, rng, x, before=0, **fields):
     width = x.shape[-1]
 
     def weights():
         # Of a single number, sines with one and the same factor soon have one value.
         return mixing_weights(rng, width, 1.5 if width > 1 else rng.uniform(0.6, 1.6), "float32")
 
-    by_letter = {letter: _stage(weights(), weights()) for letter in sorted(set(letters))}
+    by_letter = {letter: _make_stage(weights(), weights()) for letter in sorted(set(letters))}
     one_argument = {letter: _one_argument(stage) for letter, stage in by_letter.items()}
 
-    def function(x, *, name=_unnamed):
+    def function(x, *, name=_without_name):
         for number, letter in enumerate(letters, 1):
             which = "the last stage" if number == len(letters) else f"stage {number}"
-            x = by_letter[letter](x, functools.partial(_named, name, which))
+            x = by_letter[letter](x, functools.partial(_name_value, name, which))
         return x
 
     return Case(
         name,
         (x,),
-        apply=lambda answer: _applied(answer, [one_argument[letter] for letter in letters], before),
+        apply=lambda answer: _apply_answer(answer, [one_argument[letter] for letter in letters], before),
         function=function,
         **fields,
     )
 
 
-def _applied(answer, stages, before):
+def _apply_answer(answer, stages, before):
     """What the answer makes of a list of stages, which it may read and not change: it belongs to the caller. It may be
     called more than once: so often before."""
     given = list(stages)
@@ -117,7 +117,7 @@ def _applied(answer, stages, before):
     return run
 
 
-def _stage(a, b):
+def _make_stage(a, b):
     """Two matmuls and two sines: enough that a checkpoint around them pays off."""
 
     def stage(x, name):
@@ -131,22 +131,22 @@ def _stage(a, b):
 
 
 def _one_argument(stage):
-    return lambda x: stage(x, _unnamed)
+    return lambda x: stage(x, _without_name)
 
 
-def _named(name, which, value, what):
+def _name_value(name, which, value, what):
     return name(value, f"{which}'s {what}")
 
 
-def _unnamed(value, name):
+def _without_name(value, name):
     return value
 
 
-def _weights(rng, width):
+def _draw_weights(rng, width):
     return [mixing_weights(rng, width, 1.5, "float32") for _ in range(2)]
 
 
-shown = _stages(
+shown = _make_stages(
     "for four stages of the grader",
     "abcd",
     np.random.default_rng(0),

@@ -41,7 +41,7 @@ _IDLE = (
 # What common ways to choose recompute.
 
 
-def _none(block, budget_bytes):
+def _cost_of_saving_nothing(block, budget_bytes):
     return block.evaluate(())[1]
 
 
@@ -63,17 +63,17 @@ def _spared_alone(block) -> dict[str, int]:
     return {name: worst - block.evaluate((name,))[1] for name in block.names}
 
 
-def _size(block) -> dict[str, int]:
+def _block_size(block) -> dict[str, int]:
     least = block.evaluate(())[0]
     return {name: max(1, block.evaluate((name,))[0] - least) for name in block.names}
 
 
-def _by(key: Callable, reverse: bool) -> Callable:
+def _sorted_by(key: Callable, reverse: bool) -> Callable:
     return lambda block: sorted(block.names, key=key(block), reverse=reverse)
 
 
 def _per_byte(block) -> Callable:
-    spared, size = _spared_alone(block), _size(block)
+    spared, size = _spared_alone(block), _block_size(block)
     return lambda name: spared[name] / size[name]
 
 
@@ -95,7 +95,7 @@ def _best_next(per_byte: bool) -> Callable:
     return cost
 
 
-def _knapsack(block, budget_bytes):
+def _knapsack_choice(block, budget_bytes):
     """Choose as if the savings of single names added up."""
     spared = _spared_alone(block)
     nbytes, _ = every_choice(block)
@@ -131,19 +131,19 @@ def _next_to_best(block, budget_bytes):
 
 
 mistakes = (
-    mistake("saves_nothing", _none),
-    mistake("takes_largest_values_first", _one_after_another(_by(lambda b: _size(b).get, True))),
-    mistake("takes_smallest_values_first", _one_after_another(_by(lambda b: _size(b).get, False))),
+    mistake("saves_nothing", _cost_of_saving_nothing),
+    mistake("takes_largest_values_first", _one_after_another(_sorted_by(lambda b: _block_size(b).get, True))),
+    mistake("takes_smallest_values_first", _one_after_another(_sorted_by(lambda b: _block_size(b).get, False))),
     mistake("takes_names_order_block_names", _one_after_another(lambda b: b.names)),
     mistake("takes_names_reverse_order_block", _one_after_another(lambda b: b.names[::-1])),
-    mistake("takes_names_avoid_most_flops", _one_after_another(_by(lambda b: _spared_alone(b).get, True))),
-    mistake("takes_names_avoid_most_flops_per", _one_after_another(_by(_per_byte, True))),
+    mistake("takes_names_avoid_most_flops", _one_after_another(_sorted_by(lambda b: _spared_alone(b).get, True))),
+    mistake("takes_names_avoid_most_flops_per", _one_after_another(_sorted_by(_per_byte, True))),
     mistake("takes_names_avoid_most_flops_first", _best_next(False)),
     mistake("takes_names_avoid_most_flops_per_byte", _best_next(True)),
     mistake("drops_name_avoids_fewest_flops", _leaving_out(False)),
     mistake("drops_name_avoids_fewest_flops_per", _leaving_out(True)),
     mistake("saves_only_one_name", _best_one),
-    mistake("adds_up_flops_name_avoids", _knapsack),
+    mistake("adds_up_flops_name_avoids", _knapsack_choice),
     mistake("stays_below_budget_better_choice", _next_to_best),
 )
 

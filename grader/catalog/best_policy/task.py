@@ -33,8 +33,8 @@ def cases(rng):
         graph = recompute_graph(f, *arrays)
         return graph, graph.evaluate(graph.names)[0] - graph.least_bytes
 
-    stream, most = block(_stream, 7, (15, 15), (15, 15), (15, 14), (14, 15), (15, 18))
-    mixed, more = block(_mixed, 10, (6, 4), (6, 4), (6, 8), (8, 6), (6, 18), (6, 18), (18, 6))
+    stream, most = block(_residual_stream, 7, (15, 15), (15, 15), (15, 14), (14, 15), (15, 18))
+    mixed, more = block(_mixed_block, 10, (6, 4), (6, 4), (6, 8), (8, 6), (6, 18), (6, 18), (18, 6))
     asked = [
         ("two layers in a stream", stream, stream.least_bytes + most * 74 // 100, "some names"),
         ("attention, then a gated layer", mixed, mixed.least_bytes + more * 38 // 100, "some names"),
@@ -42,17 +42,17 @@ def cases(rng):
         ("two layers, no name fits", stream, stream.least_bytes, "nothing else"),
     ]
     for n in (1, *rng.integers(2, 8, 3)):
-        graph = _random(rng, n)
+        graph = _random_graph(rng, n)
         name = "name" if n == 1 else "names"
         asked.append((f"{n} random {name}, no name fits", graph, graph.least_bytes, "nothing else"))
         asked.append((f"{n} random {name}, every name fits", graph, graph.evaluate(graph.names)[0], "every name"))
     for n in (*rng.integers(3, 7, 8), *rng.integers(7, 9, 3), 9):
-        graph = _random(rng, n)
-        kept = [int(nbytes) for nbytes in _best(graph)[1:-1]]
+        graph = _random_graph(rng, n)
+        kept = [int(nbytes) for nbytes in _pareto_bytes(graph)[1:-1]]
         for nbytes in (kept[-1], kept[int(rng.integers(len(kept)))] + 1) if kept else ():
             asked.append((f"{n} random names, {nbytes:,} bytes", graph, nbytes, "some names"))
     for n in (*rng.integers(4, 7, 3), *rng.integers(7, 9, 8), 9, 9, 11):
-        graph, nbytes = _hidden(rng, n)
+        graph, nbytes = _hidden_savings(rng, n)
         asked.append((f"{n} random names, {nbytes:,} bytes", graph, nbytes, "some names"))
     twice = _named_twice(rng)
     asked.append(("a value with two names, both fit", twice, twice.evaluate(twice.names)[0], "every name"))
@@ -70,7 +70,7 @@ def fits(structure):
 
 def case(rng, names, fits):
     """Return a question on a random graph with so many names, of which none, some or all fit."""
-    graph, nbytes = _hidden(rng, names) if fits == "some names" else (_random(rng, names), None)
+    graph, nbytes = _hidden_savings(rng, names) if fits == "some names" else (_random_graph(rng, names), None)
     if nbytes is None:
         nbytes = graph.least_bytes if fits == "nothing else" else graph.evaluate(graph.names)[0]
     return Question(
@@ -80,13 +80,13 @@ def case(rng, names, fits):
     )
 
 
-def _best(graph) -> np.ndarray:
+def _pareto_bytes(graph) -> np.ndarray:
     """Return the bytes of the Pareto-optimal choices, in increasing order."""
     nbytes, costs = every_choice(graph)
     return nbytes[list(best_points(nbytes, costs))]
 
 
-def _random(rng, n) -> ChoiceGraph:
+def _random_graph(rng, n) -> ChoiceGraph:
     """Draw a graph with groups of one to five names. The names of a group are computed from one shared value, which may
     have a name and depend on another name. The backward pass reads every name but the shared ones."""
     names: list[Part] = []
@@ -96,15 +96,15 @@ def _random(rng, n) -> ChoiceGraph:
         if left == 0:
             left = int(rng.integers(1, 6))
             before = [names[i] for i in rng.permutation(len(names))[: rng.integers(0, 2)]]
-            shared = _made(parts, rng.integers(50, 1000), before)
+            shared = _make_graph(parts, rng.integers(50, 1000), before)
             if rng.random() < 0.6 and n - len(names) > left:
-                shared = _named(parts, names, rng.integers(2, 40), shared, entry=False)
-        _named(parts, names, rng.integers(2, 40), _made(parts, rng.integers(1, 100), [shared]), entry=True)
+                shared = _named_part(parts, names, rng.integers(2, 40), shared, entry=False)
+        _named_part(parts, names, rng.integers(2, 40), _make_graph(parts, rng.integers(1, 100), [shared]), entry=True)
         left -= 1
-    return _graph(rng, parts, names)
+    return _graph_of(rng, parts, names)
 
 
-def _hidden(rng, n) -> tuple[ChoiceGraph, int]:
+def _hidden_savings(rng, n) -> tuple[ChoiceGraph, int]:
     """Draw a graph and a budget for about half of its names, which avoid a large cost only if all of them are saved.
     Each of the other names avoids more alone."""
     together = int(rng.integers(max(2, n // 2 - 1), n // 2 + 2))
@@ -114,10 +114,10 @@ def _hidden(rng, n) -> tuple[ChoiceGraph, int]:
     others = sum(cost for i, cost in enumerate(costs) if i not in members)
     names: list[Part] = []
     parts: list[Part] = []
-    shared = _made(parts, others * rng.uniform(0.6, 1.5) + 1, [])
+    shared = _make_graph(parts, others * rng.uniform(0.6, 1.5) + 1, [])
     for i in range(n):
-        _named(parts, names, sizes[i], _made(parts, costs[i], [shared] if i in members else []), entry=True)
-    graph = _graph(rng, parts, names)
+        _named_part(parts, names, sizes[i], _make_graph(parts, costs[i], [shared] if i in members else []), entry=True)
+    graph = _graph_of(rng, parts, names)
     return graph, graph.least_bytes + 8 * int(sum(sizes[i] for i in members))
 
 
@@ -126,20 +126,20 @@ def _named_twice(rng) -> ChoiceGraph:
     names: list[Part] = []
     parts: list[Part] = []
     size = rng.integers(2, 40)
-    first = _named(parts, names, size, _made(parts, rng.integers(50, 1000), []), entry=False)
-    _named(parts, names, size, first, entry=True)
-    _named(parts, names, rng.integers(2, 40), _made(parts, rng.integers(1, 100), []), entry=True)
-    return _graph(rng, parts, names)
+    first = _named_part(parts, names, size, _make_graph(parts, rng.integers(50, 1000), []), entry=False)
+    _named_part(parts, names, size, first, entry=True)
+    _named_part(parts, names, rng.integers(2, 40), _make_graph(parts, rng.integers(1, 100), []), entry=True)
+    return _graph_of(rng, parts, names)
 
 
-def _made(parts, cost, reads) -> Part:
+def _make_graph(parts, cost, reads) -> Part:
     parts.append(made := Part(cost=int(cost)))
     for read in reads:
         link(made, read)
     return made
 
 
-def _named(parts, names, size, read, entry) -> Part:
+def _named_part(parts, names, size, read, entry) -> Part:
     named = Part(name=str(len(names)), entry=entry, arrays={len(names): 8 * int(size)})
     link(named, read)
     parts.append(named)
@@ -147,7 +147,7 @@ def _named(parts, names, size, read, entry) -> Part:
     return named
 
 
-def _graph(rng, parts, names) -> ChoiceGraph:
+def _graph_of(rng, parts, names) -> ChoiceGraph:
     for part, word in zip(names, rng.permutation(len(_NAMES)), strict=False):
         part.name = _NAMES[word]
     least_bytes, least_cost = 8 * int(rng.integers(0, 50)), int(rng.integers(0, 500))
@@ -156,7 +156,7 @@ def _graph(rng, parts, names) -> ChoiceGraph:
     )
 
 
-def _stream(x, a, b, c, d, e):
+def _residual_stream(x, a, b, c, d, e):
     up = checkpoint_name(x @ a, "up 1")
     out = checkpoint_name(jnp.sin(up) @ b, "out 1")
     stream = checkpoint_name(x + out, "stream 1")
@@ -166,7 +166,7 @@ def _stream(x, a, b, c, d, e):
     return jnp.sin(jnp.sin(stream) @ e)
 
 
-def _mixed(x, wq, wk, wv, wo, wg, wu, wd):
+def _mixed_block(x, wq, wk, wv, wo, wg, wu, wd):
     q, k, v = (checkpoint_name(x @ w, n) for w, n in ((wq, "query"), (wk, "key"), (wv, "value")))
     logits = checkpoint_name(q @ k.T, "logits")
     weights = checkpoint_name(jax.nn.softmax(logits), "weights")

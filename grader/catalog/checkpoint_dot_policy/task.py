@@ -27,14 +27,14 @@ def cases(rng):
     all_of_them = [(2, dict.fromkeys(names, 0)) for names in (parameters, inner)]
     return (
         # Rows enough for products that have more elements than on the page: a policy may ask for that.
-        _case("float32", 600, 32, "float32", "none"),
+        _make_case("float32", 600, 32, "float32", "none"),
         # It may ask for dimensions too. What is mapped by itself gives a product one more, but no batch dimension, even
         # if x and w1 each have one.
-        _case("bfloat16 under vmap over x, and over w1", next(rows), 1, "bfloat16", "one by one", *one_by_one),
+        _make_case("bfloat16 under vmap over x, and over w1", next(rows), 1, "bfloat16", "one by one", *one_by_one),
         # One product has two batch dimensions, and the other one.
-        _case("vmap over all three arguments", next(rows), next(widths), "float32", "all", *all_of_them),
+        _make_case("vmap over all three arguments", next(rows), next(widths), "float32", "all", *all_of_them),
         # A batch of one is a batch, and need not come first.
-        _case("float16 under vmap over two of the arguments", 1, next(widths), "float16", "two", (1, axes)),
+        _make_case("float16 under vmap over two of the arguments", 1, next(widths), "float16", "two", (1, axes)),
     )
 
 
@@ -51,10 +51,10 @@ def case(rng, d, N, dtype, mapped, called):
         "all": [(2, dict.fromkeys(parameters, 0))],
     }.get(mapped, [])
     what = {"none": "", "one by one": "x, and over w1", "two": "x and w1", "all": "all three arguments"}[mapped]
-    return _case(f"{dtype}{' under vmap over ' * bool(what)}{what}", N, d, dtype, mapped, *vmaps, called=called)
+    return _make_case(f"{dtype}{' under vmap over ' * bool(what)}{what}", N, d, dtype, mapped, *vmaps, called=called)
 
 
-def _case(name, rows, width, dtype, mapped, *vmaps, called=None):
+def _make_case(name, rows, width, dtype, mapped, *vmaps, called=None):
     """A case under these `jax.vmap`s, around jax.jit if all arguments are mapped: each, the outermost first, is the
     number of calls in one, and over which axis of which arguments."""
 

@@ -20,31 +20,31 @@ def cases(rng):
     ends = rng.choice([1, 32], size=4)
     jit, vmap = rng.permutation(["jax.jit", "jax.vmap"])
     return (
-        _case(ends, "float32", "as it is"),
-        _case(33 - ends, "float32", jit),
-        _case(rng.integers(2, 32, size=4), "float16", vmap),
-        _case(rng.integers(8, 32, size=4), "bfloat16", rng.choice(calls.CALLED.values)),
+        _make_case(ends, "float32", "as it is"),
+        _make_case(33 - ends, "float32", jit),
+        _make_case(rng.integers(2, 32, size=4), "float16", vmap),
+        _make_case(rng.integers(8, 32, size=4), "bfloat16", rng.choice(calls.CALLED.values)),
     )
 
 
 def case(rng, a, b, c, d, dtype, called):
     """Layers of these widths."""
-    return _case((a, b, c, d), dtype, called)
+    return _make_case((a, b, c, d), dtype, called)
 
 
-def _case(widths, dtype, called):
+def _make_case(widths, dtype, called):
     a, b, c, d = map(int, widths)
     return Case(
         f"{dtype}, widths {a}, {b}, {c}, {d}{calls.where(called)}",
-        _shapes(a, b, c, d, dtype=dtype, batch=(3,) if called == "jax.vmap" else ()),
+        _argument_shapes(a, b, c, d, dtype=dtype, batch=(3,) if called == "jax.vmap" else ()),
         transform=calls.transform(called, in_axes=(None, None, None, 0)),
         structure={"a": a, "b": b, "c": c, "d": d, "dtype": str(dtype), "called": str(called)},
     )
 
 
-def _shapes(a, b, c, d, dtype, batch=()):
+def _argument_shapes(a, b, c, d, dtype, batch=()):
     shapes = [(b, a), (c, b), (d, c), (*batch, a)]
     return tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
 
 
-shown = Case("at the page's shapes", _shapes(4, 5, 6, 7, dtype=jnp.float32))
+shown = Case("at the page's shapes", _argument_shapes(4, 5, 6, 7, dtype=jnp.float32))

@@ -15,7 +15,7 @@ def sample_input(rng, argument):
     return rng.uniform(0.5, 1.5, argument.shape).astype(argument.dtype)
 
 
-def _steps(cond, body, x, max_steps):
+def _run_steps(cond, body, x, max_steps):
     return jax.lax.fori_loop(0, max_steps, lambda _, x: jax.lax.cond(cond(x), body, lambda x: x, x), x)
 
 
@@ -27,13 +27,13 @@ mistakes = (
     ),
     mistake(
         "takes_more_max_steps_steps_2",
-        lambda cond, body, x, max_steps, c: _steps(cond, body, x, -(-max_steps // c) * c),
+        lambda cond, body, x, max_steps, c: _run_steps(cond, body, x, -(-max_steps // c) * c),
     ),
     mistake(
-        "takes_fewer_max_steps_steps", lambda cond, body, x, max_steps, c: _steps(cond, body, x, max_steps // c * c)
+        "takes_fewer_max_steps_steps", lambda cond, body, x, max_steps, c: _run_steps(cond, body, x, max_steps // c * c)
     ),
-    mistake("takes_one_step_too_many", lambda cond, body, x, max_steps, c: body(_steps(cond, body, x, max_steps))),
-    mistake("takes_one_step_too_few", lambda cond, body, x, max_steps, c: _steps(cond, body, x, max_steps - 1)),
+    mistake("takes_one_step_too_many", lambda cond, body, x, max_steps, c: body(_run_steps(cond, body, x, max_steps))),
+    mistake("takes_one_step_too_few", lambda cond, body, x, max_steps, c: _run_steps(cond, body, x, max_steps - 1)),
     mistake("returns_x_unchanged", lambda cond, body, x, max_steps, c: x),
 )
 

@@ -28,12 +28,12 @@ def cases(rng):
     return (
         # 58 differs by at least 2 from the multiples of 4 to 7: whole segments are not one step too many or too few.
         # The arrays are so large that the alignment of buffers does not matter.
-        _waves(58, int(rng.integers(4, 8)), 58, rng, rows=int(rng.integers(24, 40)), width=8),
-        _waves(2, 2, 0, rng, rows=5, width=7, dtype="float16", called="under jax.jit"),
-        _tanks(many, 1, few, width=int(rng.integers(16, 20))),
+        _waves_case(58, int(rng.integers(4, 8)), 58, rng, rows=int(rng.integers(24, 40)), width=8),
+        _waves_case(2, 2, 0, rng, rows=5, width=7, dtype="float16", called="under jax.jit"),
+        _tanks_case(many, 1, few, width=int(rng.integers(16, 20))),
         # Segments of equal length, and a cond that stays true. There are so many steps that all their states need more
         # memory than the segments' first states and the states of one segment; an odd number, as 58 is even.
-        _waves(whole, 3, whole, rng, rows=5, width=7, dtype="float16"),
+        _waves_case(whole, 3, whole, rng, rows=5, width=7, dtype="float16"),
     )
 
 
@@ -45,20 +45,20 @@ def fits(structure):
 
 def case(rng, t, dtype, max_steps, c, called):
     """Return a case whose loop takes `t` of at most `max_steps` steps."""
-    return _waves(max_steps, c, t, rng, rows=24, width=8, dtype=dtype, called=called)
+    return _waves_case(max_steps, c, t, rng, rows=24, width=8, dtype=dtype, called=called)
 
 
-def _name(max_steps, c, t):
+def _case_name(max_steps, c, t):
     taken = "all steps" if t == max_steps else f"{t} step{'s' * (t != 1)}"
     return f"max_steps = {max_steps}, c = {c}, {taken} taken"
 
 
-def _least(t):
+def _least_bound(t):
     """Return a bound that a number between 0.5 and 1.5 exceeds until it has been divided by 4 `t` times."""
     return 1.6 * 4.0**-t
 
 
-def _loop(body, x, max_steps, c, t, of_each, name):
+def _run_loop(body, x, max_steps, c, t, of_each, name):
     """Return the last state and `of_each` of every step's first state, and name the values.
 
     The loop takes exactly `t` steps, for which cond is true.
@@ -82,13 +82,13 @@ def _loop(body, x, max_steps, c, t, of_each, name):
     return last, others
 
 
-def _waves(max_steps, c, t, rng, rows, width, dtype="float32", called="as it is", name=None):
+def _waves_case(max_steps, c, t, rng, rows, width, dtype="float32", called="as it is", name=None):
     """Return a case with sines of a matmul, which change for many steps, and one row that ends the loop after `t`."""
     w = np.linalg.qr(rng.normal(size=(width, width)))[0].astype(dtype)
     clock = np.arange(rows)[:, None] == 0
 
     def cond(x):
-        return x[0, 0] > np.asarray(_least(t), dtype)
+        return x[0, 0] > np.asarray(_least_bound(t), dtype)
 
     def body(x):
         return jnp.where(clock, x / 4, jnp.sin(x @ w))
@@ -97,14 +97,14 @@ def _waves(max_steps, c, t, rng, rows, width, dtype="float32", called="as it is"
         cond, body = (lambda x: jnp.mean(x * x) > 0.01), (lambda x: jnp.sin(x @ w))
 
     def function(x, *, name=lambda value, called: value):
-        result, cosines = _loop(body, x, max_steps, c, t, lambda x: jnp.cos(x @ w), name)
+        result, cosines = _run_loop(body, x, max_steps, c, t, lambda x: jnp.cos(x @ w), name)
         if t:
             name(cosines, "every step's cosine")
         return name(result, "the result") if t else result
 
     how = ", in float16" * (dtype == "float16") + f", {called}" * (called != "as it is")
     return Case(
-        name or _name(max_steps, c, t) + how,
+        name or _case_name(max_steps, c, t) + how,
         (jax.ShapeDtypeStruct((rows, width), dtype),),
         transform=calls.transform(called.removeprefix("under ")),
         apply=lambda answer: lambda x: answer(cond, body, x, max_steps, c),
@@ -113,7 +113,7 @@ def _waves(max_steps, c, t, rng, rows, width, dtype="float32", called="as it is"
     )
 
 
-def _tanks(max_steps, c, t, width):
+def _tanks_case(max_steps, c, t, width):
     """Return a case with water tanks that run out until the first is empty; the body closes over the holes' sizes.
 
     The square root has no finite gradient at an empty tank. An answer that computes one more step and discards its
@@ -127,17 +127,17 @@ def _tanks(max_steps, c, t, width):
     def body_of(holes):
         def body(levels):
             left = levels - 0.3 / max_steps * holes * jnp.sqrt(levels)
-            quarter = levels / 4 * (levels / 4 > _least(t))
+            quarter = levels / 4 * (levels / 4 > _least_bound(t))
             return jax.lax.select(first, quarter, left)
 
         return body
 
     def function(levels, holes, *, name=lambda value, called: value):
-        result, _ = _loop(body_of(holes), levels, max_steps, c, t, lambda levels: (), name)
+        result, _ = _run_loop(body_of(holes), levels, max_steps, c, t, lambda levels: (), name)
         return name(result, "the result")
 
     return Case(
-        _name(max_steps, c, t),
+        _case_name(max_steps, c, t),
         (jax.ShapeDtypeStruct((width,), jnp.float32),) * 2,
         apply=lambda answer: lambda levels, holes: answer(cond, body_of(holes), levels, max_steps, c),
         function=function,
@@ -145,4 +145,4 @@ def _tanks(max_steps, c, t, width):
     )
 
 
-shown = _waves(64, 8, 64, np.random.default_rng(0), rows=256, width=64, name="for 64 steps in 8 segments")
+shown = _waves_case(64, 8, 64, np.random.default_rng(0), rows=256, width=64, name="for 64 steps in 8 segments")

@@ -22,68 +22,74 @@ def sample_input(rng, argument):
     return drawn
 
 
-def _each(hidden, vocabulary, labels, axis=-1):
+def _row_losses(hidden, vocabulary, labels, axis=-1):
     """Return the loss of each row."""
     return -jnp.take_along_axis(jax.nn.log_softmax(hidden @ vocabulary.T, axis), labels[:, None], axis=-1)[:, 0]
 
 
-def _rows(hidden, chunks):
+def _rows_per_chunk(hidden, chunks):
     return -(-len(hidden) // chunks)
 
 
-def _filled(hidden, vocabulary, labels, chunks):
+def _padded_losses(hidden, vocabulary, labels, chunks):
     """Return the loss of each row, padding included."""
-    beyond = [(0, _rows(hidden, chunks) * chunks - len(hidden))]
-    return _each(jnp.pad(hidden, [*beyond, (0, 0)]), vocabulary, jnp.pad(labels, beyond))
+    beyond = [(0, _rows_per_chunk(hidden, chunks) * chunks - len(hidden))]
+    return _row_losses(jnp.pad(hidden, [*beyond, (0, 0)]), vocabulary, jnp.pad(labels, beyond))
 
 
-def _means(hidden, vocabulary, labels, chunks):
-    loss, rows = _each(hidden, vocabulary, labels), _rows(hidden, chunks)
+def _mean_of_chunk_means(hidden, vocabulary, labels, chunks):
+    loss, rows = _row_losses(hidden, vocabulary, labels), _rows_per_chunk(hidden, chunks)
     means = [jnp.mean(loss[start : start + rows]) for start in range(0, len(loss), rows)]
     return sum(means) / len(means)
 
 
 def _whole_chunks(of):
     return lambda hidden, vocabulary, labels, chunks: of(
-        _each(hidden, vocabulary, labels)[: len(hidden) // chunks * chunks], len(hidden)
+        _row_losses(hidden, vocabulary, labels)[: len(hidden) // chunks * chunks], len(hidden)
     )
 
 
-def _clamped(hidden, vocabulary, labels, chunks):
-    rows, n = _rows(hidden, chunks), len(hidden)
+def _clamped_losses(hidden, vocabulary, labels, chunks):
+    rows, n = _rows_per_chunk(hidden, chunks), len(hidden)
     starts = jnp.minimum(jnp.arange(0, rows * chunks, rows), n - rows)
-    return jnp.sum(_each(hidden, vocabulary, labels)[starts[:, None] + jnp.arange(rows)]) / n
+    return jnp.sum(_row_losses(hidden, vocabulary, labels)[starts[:, None] + jnp.arange(rows)]) / n
 
 
 def _labels_of_the_first(hidden, vocabulary, labels, chunks):
-    rows = _rows(hidden, chunks)
-    return jnp.mean(_each(hidden, vocabulary, labels[jnp.arange(len(hidden)) % rows]))
+    rows = _rows_per_chunk(hidden, chunks)
+    return jnp.mean(_row_losses(hidden, vocabulary, labels[jnp.arange(len(hidden)) % rows]))
 
 
 mistakes = (
-    mistake("mean_chunks_means", _means),
+    mistake("mean_chunks_means", _mean_of_chunk_means),
     mistake(
-        "sum_all_rows_losses_not", lambda hidden, vocabulary, labels, chunks: jnp.sum(_each(hidden, vocabulary, labels))
+        "sum_all_rows_losses_not",
+        lambda hidden, vocabulary, labels, chunks: jnp.sum(_row_losses(hidden, vocabulary, labels)),
     ),
     mistake(
         "sum_includes_rows_zeros_pad",
-        lambda hidden, vocabulary, labels, chunks: jnp.sum(_filled(hidden, vocabulary, labels, chunks)) / len(hidden),
+        lambda hidden, vocabulary, labels, chunks: (
+            jnp.sum(_padded_losses(hidden, vocabulary, labels, chunks)) / len(hidden)
+        ),
     ),
     mistake(
         "mean_includes_rows_zeros_pad",
-        lambda hidden, vocabulary, labels, chunks: jnp.mean(_filled(hidden, vocabulary, labels, chunks)),
+        lambda hidden, vocabulary, labels, chunks: jnp.mean(_padded_losses(hidden, vocabulary, labels, chunks)),
     ),
     mistake("sum_leaves_out_rows_remain", _whole_chunks(lambda loss, n: jnp.sum(loss) / n)),
     mistake("mean_leaves_out_rows_remain", _whole_chunks(lambda loss, n: jnp.mean(loss))),
-    mistake("counts_some_rows_twice", _clamped),
+    mistake("counts_some_rows_twice", _clamped_losses),
     mistake("uses_first_chunk_labels_every", _labels_of_the_first),
     mistake(
         "loss_last_chunk_alone",
         lambda hidden, vocabulary, labels, chunks: (
-            jnp.sum(_each(hidden, vocabulary, labels)[_rows(hidden, chunks) * (chunks - 1) :]) / len(hidden)
+            jnp.sum(_row_losses(hidden, vocabulary, labels)[_rows_per_chunk(hidden, chunks) * (chunks - 1) :])
+            / len(hidden)
         ),
     ),
-    mistake("wrong_sign", lambda hidden, vocabulary, labels, chunks: -jnp.mean(_each(hidden, vocabulary, labels))),
+    mistake(
+        "wrong_sign", lambda hidden, vocabulary, labels, chunks: -jnp.mean(_row_losses(hidden, vocabulary, labels))
+    ),
     mistake(
         "minus_mean_labels_logits_without",
         lambda hidden, vocabulary, labels, chunks: (
@@ -92,7 +98,7 @@ mistakes = (
     ),
     mistake(
         "softmax_goes_over_rows_not",
-        lambda hidden, vocabulary, labels, chunks: jnp.mean(_each(hidden, vocabulary, labels, axis=0)),
+        lambda hidden, vocabulary, labels, chunks: jnp.mean(_row_losses(hidden, vocabulary, labels, axis=0)),
     ),
 )
 

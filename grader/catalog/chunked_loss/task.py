@@ -24,20 +24,20 @@ def cases(rng):
     many, rows = map(int, rng.integers([8, 5], [12, 8]))
     return (
         # So large that the alignment of buffers does not matter, and that one chunk is small compared with all.
-        _case(96, 12, rng, d=8, V=200),
+        _make_case(96, 12, rng, d=8, V=200),
         # So many chunks that all logits need more memory than one chunk's and the vocabulary's gradient.
-        _case(many * rows - int(rng.integers(1, rows)), many, rng, d=8, V=int(rng.integers(90, 110))),
-        _case(1, 1, rng, d=16, V=40, called="jax.jit"),
-        _case(few := int(rng.integers(5, 9)), few, rng, dtype="float16"),
+        _make_case(many * rows - int(rng.integers(1, rows)), many, rng, d=8, V=int(rng.integers(90, 110))),
+        _make_case(1, 1, rng, d=16, V=40, called="jax.jit"),
+        _make_case(few := int(rng.integers(5, 9)), few, rng, dtype="float16"),
     )
 
 
 def case(rng, n, d, V, chunks, dtype, called):
     """Return a case with `n` rows in `chunks` chunks."""
-    return _case(n, chunks, rng, d, V, dtype, called)
+    return _make_case(n, chunks, rng, d, V, dtype, called)
 
 
-def _case(n, chunks, rng, d=None, V=None, dtype="float32", called="as it is", name=None):
+def _make_case(n, chunks, rng, d=None, V=None, dtype="float32", called="as it is", name=None):
     d, V = d or int(rng.integers(9, 16)), V or int(rng.integers(60, 100))
     labels = rng.integers(V, size=n).astype(np.int32)  # no array of JAX's: this module is read without starting it
 
@@ -74,4 +74,6 @@ def _case(n, chunks, rng, d=None, V=None, dtype="float32", called="as it is", na
     )
 
 
-shown = _case(512, 8, np.random.default_rng(0), d=64, V=4096, name="for 512 rows, a vocabulary of 4,096 and 8 chunks")
+shown = _make_case(
+    512, 8, np.random.default_rng(0), d=64, V=4096, name="for 512 rows, a vocabulary of 4,096 and 8 chunks"
+)

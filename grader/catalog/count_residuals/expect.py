@@ -14,11 +14,11 @@ mistake = feedback.mistake
 
 def reference(f, *args):
     """(number of residuals, their bytes): the leaves of what `jax.vjp` returns when it traces `f`."""
-    kept = _kept(f, *args)
-    return len(kept), _nbytes(kept)
+    kept = _residual_shapes(f, *args)
+    return len(kept), _total_bytes(kept)
 
 
-def _kept(f, *args):
+def _residual_shapes(f, *args):
     # Traced, each argument is a value of its own. Run on arrays, jax.vjp tells arguments apart by the arrays they are.
     leaves, structure = jax.tree.flatten(args)
     return _kept_for(f, structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
@@ -30,45 +30,45 @@ def _kept_for(f, structure, kinds):
     return jax.eval_shape(lambda *args: jax.tree.leaves(jax.vjp(f, *args)[1]), *args)
 
 
-def _nbytes(arrays) -> int:
+def _total_bytes(arrays) -> int:
     return sum(array.size * array.dtype.itemsize for array in arrays)
 
 
 def _without_literals(f, *args):
-    kept = [array for array in _kept(f, *args) if array.shape]
-    return len(kept), _nbytes(kept)
+    kept = [array for array in _residual_shapes(f, *args) if array.shape]
+    return len(kept), _total_bytes(kept)
 
 
 def _one_iteration(f, *args):
     lengths = {e.params["length"] for e in jax.make_jaxpr(f)(*args).eqns if e.primitive.name == "scan"}
-    kept = _kept(f, *args)
-    return len(kept), sum(_nbytes([a]) // (a.shape[0] if a.shape and a.shape[0] in lengths else 1) for a in kept)
+    kept = _residual_shapes(f, *args)
+    return len(kept), sum(_total_bytes([a]) // (a.shape[0] if a.shape and a.shape[0] in lengths else 1) for a in kept)
 
 
 def _arguments_again(f, *args):
     n, nbytes = reference(f, *args)
     given = jax.tree.leaves(args)
-    return n + len(given), nbytes + _nbytes(given)
+    return n + len(given), nbytes + _total_bytes(given)
 
 
 def _output_too(f, *args):
     kept = jax.eval_shape(lambda *args: jax.tree.leaves(jax.vjp(f, *args)), *args)
-    return len(kept), _nbytes(kept)
+    return len(kept), _total_bytes(kept)
 
 
-def _rows(f, *args):
+def _count_rows(f, *args):
     table = rematscope.residual_table(f, *args)
     return len(table.rows), table.nbytes
 
 
-def _run(f, *args):
+def _run_on_arrays(f, *args):
     kept = jax.tree.leaves(jax.vjp(f, *args)[1])
-    return len(kept), _nbytes(kept)
+    return len(kept), _total_bytes(kept)
 
 
 def _different_arrays(f, *args):
     kept = list({id(array): array for array in jax.tree.leaves(jax.vjp(f, *args)[1])}.values())
-    return len(kept), _nbytes(kept)
+    return len(kept), _total_bytes(kept)
 
 
 def _first_argument(f, *args):
@@ -79,8 +79,8 @@ def _that_are(keep):
     """Return a function that counts only some of the residuals."""
 
     def counts(f, *args):
-        kept = [array for array in _kept(f, *args) if keep(array)]
-        return len(kept), _nbytes(kept)
+        kept = [array for array in _residual_shapes(f, *args) if keep(array)]
+        return len(kept), _total_bytes(kept)
 
     return counts
 
@@ -95,12 +95,15 @@ def _of_kinds(*kinds):
 
 def _in_bytes(itemsize):
     """Return a function that counts right, but takes the bytes per element from `itemsize(dtype, args)`."""
-    return lambda f, *args: (reference(f, *args)[0], sum(a.size * itemsize(a.dtype, args) for a in _kept(f, *args)))
+    return lambda f, *args: (
+        reference(f, *args)[0],
+        sum(a.size * itemsize(a.dtype, args) for a in _residual_shapes(f, *args)),
+    )
 
 
 def _each_kind_once(f, *args):
-    kept = {(array.shape, array.dtype): array for array in _kept(f, *args)}
-    return len(kept), _nbytes(kept.values())
+    kept = {(array.shape, array.dtype): array for array in _residual_shapes(f, *args)}
+    return len(kept), _total_bytes(kept.values())
 
 
 mistakes = (
@@ -108,17 +111,17 @@ mistakes = (
     mistake("counts_bytes_one_iteration_scan", _one_iteration),
     mistake("counts_arguments_twice_counts_arguments", _arguments_again),
     mistake("counts_output_f", _output_too),
-    mistake("counts_rows_table_several_residuals", _rows),
-    mistake("counts_argument_not_saved_same", _run),
+    mistake("counts_rows_table_several_residuals", _count_rows),
+    mistake("counts_argument_not_saved_same", _run_on_arrays),
     mistake("counts_array_once_although_passed", _different_arrays),
     mistake("counts_only_gradient_respect_first", _first_argument),
     mistake(
         "counts_elements_instead_bytes",
-        lambda f, *args: (reference(f, *args)[0], int(sum(np.prod(a.shape) for a in _kept(f, *args)))),
+        lambda f, *args: (reference(f, *args)[0], int(sum(np.prod(a.shape) for a in _residual_shapes(f, *args)))),
     ),
     mistake(
         "counts_4_bytes_per_element",
-        lambda f, *args: (reference(f, *args)[0], 4 * int(sum(np.prod(a.shape) for a in _kept(f, *args)))),
+        lambda f, *args: (reference(f, *args)[0], 4 * int(sum(np.prod(a.shape) for a in _residual_shapes(f, *args)))),
     ),
     mistake("counts_4_bytes_per_float16", _in_bytes(lambda dtype, _: 4 if dtype == np.float16 else dtype.itemsize)),
     mistake("uses_first_argument_dtype_every", _in_bytes(lambda _, args: jax.tree.leaves(args)[0].dtype.itemsize)),

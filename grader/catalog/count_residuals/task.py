@@ -35,33 +35,38 @@ def cases(rng):
         (
             "a matrix-vector product and relu in bfloat16",
             "none",
-            _activated,
+            _relu_layer,
             ones(b, a, dtype=half),
             ones(a, dtype=half),
         ),
-        ("a function with literals", "none", _scaled, ones(a)),
-        ("a chain of sines", "none", _waves, ones(b)),
-        ("one array passed as three arguments", "none", _modulated, *[ones(b)] * 3),
-        ("three arguments", "none", _gated, ones(b), ones(b), ones(b)),
-        ("one array three times in a dict", "none", _wave, dict.fromkeys(("scale", "phase", "height"), ones(b))),
-        ("a scan", "scan", _deep, ones(length, a, a), ones(a)),
-        ("a nested scan", "scan", _deeper, ones(length, a), ones(2, a)),
-        ("rows of a table, by index", "none", _rows, ones(length, a, dtype=jnp.float16), places),
-        ("a list of floats and indices", "none", _taken, [ones(length, a), places, ones()]),
+        ("a function with literals", "none", _scaled_sum, ones(a)),
+        ("a chain of sines", "none", _six_waves, ones(b)),
+        ("one array passed as three arguments", "none", _modulated_sum, *[ones(b)] * 3),
+        ("three arguments", "none", _gated_sum, ones(b), ones(b), ones(b)),
+        (
+            "one array three times in a dict",
+            "none",
+            _wave_of_parameters,
+            dict.fromkeys(("scale", "phase", "height"), ones(b)),
+        ),
+        ("a scan", "scan", _deep_scan, ones(length, a, a), ones(a)),
+        ("a nested scan", "scan", _deeper_scan, ones(length, a), ones(2, a)),
+        ("rows of a table, by index", "none", _gather_rows, ones(length, a, dtype=jnp.float16), places),
+        ("a list of floats and indices", "none", _taken_arguments, [ones(length, a), places, ones()]),
     )
-    questions = [_question(name, uses, f, args) for name, uses, f, *args in known]
+    questions = [_make_question(name, uses, f, args) for name, uses, f, *args in known]
     given = [str(each) for each in rng.permutation(["dict", "list", "tuple", "arrays"])]
     for i, uses in enumerate(("jit", "scan", "checkpoint")):
         for j, dtype in enumerate(("float32", "float16", "bfloat16")):
             count = (1, 6, int(rng.integers(2, 6)))[(i + j) % 3]
-            questions.append(_drawn(rng, uses, dtype, count, given[(i - j) % 4], b, length))
+            questions.append(_draw_question(rng, uses, dtype, count, given[(i - j) % 4], b, length))
     return tuple(questions)
 
 
 def case(rng, uses, dtype, given, arrays):
     """A function of so many arrays, given so; one of integers is multiplied with the others."""
     # Small arrays are what others are asked about. With a number and a mask in each, a usual mistake shows in many.
-    return _drawn(rng, uses, dtype, arrays, given, 3_001, 9, ("0.5 * x", "relu"))
+    return _draw_question(rng, uses, dtype, arrays, given, 3_001, 9, ("0.5 * x", "relu"))
 
 
 def fits(structure):
@@ -69,7 +74,7 @@ def fits(structure):
     return structure["dtype"] != "int32" or structure["arrays"] > 1
 
 
-def _question(name, uses, f, args):
+def _make_question(name, uses, f, args):
     leaves = jax.tree.leaves(args)
     given = "arrays" if len(args) > 1 or not isinstance(args[0], dict | list | tuple) else type(args[0]).__name__
     dtypes = [str(leaf.dtype) for leaf in leaves]
@@ -88,7 +93,7 @@ _STEPS = {
 }
 
 
-def _drawn(rng, uses, dtype, count, given, width, length, always=()):
+def _draw_question(rng, uses, dtype, count, given, width, length, always=()):
     names = [*(list(_STEPS)[i] for i in rng.integers(0, len(_STEPS), rng.integers(1, 4))), *always]
 
     def steps(x, others):
@@ -113,60 +118,60 @@ def _drawn(rng, uses, dtype, count, given, width, length, always=()):
         # A parameter for each array, by which a function is known to those who look at its signature.
         f, args = eval(f"lambda {', '.join(keys)}: of_all([{', '.join(keys)}])", {"of_all": of_all}), arrays
     else:
-        f, args = of_all, [_together(given, keys, arrays)]
+        f, args = of_all, [_combine_functions(given, keys, arrays)]
     products = f" and {count - 1} multiplication{'s' * (count > 2)}" if count > 1 else ""
     called = "" if uses == "none" else f"{uses} of "
-    return _question(f"{called}{', '.join(names)}{products} in {dtype}, arguments as {given}", uses, f, args)
+    return _make_question(f"{called}{', '.join(names)}{products} in {dtype}, arguments as {given}", uses, f, args)
 
 
-def _together(given, keys, arrays):
+def _combine_functions(given, keys, arrays):
     if given == "dict":
         return dict(zip(keys, arrays, strict=True))
     return arrays if given == "list" else tuple(arrays)
 
 
-def _activated(w, x):
+def _relu_layer(w, x):
     return jax.nn.relu(w @ x)
 
 
-def _scaled(x):
+def _scaled_sum(x):
     return jnp.sum(jnp.exp(-0.5 * jnp.tanh(x))) / 3
 
 
-def _waves(x):
+def _six_waves(x):
     for _ in range(5):
         x = jnp.sin(x)
     return jnp.sum(x)
 
 
-def _deep(ws, x):
+def _deep_scan(ws, x):
     return jax.lax.scan(lambda x, w: (jnp.tanh(w @ x), None), x, ws)[0]
 
 
-def _deeper(ws, x):
+def _deeper_scan(ws, x):
     def inner(x, w):
         return jax.lax.scan(lambda x, _: (jnp.sin(x * w), None), x, length=3)[0], None
 
     return jnp.sum(jax.lax.scan(inner, x, ws)[0])
 
 
-def _modulated(x, y, z):
+def _modulated_sum(x, y, z):
     return jnp.sum(x * jnp.sin(y) * z)
 
 
-def _gated(x, y, z):
+def _gated_sum(x, y, z):
     return jnp.sum(x * jnp.sin(y) * jnp.tanh(z))
 
 
-def _wave(parameters):
-    return _modulated(parameters["scale"], parameters["phase"], parameters["height"])
+def _wave_of_parameters(parameters):
+    return _modulated_sum(parameters["scale"], parameters["phase"], parameters["height"])
 
 
-def _rows(table, places):
+def _gather_rows(table, places):
     return jnp.sum(jnp.tanh(table[places]))
 
 
-def _taken(given):
+def _taken_arguments(given):
     table, places, scale = given
     return scale * jnp.sum(jnp.exp(table[places]))
 

@@ -17,12 +17,12 @@ def layer_of_the_page(w, x):
     return jnp.sin(x @ w)
 
 
-def _each(layer, n, prevent_cse):
+def _checkpointed_layers(layer, n, prevent_cse):
     return [jax.checkpoint(layer, prevent_cse=prevent_cse)] * n
 
 
 def _all_but_the_last(layer, n, prevent_cse):
-    return [*_each(layer, n - 1, prevent_cse), layer]
+    return [*_checkpointed_layers(layer, n - 1, prevent_cse), layer]
 
 
 def without_checkpoints(layer, n, prevent_cse):
@@ -30,10 +30,10 @@ def without_checkpoints(layer, n, prevent_cse):
 
 
 def _of_the_page(layer, n, prevent_cse):
-    return _each(layer_of_the_page, n, prevent_cse)
+    return _checkpointed_layers(layer_of_the_page, n, prevent_cse)
 
 
-def _loss(layers):
+def _loss_of_layers(layers):
     def loss(ws, x):
         for layer, w in zip(layers, ws, strict=True):
             x = layer(w, x)
@@ -44,23 +44,25 @@ def _loss(layers):
 
 def of_layers(layers):
     """The same program of other layers: `layers(layer, n, prevent_cse)` makes them."""
-    return lambda layer, n, prevent_cse: jax.value_and_grad(_loss(layers(layer, n, prevent_cse)))
+    return lambda layer, n, prevent_cse: jax.value_and_grad(_loss_of_layers(layers(layer, n, prevent_cse)))
 
 
-asked_for = of_layers(_each)  # the page's program: value and gradient of n layers, each with a checkpoint
+asked_for = of_layers(
+    _checkpointed_layers
+)  # the page's program: value and gradient of n layers, each with a checkpoint
 
 
 def _around_all(layer, n, prevent_cse):
-    loss = _loss(without_checkpoints(layer, n, prevent_cse))
+    loss = _loss_of_layers(without_checkpoints(layer, n, prevent_cse))
     return jax.value_and_grad(jax.checkpoint(loss, prevent_cse=prevent_cse))
 
 
 def _gradient_alone(layer, n, prevent_cse):
-    return jax.grad(_loss(_each(layer, n, prevent_cse)))
+    return jax.grad(_loss_of_layers(_checkpointed_layers(layer, n, prevent_cse)))
 
 
 def _of_x_too(layer, n, prevent_cse):
-    return jax.value_and_grad(_loss(_each(layer, n, prevent_cse)), argnums=(0, 1))
+    return jax.value_and_grad(_loss_of_layers(_checkpointed_layers(layer, n, prevent_cse)), argnums=(0, 1))
 
 
 def _in_a_scan(layer, n, prevent_cse):
@@ -72,8 +74,8 @@ def _in_a_scan(layer, n, prevent_cse):
     return jax.value_and_grad(loss)
 
 
-def _forward(layer, n, prevent_cse):
-    return _loss(_each(layer, n, prevent_cse))
+def _forward_loss(layer, n, prevent_cse):
+    return _loss_of_layers(_checkpointed_layers(layer, n, prevent_cse))
 
 
 class Counts(Mapping[str, tuple[int, int]]):
@@ -108,16 +110,16 @@ class Program:
         self._lowered = jax.jit(program(layer, n, prevent_cse)).lower([w] * n, x)
 
     @functools.cached_property
-    def _text(self) -> str:
+    def _lowered_text(self) -> str:
         return self._lowered.as_text()
 
     @functools.cached_property
-    def _compiled(self) -> str:
+    def _compiled_text(self) -> str:
         # What products there are does not depend on how much is done for the machine code.
         return self._lowered.compile(COMPILE_FAST).as_text() or ""
 
     def count(self, key: str) -> int:
-        return (self._compiled if key == "compiled" else self._text).count(_WORDS[key])
+        return (self._compiled_text if key == "compiled" else self._lowered_text).count(_WORDS[key])
 
 
 def reference(layer, w, x, n) -> dict:
@@ -200,7 +202,7 @@ mistakes = (
     mistake("one_layer_too_few", _one_layer_less),
     mistake("no_checkpoint", _other_program(of_layers(without_checkpoints))),
     mistake("gradient_without_value", _other_program(_gradient_alone)),
-    mistake("loss_alone_without_gradient", _other_program(_forward)),
+    mistake("loss_alone_without_gradient", _other_program(_forward_loss)),
     mistake("gradient_respect_x", _other_program(_of_x_too)),
     mistake("layers_scan", _other_program(_in_a_scan)),
 )

@@ -21,7 +21,7 @@ _NOT_BACK = "x + f(stop(x) @ w)", "x - f(stop(x) @ w)", "x * f(stop(x) @ w)"
 
 def cases(rng):
     """One layer, and several of another kind. More would tell no more and take longer to compile."""
-    return _question(rng, 1, _NOT_AGAIN), _question(rng, 4, _NOT_BACK)
+    return _make_question(rng, 1, _NOT_AGAIN), _make_question(rng, 4, _NOT_BACK)
 
 
 def case(rng, n):
@@ -31,10 +31,10 @@ def case(rng, n):
     counts by shape is wrong for one of the two. With 2 and 3 layers the matmuls are recomputed, so that barriers make a
     difference.
     """
-    return _question(rng, n, {1: _OF_THE_PRODUCT, 4: _NOT_AGAIN}.get(n, _AGAIN))
+    return _make_question(rng, n, {1: _OF_THE_PRODUCT, 4: _NOT_AGAIN}.get(n, _AGAIN))
 
 
-def _question(rng, n, layers):
+def _make_question(rng, n, layers):
     f = ("jnp.sin", "jnp.cos", "jnp.exp")[rng.integers(3)]
     text = layers[rng.integers(len(layers))].replace("f(", f"{f}(").replace("stop(", "jax.lax.stop_gradient(")
     layer = eval(f"lambda w, x: {text}", {"jax": jax, "jnp": jnp})  # as the finding shows it, to be tried

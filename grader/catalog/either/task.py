@@ -18,10 +18,10 @@ signature = "either(p1, p2)"
 
 def cases(rng):
     """One function under six pairs of policies, with random shapes; and every pair of answers, asked for directly."""
-    return (*_differentiated(rng), *_asked(rng))
+    return (*_differentiated_cases(rng), *_policy_questions(rng))
 
 
-def _differentiated(rng):
+def _differentiated_cases(rng):
     """All widths of a case differ."""
     saving = jax.checkpoint_policies.save_only_these_names
     offloaded_products = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
@@ -30,23 +30,23 @@ def _differentiated(rng):
             saving("hidden", "squares"),
             saving("squares", "logits"),
         ),
-        "p1 saves sines, p2 saves matmuls": (saving("sines"), _products),
+        "p1 saves sines, p2 saves matmuls": (saving("sines"), _is_product),
         "p1 offloads matmuls, p2 saves sines": (offloaded_products, saving("sines")),
         "p1 offloads hidden and saves squares, p2 saves hidden and logits": (
-            _offload("hidden", save=["squares"]),
+            _offload_policy("hidden", save=["squares"]),
             saving("hidden", "logits"),
         ),
-        "p1 saves hidden, p2 offloads hidden and logits": (saving("hidden"), _offload("hidden", "logits")),
+        "p1 saves hidden, p2 offloads hidden and logits": (saving("hidden"), _offload_policy("hidden", "logits")),
         # An answer that makes an Offloadable of its own sends it to the host.
         "p1 offloads hidden and p2 offloads logits, both to the device": (
-            _offload("hidden", to="device"),
-            _offload("logits", to="device"),
+            _offload_policy("hidden", to="device"),
+            _offload_policy("logits", to="device"),
         ),
     }
-    return tuple(_case(name, *pair, rng) for name, pair in pairs.items())
+    return tuple(_make_case(name, *pair, rng) for name, pair in pairs.items())
 
 
-def _net(w, v, x, *, name=checkpoint_name):
+def _network(w, v, x, *, name=checkpoint_name):
     hidden = name(x @ w, "hidden")
     logits = name(jnp.tanh(hidden) @ v, "logits")
     squares = name(logits * logits / 4, "squares")
@@ -54,7 +54,7 @@ def _net(w, v, x, *, name=checkpoint_name):
     return jnp.sum(jnp.sin(squares) * jnp.sin(sines))
 
 
-def _products(operation, *operands, **parameters):
+def _is_product(operation, *operands, **parameters):
     # As dots_with_no_batch_dims_saveable, but it looks at all that a policy is told.
     if operation.name != "dot_general" or operands[0].dtype != jnp.float32:
         return False
@@ -62,7 +62,7 @@ def _products(operation, *operands, **parameters):
     return batch == ((), ())
 
 
-def _offload(*names, save=(), to="pinned_host"):
+def _offload_policy(*names, save=(), to="pinned_host"):
     return jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=save,
         names_which_can_be_offloaded=names,
@@ -71,16 +71,16 @@ def _offload(*names, save=(), to="pinned_host"):
     )
 
 
-def _case(case, p1, p2, rng):
+def _make_case(case, p1, p2, rng):
     n, a, b, c = map(int, rng.permutation([5, 6, 7, 8, 9])[:4])
-    return Case(case, _arrays((a, b), (b, c), (n, a)), **_under(p1, p2))
+    return Case(case, _float32_arrays((a, b), (b, c), (n, a)), **_checkpointed_under(p1, p2))
 
 
-def _under(p1, p2):
-    return {"apply": lambda answer: checkpointed(_net, answer(p1, p2)), "function": _net}
+def _checkpointed_under(p1, p2):
+    return {"apply": lambda answer: checkpointed(_network, answer(p1, p2)), "function": _network}
 
 
-def _asked(rng):
+def _policy_questions(rng):
     """Two policies of which each has one answer to all operations but a few, to which they say anything.
 
     They take nothing but what JAX tells for a question. Everything is asked twice or more, in random order.
@@ -90,17 +90,17 @@ def _asked(rng):
     names = "hidden", "hidden", "logits", "squares", "sines", word, word + "_", word.upper(), other, *long, ""
     # Of equal shapes and dtypes JAX has one object, by which an operation is known: besides, names have other dtypes.
     asked, besides = (*named(names, rng), *unnamed(rng)), named((*names[2:], *names[:2]), rng, ends=False)
-    kinds = [*_ANSWERS.items(), *(("Offloadable(src, dst)", place) for place in _places(rng))]
+    kinds = [*_ANSWERS.items(), *(("Offloadable(src, dst)", place) for place in _offload_places(rng))]
     anything = [said for _, said in kinds]
     often = rng.integers(len(kinds) ** 2)
 
     def policy(answer):
         drawn = [anything[number] for number in rng.integers(len(anything), size=len(besides))]
-        answers = dict(zip(map(_key, (*asked, *besides)), [answer] * len(asked) + drawn, strict=True))
+        answers = dict(zip(map(_operation_key, (*asked, *besides)), [answer] * len(asked) + drawn, strict=True))
 
         def says(operation, *operands, **parameters):
             try:
-                return answers[_key((operation, operands, parameters))]
+                return answers[_operation_key((operation, operands, parameters))]
             except KeyError:
                 raise TypeError("your policy passes other arguments than those that JAX passed to it.") from None
 
@@ -110,7 +110,7 @@ def _asked(rng):
         among = [*asked, *besides] * (20 if number == often else 2)
         rng.shuffle(places := list(range(len(among))))
         return Question(
-            f"p1 returns {_spelled(first[1])}, p2 returns {_spelled(second[1])}",
+            f"p1 returns {_result_text(first[1])}, p2 returns {_result_text(second[1])}",
             (policy(first[1]), policy(second[1])),
             ask=lambda returned: in_short(returned, asked, [among[place] for place in places]),
             structure={"p1": first[0], "p2": second[0]},
@@ -119,7 +119,7 @@ def _asked(rng):
     return tuple(question(number, *pair) for number, pair in enumerate(itertools.product(kinds, kinds)))
 
 
-def _places(rng):
+def _offload_places(rng):
     """To the host, as usual, from elsewhere to the same host, and from there to somewhere else; the last stays where it
     is, and is an answer like others."""
     here, there, elsewhere = map(str, rng.permutation(["unpinned_host", "another_device", "a_third_device"]))
@@ -129,22 +129,22 @@ def _places(rng):
     )
 
 
-def _key(told):
+def _operation_key(told):
     # By identity: a policy that asks another one hands on what it was given.
     primitive, operands, parameters = told
     return primitive, *map(id, operands), *((name, id(parameters[name])) for name in sorted(parameters))
 
 
-def _spelled(answer):
+def _result_text(answer):
     return {id(Saveable): "Saveable", id(Recompute): "Recompute"}.get(id(answer), str(answer))
 
 
-def _arrays(*shapes):
+def _float32_arrays(*shapes):
     return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
 
 
 shown = Case(
     "where p1 offloads hidden and p2 saves logits",
-    _arrays((64, 256), (256, 128), (256, 64)),
-    **_under(_offload("hidden"), jax.checkpoint_policies.save_only_these_names("logits")),
+    _float32_arrays((64, 256), (256, 128), (256, 64)),
+    **_checkpointed_under(_offload_policy("hidden"), jax.checkpoint_policies.save_only_these_names("logits")),
 )

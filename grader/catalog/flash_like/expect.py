@@ -16,7 +16,7 @@ def sample_input(rng, argument):
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
-def _scores(q, k):
+def _attention_scores(q, k):
     return q @ k.T * q.shape[-1] ** -0.5
 
 
@@ -24,20 +24,20 @@ def _with_weights(weights):
     return lambda q, k, v: weights(q, k) @ v
 
 
-def _softmax(q, k):
-    return jax.nn.softmax(_scores(q, k))
+def _attention_weights(q, k):
+    return jax.nn.softmax(_attention_scores(q, k))
 
 
-def _exponentials(q, k):
-    return jnp.exp(_scores(q, k) - jnp.max(_scores(q, k), -1, keepdims=True))
+def _attention_exponentials(q, k):
+    return jnp.exp(_attention_scores(q, k) - jnp.max(_attention_scores(q, k), -1, keepdims=True))
 
 
-def _with_rule(weights=_softmax, delta=1.0, scale=1.0, of_v=1.0):
+def _with_rule(weights=_attention_weights, delta=1.0, scale=1.0, of_v=1.0):
     """Return attention with other weights or additional factors in its backward pass."""
 
     @jax.custom_vjp
     def attention(q, k, v):
-        return _softmax(q, k) @ v
+        return _attention_weights(q, k) @ v
 
     def forward(q, k, v):
         return attention(q, k, v), (q, k, v)
@@ -60,13 +60,15 @@ def _with_scale(power):
 mistakes = (
     mistake("not_divide_scores", _with_weights(lambda q, k: jax.nn.softmax(q @ k.T))),
     mistake("divides_scores_not", _with_weights(lambda q, k: jax.nn.softmax(q @ k.T / q.shape[-1]))),
-    mistake("softmax_goes_over_queries_not", _with_weights(lambda q, k: jax.nn.softmax(_scores(q, k), axis=0))),
-    mistake("uses_scores_themselves_weights", _with_weights(_scores)),
-    mistake("weights_query_not_add_up", _with_weights(lambda q, k: jnp.exp(_scores(q, k)))),
-    mistake("weights_query_not_add_up_1", _with_weights(_exponentials)),
+    mistake(
+        "softmax_goes_over_queries_not", _with_weights(lambda q, k: jax.nn.softmax(_attention_scores(q, k), axis=0))
+    ),
+    mistake("uses_scores_themselves_weights", _with_weights(_attention_scores)),
+    mistake("weights_query_not_add_up", _with_weights(lambda q, k: jnp.exp(_attention_scores(q, k)))),
+    mistake("weights_query_not_add_up_1", _with_weights(_attention_exponentials)),
     *(
         mistake("weights_query_backward_pass_not", _with_rule(weights))
-        for weights in (_exponentials, lambda q, k: jnp.exp(_scores(q, k)))
+        for weights in (_attention_exponentials, lambda q, k: jnp.exp(_attention_scores(q, k)))
     ),
     mistake("delta_not_subtracted_dp", _with_rule(delta=0.0)),
     mistake("delta_added_dp_not_subtracted", _with_rule(delta=-1.0)),

@@ -29,12 +29,12 @@ def cases(rng):
     some, d, e = int(rng.integers(5, 12)), *map(int, rng.permutation(np.arange(5, 12))[:2])
     jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
     return (
-        _case(24, 12, d, 2, "nothing", rng),
-        _case(some, 24, 2, e, "a checkpoint", rng),
-        _case(1, 4 * int(rng.integers(2, 6)), 12, e, "nothing", rng, jit),
-        _case(some + 1, 4, d, 12, "a checkpoint", rng, vmap),
-        _case(24, 4 * int(rng.integers(2, 6)), 12, 2, "a checkpoint", rng, jit),
-        _case(some, (4, 24)[rng.integers(2)], 2, 12, "nothing", rng, vmap),
+        _make_case(24, 12, d, 2, "nothing", rng),
+        _make_case(some, 24, 2, e, "a checkpoint", rng),
+        _make_case(1, 4 * int(rng.integers(2, 6)), 12, e, "nothing", rng, jit),
+        _make_case(some + 1, 4, d, 12, "a checkpoint", rng, vmap),
+        _make_case(24, 4 * int(rng.integers(2, 6)), 12, 2, "a checkpoint", rng, jit),
+        _make_case(some, (4, 24)[rng.integers(2)], 2, 12, "nothing", rng, vmap),
     )
 
 
@@ -45,10 +45,10 @@ def fits(structure):
 
 def case(rng, n, m, d, e, around, called):
     """Return a case for a layer of these sizes."""
-    return _case(n, m, d, e, around, rng, called)
+    return _make_case(n, m, d, e, around, rng, called)
 
 
-def _case(n, m, d, e, around, rng, called="as it is", name=None):
+def _make_case(n, m, d, e, around, rng, called="as it is", name=None):
     batch = (2,) if called == "jax.vmap" else ()
     width = int(rng.integers(3, 8))
 
@@ -104,7 +104,7 @@ def _found_by_name(queries, e):
     return policy
 
 
-shown = _case(
+shown = _make_case(
     1024,
     1024,
     64,

@@ -16,11 +16,11 @@ def sample_input(rng, argument):
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
-def _gathered(w):
+def _gather_weight(w):
     return jax.lax.all_gather(w, "devices", tiled=True)
 
 
-def _layer(of_weight, of_result=lambda x, y: x + y):
+def _make_layer(of_weight, of_result=lambda x, y: x + y):
     return lambda params, x: of_result(x, jnp.sin(x @ of_weight(params[0])) @ of_weight(params[1]))
 
 
@@ -29,15 +29,15 @@ def _without_sum(w):
     here = jax.lax.axis_index("devices") * len(w)
     whole = jnp.zeros((8 * len(w), *w.shape[1:]), w.dtype)
     mine = jax.lax.dynamic_update_slice_in_dim(whole, w, here, 0)
-    others = jax.lax.dynamic_update_slice_in_dim(_gathered(w), jnp.zeros_like(w), here, 0)
+    others = jax.lax.dynamic_update_slice_in_dim(_gather_weight(w), jnp.zeros_like(w), here, 0)
     return mine + jax.lax.stop_gradient(others)
 
 
 mistakes = (
-    mistake("uses_device_own_part_weights", _layer(lambda w: jnp.concatenate([w] * 8))),
-    mistake("uses_sum_all_devices_parts", _layer(lambda w: jnp.concatenate([jax.lax.psum(w, "devices")] * 8))),
-    mistake("not_add_x_layer_result", _layer(_gathered, lambda x, y: y)),
-    mistake("device_weights_gradient_own_rows", _layer(_without_sum)),
+    mistake("uses_device_own_part_weights", _make_layer(lambda w: jnp.concatenate([w] * 8))),
+    mistake("uses_sum_all_devices_parts", _make_layer(lambda w: jnp.concatenate([jax.lax.psum(w, "devices")] * 8))),
+    mistake("not_add_x_layer_result", _make_layer(_gather_weight, lambda x, y: y)),
+    mistake("device_weights_gradient_own_rows", _make_layer(_without_sum)),
 )
 
 

@@ -23,18 +23,18 @@ devices = 8
 def cases(rng):
     """Draw narrow and wide layers with few and many rows."""
     return (
-        _case(int(rng.integers(3, 8)), 2, int(rng.integers(2, 4))),
-        _case(8, 1, 4, called="jax.jit"),
-        _case(2, 3, 1, dtype="float16"),
+        _make_case(int(rng.integers(3, 8)), 2, int(rng.integers(2, 4))),
+        _make_case(8, 1, 4, called="jax.jit"),
+        _make_case(2, 3, 1, dtype="float16"),
     )
 
 
 def case(rng, n, u, v, dtype, called):
     """Return a case for a layer of these widths."""
-    return _case(n, u, v, dtype, called)
+    return _make_case(n, u, v, dtype, called)
 
 
-def _function(up, down, x, *, name=lambda value, called: value):
+def _two_layers(up, down, x, *, name=lambda value, called: value):
     up = name(jax.lax.all_gather(up, "devices", tiled=True), "the gathered up")
     down = name(jax.lax.all_gather(down, "devices", tiled=True), "the gathered down")
     h = name(x @ up, "h")
@@ -43,7 +43,7 @@ def _function(up, down, x, *, name=lambda value, called: value):
     return x + name(sine @ down, "the second matmul")
 
 
-def _case(n, u, v, dtype="float32", called="as it is", title=None):
+def _make_case(n, u, v, dtype="float32", called="as it is", title=None):
     mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
     d, m = 8 * u, 8 * v
     across = calls.transform(called)
@@ -53,9 +53,9 @@ def _case(n, u, v, dtype="float32", called="as it is", title=None):
         tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((d, m), (m, d), (8 * n, d))),
         apply=lambda answer: lambda up, down, x: answer((up, down), x),
         transform=lambda one: across(jax.shard_map(one, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))),
-        function=_function,
+        function=_two_layers,
         structure={"n": n, "u": u, "v": v, "dtype": dtype, "called": called},
     )
 
 
-shown = _case(64, 16, 64, title="for a layer of width 128 on eight devices")
+shown = _make_case(64, 16, 64, title="for a layer of width 128 on eight devices")

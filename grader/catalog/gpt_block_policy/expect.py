@@ -27,39 +27,44 @@ _UNNAMED = object()
 
 def reference(name):
     """Return the policy of an entry."""
-    return _saving(lambda entry, value: value in _MENU[entry])(name)
+    return _policy_saving(lambda entry, value: value in _MENU[entry])(name)
 
 
-def _saving(says):
+def _policy_saving(says):
     """Return an answer whose policies save a value if `says(entry, name)`; the name may be _UNNAMED."""
     return lambda entry: (
         lambda operation, *_, **parameters: says(entry, parameters["name"] if operation.name == "name" else _UNNAMED)
     )
 
 
-def _any(says):
+def _policy_of_names(says):
     """Return an answer that saves a value if `says(its name, name)` for any name of the entry."""
-    return _saving(lambda entry, value: value is not _UNNAMED and any(says(value, name) for name in _MENU[entry]))
+    return _policy_saving(
+        lambda entry, value: value is not _UNNAMED and any(says(value, name) for name in _MENU[entry])
+    )
 
 
 mistakes = (
-    mistake("saves_names_start_one_names", _any(str.startswith)),
-    mistake("saves_names_end_one_names", _any(str.endswith)),
-    mistake("saves_names_contain_one_names", _any(lambda value, name: name in value)),
-    mistake("saves_names_part_one_names", _any(lambda value, name: value in name)),
-    mistake("saves_names_differ_names_case", _any(lambda value, name: value.lower() == name)),
-    mistake("saves_names_differ_names_spaces", _any(lambda value, name: value.strip() == name)),
-    mistake("saves_should_recomputed_recomputes_should", _saving(lambda entry, value: value not in _MENU[entry])),
+    mistake("saves_names_start_one_names", _policy_of_names(str.startswith)),
+    mistake("saves_names_end_one_names", _policy_of_names(str.endswith)),
+    mistake("saves_names_contain_one_names", _policy_of_names(lambda value, name: name in value)),
+    mistake("saves_names_part_one_names", _policy_of_names(lambda value, name: value in name)),
+    mistake("saves_names_differ_names_case", _policy_of_names(lambda value, name: value.lower() == name)),
+    mistake("saves_names_differ_names_spaces", _policy_of_names(lambda value, name: value.strip() == name)),
     mistake(
-        "full_saves_everything_should_save", _saving(lambda entry, value: entry == "full" or value in _MENU[entry])
+        "saves_should_recomputed_recomputes_should", _policy_saving(lambda entry, value: value not in _MENU[entry])
+    ),
+    mistake(
+        "full_saves_everything_should_save",
+        _policy_saving(lambda entry, value: entry == "full" or value in _MENU[entry]),
     ),
     mistake(
         "minimal_context_saves_same_minimal",
-        _saving(lambda entry, value: value in _MENU[entry.removesuffix("_with_context")]),
+        _policy_saving(lambda entry, value: value in _MENU[entry.removesuffix("_with_context")]),
     ),
     mistake(
         "minimal_saves_only_minimal_context",
-        _saving(lambda entry, value: value in _MENU["minimal_with_context" if entry == "minimal" else entry]),
+        _policy_saving(lambda entry, value: value in _MENU["minimal_with_context" if entry == "minimal" else entry]),
     ),
 )
 
@@ -74,16 +79,16 @@ _TOO_LITTLE = (
 )
 
 
-def _saves(entry, *names):
+def _saves_of_entry(entry, *names):
     return (entry,), (Saves(names, too_much=_TOO_MUCH, too_little=_TOO_LITTLE),)
 
 
 _REQUIREMENTS = (
-    _saves("full"),
-    _saves("save_out_proj", "out_proj"),
-    _saves("save_qkv_proj", *_QKV),
-    _saves("minimal", *_PROJECTIONS),
-    _saves("minimal_with_context", *_PROJECTIONS, "context"),
+    _saves_of_entry("full"),
+    _saves_of_entry("save_out_proj", "out_proj"),
+    _saves_of_entry("save_qkv_proj", *_QKV),
+    _saves_of_entry("minimal", *_PROJECTIONS),
+    _saves_of_entry("minimal_with_context", *_PROJECTIONS, "context"),
 )
 
 

@@ -18,12 +18,19 @@ def cases(rng):
     """Draw a case for every entry of the menu, at random shapes whose widths all differ, and questions about names
     and about operations without a name.
     """
-    return (*(_case(entry, rng) for entry in _MENU), *_asked(rng))
+    return (*(_make_case(entry, rng) for entry in _MENU), *_policy_questions(rng))
 
 
-def _asked(rng):
+def _policy_questions(rng):
     """Ask about several values of each name, of various dtypes and shapes, mixed with others, at least twice each."""
-    names = [*_NAMES, *_alike(rng), "proj", "mlp", "", *("".join(rng.choice(list("abcdefgh"), size=5)) for _ in "12")]
+    names = [
+        *_NAMES,
+        *_similar_names(rng),
+        "proj",
+        "mlp",
+        "",
+        *("".join(rng.choice(list("abcdefgh"), size=5)) for _ in "12"),
+    ]
     about = {repr(name): named([name] * 5, rng) for name in names}
     about |= {operation.primitive.name: [operation] for operation in unnamed(rng)}
     everything = [operation for operations in about.values() for operation in operations]
@@ -53,7 +60,7 @@ _CHANGES = (
 )
 
 
-def _alike(rng):
+def _similar_names(rng):
     """Yield names that are similar to the page's names: each change to `out_proj`, the only name of an entry, and to
     others; and more numbers of the numbered name."""
     yield from (f"mlpwi_{number}" for number in range(2, 10))
@@ -79,7 +86,7 @@ def _stand_in(w, x, *, name=checkpoint_name):
     return jnp.sum(y * name(hidden * x, "mlpwo"))
 
 
-def _block(query, key, value, out, up, down, x, *, name=checkpoint_name):
+def _transformer_block(query, key, value, out, up, down, x, *, name=checkpoint_name):
     """Compute a transformer block without its norms."""
     q = name(jnp.einsum("sh,had->sad", x, query), "query_proj")
     k = name(jnp.einsum("sh,had->sad", x, key), "key_proj")
@@ -90,21 +97,26 @@ def _block(query, key, value, out, up, down, x, *, name=checkpoint_name):
     return y + name(jax.nn.gelu(name(y @ up, "mlpwi")) @ down, "mlpwo")
 
 
-def _case(entry, rng):
+def _make_case(entry, rng):
     rows, width = map(int, rng.permutation([5, 6, 7, 8])[:2])
-    return Case(entry, _arrays((rows, width), (rows, width)), **_under(entry, _stand_in), structure={"name": entry})
+    return Case(
+        entry,
+        _float32_arrays((rows, width), (rows, width)),
+        **_checkpointed_under(entry, _stand_in),
+        structure={"name": entry},
+    )
 
 
-def _under(entry, block):
+def _checkpointed_under(entry, block):
     return {"apply": lambda answer: checkpointed(block, answer(entry)), "function": block}
 
 
-def _arrays(*shapes):
+def _float32_arrays(*shapes):
     return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
 
 
 shown = Case(
     "minimal, for a block of width 64 with 4 heads and 128 tokens",
-    _arrays(*[(64, 4, 16)] * 3, (4, 16, 64), (64, 256), (256, 64), (128, 64)),
-    **_under("minimal", _block),
+    _float32_arrays(*[(64, 4, 16)] * 3, (4, 16, 64), (64, 256), (256, 64), (128, 64)),
+    **_checkpointed_under("minimal", _transformer_block),
 )

@@ -34,10 +34,10 @@ def sample_input(rng, argument):
 
 mistakes = (
     mistake("value_without_division", lambda x, W1, W2: jnp.sin(x @ W1) @ W2),
-    mistake("value_without_sine", lambda x, W1, W2: _divided(x @ W1) @ W2),
-    mistake("value_columns_divided_instead_rows", lambda x, W1, W2: _columns(x @ W1, W2)),
+    mistake("value_without_sine", lambda x, W1, W2: _normalize(x @ W1) @ W2),
+    mistake("value_columns_divided_instead_rows", lambda x, W1, W2: _normalized_columns(x @ W1, W2)),
     mistake("value_all_rows_divided_one", lambda x, W1, W2: jnp.sin(x @ W1 / jnp.sqrt(jnp.mean((x @ W1) ** 2))) @ W2),
-    mistake("value_row_divided_norm_root", lambda x, W1, W2: jnp.sin(_divided(x @ W1, mean=jnp.sum)) @ W2),
+    mistake("value_row_divided_norm_root", lambda x, W1, W2: jnp.sin(_normalize(x @ W1, mean=jnp.sum)) @ W2),
     mistake(
         "value_row_divided_mean_squares",
         lambda x, W1, W2: jnp.sin(x @ W1 / jnp.mean((x @ W1) ** 2, axis=-1, keepdims=True)) @ W2,
@@ -48,25 +48,25 @@ mistakes = (
     ),
     mistake(
         "value_rows_normalized_layer_norm",
-        lambda x, W1, W2: jnp.sin(_divided(x @ W1 - jnp.mean(x @ W1, axis=-1, keepdims=True))) @ W2,
+        lambda x, W1, W2: jnp.sin(_normalize(x @ W1 - jnp.mean(x @ W1, axis=-1, keepdims=True))) @ W2,
     ),
     mistake(
         "value_row_divided_mean_absolute",
         lambda x, W1, W2: jnp.sin(x @ W1 / jnp.mean(abs(x @ W1), axis=-1, keepdims=True)) @ W2,
     ),
-    mistake("value_cosine_instead_sine", lambda x, W1, W2: jnp.cos(_divided(x @ W1)) @ W2),
-    mistake("value_sine_before_division", lambda x, W1, W2: _divided(jnp.sin(x @ W1)) @ W2),
-    mistake("value_rows_x_divided_instead", lambda x, W1, W2: jnp.sin(_divided(x) @ W1) @ W2),
+    mistake("value_cosine_instead_sine", lambda x, W1, W2: jnp.cos(_normalize(x @ W1)) @ W2),
+    mistake("value_sine_before_division", lambda x, W1, W2: _normalize(jnp.sin(x @ W1)) @ W2),
+    mistake("value_rows_x_divided_instead", lambda x, W1, W2: jnp.sin(_normalize(x) @ W1) @ W2),
     mistake("value_sine_after_second_matmul", lambda x, W1, W2: jnp.sin(reference(x, W1, W2)[0])),
 )
 
 
-def _divided(y, axis=-1, mean=jnp.mean):
+def _normalize(y, axis=-1, mean=jnp.mean):
     return y / jnp.sqrt(mean(y**2, axis=axis, keepdims=True))
 
 
-def _columns(y, W2):
-    return jnp.sin(_divided(y, axis=-2)) @ W2
+def _normalized_columns(y, W2):
+    return jnp.sin(_normalize(y, axis=-2)) @ W2
 
 
 def requirements(case):

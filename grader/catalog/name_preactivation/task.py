@@ -29,31 +29,31 @@ def cases(rng):
     least, most = np.array([1, 2, 2, 1]), np.full(4, 32)
     jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
     return (
-        _case(np.where(ends, least, most), "float32", "as it is"),
-        _case(np.where(ends, most, least), "float32", jit),
-        _case(rng.integers(8, 32, size=4), "float16", vmap),
-        _case(rng.integers(8, 32, size=4), "bfloat16", str(rng.choice(calls.CALLED.values))),
+        _make_case(np.where(ends, least, most), "float32", "as it is"),
+        _make_case(np.where(ends, most, least), "float32", jit),
+        _make_case(rng.integers(8, 32, size=4), "float16", vmap),
+        _make_case(rng.integers(8, 32, size=4), "bfloat16", str(rng.choice(calls.CALLED.values))),
     )
 
 
 def case(rng, n, a, b, c, dtype, called):
     """Rows and widths of these sizes."""
-    return _case((n, a, b, c), dtype, called)
+    return _make_case((n, a, b, c), dtype, called)
 
 
-def _case(sizes, dtype, called):
+def _make_case(sizes, dtype, called):
     n, a, b, c = map(int, sizes)
     batch = (2,) if called == "jax.vmap" else ()
     return Case(
         f"{dtype}, {n} {'row' if n == 1 else 'rows'}, widths {a}, {b}, {c}{calls.where(called)}",
-        _arrays((*batch, n, a), (a, b), (b, c), dtype=dtype),
+        _shaped_arrays((*batch, n, a), (a, b), (b, c), dtype=dtype),
         transform=calls.transform(called, in_axes=(0, None, None)),
         structure={"n": n, "a": a, "b": b, "c": c, "dtype": dtype, "called": called},
     )
 
 
-def _arrays(*shapes, dtype=jnp.float32):
+def _shaped_arrays(*shapes, dtype=jnp.float32):
     return tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
 
 
-shown = Case("at the page's shapes", _arrays((256, 64), (64, 64), (64, 64)))
+shown = Case("at the page's shapes", _shaped_arrays((256, 64), (64, 64), (64, 64)))

@@ -17,14 +17,14 @@ def sample_input(rng, argument):
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
-def _transposed(f, c, xs, outer):
+def _transposed_groups(f, c, xs, outer):
     table = xs.reshape(len(xs) // outer, outer, *xs.shape[1:])
     return functools.reduce(f, jnp.swapaxes(table, 0, 1).reshape(xs.shape), c)
 
 
 mistakes = (
     mistake("processes_elements_reverse_order", lambda f, c, xs, outer: functools.reduce(f, xs[::-1], c)),
-    mistake("groups_hold_every_outer_th", _transposed),
+    mistake("groups_hold_every_outer_th", _transposed_groups),
     mistake(
         "result_last_group_alone_started",
         lambda f, c, xs, outer: functools.reduce(f, xs[len(xs) - len(xs) // outer :], c),

@@ -19,15 +19,15 @@ def sample_input(rng, argument):
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
-def _layers(weights):
+def _apply_layers(weights):
     return lambda layer: lambda ws, x: functools.reduce(lambda x, w: layer(w, x), weights(ws), x)
 
 
 mistakes = (
-    mistake("runs_layers_reverse_order", _layers(lambda ws: ws[::-1])),
-    mistake("leaves_out_last_layer", _layers(lambda ws: ws[:-1])),
-    mistake("uses_first_layer_weight_every", _layers(lambda ws: jnp.broadcast_to(ws[0], ws.shape))),
-    mistake("result_last_layer_alone", _layers(lambda ws: ws[-1:])),
+    mistake("runs_layers_reverse_order", _apply_layers(lambda ws: ws[::-1])),
+    mistake("leaves_out_last_layer", _apply_layers(lambda ws: ws[:-1])),
+    mistake("uses_first_layer_weight_every", _apply_layers(lambda ws: jnp.broadcast_to(ws[0], ws.shape))),
+    mistake("result_last_layer_alone", _apply_layers(lambda ws: ws[-1:])),
     mistake("returns_x_unchanged", lambda layer: lambda ws, x: x),
 )
 

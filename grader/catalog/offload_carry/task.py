@@ -22,19 +22,19 @@ signature = "offload_carry(layer)"
 def cases(rng):
     """Draw stacks of few and many layers, whose layers name values of their own or do not."""
     return (
-        _case(5, int(rng.integers(2, 8)), int(rng.integers(6, 12)), named="no"),
-        _case(int(rng.integers(6, 32)), 8, 12, named="yes", called="jax.jit"),
-        _case(2, 1, 3, named="yes", dtype="float16"),
-        _case(32, int(rng.integers(2, 8)), int(rng.integers(4, 12)), named="no", called="jax.vmap"),
+        _make_case(5, int(rng.integers(2, 8)), int(rng.integers(6, 12)), named="no"),
+        _make_case(int(rng.integers(6, 32)), 8, 12, named="yes", called="jax.jit"),
+        _make_case(2, 1, 3, named="yes", dtype="float16"),
+        _make_case(32, int(rng.integers(2, 8)), int(rng.integers(4, 12)), named="no", called="jax.vmap"),
     )
 
 
 def case(rng, named, L, n, d, dtype, called):
     """Return a case with `L` layers on arrays of this shape."""
-    return _case(L, n, d, named, dtype, called)
+    return _make_case(L, n, d, named, dtype, called)
 
 
-def _layer(w, x):
+def _unnamed_layer(w, x):
     return x + jnp.sin(jnp.sin(x) @ w)
 
 
@@ -42,7 +42,7 @@ def _layer_with_names(w, x):
     return x + jnp.sin(checkpoint_name(checkpoint_name(jnp.sin(x), "layer_sine") @ w, "layer_product"))
 
 
-def _function(ws, x, *, name=lambda value, called: value):
+def _function_of_layers(ws, x, *, name=lambda value, called: value):
     def turn(x, w):
         sine = jnp.sin(x)
         y = sine @ w
@@ -58,18 +58,18 @@ def _function(ws, x, *, name=lambda value, called: value):
     return name(result, "the result")
 
 
-def _case(L, n, d, named, dtype="float32", called="as it is", title=None):
+def _make_case(L, n, d, named, dtype="float32", called="as it is", title=None):
     batch = (2,) if called == "jax.vmap" else ()
-    layer = {"no": _layer, "yes": _layer_with_names}[named]
+    layer = {"no": _unnamed_layer, "yes": _layer_with_names}[named]
     what = f"{L} layers{' that name values' * (named == 'yes')}" + ", in float16" * (dtype == "float16")
     return Case(
         title or what + calls.where(called),
         (jax.ShapeDtypeStruct((L, d, d), dtype), jax.ShapeDtypeStruct((*batch, n, d), dtype)),
         transform=calls.transform(called, in_axes=(None, 0)),
         apply=lambda answer: answer(lambda w, x: layer(w, x)),
-        function=_function,
+        function=_function_of_layers,
         structure={"named": named, "L": L, "n": n, "d": d, "dtype": dtype, "called": called},
     )
 
 
-shown = _case(48, 128, 256, named="no", title="for 48 layers of width 256")
+shown = _make_case(48, 128, 256, named="no", title="for 48 layers of width 256")

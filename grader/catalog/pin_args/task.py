@@ -24,22 +24,22 @@ def cases(rng):
     (few, one), (many, other) = rng.permutation([(1, 2), (3, 12)])
     jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
     return (
-        _case(2, n, d, "float32", "as it is", rng),
-        _case(int(few), int(one), 12, "float32", jit, rng),
-        _case(int(many), int(other), 3, "float16", vmap, rng),
+        _make_case(2, n, d, "float32", "as it is", rng),
+        _make_case(int(few), int(one), 12, "float32", jit, rng),
+        _make_case(int(many), int(other), 3, "float16", vmap, rng),
     )
 
 
 def case(rng, weights, n, d, dtype, called):
     """Return a case for a layer with so many weights."""
-    return _case(weights, n, d, dtype, called, rng)
+    return _make_case(weights, n, d, dtype, called, rng)
 
 
-def _unnamed(value, called):
+def _without_name(value, called):
     return value
 
 
-def _layer(ws, x, name):
+def _apply_layer(ws, x, name):
     for number, w in enumerate(ws, 1):
         product = name(x @ w, f"matmul {number}")
         name(jnp.cos(product), f"the cosine of matmul {number}")
@@ -47,22 +47,22 @@ def _layer(ws, x, name):
     return x
 
 
-def _one(w1, x, *, name=_unnamed):
-    return _layer((w1,), x, name)
+def _one_weight(w1, x, *, name=_without_name):
+    return _apply_layer((w1,), x, name)
 
 
-def _two(w1, w2, x, *, name=_unnamed):
-    return _layer((w1, w2), x, name)
+def _two_weights(w1, w2, x, *, name=_without_name):
+    return _apply_layer((w1, w2), x, name)
 
 
-def _three(w1, w2, w3, x, *, name=_unnamed):
-    return _layer((w1, w2, w3), x, name)
+def _three_weights(w1, w2, w3, x, *, name=_without_name):
+    return _apply_layer((w1, w2, w3), x, name)
 
 
-def _case(weights, n, d, dtype, called, rng, name=None):
+def _make_case(weights, n, d, dtype, called, rng, name=None):
     batch = (2,) if called == "jax.vmap" else ()
     shapes = [(d, d)] * weights + [(n, d)]
-    function = (_one, _two, _three)[weights - 1]
+    function = (_one_weight, _two_weights, _three_weights)[weights - 1]
     return Case(
         name
         or f"a layer with {weights} weight{'s' * (weights > 1)}"
@@ -76,4 +76,4 @@ def _case(weights, n, d, dtype, called, rng, name=None):
     )
 
 
-shown = _case(2, 256, 64, "float32", "as it is", np.random.default_rng(0), name="for a layer with two weights")
+shown = _make_case(2, 256, 64, "float32", "as it is", np.random.default_rng(0), name="for a layer with two weights")

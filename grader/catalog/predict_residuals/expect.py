@@ -66,39 +66,39 @@ def reference(op) -> Choice:
     returned = passes.forward(*arguments)
     kept = returned[len(returned) - len(passes.residuals) :]
     read = [array for array, residual in zip(kept, passes.residuals, strict=True) if residual.needed_by is not None]
-    return Choice(tuple(_name(op, array) for array in read), tuple(page_values()))
+    return Choice(tuple(_argument_name(op, array) for array in read), tuple(page_values()))
 
 
-def _name(op, array) -> str:
+def _argument_name(op, array) -> str:
     for name, value in page_values().items():
         if (array.shape, array.dtype) == (value.shape, value.dtype) and np.allclose(array, value, rtol=1e-6, atol=1e-6):
             return name
     raise ProgramError(f"JAX {jax.__version__} saves a value for {op} that has none of the page's names.")
 
 
-def _keeps(op, *names):
+def _says_of_one(op, *names):
     """An answer that has something to say of one operation only."""
     return lambda asked: names if asked == op else None
 
 
 mistakes = (
     mistake("says_nothing_saved", lambda op: ()),
-    mistake("says_relu_saves_x", _keeps("relu", "x")),
-    mistake("says_relu_saves_own_output", _keeps("relu", "relu(x)")),
-    mistake("says_exp_saves_x", _keeps("exp", "x")),
-    *(mistake("says_op_saves_x", _keeps(op, "x"), op=op) for op in ("sin", "tanh", "sigmoid")),
-    mistake("says_cube_saves_x", _keeps("cube", "x")),
-    mistake("says_cube_saves_x_2", _keeps("cube", "x**2")),
-    mistake("says_sin_saves_own_output", _keeps("sin", "sin(x)")),
-    *(mistake("says_op_saves_own_output", _keeps(op, f"{op}(x)"), op=op) for op in ("tanh", "sigmoid")),
-    mistake("says_log_saves_own_output", _keeps("log", "log(x)")),
-    mistake("says_log_saves_derivative", _keeps("log", "1 / x")),
+    mistake("says_relu_saves_x", _says_of_one("relu", "x")),
+    mistake("says_relu_saves_own_output", _says_of_one("relu", "relu(x)")),
+    mistake("says_exp_saves_x", _says_of_one("exp", "x")),
+    *(mistake("says_op_saves_x", _says_of_one(op, "x"), op=op) for op in ("sin", "tanh", "sigmoid")),
+    mistake("says_cube_saves_x", _says_of_one("cube", "x")),
+    mistake("says_cube_saves_x_2", _says_of_one("cube", "x**2")),
+    mistake("says_sin_saves_own_output", _says_of_one("sin", "sin(x)")),
+    *(mistake("says_op_saves_own_output", _says_of_one(op, f"{op}(x)"), op=op) for op in ("tanh", "sigmoid")),
+    mistake("says_log_saves_own_output", _says_of_one("log", "log(x)")),
+    mistake("says_log_saves_derivative", _says_of_one("log", "1 / x")),
     *(
-        mistake("says_add_saves", _keeps("add", *names), what=what)
+        mistake("says_add_saves", _says_of_one("add", *names), what=what)
         for what, *names in (("its result", "x + y"), ("its arguments", "x", "y"), ("x", "x"), ("y", "y"))
     ),
-    *(mistake("says_dot_saves_name_alone", _keeps("dot", name), name=name) for name in ("x", "W")),
-    mistake("says_dot_saves_result", _keeps("dot", "W @ x")),
+    *(mistake("says_dot_saves_name_alone", _says_of_one("dot", name), name=name) for name in ("x", "W")),
+    mistake("says_dot_saves_result", _says_of_one("dot", "W @ x")),
 )
 
 

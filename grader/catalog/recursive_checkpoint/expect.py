@@ -16,7 +16,7 @@ def sample_input(rng, argument):
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
-def _chain(funs):
+def _compose(funs):
     return lambda x: functools.reduce(lambda x, f: f(x), funs[::-1], x)
 
 
@@ -28,14 +28,14 @@ def _halves_exchanged(funs):
 
 
 mistakes = (
-    mistake("value_funs_0_run_first", lambda funs: _chain(funs[::-1])),
-    mistake("value_first_half_list_run", lambda funs: _chain(_halves_exchanged(funs))),
-    mistake("value_first_half_list_alone", lambda funs: _chain(funs[: max(1, len(funs) // 2)])),
-    mistake("value_second_half_list_alone", lambda funs: _chain(funs[len(funs) // 2 :])),
+    mistake("value_funs_0_run_first", lambda funs: _compose(funs[::-1])),
+    mistake("value_first_half_list_run", lambda funs: _compose(_halves_exchanged(funs))),
+    mistake("value_first_half_list_alone", lambda funs: _compose(funs[: max(1, len(funs) // 2)])),
+    mistake("value_second_half_list_alone", lambda funs: _compose(funs[len(funs) // 2 :])),
 )
 
 
-def _kept(n):
+def _saved_inputs(n):
     """The inputs of the wrapped halves, of which the first gets x, and what the two functions keep that run last."""
     halves = [2**power for power in range(n.bit_length() - 2, 1, -1)]
     return (*(f"funs[{half}]'s output" for half in halves), *(f"funs[{place}]'s cosine" for place in range(min(n, 2))))
@@ -55,7 +55,7 @@ def requirements(case):
     return [
         [
             Saves(
-                _kept(n),
+                _saved_inputs(n),
                 too_much="Which half of each list does your answer wrap, and which half does the backward pass need "
                 "first? How many functions does a list have when your answer stops halving?",
                 too_little="Is there a checkpoint around funs[0] and funs[1], which run last?",

@@ -21,15 +21,15 @@ signature = "recursive_checkpoint(funs)"
 def cases(rng):
     """Chains of all lengths, with a random width. Of each function JAX saves one cosine."""
     return (
-        _case(8, rng, shape=_large(rng)),
-        _case(1, rng),
-        _case(2, rng, axes=1, called="under jax.jit"),
-        _case(int(rng.choice([4, 16])), rng, axes=3, dtype="float16", called="under jax.vmap"),
-        _case(32, rng, shape=_large(rng)),
+        _make_case(8, rng, shape=_draw_large_shape(rng)),
+        _make_case(1, rng),
+        _make_case(2, rng, axes=1, called="under jax.jit"),
+        _make_case(int(rng.choice([4, 16])), rng, axes=3, dtype="float16", called="under jax.vmap"),
+        _make_case(32, rng, shape=_draw_large_shape(rng)),
     )
 
 
-def _large(rng):
+def _draw_large_shape(rng):
     """Large enough that a buffer's alignment is negligible."""
     return int(rng.integers(400, 600)), 8
 
@@ -41,10 +41,12 @@ def fits(structure):
 
 def case(rng, n, axes, dtype, called):
     """A chain of this length."""
-    return _case(n, rng, axes, dtype, called, shape=(2,) * (axes - 2) + _large(rng) if axes > 1 else None)
+    return _make_case(
+        n, rng, axes, dtype, called, shape=(2,) * (axes - 2) + _draw_large_shape(rng) if axes > 1 else None
+    )
 
 
-def _case(n, rng, axes=2, dtype="float32", called="as it is", shape=None, name=None):
+def _make_case(n, rng, axes=2, dtype="float32", called="as it is", shape=None, name=None):
     shape = shape or (*(2,) * (axes - 2), *map(int, rng.permutation([5, 6, 7, 8, 9])[: min(axes, 2)]))
     batch = (2,) if called == "under jax.vmap" else ()
     weights = [mixing_weights(rng, shape[-1], 1.5, dtype) for _ in range(n)]
@@ -62,7 +64,7 @@ def _case(n, rng, axes=2, dtype="float32", called="as it is", shape=None, name=N
         (jax.ShapeDtypeStruct((*batch, *shape), dtype),),
         transform=calls.transform(called.removeprefix("under ")),
         # A list of its own each time: an answer may change it.
-        apply=lambda answer: answer([_function(w) for w in weights]),
+        apply=lambda answer: answer([_make_function(w) for w in weights]),
         function=function,
         structure={"n": n, "axes": axes, "dtype": dtype, "called": called},
     )
@@ -71,8 +73,8 @@ def _case(n, rng, axes=2, dtype="float32", called="as it is", shape=None, name=N
 _OF = {1: " of vectors", 2: "", 3: " of arrays with three axes"}
 
 
-def _function(w):
+def _make_function(w):
     return lambda x: product(lax.sin(x), w)
 
 
-shown = _case(16, np.random.default_rng(0), shape=(256, 64), name="for 16 functions of the grader")
+shown = _make_case(16, np.random.default_rng(0), shape=(256, 64), name="for 16 functions of the grader")

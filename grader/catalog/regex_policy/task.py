@@ -32,10 +32,10 @@ def cases(rng):
     outs = [word, f"{word}2", f"{word}.out", f"x{word}", f"{word}/{word * 8}/out"]
     spaced = [f"{title} 12", f"{capitals} 7", f"{word} 12", f"{title}12", f"{title} x", f"{title}  1", f"{title} "]
     return (
-        _case("a name with similar other names", [word, *others[:4]], re.escape(word), "a name", rng),
-        _scan("layers in a scan", r"mlp|out", "alternatives", rng),
-        _case("names with numbers", paths, rf"layer\d/{word}", "a class", rng, "jax.vmap"),
-        _case(
+        _make_case("a name with similar other names", [word, *others[:4]], re.escape(word), "a name", rng),
+        _scan_case("layers in a scan", r"mlp|out", "alternatives", rng),
+        _make_case("names with numbers", paths, rf"layer\d/{word}", "a class", rng, "jax.vmap"),
+        _make_case(
             "any name",
             [*rng.permutation(others)[: MOST - 3], f"{low}/{word}", "", word],
             r".*",
@@ -44,12 +44,12 @@ def cases(rng):
             "jax.jit",
         ),
         # `re.match` would stop at the shorter alternative.
-        _case("alternatives, the shorter one first", several, rf"{short}|{word}", "alternatives", rng),
-        _case("alternatives in groups", inside, rf"({word}|{short})/(?:in|out)", "alternatives", rng),
-        _case("capital letters and spaces", spaced, r"[A-Z]\w+ \d+", "a class", rng, "jax.jit"),
-        _case("a negative lookahead", outs, rf"(?!.*out){word}.*", "a class", rng),
-        _case("no value has a name", [], r".*", "anything", rng),
-        _case("in float16", [f"x{word}", capitals, word], rf"{word}.+", "nothing", rng, dtype="float16"),
+        _make_case("alternatives, the shorter one first", several, rf"{short}|{word}", "alternatives", rng),
+        _make_case("alternatives in groups", inside, rf"({word}|{short})/(?:in|out)", "alternatives", rng),
+        _make_case("capital letters and spaces", spaced, r"[A-Z]\w+ \d+", "a class", rng, "jax.jit"),
+        _make_case("a negative lookahead", outs, rf"(?!.*out){word}.*", "a class", rng),
+        _make_case("no value has a name", [], r".*", "anything", rng),
+        _make_case("in float16", [f"x{word}", capitals, word], rf"{word}.+", "nothing", rng, dtype="float16"),
     )
 
 
@@ -72,11 +72,11 @@ def case(rng, pattern, m, dtype, called):
     }[pattern]
     title = f"pattern {text}, {m} named value{'s' * (m != 1)}, {dtype}, called {'by ' * (called != 'directly')}{called}"
     if scanned:
-        return _scan(title, text, pattern, rng)
-    return _case(title, [str(name) for name in rng.permutation(words)[:m]], text, pattern, rng, called, dtype)
+        return _scan_case(title, text, pattern, rng)
+    return _make_case(title, [str(name) for name in rng.permutation(words)[:m]], text, pattern, rng, called, dtype)
 
 
-def _case(case, has, pattern, kind, rng, called="directly", dtype="float32"):
+def _make_case(case, has, pattern, kind, rng, called="directly", dtype="float32"):
     values = values_of([*map(str, has)], rng, half=dtype != "float32")
     return case_of(
         case,
@@ -93,23 +93,23 @@ def _case(case, has, pattern, kind, rng, called="directly", dtype="float32"):
 _NAMES = "mlp", "mlp_gate", "out"
 
 
-def _layer(w, x, name):
+def _named_layer(w, x, name):
     y = name(x @ w, "mlp")
     gate = name(jnp.tanh(y), "mlp_gate")
     return x + name(jnp.sin(y * gate), "out")
 
 
-def _scan(case, pattern, kind, rng, shapes=None):
+def _scan_case(case, pattern, kind, rng, shapes=None):
     layers, rows, width = shapes or (3, *map(int, rng.permutation([5, 6, 7, 8])[:2]))
 
     def apply(answer):
-        step = checkpointed(lambda x, w: (_layer(w, x, checkpoint_name), None), answer(pattern))
+        step = checkpointed(lambda x, w: (_named_layer(w, x, checkpoint_name), None), answer(pattern))
         return (lambda ws, x: jax.lax.scan(step, x, ws)[0]) if callable(step) else step
 
     def function(ws, x, *, name=lambda value, called: value):
         def body(x, w):
             named = {"input": x}
-            x = _layer(w, x, lambda value, called: named.setdefault(called, value))
+            x = _named_layer(w, x, lambda value, called: named.setdefault(called, value))
             return x, jax.lax.stop_gradient(named)
 
         result, stacked = jax.lax.scan(body, x, ws)
@@ -129,4 +129,4 @@ def _scan(case, pattern, kind, rng, shapes=None):
     )
 
 
-shown = _scan("for 24 layers, saving mlp", "mlp", "a name", None, (24, 128, 256))
+shown = _scan_case("for 24 layers, saving mlp", "mlp", "a name", None, (24, 128, 256))

@@ -22,35 +22,39 @@ signature = "remat_flag(f)"
 def cases(rng):
     """Functions whose flags stand at five places and have several names, with random shapes."""
     n, a, b = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
-    two_layers, layer, wave = _arrays((a, b), (b, a), (n, a)), _arrays((a, b), (n, a)), _arrays((2, n, a))
+    two_layers, layer, wave = (
+        _float32_arrays((a, b), (b, a), (n, a)),
+        _float32_arrays((a, b), (n, a)),
+        _float32_arrays((2, n, a)),
+    )
     return (
         # With so few arguments a flag that was counted from the front is missing, and the error speaks of positions.
         Case(
             "f(x, soft) under vmap",
             wave,
             transform=jax.vmap,
-            apply=lambda answer: _called(answer(lambda x, soft: _wave(x, soft)), False),
-            function=functools.partial(_wave, soft=False),
+            apply=lambda answer: _call_with_flags(answer(lambda x, soft: _wave_sum(x, soft)), False),
+            function=functools.partial(_wave_sum, soft=False),
             structure={"n": 1, "dtype": "float32", "called": "jax.vmap"},
         ),
-        Case("f(w1, w2, x, True)", two_layers, **_with(_two_layers, True), structure=_as_it_is(3)),
-        Case("f(w1, w2, x, False)", two_layers, **_with(_two_layers, False), structure=_as_it_is(3)),
+        Case("f(w1, w2, x, True)", two_layers, **_with_flag(_two_layers, True), structure=_as_it_is(3)),
+        Case("f(w1, w2, x, False)", two_layers, **_with_flag(_two_layers, False), structure=_as_it_is(3)),
         Case(
             "f(w, x, True) and then f(w, x, False)",
             layer,
-            apply=lambda answer: _called(answer(lambda w, x, exact: _layer(w, x, exact)), True, False),
-            function=lambda w, x, *, name: _layer(w, x, True, name=name) + _layer(w, x, False, name=name),
+            apply=lambda answer: _call_with_flags(answer(lambda w, x, exact: _apply_layer(w, x, exact)), True, False),
+            function=lambda w, x, *, name: _apply_layer(w, x, True, name=name) + _apply_layer(w, x, False, name=name),
             structure=_as_it_is(2),
         ),
         Case(
             "f(x, True) and then f(x, False) for a scalar x",
-            _arrays(()),
-            apply=lambda answer: _called(answer(lambda x, sharp: _scalar(x, sharp)), True, False),
-            function=lambda x, *, name: _scalar(x, True) + _scalar(x, False),
+            _float32_arrays(()),
+            apply=lambda answer: _call_with_flags(answer(lambda x, sharp: _scalar_function(x, sharp)), True, False),
+            function=lambda x, *, name: _scalar_function(x, True) + _scalar_function(x, False),
             structure=_as_it_is(1),
         ),
-        _many((6,), (False, True, False), rng),
-        _many((4, 5), (bool(rng.integers(2)),), rng, dtype="float16", called="jax.jit", gain=()),
+        _flags_of_many((6,), (False, True, False), rng),
+        _flags_of_many((4, 5), (bool(rng.integers(2)),), rng, dtype="float16", called="jax.jit", gain=()),
     )
 
 
@@ -62,23 +66,23 @@ def fits(structure):
 def case(rng, n, dtype, called):
     """A function of so many arrays and a flag, called with one flag or with both."""
     flags = ((True,), (False,), (True, False), (False, True))[rng.integers(4)]
-    return _many((n,), flags, rng, dtype, called)
+    return _flags_of_many((n,), flags, rng, dtype, called)
 
 
 def _as_it_is(n):
     return {"n": n, "dtype": "float32", "called": "directly"}
 
 
-def _many(counts, flags, rng, dtype="float32", called="directly", gain=None):
+def _flags_of_many(counts, flags, rng, dtype="float32", called="directly", gain=None):
     """Functions of so many arrays, of which each takes the first ones and x, with each of these flags."""
     rows, width = map(int, rng.permutation([5, 6, 7, 8])[:2])
-    calls = {n: _written(n, "causal", _stack) for n in counts}
+    calls = {n: _function_of_n(n, "causal", _stacked_layers) for n in counts}
 
     def together(made):
         """The sum of what functions of several numbers of arrays return."""
         if not all(map(callable, made)):
             return made[0]
-        of_each = [_called(g, *flags) for g in made]
+        of_each = [_call_with_flags(g, *flags) for g in made]
         return lambda *arrays: functools.reduce(
             operator.add, [g(*arrays[: n - 1], arrays[-1]) for n, g in zip(counts, of_each, strict=True)]
         )
@@ -90,12 +94,12 @@ def _many(counts, flags, rng, dtype="float32", called="directly", gain=None):
         tuple(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape in shapes),
         transform=functools.partial(_CALLED[called], n=most),
         apply=lambda answer: together([answer(calls[n]) for n in counts]),
-        function=_written(most, "*, name", lambda weights, x, name: reference(*weights, x)),
+        function=_function_of_n(most, "*, name", lambda weights, x, name: reference(*weights, x)),
         structure={"n": most, "dtype": dtype, "called": called, "products": sum(n - 2 for n in counts) * len(flags)},
     )
 
 
-def _written(n, last, function) -> Callable:
+def _function_of_n(n, last, function) -> Callable:
     """A function of n arrays, each a parameter of its own, and of one thing more, which hands them on."""
     weights, of = ", ".join("abcdef"[: n - 1]), last.removeprefix("*, ")
     return eval(f"lambda {weights}, x, {last}: function(({weights},), x, {of})", {"function": function})
@@ -109,7 +113,7 @@ _CALLED: dict[str, Callable] = {
 }
 
 
-def _stack(weights, x, causal):
+def _stacked_layers(weights, x, causal):
     """Return an array: the function need not return a scalar. The first of the weights is a vector, or a scalar."""
     gain, *matrices = weights
     x = gain * x
@@ -126,42 +130,44 @@ def _two_layers(w1, w2, x, training, *, name=checkpoint_name):
     return jnp.sum(jnp.sin(z) * z)
 
 
-def _layer(w, x, exact, *, name=checkpoint_name):
+def _apply_layer(w, x, exact, *, name=checkpoint_name):
     y = name(x @ w, "x @ w")
     if not exact:
         return jnp.sum(jnp.tanh(y) ** 2)
     return jnp.sum(jnp.sin(y) * y)
 
 
-def _wave(x, soft, *, name=checkpoint_name):
+def _wave_sum(x, soft, *, name=checkpoint_name):
     return jnp.sum(jnp.tanh(x) if soft else name(jnp.exp(x), "exp(x)"))
 
 
-def _scalar(x, sharp):
+def _scalar_function(x, sharp):
     return jnp.sin(jnp.exp(x)) if sharp else jnp.tanh(jnp.sin(x))
 
 
-def _with(function, flag):
+def _with_flag(function, flag):
     # What an answer is given has arrays and a flag for arguments, and nothing else.
     return {
-        "apply": lambda answer: _called(answer(lambda w1, w2, x, training: function(w1, w2, x, training)), flag),
+        "apply": lambda answer: _call_with_flags(
+            answer(lambda w1, w2, x, training: function(w1, w2, x, training)), flag
+        ),
         "function": functools.partial(function, training=flag),
     }
 
 
-def _called(g, *flags):
+def _call_with_flags(g, *flags):
     """The function of arrays alone that `g` is with these flags, summed up; `g` itself where it is no function."""
     if not callable(g):
         return g
     return lambda *arrays: functools.reduce(operator.add, [g(*arrays, flag) for flag in flags])
 
 
-def _arrays(*shapes):
+def _float32_arrays(*shapes):
     return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
 
 
 shown = Case(
     "for two layers of the grader, with the flag True",
-    _arrays((64, 256), (256, 64), (128, 64)),
-    **_with(_two_layers, True),
+    _float32_arrays((64, 256), (256, 64), (128, 64)),
+    **_with_flag(_two_layers, True),
 )

@@ -70,16 +70,16 @@ _UNFINISHED = "Which state is at hand after your last action, and which actions 
 # The number of steps of common schedules that are not optimal, for recognizing them.
 
 
-def _pairs(n) -> int:
+def _steps_from_first(n) -> int:
     """Steps to go back through n steps from their first state alone: n - 1, then n - 2, and so on."""
     return n * (n - 1) // 2
 
 
-def _inside(n, _) -> int:
-    return _pairs(n)
+def _steps_inside(n, _) -> int:
+    return _steps_from_first(n)
 
 
-def _segments(n, s):
+def _equal_segments(n, s):
     """The ways to cut n steps into s segments as equal as can be, by where the longer and the shorter ones are."""
     short, longer = divmod(n, s)
     full = -(-n // s)
@@ -94,23 +94,23 @@ def _segments(n, s):
     return [[part for part in cut if part] for cut in cuts]
 
 
-def _equal(way, within):
+def _schedule_of_segments(way, within):
     """Saves at the beginning of each segment; `within(n, free)` are the steps that a segment takes by itself."""
 
     def count(n, s):
-        parts = _segments(n, s)[way]
+        parts = _equal_segments(n, s)[way]
         return n - parts[-1] + sum(within(part, s - i) for i, part in enumerate(parts))
 
     return count
 
 
-def _splitting(where):
+def _schedule_by_splitting(where):
     """Saves one state of every part, after `where(n, s)` of its n steps, as long as there is a slot."""
 
     @functools.cache
     def count(n, s):
         if n == 1 or s == 1:
-            return _pairs(n)
+            return _steps_from_first(n)
         first = min(max(where(n, s), 1), n - 1)
         return first + count(n - first, s - 1) + count(first, s)
 
@@ -121,26 +121,26 @@ def _splitting(where):
 def _slots_used_once(n, s):
     """The best splits, for one who gives the front part the slots that the back part has, and no more."""
     if n == 1 or s == 1:
-        return _pairs(n)
+        return _steps_from_first(n)
     return min(k + _slots_used_once(n - k, s - 1) + _slots_used_once(k, s - 1) for k in range(1, n))
 
 
 def _first_states(n, s):
     kept = min(s, n)
-    return kept - 1 + _pairs(n - kept + 1)
+    return kept - 1 + _steps_from_first(n - kept + 1)
 
 
 mistakes = (
-    mistake("saves_no_state_except_state", lambda n, s: _pairs(n)),
+    mistake("saves_no_state_except_state", lambda n, s: _steps_from_first(n)),
     mistake("saves_only_first_states_chain", _first_states),
-    *(mistake("cuts_chain_equal_segments_saves", _equal(i, _inside)) for i in range(6)),
-    *(mistake("cuts_chain_equal_segments", _equal(i, fewest)) for i in range(6)),
+    *(mistake("cuts_chain_equal_segments_saves", _schedule_of_segments(i, _steps_inside)) for i in range(6)),
+    *(mistake("cuts_chain_equal_segments", _schedule_of_segments(i, fewest)) for i in range(6)),
     *(
-        mistake("saves_state_middle_every_part", _splitting(half))
+        mistake("saves_state_middle_every_part", _schedule_by_splitting(half))
         for half in (lambda n, _: n // 2, lambda n, _: -(-n // 2))
     ),
     *(
-        mistake("cuts_every_part_many_equal", _splitting(equal))
+        mistake("cuts_every_part_many_equal", _schedule_by_splitting(equal))
         for equal in (lambda n, s: n // s, lambda n, s: -(-n // s))
     ),
     mistake("front_parts_use_no_more", _slots_used_once),

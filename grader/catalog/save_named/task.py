@@ -30,18 +30,18 @@ def cases(rng):
     nowhere, prefix = alike(rng), f"layer{rng.integers(10**6)}/"
     first, last, half = others[:6], [*others[6:], others[0]], others[6 : rng.integers(8, 10)]
     return (
-        _plain("one of three names", _gated, ("mlp",), rng),
-        _plain("two of three names", _gated, ("mlp_gate", "out"), rng),
-        _plain("a list with a name that f does not have", _layer, ["h", "out"], rng),
-        _plain("vmap over x, random names", _gated, ("out", "mlp"), rng, batch=(2,), prefix=prefix),
-        _plain("an empty list", _layer, [], rng),
-        _case("eight names that f does not have", [], nowhere[:MOST], rng, "jax.jit"),
-        _case("two similar names", [*first, word, word], [nowhere[0], word], rng, "jax.vmap", type=list),
-        _case("eight similar names", [last[1], *last, word], [last[1], nowhere[0], *last], rng, weights=0),
+        _plain_case("one of three names", _gated_mlp, ("mlp",), rng),
+        _plain_case("two of three names", _gated_mlp, ("mlp_gate", "out"), rng),
+        _plain_case("a list with a name that f does not have", _biased_layer, ["h", "out"], rng),
+        _plain_case("vmap over x, random names", _gated_mlp, ("out", "mlp"), rng, batch=(2,), prefix=prefix),
+        _plain_case("an empty list", _biased_layer, [], rng),
+        _make_case("eight names that f does not have", [], nowhere[:MOST], rng, "jax.jit"),
+        _make_case("two similar names", [*first, word, word], [nowhere[0], word], rng, "jax.vmap", type=list),
+        _make_case("eight similar names", [last[1], *last, word], [last[1], nowhere[0], *last], rng, weights=0),
         # A point in a name is no regular expression's.
-        _case("float16", [*half, f"{word}_out", word], [f"{word}.out", word], rng, "jax.jit", "float16"),
+        _make_case("float16", [*half, f"{word}_out", word], [f"{word}.out", word], rng, "jax.jit", "float16"),
         # A name of one letter is a name, too.
-        _case("bfloat16", [word, word[0], *half], [word[0], *half], rng, dtype="bfloat16", type=list),
+        _make_case("bfloat16", [word, word[0], *half], [word[0], *half], rng, dtype="bfloat16", type=list),
     )
 
 
@@ -52,20 +52,20 @@ def case(rng, m, dtype, called, n, type):
     given = {"tuple": tuple, "list": list}[type]
     call = "called directly" if called == "directly" else f"under {called}"
     title = f"{m or 'no'} name{'s' * (m != 1)} in {dtype}, a {type} of {n} to save, {call}"
-    return _case(title, has, names, rng, called, dtype, given)
+    return _make_case(title, has, names, rng, called, dtype, given)
 
 
-def _plain(name, function, names, rng, batch=(), prefix=""):
+def _plain_case(name, function, names, rng, batch=(), prefix=""):
     rows, width, hidden = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     shapes = {
-        _gated: [(width, hidden), (width, hidden), (hidden, width), (*batch, rows, width)],
-        _layer: [(width, hidden), (hidden,), (*batch, rows, width)],
+        _gated_mlp: [(width, hidden), (width, hidden), (hidden, width), (*batch, rows, width)],
+        _biased_layer: [(width, hidden), (hidden,), (*batch, rows, width)],
     }[function]
     called = "jax.vmap" if batch else "directly"
-    structure = {"m": 3 if function is _gated else 2, "n": len(names), "type": type(names).__name__}
+    structure = {"m": 3 if function is _gated_mlp else 2, "n": len(names), "type": type(names).__name__}
     return Case(
         name,
-        _arrays(*shapes),
+        _float32_arrays(*shapes),
         transform=functools.partial(CALLED[called], weights=len(shapes) - 1),
         apply=lambda answer: answer(given(function, prefix.__add__), type(names)(prefix + name for name in names)),
         function=function,
@@ -73,7 +73,7 @@ def _plain(name, function, names, rng, batch=(), prefix=""):
     )
 
 
-def _case(case, has, names, rng, called="directly", dtype="float32", type=tuple, weights=None):
+def _make_case(case, has, names, rng, called="directly", dtype="float32", type=tuple, weights=None):
     names = type(map(str, names))
     return case_of(
         case,
@@ -89,26 +89,26 @@ def _case(case, has, names, rng, called="directly", dtype="float32", type=tuple,
     )
 
 
-def _gated(up, gate, down, x, *, name=checkpoint_name):
+def _gated_mlp(up, gate, down, x, *, name=checkpoint_name):
     y = name(x @ up, "mlp")
     g = name(x @ gate, "mlp_gate")
     z = name((jnp.sin(y) * jnp.tanh(g)) @ down, "out")
     return jnp.sum(jnp.sin(z))
 
 
-def _layer(w, b, x, *, name=checkpoint_name):
+def _biased_layer(w, b, x, *, name=checkpoint_name):
     h = name(x @ w + b, "h")
     scale = name(jnp.exp(-jnp.sum(h**2, axis=-1, keepdims=True) / 8), "h_scale")
     return jnp.sum(jnp.sin(h) * scale)
 
 
-def _arrays(*shapes):
+def _float32_arrays(*shapes):
     return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
 
 
 shown = Case(
     "for a function of the grader that saves mlp and out",
-    _arrays((64, 256), (64, 256), (256, 64), (256, 64)),
-    apply=lambda answer: answer(given(_gated), ("mlp", "out")),
-    function=_gated,
+    _float32_arrays((64, 256), (64, 256), (256, 64), (256, 64)),
+    apply=lambda answer: answer(given(_gated_mlp), ("mlp", "out")),
+    function=_gated_mlp,
 )

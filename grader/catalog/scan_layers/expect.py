@@ -41,7 +41,7 @@ def sample_input(rng, argument):
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
-def _layers(step):
+def _apply_layers(step):
     return lambda ws, x: functools.reduce(step, ws, x)
 
 
@@ -50,11 +50,11 @@ def _layers_of_one(ws, x):
 
 
 mistakes = (
-    mistake("value_without_addition_layer_input", _layers(lambda x, w: jnp.sin(w @ jnp.sin(x)))),
-    mistake("value_without_sine_before_matmul", _layers(lambda x, w: x + jnp.sin(w @ x))),
-    mistake("value_without_sine_after_matmul", _layers(lambda x, w: x + w @ jnp.sin(x))),
+    mistake("value_without_addition_layer_input", _apply_layers(lambda x, w: jnp.sin(w @ jnp.sin(x)))),
+    mistake("value_without_sine_before_matmul", _apply_layers(lambda x, w: x + jnp.sin(w @ x))),
+    mistake("value_without_sine_after_matmul", _apply_layers(lambda x, w: x + w @ jnp.sin(x))),
     mistake("value_last_layer_run_first", lambda ws, x: reference(ws[::-1], x)[0]),
-    mistake("value_x_instead_x", _layers(lambda x, w: x + jnp.sin(jnp.sin(x) @ w))),
+    mistake("value_x_instead_x", _apply_layers(lambda x, w: x + jnp.sin(jnp.sin(x) @ w))),
     mistake("x_itself", lambda ws, x: x),
     mistake("value_without_last_layer", lambda ws, x: reference(ws[:-1], x)[0]),
     mistake("value_first_layer_weight_every", _layers_of_one),

@@ -18,20 +18,20 @@ signature = "scan_layers(ws, x)"
 def cases(rng):
     """Stacks of all heights and widths. To trace a high one takes no longer, and it is interpreted."""
     return (
-        _case(5, int(rng.integers(6, 10)), "float32", "as it is"),
-        _case(1, 1, "float32", "as it is"),
-        _case(int(rng.integers(2, 6)), 12, "float16", "under jax.vmap"),
-        _case(int(rng.integers(6, 64)), int(rng.integers(2, 12)), "float32", "under jax.vmap"),
-        _case(64, int(rng.integers(2, 12)), "float32", "under jax.jit"),
+        _make_case(5, int(rng.integers(6, 10)), "float32", "as it is"),
+        _make_case(1, 1, "float32", "as it is"),
+        _make_case(int(rng.integers(2, 6)), 12, "float16", "under jax.vmap"),
+        _make_case(int(rng.integers(6, 64)), int(rng.integers(2, 12)), "float32", "under jax.vmap"),
+        _make_case(64, int(rng.integers(2, 12)), "float32", "under jax.jit"),
     )
 
 
 def case(rng, L, d, dtype, called):
     """A stack of this height and width."""
-    return _case(L, d, dtype, called)
+    return _make_case(L, d, dtype, called)
 
 
-def _case(L, d, dtype, called, name=None):
+def _make_case(L, d, dtype, called, name=None):
     batch = (2,) if called == "under jax.vmap" else ()
     what = f"{L} layer{'s' * (L > 1)} of width {d}" + " in float16" * (dtype == "float16")
     return Case(
@@ -42,4 +42,4 @@ def _case(L, d, dtype, called, name=None):
     )
 
 
-shown = _case(48, 256, "float32", "as it is", name="for 48 layers of width 256")
+shown = _make_case(48, 256, "float32", "as it is", name="for 48 layers of width 256")

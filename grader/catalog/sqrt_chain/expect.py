@@ -16,42 +16,42 @@ def sample_input(rng, argument):
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
-def _lengths(n, k):
+def _segment_lengths(n, k):
     """How many functions are in each segment: as equal as can be, the longer ones first."""
     return [n // k + (number < n % k) for number in range(k)]
 
 
-def _chain(fs):
+def _compose(fs):
     return lambda x: functools.reduce(lambda x, f: f(x), fs, x)
 
 
-def _cut(fs, k):
+def _cut_into_segments(fs, k):
     rest = iter(fs)
-    return [[*itertools.islice(rest, length)] for length in _lengths(len(fs), k)]
+    return [[*itertools.islice(rest, length)] for length in _segment_lengths(len(fs), k)]
 
 
 def _last_segment(fs, k):
-    return _cut(fs, k)[-1]
+    return _cut_into_segments(fs, k)[-1]
 
 
 mistakes = (
-    mistake("value_without_functions_remain_n", lambda fs, k: _chain(fs[: len(fs) // k * k])),
-    mistake("value_last_function_run_first", lambda fs, k: _chain(fs[::-1])),
-    mistake("value_last_segment_alone", lambda fs, k: _chain(_last_segment(fs, k))),
-    mistake("value_every_k_th_function", lambda fs, k: _chain([f for number in range(k) for f in fs[number::k]])),
+    mistake("value_without_functions_remain_n", lambda fs, k: _compose(fs[: len(fs) // k * k])),
+    mistake("value_last_function_run_first", lambda fs, k: _compose(fs[::-1])),
+    mistake("value_last_segment_alone", lambda fs, k: _compose(_last_segment(fs, k))),
+    mistake("value_every_k_th_function", lambda fs, k: _compose([f for number in range(k) for f in fs[number::k]])),
     mistake(
         "value_functions_segment_run_reverse",
-        lambda fs, k: _chain([f for segment in _cut(fs, k) for f in segment[::-1]]),
+        lambda fs, k: _compose([f for segment in _cut_into_segments(fs, k) for f in segment[::-1]]),
     ),
     mistake("x_itself", lambda fs, k: lambda x: x),
-    mistake("value_last_segment_run_k", lambda fs, k: _chain(_last_segment(fs, k) * k)),
+    mistake("value_last_segment_run_k", lambda fs, k: _compose(_last_segment(fs, k) * k)),
 )
 
 
 def requirements(case):
     """Each segment saves its input (that of the first is x) and recomputes all its matmuls but the last."""
     n, k = case.structure["n"], case.structure["k"]
-    ends = [sum(_lengths(n, k)[:number]) for number in range(1, k)]
+    ends = [sum(_segment_lengths(n, k)[:number]) for number in range(1, k)]
     return [
         [
             Saves(

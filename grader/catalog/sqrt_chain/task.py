@@ -27,26 +27,26 @@ def cases(rng):
     uneven = int(rng.choice([k for k in range(2, 24) if 24 % k]))  # one segment is longer, or several are
     return (
         # Two longer segments, two shorter ones: where fewer remain, many another way to cut a chain leads to the same.
-        _case(10, 4, rng),
-        _case(1, 1, rng, dtype="float16"),
-        _case(one, 1, rng, axes=1, called="under jax.jit"),
-        _case(each, each, rng, axes=3, used=True),
-        _case(root * root, root, rng, called="under jax.vmap", twice=True),
-        _case(24, uneven, rng, twice=True),
+        _make_case(10, 4, rng),
+        _make_case(1, 1, rng, dtype="float16"),
+        _make_case(one, 1, rng, axes=1, called="under jax.jit"),
+        _make_case(each, each, rng, axes=3, used=True),
+        _make_case(root * root, root, rng, called="under jax.vmap", twice=True),
+        _make_case(24, uneven, rng, twice=True),
     )
 
 
 def case(rng, n, axes, dtype, k, called):
     """A chain of this length in so many segments, perhaps with a function that comes twice."""
-    return _case(n, k, rng, axes, dtype, called, twice=n > 1 and bool(rng.integers(2)))
+    return _make_case(n, k, rng, axes, dtype, called, twice=n > 1 and bool(rng.integers(2)))
 
 
-def _case(n, k, rng, axes=2, dtype="float32", called="as it is", twice=False, used=False, shape=None, name=None):
+def _make_case(n, k, rng, axes=2, dtype="float32", called="as it is", twice=False, used=False, shape=None, name=None):
     shape = shape or (*(2,) * (axes - 2), *map(int, rng.permutation([5, 6, 7, 8, 9])[: min(axes, 2)]))
     batch = (2,) if called == "under jax.vmap" else ()
     argument = jax.ShapeDtypeStruct((*batch, *shape), dtype)
     weights = [mixing_weights(rng, shape[-1], 1.5, dtype) for _ in range(n)]
-    functions = [_function(w) for w in weights]
+    functions = [_make_function(w) for w in weights]
     if twice:
         last = int(rng.choice([n - n // k or n - 1, n - 1]))  # where the last segment begins, or the chain ends
         weights[last], functions[last] = weights[0], functions[0]
@@ -82,8 +82,10 @@ def _case(n, k, rng, axes=2, dtype="float32", called="as it is", twice=False, us
 _OF = {1: " of vectors", 2: "", 3: " of arrays with three axes"}
 
 
-def _function(w):
+def _make_function(w):
     return lambda x: product(lax.sin(x), w)
 
 
-shown = _case(16, 4, np.random.default_rng(0), shape=(256, 64), name="for 16 functions of the grader in 4 segments")
+shown = _make_case(
+    16, 4, np.random.default_rng(0), shape=(256, 64), name="for 16 functions of the grader in 4 segments"
+)

@@ -22,7 +22,7 @@ def _to_g_first(g, h, x):
     return z, lambda dz: h_vjp(*g_vjp(dz))[0]
 
 
-def _through(g, h, x, *, g_at=None, h_at=None, dz=lambda dz: dz):
+def _pull_back_through(g, h, x, *, g_at=None, h_at=None, dz=lambda dz: dz):
     """z and bwd, with the pullbacks made at these functions' values of x, and dz changed."""
     y = g(x)
     _, g_vjp = jax.vjp(g, x if g_at is None else g_at(x))
@@ -35,9 +35,9 @@ mistakes = (
     mistake("g_x_2", lambda g, h, x: (g(x), lambda dz: x)),
     mistake("x", lambda g, h, x: (h(x), lambda dz: x)),
     mistake("dz_passed_g_pullback_first", _to_g_first),
-    mistake("g_pullback_computed_g_x", lambda g, h, x: _through(g, h, x, g_at=g)),
-    mistake("pullback_computed_x_instead_g", lambda g, h, x: _through(g, h, x, h_at=lambda x: x)),
-    mistake("not_depend_dz_every_element", lambda g, h, x: _through(g, h, x, dz=jnp.ones_like)),
+    mistake("g_pullback_computed_g_x", lambda g, h, x: _pull_back_through(g, h, x, g_at=g)),
+    mistake("pullback_computed_x_instead_g", lambda g, h, x: _pull_back_through(g, h, x, h_at=lambda x: x)),
+    mistake("not_depend_dz_every_element", lambda g, h, x: _pull_back_through(g, h, x, dz=jnp.ones_like)),
     mistake("result_g_pullback_alone", lambda g, h, x: (h(g(x)), lambda dz: jax.vjp(g, x)[1](dz)[0])),
     mistake("result_pullback_alone", lambda g, h, x: (h(g(x)), lambda dz: jax.vjp(h, g(x))[1](dz)[0])),
 )

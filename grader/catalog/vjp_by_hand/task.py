@@ -37,16 +37,16 @@ def cases(rng):
     flat, deep = ("float16", (between,)), ("float32", (2, 32, 1))
     (dtype, shape), (other_dtype, other_shape) = (flat, deep) if rng.integers(2) else (deep, flat)
     return (
-        _case("floats", rng, (int(rng.choice([rng.integers(4, 9), 32])), some)),
-        _case("its input", rng, shape, dtype, jit),
-        _case("a mask", rng, other_shape, other_dtype, vmap),
-        _case("integers and floats", rng, (1, 32)),
+        _make_case("floats", rng, (int(rng.choice([rng.integers(4, 9), 32])), some)),
+        _make_case("its input", rng, shape, dtype, jit),
+        _make_case("a mask", rng, other_shape, other_dtype, vmap),
+        _make_case("integers and floats", rng, (1, 32)),
     )
 
 
 def case(rng, kept, axes, n, w, dtype, called):
     """Functions of this kind, and an argument of this shape."""
-    return _case(kept, rng, (2, n, w)[-axes:], dtype, called)
+    return _make_case(kept, rng, (2, n, w)[-axes:], dtype, called)
 
 
 def _sine_of_product(y, c, name):
@@ -55,7 +55,7 @@ def _sine_of_product(y, c, name):
     return jnp.sin(u)
 
 
-def _square(y, c, name):
+def _square_sum(y, c, name):
     name(y, "h's residual")
     return y * y
 
@@ -75,16 +75,16 @@ def _in_three_pieces(y, c, name):
 
 _H = {
     "floats": _sine_of_product,
-    "its input": _square,
+    "its input": _square_sum,
     "a mask": _positive_part,
     "integers and floats": _in_three_pieces,
 }
 
 
-def _case(kept, rng, shape, dtype="float32", called="as it is"):
+def _make_case(kept, rng, shape, dtype="float32", called="as it is"):
     batch = (2,) if called == "jax.vmap" else ()
     structure = {"kept": kept, "axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
-    return _functions(
+    return _draw_functions(
         f"h saves {kept}{calls.where(called)}",
         rng,
         _H[kept],
@@ -94,12 +94,12 @@ def _case(kept, rng, shape, dtype="float32", called="as it is"):
     )
 
 
-def _functions(name, rng, last, x, **fields):
-    a, b, c = (_weights(rng, x.shape[-1]) for _ in range(3))
+def _draw_functions(name, rng, last, x, **fields):
+    a, b, c = (_draw_weights(rng, x.shape[-1]) for _ in range(3))
     # tanh where h saves its input only: the residual of a sine, a cosine, is not a value of h there.
-    activation, derivative = (jnp.tanh, lambda u: 1 - jnp.tanh(u) ** 2) if last is _square else (jnp.sin, jnp.cos)
+    activation, derivative = (jnp.tanh, lambda u: 1 - jnp.tanh(u) ** 2) if last is _square_sum else (jnp.sin, jnp.cos)
 
-    def g(x, name=_unnamed):
+    def g(x, name=_without_name):
         # Turned over and added: no row of what g returns is made of one row of x alone.
         u = name((x + jnp.flip(x, 0)) @ a.astype(x.dtype), "g's first matmul")
         name(derivative(u), "g's first residual")
@@ -107,65 +107,65 @@ def _functions(name, rng, last, x, **fields):
         name(derivative(v), "g's second residual")
         return activation(v)
 
-    def h(y, name=_unnamed):
+    def h(y, name=_without_name):
         return last(y, c.astype(y.dtype), name)
 
-    def function(x, *, name=_unnamed):
+    def function(x, *, name=_without_name):
         return h(g(x, name), name)
 
     return Case(
         name,
         (x,),
-        apply=lambda answer: _differentiable(answer, lambda x: g(x), lambda y: h(y)),
+        apply=lambda answer: _differentiable_answer(answer, lambda x: g(x), lambda y: h(y)),
         function=function,
         **fields,
     )
 
 
-def _unnamed(value, name):
+def _without_name(value, name):
     return value
 
 
-def _weights(rng, width):
+def _draw_weights(rng, width):
     size = 2 / width**0.5
     return (size * rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(np.float32)
 
 
-def _differentiable(answer, g, h):
+def _differentiable_answer(answer, g, h):
     """The function of x that an answer computes, whose derivative is the answer's own `bwd`."""
 
     def forward(x):
         returned = answer(g, h, x)
         refuse_none(answer, returned)
         if not isinstance(returned, tuple | list) or len(returned) != 2:
-            _refuse(f"Your answer returns {_kind(returned)}, not a pair of z and bwd.")
+            _refuse_answer(f"Your answer returns {_kind_of(returned)}, not a pair of z and bwd.")
         z, bwd = returned
         if not isinstance(z, jax.Array):
-            _refuse(f"The first value that your answer returns, z, is {_kind(z)}, not an array.")
+            _refuse_answer(f"The first value that your answer returns, z, is {_kind_of(z)}, not an array.")
         if not callable(bwd):
-            _refuse(f"The second value that your answer returns, bwd, is {_kind(bwd)}, not a function.")
+            _refuse_answer(f"The second value that your answer returns, bwd, is {_kind_of(bwd)}, not a function.")
         try:
             traced, dx = jax.make_jaxpr(bwd, return_shape=True)(z)
         except NotImplementedError as error:
             # Where the forward pass is there, the answer has been attempted.
             raise Unusable(message_of(error), FailureKind.RAISED, failure_of(error).source) from error
         if not isinstance(dx, jax.ShapeDtypeStruct):
-            _refuse(f"bwd(dz) returns {_kind(dx)}, not the array dx.")
+            _refuse_answer(f"bwd(dz) returns {_kind_of(dx)}, not the array dx.")
         if (dx.shape, dx.dtype) != (x.shape, x.dtype):
             got, asked = (f"{array.dtype}{list(array.shape)}" for array in (dx, x))
-            _refuse(f"bwd(dz) returns {got}, but dx must be {asked} as x is.")
-        return z, jax.tree_util.Partial(functools.partial(_run, traced.jaxpr), traced.consts)
+            _refuse_answer(f"bwd(dz) returns {got}, but dx must be {asked} as x is.")
+        return z, jax.tree_util.Partial(functools.partial(_run_jaxpr, traced.jaxpr), traced.consts)
 
     function = jax.custom_vjp(lambda x: forward(x)[0])
     function.defvjp(forward, lambda kept, dz: (kept(dz),))
     return function
 
 
-def _run(jaxpr, consts, dz):
+def _run_jaxpr(jaxpr, consts, dz):
     return jaxpr_as_fun(ClosedJaxpr(jaxpr, consts))(dz)[0]
 
 
-def _kind(value) -> str:
+def _kind_of(value) -> str:
     if isinstance(value, tuple | list):
         return f"a {type(value).__name__} of length {len(value)}"
     if value is None:
@@ -173,11 +173,11 @@ def _kind(value) -> str:
     return "an array" if isinstance(value, jax.Array) else f"a {type(value).__name__}"
 
 
-def _refuse(text):
+def _refuse_answer(text):
     raise Unusable(text)
 
 
-shown = _functions(
+shown = _draw_functions(
     "for a g with two matmuls and an h with one",
     np.random.default_rng(0),
     _sine_of_product,

@@ -29,24 +29,24 @@ def serve(line: socket.socket) -> None:
         try:
             execution = Execution(asked.forward, asked.backward, asked.sizes, asked.max_trip_count)
         except Exception as error:
-            messages.send(line, _refused(error))
+            messages.send(line, _refusal_of(error))
             return
         passes = execution.forward, execution.backward
         messages.send(line, protocol.Programs([dataclasses.asdict(dataclasses.replace(p, text="")) for p in passes]))
         while True:
             request, arrays = messages.receive(line, MAX_MESSAGE, _REQUESTS)
             try:
-                reply, results = _answer(execution, request, arrays)
+                reply, results = _answer_request(execution, request, arrays)
             except Uninterpreted:
                 reply, results = protocol.NotInterpreted(), ()
             except Exception as error:
-                reply, results = _refused(error), ()
+                reply, results = _refusal_of(error), ()
             messages.send(line, reply, results)
     except messages.HungUp:
         return
 
 
-def _answer(
+def _answer_request(
     execution: Execution, request: protocol.ExecuteRequest, arrays: Sequence[np.ndarray]
 ) -> tuple[object, Sequence[np.ndarray]]:
     inputs, cotangents = nested(request.counts, arrays)
@@ -63,7 +63,7 @@ def _answer(
     return protocol.Results(counts(results)), jax.tree.leaves(results)
 
 
-def _refused(error: Exception) -> protocol.Refused:
+def _refusal_of(error: Exception) -> protocol.Refused:
     if isinstance(error, ProgramError):
         return protocol.Refused(str(error))
     return protocol.Refused(f"its two programs lead to {message_of(error)}")

@@ -64,8 +64,8 @@ def lock(limits: ProcessLimits) -> None:
     `enter_namespaces`."""
     os.setsid()  # a signal to one's own process group reaches those of it in other namespaces, the zygote for one
     _last_in_line()  # this and the limits are in /proc
-    _limit(limits)
-    _mount(FOLDER, f"size={limits.disk},nr_inodes=4096,mode=0700")
+    _set_limits(limits)
+    _mount_at(FOLDER, f"size={limits.disk},nr_inodes=4096,mode=0700")
     _protect_devices()
     _hide_processes()
     os.chdir(FOLDER)
@@ -85,7 +85,7 @@ def _last_in_line():
     Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def _limit(limits: ProcessLimits):
+def _set_limits(limits: ProcessLimits):
     import resource  # which Windows does not have
 
     pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -112,7 +112,7 @@ _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_THP_DISABLE = 
 _PR_SET_MEMORY_MERGE = 67
 
 
-def _mount(place: str, options: str, flags: int = 0):
+def _mount_at(place: str, options: str, flags: int = 0):
     flags |= _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     libc.call("mount", b"tmpfs", place.encode(), b"tmpfs", ctypes.c_ulong(flags), options.encode())
 
@@ -132,9 +132,9 @@ def _hide_processes():
     processor = Path("/proc/cpuinfo")
     text = processor.read_bytes()
     options = "nr_inodes=4,mode=0700"
-    _mount("/proc", options)
+    _mount_at("/proc", options)
     processor.write_bytes(text)
-    _mount("/proc", options, _MS_REMOUNT | _MS_RDONLY)
+    _mount_at("/proc", options, _MS_REMOUNT | _MS_RDONLY)
 
 
 def _drop_capabilities():

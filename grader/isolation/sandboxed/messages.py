@@ -56,12 +56,12 @@ def decode[Message](text: bytes, expected: Sequence[type[Message]]) -> Message:
     """The message that `encode` wrote. Raises WireError if it is none of those that are expected."""
     try:
         name, fields = bounded_json.loads(text)
-        return _message(name, fields, expected)
+        return _build_message(name, fields, expected)
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise WireError("no message") from error
 
 
-def _message[Message](name: str, fields: dict, expected: Sequence[type[Message]]) -> Message:
+def _build_message[Message](name: str, fields: dict, expected: Sequence[type[Message]]) -> Message:
     message = {kind.__name__: kind for kind in expected}[name](**fields)
     for field in dataclasses.fields(message):  # type: ignore[arg-type]  # a dataclass: all messages are
         if not isinstance(vars(message)[field.name], field.type):  # type: ignore[arg-type]  # classes and unions of them
@@ -97,12 +97,12 @@ def receive[Message](
       TimeoutError: it was not there in time.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
-    header, body = LENGTHS.unpack(_exactly(line, LENGTHS.size, deadline))
+    header, body = LENGTHS.unpack(_receive_exactly(line, LENGTHS.size, deadline))
     if header + body > limit:
         raise WireError(f"a message of {header + body:,} bytes")
     try:
-        name, fields, kinds = bounded_json.loads(bytes(_exactly(line, header, deadline)))
-        rest, arrays = memoryview(_exactly(line, body, deadline)), []
+        name, fields, kinds = bounded_json.loads(bytes(_receive_exactly(line, header, deadline)))
+        rest, arrays = memoryview(_receive_exactly(line, body, deadline)), []
         for dtype_name, shape in kinds:
             # The product of many long numbers would take hours.
             known = dtype_name in DTYPES.values() and len(shape) <= _MAX_DIMENSIONS
@@ -112,7 +112,7 @@ def receive[Message](
             nbytes = math.prod(shape) * dtype.itemsize
             arrays.append(np.frombuffer(rest[:nbytes], dtype).reshape(shape))
             rest = rest[nbytes:]
-        message = _message(name, fields, expected)
+        message = _build_message(name, fields, expected)
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise WireError("no message") from error
     if rest:
@@ -120,7 +120,7 @@ def receive[Message](
     return message, arrays
 
 
-def _exactly(line: socket.socket, count: int, deadline: float | None) -> bytearray:
+def _receive_exactly(line: socket.socket, count: int, deadline: float | None) -> bytearray:
     received = bytearray()
     while len(received) < count:
         if deadline is not None:

@@ -107,10 +107,10 @@ def knows(machine: str = platform.machine()) -> bool:
 
 def allowed(machine: str = platform.machine()) -> dict[str, int]:
     """The numbers of the system calls that are let through on a kind of processor, by their names."""
-    return _numbers(_ALLOWED, _MACHINES[machine][0])
+    return _call_numbers(_ALLOWED, _MACHINES[machine][0])
 
 
-def _numbers(table: str, column: int) -> dict[str, int]:
+def _call_numbers(table: str, column: int) -> dict[str, int]:
     calls = (call.split() for call in table.split(","))
     return {name: int(numbers[column]) for name, *numbers in calls if numbers[column] != "-"}
 
@@ -125,10 +125,10 @@ def refuse() -> None:
 @functools.cache
 def made() -> bytes:
     """The filter, as the kernel takes it."""
-    return b"".join(_STEP.pack(*step) for step in _steps(platform.machine()))
+    return b"".join(_STEP.pack(*step) for step in _filter_steps(platform.machine()))
 
 
-def _steps(machine: str) -> list[tuple[int, int, int, int]]:
+def _filter_steps(machine: str) -> list[tuple[int, int, int, int]]:
     """The filter's instructions: code, how many to skip if it holds and if not, and what it is about."""
     column, architecture = _MACHINES[machine]
     steps = [
@@ -138,14 +138,14 @@ def _steps(machine: str) -> list[tuple[int, int, int, int]]:
         (_LOAD, 0, 0, _NUMBER),
     ]
     for name, number in allowed(machine).items():
-        then = [(_RETURN, 0, 0, _ALLOW)] if name not in _ONLY else _checked(_ONLY[name])
+        then = [(_RETURN, 0, 0, _ALLOW)] if name not in _ONLY else _check_call(_ONLY[name])
         steps += [(_EQUAL, 0, len(then), number), *then]
-    for number in _numbers(_REFUSED, column).values():
+    for number in _call_numbers(_REFUSED, column).values():
         steps += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _EPERM)]
     return [*steps, (_RETURN, 0, 0, _ENOSYS)]
 
 
-def _checked(only: _Only) -> list[tuple[int, int, int, int]]:
+def _check_call(only: _Only) -> list[tuple[int, int, int, int]]:
     steps = [(_LOAD, 0, 0, _ARGUMENTS + 8 * only.argument)]
     if only.bit:
         there, not_there = (_ALLOW, _EPERM) if only.bit > 0 else (_EPERM, _ALLOW)

@@ -90,7 +90,7 @@ def main() -> None:
             control.close()
             try:
                 asker, line = (socket.socket(fileno=fd) for fd in descriptors[:2])
-                _guard(messages.decode(request, [Job]), asker, line, descriptors[2:])
+                _guard_work(messages.decode(request, [Job]), asker, line, descriptors[2:])
             finally:
                 os._exit(0)
         for descriptor in descriptors:
@@ -140,7 +140,7 @@ func.func public @main(%x: tensor<2x2xf32>) -> tensor<f32> {
 """
 
 
-def _guard(job: Job, asker: socket.socket, line: socket.socket, joining: list[int]) -> None:
+def _guard_work(job: Job, asker: socket.socket, line: socket.socket, joining: list[int]) -> None:
     """Runs one piece of work, and tells the asker how it ended. `joining` is the file of a control group to join, if
     there is one."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -156,7 +156,7 @@ def _guard(job: Job, asker: socket.socket, line: socket.socket, joining: list[in
     memory = Memory(limits.resident)
     worker = os.fork()
     if worker == 0:
-        _work(_WORK[job.work], limits, line, writer, joining, says)  # does not return
+        _do_work(_WORK[job.work], limits, line, writer, joining, says)  # does not return
     os.close(writer)
     os.close(says)
     line.close()
@@ -166,7 +166,7 @@ def _guard(job: Job, asker: socket.socket, line: socket.socket, joining: list[in
         return
     os.close(there)
     memory.of(worker)
-    status, seconds, output = _watch(worker, asker, reader, memory)
+    status, seconds, output = _watch_worker(worker, asker, reader, memory)
     # The first process of a namespace does not see SIGXCPU; by the kernel's clock, which is coarser, its time was up.
     # How much coarser depends on what else is running. Besides, only a system out of memory would kill it.
     if status == -signal.SIGKILL and seconds > 0.5 * limits.processor_seconds:
@@ -187,15 +187,15 @@ class Memory:
     def __init__(self, most: int):
         self.too_much = False
         self._processes = os.open("/proc", os.O_PATH)  # the process covers the folder that has this name
-        self._most = _counted(self._open("self/status")) + most
+        self._most = _counted_bytes(self._open_status("self/status")) + most
 
     def of(self, process: int) -> None:
         """Says which process that is."""
-        self._status, self._threads = self._open(f"{process}/status"), self._open(f"{process}/task")
+        self._status, self._threads = self._open_status(f"{process}/status"), self._open_status(f"{process}/task")
 
     def look(self) -> bool:
         """Whether it has more now."""
-        self.too_much |= (_counted(self._status) or self._counted_by_threads()) > self._most
+        self.too_much |= (_counted_bytes(self._status) or self._counted_by_threads()) > self._most
         return self.too_much
 
     def _counted_by_threads(self) -> int:
@@ -205,24 +205,24 @@ class Memory:
                 with contextlib.suppress(OSError):  # it ends
                     status = os.open(f"{thread}/status", os.O_RDONLY, dir_fd=self._threads)
                     try:
-                        if counted := _counted(status):
+                        if counted := _counted_bytes(status):
                             return counted
                     finally:
                         os.close(status)
         return 0
 
-    def _open(self, path: str) -> int:
+    def _open_status(self, path: str) -> int:
         return os.open(path, os.O_RDONLY, dir_fd=self._processes)
 
 
-def _counted(status: int) -> int:
+def _counted_bytes(status: int) -> int:
     return 1024 * sum(map(int, _COUNTED.findall(os.pread(status, 1 << 14, 0))))
 
 
 _COUNTED = re.compile(rb"^(?:VmRSS|VmPTE):\s*(\d+) kB$", re.MULTILINE)
 
 
-def _watch(worker: int, asker: socket.socket, reader: int, memory: Memory) -> tuple[int, float, str]:
+def _watch_worker(worker: int, asker: socket.socket, reader: int, memory: Memory) -> tuple[int, float, str]:
     """Waits for the worker's end, which comes at once when the asker hangs up, when it has too much memory, and when
     the worker does nothing though it is its turn; keeps what it prints at both ends."""
     clock, spent, since = ~worker << 3 | 2, 0.0, None  # the process's clock (CPUCLOCK_SCHED), all threads together
@@ -277,7 +277,7 @@ def _watch(worker: int, asker: socket.socket, reader: int, memory: Memory) -> tu
     return IDLE if idle else os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, output
 
 
-def _work(function, limits: ProcessLimits, line: socket.socket, writer: int, joining: list[int], says: int):
+def _do_work(function, limits: ProcessLimits, line: socket.socket, writer: int, joining: list[int], says: int):
     """Does one piece of work, and ends. To `says` it writes that it is where its limits count, before it begins."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -295,22 +295,22 @@ def _work(function, limits: ProcessLimits, line: socket.socket, writer: int, joi
     except BaseException:
         traceback.print_exc()
         status = 1
-    _flush()
+    _flush_output()
     os._exit(status)
 
 
-def _flush():
+def _flush_output():
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # whatever a learner has put there
             stream.flush()
 
 
-def _try(line: socket.socket) -> None:
+def _answer_ready(line: socket.socket) -> None:
     """What is asked for first, to see whether there can be such a process at all."""
     messages.send(line, Ready())
 
 
-def _capture(line: socket.socket) -> None:
+def _serve_captures(line: socket.socket) -> None:
     """Turn a file into evidence, or into a verdict if there is none.
 
     Until it is ended, the process accepts requests to read the answer again with more of the file, and to render the
@@ -339,7 +339,7 @@ def _capture(line: socket.socket) -> None:
             traced = capture.traced(answer.function, answer.exercise, cases, asked.seed)
             reply = Captured(traced.to_json()) if isinstance(traced, Evidence) else NoEvidence(traced.to_dict())
             tried[-1] = answer, cases
-        _flush()
+        _flush_output()
         messages.send(line, reply)
         wanted, _ = messages.receive(line, _REQUEST, [NextAnswer, Render])
     for target in (1, 2):  # the answer is traced once more, and what it prints has been printed
@@ -352,7 +352,7 @@ def _capture(line: socket.socket) -> None:
         )
 
 
-_WORK = {"try": _try, "capture": _capture, "execute": execution_server.serve}
+_WORK = {"try": _answer_ready, "capture": _serve_captures, "execute": execution_server.serve}
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def test_the_memory_of_a_container_is_what_all_answers_have_together(file, tmp_p
         assert control_groups.limit_of_all(tmp_path) == limit
     assert control_groups.limit_of_all(tmp_path / "none") is None
     monkeypatch.setattr(doctor, "limit_of_all", lambda: 3 * 2**30)
-    three, many = doctor._memory(jobs=3), doctor._memory(jobs=4)
+    three, many = doctor._memory_promise(jobs=3), doctor._memory_promise(jobs=4)
     assert (three.held, many.held) == (True, False), "a submission's two processes may have 1 GiB"
     assert "container's limit for all processes together, 3 GiB" in three.text and "--jobs 3" in three.text
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # views take their time too
-    from rematscope.render.view import View
+    from rematscope.render import View
 
 __all__ = ["board", "check", "hint", "predict", "solution"]
 

@@ -30,7 +30,7 @@ from grader.exercises.spec import Case, Question
 from grader.util.jax_settings import as_they_come
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
-from rematscope.tracing.trace import sources_of
+from rematscope.extend import sources_of
 
 # A value that a function of the catalogue's makes comes from the learner's line that calls it.
 source_info_util.register_exclusion(str(Path(__file__).resolve().parents[1]))

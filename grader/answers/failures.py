@@ -13,7 +13,7 @@ import jax
 
 import rematscope
 from grader.answers.evidence import RAISES_STUB, RETURNS_NONE, Failure, FailureKind
-from rematscope.ir.source import place_of
+from rematscope.extend import place_of
 
 
 class Unusable(Exception):

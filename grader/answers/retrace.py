@@ -18,8 +18,7 @@ from grader.answers.same_jaxpr import Trace, same_programs
 from grader.exercises.spec import Case
 from grader.util.words import with_article
 from grader.verdicts.error_questions import UNDIFFERENTIATED
-from rematscope.ir.program import type_text
-from rematscope.jax_compat import AnyJaxpr
+from rematscope.extend import AnyJaxpr, type_text
 
 
 class Attempt:

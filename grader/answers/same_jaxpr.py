@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rematscope.jax_compat import AnyJaxpr, body_of, is_literal
+from rematscope.extend import AnyJaxpr, body_of, is_literal
 
 
 class Trace:

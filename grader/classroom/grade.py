@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grader.verdicts.verdict import Verdict
-from rematscope.render.html import html_page
+from rematscope.render import html_page
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from grader.classroom.run_folder import Run, Tries
 from grader.isolation.limits import FOR_BATCH, TimedOut
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
-from rematscope.render.progress import progress
+from rematscope.render import progress_bar
 
 _FIRST_SECONDS = 3.0  # of a try while nothing has been graded: a first answer may find a cold or busy machine
 _TIMES_THE_MEDIAN = 1.5
@@ -106,7 +106,7 @@ def grade_class(
         settings = run.settings
         return Report(settings["seed"], settings["sandboxed"], best, others, without, run.picture_of)
 
-    with progress(total=len(missing) or None) as tell:
+    with progress_bar(total=len(missing) or None) as tell:
         turns = _Turns(run, place, graded, lambda count: tell(f"grading {count} of {len(missing)}", count))
         turns.grade(missing, lambda grades: meanwhile(report(grades)))
     return report(turns.graded), turns.lost

@@ -21,7 +21,7 @@ from grader.util.versions import versions
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 from grader.verdicts.verdict_view import VerdictView
-from rematscope.render.files import write_whole
+from rematscope.render import write_whole
 
 CSV, XLSX, JSON, PAGES, GRADESCOPE = "grades.csv", "grades.xlsx", "grades.json", "feedback", "gradescope"
 NOT_GRADED = "not_graded.csv"

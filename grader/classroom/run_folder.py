@@ -15,7 +15,7 @@ from grader.classroom.grade import Grade, Picture
 from grader.classroom.report import Report
 from grader.util.versions import versions
 from grader.verdicts.kinds import Outcome
-from rematscope.render.files import write_whole
+from rematscope.render import write_whole
 
 _RUN, _RESULTS, _BEGUN, _LOCK = "run.json", "results", "begun", "lock"
 

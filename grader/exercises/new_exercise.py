@@ -9,7 +9,7 @@ import keyword
 from pathlib import Path
 from typing import Any
 
-from rematscope.render.files import write_whole
+from rematscope.render import write_whole
 
 ROOT = Path(__file__).parents[2]
 

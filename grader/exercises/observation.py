@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rematscope.render.units import bytes_text
+from rematscope.render import bytes_text
 
 
 class ResidualKind(StrEnum):

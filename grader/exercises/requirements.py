@@ -10,7 +10,7 @@ from grader.exercises.observation import CaseObservation, MatchedResidual, Resid
 from grader.util.words import counted
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
-from rematscope.render.units import bytes_text
+from rematscope.render import bytes_text
 
 _NO_CHECKPOINT = (
     "Which function marks a computation so that its intermediate values are recomputed instead of saved? (If you wrote "

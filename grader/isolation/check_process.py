@@ -14,7 +14,7 @@ from grader.isolation import in_process
 from grader.isolation.sandboxed import libc
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
-from rematscope.render.files import write_whole
+from rematscope.render import write_whole
 
 
 def limit(processor_seconds: int, memory: int) -> None:

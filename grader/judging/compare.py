@@ -3,7 +3,7 @@
 import numpy as np
 
 from grader.stablehlo.types import TensorType
-from rematscope.ir.program import type_text
+from rematscope.extend import type_text
 
 # By dtype, relative to an array's largest element; what has no entry must be equal. Values and gradients pass through a
 # handful of roundings. float64 is what shadows are in; constants that were float32 before are as accurate as that.

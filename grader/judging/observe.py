@@ -11,7 +11,7 @@ from grader.judging.compare import tensor_type_of
 from grader.judging.hidden_recompute import hidden_recompute_flops
 from grader.judging.identity import Identity, identities
 from grader.judging.traced_reference import flops_of_each
-from rematscope.ir.program import type_text
+from rematscope.extend import type_text
 
 
 def observe_cases(trial: AnswerRun) -> tuple[CaseObservation, ...]:

@@ -12,7 +12,7 @@ from grader.judging.traced_reference import gradients_of_mistakes, values_of_mis
 from grader.verdicts.error_questions import OF_THE_PRIMAL, UNDIFFERENTIATED
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
-from rematscope.ir.program import type_text
+from rematscope.extend import type_text
 
 
 def wrong_results(trial: AnswerRun) -> list[Finding]:

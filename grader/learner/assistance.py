@@ -17,7 +17,7 @@ from grader.exercises.feedback import next_hint
 from grader.learner.progress import Progress
 from grader.verdicts.display import Note, as_view, box, python_html, text_html
 from grader.verdicts.verdict import Verdict
-from rematscope.render.view import View
+from rematscope.render import View
 
 HONEST_ATTEMPTS = 3
 

@@ -16,7 +16,7 @@ from grader.learner.pages import Page
 from grader.learner.progress import Attempt, Progress
 from grader.verdicts.display import Note, text_html
 from grader.verdicts.kinds import Outcome
-from rematscope.render.view import View
+from rematscope.render import View
 
 _MARKS = {"passed": "■", "not passed yet": "◧", "not begun": "□"}
 

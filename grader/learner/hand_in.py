@@ -15,7 +15,7 @@ from grader.util.fresh_files import fresh
 from grader.util.versions import now, versions
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
-from rematscope.render.files import write_whole
+from rematscope.render import write_whole
 
 
 def submit(path: Path | None = None) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 from grader.learner import pages
 from grader.learner.pages import Page
-from rematscope.render.files import write_whole
+from rematscope.render import write_whole
 
 
 def problem(page: Page) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from grader.exercises import registry
 from grader.util.fresh_files import fresh
-from rematscope.render.files import write_whole
+from rematscope.render import write_whole
 
 ROOT = Path(__file__).parents[2]
 ARCHIVE = Path(__file__).with_name("pages.zip")  # what tests/notebooks/store.py packs

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from grader.verdicts.display import Note, WithNotes
 from grader.verdicts.verdict import Verdict
 from grader.verdicts.verdict_view import VerdictView
-from rematscope.render.view import View
+from rematscope.render import View
 
 if TYPE_CHECKING:
     import ipywidgets

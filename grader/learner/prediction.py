@@ -14,7 +14,7 @@ from rich.text import Text
 
 from grader.learner.panel import SHEET
 from grader.verdicts.display import box, text_html
-from rematscope.render.view import View
+from rematscope.render import View
 
 if TYPE_CHECKING:
     import ipywidgets

@@ -14,7 +14,7 @@ from grader.util.words import with_article
 from grader.verdicts.display import Note, WithNotes
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
-from rematscope.render.view import View
+from rematscope.render import View
 
 # The verdict of each exercise's last check in this kernel; progress has only the texts of its views.
 last_verdicts: dict[str, Verdict] = {}

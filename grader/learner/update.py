@@ -16,7 +16,7 @@ from grader.learner import pages
 from grader.learner.page_text import is_stub, python_file
 from grader.learner.pages import Page
 from grader.util.fresh_files import fresh
-from rematscope.render.files import write_whole
+from rematscope.render import write_whole
 
 SHIPPED = "cells.txt"  # in the pages' archive
 

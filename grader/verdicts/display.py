@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.padding import Padding
 from rich.text import Text
 
-from rematscope.render.view import View
+from rematscope.render import View
 
 
 class Note(View):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grader.verdicts.kinds import HEADLINE, FindingKind, Outcome
-from rematscope.render.view import View, plain_text
+from rematscope.render import View, plain_text
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from rich.text import Text
 from grader.verdicts.display import as_view, box
 from grader.verdicts.kinds import HEADLINE, Outcome
 from grader.verdicts.verdict import Effect, Finding, Verdict
-from rematscope.render.theme import COLOURS
-from rematscope.render.view import View
+from rematscope.render import COLOURS, View
 
 # Each on a ground of its own: a terminal's may have any colour.
 _BADGE = {Outcome.PASSED: "#ffffff on #1a7f37", Outcome.NOT_PASSED: "#ffffff on #8a5a00"}

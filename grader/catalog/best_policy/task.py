@@ -7,8 +7,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from grader.exercises.spec import Integers, OneOf, Question
 from rematscope import recompute_graph
-from rematscope.choices.choice_graph import ChoiceGraph, Part, link
-from rematscope.choices.enumeration import best_points, every_choice
+from rematscope.extend import ChoiceGraph, Part, best_points, every_choice, link
 
 parameters = ("block", "budget_bytes")
 ranges = {"names": Integers(1, 11), "fits": OneOf(("nothing else", "some names", "every name"))}

@@ -9,7 +9,7 @@ import numpy as np
 
 from grader.exercises import calls
 from grader.exercises.spec import Case, Integers, OneOf
-from rematscope.jax_compat import default_remat
+from rematscope.extend import default_remat
 
 parameters = ("q", "k", "v")
 ranges = {

@@ -1,7 +1,24 @@
 """How a view reaches the reader: a terminal through rich, JupyterLab as HTML, GitHub as text. Knows no JAX."""
 
 from rematscope.render.figure import figure
+from rematscope.render.files import write_whole
+from rematscope.render.html import html_page
 from rematscope.render.parts import Lines
+from rematscope.render.progress import progress as progress_bar
+from rematscope.render.theme import COLOURS
+from rematscope.render.units import bytes_text
+from rematscope.render.view import View, plain_text
 from rematscope.render.widget import live
 
-__all__ = ["Lines", "figure", "live"]
+__all__ = [
+    "COLOURS",
+    "Lines",
+    "View",
+    "bytes_text",
+    "figure",
+    "html_page",
+    "live",
+    "plain_text",
+    "progress_bar",
+    "write_whole",
+]

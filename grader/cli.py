@@ -25,8 +25,8 @@ from grader.learner import board, hand_in, in_terminal, pages, update
 from grader.learner.progress import Progress, default_path
 from grader.util import environment
 from grader.util.words import counted
-from grader.verdicts.kinds import Outcome
-from grader.verdicts.verdict_view import VerdictView
+from grader.verdicts.verdict import Outcome
+from grader.verdicts.views import VerdictView
 
 Exercise = Annotated[str, typer.Argument(metavar="EXERCISE", help="The exercise's name, number or page.")]
 

@@ -9,9 +9,8 @@ import rematscope
 from grader.learner import assistance, board
 from grader.learner.progress import Progress
 from grader.learner.prose import Prose
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Effect, Finding, Verdict
-from grader.verdicts.verdict_view import VerdictView
+from grader.verdicts.verdict import Effect, Finding, FindingKind, Outcome, Verdict
+from grader.verdicts.views import VerdictView
 
 # As terminals come: black, and the darkest and lightest that are called dark and light; white.
 GROUNDS = ["#000000", "#1e1e1e", "#eeeeee", "#ffffff"]

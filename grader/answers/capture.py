@@ -25,11 +25,9 @@ from grader.answers.evidence import Evidence, Failure, FailureKind, Traced
 from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
 from grader.answers.retrace import Attempt, Pass, changed, failed_once, what_changed
 from grader.answers.statefulness import may_be_stateful
-from grader.exercises.plain_data import plain
-from grader.exercises.spec import Case, Question
+from grader.exercises.spec import Case, Question, plain
 from grader.util.jax_settings import as_they_come
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 from rematscope.extend import sources_of
 
 # A value that a function of the catalogue's makes comes from the learner's line that calls it.

@@ -13,8 +13,7 @@ from grader.answers.running import Page
 from grader.exercises import registry
 from grader.util.words import with_article
 from grader.verdicts.error_questions import about_exception
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 
 
 @dataclass(frozen=True)

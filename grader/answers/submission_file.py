@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grader.exercises import registry
 from grader.util import bounded_json
-from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Outcome
 
 FORMAT = "remat-workbook submission 1"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
 from grader.classroom.run_folder import RunError
-from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Outcome
 
 IN_A_ROW = 5
 _EXERCISE = "checkpoint_dot_policy"

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from grader.classroom.collect import NotGraded
 from grader.classroom.grade import Grade, Picture
 from grader.util.versions import versions
-from grader.verdicts.verdict_view import VerdictView
+from grader.verdicts.views import VerdictView
 
 
 @functools.cache

@@ -30,8 +30,7 @@ from grader.classroom.grade import Grade
 from grader.classroom.report import Report, completed
 from grader.classroom.run_folder import Run, Tries
 from grader.isolation.limits import FOR_BATCH, TimedOut
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 from rematscope.render import progress_bar
 
 _FIRST_SECONDS = 3.0  # of a try while nothing has been graded: a first answer may find a cold or busy machine

@@ -26,8 +26,7 @@ from grader.isolation.remote_capture import RemoteCapture, not_judged, safe
 from grader.isolation.remote_execution import RemoteExecution
 from grader.isolation.sandbox import NoControlGroups, SandboxError, Zygote
 from grader.judging import illustrate, judge
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict, better
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict, better
 
 _MAX_TEXT = 1000  # characters of one text of a verdict
 # The zygote may be lost, to the system's memory running out say, and with it what is graded at the same time.

@@ -18,9 +18,8 @@ from grader.classroom.feedback_page import feedback_page, note
 from grader.classroom.grade import Grade, Picture
 from grader.exercises import registry
 from grader.util.versions import versions
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
-from grader.verdicts.verdict_view import VerdictView
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
+from grader.verdicts.views import VerdictView
 from rematscope.render import write_whole
 
 CSV, XLSX, JSON, PAGES, GRADESCOPE = "grades.csv", "grades.xlsx", "grades.json", "feedback", "gradescope"

@@ -14,7 +14,7 @@ from typing import Any
 from grader.classroom.grade import Grade, Picture
 from grader.classroom.report import Report
 from grader.util.versions import versions
-from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Outcome
 from rematscope.render import write_whole
 
 _RUN, _RESULTS, _BEGUN, _LOCK = "run.json", "results", "begun", "lock"

@@ -4,8 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from grader.verdicts.kinds import Outcome
-from grader.verdicts.verdict import Verdict
+from grader.verdicts.verdict import Outcome, Verdict
 
 _VERDICTS = 10_000  # that are kept, a few kilobytes each
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grader.verdicts.kinds import FindingKind
-from grader.verdicts.verdict import Finding
+from grader.verdicts.verdict import Finding, FindingKind
 
 _COMMON = Path(__file__).parents[1] / "catalog" / "common_feedback.toml"
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from grader.exercises.observation import CaseObservation
 from grader.util.words import counted
-from grader.verdicts.kinds import FindingKind
-from grader.verdicts.verdict import Finding
+from grader.verdicts.verdict import Finding, FindingKind
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,28 @@
-"""Which exercises there are, and where the catalogue keeps them."""
+"""Find the exercises of the catalogue, and draw the cases that answers are tried on.
 
+The `cases` of a task cover the ends of every range. A check needs more: an answer that is right at these ends only, or
+that confuses two calls of one structure, must fail too. So every answer is also tried on a few structures that are
+drawn from the ranges, and once more on a structure that it has already seen, with everything else drawn anew.
+"""
+
+import dataclasses
 import difflib
 import functools
 import importlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
-from grader.exercises.spec import Case, Expect, Question, Task
+from grader.exercises.spec import Case, Expect, Integers, OneOf, Question, Structure, Task, TaskOfAnyStructure
+
+if TYPE_CHECKING:  # the command line knows the exercises without NumPy and without JAX
+    import numpy as np
 
 CATALOG = Path(__file__).parents[1] / "catalog"
+
+_CASES = 2  # tracing and running one case takes some hundredths of a second
+_QUESTIONS = 10  # or half of a task's own questions, where these are few: each of them takes its time
+_TRIES = 60  # to find values for the other symbols
 
 
 class UnknownExercise(LookupError):
@@ -43,9 +57,76 @@ def cases(name: str, seed: int) -> tuple[Case | Question, ...]:
     """Draw from a seed the cases and questions that every answer to an exercise is tried on."""
     import numpy as np  # late: the command line knows the exercises without it and without JAX
 
-    from grader.exercises.drawing import with_drawn
     from grader.util.jax_settings import as_they_come
 
     with as_they_come():
         own = tuple(task(name).cases(np.random.default_rng(seed)))
         return with_drawn(task(name), own, np.random.default_rng([seed, 2]))
+
+
+def with_drawn(task: Task, asked: Sequence[Case | Question], rng: "np.random.Generator") -> tuple[Case | Question, ...]:
+    """Return a task's own cases and the drawn ones, all cases before all questions.
+
+    A task without a `case` function has no drawn cases.
+    """
+    if not takes_any_structure(task):
+        return tuple(asked)
+    known = ({symbol: each.structure.get(symbol) for symbol in task.ranges} for each in asked)
+    repeated = [structure for structure in known if is_allowed(structure, task)]
+    structures: list[Structure] = [repeated[int(rng.integers(len(repeated)))]] if repeated else []
+    most = min(_QUESTIONS, len(asked) // 2) if isinstance(asked[0], Question) else _CASES
+    structures += [each for _ in range(most - len(structures)) if (each := draw_structure(task, rng))]
+    by_name = {each.name: each for each in asked}
+    for structure in structures:
+        made = task.case(rng, **structure)
+        if made.name in by_name:
+            numbers = (f"{symbol} = {value}" for symbol, value in structure.items() if isinstance(value, int))
+            made = dataclasses.replace(made, name=", ".join((made.name, *numbers, "drawn anew")))
+        by_name.setdefault(made.name, made)
+    return tuple(sorted(by_name.values(), key=lambda each: isinstance(each, Question)))
+
+
+def takes_any_structure(task: Task) -> TypeGuard[TaskOfAnyStructure]:
+    """Return whether a task makes a case of any structure within its ranges."""
+    return hasattr(task, "case")
+
+
+def draw_structure(task: TaskOfAnyStructure, rng: "np.random.Generator") -> Structure | None:
+    """Draw a structure of a task, small numbers as often as large ones. Return None if no fitting one is found."""
+    for _ in range(_TRIES):
+        structure: dict[str, Any] = {}
+        for symbol in _in_order(task.ranges):
+            values: Sequence[Any] = (range_ := task.ranges[symbol]).within(structure)
+            if not values:
+                break
+            place = int((len(values) + 1) ** rng.random()) if isinstance(range_, Integers) else 0
+            structure[symbol] = values[place - 1 if place else int(rng.integers(len(values)))]
+        else:
+            if _is_fitting(task, structure):
+                return structure
+    return None
+
+
+def is_allowed(structure: Structure, task: TaskOfAnyStructure) -> bool:
+    """Return whether a structure has a value for each symbol of the task's ranges, all within these."""
+    if structure.keys() != task.ranges.keys():
+        return False
+    within = (structure[symbol] in task.ranges[symbol].within(structure) for symbol in _in_order(task.ranges))
+    return all(within) and _is_fitting(task, structure)
+
+
+def _is_fitting(task: TaskOfAnyStructure, structure: Structure) -> bool:
+    return bool(getattr(task, "fits", lambda structure: True)(structure))
+
+
+def _in_order(ranges: Mapping[str, Integers | OneOf]) -> list[str]:
+    """Return the symbols, each after those that its range refers to."""
+    order: list[str] = []
+    while len(order) < len(ranges):
+        order += [symbol for symbol in ranges if symbol not in order and _symbolic_ends(ranges[symbol]) <= {*order}]
+    return order
+
+
+def _symbolic_ends(range_: Integers | OneOf) -> set[str]:
+    ends = (range_.low, range_.high) if isinstance(range_, Integers) else ()
+    return {end for end in ends if isinstance(end, str)}

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from grader.exercises.observation import CaseObservation, MatchedResidual, ResidualKind
 from grader.util.words import counted
-from grader.verdicts.kinds import FindingKind
-from grader.verdicts.verdict import Finding
+from grader.verdicts.verdict import Finding, FindingKind
 from rematscope.render import bytes_text
 
 _NO_CHECKPOINT = (

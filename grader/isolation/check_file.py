@@ -5,8 +5,7 @@ from pathlib import Path
 
 from grader.isolation import check_child
 from grader.isolation.limits import FOR_CHECK, CheckLimits, why_no_verdict
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 
 _VERDICT_BYTES = 1_000_000
 

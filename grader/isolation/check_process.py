@@ -12,8 +12,7 @@ from pathlib import Path
 from grader.answers import failures
 from grader.isolation import in_process
 from grader.isolation.sandboxed import libc
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 from rematscope.render import write_whole
 
 

@@ -18,8 +18,7 @@ from grader.judging.illustrate import differs_from_worked, effects_with_others, 
 from grader.judging.judge import judge_text
 from grader.util import garbage
 from grader.util.jax_settings import as_they_come
-from grader.verdicts.kinds import FindingKind
-from grader.verdicts.verdict import Effect, Finding, Verdict, better
+from grader.verdicts.verdict import Effect, Finding, FindingKind, Verdict, better
 
 
 @as_they_come()

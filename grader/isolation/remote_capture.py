@@ -24,8 +24,7 @@ from grader.isolation.sandboxed.protocol import (
     Render,
     Rendered,
 )
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 
 SECONDS_TO_DRAW = 10  # what an answer looks like; it is traced once
 _MAX_MESSAGE = 20 * 2**20

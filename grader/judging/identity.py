@@ -18,9 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from grader.exercises.observation import ResidualKind
-from grader.judging.agreement import as_sensitive
 from grader.judging.answer_run import AnswerRun, CaseRun
-from grader.judging.compare import ROUNDING, TOLERANCE, as_float, close
+from grader.judging.comparison import ROUNDING, TOLERANCE, as_float, as_sensitive, close
 from grader.stablehlo.execution import Arrays
 
 _MAX_DIMENSIONS = 5  # of values whose dimensions are tried in every order; sizes of 1 do not count

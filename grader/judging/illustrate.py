@@ -9,11 +9,10 @@ import jax
 
 import rematscope
 from grader.exercises import registry
-from grader.exercises.reference import reference_of
 from grader.exercises.spec import Case
-from grader.verdicts.kinds import FindingKind
-from grader.verdicts.verdict import Effect, Finding, Verdict
-from grader.verdicts.verdict_view import programs_title
+from grader.judging.reference import reference_of
+from grader.verdicts.verdict import Effect, Finding, FindingKind, Verdict
+from grader.verdicts.views import programs_title
 
 _ABOUT_PROGRAMS = {
     FindingKind.ALSO_SAVED,

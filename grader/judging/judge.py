@@ -10,17 +10,14 @@ from grader.answers.evidence import Evidence, FailureKind
 from grader.exercises import registry
 from grader.exercises.spec import Case, Expect, Question, Task
 from grader.judging.answer_run import Execute, try_answer
-from grader.judging.failed_cases import failures
-from grader.judging.failed_requirements import failed_requirements
-from grader.judging.group_findings import all_right, group_findings
+from grader.judging.findings import all_right, failed_requirements, group_findings
 from grader.judging.observe import observe_cases
 from grader.judging.wrong_data import differences
-from grader.judging.wrong_results import wrong_results
+from grader.judging.wrong_results import failures, wrong_results
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.types import ProgramError
 from grader.util.jax_settings import as_they_come
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 
 
 def judge(

@@ -8,13 +8,11 @@ import numpy as np
 
 from grader.answers.evidence import Evidence
 from grader.exercises.feedback import KnownMistake
-from grader.exercises.plain_data import Choice, CostedAnswer, Impossible, plain
-from grader.exercises.spec import Expect, Question, Task
-from grader.judging.group_findings import CaseFinding
+from grader.exercises.spec import Choice, CostedAnswer, Expect, Impossible, Question, Task, plain
+from grader.judging.findings import CaseFinding
 from grader.stablehlo.types import ProgramError
 from grader.util.words import counted
-from grader.verdicts.kinds import FindingKind
-from grader.verdicts.verdict import Finding
+from grader.verdicts.verdict import Finding, FindingKind
 
 
 def differences(evidence: Evidence, questions: Sequence[Question], task: Task, expect: Expect) -> Iterator[CaseFinding]:

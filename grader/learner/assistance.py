@@ -15,8 +15,8 @@ from grader.answers.apply import applied
 from grader.exercises import registry
 from grader.exercises.feedback import next_hint
 from grader.learner.progress import Progress
-from grader.verdicts.display import Note, as_view, box, python_html, text_html
 from grader.verdicts.verdict import Verdict
+from grader.verdicts.views import Note, as_view, box, python_html, text_html
 from rematscope.render import View
 
 HONEST_ATTEMPTS = 3

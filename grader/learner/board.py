@@ -14,8 +14,8 @@ from rich.text import Text
 from grader.learner import pages
 from grader.learner.pages import Page
 from grader.learner.progress import Attempt, Progress
-from grader.verdicts.display import Note, text_html
-from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Outcome
+from grader.verdicts.views import Note, text_html
 from rematscope.render import View
 
 _MARKS = {"passed": "■", "not passed yet": "◧", "not begun": "□"}

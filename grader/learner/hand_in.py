@@ -13,8 +13,7 @@ from grader.learner import pages
 from grader.learner.progress import Attempt, Progress
 from grader.util.fresh_files import fresh
 from grader.util.versions import now, versions
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 from rematscope.render import write_whole
 
 

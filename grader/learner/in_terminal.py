@@ -6,8 +6,7 @@ from pathlib import Path
 from grader.answers import find
 from grader.isolation import check_file
 from grader.learner.progress import Progress
-from grader.verdicts.kinds import Outcome
-from grader.verdicts.verdict import Verdict
+from grader.verdicts.verdict import Outcome, Verdict
 
 
 def check(file: Path, exercise: str | None = None) -> tuple[Verdict, list[str]]:

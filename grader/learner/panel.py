@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from grader.verdicts.display import Note, WithNotes
 from grader.verdicts.verdict import Verdict
-from grader.verdicts.verdict_view import VerdictView
+from grader.verdicts.views import Note, VerdictView, WithNotes
 from rematscope.render import View
 
 if TYPE_CHECKING:

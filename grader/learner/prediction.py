@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from grader.learner.panel import SHEET
-from grader.verdicts.display import box, text_html
+from grader.verdicts.views import box, text_html
 from rematscope.render import View
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ import platformdirs
 from grader.answers import find
 from grader.util.fresh_files import fresh
 from grader.util.versions import now, versions
-from grader.verdicts.kinds import Outcome
-from grader.verdicts.verdict import Verdict
+from grader.verdicts.verdict import Outcome, Verdict
 
 _SCHEMA_VERSION = 1
 

@@ -11,9 +11,8 @@ from grader.learner import assistance, hand_in, pages
 from grader.learner.panel import Checked
 from grader.learner.progress import Progress
 from grader.util.words import with_article
-from grader.verdicts.display import Note, WithNotes
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
+from grader.verdicts.views import Note, WithNotes
 from rematscope.render import View
 
 # The verdict of each exercise's last check in this kernel; progress has only the texts of its views.

@@ -3,7 +3,7 @@
 from typing import Any
 
 from grader.exercises import registry
-from grader.verdicts.display import Note
+from grader.verdicts.views import Note
 
 
 def explain_in(shell: Any) -> None:

@@ -20,9 +20,8 @@ from grader.learner.keyboard import Wait, keys
 from grader.learner.pages import Page
 from grader.learner.progress import Progress
 from grader.learner.prose import Prose
-from grader.verdicts.display import Note, WithNotes
 from grader.verdicts.verdict import Verdict
-from grader.verdicts.verdict_view import VerdictView
+from grader.verdicts.views import Note, VerdictView, WithNotes
 
 _LOOK = 0.3  # seconds between two looks at the files; one that changes in between is still being written
 

@@ -16,7 +16,7 @@ from grader.exercises.observation import CaseObservation
 from grader.exercises.requirements import Requirement
 from grader.exercises.spec import Case
 from grader.judging.answer_run import try_answer
-from grader.judging.failed_requirements import failed_requirements
+from grader.judging.findings import failed_requirements
 from grader.judging.observe import observe_cases
 from grader.judging.wrong_results import wrong_results
 from grader.verdicts.verdict import Finding, Verdict

@@ -1,7 +1,7 @@
 """Shows which bounds and checks of the grader no shipped answer holds.
 
     python tests/grader/mutations.py nested_scan sqrt_chain        # bounds and requirements of exercises; all if none
-    python tests/grader/mutations.py --judging identity hidden_recompute  # checks in grader/judging and in requirements
+    python tests/grader/mutations.py --judging identity observe           # checks in grader/judging and in requirements
     python tests/grader/mutations.py scan_layers --judging all     # all of them, with one exercise's answers
 
 For an exercise, every numeric bound is loosened and every requirement is dropped, in all cases, until a wrong answer is
@@ -46,7 +46,7 @@ from sample_answers import cases, named, patches_undone, right, seed_of_inputs, 
 
 from grader.answers.evidence import Evidence  # noqa: E402
 from grader.exercises import registry  # noqa: E402
-from grader.judging.failed_requirements import failed_requirements  # noqa: E402
+from grader.judging.findings import failed_requirements  # noqa: E402
 from grader.judging.judge import judge  # noqa: E402
 from grader.stablehlo.execution import Execution, Function  # noqa: E402
 

@@ -5,8 +5,7 @@ import sys
 import textwrap
 
 from grader.learner.progress import Progress
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 
 LONG = "# " + "x" * 3000 + "\n"  # so that a handful of attempts spans several pages of the file
 

@@ -23,8 +23,8 @@ from grader.exercises import registry
 from grader.exercises.spec import Case, Question
 from grader.isolation.sandboxed import libc, system_calls
 from grader.judging import judge
-from grader.judging.failed_cases import failures
 from grader.judging.wrong_data import differences
+from grader.judging.wrong_results import failures
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.types import ProgramError
 from grader.verdicts.verdict import Finding, Verdict

@@ -18,7 +18,7 @@ from grader.isolation import in_process
 from grader.isolation.check_file import check_file
 from grader.isolation.limits import CheckLimits
 from grader.learner.progress import Progress
-from grader.verdicts.verdict_view import VerdictView
+from grader.verdicts.views import VerdictView
 
 NAME = "checkpoint_dot_policy"
 HEAD = "import os, sys, time, signal\nimport jax, jax.numpy as jnp\n"

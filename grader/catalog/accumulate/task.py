@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises import calls
+from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("loss", "params", "batch", "k")
@@ -112,9 +112,9 @@ def _make_case(
         or what
         + ", the first and last of weight 0" * weightless
         + ", in float16" * (dtype == "float16")
-        + calls.where(called),
+        + case_functions.where(called),
         (jax.ShapeDtypeStruct((inner, width), dtype), jax.ShapeDtypeStruct((width, inner), dtype)),
-        transform=calls.transform(called),
+        transform=case_functions.transform(called),
         apply=apply,
         function=function,
         structure={"params": params, "dtype": dtype, "r": r, "k": k, "called": called},

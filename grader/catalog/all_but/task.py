@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises.named_values import CALLED, MOST, alike, case_of, values_of
+from grader.exercises.case_functions import CALLERS, MOST, alike, case_of, values_of
 from grader.exercises.spec import Case, Integers, OneOf, given
 
 parameters = ("f", "name")
 ranges = {
     "m": Integers(0, MOST),
     "dtype": OneOf(("float32", "bfloat16", "float16")),
-    "called": OneOf(tuple(CALLED)),
+    "called": OneOf(tuple(CALLERS)),
 }
 signature = "all_but(f, name)"
 
@@ -70,7 +70,7 @@ def _plain_case(case, function, name, rng, batch=(), prefix=""):
     return Case(
         case,
         _float32_arrays(*weights, (*batch, rows, width)),
-        transform=functools.partial(CALLED[called], weights=len(weights)),
+        transform=functools.partial(CALLERS[called], weights=len(weights)),
         apply=lambda answer: answer(given(function, renamed), renamed(name)),
         function=function,
         structure={"m": 3 if function is _gated_mlp else 2, "called": called, "dtype": "float32"},

@@ -2,7 +2,7 @@
 
 from grader.catalog.backward_order.task import late, least_peak, peak
 from grader.exercises.feedback import read_feedback
-from grader.exercises.plain_data import CostedAnswer, Impossible
+from grader.exercises.spec import CostedAnswer, Impossible
 
 feedback = read_feedback(__file__)
 mistake = feedback.mistake

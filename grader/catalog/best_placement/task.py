@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from grader.answers.failures import Unusable
-from grader.exercises import calls
-from grader.exercises.operations import mixing_weights
+from grader.exercises import case_functions
+from grader.exercises.case_functions import mixing_weights
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("stages",)
@@ -18,7 +18,7 @@ ranges = {
     "m": Integers(1, 32),
     "w": Integers(1, 32),
     "dtype": OneOf(("float32", "float16")),
-    "called": calls.CALLED,
+    "called": case_functions.CALLED,
 }
 signature = "best_placement(stages)"
 
@@ -63,11 +63,11 @@ def _make_case(rng, letters, shape, dtype, called, before=0):
     structure |= {"m": shape[-2]} if len(shape) > 1 else {}
     same = "" if len(set(letters)) == n else ", some of them the same function"
     return _make_stages(
-        f"{n} stage{'s' if n > 1 else ''}{same}{calls.where(called)}{_BEFORE[before]}",
+        f"{n} stage{'s' if n > 1 else ''}{same}{case_functions.where(called)}{_BEFORE[before]}",
         letters,
         rng,
         jax.ShapeDtypeStruct(((2,) if called == "jax.vmap" else ()) + shape, dtype),
-        transform=calls.transform(called),
+        transform=case_functions.transform(called),
         before=before,
         structure={"n": n, "same": bool(same), **structure},
     )

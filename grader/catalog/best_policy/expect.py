@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from grader.exercises.feedback import read_feedback
-from grader.exercises.plain_data import CostedAnswer, Impossible
+from grader.exercises.spec import CostedAnswer, Impossible
 from rematscope.extend import best_points, every_choice, subset
 
 feedback = read_feedback(__file__)

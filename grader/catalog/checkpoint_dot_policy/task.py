@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from grader.exercises import calls
+from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("w1", "w2", "x")
@@ -59,7 +59,7 @@ def _make_case(name, rows, width, dtype, mapped, *vmaps, called=None):
     number of calls in one, and over which axis of which arguments."""
 
     def transform(answer):
-        function = calls.transform(called)(answer)
+        function = case_functions.transform(called)(answer)
         for _, axes in reversed(vmaps):
             function = jax.vmap(function, in_axes=tuple(axes.get(name) for name in parameters))
         return function

@@ -3,14 +3,14 @@
 import jax
 import jax.numpy as jnp
 
-from grader.exercises import calls
+from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("W1", "W2", "W3", "x")
 ranges = {
     **{width: Integers(1, 32) for width in "abcd"},
     "dtype": OneOf(("float32", "float16", "bfloat16")),
-    "called": calls.CALLED,
+    "called": case_functions.CALLED,
 }
 signature = "checkpoint_each_layer(W1, W2, W3, x)"
 
@@ -23,7 +23,7 @@ def cases(rng):
         _make_case(ends, "float32", "as it is"),
         _make_case(33 - ends, "float32", jit),
         _make_case(rng.integers(2, 32, size=4), "float16", vmap),
-        _make_case(rng.integers(8, 32, size=4), "bfloat16", rng.choice(calls.CALLED.values)),
+        _make_case(rng.integers(8, 32, size=4), "bfloat16", rng.choice(case_functions.CALLED.values)),
     )
 
 
@@ -35,9 +35,9 @@ def case(rng, a, b, c, d, dtype, called):
 def _make_case(widths, dtype, called):
     a, b, c, d = map(int, widths)
     return Case(
-        f"{dtype}, widths {a}, {b}, {c}, {d}{calls.where(called)}",
+        f"{dtype}, widths {a}, {b}, {c}, {d}{case_functions.where(called)}",
         _argument_shapes(a, b, c, d, dtype=dtype, batch=(3,) if called == "jax.vmap" else ()),
-        transform=calls.transform(called, in_axes=(None, None, None, 0)),
+        transform=case_functions.transform(called, in_axes=(None, None, None, 0)),
         structure={"a": a, "b": b, "c": c, "d": d, "dtype": str(dtype), "called": str(called)},
     )
 

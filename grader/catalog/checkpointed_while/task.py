@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises import calls
+from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("cond", "body", "x", "max_steps", "c")
@@ -106,7 +106,7 @@ def _waves_case(max_steps, c, t, rng, rows, width, dtype="float32", called="as i
     return Case(
         name or _case_name(max_steps, c, t) + how,
         (jax.ShapeDtypeStruct((rows, width), dtype),),
-        transform=calls.transform(called.removeprefix("under ")),
+        transform=case_functions.transform(called.removeprefix("under ")),
         apply=lambda answer: lambda x: answer(cond, body, x, max_steps, c),
         function=function,
         structure={"t": t, "dtype": dtype, "max_steps": max_steps, "c": c, "called": called},

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises import calls
+from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("hidden", "vocabulary", "labels", "chunks")
@@ -65,9 +65,9 @@ def _make_case(n, chunks, rng, d=None, V=None, dtype="float32", called="as it is
         name
         or f"{n} row{'s' * (n > 1)} in {chunks} chunk{'s' * (chunks > 1)}"
         + ", in float16" * (dtype == "float16")
-        + calls.where(called),
+        + case_functions.where(called),
         (jax.ShapeDtypeStruct((n, d), dtype), jax.ShapeDtypeStruct((V, d), dtype)),
-        transform=calls.transform(called),
+        transform=case_functions.transform(called),
         apply=apply,
         function=function,
         structure={"n": n, "d": d, "V": V, "chunks": chunks, "dtype": dtype, "called": called},

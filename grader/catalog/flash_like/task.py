@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises import calls
+from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 from rematscope.extend import default_remat
 
@@ -18,7 +18,7 @@ ranges = {
     "d": Integers(2, 12),
     "e": Integers(2, 12),
     "around": OneOf(("nothing", "a checkpoint")),
-    "called": calls.CALLED,
+    "called": case_functions.CALLED,
 }
 signature = "flash_like(q, k, v)"
 
@@ -71,7 +71,7 @@ def _make_case(n, m, d, e, around, rng, called="as it is", name=None):
         return jax.checkpoint(layer, policy=_found_by_name(math.prod(batch) * n, e))
 
     def transform(layer):
-        transformed = calls.transform(called)(layer)
+        transformed = case_functions.transform(called)(layer)
 
         @functools.wraps(transformed)
         def call(*arguments):
@@ -83,7 +83,7 @@ def _make_case(n, m, d, e, around, rng, called="as it is", name=None):
     shapes = (n, d), (m, d), (m, e), (e, width)
     under = "no" if around == "nothing" else "under a"
     return Case(
-        name or f"{n} quer{'y' if n == 1 else 'ies'}, {m} keys, {under} checkpoint{calls.where(called)}",
+        name or f"{n} quer{'y' if n == 1 else 'ies'}, {m} keys, {under} checkpoint{case_functions.where(called)}",
         tuple(jax.ShapeDtypeStruct((*batch, *shape), jnp.float32) for shape in shapes),
         transform=transform,
         apply=apply,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
-from grader.exercises import calls
+from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("params", "x")
@@ -46,10 +46,10 @@ def _two_layers(up, down, x, *, name=lambda value, called: value):
 def _make_case(n, u, v, dtype="float32", called="as it is", title=None):
     mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
     d, m = 8 * u, 8 * v
-    across = calls.transform(called)
+    across = case_functions.transform(called)
     what = f"width {d}, hidden width {m}" + ", in float16" * (dtype == "float16")
     return Case(
-        title or what + calls.where(called),
+        title or what + case_functions.where(called),
         tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((d, m), (m, d), (8 * n, d))),
         apply=lambda answer: lambda up, down, x: answer((up, down), x),
         transform=lambda one: across(jax.shard_map(one, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))),

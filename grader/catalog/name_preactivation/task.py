@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises import calls
+from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("x", "W1", "W2")
@@ -14,7 +14,7 @@ ranges = {
     "b": Integers(2, 32),
     "c": Integers(1, 32),
     "dtype": OneOf(("float32", "float16", "bfloat16")),
-    "called": calls.CALLED,
+    "called": case_functions.CALLED,
 }
 signature = "name_preactivation(x, W1, W2)"
 
@@ -32,7 +32,7 @@ def cases(rng):
         _make_case(np.where(ends, least, most), "float32", "as it is"),
         _make_case(np.where(ends, most, least), "float32", jit),
         _make_case(rng.integers(8, 32, size=4), "float16", vmap),
-        _make_case(rng.integers(8, 32, size=4), "bfloat16", str(rng.choice(calls.CALLED.values))),
+        _make_case(rng.integers(8, 32, size=4), "bfloat16", str(rng.choice(case_functions.CALLED.values))),
     )
 
 
@@ -45,9 +45,9 @@ def _make_case(sizes, dtype, called):
     n, a, b, c = map(int, sizes)
     batch = (2,) if called == "jax.vmap" else ()
     return Case(
-        f"{dtype}, {n} {'row' if n == 1 else 'rows'}, widths {a}, {b}, {c}{calls.where(called)}",
+        f"{dtype}, {n} {'row' if n == 1 else 'rows'}, widths {a}, {b}, {c}{case_functions.where(called)}",
         _shaped_arrays((*batch, n, a), (a, b), (b, c), dtype=dtype),
-        transform=calls.transform(called, in_axes=(0, None, None)),
+        transform=case_functions.transform(called, in_axes=(0, None, None)),
         structure={"n": n, "a": a, "b": b, "c": c, "dtype": dtype, "called": called},
     )
 

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises import calls
-from grader.exercises.operations import mixing_weights
+from grader.exercises import case_functions
+from grader.exercises.case_functions import mixing_weights
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("f", "c", "xs", "outer")
@@ -85,7 +85,7 @@ def _make_case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", ca
     return Case(
         name or what + f", {called}" * (called != "as it is"),
         (jax.ShapeDtypeStruct((*batch, *first), dtype), jax.ShapeDtypeStruct(stack, dtype)),
-        transform=calls.transform(called.removeprefix("under "), in_axes=(0, None)),
+        transform=case_functions.transform(called.removeprefix("under "), in_axes=(0, None)),
         apply=lambda answer: lambda c, xs: answer(step, c, xs, outer),
         function=function,
         structure={"carry": carry, "dtype": dtype, "n": n, "elements": elements, "outer": outer, "called": called},

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises import calls
+from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("layer",)
@@ -63,9 +63,9 @@ def _make_case(L, n, d, named, dtype="float32", called="as it is", title=None):
     layer = {"no": _unnamed_layer, "yes": _layer_with_names}[named]
     what = f"{L} layers{' that name values' * (named == 'yes')}" + ", in float16" * (dtype == "float16")
     return Case(
-        title or what + calls.where(called),
+        title or what + case_functions.where(called),
         (jax.ShapeDtypeStruct((L, d, d), dtype), jax.ShapeDtypeStruct((*batch, n, d), dtype)),
-        transform=calls.transform(called, in_axes=(None, 0)),
+        transform=case_functions.transform(called, in_axes=(None, 0)),
         apply=lambda answer: answer(lambda w, x: layer(w, x)),
         function=_function_of_layers,
         structure={"named": named, "L": L, "n": n, "d": d, "dtype": dtype, "called": called},

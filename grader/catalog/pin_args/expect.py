@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from grader.exercises.feedback import read_feedback
 from grader.exercises.requirements import Recomputes, Saves
-from grader.verdicts.kinds import FindingKind
-from grader.verdicts.verdict import Finding
+from grader.verdicts.verdict import Finding, FindingKind
 
 feedback = read_feedback(__file__)
 mistake = feedback.mistake

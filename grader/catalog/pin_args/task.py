@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises import calls
+from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf, given
 
 parameters = ("f",)
@@ -13,7 +13,7 @@ ranges = {
     "n": Integers(2, 12),
     "d": Integers(3, 12),
     "dtype": OneOf(("float32", "float16")),
-    "called": calls.CALLED,
+    "called": case_functions.CALLED,
 }
 signature = "pin_args(f)"
 
@@ -67,9 +67,9 @@ def _make_case(weights, n, d, dtype, called, rng, name=None):
         name
         or f"a layer with {weights} weight{'s' * (weights > 1)}"
         + ", in float16" * (dtype == "float16")
-        + calls.where(called),
+        + case_functions.where(called),
         tuple(jax.ShapeDtypeStruct((*batch, *shape), dtype) for shape in shapes),
-        transform=calls.transform(called),
+        transform=case_functions.transform(called),
         apply=lambda answer: answer(given(function)),
         function=function,
         structure={"weights": weights, "n": n, "d": d, "dtype": dtype, "called": called},

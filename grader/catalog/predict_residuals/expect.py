@@ -9,7 +9,7 @@ import numpy as np
 
 import rematscope
 from grader.exercises.feedback import read_feedback
-from grader.exercises.plain_data import Choice
+from grader.exercises.spec import Choice
 from grader.stablehlo.types import ProgramError
 
 feedback = read_feedback(__file__)

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 from jax import lax
 
-from grader.exercises import calls
-from grader.exercises.operations import mixing_weights, product
+from grader.exercises import case_functions
+from grader.exercises.case_functions import mixing_weights, product
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("funs",)
@@ -62,7 +62,7 @@ def _make_case(n, rng, axes=2, dtype="float32", called="as it is", shape=None, n
     return Case(
         name or what + f" {called}" * (called != "as it is"),
         (jax.ShapeDtypeStruct((*batch, *shape), dtype),),
-        transform=calls.transform(called.removeprefix("under ")),
+        transform=case_functions.transform(called.removeprefix("under ")),
         # A list of its own each time: an answer may change it.
         apply=lambda answer: answer([_make_function(w) for w in weights]),
         function=function,

@@ -4,7 +4,7 @@ import functools
 from math import comb
 
 from grader.exercises.feedback import read_feedback
-from grader.exercises.plain_data import CostedAnswer, Impossible
+from grader.exercises.spec import CostedAnswer, Impossible
 
 feedback = read_feedback(__file__)
 mistake = feedback.mistake

@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises.named_values import CALLED, MOST, alike, case_of, values_of
+from grader.exercises.case_functions import CALLERS, MOST, alike, case_of, values_of
 from grader.exercises.spec import Case, Integers, OneOf, given
 
 parameters = ("f", "names")
 ranges = {
     "m": Integers(0, MOST),
     "dtype": OneOf(("float32", "bfloat16", "float16")),
-    "called": OneOf(tuple(CALLED)),
+    "called": OneOf(tuple(CALLERS)),
     "n": Integers(0, MOST),
     "type": OneOf(("tuple", "list")),
 }
@@ -66,7 +66,7 @@ def _plain_case(name, function, names, rng, batch=(), prefix=""):
     return Case(
         name,
         _float32_arrays(*shapes),
-        transform=functools.partial(CALLED[called], weights=len(shapes) - 1),
+        transform=functools.partial(CALLERS[called], weights=len(shapes) - 1),
         apply=lambda answer: answer(given(function, prefix.__add__), type(names)(prefix + name for name in names)),
         function=function,
         structure={"called": called, "dtype": "float32", **structure},

@@ -2,7 +2,7 @@
 
 import jax
 
-from grader.exercises import calls
+from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("ws", "x")
@@ -37,7 +37,7 @@ def _make_case(L, d, dtype, called, name=None):
     return Case(
         name or what + f", {called}" * (called != "as it is"),
         (jax.ShapeDtypeStruct((L, d, d), dtype), jax.ShapeDtypeStruct((*batch, d), dtype)),
-        transform=calls.transform(called.removeprefix("under "), in_axes=(None, 0)),
+        transform=case_functions.transform(called.removeprefix("under "), in_axes=(None, 0)),
         structure={"L": L, "d": d, "dtype": dtype, "called": called},
     )
 

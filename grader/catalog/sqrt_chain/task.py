@@ -4,8 +4,8 @@ import jax
 import numpy as np
 from jax import lax
 
-from grader.exercises import calls
-from grader.exercises.operations import mixing_weights, product
+from grader.exercises import case_functions
+from grader.exercises.case_functions import mixing_weights, product
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("fs", "k")
@@ -72,7 +72,7 @@ def _make_case(n, k, rng, axes=2, dtype="float32", called="as it is", twice=Fals
     return Case(
         name or what,
         (argument,),
-        transform=calls.transform(called.removeprefix("under ")),
+        transform=case_functions.transform(called.removeprefix("under ")),
         apply=apply,
         function=function,
         structure={"n": n, "axes": axes, "dtype": dtype, "k": k, "called": called},

@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from grader.answers.evidence import FailureKind
 from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
-from grader.exercises import calls
+from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("g", "h", "x")
@@ -24,7 +24,7 @@ ranges = {
     "n": Integers(1, 32),
     "w": Integers(1, 32),
     "dtype": OneOf(("float32", "float16")),
-    "called": calls.CALLED,
+    "called": case_functions.CALLED,
 }
 signature = "vjp_by_hand(g, h, x)"
 
@@ -85,11 +85,11 @@ def _make_case(kept, rng, shape, dtype="float32", called="as it is"):
     batch = (2,) if called == "jax.vmap" else ()
     structure = {"kept": kept, "axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
     return _draw_functions(
-        f"h saves {kept}{calls.where(called)}",
+        f"h saves {kept}{case_functions.where(called)}",
         rng,
         _H[kept],
         jax.ShapeDtypeStruct((*batch, *shape), dtype),
-        transform=calls.transform(called),
+        transform=case_functions.transform(called),
         structure=structure | ({"n": shape[-2]} if len(shape) > 1 else {}),
     )
 

@@ -5,7 +5,7 @@ import pytest
 from sample_answers import wrong
 
 from grader.catalog.best_policy import expect, task
-from grader.exercises.plain_data import Impossible
+from grader.exercises.spec import Impossible
 
 SEARCHES = ("step_by_step", "by_pairs", "from_a_good_beginning", "a_few_at_a_time", "from_a_few_beginnings")
 

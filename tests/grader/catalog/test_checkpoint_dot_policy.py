@@ -15,7 +15,7 @@ from checkpoint_dot_policy.wrong import WRONG
 import solutions.checkpoint_dot_policy
 from grader import check
 from grader.exercises import registry
-from grader.exercises.drawing import draw_structure
+from grader.exercises.registry import draw_structure
 from grader.isolation.in_process import grade
 
 NAME = "checkpoint_dot_policy"

@@ -7,7 +7,7 @@ from sample_answers import right
 from grader.exercises import registry
 from grader.isolation.in_process import illustrated
 from grader.verdicts.verdict import Verdict
-from grader.verdicts.verdict_view import VerdictView
+from grader.verdicts.views import VerdictView
 
 
 @pytest.mark.parametrize(("name", "known"), [("steps_counted_in_the_carry", True), ("equinox", False)])

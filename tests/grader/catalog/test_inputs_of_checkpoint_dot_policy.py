@@ -3,7 +3,7 @@
 import numpy as np
 
 from grader.catalog.checkpoint_dot_policy import expect, task
-from grader.judging.compare import TOLERANCE
+from grader.judging.comparison import TOLERANCE
 
 LIKE_RELU = {
     "silu": lambda y: y / 2 * (1 + np.tanh(y / 2)),

@@ -12,7 +12,7 @@ import pytest
 from sample_answers import right, wrong
 
 from grader.catalog.revolve_schedule import expect, task
-from grader.exercises.plain_data import Impossible
+from grader.exercises.spec import Impossible
 from grader.isolation.in_process import grade
 from solutions.revolve_schedule import revolve_schedule
 

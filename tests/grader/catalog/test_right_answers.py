@@ -7,9 +7,9 @@ import pytest
 from sample_answers import named, right, subsample, verdict_on, wrong
 
 from grader.exercises import registry, spec
-from grader.exercises.reference import reference_of
 from grader.isolation.in_process import grade
-from grader.judging import compare, identity
+from grader.judging import comparison, identity
+from grader.judging.reference import reference_of
 from grader.stablehlo.execution import Function
 
 ALL = [(slug, name) for slug in registry.names() for name in right(slug)]
@@ -60,8 +60,8 @@ def test_named_values_differ_far_beyond_rounding_or_are_one_value_in_two_shapes(
 
 def far(value, other):
     """Whether one is not the other, however its elements are arranged."""
-    allowed = FAR.get(str(other.dtype), 0.0) * abs(compare.as_float(other)).max(initial=0.0)
-    value, other = compare.as_float(value), compare.as_float(other)
+    allowed = FAR.get(str(other.dtype), 0.0) * abs(comparison.as_float(other)).max(initial=0.0)
+    value, other = comparison.as_float(value), comparison.as_float(other)
     if max(abs(value.min() - other.min()), abs(value.max() - other.max())) > allowed:
         return True
     return all(abs(other - like).max() > allowed for like in identity.arrangements(value, other.shape))

@@ -13,7 +13,7 @@ from grader.exercises import registry
 from grader.exercises.spec import Case
 from grader.isolation.in_process import grade_file
 from grader.judging.answer_run import try_answer
-from grader.judging.compare import TOLERANCE, as_float
+from grader.judging.comparison import TOLERANCE, as_float
 
 
 def worked(slug):

@@ -26,7 +26,7 @@ from grader.exercises import registry
 from grader.exercises.feedback import common_hints, next_hint
 from grader.exercises.spec import OneOf, Question
 from grader.isolation.in_process import grade
-from grader.judging.failed_requirements import failed_requirements
+from grader.judging.findings import failed_requirements
 
 NAME = "checkpoint_dot_policy"
 

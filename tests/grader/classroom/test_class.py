@@ -27,8 +27,7 @@ from grader.classroom.report import Report
 from grader.isolation import remote_capture
 from grader.judging import judge
 from grader.util.environment import without_settings
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[3]

@@ -15,8 +15,7 @@ from grader.answers import submission_file
 from grader.classroom import collect, grade_class, run_folder
 from grader.classroom.found_files import LITTER, readable
 from grader.classroom.grade import Grade
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 
 NAMES = [
     "ada",

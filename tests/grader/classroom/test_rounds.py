@@ -12,8 +12,7 @@ import pytest
 from grader.classroom import collect, control, executors, grade_class, run_folder
 from grader.classroom.grade import Grade
 from grader.isolation.limits import FOR_BATCH, TimedOut
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 
 
 class Place:

@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from grader.classroom.verdict_cache import VerdictCache
-from grader.verdicts.kinds import Outcome
-from grader.verdicts.verdict import Verdict
+from grader.verdicts.verdict import Outcome, Verdict
 
 PASSED = Verdict("either", Outcome.PASSED)
 NOT_JUDGED = Verdict("either", Outcome.NOT_JUDGED)

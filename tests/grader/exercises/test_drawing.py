@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from grader.exercises import registry
-from grader.exercises.drawing import draw_structure, is_allowed, takes_any_structure
+from grader.exercises.registry import draw_structure, is_allowed, takes_any_structure
 from grader.exercises.spec import Question
 from grader.isolation.in_process import grade
 from solutions.sqrt_chain import sqrt_chain

@@ -8,8 +8,7 @@ import pytest
 
 from grader.answers.capture import capture
 from grader.exercises import registry
-from grader.exercises.plain_data import CostedAnswer
-from grader.exercises.spec import Case, Expect, Question, Task
+from grader.exercises.spec import Case, CostedAnswer, Expect, Question, Task
 
 
 @pytest.mark.parametrize("slug", registry.names())

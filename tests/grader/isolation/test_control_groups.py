@@ -20,7 +20,7 @@ import pytest
 from grader.classroom.collect import Submission
 from grader.isolation import control_groups
 from grader.isolation.sandboxed.lockdown import ProcessLimits
-from grader.verdicts.kinds import FindingKind
+from grader.verdicts.verdict import FindingKind
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[3]

@@ -6,7 +6,7 @@ import pytest
 
 from grader.exercises import registry
 from grader.isolation.in_process import grade, grade_file
-from grader.verdicts.kinds import FindingKind
+from grader.verdicts.verdict import FindingKind
 
 NAME = "checkpoint_dot_policy"
 

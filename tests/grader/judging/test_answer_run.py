@@ -7,7 +7,7 @@ from sample_answers import cases, right, traced
 
 from grader.exercises import registry
 from grader.judging.answer_run import AnswerRun, try_answer
-from grader.judging.compare import close
+from grader.judging.comparison import close
 from grader.judging.observe import observe_cases
 from grader.judging.wrong_results import wrong_results
 

@@ -4,8 +4,8 @@ import pytest
 
 from grader.exercises.observation import CaseObservation, MatchedResidual, ResidualKind
 from grader.exercises.requirements import Recomputes, Saves
-from grader.judging.failed_requirements import failed_requirements
-from grader.verdicts.kinds import FindingKind
+from grader.judging.findings import failed_requirements
+from grader.verdicts.verdict import FindingKind
 
 KINDS = FindingKind.ALSO_SAVED, FindingKind.NOT_SAVED, FindingKind.RECOMPUTES
 

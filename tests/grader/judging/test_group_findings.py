@@ -1,9 +1,8 @@
 """The same finding of several cases is said once."""
 
 from grader.exercises.spec import Question
-from grader.judging.group_findings import CaseFinding, all_right, group_findings
-from grader.verdicts.kinds import FindingKind
-from grader.verdicts.verdict import Finding
+from grader.judging.findings import CaseFinding, all_right, group_findings
+from grader.verdicts.verdict import Finding, FindingKind
 
 
 def seen(key, case, got):

@@ -8,7 +8,7 @@ from checkpoint_dot_policy.right import RIGHT
 
 from grader.answers.capture import capture
 from grader.exercises import registry
-from grader.judging.layout import lay_out, output_sizes
+from grader.judging.answer_run import lay_out, output_sizes
 from grader.stablehlo.reader import read
 from grader.stablehlo.types import ProgramError
 

@@ -8,7 +8,7 @@ from sample_answers import named, subsample, verdict_on
 from spelled_right import RIGHT
 from spelled_wrong import WRONG
 
-from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Outcome
 
 
 def some(answers):

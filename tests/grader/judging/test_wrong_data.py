@@ -6,9 +6,8 @@ import pytest
 
 from grader.answers.capture import capture
 from grader.exercises.feedback import KnownMistake
-from grader.exercises.plain_data import CostedAnswer, Impossible
-from grader.exercises.spec import Question
-from grader.judging.group_findings import group_findings
+from grader.exercises.spec import CostedAnswer, Impossible, Question
+from grader.judging.findings import group_findings
 from grader.judging.wrong_data import differences
 
 TASK = types.SimpleNamespace(parameters=("n",), signature="square(n)", returns="an integer", shown=None)

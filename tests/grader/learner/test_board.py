@@ -13,8 +13,7 @@ from grader.learner import pages
 from grader.learner.board import board
 from grader.learner.pages import Page
 from grader.learner.progress import Progress, default_path
-from grader.verdicts.kinds import Outcome
-from grader.verdicts.verdict import Verdict
+from grader.verdicts.verdict import Outcome, Verdict
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from grader.isolation.in_process import grade
 from grader.learner import session
 from grader.learner.panel import Checked
 from grader.verdicts.verdict import Finding, Verdict
-from grader.verdicts.verdict_view import VerdictView
+from grader.verdicts.views import VerdictView
 from solutions.checkpoint_dot_policy import checkpoint_dot_policy as right
 
 NAME = "checkpoint_dot_policy"

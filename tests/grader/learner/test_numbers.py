@@ -10,8 +10,7 @@ from grader.isolation.in_process import grade_file
 from grader.learner import pages
 from grader.learner.board import board
 from grader.learner.progress import Progress
-from grader.verdicts.kinds import Outcome
-from grader.verdicts.verdict import Verdict
+from grader.verdicts.verdict import Outcome, Verdict
 
 # As the pages were called when they were numbered in the order in which they were written.
 BEFORE = ["03_checkpoint_each_layer", "04_vjp_by_hand", "06_checkpoint_dot_policy", "10_either", "21_activation_bytes"]

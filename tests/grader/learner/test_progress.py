@@ -16,7 +16,7 @@ from progress_files import LONG, sources, verdict, written_by
 from grader.exercises import registry
 from grader.learner.progress import HINT_POSITIONS, Attempt, Progress, default_path
 from grader.util.versions import versions
-from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Outcome
 
 # What is kept
 

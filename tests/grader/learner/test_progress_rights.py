@@ -10,7 +10,7 @@ import pytest
 from progress_files import verdict
 
 from grader.learner.progress import Progress
-from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Outcome
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from grader.cli import app
 from grader.isolation.check_file import check_file
 from grader.learner import hand_in, pages
 from grader.learner.progress import Progress, default_path
-from grader.verdicts.kinds import Outcome
-from grader.verdicts.verdict import Verdict
+from grader.verdicts.verdict import Outcome, Verdict
 
 NAME = "count_residuals"
 RIGHT = (pages.ROOT / "solutions" / f"{NAME}.py").read_text()

@@ -14,8 +14,7 @@ from grader.isolation.in_process import grade_file
 from grader.learner import pages, update
 from grader.learner.board import board
 from grader.learner.progress import Progress
-from grader.verdicts.kinds import Outcome
-from grader.verdicts.verdict import Verdict
+from grader.verdicts.verdict import Outcome, Verdict
 
 NAME, NOW, BEFORE = "checkpoint_dot_policy", "10_checkpoint_dot_policy.ipynb", "06_checkpoint_dot_policy.ipynb"
 OTHER = "01_count_residuals.ipynb"

@@ -22,8 +22,7 @@ from grader.learner import page_text, pages
 from grader.learner.progress import Progress
 from grader.learner.prose import Prose
 from grader.learner.watch import next_page
-from grader.verdicts.kinds import Outcome
-from grader.verdicts.verdict import Verdict
+from grader.verdicts.verdict import Outcome, Verdict
 from rematscope.render.view import plain_text
 
 NAME = "checkpoint_dot_policy"

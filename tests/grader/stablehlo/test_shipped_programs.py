@@ -18,7 +18,7 @@ from grader.answers.evidence import Evidence
 from grader.exercises import registry
 from grader.exercises.spec import Case
 from grader.judging.answer_run import try_answer
-from grader.judging.compare import ROUNDING, close
+from grader.judging.comparison import ROUNDING, close
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.float64 import widened_array
 from grader.stablehlo.numpy_operations import Uninterpreted

@@ -13,8 +13,7 @@ from sample_answers import wrong
 
 import grader
 from grader.exercises import registry
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 
 SOURCES = [path for path in Path(grader.__file__).parent.rglob("*.py") if path.name != "kinds.py"]
 TREES = {path: ast.parse(path.read_text()) for path in SOURCES}

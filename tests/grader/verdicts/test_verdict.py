@@ -9,7 +9,7 @@ import pytest
 
 from grader import check
 from grader.verdicts.verdict import Effect, Finding, Verdict
-from grader.verdicts.verdict_view import VerdictView
+from grader.verdicts.views import VerdictView
 from rematscope.render.view import plain_text
 
 VERDICT = Verdict(

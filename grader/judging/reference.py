@@ -1,11 +1,8 @@
-"""What an answer is compared with: the exercise's reference and its usual mistakes, traced.
-
-They depend on the exercise's cases and on nothing of an answer's but the types of what it returns. Whoever judges many
-answers in the same cases traces and compiles them once.
-"""
+"""Trace and run the reference: what an answer must compute, and the values it may save."""
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +10,38 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises.reference import reference_of
 from grader.exercises.spec import Case, Expect
 from grader.stablehlo import reader
 from grader.stablehlo.execution import Arrays, Function
 from grader.stablehlo.program import Matmul
 from grader.stablehlo.types import TensorType
+
+
+def reference_of(case: Case, expect: Expect) -> Callable[..., Any]:
+    """A case's reference: takes what the case's function takes, and returns the result and the named values."""
+    return case.transform(expect.reference if case.function is None else _with_names(case.function))
+
+
+def argument_names(case: Case, expect: Expect) -> tuple[str, ...]:
+    """What a case's arguments are called: the names of its reference's positional parameters."""
+    parameters = inspect.signature(reference_of(case, expect)).parameters.values()
+    return tuple(parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY)
+
+
+def _with_names(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A case's function, which also returns the values that it names."""
+
+    @functools.wraps(function)
+    def both(*arguments: Any) -> Any:
+        named: dict[str, jax.Array] = {}
+
+        def name(value: jax.Array, called: str) -> jax.Array:
+            named[called] = value
+            return value
+
+        return function(*arguments, name=name), named
+
+    return both
 
 
 @dataclass(frozen=True)

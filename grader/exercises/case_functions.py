@@ -1,16 +1,69 @@
-"""Functions that name their values, of any structure: for exercises in which names decide what is saved."""
+"""Functions for cases: with named values, and called in the ways that a page promises."""
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from grader.exercises.operations import product, scaled
-from grader.exercises.spec import Case, given
+from grader.exercises.spec import Case, OneOf, given
+
+
+def product(x: jax.Array, w: jax.Array | np.ndarray) -> jax.Array:
+    """`x @ w`, for an x of any number of axes, at least one, and a matrix w."""
+    return lax.dot_general(x, w, (((x.ndim - 1,), (0,)), ((), ())))
+
+
+def scaled(x: jax.Array, factor: float) -> jax.Array:
+    """`factor * x`."""
+    return lax.mul(x, lax.full_like(x, factor))
+
+
+def mixing_weights(rng: np.random.Generator, width: int, gain: float, dtype: str) -> np.ndarray:
+    """Return a random orthogonal matrix whose rows are scaled by 0.7 to 1 times the gain.
+
+    A chain of such matmuls mixes all elements and amplifies rounding errors little: the spectral norm is at most the
+    gain. A matrix of independent random elements has a spectral norm about twice its typical gain, so that after 32
+    layers of it two programs that round differently no longer agree in any digit.
+    """
+    orthogonal, _ = np.linalg.qr(rng.normal(size=(width, width)))
+    return np.asarray(gain * rng.uniform(0.7, 1, (width, 1)) * orthogonal, dtype)
+
+
+CALLED = OneOf(("as it is", "jax.jit", "jax.vmap"))
+
+
+def transform(called: str, in_axes: Any = 0) -> Callable[[Callable], Callable]:
+    """A case's `transform`.
+
+    Args:
+      called: one of `CALLED`.
+      in_axes: over what `jax.vmap` maps, as it takes it.
+    """
+
+    def transformed(function: Callable) -> Callable:
+        # Neither is given the answer's own object: jax.jit hashes a function, and an answer may be of a class.
+        @functools.wraps(function, updated=())
+        def call(*arguments: Any) -> Any:
+            return function(*arguments)
+
+        match called:
+            case "jax.jit":
+                return jax.jit(call)
+            case "jax.vmap":
+                return jax.vmap(call, in_axes=in_axes)
+        return function
+
+    return transformed
+
+
+def where(called: str) -> str:
+    """The end of a case's name."""
+    return "" if called == "as it is" else f", under {called}"
+
 
 MOST = 8  # named values of a function
 
@@ -120,10 +173,10 @@ def _is_above(x, bound):
     return lax.gt(x, lax.full_like(x, bound))
 
 
-CALLED: dict[str, Callable] = {"directly": lambda f, weights: f}
+CALLERS: dict[str, Callable] = {"directly": lambda f, weights: f}
 # Not `jax.jit(f)`: what an answer returns need not be hashable.
-CALLED["jax.jit"] = lambda f, weights: jax.jit(functools.wraps(f)(lambda *arguments: f(*arguments)))
-CALLED["jax.vmap"] = lambda f, weights: jax.vmap(f, in_axes=(*(None for _ in range(weights)), 0))
+CALLERS["jax.jit"] = lambda f, weights: jax.jit(functools.wraps(f)(lambda *arguments: f(*arguments)))
+CALLERS["jax.vmap"] = lambda f, weights: jax.vmap(f, in_axes=(*(None for _ in range(weights)), 0))
 
 
 def case_of(
@@ -144,7 +197,7 @@ def case_of(
       apply: makes of an answer, and the function as answers are given it, the function that is differentiated.
       rng: draws shapes, and the number of arguments.
       dtype: that of all arguments.
-      called: how it is called, one of `CALLED`.
+      called: how it is called, one of `CALLERS`.
       weights: how many arguments the function has in addition to `x`; drawn if None.
       structure: what else was drawn.
     """
@@ -158,7 +211,7 @@ def case_of(
     return Case(
         name,
         tuple(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape in shapes),
-        transform=functools.partial(CALLED[called], weights=weights),
+        transform=functools.partial(CALLERS[called], weights=weights),
         apply=lambda answer: apply(answer, given(function, names.__getitem__)),
         function=function,
         structure={"m": len(values), "dtype": dtype, "called": called, "values": tuple(values), **structure},

@@ -5,7 +5,7 @@ import types
 import pytest
 
 from grader.answers.capture import capture
-from grader.exercises.feedback import KnownMistake
+from grader.exercises.feedback import Feedback, KnownMistake
 from grader.exercises.spec import CostedAnswer, Impossible, Question
 from grader.judging.findings import group_findings
 from grader.judging.wrong_data import differences
@@ -20,9 +20,8 @@ MISTAKES = (
 
 def findings(answer, numbers, reference, mistakes=MISTAKES):
     questions = [Question(f"n = {n}", (n,)) for n in numbers]
-    expect = types.SimpleNamespace(
-        reference=reference, mistakes=mistakes, compared_with="the square", otherwise="What is a square?"
-    )
+    feedback = Feedback({}, (), "the square", "What is a square?", {})
+    expect = types.SimpleNamespace(reference=reference, mistakes=mistakes, feedback=feedback)
     evidence = capture(answer, "square", questions)
     return group_findings(differences(evidence, questions, TASK, expect), of=len(questions))
 

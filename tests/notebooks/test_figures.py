@@ -103,21 +103,21 @@ def test_chapter_6_s_share_of_recompute_is_of_the_forward_pass():
     assert "a quarter of the forward pass's FLOPs, which is about a tenth of the step's" in prose("06")
 
 
-def test_chapter_10_s_fifth_rule_holds_at_its_shapes_and_not_for_long_sequences():
+def test_chapter_10_s_third_and_fourth_rule_hold_at_its_shapes():
     here = defined(
-        "10", "import math", "def layer_norm", "def causal_softmax", "def attention", "def block(", "def arguments"
-    )
-    block, arguments = here["block"], here["arguments"]
-    projections = "query_proj", "key_proj", "value_proj", "out_proj", "mlpwi", "mlpwo"
-
-    def spared(shape, names):
-        """FLOPs that names spare, and the bytes that they keep."""
-        save = jax.checkpoint_policies.save_only_these_names
-        passes, nothing = (trace(jax.checkpoint(block, policy=save(*n)), *arguments(*shape)) for n in (names, ()))
-        return nothing.recompute_cost.flops - passes.recompute_cost.flops, passes.bytes_by_kind()["computed"]
-
-    gpt3, long = (2048, 1, 12288, 96), (32768, 1, 4096, 32)
-    assert spared(gpt3, projections)[0] > 3 * spared(gpt3, ("context",))[0], "the big step of the menu"
-    (by_context, small), (by_projections, large) = spared(long, ("context",)), spared(long, projections)
-    assert by_context == pytest.approx(by_projections, rel=0.1) and 8 * small == large
-    assert "save `context` first" in prose("10")
+        "10", "import math", "def layer_norm", "def block(", "def arguments", "def saved_by_name", "save_all_names = ",
+        "matrices = ", "gpt3, mt_nlg = ", "def recomputed_matmuls", "projections = ", "def save_names",
+        "def recompute_share", "def cudnn_attention", "def save_kernel_and",
+    )  # fmt: skip
+    block, fused, share, saved = (here[n] for n in ("block", "fused_block", "recompute_share", "saved_sbh"))
+    full, context, minimal = (here["save_names"](*names) for names in ((), ("context",), here["projections"]))
+    kernel = here["save_kernel_and"]()
+    wide, _, long = here["shapes"].values()
+    for layer, attention_only in ((block, context), (fused, kernel)):
+        avoided = [share(layer, full, wide) - share(layer, policy, wide) for policy in (attention_only, minimal)]
+        assert 20 * avoided[0] < avoided[1], "wide: the projections avoid the most recompute"
+        assert share(layer, attention_only, long) == pytest.approx(share(layer, minimal, long), rel=0.01)
+        assert saved(layer, minimal, long) == pytest.approx(8 * saved(layer, attention_only, long), rel=0.02)
+    for sizes in here["shapes"].values():
+        assert share(fused, context, sizes) == share(fused, full, sizes), "the name on a kernel's output avoids nothing"
+    assert "save `context` first" in prose("10") and "on its output alone avoids nothing" in prose("10")

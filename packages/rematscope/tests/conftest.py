@@ -1,5 +1,4 @@
 import os
-import random
 
 import jax
 import pytest
@@ -15,11 +14,3 @@ jax.config.update("jax_num_cpu_devices", 8)
 def many(monkeypatch):
     """However few the names, choices are found and proven as if they were many."""
     monkeypatch.setattr("rematscope.choices.enumeration.FEW", 0)
-
-
-def pytest_collection_modifyitems(config, items):
-    """Leaves a drawn share of all tests but those of test_remat3.py, which runs the others again."""
-    share, rng = int(os.environ.get("REMATSCOPE_SHARE", "1")), random.Random(os.environ.get("REMAT_SEED"))
-    left_out = {item for item in items if item.path.name != "test_remat3.py" and rng.randrange(share)}
-    config.hook.pytest_deselected(items=list(left_out))
-    items[:] = [item for item in items if item not in left_out]

@@ -267,11 +267,8 @@ def as_by_default(case, passes: Trace) -> bool:
     """With `JAX_REMAT3`, whether these are the programs that JAX makes without it: those run in another process."""
     if not jax_compat.remat3():
         return False
-    jax.config.update("jax_remat3", False)
-    try:
+    with jax_compat.use_remat3(False):
         return str(SideBySide(trace(case.function, *case.args, **case.kwargs))) == str(SideBySide(passes))
-    finally:
-        jax.config.update("jax_remat3", True)
 
 
 def check(case, passes: Trace, transform=jax.jit):

@@ -1,97 +1,319 @@
-"""JAX's next rematerialization, `JAX_REMAT3=1`: the same tests pass, and here is what differs.
+"""JAX's next rematerialization, `jax_remat3`: what the instrument says is true with it and without it.
 
-The flag is read when JAX is imported, so the second mode runs in a process of its own: a tenth of the tests, drawn by
-the run's seed, since all of them take most of a minute. All of a folder: `JAX_REMAT3=1 pytest
-packages/rematscope/tests/tracing`.
+The other tests run in JAX's default mode; all of a folder with the flag: `JAX_REMAT3=1 pytest
+packages/rematscope/tests/tracing`. Some tests there say what they expect with it.
 """
 
-import os
-import pathlib
-import subprocess
-import sys
+import itertools
+import random
 
+import invariants
 import jax
 import jax.ad_checkpoint
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blocks import BLOCKS
+from checkpointed import LITTLE
+from choices.test_predicted_choices import measured, saving, subsets
+from jax._src import config  # private: a switch for one thread
 from jax.ad_checkpoint import checkpoint_name
+from jax.experimental import pallas as pl
 from releases import since
+from zoo import CASES
 
-from rematscope import jax_compat, trace
+from rematscope import (
+    PlanError,
+    auto,
+    compare,
+    explore,
+    fit,
+    frontier,
+    jax_compat,
+    lint,
+    measure,
+    plan,
+    recompute_graph,
+    residual_table,
+    trace,
+)
+from rematscope.render.view import plain_text
+from rematscope.tracing.checkpoints import checkpoints
 
-REMAT3 = jax_compat.remat3()
+policies = jax.checkpoint_policies
 X = np.float32(0.5)
+MODES = [False, True]
+pytestmark = since("0.12", "jax_remat3 saves names and obeys policies as these tests expect")
 
 
-@since("0.12", "JAX_REMAT3 keeps names and policies as these tests expect")
-@pytest.mark.skipif(REMAT3, reason="this is that process")
-def test_the_tests_of_what_is_traced_pass_with_remat3(pytestconfig):
-    here, root = pathlib.Path(__file__).parent, pytestconfig.rootpath
-    # With the settings of this run, which are not the workbook's where on_jax.py runs the tests.
-    alike = ["-c", pytestconfig.inipath, "--rootdir", root, "--confcutdir", pytestconfig.option.confcutdir or root]
-    # What is done with two programs once there are two is the same, and so is what an operation costs; models of
-    # libraries take long.
-    folders = [
-        here / folder
-        for folder in ("ir", "jax_compat", "tracing", "linting", "choices/test_predicted_choices.py", __file__)
-    ]
-    others = {
-        "ir": ("test_cost_rules.py", "test_conv_windows.py"),
-        "tracing": ("test_large.py", "test_libraries.py", "test_meshes.py", "test_remat_cases.py", "test_unopened.py"),
-        "linting": ("test_libraries_values.py",),
-    }
-    alike += [f"--ignore={here / folder / file}" for folder, files in others.items() for file in files]
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", *alike, "-q", "--numprocesses", "0", "-p", "no:cacheprovider", *folders],
-        env={**os.environ, "JAX_REMAT3": "1", "REMATSCOPE_SHARE": "10"},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
+@pytest.fixture(params=MODES, ids=["default", "remat3"])
+def remat3(request):
+    with jax_compat.use_remat3(request.param):
+        yield request.param
 
 
-# The default path asks a policy about every operation; remat3 about names and matrix products only.
+def drawn(seed: int, cases, count: int) -> list:
+    return random.Random(seed).sample(sorted(cases), count)
 
 
-def test_a_policy_that_saves_all():
+def has_checkpoint(case) -> bool:
+    with jax_compat.use_remat3(False):
+        jaxpr = jax.make_jaxpr(case.function)(*case.args, **case.kwargs)
+    return any(checkpoints(jaxpr))
+
+
+# What is traced.
+
+
+def test_traces_agree_with_jax(remat3, seed):
+    """Residuals, gradients, and that what counts as recomputed equals the forward pass's value."""
+    in_order = drawn(seed, CASES, len(CASES))
+    for name in itertools.islice((name for name in in_order if has_checkpoint(CASES[name])), 3):
+        case = CASES[name]
+        passes = trace(case.function, *case.args, **case.kwargs)
+        flat, leaves = invariants.flattened(case)
+        invariants.assert_residuals_are_jax_saved_residuals(passes, flat, leaves)
+        invariants.assert_residuals_are_the_leaves_of_vjp(passes, flat, leaves)
+        invariants.assert_structure(passes)
+        invariants.assert_same_numbers(passes, flat, leaves)
+        invariants.assert_roles_are_true(passes, leaves)
+        assert not passes.remat3 or remat3
+
+
+def test_every_view_says_in_which_mode_it_was_traced(remat3):
+    f = jax.checkpoint(lambda w, x: jnp.sin(checkpoint_name(w @ x, "h")))
+    args = np.ones((4, 4), np.float32), np.ones(4, np.float32)
+    shown = [residual_table(f, *args), compare({"f": f}, *args), plan(f, *args, saved=1.0), frontier(f, *args)]
+    for text in (repr(trace(f, *args)), *map(plain_text, shown)):
+        assert ("jax_remat3" in text) == remat3, text
+    without_checkpoint = residual_table(jnp.sin, *args[1:])
+    assert "jax_remat3" not in plain_text(without_checkpoint)
+
+
+# What is predicted and chosen.
+
+
+def cases_to_choose_for(seed: int):
+    """Small functions with checkpoints, and one block of a real model."""
+    for name in drawn(seed, LITTLE, 5):
+        make, args, _ = LITTLE[name]
+        yield name, make, args
+    block = BLOCKS[drawn(seed, BLOCKS, 1)[0]]
+    yield "block", lambda checkpoint: checkpoint(block.function), block.args
+
+
+def test_choices_are_predicted_in_both_modes_and_save_the_same(seed):
+    """A choice of names saves and recomputes what the graph predicts, and the same in both modes.
+
+    Names that the graph bars under remat3 are the only ones whose effect differs.
+    """
+    for name, make, args in cases_to_choose_for(seed):
+        f = make(saving(()))
+        graphs = {}
+        for mode in MODES:
+            with jax_compat.use_remat3(mode):
+                graphs[mode] = recompute_graph(f, *args)
+        assert {*graphs[True].names} <= {*graphs[False].names}
+        for chosen in subsets(graphs[True].names, 4, seed):
+            for mode in MODES:
+                with jax_compat.use_remat3(mode):
+                    found = measured(make(saving(chosen)), args)
+                assert found == graphs[mode].evaluate(chosen) == graphs[False].evaluate(chosen), (name, chosen, mode)
+
+
+@pytest.mark.parametrize("which", ["custom_vjp_with_a_name", "values_that_do_not_change_in_a_loop", "attention"])
+def test_a_plan_saves_what_it_says(remat3, which):
+    """Also where remat3 saves a name differently: no plan under it chooses that name."""
+    make, args, _ = LITTLE[which]
+    f = make(jax.checkpoint)
+    chosen = plan(f, *args, saved=1.0)
+    real = trace(chosen.planned, *args)
+    assert real.bytes_by_kind()["computed"] == chosen.saved_bytes == chosen.trace.bytes_by_kind()["computed"]
+    assert real.recompute_cost == chosen.trace.recompute_cost
+    chosen.certificate.verify(f, *args)
+    points = frontier(f, *args).points
+    for point in [p for p in points if not p.with_policy]:
+        saved = trace(make(saving(point.names)), *args)
+        assert saved.bytes_by_kind().get("computed", 0) == point.nbytes
+
+
+def test_names_that_remat3_saves_differently_are_left_out_and_explained():
+    for which, name, reason in (
+        ("custom_vjp_with_a_name", "inner", "PR 40309"),
+        ("values_that_do_not_change_in_a_loop", "k", "once per iteration"),
+    ):
+        make, args, _ = LITTLE[which]
+        f = make(jax.checkpoint)
+        assert not [found for found in lint(f, *args).findings if found.kind == "jax_remat3"]
+        assert name in plan(f, *args, saved=1.0).graph.names
+        with jax_compat.use_remat3(True):
+            chosen = plan(f, *args, saved=1.0)
+            (found,) = (found for found in lint(f, *args).findings if found.kind == "jax_remat3")
+        assert name not in chosen.graph.names and f"Left out: '{name}'" in plain_text(chosen)
+        assert found.name == name and reason in found.text
+
+
+def test_a_certificate_of_the_other_mode_is_refused_where_the_modes_differ():
+    make, args, _ = LITTLE["custom_vjp_with_a_name"]
+    f = make(jax.checkpoint)
+    certificate = plan(f, *args, saved=1.0).certificate
+    with jax_compat.use_remat3(True), pytest.raises(PlanError, match="the same jax_remat3"):
+        certificate.verify(f, *args)
+
+
+def layers(ws, x):
+    def layer(x, w):
+        h = checkpoint_name(jnp.sin(x @ w), "h")
+        return checkpoint_name(jnp.sin(h @ w), "out"), None
+
+    return jnp.sum(jax.lax.scan(jax.checkpoint(layer), x, ws)[0])
+
+
+LAYERS = jax.ShapeDtypeStruct((6, 32, 32), jnp.float32), jax.ShapeDtypeStruct((64, 32), jnp.float32)
+
+
+def test_policies_that_are_handed_out_save_the_same_in_both_modes():
+    """`plan`, `fit` and `frontier` hand out policies about names."""
+    handed_out = [plan(layers, *LAYERS, saved=0.6).names, fit(layers, *LAYERS, peak="1 GiB").names]
+    handed_out += [point.names for point in frontier(layers, *LAYERS).points if not point.with_policy]
+    assert any(handed_out)
+
+    def saved(names):
+        named = jax_compat.names_in_policy(policies.save_only_these_names(*names))
+        assert named == set(names)
+        policy = policies.save_only_these_names(*names)
+        f = jax.checkpoint(lambda ws, x: layers(ws, x), policy=policy)
+        return trace(f, *LAYERS).bytes_by_kind()
+
+    for names in handed_out:
+        both = []
+        for mode in MODES:
+            with jax_compat.use_remat3(mode):
+                both.append(saved(names))
+        assert both[0] == both[1]
+
+
+@pytest.mark.parametrize("remat3", [True], indirect=True)
+def test_auto_measure_and_explore_work(remat3):
+    """The scheduled function has JAX's gradient, and `measure` compiles what was traced."""
+    ws, x = (np.asarray(np.random.default_rng(i).standard_normal(s.shape), np.float32) for i, s in enumerate(LAYERS))
+    found = auto(layers, saved="100 KiB").plan(ws, x)
+    invariants.assert_equal_trees(jax.grad(found.function)(ws, x), jax.grad(layers)(ws, x))
+    suggested = found.suggested_names
+    assert suggested is None or jax_compat.names_in_policy(found.policy)
+    assert measure(layers, *LAYERS).trace.saved_bytes() == trace(layers, *LAYERS).saved_bytes()
+    explore(layers, *LAYERS)
+
+
+# Policies: the default path asks about every operation; remat3 about names, matmuls and convolutions only.
+
+
+def asks_about(*primitives):
+    return lambda primitive, *_, **__: primitive.name in primitives
+
+
+def sine_kernel(x_ref, out_ref):
+    out_ref[...] = jnp.sin(x_ref[...])
+
+
+def call_kernel(x):
+    return pl.pallas_call(sine_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+@jax.custom_vjp
+def with_kernel(x):
+    return call_kernel(x)
+
+
+def forward_rule(x):
+    out = call_kernel(x)
+    return out, (x, out)
+
+
+with_kernel.defvjp(forward_rule, lambda saved, ct: (ct * jnp.cos(saved[0]) + 0 * saved[1],))
+
+
+@pytest.mark.parametrize(
+    ("f", "primitives", "is_asked"),
+    [
+        (lambda x: jnp.sin(jnp.sin(x @ x)), ("sin",), False),
+        (lambda x: jnp.sin(jnp.sin(x @ x)), ("dot_general",), True),
+        (lambda x: jnp.sin(with_kernel(x @ x)), ("pallas_call",), False),
+        (lambda x: jnp.sin(with_kernel(x @ x)), ("dot_general", "pallas_call"), False),
+    ],
+    ids=["sin", "dot_general", "kernel", "dot_general and kernel"],
+)
+def test_lint_finds_what_remat3_does_not_ask_a_policy_about(remat3, f, primitives, is_asked):
+    args = (np.ones((4, 4), np.float32),)
+    checkpointed = jax.checkpoint(f, policy=asks_about(*primitives))
+    found = [each for each in lint(checkpointed, *args).findings if each.kind == "jax_remat3"]
+    assert bool(found) == (remat3 and not is_asked)
+    for each in found:
+        assert set(primitives) - {"dot_general"} <= {word.strip(",") for word in each.text.split()}
+    with jax_compat.use_remat3(False):
+        by_default = trace(checkpointed, *args).bytes_by_kind()["computed"]
+    now = trace(checkpointed, *args).bytes_by_kind()["computed"]
+    assert (now < by_default) == (remat3 and not is_asked)
+
+
+def test_a_policy_that_saves_all(remat3):
     """sin(sin x) needs cos x and cos(sin x). Saving all keeps sin x too, where every operation is asked about."""
     f = jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)), policy=lambda *_, **__: True)
     passes = trace(f, X)
-    late = passes.backward.count("cos", "D")
-    assert (len(passes.residuals), late) == ((1, 2) if REMAT3 else (2, 0))
+    assert (len(passes.residuals), passes.backward.count("cos", "D")) == ((1, 2) if remat3 else (2, 0))
 
 
-def test_a_policy_about_sines():
-    f = jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)), policy=lambda prim, *_, **__: prim.name == "sin")
-    recomputed = trace(f, X).backward.count("sin", "R")
-    assert recomputed == (1 if REMAT3 else 0)
-
-
-def test_a_name_inside_a_custom_rule():
-    @jax.custom_vjp
-    def f(x):
-        return jnp.sin(x)
-
-    def forward(x):
-        y = checkpoint_name(jnp.exp(x), "y")
-        return jnp.sin(x), y
-
-    f.defvjp(forward, lambda y, ct: (ct * y,))
-    policy = jax.checkpoint_policies.save_only_these_names("y")
-    passes = trace(jax.checkpoint(f, policy=policy), X)
-    assert [r.kind for r in passes.residuals] == (["argument"] if REMAT3 else ["computed"])
-
-
-@since("0.10", "jax.checkpoint takes static_argnames")
-def test_static_argument_names():
+def test_static_argument_names(remat3):
     f = jax.checkpoint(lambda x, twice: jnp.sin(jnp.sin(x)) if twice else x, static_argnames=("twice",))
 
     def traced():
         return trace(lambda x: f(x, twice=True), X).backward.count("sin", "R")
 
-    if REMAT3:
+    if remat3:
         assert traced() == 1
     else:
         with pytest.raises(jax.errors.TracerBoolConversionError):
             traced()
+
+
+# Rules for rematerialization.
+
+
+@jax.custom_vjp
+def doubled_sine(x):
+    return jnp.sin(jnp.sin(x))
+
+
+def saving_forward(x):
+    once = jnp.sin(x)
+    return jnp.sin(once), once
+
+
+def recomputing(once, x):
+    return jnp.sin(once), (x, once)
+
+
+doubled_sine.defremat(saving_forward, recomputing, lambda res, ct: (ct * jnp.cos(res[1]) * jnp.cos(res[0]),))
+
+
+def test_a_rule_for_rematerialization_saves_what_it_says(remat3):
+    """`defremat` in a checkpoint saves the inner sine; by default, the checkpoint's policy saves nothing."""
+    f = jax.checkpoint(lambda x: jnp.sin(doubled_sine(x)))
+    with config.custom_vjp3(True):
+        case = type("Case", (), {"function": staticmethod(f), "args": (X,), "kwargs": {}})
+        passes = trace(f, X)
+        flat, leaves = invariants.flattened(case)
+        invariants.check(case, passes)
+        invariants.assert_residuals_are_jax_saved_residuals(passes, flat, leaves)
+        plain = jax.grad(lambda x: jnp.sin(jnp.sin(jnp.sin(x))))(X)
+        np.testing.assert_allclose(jax.grad(f)(X), plain, rtol=1e-6)
+    computed = [(r.primitive, r.kind) for r in passes.residuals if r.kind == "computed"]
+    assert computed == ([("sin", "computed")] if remat3 else [])
+    assert passes.backward.count("sin", "R") == (1 if remat3 else 2)
+
+
+@pytest.mark.skipif(not hasattr(jax, "custom_remat"), reason="this JAX has no jax.custom_remat")
+def test_a_function_with_a_custom_remat_is_traced():
+    custom = jax.custom_remat(lambda x: jnp.sin(x), lambda x: (jnp.sin(x), ()), lambda res, x: (jnp.sin(x), x), None)
+    with jax_compat.use_remat3(True):
+        assert trace(jax.checkpoint(lambda x: jnp.sin(custom(x))), X).backward.count("cos") >= 1

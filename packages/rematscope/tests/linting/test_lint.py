@@ -265,7 +265,8 @@ def test_a_checkpoint_or_policy_that_does_nothing_is_found(case):
 
 
 def test_every_kind_of_finding_has_a_case():
-    assert {kind for kind, *_ in (*NAMES.values(), *CHECKPOINTS.values())} == set(LintKind)
+    elsewhere = {LintKind.REMAT3}  # test_remat3.py
+    assert {kind for kind, *_ in (*NAMES.values(), *CHECKPOINTS.values())} == set(LintKind) - elsewhere
     (finding,) = lint(discarded, *ARGS).findings
     assert finding.kind is LintKind.DISCARDED and finding.kind == "discarded" and str(finding.kind) == "discarded"
 

@@ -13,7 +13,7 @@ import dataclasses
 import math
 import numbers
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -26,14 +26,14 @@ from rematscope.choices.merge import parts_of
 from rematscope.choices.recompute_graph import Node, RecomputeGraph
 from rematscope.errors import PlanError
 from rematscope.ir import roles
-from rematscope.ir.cost import cost_of
+from rematscope.ir.cost import cost_of, program_cost
 from rematscope.ir.primitives import is_opaque
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.jax_compat import Policy
 from rematscope.seconds.devices import DEVICES, Device
 from rematscope.seconds.roofline import seconds_in
 from rematscope.tracing.arguments import with_own_options
-from rematscope.tracing.checkpoints import nothing, with_policies
+from rematscope.tracing.checkpoints import nothing, with_policies, with_policy
 from rematscope.tracing.trace import Trace, trace
 
 # The price of a byte over links, in FLOPs: those of bfloat16 matmuls that a TPU v5e does while a ring over one axis of
@@ -91,10 +91,79 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
     with jax_compat.default_remat():  # the next one forgets the names that it does not save
         passes = trace(with_policies(f, saving_nothing), *args, **kwargs)
     policies = [policy for policy in own if policy not in (None, jax.checkpoint_policies.nothing_saveable)]
-    return dataclasses.replace(graph_of(passes, cost), policies=tuple(dict.fromkeys(policies)))
+    graph = graph_of(passes, cost)
+    if jax_compat.remat3():
+        graph = dataclasses.replace(_without_names_saved_differently(graph, f, args, kwargs, cost), remat3=True)
+    return dataclasses.replace(graph, policies=tuple(dict.fromkeys(policies)))
 
 
-def graph_of(passes: Trace, cost: CostFunction = work, saved: Collection[Equation] = ()) -> RecomputeGraph:
+SAVED_DIFFERENTLY = "under jax_remat3, JAX saves it differently than by default"
+
+
+def _without_names_saved_differently(
+    graph: RecomputeGraph,
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    cost: CostFunction,
+) -> RecomputeGraph:
+    """Bar the names for which traces under `jax_remat3` differ from the prediction of `graph`.
+
+    The graph comes from a trace in JAX's default rematerialization, where a name stays visible if it is not saved. In
+    JAX 0.12.0.1 nearly all choices are the same under `jax_remat3`. The exceptions: a name in the forward rule of a
+    `custom_vjp` is not saved (JAX PR 40309 restores it), and a value that does not change in a loop is saved once per
+    iteration.
+
+    Raises:
+      PlanError: if traces differ from the prediction for other reasons than single names.
+    """
+    if is_predicted(graph, f, args, kwargs, cost):
+        return graph
+    barred = {
+        name: SAVED_DIFFERENTLY for name in graph.names if not is_predicted(graph, f, args, kwargs, cost, names=[name])
+    }
+    without = graph_of(graph.trace, cost, barred=barred)
+    if not barred or not is_predicted(without, f, args, kwargs, cost):
+        raise PlanError(
+            f"under jax_remat3, {graph.trace.function} saves or recomputes other values than by default, whichever "
+            "names are chosen, so that no choice can be predicted. Choose with jax.config.update('jax_remat3', False)."
+        )
+    return without
+
+
+def is_predicted(
+    graph: RecomputeGraph,
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    cost: CostFunction,
+    names: Sequence[str] | None = None,
+    policy: Policy | None = None,
+) -> bool:
+    """Whether a trace of `f` with a policy saves and recomputes what `graph` predicts for `names`.
+
+    The policy saves `names` only, by default all names of the graph, if none is given.
+    """
+    names = graph.names if names is None else names
+    planned = with_policy(f, policy or jax.checkpoint_policies.save_only_these_names(*names))
+    passes = trace(planned, *args, **kwargs)
+    saved, recompute = graph.evaluate(names)
+    if passes.device_bytes_by_kind().get("computed", 0) != saved:
+        return False
+    if math.isclose(cost_again(passes, cost), recompute, rel_tol=1e-9):
+        return True
+    # Under remat3 the forward pass does not run the forward rule of a custom_vjp function. What the rule computes in
+    # the backward pass then counts as deferred, unless it is known to be equal: only all of the pass can be compared.
+    with jax_compat.default_remat():
+        return program_cost(trace(planned, *args, **kwargs).backward) == program_cost(passes.backward)
+
+
+def graph_of(
+    passes: Trace,
+    cost: CostFunction = work,
+    saved: Collection[Equation] = (),
+    barred: Mapping[str, str] | None = None,
+) -> RecomputeGraph:
     """The recompute graph of a trace.
 
     Args:
@@ -103,6 +172,7 @@ def graph_of(passes: Trace, cost: CostFunction = work, saved: Collection[Equatio
       cost: what one run of an equation takes when it is computed again: a number that is not negative; or a device,
         for the seconds that it takes there.
       saved: equations of the backward pass whose results a policy saves, whatever names are chosen beside it.
+      barred: names that no choice may save, and why, in addition to those that the program itself rules out.
 
     Raises:
       PlanError: if `cost` gives something else, or a checkpoint stands where it is not seen.
@@ -110,6 +180,7 @@ def graph_of(passes: Trace, cost: CostFunction = work, saved: Collection[Equatio
     nodes = _nodes_of(passes, cost, saved)
     roots = nodes.reading(passes.backward.outputs)
     roots += [node for node in nodes.all if node.equation and jax_compat.effects_of(node.equation.eqn)]
+    nodes.barred.update(barred or {})
     for node in nodes.all:
         if node.name in nodes.barred:
             node.name, node.array, node.nbytes = None, None, 0

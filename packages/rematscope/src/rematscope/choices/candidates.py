@@ -16,7 +16,7 @@ import jax
 from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
-from rematscope.choices.build import CostFunction, graph_of, recompute_graph, work
+from rematscope.choices.build import CostFunction, graph_of, is_predicted, recompute_graph, work
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.errors import TraceError
 from rematscope.ir import roles
@@ -88,7 +88,11 @@ def candidates(
             found += traced(f, label, policy, args, kwargs, cost)
         elif saved and saved not in seen:
             seen.add(saved)
-            found.append(PolicyCandidate(label, graph_of(alone.trace, cost, saved), policy))
+            graph = graph_of(alone.trace, cost, saved, alone.barred)
+            if jax_compat.remat3() and not is_predicted(graph, f, args, kwargs, cost, names=(), policy=policy):
+                found += traced(f, label, policy, args, kwargs, cost)
+            else:
+                found.append(PolicyCandidate(label, graph, policy))
     everything = jax.checkpoint_policies.everything_saveable
     if not alone.policies:
         # Where it has checkpoints, which save nothing, this is the choice of no name again.
@@ -128,8 +132,7 @@ def traced(
     """The candidate that leaves no choice beside a policy, as JAX's trace says; none where JAX cannot trace it."""
     planned = f if label == AS_IT_IS else with_policy(f, policy)
     try:
-        with jax_compat.default_remat():
-            passes = trace(planned, *args, **kwargs)
+        passes = trace(planned, *args, **kwargs)
     except (TypeError, NotImplementedError, TraceError):
         return  # JAX fails to save some values, complex numbers among them
     if not passes.host_bytes():  # what is moved to the host is no budget's

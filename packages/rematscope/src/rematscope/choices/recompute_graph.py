@@ -60,6 +60,7 @@ class RecomputeGraph(ChoiceGraph):
       policies: the policies of the function's own checkpoints, each once.
       device: the device in whose seconds costs are given; "" for another unit.
       weighing: on a mesh, how link bytes are weighed against FLOPs, and which shardings are estimates, as a clause.
+      remat3: whether it predicts what is saved with `jax_remat3` set.
       names, parts, least_bytes, least_cost: as in `ChoiceGraph`.
     """
 
@@ -71,6 +72,7 @@ class RecomputeGraph(ChoiceGraph):
     policies: tuple[Policy, ...] = ()
     device: str = ""
     weighing: str = ""
+    remat3: bool = False
 
     def __repr__(self) -> str:
         named, size = counted(len(self.names), "name"), counted(len(self.nodes), "operation")

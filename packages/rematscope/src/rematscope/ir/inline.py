@@ -30,6 +30,7 @@ class Inliner:
         self._calls: tuple[JaxprEqn, ...] = ()  # what is being inlined, innermost first
         self.meshes: list[Any] = []  # those that the shardings are about which a `jit` was given
         self.marks: list[tuple[Mark, Value]] = []  # what is which to a gradient, in the order of the program
+        self.has_remat3_checkpoint = False
         self._axes: dict[str, int] = {}  # the axes of the mesh that the shard_maps around go over
 
     def program(self, jaxpr: AnyJaxpr, inputs: Sequence[Value]) -> Program:
@@ -72,6 +73,7 @@ class Inliner:
 
     def _equation(self, eqn: JaxprEqn, inputs: list[Value], equations: list[Equation]) -> Sequence[Value]:
         """Appends what `eqn` does to `equations` and returns its outputs."""
+        self.has_remat3_checkpoint |= jax_compat.is_remat3_checkpoint(eqn)
         if (body := jax_compat.called_body(eqn) or trace_implementation(eqn)) is not None:
             crossing = (inputs[i] for i in jax_compat.barrier_operands(eqn))
             if fenced := tuple(v for v in crossing if not isinstance(v, Literal)):

@@ -1,6 +1,7 @@
 """The table of value numbers: one number for each key, and one for each value."""
 
 import contextlib
+import dataclasses
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
@@ -128,6 +129,9 @@ def _frozen(params: Any) -> Hashable:  # a parameter of a primitive may be anyth
             lines.append((eqn.primitive.name, _frozen(eqn.params), *map(read, eqn.invars)))
             names.update((v, len(names) + i) for i, v in enumerate(eqn.outvars))
         return tuple(lines), tuple(map(read, jaxpr.outvars))
+    if type(params).__module__.startswith("jax._src.pallas") and dataclasses.is_dataclass(params):
+        fields = [field.name for field in dataclasses.fields(params) if field.compare]  # jaxprs among them
+        return type(params), *(_frozen(getattr(params, field)) for field in fields)
     try:
         hash(params)
     except TypeError:

@@ -5,9 +5,11 @@ Value numbering says whether the forward program already computed a value of the
 transparent. Loop bodies are compared with each other, and a slice of a stack equals the value that was stacked.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
+from rematscope import jax_compat
 from rematscope.ir.attention_costs import FORWARD_KERNELS
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.program import CASTS, Equation, Program, Value
@@ -57,6 +59,10 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
     alike: dict[Value, list[Value]] = {}
     # A value from a branch exists only if that branch was taken, so only branches of the backward pass may match it.
     in_branches: dict[int, Value] = {}
+    kernels: dict[Hashable, Equation] = {}
+    for equation, _ in _everything(forward):
+        if equation.primitive == "pallas_call":
+            kernels[_kernel_run(equation, numbering)] = equation
     for equation, in_branch in _everything(forward):
         if equation.primitive in CASTS:
             continue  # their operands have the same numbers
@@ -92,7 +98,9 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
             ):
                 equation.role = DEFERRED  # fetching an offloaded residual recomputes nothing
             else:
-                equation.role = RECOMPUTED if _runs_again(equation, before) else DEFERRED
+                run = kernels.get(_kernel_run(equation, numbering)) if equation.primitive == "pallas_call" else None
+                again = _runs_again(equation, before) or (run is not None and _returns_more(equation, run))
+                equation.role = RECOMPUTED if again else DEFERRED
             pairs = zip(equation.outputs, before, strict=True)
             forward_value_of.update((value, first) for value, first in pairs if first is not None)
 
@@ -110,6 +118,21 @@ def _runs_again(equation: Equation, before: list[Value | None]) -> bool:
     if equation.primitive in FORWARD_KERNELS:
         before = before[:1]
     return bool(before) and all(before)
+
+
+def _kernel_run(equation: Equation, numbering: ValueNumbering) -> Hashable:
+    """The function that a Pallas kernel runs, and the numbers of its operands."""
+    return (jax_compat.kernel_function(equation.eqn), *map(numbering.number, equation.inputs))
+
+
+def _returns_more(equation: Equation, run: Equation) -> bool:
+    """Whether a run of a kernel returns residuals in addition to what another run of its function returns.
+
+    Under remat3 the forward pass runs a `custom_vjp` function as written, and the recompute runs its forward rule. Both
+    often run the same kernel on the same operands, and only the rule asks it for the residuals too.
+    """
+    types, others = (Counter(str(v.aval) for v in each.outputs) for each in (equation, run))
+    return types > others
 
 
 def _next(values: list[Value]) -> Value:

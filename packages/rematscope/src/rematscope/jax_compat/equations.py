@@ -99,7 +99,12 @@ def scopes(eqn: JaxprEqn) -> list[str]:
 
 def is_checkpoint(eqn: JaxprEqn) -> bool:
     """True for an equation that `jax.checkpoint` made."""
-    return eqn.primitive.name in _CHECKPOINTS or type(hi_primitive(eqn)).__name__ == "RematTraced"
+    return eqn.primitive.name in _CHECKPOINTS or is_remat3_checkpoint(eqn)
+
+
+def is_remat3_checkpoint(eqn: JaxprEqn) -> bool:
+    """True for an equation that `jax.checkpoint` made while `jax_remat3` was set."""
+    return type(hi_primitive(eqn)).__name__ == "RematTraced"
 
 
 def is_differentiated(eqn: JaxprEqn) -> bool:
@@ -163,6 +168,11 @@ def barrier_operands(eqn: JaxprEqn) -> list[int]:
     prevent = eqn.params["prevent_cse"]
     flags = [prevent] * len(eqn.invars) if isinstance(prevent, bool) else prevent
     return [i for i, (flag, atom) in enumerate(zip(flags, eqn.invars, strict=True)) if flag and not is_literal(atom)]
+
+
+def kernel_function(eqn: JaxprEqn) -> str | None:
+    """The function that a `pallas_call` runs and its source line; None if JAX does not say."""
+    return getattr(getattr(body_of(eqn.params["jaxpr"])[0], "debug_info", None), "func_src_info", None)
 
 
 def jit_shardings(eqn: JaxprEqn) -> tuple[Sequence[Any], Sequence[Any]]:

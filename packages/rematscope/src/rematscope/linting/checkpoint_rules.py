@@ -120,7 +120,7 @@ def _kept(passes: Trace) -> int:
 def _why_nothing(checkpoint: Checkpoint, policy: Callable[..., Any]) -> str:
     named = jax_compat.policy_name(policy)
     matmuls = [eqn for eqn in checkpoint.equations() if eqn.primitive.name in MATMULS]
-    allowed = [eqn for eqn in checkpoint.equations() if _allows(policy, eqn)]
+    allowed = [eqn for eqn in checkpoint.equations() if policy_allows(policy, eqn)]
     if allowed:
         operations = ", ".join(dict.fromkeys(jax_compat.checkpoint_name(eqn) or eqn.primitive.name for eqn in allowed))
         return (
@@ -144,7 +144,8 @@ def _matmuls(eqns: list[JaxprEqn]) -> str:
     return f"on {', '.join(lines[:3])}" + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
 
 
-def _allows(policy: Callable[..., Any], eqn: JaxprEqn) -> bool:
+def policy_allows(policy: Callable[..., Any], eqn: JaxprEqn) -> bool:
+    """Whether a policy returns True for an equation, or offloads its result."""
     try:
         answer = policy(eqn.primitive, *(v.aval for v in eqn.invars), **eqn.params)
     except Exception:  # it knows more than is to be had here

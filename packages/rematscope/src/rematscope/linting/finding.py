@@ -28,6 +28,9 @@ class LintKind(StrEnum):
     SAVES_NOTHING = "saves nothing"
     OVERRIDDEN = "overridden"  # the checkpoint around its own decides
 
+    # Either of them:
+    REMAT3 = "jax_remat3"  # it has less effect with jax_remat3 set, as it is now
+
     # A checkpoint:
     NESTED = "nested"  # the one around it makes it do nothing
     UNDONE = "undone"  # the compiler may take it away

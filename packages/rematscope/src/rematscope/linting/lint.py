@@ -4,18 +4,21 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rematscope import jax_compat
+from rematscope.choices.build import recompute_graph
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.source import Source
 from rematscope.linting.checkpoint_rules import checkpoint_findings
 from rematscope.linting.finding import LintFinding, LintKind, NameSuggestion
 from rematscope.linting.name_rules import name_findings
 from rematscope.linting.names import names_of
+from rematscope.linting.remat3_rules import remat3_findings, saved_bytes
 from rematscope.linting.subject import Subject
 from rematscope.render.parts import Lines, Stack, TextTable
 from rematscope.render.progress import progress_message
 from rematscope.render.units import amount_text, amount_texts, bytes_text
 from rematscope.render.view import View
 from rematscope.tracing.arguments import with_own_options
+from rematscope.tracing.trace import trace
 
 _SHOWN = 10  # places in the table
 
@@ -95,8 +98,9 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
     """Find names that have no effect, policies that save nothing and checkpoints that have no effect in `f`.
 
     Each finding comes from comparing traces of `f` with and without the name or checkpoint. A name is misplaced if
-    saving it, in addition to all other names, avoids less than a tenth of the cost of computing its value. `lint` uses
-    JAX's default rematerialization, whatever `JAX_REMAT3` is set to.
+    saving it, in addition to all other names, avoids less than a tenth of the cost of computing its value. These traces
+    use JAX's default rematerialization. If `jax_remat3` is set, `lint` also finds the names and policies that have less
+    effect with it.
 
     Args:
       f: a function that is differentiable in reverse mode. It is not run. If it has no checkpoint, its names are judged
@@ -123,6 +127,10 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
         subject = Subject(f, args, kwargs)
         names = names_of(subject)
         findings = [*checkpoint_findings(subject, names.graph), *name_findings(names)]
+        by_default = saved_bytes(subject.trace)
+    if jax_compat.remat3():
+        predicted, passes = recompute_graph(f, *args, **kwargs), trace(f, *args, **kwargs)
+        findings += remat3_findings(subject, predicted, by_default, saved_bytes(passes))
     by_line = sorted(findings, key=_line)
     findings = list(dict.fromkeys(by_line))
     return Lint(subject.function, findings, names.places, names.graph.uncounted_text, names.out_of_reach)

@@ -88,7 +88,7 @@ class Certificate:
         if not same or self.with_policy not in graphs:
             raise PlanError(
                 f"this certificate is for another program than {alone.trace.function} with these arguments and "
-                "this cost. Verify it with the arguments that plan was given, or plan again."
+                "this cost. Verify it with the arguments that plan was given and the same jax_remat3, or plan again."
             )
         graph = graphs[self.with_policy]
         kept, again = graph.evaluate(self.names)

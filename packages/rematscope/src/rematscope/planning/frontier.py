@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 
-from rematscope import jax_compat
 from rematscope.choices.build import CostFunction, cost_again, work
 from rematscope.choices.candidates import candidates
 from rematscope.choices.enumeration import are_few
@@ -88,8 +87,7 @@ def frontier(
 
     def measured(label: str, planned: Callable[..., Any]) -> Point | None:
         try:
-            with jax_compat.default_remat():
-                return point_of(trace(planned, *args, **kwargs), label, meant)
+            return point_of(trace(planned, *args, **kwargs), label, meant)
         except (TypeError, NotImplementedError, TraceError):
             return None  # JAX cannot save some values under this policy, complex ones among them
 
@@ -215,7 +213,8 @@ class Frontier(Pictured):
     def caption(self) -> str:
         found, of = len(self.points), len(self.graph.names)
         what = f"its {counted(of, 'name')} and of policies" if of else "policies (it has no names to choose)"
-        text = f"{self.graph.trace.function}: {counted(found, 'Pareto-optimal choice')} of {what}"
+        mode = " under jax_remat3" if self.graph.remat3 else ""
+        text = f"{self.graph.trace.function}{mode}: {counted(found, 'Pareto-optimal choice')} of {what}"
         if self.graph.uncounted:
             text += f", by known costs only, since {self.graph.uncounted_text}"
         text += f"; bytes{self.graph.trace.per_device_text}" if self.graph.trace.axes else ""

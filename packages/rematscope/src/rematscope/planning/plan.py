@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from rematscope import jax_compat
-from rematscope.choices.build import CostFunction, cost_again, work
+from rematscope.choices.build import SAVED_DIFFERENTLY, CostFunction, cost_again, is_predicted, work
 from rematscope.choices.candidates import (
     AS_IT_IS,
     EVERYTHING,
@@ -153,6 +153,9 @@ def best_plan(
     try:
         made.check(cost)
     except PlanError:
+        policy = chosen.with_names(names) if chosen.trace is None else None
+        if jax_compat.remat3() and policy and is_predicted(chosen.graph, f, args, kwargs, cost, names, policy):
+            return made
         if not chosen.label:
             raise
         # What names do beside the policy was predicted wrongly: it is compared as JAX traces it, without names.
@@ -318,10 +321,7 @@ class Plan(View):
         again = cost_again(self.trace, cost)
         if kept == self.saved_bytes and same_cost(again, self.cost):
             return
-        if jax_compat.remat3():
-            why = "Under JAX_REMAT3=1 a name may have no effect: plan without it."
-        else:
-            why = "Please report this function: rematscope misreads one of its checkpoints."
+        why = "Please report this function: rematscope misreads one of its checkpoints."
         raise PlanError(
             f"the plan for {self.trace.function} saves {self.saved_bytes:,} bytes at a cost of {self.cost:,}, "
             f"but with these names JAX saves {kept:,} bytes at {again:,}. {why}"
@@ -331,8 +331,8 @@ class Plan(View):
         cells = self._cells()
         about = TextTable(cells, self._footer(), numeric=("Bytes", "Recompute avoided"))
         table = about if len(cells) > 1 else Paragraph(self._footer())
-        more = [*(finding.text for finding in self.findings), *[self.about_names] * bool(self.about_names)]
-        return [Paragraph(self._headline()), table, *map(Paragraph, more)]
+        more = [*(finding.text for finding in self.findings), self.about_names, self._left_out_by_remat3]
+        return [Paragraph(self._headline()), table, *map(Paragraph, filter(None, more))]
 
     def _headline(self) -> str:
         chosen, all_of = len(self.names), len(self._alone.names)
@@ -344,10 +344,17 @@ class Plan(View):
         elif not all_of:
             what = "save nothing"
         return (
-            f"{self.graph.trace.function}: {what}, "
+            f"{self.graph.trace.function}{self.trace.mode_text}: {what}, "
             f"{bytes_text(self.saved_bytes)} of {bytes_text(self.budget)}{self.trace.per_device_text}; "
             f"{bytes_text(self.slack)} left"
         )
+
+    @property
+    def _left_out_by_remat3(self) -> str:
+        """The names that the plan leaves out because JAX saves them differently with `jax_remat3`; empty if none."""
+        barred = self._alone.barred
+        names = ", ".join(repr(name) for name, reason in barred.items() if reason == SAVED_DIFFERENTLY)
+        return f"Left out: {names}. With jax_remat3, JAX does not save them as by default; lint says why." * bool(names)
 
     def _footer(self) -> str:
         """What the plan recomputes, what is proven of that, and a plan that costs nearly as little in fewer bytes."""

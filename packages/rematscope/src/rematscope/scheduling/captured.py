@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend import source_info_util
 
 from rematscope.errors import PlanError
-from rematscope.jax_compat import body_of, is_mutable_array, remat3
+from rematscope.jax_compat import body_of, is_mutable_array
 from rematscope.scheduling.linearize import linearize
 from rematscope.tracing.arguments import callable_name, check_differentiable, flattened, type_description
 from rematscope.tracing.checkpoints import CalledOnce, KnownStep, called_once, traced
@@ -60,9 +60,7 @@ def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     once = called_once(watched, args, kwargs)
     if isinstance(once, KnownStep):
         linearize(trace(f, *args, **kwargs))  # which says why that cannot be planned
-    if (
-        not isinstance(once, CalledOnce) or remat3()
-    ):  # it takes a gradient, or cannot be traced; or has other checkpoints
+    if not isinstance(once, CalledOnce):  # it takes a gradient, or cannot be traced
         try:
             once, _ = traced(watched, args, kwargs)
         except Exception as error:

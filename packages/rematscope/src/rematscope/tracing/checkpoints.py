@@ -116,6 +116,7 @@ class CalledOnce:
         self.function = f
         self.jaxpr = jaxpr
         self._out = jax.tree.structure(out)
+        self._with_checkpoint: dict[bool, ClosedJaxpr] = {}
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         _, leaves = flattened(self.function, args, kwargs)
@@ -138,15 +139,20 @@ class CalledOnce:
         )
         return self if without is self.jaxpr else CalledOnce(self.function, without, self.returning(without.out_avals))
 
-    @functools.cached_property
+    @property
     def with_checkpoint(self) -> ClosedJaxpr:
         """Its program; one checkpoint goes around all of it if it has none.
 
-        One object for all policies: JAX then knows again what it has made of the checkpoint's body.
+        One object for all policies: JAX then knows again what it has made of the checkpoint's body. `jax_remat3`
+        decides which equation a checkpoint is.
         """
         if any(checkpoints(self.jaxpr)):
             return self.jaxpr
-        return jax.make_jaxpr(jax.checkpoint(jaxpr_as_fun(self.jaxpr)))(*self.jaxpr.in_avals)
+        mode = jax_compat.remat3()
+        if mode not in self._with_checkpoint:
+            inside = jax.checkpoint(jaxpr_as_fun(self.jaxpr))
+            self._with_checkpoint[mode] = jax.make_jaxpr(inside)(*self.jaxpr.in_avals)
+        return self._with_checkpoint[mode]
 
 
 class KnownStep:
@@ -168,8 +174,7 @@ def called_once(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """
     flattened(f, args, kwargs)
     try:
-        with jax_compat.default_remat():
-            once, _ = _once(f, args, kwargs)
+        once, _ = _once(f, args, kwargs)
     except Exception:  # of the user's, which `trace` explains
         return f
     if once is None:

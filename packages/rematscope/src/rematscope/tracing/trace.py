@@ -71,6 +71,7 @@ class Trace:
         whole arrays unless the name says otherwise.
       step: for a training step, the rest of the step around the two programs; else None. Costs are those of the two
         programs, run once.
+      remat3: whether the function has a checkpoint and was traced with `jax_remat3` set.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -94,6 +95,7 @@ class Trace:
     unproven_equalities: int
     mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None
     step: Step | None = None
+    remat3: bool = False
 
     @property
     def outputs(self) -> tuple[Value, ...]:
@@ -152,7 +154,13 @@ class Trace:
         return program_cost(self.backward, roles.DEFERRED) * self.times
 
     def __repr__(self) -> str:
-        return f"<{self.function}: saves {self.saved_bytes():,} bytes, recomputes {self.recompute_cost}>"
+        saved = f"saves {self.saved_bytes():,} bytes, recomputes {self.recompute_cost}"
+        return f"<{self.function}{self.mode_text}: {saved}>"
+
+    @property
+    def mode_text(self) -> str:
+        """` under jax_remat3`, to append to the function's name; empty in JAX's default rematerialization."""
+        return " under jax_remat3" if self.remat3 else ""
 
     @cached_property
     def has_auto_sharded_work(self) -> bool:
@@ -364,9 +372,8 @@ def _differentiated(
     equal = roles.assign_roles(fwd, bwd, incoming)
     name_values(function, fwd, bwd, incoming, equal.forward_value_of)
     saved = residuals_of(fwd, bwd, crossing, outputs)
-    return Trace(
-        function, fwd, bwd, saved, incoming, equal.forward_value_of, equal.equal_values, equal.unproven_equalities, mesh
-    )
+    equals = equal.forward_value_of, equal.equal_values, equal.unproven_equalities
+    return Trace(function, fwd, bwd, saved, incoming, *equals, mesh, remat3=inline.has_remat3_checkpoint)
 
 
 def _as_it_stands(
@@ -404,18 +411,8 @@ def _as_it_stands(
     saved = residuals_of(shown.forward, shown.backward, shown.crossing, shown.values)
     step = step_of(program, halves, [arguments[i] for i in donated_operands(jaxpr)], shown)
     fwd, bwd = shown.forward, shown.backward
-    return Trace(
-        function,
-        fwd,
-        bwd,
-        saved,
-        incoming,
-        equal.forward_value_of,
-        equal.equal_values,
-        equal.unproven_equalities,
-        mesh,
-        step,
-    )
+    equals = equal.forward_value_of, equal.equal_values, equal.unproven_equalities
+    return Trace(function, fwd, bwd, saved, incoming, *equals, mesh, step, inline.has_remat3_checkpoint)
 
 
 def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:

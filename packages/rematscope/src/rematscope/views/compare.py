@@ -118,6 +118,7 @@ class Comparison(View):
     def _footer(self) -> str:
         where = self.rows[0].trace.per_device_text
         text = f"Saved: computed residuals{where}, without arguments. Peak: live bytes{where} if nothing is fused."
+        text += " Traced with jax_remat3." if any(row.trace.remat3 for row in self.rows) else ""
         device = self.rows[0].device
         return f"{text} Times: estimated by a roofline of {device.name}, both passes." if device else text
 

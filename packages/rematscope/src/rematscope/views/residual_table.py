@@ -137,7 +137,7 @@ class ResidualTable(View):
     @property
     def total(self) -> str:
         """`f saves 456 B: computed 72 B + arguments 384 B`."""
-        return f"{self.trace.function} saves {saved_text(self.trace)}"
+        return f"{self.trace.function}{self.trace.mode_text} saves {saved_text(self.trace)}"
 
     def cells(self) -> list[list[str]]:
         """The header, and a list of texts for each of `rows`."""

@@ -1,0 +1,104 @@
+"""The rules about `jax_remat3`: names and policies that have less effect with it than by default.
+
+With `jax_remat3` set, JAX 0.12.0.1 asks a policy about names, matmuls and convolutions only, and about nothing inside a
+function with a derivative rule of its own. It therefore does not save a name in the forward rule of a `custom_vjp`. JAX
+PR 40309 restores that; so does the experimental switch `jax_custom_vjp3`.
+"""
+
+from collections.abc import Iterator
+
+import jax
+
+from rematscope import jax_compat
+from rematscope.choices.build import SAVED_DIFFERENTLY
+from rematscope.choices.recompute_graph import RecomputeGraph
+from rematscope.ir.source import Source
+from rematscope.linting.checkpoint_rules import policy_allows
+from rematscope.linting.finding import LintFinding, LintKind
+from rematscope.linting.subject import Checkpoint, Subject, on, walk_equations, where
+from rematscope.render.units import bytes_text
+from rematscope.tracing.trace import Trace
+
+_ASKED = frozenset({"dot_general", "conv_general_dilated"})  # and names
+_OPENED = frozenset({"scan", "while", "cond", "shard_map"})  # a policy is asked about their bodies' operations
+_WITH_SWITCH = "set jax.config.update('jax_custom_vjp3', True), an experimental switch of JAX 0.12.0.1"
+_SHOWN = 3
+
+
+def remat3_findings(subject: Subject, predicted: RecomputeGraph, by_default: int, now: int) -> Iterator[LintFinding]:
+    """Names and policies whose effect `jax_remat3` removes.
+
+    Args:
+      subject: the function, in JAX's default rematerialization.
+      predicted: the recompute graph of the function with `jax_remat3` set.
+      by_default, now: the bytes that the function as written saves, by default and with `jax_remat3` set.
+    """
+    for name, reason in predicted.barred.items():
+        if reason == SAVED_DIFFERENTLY:
+            yield _name_finding(subject, predicted, name)
+    if now < by_default:
+        groups: dict[tuple[Source | None, ...], Checkpoint] = {}
+        for checkpoint in subject.checkpoints:
+            groups.setdefault(checkpoint.lines, checkpoint)
+        for checkpoint in groups.values():
+            if ignored := _not_asked(checkpoint):
+                yield _policy_finding(checkpoint, ignored, by_default, now)
+
+
+def saved_bytes(passes: Trace) -> int:
+    """The bytes of computed residuals, those in host memory included."""
+    return passes.device_bytes_by_kind().get("computed", 0) + passes.host_bytes()
+
+
+def _name_finding(subject: Subject, predicted: RecomputeGraph, name: str) -> LintFinding:
+    named = [node.equation for node in predicted.nodes if node.equation and node.equation.primitive == "name"]
+    source = next((equation.source for equation in named if equation.params["name"] == name), None)
+    outside = {
+        jax_compat.checkpoint_name(eqn)
+        for eqn, around in walk_equations(subject.jaxpr)
+        if not any(map(jax_compat.is_custom_rule, around))
+    }
+    if name in outside:
+        text = (
+            f"{name!r} on {where(source)} names a value that jax_remat3 saves differently than JAX's default "
+            "rematerialization, such as once per iteration of a loop in which it does not change. Compute the value "
+            "outside of the loop, and name it there."
+        )
+    else:
+        text = (
+            f"{name!r} on {where(source)} is inside the forward rule of a custom_vjp. With jax_remat3, JAX 0.12.0.1 "
+            "does not save such a name (JAX PR 40309 restores that). Name the result outside of the function, or "
+            f"{_WITH_SWITCH}."
+        )
+    return LintFinding(LintKind.REMAT3, text, source, name)
+
+
+def _not_asked(checkpoint: Checkpoint) -> list[tuple[str, bool]]:
+    """The operations that a policy allows to save but is not asked about: primitive, and whether it is in a rule."""
+    policy = checkpoint.policy
+    if policy is None or policy is jax.checkpoint_policies.everything_saveable or checkpoint.outer is not None:
+        return []
+    found = []
+    for eqn, around in (pair for body in jax_compat.bodies(checkpoint.eqn) for pair in walk_equations(body)):
+        in_rule = any(map(jax_compat.is_custom_rule, around))
+        is_asked = jax_compat.checkpoint_name(eqn) is not None or (eqn.primitive.name in _ASKED and not in_rule)
+        in_kernel = any(each.primitive.name == "pallas_call" for each in around)
+        opened = jax_compat.called_body(eqn) is not None or eqn.primitive.name in _OPENED
+        if not (is_asked or in_kernel or opened) and policy_allows(policy, eqn):
+            found.append((eqn.primitive.name, in_rule))
+    return found
+
+
+def _policy_finding(checkpoint: Checkpoint, ignored: list[tuple[str, bool]], by_default: int, now: int) -> LintFinding:
+    primitives = list(dict.fromkeys(primitive for primitive, _ in ignored))
+    listed = ", ".join(primitives[:_SHOWN]) + (f" and {len(primitives) - _SHOWN} more" if primitives[_SHOWN:] else "")
+    text = (
+        f"{jax_compat.policy_name(checkpoint.policy)}, the policy of the checkpoint {on(checkpoint.source)}, returns "
+        f"True for {listed}, but with jax_remat3 JAX 0.12.0.1 does not ask it: it asks about names, matmuls and "
+        "convolutions only, and about nothing inside a function with its own derivative rule. The function saves "
+        f"{bytes_text(now)} instead of {bytes_text(by_default)}. Name the values with "
+        "jax.ad_checkpoint.checkpoint_name and use save_only_these_names."
+    )
+    if any(in_rule for _, in_rule in ignored):
+        text += f" For the residuals of a custom_vjp, name them in its forward rule and {_WITH_SWITCH}."
+    return LintFinding(LintKind.REMAT3, text, checkpoint.source)

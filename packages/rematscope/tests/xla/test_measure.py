@@ -257,7 +257,7 @@ HBM = "Ran out of memory in memory space hbm. Used 20.50G of 15.75G hbm. Exceede
     [
         (f"XlaRuntimeError: RESOURCE_EXHAUSTED: {HBM}\n\nTotal hbm usage >= 21.02G", 20.5, 15.75, "of 15.75G hbm"),
         (f"RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: XLA:TPU compile permanent error. {HBM}", 20.5, 15.75, "hbm"),
-        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9.3 GiB.", None, None, "allocate 9.3 GiB"),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9.3 GiB.", 9.3, None, "allocate 9.3 GiB"),
         ("RESOURCE_EXHAUSTED:", None, None, ""),
     ],
     ids=["used", "coded", "no_figures", "nothing"],

@@ -209,7 +209,12 @@ def _compiled(
             given = given[0], jax.device_put(arrays()[1], program.input_shardings[0][1], may_alias=False)
             jax.block_until_ready(given)
         start = time.perf_counter()
-        jax.block_until_ready(program(*given))
+        try:
+            jax.block_until_ready(program(*given))
+        except jax.errors.JaxRuntimeError as error:
+            if (full := out_of_memory(str(error))) is None:
+                raise
+            raise _does_not_fit(passes, target, full) from None  # a GPU fails when it runs, not when it compiles
         return time.perf_counter() - start
 
     # Both are None on a back end that keeps no such record; there is none among those that can be chosen.
@@ -223,12 +228,16 @@ def _compiled(
 
 def _no_room(passes: Trace, target: str, lowered: Module | None, full: OutOfMemory) -> Compiled:
     def run() -> float:
-        raise TargetError(
-            f"{passes.function} does not fit into the memory of a {spelled(target)}: {full.text}. Save less, "
-            "reduce the batch size, or shard it across several chips."
-        )
+        raise _does_not_fit(passes, target, full)
 
     return Compiled({}, b"", lowered, b"", run, full)
+
+
+def _does_not_fit(passes: Trace, target: str, full: OutOfMemory) -> TargetError:
+    return TargetError(
+        f"{passes.function} does not fit into the memory of a {spelled(target)}: {full.text}. Save less, reduce the "
+        "batch size, or shard it across several chips."
+    )
 
 
 _SIZES = [

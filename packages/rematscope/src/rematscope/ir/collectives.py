@@ -86,7 +86,7 @@ def exchanges(equation: Equation) -> Iterator[tuple[str, int, int]]:
     """
     if (compiled := kind(equation.primitive)) is not None:
         count = len(equation.inputs) if compiled == "all-reduce" else 1  # several arrays are reduced one by one
-        size = link_bytes(compiled, _bytes(equation.inputs), _bytes(equation.outputs), equation.devices)
+        size = link_bytes(compiled, _device_bytes(equation.inputs), _device_bytes(equation.outputs), equation.devices)
         yield compiled, count, size
     for compiled, operand, result, together in implicit_collectives(equation):
         yield compiled, 1, link_bytes(compiled, operand, result, together)
@@ -145,5 +145,5 @@ def most_sent(branches: Iterable[Iterable[tuple[str, int, int]]]) -> list[tuple[
     return max(map(list, branches), key=lambda found: sum(size for _, _, size in found))
 
 
-def _bytes(values: Sequence[Value]) -> int:
+def _device_bytes(values: Sequence[Value]) -> int:
     return sum(value.device_bytes for value in values)

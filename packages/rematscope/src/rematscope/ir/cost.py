@@ -92,18 +92,18 @@ def cost_of(equation: Equation) -> Cost:
             "…).forward.equations or .backward.equations. The cost of both passes is trace(f, …).cost."
         )
     if equation not in _known:
-        _known[equation] = _counted(equation)
+        _known[equation] = _count_on_device(equation)
     return _known[equation]
 
 
 _known: weakref.WeakKeyDictionary[Equation, Cost] = weakref.WeakKeyDictionary()  # each is asked about many times
 
 
-def _counted(equation: Equation) -> Cost:
+def _count_on_device(equation: Equation) -> Cost:
     here = [v.on_device for v in equation.inputs]
     if equation.primitive in MATMULS:
         here = [Part(place.shape, v.dtype) for v, place in zip(equation.inputs, read_as(equation), strict=True)]
-    cost = _cost(equation.primitive, here, [v.on_device for v in equation.outputs], equation.params)
+    cost = _cost_of_primitive(equation.primitive, here, [v.on_device for v in equation.outputs], equation.params)
     return dataclasses.replace(cost, link_bytes=collectives.sent(equation))
 
 
@@ -117,9 +117,9 @@ def program_cost(program: Program, role: str | None = None) -> Cost:
     for equation in program.equations:
         bodies = [program_cost(body, role) for body in equation.bodies]
         if equation.primitive == "cond":
-            total += _costliest(bodies)
+            total += _costliest_branch(bodies)
         elif not equation.counted:
-            total += _once(bodies)
+            total += _count_one_iteration(bodies)
         elif equation.bodies:
             total += sum(bodies, Cost()) * equation.length
         elif role in (None, equation.role):
@@ -127,7 +127,7 @@ def program_cost(program: Program, role: str | None = None) -> Cost:
     return total
 
 
-def _costliest(branches: Iterable[Cost]) -> Cost:
+def _costliest_branch(branches: Iterable[Cost]) -> Cost:
     """Of branches the costliest, and what none of them counts."""
     branches = list(branches)
     most = max(branches, key=lambda cost: (cost.flops, cost.bytes))
@@ -138,19 +138,19 @@ def _costliest(branches: Iterable[Cost]) -> Cost:
     )
 
 
-def _once(parts: Iterable[Cost]) -> Cost:
+def _count_one_iteration(parts: Iterable[Cost]) -> Cost:
     """An iteration of a loop of unknown length, if there is anything in it."""
     total = sum(parts, Cost())
     return total + Cost(uncounted=frozenset({"while"})) if total != Cost() else total
 
 
-def _cost(primitive: str, inputs: Iterable[Any], outputs: Iterable[Any], params: dict[str, Any]) -> Cost:
+def _cost_of_primitive(primitive: str, inputs: Iterable[Any], outputs: Iterable[Any], params: dict[str, Any]) -> Cost:
     inputs, outputs = list(inputs), list(outputs)
     if primitive in BOOKKEEPING:
         return Cost()
     moved = sum(nbytes(v) for v in (*inputs, *outputs) if hasattr(v, "dtype"))  # a token has none
     if primitive == "pallas_call":
-        return _kernel(params, moved)
+        return _kernel_cost(params, moved)
     if primitive == "custom_linear_solve":
         # Of its four functions one runs; the others are for its derivative.
         return _jaxpr_cost(params["jaxprs"].solve)
@@ -159,7 +159,7 @@ def _cost(primitive: str, inputs: Iterable[Any], outputs: Iterable[Any], params:
     return Cost(*work, bytes=moved)
 
 
-def _kernel(params: dict[str, Any], moved: int) -> Cost:
+def _kernel_cost(params: dict[str, Any], moved: int) -> Cost:
     """A Pallas kernel costs what its author says (`cost_estimate`); else its body, once for each place of its grid."""
     if (said := params.get("cost_estimate")) is not None:
         return Cost(said.flops, said.transcendentals, said.bytes_accessed)
@@ -183,8 +183,10 @@ def _eqn_cost(eqn: JaxprEqn) -> Cost:
             return _jaxpr_cost(scan.body) * scan.length
         case "while":
             loop = jax_compat.while_of(eqn)
-            return _once([_jaxpr_cost(loop.condition), _jaxpr_cost(loop.body)])
+            return _count_one_iteration([_jaxpr_cost(loop.condition), _jaxpr_cost(loop.body)])
         case "cond":
-            return _costliest(map(_jaxpr_cost, jax_compat.branches_of(eqn)))
+            return _costliest_branch(map(_jaxpr_cost, jax_compat.branches_of(eqn)))
         case primitive:
-            return _cost(primitive, [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars], eqn.params)
+            return _cost_of_primitive(
+                primitive, [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars], eqn.params
+            )

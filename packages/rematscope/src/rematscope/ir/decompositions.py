@@ -24,12 +24,12 @@ def _of_matrix(count: Callable[..., float]) -> Flops:
     return flops
 
 
-def _lu(m: int, n: int, params: dict[str, Any]) -> float:
+def _lu_flops(m: int, n: int, params: dict[str, Any]) -> float:
     k = min(m, n)
     return 2 * m * n * k - (m + n) * k**2 + 2 * k**3 / 3
 
 
-def _reflectors(m: int, n: int, params: dict[str, Any]) -> float:
+def _reflector_flops(m: int, n: int, params: dict[str, Any]) -> float:
     """Householder's reflectors that make a matrix triangular (5.2.2)."""
     m, n = max(m, n), min(m, n)
     return 2 * n**2 * (m - n / 3)
@@ -40,12 +40,12 @@ def _product_of_reflectors(m: int, n: int, k: int) -> float:
     return 4 * m * n * k - 2 * (m + n) * k**2 + 4 * k**3 / 3
 
 
-def _qr(m: int, n: int, params: dict[str, Any]) -> float:
+def _qr_flops(m: int, n: int, params: dict[str, Any]) -> float:
     k = min(m, n)
-    return _reflectors(m, n, params) + _product_of_reflectors(m, m if params["full_matrices"] else k, k)
+    return _reflector_flops(m, n, params) + _product_of_reflectors(m, m if params["full_matrices"] else k, k)
 
 
-def _svd(m: int, n: int, params: dict[str, Any]) -> float:
+def _svd_flops(m: int, n: int, params: dict[str, Any]) -> float:
     """Of a tall matrix first a QR, where that is less (8.6.3)."""
     m, n = max(m, n), min(m, n)
     if not params["compute_uv"]:
@@ -55,7 +55,7 @@ def _svd(m: int, n: int, params: dict[str, Any]) -> float:
     return min(14 * m * n**2 + 8 * n**3, 6 * m * n**2 + 20 * n**3)
 
 
-def _eig(m: int, n: int, params: dict[str, Any]) -> float:
+def _eig_flops(m: int, n: int, params: dict[str, Any]) -> float:
     """Hessenberg form and the QR algorithm (7.5.6), with vectors or without."""
     vectors = ("compute_left_eigenvectors", "compute_right_eigenvectors", "compute_schur_vectors")
     return (25 if any(params.get(which) for which in vectors) else 10) * n**3
@@ -70,7 +70,7 @@ def _householder_product(inputs: Sequence[Typed], outputs: Sequence[Typed], para
     return math.prod(batch) * round(_product_of_reflectors(m, n, inputs[1].shape[-1]))
 
 
-def _ormqr(inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict[str, Any]) -> int:
+def _ormqr_flops(inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict[str, Any]) -> int:
     *_, m, _ = inputs[0].shape
     k = inputs[1].shape[-1]
     return 2 * math.prod(inputs[2].shape) * k * (2 * m - k) // m  # 4 for each number of a reflector (5.1.4)
@@ -87,17 +87,17 @@ def _symmetric_product(inputs: Sequence[Typed], outputs: Sequence[Typed], params
 DECOMPOSITIONS: dict[str, Flops] = {
     "cholesky": _of_matrix(lambda m, n, params: n**3 / 3),  # 4.2.5
     "cholesky_update": _of_matrix(lambda m, n, params: 4 * n**2),  # a rotation for each row (6.5.4)
-    "eig": _of_matrix(_eig),
+    "eig": _of_matrix(_eig_flops),
     "eigh": _of_matrix(lambda m, n, params: 9 * n**3),  # 8.3.5, vectors too
-    "geqp3": _of_matrix(_reflectors),
-    "geqrf": _of_matrix(_reflectors),
+    "geqp3": _of_matrix(_reflector_flops),
+    "geqrf": _of_matrix(_reflector_flops),
     "hessenberg": _of_matrix(lambda m, n, params: 10 * n**3 / 3),  # 7.4.3
     "householder_product": _householder_product,
-    "lu": _of_matrix(_lu),  # 3.2.6; LAPACK's getrf
-    "ormqr": _ormqr,
-    "qr": _of_matrix(_qr),
-    "schur": _of_matrix(_eig),
-    "svd": _of_matrix(_svd),
+    "lu": _of_matrix(_lu_flops),  # 3.2.6; LAPACK's getrf
+    "ormqr": _ormqr_flops,
+    "qr": _of_matrix(_qr_flops),
+    "schur": _of_matrix(_eig_flops),
+    "svd": _of_matrix(_svd_flops),
     "symmetric_product": _symmetric_product,
     "triangular_solve": _triangular_solve,
     "tridiagonal": _of_matrix(lambda m, n, params: 4 * n**3 / 3),  # 8.3.1

@@ -37,10 +37,10 @@ def implicit_collectives(equation: Equation) -> Iterator[ImplicitCollective]:
     if len(equation.outputs) != 1 or not equation.inputs:
         return
     if equation.primitive == "reshard":
-        yield from _moved(equation.inputs[0], equation.outputs[0])
+        yield from _resharding(equation.inputs[0], equation.outputs[0])
         return
     if equation.primitive == "sharding_constraint":
-        yield from _constrained(equation.inputs[0], equation.outputs[0])
+        yield from _constraint_collectives(equation.inputs[0], equation.outputs[0])
         return
     if equation.primitive == "dot_general":
         (summed, _), _ = equation.params["dimension_numbers"]
@@ -50,14 +50,14 @@ def implicit_collectives(equation: Equation) -> Iterator[ImplicitCollective]:
         return
     operand = spec_of(equation.inputs[0].aval)
     axes = {axis for dimension in summed for axis in operand.axes[dimension]} if operand is not None else set()
-    yield from _reduced(axes, equation.outputs[0])
+    yield from _reduction_collectives(axes, equation.outputs[0])
 
 
-def _moved(array: Value, result: Value) -> Iterator[ImplicitCollective]:
+def _resharding(array: Value, result: Value) -> Iterator[ImplicitCollective]:
     before, after = spec_of(array.aval), spec_of(result.aval)
     if before is None or after is None:
         return
-    yield from _reduced(before.unreduced, result)
+    yield from _reduction_collectives(before.unreduced, result)
     was = {axis: i for i, axes in enumerate(before.axes) for axis in axes}
     will = {axis: i for i, axes in enumerate(after.axes) for axis in axes}
     if gathered := before.ways(was.keys() - will.keys()):
@@ -66,7 +66,7 @@ def _moved(array: Value, result: Value) -> Iterator[ImplicitCollective]:
         yield ImplicitCollective("all-to-all", array.device_bytes, array.device_bytes, moved)
 
 
-def _constrained(array: Value, result: Value) -> Iterator[ImplicitCollective]:
+def _constraint_collectives(array: Value, result: Value) -> Iterator[ImplicitCollective]:
     """Under automatic axes, what a constraint asks for if it is known how its operand lies: by the shapes of parts."""
     before, after = array.placement, result.placement
     if not (before.is_explicit and after.is_explicit) or before.shape == after.shape:
@@ -79,7 +79,7 @@ def _constrained(array: Value, result: Value) -> Iterator[ImplicitCollective]:
         yield ImplicitCollective("all-to-all", array.device_bytes, result.device_bytes, moved)
 
 
-def _reduced(axes: set[str] | frozenset[str], result: Value) -> Iterator[ImplicitCollective]:
+def _reduction_collectives(axes: set[str] | frozenset[str], result: Value) -> Iterator[ImplicitCollective]:
     """What a sum of which each device has a part needs to become `result`; nothing if that is such a sum itself."""
     after = spec_of(result.aval)
     if after is None:

@@ -41,45 +41,45 @@ class Inliner:
           inputs: one value for each of the jaxpr's operands, of its shape and dtype.
         """
         equations: list[Equation] = []
-        outputs = self._inline(jaxpr, inputs, equations)
+        outputs = self._inline_jaxpr(jaxpr, inputs, equations)
         program = Program(tuple(inputs), without_dead_code(equations, outputs), tuple(outputs))
         used = reads(program)
         program.constants = {v: array for v, array in self._constants.values() if v in used}
         return program
 
-    def _constant(self, array: Any) -> Value:
+    def _constant_value(self, array: Any) -> Value:
         if id(array) not in self._constants:
             self._constants[id(array)] = Value(jax.typeof(array)), array
         return self._constants[id(array)][0]
 
     @contextlib.contextmanager
-    def _in(self, eqn: JaxprEqn) -> Iterator[None]:
+    def _inside_call(self, eqn: JaxprEqn) -> Iterator[None]:
         outer, self._calls = self._calls, (eqn, *self._calls)
         yield
         self._calls = outer
 
-    def _inline(self, jaxpr: AnyJaxpr, operands: Sequence[Value], equations: list[Equation]) -> list[Value]:
+    def _inline_jaxpr(self, jaxpr: AnyJaxpr, operands: Sequence[Value], equations: list[Equation]) -> list[Value]:
         jaxpr, constvars, consts = jax_compat.body_of(jaxpr)
-        env: dict[Any, Value] = dict(zip(constvars, map(self._constant, consts), strict=True))
+        env: dict[Any, Value] = dict(zip(constvars, map(self._constant_value, consts), strict=True))
         env.update(zip(jaxpr.invars, operands, strict=True))
 
         def read(atom: Any) -> Value:  # a variable, or a literal, of a jaxpr
             return Literal(atom.aval, jax_compat.literal_value(atom)) if jax_compat.is_literal(atom) else env[atom]
 
         for eqn in jaxpr.eqns:
-            outputs = self._equation(eqn, [read(a) for a in eqn.invars], equations)
+            outputs = self._add_equation(eqn, [read(a) for a in eqn.invars], equations)
             env.update(zip(eqn.outvars, outputs, strict=True))
         return [read(a) for a in jaxpr.outvars]
 
-    def _equation(self, eqn: JaxprEqn, inputs: list[Value], equations: list[Equation]) -> Sequence[Value]:
+    def _add_equation(self, eqn: JaxprEqn, inputs: list[Value], equations: list[Equation]) -> Sequence[Value]:
         """Appends what `eqn` does to `equations` and returns its outputs."""
         self.has_remat3_checkpoint |= jax_compat.is_remat3_checkpoint(eqn)
         if (body := jax_compat.called_body(eqn) or trace_implementation(eqn)) is not None:
             crossing = (inputs[i] for i in jax_compat.barrier_operands(eqn))
             if fenced := tuple(v for v in crossing if not isinstance(v, Literal)):
                 equations.append(Equation("optimization_barrier", fenced, fenced, {}, eqn))
-            with self._in(eqn):
-                results = self._inline(body, inputs, equations)
+            with self._inside_call(eqn):
+                results = self._inline_jaxpr(body, inputs, equations)
             for values, shardings in zip((inputs, results), jax_compat.jit_shardings(eqn), strict=True):
                 self.meshes += give_shardings(values, shardings)
             return results
@@ -102,13 +102,13 @@ class Inliner:
                     return inputs
             equation = Equation("name", tuple(inputs), outputs, {"name": name}, eqn)
         elif primitive == "scan":
-            equation = self._scan(eqn, inputs, outputs)
+            equation = self._scan_equation(eqn, inputs, outputs)
         elif primitive == "while":
-            equation = self._while(eqn, inputs, outputs)
+            equation = self._while_equation(eqn, inputs, outputs)
         elif primitive == "shard_map":
             equation = self._shard_map(eqn, inputs, outputs)
         elif primitive == "cond":
-            bodies = tuple(self._body(eqn, branch, inputs[1:], ()) for branch in jax_compat.branches_of(eqn))
+            bodies = tuple(self._body_program(eqn, branch, inputs[1:], ()) for branch in jax_compat.branches_of(eqn))
             equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn, bodies)
         else:
             equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn)
@@ -117,7 +117,7 @@ class Inliner:
         equations.append(equation)
         return outputs
 
-    def _scan(self, eqn: JaxprEqn, inputs: list[Value], outputs: tuple[Value, ...]) -> Equation:
+    def _scan_equation(self, eqn: JaxprEqn, inputs: list[Value], outputs: tuple[Value, ...]) -> Equation:
         scan = jax_compat.scan_of(eqn)
         own = [Value(v.aval) for v in jax_compat.body_of(scan.body)[0].invars[scan.consts :]]
         return Equation(
@@ -126,21 +126,21 @@ class Inliner:
             outputs,
             eqn.params,
             eqn,
-            bodies=(self._body(eqn, scan.body, [*inputs[: scan.consts], *own], own),),
+            bodies=(self._body_program(eqn, scan.body, [*inputs[: scan.consts], *own], own),),
             length=scan.length,
             reverse=scan.reverse,
             first_carry=scan.consts,
             carries=scan.carries,
         )
 
-    def _while(self, eqn: JaxprEqn, inputs: list[Value], outputs: tuple[Value, ...]) -> Equation:
+    def _while_equation(self, eqn: JaxprEqn, inputs: list[Value], outputs: tuple[Value, ...]) -> Equation:
         loop = jax_compat.while_of(eqn)
         first = loop.tested + loop.kept
         carry = inputs[first:]
 
         def part(jaxpr: AnyJaxpr, captured: list[Value]) -> Program:
             own = [Value(v.aval) for v in carry]
-            return self._body(eqn, jaxpr, [*captured, *own], own)
+            return self._body_program(eqn, jaxpr, [*captured, *own], own)
 
         bodies = part(loop.condition, inputs[: loop.tested]), part(loop.body, inputs[loop.tested : first])
         length = trip_count(*bodies, carry)
@@ -161,17 +161,17 @@ class Inliner:
         mapped = jax_compat.shard_map_of(eqn)
         own = [Value(v.aval) for v in jax_compat.body_of(mapped.body)[0].invars]
         around, self._axes = self._axes, {**self._axes, **mapped.axes}
-        body = self._body(eqn, mapped.body, own, own)
+        body = self._body_program(eqn, mapped.body, own, own)
         self._axes = around
         params = mapped._asdict()
         del params["body"]
         return Equation("shard_map", tuple(inputs), outputs, params, eqn, bodies=(body,))
 
-    def _body(self, eqn: JaxprEqn, jaxpr: AnyJaxpr, operands: Sequence[Value], own: Sequence[Value]) -> Program:
+    def _body_program(self, eqn: JaxprEqn, jaxpr: AnyJaxpr, operands: Sequence[Value], own: Sequence[Value]) -> Program:
         """The program that the loop or branch `eqn` runs; it reads `own` as its inputs, the rest from around it."""
         equations: list[Equation] = []
-        with self._in(eqn):
-            outputs = self._inline(jaxpr, operands, equations)
+        with self._inside_call(eqn):
+            outputs = self._inline_jaxpr(jaxpr, operands, equations)
         return Program(tuple(own), without_dead_code(equations, outputs), tuple(outputs))
 
 
@@ -195,7 +195,7 @@ def without_dead_code(equations: Sequence[Equation], outputs: Sequence[Value]) -
                 live.append(dataclasses.replace(equation, inputs=fenced, outputs=fenced))
         elif jax_compat.effects_of(equation.eqn) or not needed.isdisjoint(equation.outputs):
             if equation.bodies:
-                equation = _trimmed(equation, needed)
+                equation = _without_unused(equation, needed)
             live.append(equation)
             needed.update(equation.inputs)
             # A body's own constants are read through the body alone.
@@ -204,7 +204,7 @@ def without_dead_code(equations: Sequence[Equation], outputs: Sequence[Value]) -
     return live[::-1]
 
 
-def _trimmed(equation: Equation, needed: set[Value]) -> Equation:
+def _without_unused(equation: Equation, needed: set[Value]) -> Equation:
     """Drop what nothing reads of a loop's or a branch's results, operands and operations.
 
     A loop's carry that only its own next iteration reads goes too: XLA removes it from a while loop's state.
@@ -212,10 +212,10 @@ def _trimmed(equation: Equation, needed: set[Value]) -> Equation:
     first, carries = equation.first_carry, equation.carries
     is_loop = equation.primitive in ("scan", "while")
     kept = {i for i, v in enumerate(equation.outputs) if v in needed}
-    bodies = _computing(equation, kept)
+    bodies = _bodies_computing(equation, kept)
     while is_loop and (more := {i for i in range(carries) if _is_read(equation, bodies, i)} - kept):
         kept |= more
-        bodies = _computing(equation, kept)
+        bodies = _bodies_computing(equation, kept)
     stays = sorted(kept)
     params = equation.params
     if equation.primitive == "shard_map":
@@ -241,7 +241,7 @@ def _trimmed(equation: Equation, needed: set[Value]) -> Equation:
     )
 
 
-def _computing(equation: Equation, kept: set[int]) -> list[Program]:
+def _bodies_computing(equation: Equation, kept: set[int]) -> list[Program]:
     """The bodies of a loop or a branch, with what these results take alone; a while loop's test computes one result."""
     bodies = []
     for place, body in enumerate(equation.bodies):

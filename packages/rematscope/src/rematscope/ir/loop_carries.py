@@ -84,7 +84,7 @@ class CarrySearch:
         rest = iter(known)
         wanted = sorted(i for group in self.pending for i in group.members)
         same = {i: carry for i in wanted if (carry := self._next_that_starts(rest, i)) is not None}
-        if len(same) < len(wanted) or (wanted and not self._holds(same)):
+        if len(same) < len(wanted) or (wanted and not self._confirm_guess(same)):
             return False
         self.decided.update(same)
         return True
@@ -96,7 +96,7 @@ class CarrySearch:
         for group in in_turn:
             guesses = itertools.product(*([k for k in known if k.start == self.starts[i]] for i in group.members))
             for guess in itertools.islice(guesses, _GUESSES):
-                if self._holds(dict(zip(group.members, guess, strict=True))):
+                if self._confirm_guess(dict(zip(group.members, guess, strict=True))):
                     recognised.update(group.members)
                     break
         self.decided |= recognised
@@ -104,7 +104,7 @@ class CarrySearch:
     def _next_that_starts(self, known: Iterator[Carry], i: int) -> Carry | None:
         return next((carry for carry in known if carry.start == self.starts[i]), None)
 
-    def _holds(self, guess: dict[int, Carry]) -> bool:
+    def _confirm_guess(self, guess: dict[int, Carry]) -> bool:
         """Whether an iteration maps these carries as it mapped those; if so, their numbers are kept."""
         numbers = list(self.numbers)
         for i, carry in guess.items():

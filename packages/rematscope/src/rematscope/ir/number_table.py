@@ -40,7 +40,7 @@ class NumberTable:
         """The number of a value; where a branch is being taken, of what that branch makes it."""
         if value not in self._of_value:
             if isinstance(value, Literal):
-                self._of_value[value] = self.intern("literal", *_literal(value.value, value.aval))
+                self._of_value[value] = self.intern("literal", *_literal_key(value.value, value.aval))
             else:
                 self._of_value[value] = self.intern("given", value)
         number = self._of_value[value]
@@ -54,7 +54,7 @@ class NumberTable:
         if jax_compat.is_stateful(equation.eqn):  # another run gives another value
             return [self.intern("effect", equation, i) for i in range(len(equation.outputs))]
         if equation not in self._params:
-            self._params[equation] = _frozen(_params_that_matter(equation))
+            self._params[equation] = _hashable_params(_params_that_matter(equation))
         operands = tuple(self.number(v) for v in equation.inputs)
         if equation.primitive == "squeeze" and operands[0] in self._boxed:
             return [self._boxed[operands[0]]]
@@ -107,31 +107,31 @@ def _params_that_matter(equation: Equation) -> dict[str, Any]:
 _PLAIN = frozenset({type(None), int, str})
 
 
-def _frozen(params: Any) -> Hashable:  # a parameter of a primitive may be anything
+def _hashable_params(params: Any) -> Hashable:  # a parameter of a primitive may be anything
     """A hashable stand-in for an equation's parameters; jaxprs stand for what they compute."""
     if type(params) in _PLAIN:
         return params  # type: ignore[no-any-return]  # most are: a large model has a hundred thousand
     if type(params) in (float, bool):
         return type(params), repr(params)  # 0.0 == -0.0 and 1 == True, and an operation may tell them apart
     if isinstance(params, dict):
-        return tuple((key, _frozen(params[key])) for key in sorted(params))
+        return tuple((key, _hashable_params(params[key])) for key in sorted(params))
     if isinstance(params, (tuple, list)):
-        return tuple(map(_frozen, params))
+        return tuple(map(_hashable_params, params))
     if hasattr(params, "eqns"):
         jaxpr, _, consts = jax_compat.body_of(params)
         names = {v: i for i, v in enumerate([*jaxpr.constvars, *jaxpr.invars])}
 
         def read(atom: Any) -> Hashable:
-            return _literal(atom.val, atom.aval) if jax_compat.is_literal(atom) else names[atom]
+            return _literal_key(atom.val, atom.aval) if jax_compat.is_literal(atom) else names[atom]
 
         lines: list[Hashable] = [tuple(map(id, consts))]
         for eqn in jaxpr.eqns:
-            lines.append((eqn.primitive.name, _frozen(eqn.params), *map(read, eqn.invars)))
+            lines.append((eqn.primitive.name, _hashable_params(eqn.params), *map(read, eqn.invars)))
             names.update((v, len(names) + i) for i, v in enumerate(eqn.outvars))
         return tuple(lines), tuple(map(read, jaxpr.outvars))
     if type(params).__module__.startswith("jax._src.pallas") and dataclasses.is_dataclass(params):
         fields = [field.name for field in dataclasses.fields(params) if field.compare]  # jaxprs among them
-        return type(params), *(_frozen(getattr(params, field)) for field in fields)
+        return type(params), *(_hashable_params(getattr(params, field)) for field in fields)
     try:
         hash(params)
     except TypeError:
@@ -139,5 +139,5 @@ def _frozen(params: Any) -> Hashable:  # a parameter of a primitive may be anyth
     return params  # type: ignore[no-any-return]  # it has just been hashed
 
 
-def _literal(array: Any, aval: Any) -> tuple[Hashable, ...]:
+def _literal_key(array: Any, aval: Any) -> tuple[Hashable, ...]:
     return np.asarray(array).tobytes(), str(aval.dtype), tuple(aval.shape)

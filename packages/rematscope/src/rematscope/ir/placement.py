@@ -48,11 +48,11 @@ def give_shardings(values: Iterable[Value], shardings: Sequence[Any]) -> list[An
     """Notes how values lie that a sharding is given for, where it is one; returns the meshes that these are about."""
     for value, sharding in zip(values, shardings, strict=False):
         if getattr(sharding, "num_devices", 1) > 1:
-            same(value, _sharded(value, sharding))
+            same(value, _placement_of(value, sharding))
     return [mesh for mesh in map(mesh_of, shardings) if mesh is not None]
 
 
-def _sharded(value: Value, sharding: Any) -> Placement:
+def _placement_of(value: Value, sharding: Any) -> Placement:
     axes = None
     if (spec := getattr(sharding, "spec", None)) is not None:
         axes = (*divided(spec), *((),) * len(value.shape))[: len(value.shape)]
@@ -70,7 +70,7 @@ def place(program: Program) -> None:
             case "sharding_constraint":
                 sharding = equation.params["sharding"]
                 if mesh_of(sharding) is not None:
-                    same(equation.outputs[0], _sharded(equation.outputs[0], sharding))
+                    same(equation.outputs[0], _placement_of(equation.outputs[0], sharding))
             case "shard_map":
                 (body,) = equation.bodies
                 place(body)

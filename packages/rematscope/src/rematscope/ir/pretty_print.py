@@ -56,7 +56,7 @@ class Line:
     @property
     def pieces(self) -> Pieces:
         """The text, and the values in it."""
-        return _filled(self.template, *self.parts)
+        return _fill_template(self.template, *self.parts)
 
     @property
     def code(self) -> str:
@@ -88,24 +88,24 @@ def lines(program: Program, indent: str = "") -> Iterator[Line]:
                 count = len(equation.inputs)
                 yield Line(f"{indent}── barrier: {count} value{'s' * (count > 1)} ──")
             case "scan":
-                yield from _scan(equation, indent)
+                yield from _scan_lines(equation, indent)
             case "while":
-                yield from _while(equation, indent)
+                yield from _while_lines(equation, indent)
             case "cond":
-                yield from _cond(equation, indent)
+                yield from _cond_lines(equation, indent)
             case "shard_map":
                 yield from _shard_map(equation, indent)
             case primitive if primitive in CASTS:
                 pass  # what it returns has its operand's name
             case _:
-                template, parts = _assignment(equation)
+                template, parts = _assignment_words(equation)
                 yield Line(indent + template, parts, equation.outputs, equation, equation.role)
 
 
 def code(equation: Equation) -> str:
     """One equation as an assignment."""
-    template, parts = _assignment(equation)
-    return text(_filled(template, *parts))
+    template, parts = _assignment_words(equation)
+    return text(_fill_template(template, *parts))
 
 
 def text(pieces: Pieces) -> str:
@@ -117,13 +117,13 @@ def text(pieces: Pieces) -> str:
 _Words = tuple[str, tuple[str | Value, ...]]
 
 
-def _assignment(equation: Equation) -> _Words:
-    template, parts = _expression(equation)
+def _assignment_words(equation: Equation) -> _Words:
+    template, parts = _expression_words(equation)
     targets = equation.outputs
     return (f"{listed(len(targets))} = {template}", (*targets, *parts)) if targets else (template, parts)
 
 
-def _expression(equation: Equation) -> _Words:
+def _expression_words(equation: Equation) -> _Words:
     primitive, params, operands = equation.primitive, equation.params, equation.inputs
     if primitive in _INFIX and len(operands) == 2:
         left, right = ("({})" if isinstance(v, Literal) and v.name.startswith("-") else "{}" for v in operands)
@@ -134,7 +134,7 @@ def _expression(equation: Equation) -> _Words:
         case "integer_pow":
             return f"{{}} ** {params['y']}", operands
         case "dot_general":
-            return _dot(equation), operands
+            return _dot_text(equation), operands
         case "name":
             return "checkpoint_name({}, {})", (*operands, repr(params["name"]))
         case "convert_element_type":
@@ -142,7 +142,7 @@ def _expression(equation: Equation) -> _Words:
         case "transpose":
             if params["permutation"] == (1, 0):
                 return "{}.T", operands
-            return f"transpose({{}}, {_tuple(params['permutation'])})", operands
+            return f"transpose({{}}, {_tuple_text(params['permutation'])})", operands
         case "select_n" if len(operands) == 3 and operands[0].dtype == bool:
             return "where({}, {}, {})", (operands[0], operands[2], operands[1])
         case "slice":
@@ -151,17 +151,17 @@ def _expression(equation: Equation) -> _Words:
             slices = (f"{start}:{stop}" if step == 1 else f"{start}:{stop}:{step}" for start, stop, step in bounds)
             return f"{{}}[{', '.join(slices)}]", operands
         case "iota":
-            return f"iota({_tuple(params['shape'])}, {params['dimension']})", ()
+            return f"iota({_tuple_text(params['shape'])}, {params['dimension']})", ()
     shown: tuple[str, ...] = ()
     if collectives.kind(primitive) is not None:
         axes = params.get("axes", params.get("axis_name"))
         shown = tuple(map(repr, axes if isinstance(axes, (tuple, list)) else (axes,)))
     elif (parameter := _PARAMETERS.get(primitive)) in params:
-        shown = (_tuple(params[parameter]),)
+        shown = (_tuple_text(params[parameter]),)
     return f"{_SHORT.get(primitive, primitive)}({listed(len(operands) + len(shown))})", (*operands, *shown)
 
 
-def _filled(template: str, *parts: str | Value) -> Pieces:
+def _fill_template(template: str, *parts: str | Value) -> Pieces:
     """The template with a part for each `{}`."""
     first, *others = template.split("{}")
     return (first, *(piece for pair in zip(parts, others, strict=True) for piece in pair))
@@ -172,13 +172,13 @@ def listed(count: int) -> str:
     return ", ".join(["{}"] * count)
 
 
-def _tuple(value: Any) -> str:  # a parameter of a primitive
+def _tuple_text(value: Any) -> str:  # a parameter of a primitive
     if not isinstance(value, (tuple, list)):
         return str(value)
     return f"({', '.join(map(str, value))}{',' * (len(value) == 1)})"
 
 
-def _dot(equation: Equation) -> str:
+def _dot_text(equation: Equation) -> str:
     """`{} @ {}`, with `.T` where a matrix is contracted over the other dimension; einsum where batches are involved."""
     (left_dims, right_dims), (left_batch, _) = equation.params["dimension_numbers"]
     left, right = equation.inputs
@@ -189,14 +189,14 @@ def _dot(equation: Equation) -> str:
         # a @ b contracts a's last dimension with b's first.
         transposed = left_ndim == 2 and left_dims[0] == 0
         if not transposed and left_dims[0] != left_ndim - 1:
-            return _einsum(equation)
+            return _einsum_text(equation)
         first = "{}.T" if transposed else "{}"
         second = "{}.T" if right_ndim == 2 and right_dims[0] == 1 else "{}"
         return f"{first} @ {second}"
-    return _einsum(equation)
+    return _einsum_text(equation)
 
 
-def _einsum(equation: Equation) -> str:
+def _einsum_text(equation: Equation) -> str:
     (left_dims, right_dims), (left_batch, right_batch) = equation.params["dimension_numbers"]
     letters = iter("abcdefghijklmnopqrstuvwxyz")
     left = [next(letters) for _ in equation.inputs[0].shape]
@@ -210,7 +210,7 @@ def _einsum(equation: Equation) -> str:
     return f'einsum("{"".join(left)},{"".join(right)}->{"".join(out)}", {{}}, {{}})'
 
 
-def _start(equation: Equation, indent: str) -> Iterator[Line]:
+def _initial_lines(equation: Equation, indent: str) -> Iterator[Line]:
     """Gives a loop's carries their first values, where those do not bear the carry's name already."""
     pairs = zip(equation.outputs, equation.initial, strict=False)
     if renamed := [(carry, first) for carry, first in pairs if carry.name != first.name]:
@@ -218,14 +218,14 @@ def _start(equation: Equation, indent: str) -> Iterator[Line]:
         yield Line(f"{indent}{listed(len(carries))} = {listed(len(firsts))}", (*carries, *firsts))
 
 
-def _scan(equation: Equation, indent: str) -> Iterator[Line]:
+def _scan_lines(equation: Equation, indent: str) -> Iterator[Line]:
     (body,) = equation.bodies
     carries = equation.carries
     index = equation.index
     steps = f"range({equation.length})"
     if equation.reverse:
         steps = f"reversed({steps})"
-    yield from _start(equation, indent)
+    yield from _initial_lines(equation, indent)
     yield Line(f"{indent}for {index} in {steps}:", equation=equation)
     inner = indent + "  "
     yield from lines(body, inner)
@@ -251,9 +251,9 @@ def _shard_map(equation: Equation, indent: str) -> Iterator[Line]:
         yield Line(f"{inner}{{}}{{}} = {{}}", (whole, index_text(spec), part), (whole,))
 
 
-def _while(equation: Equation, indent: str) -> Iterator[Line]:
+def _while_lines(equation: Equation, indent: str) -> Iterator[Line]:
     condition, body = equation.bodies
-    yield from _start(equation, indent)
+    yield from _initial_lines(equation, indent)
     yield Line(f"{indent}while True:", equation=equation)
     inner = indent + "  "
     yield from lines(condition, inner)
@@ -262,7 +262,7 @@ def _while(equation: Equation, indent: str) -> Iterator[Line]:
     yield from _carry_over(equation, body, inner)
 
 
-def _cond(equation: Equation, indent: str) -> Iterator[Line]:
+def _cond_lines(equation: Equation, indent: str) -> Iterator[Line]:
     targets = f"{listed(len(equation.outputs))} = " if equation.outputs else ""
     parts = (*equation.outputs, equation.inputs[0])
     yield Line(f"{indent}{targets}switch({{}}):", parts, equation.outputs, equation)

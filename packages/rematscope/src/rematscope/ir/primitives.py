@@ -76,7 +76,7 @@ def _count_reduce_window(inputs: Sequence[Typed], outputs: Sequence[Typed], para
     return Work(each.flops * count, each.transcendentals * count)
 
 
-def _rows(names: str, rule: Rule | None, kind: Kind, fusible: bool = False, duplicable: bool = False) -> Any:
+def _make_rows(names: str, rule: Rule | None, kind: Kind, fusible: bool = False, duplicable: bool = False) -> Any:
     return dict.fromkeys(names.split(), Primitive(rule, kind, fusible, duplicable))
 
 
@@ -84,90 +84,92 @@ def _all_rows() -> Iterator[dict[str, Primitive]]:
     nothing, results, operands = cost_rules.count_nothing, cost_rules.count_results, cost_rules.count_operands
     transcendentals = cost_rules.count_transcendentals
 
-    yield _rows(
+    yield _make_rows(
         "_copysign abs add add_any and ceil clamp clz complex conj eq eq_to floor ge gt imag is_finite le le_to lt "
         "lt_to max min mul mulhi ne neg nextafter not one_minus_square or population_count real reciprocal "
         "reduce_precision round shift_left shift_right_arithmetic shift_right_logical sign square stochastic_round "
         "sub xor",
         *(results, Kind.ELEMENTWISE, True, True),
     )
-    yield _rows("div rem", results, Kind.ELEMENTWISE, True)
-    yield _rows("integer_pow", cost_rules.count_integer_pow, Kind.ELEMENTWISE, True, True)
-    yield _rows("polynomial", cost_rules.count_polynomial, Kind.ELEMENTWISE, True, True)
-    yield _rows("bitcast_convert_type convert_element_type select_n", nothing, Kind.ELEMENTWISE, True, True)
+    yield _make_rows("div rem", results, Kind.ELEMENTWISE, True)
+    yield _make_rows("integer_pow", cost_rules.count_integer_pow, Kind.ELEMENTWISE, True, True)
+    yield _make_rows("polynomial", cost_rules.count_polynomial, Kind.ELEMENTWISE, True, True)
+    yield _make_rows("bitcast_convert_type convert_element_type select_n", nothing, Kind.ELEMENTWISE, True, True)
     # A processor computes these by a series or a table of its own. Sines and cosines of real numbers XLA duplicates.
-    yield _rows("cos sin tan", transcendentals, Kind.ELEMENTWISE, True, True)
-    yield _rows(
+    yield _make_rows("cos sin tan", transcendentals, Kind.ELEMENTWISE, True, True)
+    yield _make_rows(
         "acos acosh asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt cosh digamma erf erf_inv erfc exp exp2 "
         "expm1 lgamma log log1p log2 logistic polygamma pow rsqrt sinh sqrt tanh zeta",
         *(transcendentals, Kind.ELEMENTWISE, True),
     )
     # Loops that run until a series has converged, which XLA fuses with nothing.
-    yield _rows("igamma igamma_grad_a igammac regularized_incomplete_beta", transcendentals, Kind.KERNEL)
+    yield _make_rows("igamma igamma_grad_a igammac regularized_incomplete_beta", transcendentals, Kind.KERNEL)
 
-    yield _rows("copy_p expand_dims name reshape squeeze stop_gradient", nothing, Kind.VIEW, True, True)
-    yield _rows(" ".join(CASTS), nothing, Kind.VIEW, True, True)
-    yield _rows("broadcast_in_dim copy iota pad rev slice transpose", nothing, Kind.MOVE, True, True)
-    yield _rows("concatenate dynamic_slice gather", nothing, Kind.MOVE, True)
-    yield _rows(
+    yield _make_rows("copy_p expand_dims name reshape squeeze stop_gradient", nothing, Kind.VIEW, True, True)
+    yield _make_rows(" ".join(CASTS), nothing, Kind.VIEW, True, True)
+    yield _make_rows("broadcast_in_dim copy iota pad rev slice transpose", nothing, Kind.MOVE, True, True)
+    yield _make_rows("concatenate dynamic_slice gather", nothing, Kind.MOVE, True)
+    yield _make_rows(
         "broadcast_to device_put layout_constraint mesh_cast reshard roll sharding_constraint split stack tile unstack "
         "with_memory_space_constraint remove_memory_space zeros_like empty empty2",
         *(nothing, Kind.MOVE),
     )
-    yield _rows("dynamic_update_slice scatter", nothing, Kind.UPDATE)
-    yield _rows("scatter-add scatter-max scatter-min scatter-mul scatter-sub", cost_rules.count_scatter, Kind.UPDATE)
+    yield _make_rows("dynamic_update_slice scatter", nothing, Kind.UPDATE)
+    yield _make_rows(
+        "scatter-add scatter-max scatter-min scatter-mul scatter-sub", cost_rules.count_scatter, Kind.UPDATE
+    )
 
-    yield _rows("dot_general scaled_dot", cost_rules.count_dot_general, Kind.MATMUL)
-    yield _rows("conv_general_dilated", cost_rules.count_convolution, Kind.MATMUL)
-    yield _rows("ragged_dot_general", cost_rules.count_ragged_dot_general, Kind.MATMUL)
-    yield _rows("scaled_matmul scaled_matmul_wrapper", cost_rules.count_scaled_matmul, Kind.MATMUL)
+    yield _make_rows("dot_general scaled_dot", cost_rules.count_dot_general, Kind.MATMUL)
+    yield _make_rows("conv_general_dilated", cost_rules.count_convolution, Kind.MATMUL)
+    yield _make_rows("ragged_dot_general", cost_rules.count_ragged_dot_general, Kind.MATMUL)
+    yield _make_rows("scaled_matmul scaled_matmul_wrapper", cost_rules.count_scaled_matmul, Kind.MATMUL)
     for names, flops in (
         (attention_costs.FORWARD_KERNELS, attention_costs.forward_flops),
         (attention_costs.BACKWARD_KERNELS, attention_costs.backward_flops),
     ):
-        yield _rows(" ".join(names), cost_rules.flops_rule(flops), Kind.FUSED_ATTENTION)
+        yield _make_rows(" ".join(names), cost_rules.flops_rule(flops), Kind.FUSED_ATTENTION)
 
-    yield _rows(
+    yield _make_rows(
         "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor",
         *(operands, Kind.REDUCTION),
     )
-    yield _rows("reduce", _count_reduce, Kind.REDUCTION)
+    yield _make_rows("reduce", _count_reduce, Kind.REDUCTION)
 
-    yield _rows(
+    yield _make_rows(
         "reduce_window reduce_window_max reduce_window_min reduce_window_sum", _count_reduce_window, Kind.KERNEL
     )
-    yield _rows("select_and_gather_add", cost_rules.count_select_and_gather_add, Kind.KERNEL)
-    yield _rows("select_and_scatter", cost_rules.count_select_and_scatter, Kind.KERNEL)
-    yield _rows("select_and_scatter_add", cost_rules.count_select_and_scatter_add, Kind.KERNEL)
-    yield _rows("cummax cummin cumprod cumsum", operands, Kind.KERNEL)
-    yield _rows("cumlogsumexp", cost_rules.count_cumlogsumexp, Kind.KERNEL)
-    yield _rows("sort", cost_rules.count_sort, Kind.KERNEL)
-    yield _rows("approx_top_k top_k", cost_rules.count_top_k, Kind.KERNEL)
-    yield _rows("fft", cost_rules.count_fft, Kind.KERNEL)
-    yield _rows("random_bits", cost_rules.count_random_bits, Kind.KERNEL)
-    yield _rows("threefry2x32", cost_rules.count_threefry, Kind.KERNEL)
-    yield _rows("rng_bit_generator rng_uniform", results, Kind.KERNEL)
-    yield _rows("custom_call ffi_call io_callback pallas_call pure_callback", None, Kind.KERNEL)
+    yield _make_rows("select_and_gather_add", cost_rules.count_select_and_gather_add, Kind.KERNEL)
+    yield _make_rows("select_and_scatter", cost_rules.count_select_and_scatter, Kind.KERNEL)
+    yield _make_rows("select_and_scatter_add", cost_rules.count_select_and_scatter_add, Kind.KERNEL)
+    yield _make_rows("cummax cummin cumprod cumsum", operands, Kind.KERNEL)
+    yield _make_rows("cumlogsumexp", cost_rules.count_cumlogsumexp, Kind.KERNEL)
+    yield _make_rows("sort", cost_rules.count_sort, Kind.KERNEL)
+    yield _make_rows("approx_top_k top_k", cost_rules.count_top_k, Kind.KERNEL)
+    yield _make_rows("fft", cost_rules.count_fft, Kind.KERNEL)
+    yield _make_rows("random_bits", cost_rules.count_random_bits, Kind.KERNEL)
+    yield _make_rows("threefry2x32", cost_rules.count_threefry, Kind.KERNEL)
+    yield _make_rows("rng_bit_generator rng_uniform", results, Kind.KERNEL)
+    yield _make_rows("custom_call ffi_call io_callback pallas_call pure_callback", None, Kind.KERNEL)
     yield {name: Primitive(cost_rules.flops_rule(flops), Kind.LINEAR_ALGEBRA) for name, flops in DECOMPOSITIONS.items()}
-    yield _rows("lu_pivots_to_permutation", nothing, Kind.LINEAR_ALGEBRA)
-    yield _rows("custom_linear_solve", None, Kind.LINEAR_ALGEBRA)
+    yield _make_rows("lu_pivots_to_permutation", nothing, Kind.LINEAR_ALGEBRA)
+    yield _make_rows("custom_linear_solve", None, Kind.LINEAR_ALGEBRA)
 
-    yield _rows(
+    yield _make_rows(
         "pmax pmax_start pmin pmin_start psum psum2 psum_invariant psum_invariant_start psum_scatter psum_start "
         "reduce_scatter reduce_scatter_start unreduced_pmax unreduced_pmin unreduced_psum unreduced_reduce_scatter",
         *(operands, Kind.COLLECTIVE),
     )
-    yield _rows(
+    yield _make_rows(
         "all_gather all_gather_done all_gather_invariant all_gather_reduced all_gather_reduced_start all_gather_start "
         "all_to_all all_to_all_done all_to_all_start pbroadcast pbroadcast_dynamic ppermute ppermute_done "
         "ppermute_start precv psend psum_done ragged_all_to_all reduce_scatter_done",
         *(nothing, Kind.COLLECTIVE),
     )
 
-    yield _rows("cond scan shard_map while", None, Kind.CONTROL)
-    yield _rows("add_dependency after_all optimization_barrier", nothing, Kind.CONTROL)
-    yield _rows("addupdate", results, Kind.OTHER)
-    yield _rows(
+    yield _make_rows("cond scan shard_map while", None, Kind.CONTROL)
+    yield _make_rows("add_dependency after_all optimization_barrier", nothing, Kind.CONTROL)
+    yield _make_rows("addupdate", results, Kind.OTHER)
+    yield _make_rows(
         "axis_index create_token dce_sink debug_callback debug_print dim_as_value empty_ref free_ref freeze "
         "from_edtype get iota_2x32_shape load masked_load masked_swap max_contiguous multiple_of new_ref num_programs "
         "platform_index program_id random_clone random_fold_in random_seed random_split random_unwrap random_wrap "
@@ -195,20 +197,20 @@ def is_opaque(primitive: str) -> bool:
     return row is None or row.rule is None or row.kind == Kind.FUSED_ATTENTION or primitive == "debug_callback"
 
 
-def _select(*kinds: Kind) -> frozenset[str]:
+def _select_kinds(*kinds: Kind) -> frozenset[str]:
     return frozenset(name for name, primitive in TABLE.items() if primitive.kind in kinds)
 
 
 FUSIBLE = frozenset(name for name, primitive in TABLE.items() if primitive.fusible)
 DUPLICABLE = frozenset(name for name, primitive in TABLE.items() if primitive.duplicable)
-ELEMENTWISE = _select(Kind.ELEMENTWISE)
-VIEWS = _select(Kind.VIEW)
-MOVES = _select(Kind.MOVE)
-UPDATES = _select(Kind.UPDATE)
-MATMULS = _select(Kind.MATMUL)
-FUSED_ATTENTION = _select(Kind.FUSED_ATTENTION)
-REDUCTIONS = _select(Kind.REDUCTION)
-LINEAR_ALGEBRA = _select(Kind.LINEAR_ALGEBRA)
-KERNELS = _select(Kind.KERNEL)
-COLLECTIVES = _select(Kind.COLLECTIVE)
-CONTROL = _select(Kind.CONTROL)
+ELEMENTWISE = _select_kinds(Kind.ELEMENTWISE)
+VIEWS = _select_kinds(Kind.VIEW)
+MOVES = _select_kinds(Kind.MOVE)
+UPDATES = _select_kinds(Kind.UPDATE)
+MATMULS = _select_kinds(Kind.MATMUL)
+FUSED_ATTENTION = _select_kinds(Kind.FUSED_ATTENTION)
+REDUCTIONS = _select_kinds(Kind.REDUCTION)
+LINEAR_ALGEBRA = _select_kinds(Kind.LINEAR_ALGEBRA)
+KERNELS = _select_kinds(Kind.KERNEL)
+COLLECTIVES = _select_kinds(Kind.COLLECTIVE)
+CONTROL = _select_kinds(Kind.CONTROL)

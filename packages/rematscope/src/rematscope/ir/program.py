@@ -112,14 +112,14 @@ class Value:
     @property
     def memory(self) -> str:
         """`"device"`, or `"host"` if the value is in host memory."""
-        return _memory(getattr(self.aval, "memory_space", None))
+        return _memory_kind(getattr(self.aval, "memory_space", None))
 
     def __repr__(self) -> str:
         return f"{self.name}:{type_text(self)}"
 
 
 @functools.lru_cache(maxsize=64)
-def _memory(space: Any) -> str:  # JAX's, an enumeration's or a text
+def _memory_kind(space: Any) -> str:  # JAX's, an enumeration's or a text
     return "host" if str(getattr(space, "name", space)).lower() in ("host", "pinned_host") else "device"
 
 
@@ -266,7 +266,7 @@ class Program:
         if len(arrays) != len(self.inputs):
             raise TypeError(f"this program takes {len(self.inputs)} arrays, and got {len(arrays)}")
         env = dict(self.constants)
-        return _run(self, arrays, env)
+        return _run_program(self, arrays, env)
 
     def walk(self, trip_count: int = 1) -> Iterator[tuple[Equation, int]]:
         """Yield each equation that computes something, including those in bodies, with its trip count.
@@ -298,7 +298,7 @@ BOOKKEEPING = frozenset({"name", "optimization_barrier"}) | CASTS
 _Env = dict[Value, Any]  # the array that each value is
 
 
-def _run(program: Program, arrays: Sequence[Any], env: _Env) -> list[Any]:
+def _run_program(program: Program, arrays: Sequence[Any], env: _Env) -> list[Any]:
     env.update(zip(program.inputs, arrays, strict=True))
 
     def read(value: Value) -> Any:
@@ -332,7 +332,7 @@ def _run_scan(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
     start, stop = equation.first_carry, equation.first_carry + equation.carries
 
     def step(carry: list[Any], xs: list[Any]) -> tuple[list[Any], list[Any]]:
-        out = _run(body, [*carry, *xs], dict(env))
+        out = _run_program(body, [*carry, *xs], dict(env))
         return out[: equation.carries], out[equation.carries :]
 
     unroll = equation.params.get("unroll", 1)
@@ -345,7 +345,7 @@ def _run_scan(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
 def _run_shard_map(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
     (body,) = equation.bodies
     mapped = jax.shard_map(
-        lambda *parts: tuple(_run(body, parts, dict(body.constants))),
+        lambda *parts: tuple(_run_program(body, parts, dict(body.constants))),
         mesh=equation.params["mesh"],
         in_specs=equation.params["in_specs"],
         out_specs=equation.params["out_specs"],
@@ -360,15 +360,15 @@ def _run_while(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
     condition, body = equation.bodies
     start = equation.first_carry
     result: list[Any] = jax.lax.while_loop(
-        lambda carry: _run(condition, carry, dict(env))[0],
-        lambda carry: _run(body, carry, dict(env)),
+        lambda carry: _run_program(condition, carry, dict(env))[0],
+        lambda carry: _run_program(body, carry, dict(env)),
         operands[start:],
     )
     return result
 
 
 def _run_cond(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
-    branches = [lambda body=body: _run(body, (), dict(env)) for body in equation.bodies]
+    branches = [lambda body=body: _run_program(body, (), dict(env)) for body in equation.bodies]
     result: list[Any] = jax.lax.switch(jnp.asarray(operands[0], jnp.int32), branches)
     return result
 

@@ -60,10 +60,10 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
     # A value from a branch exists only if that branch was taken, so only branches of the backward pass may match it.
     in_branches: dict[int, Value] = {}
     kernels: dict[Hashable, Equation] = {}
-    for equation, _ in _everything(forward):
+    for equation, _ in _walk_with_branches(forward):
         if equation.primitive == "pallas_call":
             kernels[_kernel_run(equation, numbering)] = equation
-    for equation, in_branch in _everything(forward):
+    for equation, in_branch in _walk_with_branches(forward):
         if equation.primitive in CASTS:
             continue  # their operands have the same numbers
         known = in_branches if in_branch else computed
@@ -85,7 +85,7 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
             before = [computed.get(n) or (in_branches.get(n) if in_branch else None) for n in numbers]
             if equation.primitive == "name":
                 # Equal values with different names are saved separately, and recomputed in the forward pass's order.
-                before = [_next(named[n]) if n in named else v for n, v in zip(numbers, before, strict=True)]
+                before = [_rotate(named[n]) if n in named else v for n, v in zip(numbers, before, strict=True)]
             if equation.bodies:
                 inner = {e.role for body in equation.bodies for e in body.equations}
                 equation.role = inner.pop() if len(inner) == 1 else BACKWARD
@@ -135,14 +135,14 @@ def _returns_more(equation: Equation, run: Equation) -> bool:
     return types > others
 
 
-def _next(values: list[Value]) -> Value:
+def _rotate(values: list[Value]) -> Value:
     values.append(values.pop(0))
     return values[-1]
 
 
-def _everything(program: Program, in_branch: bool = False) -> Iterator[tuple[Equation, bool]]:
+def _walk_with_branches(program: Program, in_branch: bool = False) -> Iterator[tuple[Equation, bool]]:
     """Yield every equation, including those of bodies, and whether it is inside a branch."""
     for equation in program.equations:
         yield equation, in_branch
         for body in equation.bodies:
-            yield from _everything(body, in_branch or equation.primitive == "cond")
+            yield from _walk_with_branches(body, in_branch or equation.primitive == "cond")

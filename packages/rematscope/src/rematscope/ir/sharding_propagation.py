@@ -48,7 +48,7 @@ def read_as(equation: Equation) -> list[Placement]:
     after = result.placement.axes
     if after is None or any(place.axes is None for place in found[:2]):
         return found
-    kept = _kept(equation)
+    kept = _kept_dimensions(equation)
     used = {axis for axes in after for axis in axes}
     for i, (value, place) in enumerate(zip(equation.inputs[:2], found[:2], strict=True)):
         shape = list(place.shape)
@@ -60,7 +60,7 @@ def read_as(equation: Equation) -> list[Placement]:
     return found
 
 
-def _kept(equation: Equation) -> list[dict[int, int]]:
+def _kept_dimensions(equation: Equation) -> list[dict[int, int]]:
     """For both operands of a product, which dimension of it is which of the result."""
     if equation.primitive == "conv_general_dilated":
         numbers = equation.params["dimension_numbers"]
@@ -84,52 +84,54 @@ class _Propagation:
     def forward(self, program: Program) -> None:
         for equation in program.equations:
             if equation.primitive in ("scan", "while"):
-                self._loop(equation)
+                self._propagate_loop(equation)
             elif equation.primitive == "cond":
                 for body in equation.bodies:
                     self.forward(body)
                 for value, *results in zip(equation.outputs, *(b.outputs for b in equation.bodies), strict=True):
-                    self._give(value, self._joined([(v, self._axes(v)) for v in results], value))
+                    self._assign(value, self._join_operands([(v, self._axes_of(v)) for v in results], value))
             elif equation.primitive not in BOOKKEEPING and equation.primitive != "shard_map":
                 if equation.primitive in _SUMS:
                     self._bound.update(equation.outputs)
                 for value in equation.outputs:
-                    self._give(value, self._result(equation, value))
+                    self._assign(value, self._result_axes(equation, value))
             elif equation.primitive == "name" or equation.primitive in CASTS:
-                self._give(equation.outputs[0], self._axes(equation.inputs[0]))
+                self._assign(equation.outputs[0], self._axes_of(equation.inputs[0]))
 
     def copy(self, like: Mapping[Value, Value]) -> None:
         for value, other in like.items():
-            self._give(value, self._axes(other))
+            self._assign(value, self._axes_of(other))
 
     def backward(self, program: Program) -> None:
         for equation in reversed(program.equations):
             if equation.primitive in ("scan", "while"):
                 body, carries = equation.bodies[-1], equation.carries
                 for result, value in zip(equation.outputs[:carries], body.outputs[:carries], strict=False):
-                    self._back(value, self._axes(result))
+                    self._assign_backward(value, self._axes_of(result))
                 for result, value in zip(equation.outputs[carries:], body.outputs[carries:], strict=True):
-                    self._back(value, self._axes(result)[1:])
+                    self._assign_backward(value, self._axes_of(result)[1:])
                 for inner in equation.bodies:
                     self.backward(inner)
                 for first, value in zip(equation.initial, body.inputs, strict=False):
-                    self._back(first, self._axes(value))
+                    self._assign_backward(first, self._axes_of(value))
             elif len(equation.outputs) == 1 and equation.primitive != "shard_map":
-                axes = self._axes(equation.outputs[0])
+                axes = self._axes_of(equation.outputs[0])
                 for value in equation.inputs:
                     if value.shape == equation.outputs[0].shape and equation.primitive not in _SUMS:
-                        self._back(value, axes)
+                        self._assign_backward(value, axes)
                     elif equation.primitive == "broadcast_in_dim":
                         places = equation.params["broadcast_dimensions"]
                         pairs = zip(value.shape, places, strict=True)
-                        self._back(value, tuple(axes[p] if n == equation.outputs[0].shape[p] else () for n, p in pairs))
+                        self._assign_backward(
+                            value, tuple(axes[p] if n == equation.outputs[0].shape[p] else () for n, p in pairs)
+                        )
                     elif equation.primitive == "transpose":
                         places = equation.params["permutation"]
-                        self._back(value, tuple(axes[places.index(i)] for i in range(len(places))))
+                        self._assign_backward(value, tuple(axes[places.index(i)] for i in range(len(places))))
                     elif equation.primitive in ("reshape", "squeeze", "expand_dims"):
-                        self._back(value, self._reshaped(equation.outputs[0].shape, value.shape, axes))
+                        self._assign_backward(value, self._reshape_axes(equation.outputs[0].shape, value.shape, axes))
 
-    def _axes(self, value: Value) -> Axes:
+    def _axes_of(self, value: Value) -> Axes:
         """Over which axes the dimensions of a value are divided; none where nothing is known."""
         placement = value.placement
         if placement.axes is not None or isinstance(value, Literal):
@@ -142,7 +144,7 @@ class _Propagation:
             free.pop(axis or "", None)
         return tuple(found)
 
-    def _give(self, value: Value, axes: Axes) -> None:
+    def _assign(self, value: Value, axes: Axes) -> None:
         if isinstance(value, Literal) or value.placement.is_explicit or not hasattr(value.aval, "shape"):
             return
         parts = [math.prod(self._sizes.get(axis, 1) for axis in over) for over in axes]
@@ -150,16 +152,16 @@ class _Propagation:
         pairs = zip(value.shape, axes, parts, strict=True)
         value.sharding = Placement(tuple(-(-n // part) if over else n for n, over, part in pairs), False, axes)
 
-    def _back(self, value: Value, axes: Axes) -> None:
+    def _assign_backward(self, value: Value, axes: Axes) -> None:
         """Divides what lies whole, and costs nothing to make in parts."""
-        if value not in self._bound and not isinstance(value, Literal) and not any(self._axes(value)):
-            self._give(value, axes)
+        if value not in self._bound and not isinstance(value, Literal) and not any(self._axes_of(value)):
+            self._assign(value, axes)
 
-    def _joined(self, operands: Iterable[tuple[Value, Axes]], result: Value) -> Axes:
+    def _join_operands(self, operands: Iterable[tuple[Value, Axes]], result: Value) -> Axes:
         """What operands of one shape say together."""
         found: list[tuple[str, ...]] = [()] * len(result.shape)
         if result.sharding is not None:
-            found = list(self._axes(result))
+            found = list(self._axes_of(result))
         used = {axis for axes in found for axis in axes}
         for _, axes in operands:
             for dimension, over in enumerate(axes):
@@ -168,13 +170,13 @@ class _Propagation:
                     used.update(over)
         return tuple(found)
 
-    def _loop(self, loop: Equation) -> None:
+    def _propagate_loop(self, loop: Equation) -> None:
         body, carries = loop.bodies[-1], loop.carries
         for array, part in zip(loop.stacked_inputs, body.inputs[carries:], strict=True):
-            self._give(part, self._axes(array)[1:])
+            self._assign(part, self._axes_of(array)[1:])
         for first, *own in zip(loop.initial, *(program.inputs[:carries] for program in loop.bodies), strict=True):
             for value in own:
-                self._give(value, self._joined([(first, self._axes(first))], value))
+                self._assign(value, self._join_operands([(first, self._axes_of(first))], value))
         for _ in range(2):  # again with what carries have learnt
             for program in loop.bodies:
                 self.forward(program)
@@ -182,23 +184,23 @@ class _Propagation:
                 body.outputs[:carries], *(program.inputs[:carries] for program in loop.bodies), strict=True
             ):
                 for value in own:
-                    self._give(value, self._joined([(last, self._axes(last))], value))
+                    self._assign(value, self._join_operands([(last, self._axes_of(last))], value))
         for result, value in zip(loop.outputs, body.inputs[:carries], strict=False):
-            self._give(result, self._axes(value))
+            self._assign(result, self._axes_of(value))
         for array, part in zip(loop.outputs[carries:], body.outputs[carries:], strict=True):
-            if not any(self._axes(array)):  # else it is taken apart as its readers want it
-                self._give(array, ((), *self._axes(part)))
+            if not any(self._axes_of(array)):  # else it is taken apart as its readers want it
+                self._assign(array, ((), *self._axes_of(part)))
 
-    def _result(self, equation: Equation, result: Value) -> Axes:
-        operands = [(v, self._axes(v)) for v in equation.inputs if hasattr(v.aval, "shape")]
+    def _result_axes(self, equation: Equation, result: Value) -> Axes:
+        operands = [(v, self._axes_of(v)) for v in equation.inputs if hasattr(v.aval, "shape")]
         whole: Axes = ((),) * len(getattr(result, "shape", ()))
         if not operands or not whole:
-            return whole if result.sharding is None else self._axes(result)
+            return whole if result.sharding is None else self._axes_of(result)
         first, axes = operands[0]
         params = equation.params
         match equation.primitive:
             case "dot_general" | "conv_general_dilated":
-                found = self._product(equation, operands)
+                found = self._matmul_axes(equation, operands)
             case "broadcast_in_dim":
                 pairs = zip(first.shape, params["broadcast_dimensions"], axes, strict=True)
                 places = {p: over for n, p, over in pairs if n == result.shape[p]}
@@ -206,12 +208,12 @@ class _Propagation:
             case "transpose":
                 found = tuple(axes[d] for d in params["permutation"])
             case "reshape" | "squeeze" | "expand_dims":
-                found = self._reshaped(first.shape, result.shape, axes)
+                found = self._reshape_axes(first.shape, result.shape, axes)
             case "gather":
-                found = self._gathered(equation, result)
+                found = self._gather_axes(equation, result)
             case "concatenate" | "dynamic_update_slice" | "select_and_scatter_add" | "scatter" | "scatter-add":
                 same = [(v, a) for v, a in operands if len(v.shape) == len(whole)]
-                found = self._joined([(v, _where_alike(v, result, a)) for v, a in same], result)
+                found = self._join_operands([(v, _where_alike(v, result, a)) for v, a in same], result)
             case name if "axes" in params and len(first.shape) > len(whole):
                 found = tuple(over for d, over in enumerate(axes) if d not in params["axes"])
                 if any(over and d in params["axes"] for d, over in enumerate(axes)):
@@ -223,30 +225,30 @@ class _Propagation:
                 along = params[_ALONG[name]]
                 found = tuple(() if d == along else over for d, over in enumerate(axes))
             case _ if all(v.shape == result.shape or not v.shape for v, _ in operands):
-                found = self._joined([(v, a) for v, a in operands if v.shape], result)
+                found = self._join_operands([(v, a) for v, a in operands if v.shape], result)
             case _ if len(first.shape) == len(whole):
                 found = _where_alike(first, result, axes)
             case _:
                 found = whole
-        return found if any(found) or result.sharding is None else self._axes(result)
+        return found if any(found) or result.sharding is None else self._axes_of(result)
 
-    def _product(self, equation: Equation, operands: Sequence[tuple[Value, Axes]]) -> Axes:
+    def _matmul_axes(self, equation: Equation, operands: Sequence[tuple[Value, Axes]]) -> Axes:
         (result,) = equation.outputs
         found: list[tuple[str, ...]] = [()] * len(result.shape)
         used: set[str] = set()
-        for (_, axes), kept in zip(operands[:2], _kept(equation), strict=True):
+        for (_, axes), kept in zip(operands[:2], _kept_dimensions(equation), strict=True):
             for dimension, place in kept.items():
                 if axes[dimension] and not found[place] and used.isdisjoint(axes[dimension]):
                     found[place] = axes[dimension]
                     used.update(axes[dimension])
         return tuple(found)
 
-    def _gathered(self, equation: Equation, result: Value) -> Axes:
+    def _gather_axes(self, equation: Equation, result: Value) -> Axes:
         operand, indices = equation.inputs[:2]
         numbers = equation.params["dimension_numbers"]
         hidden = {*numbers.collapsed_slice_dims, *getattr(numbers, "operand_batching_dims", ())}
         own = iter([d for d in range(len(operand.shape)) if d not in hidden])
-        rest = iter(self._axes(indices))
+        rest = iter(self._axes_of(indices))
         found: list[tuple[str, ...]] = []
         for place in range(len(result.shape)):
             if place not in numbers.offset_dims:
@@ -254,7 +256,7 @@ class _Propagation:
                 continue
             dimension = next(own)
             alike = equation.params["slice_sizes"][dimension] == operand.shape[dimension]
-            found.append(self._axes(operand)[dimension] if alike else ())
+            found.append(self._axes_of(operand)[dimension] if alike else ())
         used: set[str] = set()
         for place in sorted(range(len(found)), key=lambda place: place in numbers.offset_dims):
             if used.isdisjoint(found[place]):
@@ -263,12 +265,12 @@ class _Propagation:
                 found[place] = ()
         return tuple(found)
 
-    def _reshaped(self, before: Sequence[int], after: Sequence[int], axes: Axes) -> Axes:
+    def _reshape_axes(self, before: Sequence[int], after: Sequence[int], axes: Axes) -> Axes:
         """Dimensions that are merged or split are divided as the first of them is."""
         found: list[tuple[str, ...]] = [()] * len(after)
         if 0 in before:
             return tuple(found)
-        for old, new in _groups(before, after):
+        for old, new in _reshape_groups(before, after):
             divided = [d for d in old if axes[d]]
             if not divided or not new or divided[0] != next((d for d in old if before[d] > 1), divided[0]):
                 continue
@@ -285,7 +287,7 @@ def _where_alike(value: Value, result: Value, axes: Axes) -> Axes:
     return tuple(over if n == m else () for over, n, m in zip(axes, value.shape, result.shape, strict=True))
 
 
-def _groups(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+def _reshape_groups(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
     """The dimensions of two shapes that together have as many numbers, group by group."""
     i = j = 0
     while i < len(before) or j < len(after):

@@ -41,23 +41,23 @@ class Source:
         Args:
           *records: of an equation, then of those that it stands in, innermost first.
         """
-        return cls._at(tuple(_Stack(record.traceback) for record in records))
+        return cls._from_stacks(tuple(_Stack(record.traceback) for record in records))
 
     @classmethod
     @functools.lru_cache(maxsize=1 << 14)  # like layers have equal call stacks
-    def _at(cls, stacks: "tuple[_Stack, ...]") -> "Source | None":
+    def _from_stacks(cls, stacks: "tuple[_Stack, ...]") -> "Source | None":
         installed: list[_Frame] = []
-        for frame in _frames(stacks):
+        for frame in _user_frames(stacks):
             if frame.package is None:
-                return cls._reached(installed[0] if installed else frame, frame)
+                return cls._from_frames(installed[0] if installed else frame, frame)
             installed.append(frame)
         if not installed:
             return None
         own = installed[-1].package
-        return cls._reached(installed[0], next(frame for frame in installed if frame.package == own))
+        return cls._from_frames(installed[0], next(frame for frame in installed if frame.package == own))
 
     @classmethod
-    def _reached(cls, made: "_Frame", caller: "_Frame") -> "Source":
+    def _from_frames(cls, made: "_Frame", caller: "_Frame") -> "Source":
         users = None if made is caller else cls(place_of(caller.file), caller.line, caller.function)
         return cls(place_of(made.file), made.line, made.function, users)
 
@@ -73,10 +73,10 @@ class Source:
         return f"{self.caller.where} → {here}" if self.caller else here
 
     def __str__(self) -> str:
-        return self._text
+        return self._caller_text
 
     @functools.cached_property
-    def _text(self) -> str:
+    def _caller_text(self) -> str:
         return self.where if self.caller else f"{self.where} ({self.function.rpartition('.')[2]})"
 
 
@@ -95,17 +95,17 @@ class _Frame(NamedTuple):
     package: str | None
 
 
-def _frames(stacks: Iterable[Any]) -> Iterator[_Frame]:
+def _user_frames(stacks: Iterable[Any]) -> Iterator[_Frame]:
     """The lines of call stacks that are not JAX's own, innermost first."""
     for record in stacks:
         # Few operations are a library's: mostly the first line is enough.
         for count in (1, _FRAMES):
             lines = source_info_util.summarize(record, count).splitlines()[::-1][count > 1 :]
-            yield from filter(None, map(_frame, lines))
+            yield from filter(None, map(_parse_frame, lines))
 
 
 @functools.lru_cache(maxsize=4096)  # like layers come from the same lines
-def _frame(summary: str) -> _Frame | None:
+def _parse_frame(summary: str) -> _Frame | None:
     if (found := _SUMMARY.match(summary)) is None:
         return None
     package = _INSTALLED.match(found["file"])
@@ -118,11 +118,11 @@ def calls_to(record: Any) -> tuple[tuple[str, str], ...]:
     Args:
       record: JAX's record of the operation's origin.
     """
-    return tuple(map(_call, source_info_util.summarize(record, _FRAMES).splitlines()))
+    return tuple(map(_parse_call, source_info_util.summarize(record, _FRAMES).splitlines()))
 
 
 @functools.lru_cache(maxsize=4096)
-def _call(summary: str) -> tuple[str, str]:
+def _parse_call(summary: str) -> tuple[str, str]:
     place, _, function = summary.rpartition(" (")
     return f"{place.partition(':')[0]} {function}", place
 
@@ -162,12 +162,12 @@ def place_of(file: str) -> str:
 
 def common_path(paths: Iterable[str]) -> str:
     """`layers_0…63/attention`, of paths that differ in numbers only; of others the first, and how many there are."""
-    return _in_common(paths, _span)
+    return _in_common(paths, _span_text)
 
 
 def each_of_common_path(paths: Iterable[str]) -> str:
     """The same where it matters which there are: `layers_0,2…5/attention`."""
-    return _in_common(paths, _runs)
+    return _in_common(paths, _runs_text)
 
 
 def _in_common(paths: Iterable[str], told: Callable[[list[str]], str]) -> str:
@@ -186,11 +186,11 @@ def numberless(path: str) -> str:
 _NUMBERED = re.compile(r"(\d+)")
 
 
-def _span(texts: list[str]) -> str:
+def _span_text(texts: list[str]) -> str:
     return texts[0] if len(texts) == 1 else f"{min(texts, key=int)}…{max(texts, key=int)}"
 
 
-def _runs(texts: list[str]) -> str:
+def _runs_text(texts: list[str]) -> str:
     if len(texts) == 1:
         return texts[0]
     runs: list[list[str]] = []
@@ -199,4 +199,4 @@ def _runs(texts: list[str]) -> str:
             runs[-1].append(text)
         else:
             runs.append([text])
-    return ",".join(_span(run) for run in runs)
+    return ",".join(_span_text(run) for run in runs)

@@ -58,33 +58,33 @@ def trip_count(condition: Program, body: Program, initial: Sequence[Value]) -> i
             if body.outputs[place] is not body.inputs[place]:
                 return None
             value = initial[place]
-        return _integer(value)
+        return _integer_of(value)
 
     first, second = test.inputs
     for comparison, counter, bound in ((test.primitive, first, second), (_SWAPPED[test.primitive], second, first)):
         if counter in carries:
             place = carries.index(counter)
-            start, end, step = _integer(initial[place]), constant(bound), _step(body, place)
+            start, end, step = _integer_of(initial[place]), constant(bound), _carry_step(body, place)
             if start is not None and end is not None and step is not None:
                 return counted(comparison, start, end, step)
     return None
 
 
-def _step(body: Program, place: int) -> int | None:
+def _carry_step(body: Program, place: int) -> int | None:
     """The constant that an iteration adds to a carry."""
     made = body.outputs[place]
     equation = next((e for e in body.equations if made in e.outputs), None)
     if equation is None or equation.primitive not in ("add", "sub"):
         return None
     first, second = equation.inputs
-    if first is body.inputs[place] and (step := _integer(second)) is not None:
+    if first is body.inputs[place] and (step := _integer_of(second)) is not None:
         return step if equation.primitive == "add" else -step
     if second is body.inputs[place] and equation.primitive == "add":
-        return _integer(first)
+        return _integer_of(first)
     return None
 
 
-def _integer(value: Value) -> int | None:
+def _integer_of(value: Value) -> int | None:
     if not isinstance(value, Literal) or value.shape or not np.issubdtype(value.dtype, np.integer):
         return None
     return int(value.value)

@@ -25,20 +25,20 @@ def name_values(
     """
     taken = {function, *(v.name for v in forward.inputs), *(axis for mesh in meshes_in(forward) for axis in mesh.shape)}
     for i, value in enumerate(cotangents):
-        value.name = _primed("ct" if len(cotangents) == 1 else f"ct{i}", taken)
+        value.name = _take_primed("ct" if len(cotangents) == 1 else f"ct{i}", taken)
     indices = [letter for letter in string.ascii_lowercase[8:] if letter not in (*taken, "l")][:3]
     avoided = {*taken, *indices, "l"}  # a set: a large model has thousands of arguments, and a value for each letter
-    letters = (name for name in _letters() if name not in avoided)
-    _name(forward, lambda value: next(letters), indices, depth=0)
+    letters = (name for name in _letter_names() if name not in avoided)
+    _name_values(forward, lambda value: next(letters), indices, depth=0)
     for value in forward.constants | backward.constants:
         value.name = value.name or next(letters)
 
     used = {v.name for v in backward.inputs}
 
     def backward_name(value: Value) -> str:
-        return _primed(forward_value_of[value].name, used) if value in forward_value_of else next(letters)
+        return _take_primed(forward_value_of[value].name, used) if value in forward_value_of else next(letters)
 
-    _name(backward, backward_name, indices, depth=0)
+    _name_values(backward, backward_name, indices, depth=0)
 
 
 def names_again(backward: Program, forward_value_of: dict[Value, Value]) -> None:
@@ -47,12 +47,12 @@ def names_again(backward: Program, forward_value_of: dict[Value, Value]) -> None
     for equation in backward.equations:
         for value in equation.outputs:
             if value in forward_value_of and equation.primitive not in ("scan", "while"):
-                value.name = _primed(forward_value_of[value].name, used)
+                value.name = _take_primed(forward_value_of[value].name, used)
         for body in equation.bodies:
             names_again(dataclasses.replace(body, inputs=backward.inputs), forward_value_of)
 
 
-def _primed(name: str, taken: set[str]) -> str:
+def _take_primed(name: str, taken: set[str]) -> str:
     """Takes `name`, with as many primes as make it a new one; `a′4` for the fourth and more."""
     primed = itertools.chain((name + "′" * count for count in range(4)), (f"{name}′{i}" for i in itertools.count(4)))
     free = next(each for each in primed if each not in taken)
@@ -60,7 +60,7 @@ def _primed(name: str, taken: set[str]) -> str:
     return free
 
 
-def _letters() -> Iterator[str]:
+def _letter_names() -> Iterator[str]:
     """a … z, aa … zz, aaa …, without Python's keywords."""
     for size in itertools.count(1):
         for letters in itertools.product(string.ascii_lowercase, repeat=size):
@@ -68,7 +68,7 @@ def _letters() -> Iterator[str]:
                 yield name
 
 
-def _name(program: Program, fresh: Callable[[Value], str], indices: list[str], depth: int) -> None:
+def _name_values(program: Program, fresh: Callable[[Value], str], indices: list[str], depth: int) -> None:
     for equation in program.equations:
         if equation.primitive in ("scan", "while"):
             _name_loop(equation, fresh, indices, depth)
@@ -78,7 +78,7 @@ def _name(program: Program, fresh: Callable[[Value], str], indices: list[str], d
             if equation.primitive == "shard_map":
                 _name_parts(equation, fresh)
             for body in equation.bodies:
-                _name(body, fresh, indices, depth)
+                _name_values(body, fresh, indices, depth)
         for value in equation.outputs:
             value.name = value.name or fresh(value)
 
@@ -103,4 +103,4 @@ def _name_loop(equation: Equation, fresh: Callable[[Value], str], indices: list[
     for array, part in zip(equation.stacked_inputs, body.inputs[carries:], strict=True):
         part.name = f"{array.name}[{equation.index}]"
     for program in equation.bodies:
-        _name(program, fresh, indices, depth + 1)
+        _name_values(program, fresh, indices, depth + 1)

@@ -71,39 +71,39 @@ class ValueNumbering:
         self._steps_left -= len(program.equations)
         for equation in program.equations:
             if equation.primitive != "optimization_barrier":
-                self._table.assign(equation.outputs, self._outputs(equation, around))
+                self._table.assign(equation.outputs, self._number_outputs(equation, around))
 
-    def _outputs(self, equation: Equation, around: _Around) -> list[int]:
+    def _number_outputs(self, equation: Equation, around: _Around) -> list[int]:
         match equation.primitive:
             case "name" | "device_put":
-                return self._numbers(equation.inputs)
+                return self._numbers_of(equation.inputs)
             case primitive if primitive in CASTS:
-                return self._numbers(equation.inputs)
+                return self._numbers_of(equation.inputs)
             case "scan":
-                return self._scan(equation, around)
+                return self._number_scan(equation, around)
             case "shard_map":
                 return self._shard_map(equation, around)
             case "while":
-                return self._while(equation, around)
+                return self._number_while(equation, around)
             case "cond":
-                return self._cond(equation, around)
+                return self._number_cond(equation, around)
             case "axis_index":  # it reads nothing that would tell an axis from one of another mesh by the same name
                 return [self._table.intern("axis_index", self._mesh, equation.params["axis_name"])]
         return self._table.results(equation)
 
-    def _numbers(self, values: tuple[Value, ...]) -> list[int]:
+    def _numbers_of(self, values: tuple[Value, ...]) -> list[int]:
         return [self.number(v) for v in values]
 
-    def _cond(self, equation: Equation, around: _Around) -> list[int]:
+    def _number_cond(self, equation: Equation, around: _Around) -> list[int]:
         which = self.number(equation.inputs[0])
         results = []
         for taken, body in enumerate(equation.bodies):
             with self._table.taking(which, taken):
                 self.program(body, around)
-                results.append(self._numbers(body.outputs))
+                results.append(self._numbers_of(body.outputs))
         return [self._table.choice(which, branches) for branches in zip(*results, strict=True)]
 
-    def _scan(self, equation: Equation, around: _Around) -> list[int]:
+    def _number_scan(self, equation: Equation, around: _Around) -> list[int]:
         (body,) = equation.bodies
         carries = equation.carries
         index = (around.count(equation.length), equation.length)
@@ -112,8 +112,8 @@ class ValueNumbering:
             whole, inner = self._stacked.get(number, (None, -1))
             self._table.assign([part], [inner if whole == index else self._table.intern("slice", index, number)])
         loop = ("scan", index, equation.reverse)
-        carried = self._carries(equation, loop, (*around, equation.length))
-        outs = self._numbers(body.outputs)
+        carried = self._number_carries(equation, loop, (*around, equation.length))
+        outs = self._numbers_of(body.outputs)
         stacks = [self._table.intern("stack", index, out) for out in outs[carries:]]
         self._stacked.update((stack, (index, out)) for stack, out in zip(stacks, outs[carries:], strict=True))
         return [self._table.intern("last", *pair) for pair in zip(carried, outs[:carries], strict=True)] + stacks
@@ -130,20 +130,20 @@ class ValueNumbering:
         self.program(body, around)
         self._mesh = outer
         results = []
-        for spec, out in zip(specs_out, self._numbers(body.outputs), strict=True):
+        for spec, out in zip(specs_out, self._numbers_of(body.outputs), strict=True):
             how = (mesh, *divided(spec))
             results.append(self._table.intern("whole", how, out))
             self._stacked[results[-1]] = how, out
         return results
 
-    def _while(self, equation: Equation, around: _Around) -> list[int]:
+    def _number_while(self, equation: Equation, around: _Around) -> list[int]:
         condition, body = equation.bodies
-        carried = self._carries(equation, ("while", len(around)), (*around, None))
+        carried = self._number_carries(equation, ("while", len(around)), (*around, None))
         tested = self.number(condition.outputs[0])
-        outs = self._numbers(body.outputs)
+        outs = self._numbers_of(body.outputs)
         return [self._table.intern("last", tested, *pair) for pair in zip(carried, outs, strict=True)]
 
-    def _carries(self, equation: Equation, loop: Hashable, inside: _Around) -> list[int]:
+    def _number_carries(self, equation: Equation, loop: Hashable, inside: _Around) -> list[int]:
         """Numbers a loop's bodies, and returns the numbers of its carries at the start of an iteration.
 
         Args:
@@ -152,7 +152,7 @@ class ValueNumbering:
           inside: the lengths of the loops around its body, itself included.
         """
         if len(inside) == 1:
-            self._steps_left = max(0, self._steps_left) + STEPS_PER_EQUATION * _size(equation)
+            self._steps_left = max(0, self._steps_left) + STEPS_PER_EQUATION * _equation_count(equation)
         body, carries = equation.bodies[-1], equation.carries
         own = body.inputs[:carries]
         decidable = [i for i, v in enumerate(own) if v not in self._unknown]
@@ -163,7 +163,7 @@ class ValueNumbering:
             for program in equation.bodies:
                 self._table.assign(program.inputs[:carries], numbers)
                 self.program(program, inside)
-            return self._numbers(body.outputs[:carries])
+            return self._numbers_of(body.outputs[:carries])
 
         def suppose(numbers: list[int]) -> list[int] | None:
             if self._steps_left <= 0:
@@ -174,7 +174,7 @@ class ValueNumbering:
             return results
 
         search = CarrySearch(
-            starts=self._numbers(equation.initial),
+            starts=self._numbers_of(equation.initial),
             numbers=[self._table.intern("given", v) for v in own],
             groups=self._groups[equation],
             suppose=suppose,
@@ -193,6 +193,6 @@ class ValueNumbering:
         return search.numbers
 
 
-def _size(equation: Equation) -> int:
+def _equation_count(equation: Equation) -> int:
     """How many equations one is, those in its bodies included."""
-    return 1 + sum(_size(inner) for body in equation.bodies for inner in body.equations)
+    return 1 + sum(_equation_count(inner) for body in equation.bodies for inner in body.equations)

@@ -40,11 +40,11 @@ def make_jaxpr(f: Callable[..., Any], return_shape: bool = False) -> Callable[..
 def assuming_gpu() -> Iterator[None]:
     """A context in which this thread can trace cuDNN's attention without a GPU; with a GPU it changes nothing."""
     token = _assumes.set(True)
-    _install()
+    _install_checks()
     try:
         yield
     finally:
-        _restore()
+        _restore_checks()
         _assumes.reset(token)
 
 
@@ -68,7 +68,7 @@ _inside = 0
 _originals: dict[str, Callable[..., Any]] = {}
 
 
-def _install() -> None:
+def _install_checks() -> None:
     global _inside
     with _lock:
         _inside += 1
@@ -76,10 +76,10 @@ def _install() -> None:
             for name, assumed in _ASSUMED.items():
                 if (original := getattr(fused_attention_stablehlo, name, None)) is not None:
                     _originals[name] = original
-                    setattr(fused_attention_stablehlo, name, _answering(original, assumed))
+                    setattr(fused_attention_stablehlo, name, _answer_for_thread(original, assumed))
 
 
-def _restore() -> None:
+def _restore_checks() -> None:
     global _inside
     with _lock:
         _inside -= 1
@@ -88,7 +88,7 @@ def _restore() -> None:
                 setattr(fused_attention_stablehlo, name, original)
 
 
-def _answering(original: Callable[..., Any], assumed: Callable[..., Any]) -> Callable[..., Any]:
+def _answer_for_thread(original: Callable[..., Any], assumed: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def check(*args: Any) -> Any:
         # A backend's version names the platform behind it, which JAX's own check reads too.

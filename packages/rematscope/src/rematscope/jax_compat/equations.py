@@ -66,14 +66,14 @@ def called_body(eqn: JaxprEqn) -> AnyJaxpr | None:
             body: AnyJaxpr = prim.jaxpr
             return body
         keeps = checkpoint_name(eqn) is not None or passes_first_operand(eqn)
-        return None if keeps else _expanded(prim, tuple(prim.in_avals_flat))
+        return None if keeps else _expand_primitive(prim, tuple(prim.in_avals_flat))
     if (key := _CALLS.get(eqn.primitive.name)) is not None:
         return eqn.params.get(key, eqn.params.get("jaxpr"))  # lax.composite's until JAX 0.11
     return None
 
 
 @functools.lru_cache(maxsize=1024)  # one program of each, however often it is asked for
-def _expanded(prim: Any, avals: tuple[Any, ...]) -> AnyJaxpr | None:
+def _expand_primitive(prim: Any, avals: tuple[Any, ...]) -> AnyJaxpr | None:
     """What a `HiPrim` is made of, such as `jnp.searchsorted`; None where its author does not say so."""
 
     def run(*flat: Any) -> Any:

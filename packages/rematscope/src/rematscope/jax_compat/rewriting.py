@@ -55,8 +55,8 @@ def replace_policy(checkpoint: JaxprEqn, policy: Policy | None) -> JaxprEqn:
     """A checkpoint with another policy."""
     if (prim := hi_primitive(checkpoint)) is not None:
         prim = type(prim)(prim.jaxpr, policy, prim.prevent_cse)
-        return _replaced(checkpoint, params={**checkpoint.params, "_prim": prim})
-    return _replaced(checkpoint, params={**checkpoint.params, "policy": policy})
+        return _replace_fields(checkpoint, params={**checkpoint.params, "_prim": prim})
+    return _replace_fields(checkpoint, params={**checkpoint.params, "policy": policy})
 
 
 def eqn_without_checkpoint(eqn: JaxprEqn) -> JaxprEqn:
@@ -71,8 +71,10 @@ def with_name(eqn: JaxprEqn, name: str, which: int = 0) -> list[JaxprEqn]:
     """`eqn`, and what gives one of its results a checkpoint name before anything reads it."""
     result = eqn.outvars[which]
     unnamed = type(result)(result.aval)
-    naming = trace_single_equation(lambda x: _give_name(x, name), _replaced(eqn, invars=[unnamed], outvars=[result]))
-    return [_replaced(eqn, outvars=[*eqn.outvars[:which], unnamed, *eqn.outvars[which + 1 :]]), naming]
+    naming = trace_single_equation(
+        lambda x: _give_name(x, name), _replace_fields(eqn, invars=[unnamed], outvars=[result])
+    )
+    return [_replace_fields(eqn, outvars=[*eqn.outvars[:which], unnamed, *eqn.outvars[which + 1 :]]), naming]
 
 
 def _rewritten_parameter(value: Any, change: Change) -> Any:
@@ -89,9 +91,9 @@ def _with_bodies(eqn: JaxprEqn, change: Change) -> JaxprEqn:
         if not is_checkpoint(eqn):
             return eqn
         prim = type(prim)(map_equations(prim.jaxpr, change), prim.policy, prim.prevent_cse)
-        return _replaced(eqn, params={**eqn.params, "_prim": prim})
+        return _replace_fields(eqn, params={**eqn.params, "_prim": prim})
     params = {} if is_custom_rule(eqn) else {k: _rewritten_parameter(v, change) for k, v in eqn.params.items()}
-    return _replaced(eqn, params=params) if any(params[key] is not eqn.params[key] for key in params) else eqn
+    return _replace_fields(eqn, params=params) if any(params[key] is not eqn.params[key] for key in params) else eqn
 
 
 def _in_default_remat(eqn: JaxprEqn, change: Change) -> JaxprEqn:
@@ -111,13 +113,13 @@ def trace_single_equation(f: Callable[..., Any], eqn: JaxprEqn) -> JaxprEqn:
     kinds = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
     axes = [(name, size) for name, size, kind in kinds if kind == jax.sharding.AxisType.Manual]
     varies = [varying(v.aval) for v in (*eqn.invars, *eqn.outvars)] if axes else []
-    like = [_like(v.aval) if axes else v.aval for v in eqn.invars]
+    like = [_shape_like(v.aval) if axes else v.aval for v in eqn.invars]
     with eqn.ctx.manager, config._check_vma(any(varies)) if axes else contextlib.nullcontext():
         (only,) = body_of(jax.make_jaxpr(f, axis_env=axes)(*like))[0].eqns
-    return _replaced(eqn, primitive=only.primitive, params=only.params, effects=only.effects)
+    return _replace_fields(eqn, primitive=only.primitive, params=only.params, effects=only.effects)
 
 
-def _like(aval: Any) -> Any:
+def _shape_like(aval: Any) -> Any:
     """A shape that says so as well."""
     varies = {"manual_axis_type": aval.mat} if hasattr(aval, "mat") else {"vma": aval.vma}
     shape: Any = jax.ShapeDtypeStruct  # JAX gives its constructor no types
@@ -125,6 +127,6 @@ def _like(aval: Any) -> Any:
     return shape(aval.shape, aval.dtype, sharding=aval.sharding, weak_type=weak, **varies)
 
 
-def _replaced(eqn: JaxprEqn, **changes: Any) -> JaxprEqn:
+def _replace_fields(eqn: JaxprEqn, **changes: Any) -> JaxprEqn:
     replaced: JaxprEqn = eqn.replace(**changes)
     return replaced

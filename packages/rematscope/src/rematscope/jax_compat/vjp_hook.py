@@ -62,7 +62,7 @@ class Mark(NamedTuple):
 _PREFIX = "rematscope.gradient"
 
 
-def _marked(tree: Any, number: int, what: str) -> Any:
+def _mark_leaves(tree: Any, number: int, what: str) -> Any:
     def mark(leaf: Any) -> Any:
         try:
             dtype = jnp.result_type(leaf)
@@ -134,8 +134,8 @@ def record_gradients(f: Function) -> Function:
 
     def taken(vjp: Function, fun: Any, *primals: Any, **settings: Any) -> Any:
         number = next(_numbers)
-        out, pullback, *aux = vjp(fun, *_marked(primals, number, "differentiated"), **settings)
-        return _marked(out, number, "value"), _partial(_MarkedPullback(number), pullback), *aux
+        out, pullback, *aux = vjp(fun, *_mark_leaves(primals, number, "differentiated"), **settings)
+        return _mark_leaves(out, number, "value"), _partial(_MarkedPullback(number), pullback), *aux
 
     return lambda *args, **kwargs: _Gradients(taken).run(f, args, kwargs, "marks")
 
@@ -147,7 +147,7 @@ class _MarkedPullback:
         self._number = number
 
     def __call__(self, pullback: Function, *cotangents: Any) -> Any:
-        return _marked(pullback(*_marked(cotangents, self._number, "cotangent")), self._number, "gradient")
+        return _mark_leaves(pullback(*_mark_leaves(cotangents, self._number, "cotangent")), self._number, "gradient")
 
 
 def transform_losses(f: Function, change: Callable[[Function], Function]) -> Function:

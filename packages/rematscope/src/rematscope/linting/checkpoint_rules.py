@@ -53,7 +53,7 @@ def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[Lin
             )
             yield LintFinding(LintKind.UNDONE, text, first.source)
         if first.outer is not None:
-            yield from _nested(subject, group, first.outer)
+            yield from _nested_findings(subject, group, first.outer)
     if subject.checkpoints:
         yield from whole_nets(subject.trace, graph.trace, lambda: subject.without(subject.checkpoints))
 
@@ -78,7 +78,7 @@ def _unknown_names(subject: Subject, graph: RecomputeGraph) -> Iterator[tuple[Li
                     "A value outside of it does: move that value into the checkpoint, or remove the name from the "
                     "policy."
                 )
-            elif near := _nearest(missing, here):
+            elif near := _nearest_name(missing, here):
                 text += f"Did you mean {near!r}?"
             elif here:
                 text += f"The names inside it are {', '.join(sorted(map(repr, here)))}."
@@ -88,7 +88,7 @@ def _unknown_names(subject: Subject, graph: RecomputeGraph) -> Iterator[tuple[Li
             yield LintFinding(LintKind.UNKNOWN_NAME, text, group[0].source), group if finds_none else []
 
 
-def _nearest(name: object, names: Collection[str]) -> str | None:
+def _nearest_name(name: object, names: Collection[str]) -> str | None:
     lower = {known.lower(): known for known in sorted(names)}
     found = difflib.get_close_matches(str(name).lower(), lower, 1)
     return lower[found[0]] if found else None
@@ -98,21 +98,21 @@ def _saving_nothing(subject: Subject, graph: RecomputeGraph, group: list[Checkpo
     first = group[0]
     if (policy := first.policy) is None or policy is jax.checkpoint_policies.nothing_saveable:
         return
-    kept = _kept(subject.trace)
-    if kept != _kept(graph.trace):
+    kept = _kept_bytes(subject.trace)
+    if kept != _kept_bytes(graph.trace):
         here = {id(checkpoint.eqn) for checkpoint in group}
 
         def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
             return [jax_compat.replace_policy(eqn, nothing) if id(old) in here else eqn]
 
-        if kept != _kept(subject.trace_of(subject.changed(change))):
+        if kept != _kept_bytes(subject.trace_of(subject.changed(change))):
             return
     named, reason = jax_compat.policy_name(policy), _why_nothing(first, policy)
     text = f"{named}, the policy of the checkpoint {on(first.source)}, saves nothing here: {reason}"
     yield LintFinding(LintKind.SAVES_NOTHING, text, first.source)
 
 
-def _kept(passes: Trace) -> int:
+def _kept_bytes(passes: Trace) -> int:
     """Bytes of computed values that are kept anywhere."""
     return passes.bytes_by_kind().get("computed", 0) + passes.host_bytes()
 
@@ -131,7 +131,7 @@ def _why_nothing(checkpoint: Checkpoint, policy: Callable[..., Any]) -> str:
         return "there is no matmul inside the checkpoint. Name the values to save, and save them by name."
     if "no_batch_dims" in named:
         return (
-            f"every matmul inside it, {_matmuls(matmuls)}, has batch dimensions, as vmap over the weights adds "
+            f"every matmul inside it, {_matmul_lines(matmuls)}, has batch dimensions, as vmap over the weights adds "
             "them. Use dots_saveable, or name the results of the matmuls."
         )
     if "name" in named:
@@ -139,7 +139,7 @@ def _why_nothing(checkpoint: Checkpoint, policy: Callable[..., Any]) -> str:
     return "it returns False for every operation. Remove it, or print the operations that it is called with."
 
 
-def _matmuls(eqns: list[JaxprEqn]) -> str:
+def _matmul_lines(eqns: list[JaxprEqn]) -> str:
     lines = list(dict.fromkeys(where(source_of(eqn, ())) for eqn in eqns))
     return f"on {', '.join(lines[:3])}" + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
 
@@ -153,13 +153,13 @@ def policy_allows(policy: Callable[..., Any], eqn: JaxprEqn) -> bool:
     return answer if isinstance(answer, bool) else answer is not Recompute
 
 
-def _nested(subject: Subject, group: list[Checkpoint], around: Checkpoint) -> Iterator[LintFinding]:
+def _nested_findings(subject: Subject, group: list[Checkpoint], around: Checkpoint) -> Iterator[LintFinding]:
     first = group[0]
     line, outer = on(first.source), on(around.source)
     outer = f"another one {outer}" if line == outer else f"the one {outer}"
     now, without = subject.trace, subject.without(group)
     peaks = [live_bytes(passes).peak_bytes for passes in (now, without)]
-    more = _total(now) - _total(without)
+    more = _total_work(now) - _total_work(without)
     if peaks[1] <= peaks[0] and more >= 0:
         counted = not (now.cost.uncounted or without.cost.uncounted)
         as_much = ", with equal compute" if counted else ""
@@ -184,5 +184,5 @@ def _nested(subject: Subject, group: list[Checkpoint], around: Checkpoint) -> It
             yield LintFinding(LintKind.OVERRIDDEN, text, first.source)
 
 
-def _total(passes: Trace) -> int:
+def _total_work(passes: Trace) -> int:
     return passes.cost.flops + passes.cost.transcendentals

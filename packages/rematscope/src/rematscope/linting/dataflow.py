@@ -44,16 +44,16 @@ class Values:
         self._from: dict[Value, list[Value]] = {}  # the same value on the other side of a body's border
         self._to: dict[Value, list[Value]] = {}
         self._returned = set(program.outputs)
-        self._visit(program)
+        self._visit_program(program)
 
-    def _visit(self, program: Program) -> None:
+    def _visit_program(self, program: Program) -> None:
         for equation in program.equations:
             if equation.primitive == "optimization_barrier":
                 continue
             self.equations.append(equation)
             self._maker.update(dict.fromkeys(equation.outputs, equation))
             for body in equation.bodies:
-                self._visit(body)
+                self._visit_program(body)
                 self._loop.update(dict.fromkeys(body.inputs, equation))
             if not equation.bodies:
                 for value in equation.inputs:
@@ -71,7 +71,9 @@ class Values:
 
     def makers(self, value: Value) -> list[Equation]:
         """The operations that a value may come from: several where branches or iterations meet."""
-        return [self._maker[v] for v in _closure([value], self._from) if v in self._maker and v not in self._from]
+        return [
+            self._maker[v] for v in _reachable_values([value], self._from) if v in self._maker and v not in self._from
+        ]
 
     def origin(self, value: Value) -> Equation | None:
         """Return the operation that computed a value, skipping names and moves of data; None if it was given.
@@ -104,11 +106,11 @@ class Values:
 
     def readers(self, value: Value) -> list[Equation]:
         """What reads a value, in bodies too; names are among them."""
-        return [reader for v in _closure([value], self._to) for reader in self._readers.get(v, ())]
+        return [reader for v in _reachable_values([value], self._to) for reader in self._readers.get(v, ())]
 
     def is_returned(self, value: Value) -> bool:
         """Whether the function returns it."""
-        return not self._returned.isdisjoint(_closure([value], self._to))
+        return not self._returned.isdisjoint(_reachable_values([value], self._to))
 
     def given(self, named: Equation) -> str | None:
         """What a name is put on, if that is no result of the function or of the checkpoint that the name is in."""
@@ -129,7 +131,7 @@ class Values:
         pending = [value for equation in named for value in equation.outputs]
         seen = set()
         while pending:
-            for value in _closure([pending.pop()], self._to):
+            for value in _reachable_values([pending.pop()], self._to):
                 for reader in self._readers.get(value, ()):
                     if reader.primitive != "name":
                         found.append(reader)
@@ -153,7 +155,7 @@ class Values:
             yield from layer
 
 
-def _closure(values: Iterable[Value], step: dict[Value, list[Value]]) -> list[Value]:
+def _reachable_values(values: Iterable[Value], step: dict[Value, list[Value]]) -> list[Value]:
     found: dict[Value, None] = {}
     pending = list(values)
     while pending:

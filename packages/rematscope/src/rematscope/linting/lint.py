@@ -55,7 +55,7 @@ class Lint(View):
             alike: dict[tuple[LintKind, Source | None], list[LintFinding]] = {}
             for found in self.findings:
                 alike.setdefault((found.kind, found.source), []).append(found)
-            rows = [["About", "Finding"], *([kind, _folded(group)] for (kind, _), group in alike.items())]
+            rows = [["About", "Finding"], *([kind, _fold_findings(group)] for (kind, _), group in alike.items())]
             count = len(self.findings)
             views.append(TextTable(rows, f"{self.function}: {count} finding{'s' * (count > 1)}"))
         else:
@@ -63,13 +63,15 @@ class Lint(View):
         if not self.findings or any(found.name for found in self.findings):
             what = "Values worth naming, by recompute avoided per byte saved"
             inside = "Values inside a library, where you cannot add a name"
-            views += _table(self.places, what, "places") + _table(self.out_of_reach, inside, "out_of_reach")
+            views += _suggestion_table(self.places, what, "places") + _suggestion_table(
+                self.out_of_reach, inside, "out_of_reach"
+            )
         if self.uncounted:
             views.append(Lines([f"{self.uncounted}: the recompute that a name avoids there is not included"]))
         return [Stack(*views)]
 
 
-def _table(places: Sequence[NameSuggestion], what: str, attribute: str) -> list[View]:
+def _suggestion_table(places: Sequence[NameSuggestion], what: str, attribute: str) -> list[View]:
     if not places:
         return []
     instead = ["Saved by"] * any(place.alternative for place in places)
@@ -84,7 +86,7 @@ def _table(places: Sequence[NameSuggestion], what: str, attribute: str) -> list[
     return [TextTable(rows, what, ("Bytes", "Recompute avoided"))]
 
 
-def _folded(alike: list[LintFinding]) -> str:
+def _fold_findings(alike: list[LintFinding]) -> str:
     """The first of several findings about one line, and the names that the others are about."""
     names = [repr(found.name) for found in alike[1:]]
     if not alike[0].name or not names:
@@ -131,12 +133,12 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
     if jax_compat.remat3():
         predicted, passes = recompute_graph(f, *args, **kwargs), trace(f, *args, **kwargs)
         findings += remat3_findings(subject, predicted, by_default, saved_bytes(passes))
-    by_line = sorted(findings, key=_line)
+    by_line = sorted(findings, key=_line_of)
     findings = list(dict.fromkeys(by_line))
     return Lint(subject.function, findings, names.places, names.graph.uncounted_text, names.out_of_reach)
 
 
-def _line(found: LintFinding) -> tuple[str, int]:
+def _line_of(found: LintFinding) -> tuple[str, int]:
     """Where a finding stands among others: at the user's own line."""
     return (found.source.users.place, found.source.users.line) if found.source else ("", 0)
 

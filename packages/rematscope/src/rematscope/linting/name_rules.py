@@ -24,11 +24,11 @@ def name_findings(names: Names) -> Iterator[LintFinding]:
             sources.setdefault(name_at(name, source), source)
     for at, source in sources.items():
         if at not in names.helping:
-            kind, text = _fault(names, at)
+            kind, text = _find_fault(names, at)
             yield LintFinding(kind, f"{at.name!r} on {where(source)} {text}", source, at.name)
 
 
-def _fault(names: Names, at: NameAt) -> tuple[LintKind, str]:
+def _find_fault(names: Names, at: NameAt) -> tuple[LintKind, str]:
     """Why a name does not help, and what to do."""
     if not (equations := names.equations.get(at)):
         return LintKind.DISCARDED, (
@@ -50,18 +50,18 @@ def _fault(names: Names, at: NameAt) -> tuple[LintKind, str]:
             f"names {given}, which is saved anyway; saving the named copy takes memory twice. Remove the name."
         )
     if at not in names.nodes:
-        return LintKind.NOT_NEEDED, f"{_not_needed(names, equations)} {_instead(names, equations)}"
-    return _idle(names, at)
+        return LintKind.NOT_NEEDED, f"{_not_needed(names, equations)} {_suggest_place(names, equations)}"
+    return _explain_idle_name(names, at)
 
 
 def _not_needed(names: Names, equations: list[Equation]) -> str:
     uses = names.values.uses(equations)
     if not uses:
         return "is not needed by the backward pass: the value is only returned."
-    return f"is not needed by the backward pass: the derivative of {_listed(uses)} does not contain its value."
+    return f"is not needed by the backward pass: the derivative of {_list_operations(uses)} does not contain its value."
 
 
-def _idle(names: Names, at: NameAt) -> tuple[LintKind, str]:
+def _explain_idle_name(names: Names, at: NameAt) -> tuple[LintKind, str]:
     """Of a name that the backward pass comes by: why it spares so little."""
     equations = names.equations[at]
     most = max(names.savings[at], key=lambda saving: saving.spared)
@@ -77,19 +77,19 @@ def _idle(names: Names, at: NameAt) -> tuple[LintKind, str]:
     made = f"{last.primitive} on {where(last.source)}"
     if last.primitive in OWN_RESULT:
         why = f"the derivative of {made} uses its own result, which is the value before the name"
-        return LintKind.OWN_RESULT, f"{saving}: {why}. {_instead(names, equations)}"
+        return LintKind.OWN_RESULT, f"{saving}: {why}. {_suggest_place(names, equations)}"
     if uses := names.values.unnamed_uses(equations):
-        why = f"{_listed(uses)} reads the same value without the name"
+        why = f"{_list_operations(uses)} reads the same value without the name"
         return LintKind.USED_UNNAMED, f"{saving}: {why}. Use the named value there."
     if last.primitive in FORWARD_KERNELS:
         why = f"{made} is recomputed in any case: its backward kernel also reads the log-sum-exp, which has no name"
         instead = f"Save both with a policy of your own that returns True for the primitive {last.primitive!r}."
         return LintKind.TOO_LATE, f"{saving}: {why}. {instead}"
-    why = f"{made} is recomputed in any case, because the derivative on {_reader(names, most.ends)} needs it"
-    return LintKind.TOO_LATE, f"{saving}: {why}. {_instead(names, equations)}"
+    why = f"{made} is recomputed in any case, because the derivative on {_costliest_reader(names, most.ends)} needs it"
+    return LintKind.TOO_LATE, f"{saving}: {why}. {_suggest_place(names, equations)}"
 
 
-def _reader(names: Names, nodes: list[Node]) -> str:
+def _costliest_reader(names: Names, nodes: list[Node]) -> str:
     """The line whose derivative needs the costliest of some values that are computed again."""
     reached = {max(nodes, key=lambda node: node.cost)}
     for node in names.graph.nodes:
@@ -100,7 +100,7 @@ def _reader(names: Names, nodes: list[Node]) -> str:
     return where(None)
 
 
-def _instead(names: Names, equations: list[Equation]) -> str:
+def _suggest_place(names: Names, equations: list[Equation]) -> str:
     """The next step, for a name in the wrong place: the nearest place before it that is worth one."""
     own = {names.values.origin(e.outputs[0]) for e in equations}
     for equation in names.values.before(equations):
@@ -117,7 +117,7 @@ def _instead(names: Names, equations: list[Equation]) -> str:
     return "Remove the name."
 
 
-def _listed(equations: list[Equation]) -> str:
+def _list_operations(equations: list[Equation]) -> str:
     """`add on model.py:7, mul on model.py:8 and 3 more`."""
     texts = list(dict.fromkeys(f"{e.primitive} on {where(e.source)}" for e in equations))
     return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")

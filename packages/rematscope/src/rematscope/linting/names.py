@@ -82,7 +82,7 @@ class Names:
     @cached_property
     def savings(self) -> dict[NameAt, list[Saving]]:
         """What each name spares, in each layer that its line is run for."""
-        return {at: [self._saving(node) for node in nodes] for at, nodes in self.nodes.items()}
+        return {at: [self._saving_of(node) for node in nodes] for at, nodes in self.nodes.items()}
 
     @cached_property
     def helping(self) -> set[NameAt]:
@@ -92,25 +92,27 @@ class Names:
     @cached_property
     def places(self) -> list[NameSuggestion]:
         """The places that spare anything beside the names that help, those first that spare most per byte."""
-        return [place for place in self._sorted if not place.alternative]
+        return [place for place in self._sorted_suggestions if not place.alternative]
 
     @cached_property
     def out_of_reach(self) -> list[NameSuggestion]:
         """The same where no name can be put."""
-        return [place for place in self._sorted if place.alternative]
+        return [place for place in self._sorted_suggestions if place.alternative]
 
     @cached_property
-    def _sorted(self) -> list[NameSuggestion]:
-        return sorted(self._worthy.values(), key=lambda place: place.avoided / max(place.nbytes, 1), reverse=True)
+    def _sorted_suggestions(self) -> list[NameSuggestion]:
+        return sorted(
+            self._worthy_suggestions.values(), key=lambda place: place.avoided / max(place.nbytes, 1), reverse=True
+        )
 
     @cached_property
     def place_of(self) -> dict[Equation, NameSuggestion]:
         """What computes the values of these places."""
-        reached = [(name, place) for name, place in self._worthy.items() if not place.alternative]
+        reached = [(name, place) for name, place in self._worthy_suggestions.items() if not place.alternative]
         return {e: place for name, place in reached for e in self.candidates[name].equations}
 
     @cached_property
-    def _worthy(self) -> dict[str, NameSuggestion]:
+    def _worthy_suggestions(self) -> dict[str, NameSuggestion]:
         saved = {at.name for at in self.helping}
         nbytes, cost = self.graph.evaluate(saved)
         found = {}
@@ -125,7 +127,7 @@ class Names:
                     )
         return found
 
-    def _saving(self, node: Node) -> Saving:
+    def _saving_of(self, node: Node) -> Saving:
         spared = upstream(node.reads, lambda read: read not in self.needed)
         ends = [read for here in [node, *spared] for read in here.reads if read in self.needed]
         again = set(upstream(ends, lambda read: not self._is_named(read)))
@@ -137,7 +139,7 @@ class Names:
 
     def _is_named(self, node: Node) -> bool:
         """Whether it has a name of the function's own that the backward pass comes by."""
-        return node.name is not None and _of(node) in self.nodes
+        return node.name is not None and _name_at(node) in self.nodes
 
 
 def names_of(subject: Subject) -> Names:
@@ -156,7 +158,7 @@ def names_of(subject: Subject) -> Names:
     nodes: dict[NameAt, list[Node]] = {}
     for node in graph.nodes:
         if node.name in given and node in reached:
-            nodes.setdefault(_of(node), []).append(node)
+            nodes.setdefault(_name_at(node), []).append(node)
     equations: dict[NameAt, list[Equation]] = {}
     for equation in values.equations:
         if equation.primitive == "name":
@@ -164,7 +166,7 @@ def names_of(subject: Subject) -> Names:
     return Names(subject, values, graph, graph.walk(given), candidates, equations, nodes)
 
 
-def _of(node: Node) -> NameAt:
+def _name_at(node: Node) -> NameAt:
     """The name that a node gives, and its line."""
     assert node.name is not None and node.equation is not None  # as every node with a name has
     return name_at(node.name, node.equation.source)

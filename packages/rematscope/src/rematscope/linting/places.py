@@ -62,13 +62,13 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
         at = handed or equation
         returned = handed is not None and at.source is not None and at.source.caller is not None
         what = "the result of a library call" if returned else use.what
-        instead = "" if handed else _instead(equation)
+        instead = "" if handed else _alternative_text(equation)
         place = NameSuggestion(what, at.source, type_text(at.outputs[0]), alternative=instead)
         uses.setdefault(at, (use.equation, place))
 
     candidates: dict[tuple[object, ...], Candidate] = {}
     for equation, (reader, place) in uses.items():
-        if (eqn := _nameable(equation, reader)) is None:
+        if (eqn := _nameable_equation(equation, reader)) is None:
             continue
         line = source_info_util.summarize(equation.eqn.source_info)
         alike = place, equation.primitive, line, *map(type_text, equation.inputs)
@@ -107,7 +107,7 @@ def _in_hand(equation: Equation, values: Values) -> bool:
     return values.is_returned(value) or any(caller != source.caller for caller in callers)
 
 
-def _instead(equation: Equation) -> str:
+def _alternative_text(equation: Equation) -> str:
     """What saves a value on which no name can be put."""
     if equation.primitive != "dot_general":
         # Only libraries of modules, Flax's or Haiku's, can be subclassed; they say the module's path.
@@ -123,7 +123,7 @@ def _takes_work(cost: Cost) -> bool:
     return bool(cost.flops or cost.transcendentals or cost.uncounted)
 
 
-def _nameable(equation: Equation, reader: Equation) -> JaxprEqn | None:
+def _nameable_equation(equation: Equation, reader: Equation) -> JaxprEqn | None:
     """Where in the jaxpr the result of an operation can be given a name; None if there is no such line."""
     rules = [eqn for eqn in equation.calls if jax_compat.is_custom_rule(eqn)]
     if not rules:

@@ -33,7 +33,7 @@ def whole_nets(passes: Trace, nothing_saved: Trace, plain: Callable[[], Trace]) 
     found = {Source.of(layers.checkpoint.source_info): layers for layers in _layers_at_once(nothing_saved)}
     if not found:
         return
-    if _recomputed(passes) < _ALL * _recomputed(nothing_saved):
+    if _recomputed_work(passes) < _ALL * _recomputed_work(nothing_saved):
         return  # the policy saves much of what they compute: they are not recomputed at once
     peak, without = live_bytes(passes).peak_bytes, live_bytes(plain()).peak_bytes
     if peak < 0.9 * without:
@@ -48,7 +48,7 @@ def whole_nets(passes: Trace, nothing_saved: Trace, plain: Callable[[], Trace]) 
         yield LintFinding(LintKind.WHOLE_MODEL, text, source or layers.operation.source)
 
 
-def _recomputed(passes: Trace) -> int:
+def _recomputed_work(passes: Trace) -> int:
     return passes.recompute_cost.flops + passes.recompute_cost.transcendentals
 
 
@@ -85,7 +85,7 @@ class _Alike:
 
     def layers(self, checkpoint: JaxprEqn) -> _Layers:
         """As many layers as operations follow one on the other, in all iterations."""
-        in_a_row = _chain(self.program, self.equations) if len(self.equations) >= _SEVERAL else 1
+        in_a_row = _chain_length(self.program, self.equations) if len(self.equations) >= _SEVERAL else 1
         return _Layers(checkpoint, self.times * in_a_row, self.equations[0], self.times > 1)
 
 
@@ -128,7 +128,7 @@ def _layers_at_once(passes: Trace) -> Iterator[_Layers]:
             yield median
 
 
-def _chain(program: Program, equations: list[Equation]) -> int:
+def _chain_length(program: Program, equations: list[Equation]) -> int:
     """How many of the equations follow one on the other."""
     counted = set(equations)
     depth: dict[Value, int] = {}

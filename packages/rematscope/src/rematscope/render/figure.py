@@ -37,7 +37,9 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1, **optio
         yield drawn.subplots(rows, columns, **options)
         titles = [ax.get_title() or ax.get_ylabel() for ax in drawn.axes]
         # Not through pyplot: a notebook would put white behind a clear ground in the dark theme.
-        display({"image/png": _encoded(drawn), "text/plain": f"picture: {', '.join(filter(None, titles))}"}, raw=True)
+        display(
+            {"image/png": _encode_png(drawn), "text/plain": f"picture: {', '.join(filter(None, titles))}"}, raw=True
+        )
 
 
 def png(plot: Callable[[Any], None], size: tuple[float, float]) -> str:
@@ -48,10 +50,10 @@ def png(plot: Callable[[Any], None], size: tuple[float, float]) -> str:
     with rc_context(_STYLE):
         drawn = Figure(figsize=size, layout="constrained")
         plot(drawn.subplots())
-        return _encoded(drawn)
+        return _encode_png(drawn)
 
 
-def _encoded(drawn: Any) -> str:
+def _encode_png(drawn: Any) -> str:
     page = io.BytesIO()
     drawn.savefig(page, dpi=DPI, metadata={"Software": None})
     return base64.b64encode(page.getvalue()).decode()

@@ -81,21 +81,21 @@ def html_page(
 ) -> str:
     """A row of columns and a footer, each a list of lines, each a list of (text, style) pieces; some lines hidden."""
     # Said inline too: a notebook that is not trusted loses the sheet, and JupyterLab aligns cells to the right.
-    cells = "".join(f'<td style="text-align: left; vertical-align: top">{_opening(lines)}</td>' for lines in columns)
+    cells = "".join(f'<td style="text-align: left; vertical-align: top">{_fold_lines(lines)}</td>' for lines in columns)
     table = f'<table class="rs-programs"><tbody><tr>{cells}</tr></tbody></table>'
-    marked = any("rs-marked" in style for lines in columns for line in lines for _, style in _shown(line))
+    marked = any("rs-marked" in style for lines in columns for line in lines for _, style in _visible_line(line))
     folded = any(isinstance(line, Hidden) for lines in columns for line in lines)
     sheets = SHEET + MARKS * marked + FOLDS * folded + SEARCHED * searched
     return page(f"{table}{pre(footer)}{search_script() if searched else ''}", sheets)
 
 
-def _shown(line: PieceLine | Row | Hidden) -> PieceLine:
+def _visible_line(line: PieceLine | Row | Hidden) -> PieceLine:
     if isinstance(line, list):
         return line
     return [piece for each in (line.lines if isinstance(line, Row) else line.summary) for piece in each]
 
 
-def _opening(lines: Iterable[PieceLine | Row | Hidden]) -> str:
+def _fold_lines(lines: Iterable[PieceLine | Row | Hidden]) -> str:
     """Lines that stay as they are, and such as are opened by a click on what stands for them, or by Enter."""
     parts: list[str] = []
     open_lines: list[PieceLine | Row] = []
@@ -127,7 +127,7 @@ def html_table(
     sides = [f'style="text-align: {"right" if title in numeric else "left"}"' for title in rows[0]]
     head = "".join(f'<th scope="col" {side}>{cell}</th>' for cell, side in zip(header, sides, strict=True))
     starts = [f'<tr data-value="{numbers}">' for numbers in about]
-    starts += [f'<tr class="rs-row" tabindex="-1" data-makes="{_listed(names)}">' for names in makes]
+    starts += [f'<tr class="rs-row" tabindex="-1" data-makes="{_names_attribute(names)}">' for names in makes]
     drawn = [(bars or {}).get(title) for title in rows[0]]
     lines = "".join(
         start
@@ -155,28 +155,29 @@ def _in_lines(text: str) -> str:
 
 def pre(lines: Iterable[PieceLine | Row]) -> str:
     """Lines that stay as they are."""
-    return f"<pre>{chr(10).join(map(_line, lines))}</pre>"
+    return f"<pre>{chr(10).join(map(_line_html, lines))}</pre>"
 
 
-def _line(line: PieceLine | Row) -> str:
+def _line_html(line: PieceLine | Row) -> str:
     if not isinstance(line, Row):
-        return "".join(_span(text, style) for text, style in line)
-    data = f'data-role="{line.role}" data-makes="{_listed(line.makes)}" data-reads="{_listed(line.reads)}"'
-    return f'<span class="rs-row" tabindex="-1" {data}>{chr(10).join(map(_line, line.lines))}</span>'
+        return "".join(_span_html(text, style) for text, style in line)
+    makes, reads = _names_attribute(line.makes), _names_attribute(line.reads)
+    data = f'data-role="{line.role}" data-makes="{makes}" data-reads="{reads}"'
+    return f'<span class="rs-row" tabindex="-1" {data}>{chr(10).join(map(_line_html, line.lines))}</span>'
 
 
-def _listed(names: Sequence[str]) -> str:
+def _names_attribute(names: Sequence[str]) -> str:
     """Names as an attribute has them: a list in JSON."""
-    return f"[{', '.join(map(_quoted, names))}]"
+    return f"[{', '.join(map(_quote_name, names))}]"
 
 
 @functools.lru_cache(1 << 16)  # a value is read more often than it is made
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return html.escape(json.dumps(name, ensure_ascii=False))
 
 
 @functools.lru_cache(1 << 14)  # like lines have one source and one type
-def _span(text: str, style: str) -> str:
+def _span_html(text: str, style: str) -> str:
     text = escaped(text)
     return f'<span class="{style}">{text}</span>' if style.startswith("rs-") else f"<b>{text}</b>" if style else text
 

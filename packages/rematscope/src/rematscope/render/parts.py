@@ -78,7 +78,7 @@ class TextTable(View):
         header, *rows = self.rows
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
         # Where words have to be broken, as rich has it.
-        widths: Sequence[int | None] = self._widths(options.max_width) or [None] * len(header)
+        widths: Sequence[int | None] = self._column_widths(options.max_width) or [None] * len(header)
         for title, width in zip(header, widths, strict=True):
             justify: Any = "right" if title in self.numeric else "left"
             table.add_column(title, justify=justify, overflow="fold", width=width)
@@ -107,9 +107,9 @@ class TextTable(View):
 
     def fits(self, width: int) -> bool:
         """Whether its columns have room side by side with no word broken."""
-        return self._widths(width) is not None
+        return self._column_widths(width) is not None
 
-    def _widths(self, room: int) -> list[int] | None:
+    def _column_widths(self, room: int) -> list[int] | None:
         """How wide the columns are, two apart; None if a word would have to be broken, or a number."""
         widths, least = [], []
         for title, *texts in zip(*self.rows, strict=True):

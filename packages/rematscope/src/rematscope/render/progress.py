@@ -27,7 +27,7 @@ def progress(total: float | None = None, after: float = 0.0) -> Iterator[Report]
       A function that takes what is being done, in words, and how much of `total` is done.
     """
     begun = time.monotonic()
-    with _shown(total, _Left()) as tell:
+    with _show_progress(total, _Left()) as tell:
 
         def patient(text: str, done: float = 0.0) -> None:
             if tell and time.monotonic() - begun >= after:
@@ -50,7 +50,7 @@ def progress_message(text: str) -> Iterator[None]:
     Args:
       text: what is being done.
     """
-    with _shown(None, TimeElapsedColumn()) as tell:
+    with _show_progress(None, TimeElapsedColumn()) as tell:
         if tell is None:
             yield
             return
@@ -73,7 +73,7 @@ def progress_message(text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _shown(total: float | None, clock: ProgressColumn) -> Iterator[Report | None]:
+def _show_progress(total: float | None, clock: ProgressColumn) -> Iterator[Report | None]:
     """A function that shows how far something is; None where nobody looks (a log would keep every step)."""
     console = Console(stderr=True)
     notebook = in_notebook()

@@ -8,13 +8,13 @@ BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 def bytes_text(count: float) -> str:
     """`72 B`, `16 KiB`, `1.25 MiB`: exact below 1 KiB, else three digits."""
-    return _scaled(count, 1024, list(BYTES))
+    return _scale(count, 1024, list(BYTES))
 
 
 def count_text(count: int, unit: str) -> str:
     """`11 transcendentals`, `1.2 M FLOPs`: exact below 10,000, else three digits."""
     unit = unit if count != 1 else unit.removesuffix("s")
-    return f"{count:,} {unit}" if count < 10_000 else f"{_scaled(count, 1000, _THOUSANDS)} {unit}"
+    return f"{count:,} {unit}" if count < 10_000 else f"{_scale(count, 1000, _THOUSANDS)} {unit}"
 
 
 def amount_text(cost: float) -> str:
@@ -33,7 +33,9 @@ def amount_texts(costs: Sequence[float]) -> list[str]:
     while largest >= 1000 and i < len(_THOUSANDS) - 1:
         largest, i = largest / 1000, i + 1
     size = 1000.0**i
-    return [amount_text(cost) if cost < size / 1000 else f"{_digits(cost / size)} {_THOUSANDS[i]}" for cost in costs]
+    return [
+        amount_text(cost) if cost < size / 1000 else f"{_format_size(cost / size)} {_THOUSANDS[i]}" for cost in costs
+    ]
 
 
 SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
@@ -45,14 +47,14 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds / SECONDS[unit]:.3g} {unit}"
 
 
-def _scaled(count: float, step: int, units: list[str]) -> str:
+def _scale(count: float, step: int, units: list[str]) -> str:
     size, i = float(count), 0
     while size >= step and i < len(units) - 1:
         size, i = size / step, i + 1
-    return f"{_digits(size)} {units[i]}".rstrip()
+    return f"{_format_size(size)} {units[i]}".rstrip()
 
 
-def _digits(size: float) -> str:
+def _format_size(size: float) -> str:
     return f"{size:.3g}" if size < 1000 else f"{size:.0f}"
 
 

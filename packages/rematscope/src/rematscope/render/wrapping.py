@@ -19,7 +19,7 @@ def wrap(text: str, width: int | None, hang: str = "") -> list[str]:
     parts = []
     while len(text) > width:
         cut = max(text.rfind(" ", len(hang) + 1, width), text.rfind(",", len(hang), width - 1))
-        cut = cut + 1 if cut > len(hang) else _place(text, len(hang), width)
+        cut = cut + 1 if cut > len(hang) else _break_position(text, len(hang), width)
         parts.append(text[:cut].rstrip())
         text = hang + text[cut:].lstrip()
     return [*parts, text]
@@ -30,7 +30,7 @@ def break_words(text: str, width: int) -> list[str]:
     lines = [""]
     for word in re.split(r"(?<=\s)", text):
         while cell_len(word.rstrip()) > width:
-            cut = _place(word, 0, width)
+            cut = _break_position(word, 0, width)
             lines[-1] += word[:cut]
             lines.append("")
             word = word[cut:]
@@ -43,7 +43,7 @@ def longest_part(text: str) -> int:
     return max(cell_len(part) for word in text.split() or [""] for part in _OF_PATHS.split(word))
 
 
-def _place(text: str, start: int, width: int) -> int:
+def _break_position(text: str, start: int, width: int) -> int:
     """Where a word goes on in the next line: where its parts end, else those of a name, else where the room does."""
     for ends in (_PARTS, _OF_NAMES):
         places = [found.end() for found in ends.finditer(text[: width + 1]) if found.end() <= width]

@@ -49,13 +49,13 @@ def calibrate() -> Device:
             name=device.device_kind if device.platform != "cpu" else "cpu",
             matmul=products,
             bandwidth=bandwidth,
-            arithmetic=16 * repeated(functools.partial(_polynomial, 8)),
+            arithmetic=16 * repeated(functools.partial(_apply_polynomial, 8)),
             transcendentals=repeated(lambda a: jnp.exp(-a)),
             source=f"calibrate(): matmuls of {size} × {size} and a sum of 256 MiB, the fastest of {_RUNS} runs",
         )
 
 
-def _polynomial(degree: int, a: Any) -> Any:
+def _apply_polynomial(degree: int, a: Any) -> Any:
     result = a
     for _ in range(degree):
         result = result * a + 0.5  # 2 FLOPs

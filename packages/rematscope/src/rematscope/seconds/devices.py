@@ -70,7 +70,7 @@ class Device:
                 f"{self.name} has no FLOP/s of matmuls. Give FLOP/s by dtype: matmul={{'float32': 1e12}}."
             )
         for dtype in self.matmul:
-            _dtype(dtype)
+            _dtype_called(dtype)
         rates = {f"matmul[{dtype!r}]": rate for dtype, rate in self.matmul.items()}
         optional = ("link", "host", "memory")
         rates |= {each: getattr(self, each) for each in ("bandwidth", "arithmetic", "transcendentals", *optional)}
@@ -95,7 +95,9 @@ class Device:
         if name in self.matmul:
             return self.matmul[name]
         width, inexact = getattr(dtype, "itemsize", 4), _is_inexact(dtype)
-        wide = {_dtype(known): rate for known, rate in self.matmul.items() if _dtype(known).itemsize >= width}
+        wide = {
+            _dtype_called(known): rate for known, rate in self.matmul.items() if _dtype_called(known).itemsize >= width
+        }
         like = [rate for known, rate in wide.items() if _is_inexact(known) == inexact]
         return max(like or wide.values(), default=min(self.matmul.values()))
 
@@ -121,7 +123,7 @@ class Device:
         return self.links * axes * self.link
 
 
-def _dtype(name: str) -> Any:
+def _dtype_called(name: str) -> Any:
     try:
         return jnp.dtype(str(name))
     except TypeError:
@@ -138,14 +140,14 @@ _BOOK = '"How to Scale Your Model" (Austin et al., 2025), https://jax-ml.github.
 _PCIE = "host: its PCIe of 16 lanes, one of two directions, less 2 bits in 130 for the code"
 
 
-def _tpu(name: str, page: str, bfloat16: float, sources: str = "", **figures: Any) -> Device:
+def _tpu_row(name: str, page: str, bfloat16: float, sources: str = "", **figures: Any) -> Device:
     """One row of a TPU: `matmul` has the other dtypes, in FLOP/s, and `page` is Google's."""
     matmul = {"bfloat16": bfloat16, "float32": bfloat16} | figures.pop("matmul")
     source = f"matmul, bandwidth, memory: {_GOOGLE}{page}; link, links, axes: {_BOOK}; {sources}"
     return Device(name, matmul, links=2, source=source, **figures)
 
 
-def _gpu(name: str, sheet: str, bfloat16: float, tf32: float, sources: str = "", **figures: Any) -> Device:
+def _gpu_row(name: str, sheet: str, bfloat16: float, tf32: float, sources: str = "", **figures: Any) -> Device:
     """One row of a GPU: `matmul` has the other dtypes; `sheet` is NVIDIA's data sheet."""
     matmul = {"bfloat16": bfloat16, "float16": bfloat16, "float32": tf32} | figures.pop("matmul")
     source = f"matmul, bandwidth, arithmetic, memory, link, links, axes: NVIDIA, data sheet {sheet}; {sources}"
@@ -157,55 +159,55 @@ def _gpu(name: str, sheet: str, bfloat16: float, tf32: float, sources: str = "",
 DEVICES = {
     device.name: device
     for device in (
-        _tpu(
+        _tpu_row(
             "tpu v4", "v4", 275 * _T, matmul={"int8": 275 * _T}, bandwidth=1200 * _G, memory=32 * _GIB,
             link=45 * _G, axes=3, host=16 * _G, topology=((2, 2, 1), "v4-8"),
             sources='host: the same chapter, "TPU networking", 16 GB/s each way',
         ),
-        _tpu(
+        _tpu_row(
             "tpu v5e", "v5e", 197 * _T, matmul={"int8": 393 * _T}, bandwidth=819 * _G, memory=16 * _GIB,
             link=45 * _G, axes=2, host=15 * _G, topology=((2, 2), "v5litepod-4"),
             sources="host: the same table, about 1.5e10 (in later editions 1.6e10)",
         ),
-        _tpu(
+        _tpu_row(
             "tpu v5p", "v5p", 459 * _T, matmul={"int8": 918 * _T, "float8_e4m3fn": 459 * _T}, bandwidth=2765 * _G,
             memory=95 * _GIB, link=90 * _G, axes=3, host=15 * _G, topology=((2, 2, 1), "v5p-8"),
             sources="int8: the same table; host: the same table, about 1.5e10 (in later editions 1.6e10)",
         ),
-        _tpu(
+        _tpu_row(
             "tpu v6e", "v6e", 918 * _T, matmul={"int8": 1836 * _T, "float8_e4m3fn": 918 * _T}, bandwidth=1638 * _G,
             memory=32 * _GIB, link=90 * _G, axes=2, host=32 * _G, topology=((2, 2), "v6e-4"),
             sources=f"float8: {_GOOGLE}tpu7x; host: the same table, 3.2e10",
         ),
-        _tpu(
+        _tpu_row(
             "tpu7x", "tpu7x", 2307 * _T, matmul={"int8": 4614 * _T, "float8_e4m3fn": 4614 * _T},
             bandwidth=7380 * _G, memory=192 * _GIB, link=90 * _G, axes=3,
             sources="int8: the same table; host: not confirmed, left out; JAX takes half a chip for a device",
         ),
-        _gpu(
+        _gpu_row(
             "a100", "A100 Tensor Core GPU (SXM, 80 GB)", 312 * _T, 156 * _T,
             matmul={"float64": 19.5 * _T, "int8": 624 * _T}, bandwidth=2039 * _G, arithmetic=19.5 * _T,
             memory=80 * _G, link=25 * _G, links=12, host=31.5 * _G, sources=_PCIE,
         ),
-        _gpu(
+        _gpu_row(
             "h100", "H100 Tensor Core GPU (SXM)", 989 * _T, 494 * _T,
             matmul={"float64": 67 * _T, "int8": 1979 * _T, "float8_e4m3fn": 1979 * _T}, bandwidth=3350 * _G,
             arithmetic=67 * _T, memory=80 * _G, link=25 * _G, links=18, host=63 * _G,
             sources=_PCIE,
         ),
-        _gpu(
+        _gpu_row(
             "h200", "H200 Tensor Core GPU (SXM)", 989 * _T, 494 * _T,
             matmul={"float64": 67 * _T, "int8": 1979 * _T, "float8_e4m3fn": 1979 * _T}, bandwidth=4800 * _G,
             arithmetic=67 * _T, memory=141 * _G, link=25 * _G, links=18, host=63 * _G,
             sources=_PCIE,
         ),
-        _gpu(
+        _gpu_row(
             "b200", "Blackwell, column HGX B200", 2250 * _T, 1100 * _T,
             matmul={"float64": 37 * _T, "int8": 4500 * _T, "float8_e4m3fn": 4500 * _T}, bandwidth=7700 * _G,
             arithmetic=75 * _T, memory=180 * _G, link=50 * _G, links=18, host=63 * _G,
             sources=_PCIE,
         ),
-        _gpu(
+        _gpu_row(
             "gb200", "Blackwell, column GB200 NVL72", 2500 * _T, 1250 * _T,
             matmul={"float64": 40 * _T, "int8": 5000 * _T, "float8_e4m3fn": 5000 * _T}, bandwidth=8000 * _G,
             arithmetic=80 * _T, memory=186 * _G, link=50 * _G, links=18,

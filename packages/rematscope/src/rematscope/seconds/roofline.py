@@ -134,9 +134,9 @@ def seconds_in(passes: Trace, device: Device) -> Callable[[Equation], float]:
     """For each equation of a trace how long one run of it takes; a loop, or a branch, takes what is in it."""
     outputs = passes.forward.outputs[: len(passes.cotangents)]
     around = None if passes.step is None else passes.step.program
-    moved = {} if around is None else _moved(around, set(around.outputs))
-    moved |= _moved(passes.forward, set(outputs))
-    moved |= _moved(passes.backward, set(passes.backward.outputs))
+    moved = {} if around is None else _bytes_moved(around, set(around.outputs))
+    moved |= _bytes_moved(passes.forward, set(outputs))
+    moved |= _bytes_moved(passes.backward, set(passes.backward.outputs))
     makers = {value: equation for equation, _ in passes.forward.walk() for value in equation.outputs}
 
     def seconds(equation: Equation) -> float:
@@ -151,7 +151,7 @@ def seconds_in(passes: Trace, device: Device) -> Callable[[Equation], float]:
 
 def seconds_alone(program: Program, device: Device) -> Callable[[Equation], float]:
     """For each equation of one program how long one run of it takes there; a loop, or a branch, takes what is in it."""
-    moved = _moved(program, set(program.outputs))
+    moved = _bytes_moved(program, set(program.outputs))
 
     def seconds(equation: Equation) -> float:
         if equation.bodies or equation.primitive in BOOKKEEPING:
@@ -172,7 +172,7 @@ def roofline(device: Device, equation: Equation, moved: int) -> float:
     return max(arithmetic, moved / device.bandwidth) + sent
 
 
-def _moved(program: Program, kept: set[Value]) -> dict[Equation, int]:
+def _bytes_moved(program: Program, kept: set[Value]) -> dict[Equation, int]:
     """Bytes that each equation moves through memory in one run.
 
     Args:

@@ -134,11 +134,11 @@ def shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]
     The shapes have the shardings of arrays on several devices. Of a traced value JAX knows explicit axes alone. An
     array in host memory stays as it is, since a `jax.ShapeDtypeStruct` has the type of one in device memory.
     """
-    shapes: tuple[Any, Any] = jax.tree.map(_shape, (tuple(args), dict(kwargs)))
+    shapes: tuple[Any, Any] = jax.tree.map(_shape_of, (tuple(args), dict(kwargs)))
     return shapes
 
 
-def _shape(leaf: Any) -> Any:
+def _shape_of(leaf: Any) -> Any:
     aval: Any = jax.typeof(leaf)
     if isinstance(leaf, jax.core.Tracer):
         sharding = getattr(aval, "sharding", None)

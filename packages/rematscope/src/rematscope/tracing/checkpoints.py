@@ -65,7 +65,7 @@ def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Poli
 
     @functools.wraps(f)
     def planned(*args: Any, **kwargs: Any) -> Any:
-        once, leaves = _once(f, args, kwargs)
+        once, leaves = _call_once(f, args, kwargs)
         if once is None:
             return transform_losses(f, lambda loss: with_policies(loss, instead))(*args, **kwargs)
         if any(map(jax_compat.is_differentiated, checkpoints(once.jaxpr))):
@@ -94,7 +94,7 @@ def without_checkpoints(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(f)
     def plain(*args: Any, **kwargs: Any) -> Any:
-        once, leaves = _once(f, args, kwargs)
+        once, leaves = _call_once(f, args, kwargs)
         if once is None:
             return transform_losses(f, without_checkpoints)(*args, **kwargs)
         return once.run(once.without_checkpoints.jaxpr, leaves)
@@ -174,7 +174,7 @@ def called_once(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """
     flattened(f, args, kwargs)
     try:
-        once, _ = _once(f, args, kwargs)
+        once, _ = _call_once(f, args, kwargs)
     except Exception:  # of the user's, which `trace` explains
         return f
     if once is None:
@@ -187,7 +187,7 @@ def as_given(f: Callable[..., Any]) -> Callable[..., Any]:
     return f.function if isinstance(f, CalledOnce | KnownStep) else f
 
 
-def _once(
+def _call_once(
     f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[CalledOnce | None, Sequence[Any]]:
     """A function that is called once, None if it is a training step; and the leaves of its arguments."""
@@ -232,7 +232,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """
     flat, leaves = flattened(f, args, kwargs)
     check_differentiable((args, kwargs))
-    if (once := _once(f, args, kwargs)[0]) is not None:
+    if (once := _call_once(f, args, kwargs)[0]) is not None:
         return once, args, kwargs
     found: list[tuple[Any, list[Any]]] = []
     shardings: dict[tuple[int, ...], set[Any]] = {}
@@ -259,7 +259,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
                 return jaxpr_as_fun(jaxpr.replace(consts=consts))(*rest)
 
             values = [*(x for x, taken in zip(jaxpr.consts, read, strict=True) if taken), *given]
-            shapes = [_shape(jax.typeof(x), like(x)) for x in values]
+            shapes = [_make_shape(jax.typeof(x), like(x)) for x in values]
             found.append(remap_shard_map(alone, values) if manual_axes() else (alone, shapes))
             raise GradientInside  # what else the step does is not asked for
 
@@ -272,7 +272,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     return called_once(loss, shapes, {}), shapes, {}
 
 
-def _shape(aval: Any, sharding: Any) -> Any:
+def _make_shape(aval: Any, sharding: Any) -> Any:
     make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
     return make(aval.shape, aval.dtype, sharding=sharding, weak_type=getattr(aval, "weak_type", False))
 

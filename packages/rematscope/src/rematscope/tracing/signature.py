@@ -78,7 +78,7 @@ class Signature:
         self._f = f
         self._tree: Any = jax.tree.structure((tuple(args), dict(kwargs)))
         self._types = tuple(map(_Type.of, leaves))
-        self._settings = _settings()
+        self._settings = _current_settings()
         self._positional, self._keywords = len(args), sorted(kwargs)
 
     def __hash__(self) -> int:
@@ -97,8 +97,8 @@ class Signature:
         return frozenset[str]().union(*(each.varies for each in self._types))
 
     @property
-    def _call(self) -> str:
-        names = [*_names(self._f, self._positional), *(f"{name}=…" for name in self._keywords)]
+    def _call_text(self) -> str:
+        names = [*_argument_names(self._f, self._positional), *(f"{name}=…" for name in self._keywords)]
         return f"{callable_name(self._f)}({', '.join(names)})"
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -110,11 +110,11 @@ class Signature:
         """
         _, leaves = flattened(self._f, args, kwargs)
         check_arrays((tuple(args), dict(kwargs)))
-        if (differs := self._difference(leaves, args, kwargs)) is not None:
+        if (differs := self._first_difference(leaves, args, kwargs)) is not None:
             raise PlanError(f"{callable_name(self._f)} was planned for another call: {differs}")
 
-    def _difference(self, leaves: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-        settings = _settings()
+    def _first_difference(self, leaves: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+        settings = _current_settings()
         for name, before in self._settings.items():
             if (now := settings[name]) != before:
                 return f"{name} was {before!r} then, and is {now!r} now. Restore it, or plan again."
@@ -150,26 +150,26 @@ class Signature:
 
     def _other_tree(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Say where the pytree of a call differs from the planned one."""
-        call = Signature(self._f, args, kwargs)._call
-        if call != self._call:
-            return f"that was called as {self._call}, and this as {call}. Call it as planned, or plan again."
+        call = Signature(self._f, args, kwargs)._call_text
+        if call != self._call_text:
+            return f"that was called as {self._call_text}, and this as {call}. Call it as planned, or plan again."
         positional, named = self._tree.children()
-        names = [*_names(self._f, len(args)), *sorted(kwargs)]
+        names = [*_argument_names(self._f, len(args)), *sorted(kwargs)]
         given = [*args, *(kwargs[name] for name in sorted(kwargs))]
         for name, planned, value in zip(names, [*positional.children(), *named.children()], given, strict=True):
-            for path, then, now in _differences(planned, value, name):
+            for path, then, now in _structure_differences(planned, value, name):
                 return f"`{path}` was {then} then, and is {now} now. Plan again for these arguments."
         return "the pytree of its arguments has another structure or other static values now. Plan again."
 
 
-def _settings() -> dict[str, Any]:
+def _current_settings() -> dict[str, Any]:
     mesh = jax.sharding.get_abstract_mesh()
     # Inside a shard_map arrays are parts on one device, which is what a plan made outside of it is for.
     around = None if mesh.empty or AxisType.Manual in mesh.axis_types else mesh
     return {name: getattr(jax.config, name) for name in _SETTINGS if hasattr(jax.config, name)} | {"the mesh": around}
 
 
-def _names(f: Callable[..., Any], count: int) -> list[str]:
+def _argument_names(f: Callable[..., Any], count: int) -> list[str]:
     """What so many positional arguments of a call are called."""
     names: list[str] = []
     try:
@@ -183,7 +183,7 @@ def _names(f: Callable[..., Any], count: int) -> list[str]:
     return [*names[:count], *(f"arg{i}" for i in range(len(names), count))]
 
 
-def _differences(planned: Any, value: Any, path: str) -> Iterator[tuple[str, str, str]]:
+def _structure_differences(planned: Any, value: Any, path: str) -> Iterator[tuple[str, str, str]]:
     """Where a value's structure is not the planned one, the innermost place first: a path, and what is there."""
     given: Any = jax.tree.structure(value)
     if planned == given:
@@ -193,9 +193,9 @@ def _differences(planned: Any, value: Any, path: str) -> Iterator[tuple[str, str
         if before[1] == now[1] and planned.num_nodes and len(planned.children()) == len(given.children()):
             children = jax.tree.flatten_with_path(value, is_leaf=lambda node: node is not value)[0]
             for child, (keys, part) in zip(planned.children(), children, strict=False):
-                yield from _differences(child, part, path + "".join(map(step_of_path, keys)))
+                yield from _structure_differences(child, part, path + "".join(map(step_of_path, keys)))
         if before[1] != now[1]:
-            then, new = _apart(before[1], now[1])
+            then, new = _differing_parts(before[1], now[1])
             if then != new:
                 which = "" if before[0] in (dict, list, tuple) else f" in the static part of {before[0].__name__}"
                 yield path, f"{then}{which}", f"{new}{which}"
@@ -203,17 +203,17 @@ def _differences(planned: Any, value: Any, path: str) -> Iterator[tuple[str, str
     yield path, _node_text(planned), _node_text(given)
 
 
-def _apart(before: Any, now: Any) -> tuple[str, str]:
+def _differing_parts(before: Any, now: Any) -> tuple[str, str]:
     """The innermost parts of two static values that differ, as text."""
     pair = type(before) is type(now) and isinstance(before, tuple | list) and len(before) == len(now)
     if pair:
         for one, other in zip(before, now, strict=True):
             if one != other:
-                return _apart(one, other)
-    return _text(before), _text(now)
+                return _differing_parts(one, other)
+    return _short_repr(before), _short_repr(now)
 
 
-def _text(value: object) -> str:
+def _short_repr(value: object) -> str:
     text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
@@ -226,5 +226,5 @@ def _node_text(tree: Any) -> str:
     if kind is type(None):
         return "None"
     if kind is dict:
-        return f"a dict with the keys {_text(aux)}"
+        return f"a dict with the keys {_short_repr(aux)}"
     return f"a {kind.__name__} of {tree.num_leaves} arrays" if tree.num_leaves != 1 else f"a {kind.__name__} of 1 array"

@@ -104,8 +104,8 @@ def halves_of(program: Program, gradients: Sequence[Gradient]) -> list[Halves]:
     found = []
     end: dict[Program, int] = {}  # where the last gradient in a program was done
     for gradient in gradients:
-        for body, place, times in reversed(list(_places(program, gradient))):
-            halves = _halves(program, body, place, gradient, end.get(body, 0), times)
+        for body, place, times in reversed(list(_cotangent_places(program, gradient))):
+            halves = _split_at_gradient(program, body, place, gradient, end.get(body, 0), times)
             end[body] = place + len(halves.backward.equations)
             # Of a loss in one checkpoint no forward pass need be left, but what it is differentiated for.
             own = {v for equation in body.equations for v in equation.outputs}
@@ -116,14 +116,14 @@ def halves_of(program: Program, gradients: Sequence[Gradient]) -> list[Halves]:
     return found
 
 
-def _places(program: Program, gradient: Gradient, times: int = 1) -> Iterator[tuple[Program, int, int]]:
+def _cotangent_places(program: Program, gradient: Gradient, times: int = 1) -> Iterator[tuple[Program, int, int]]:
     """The programs that its cotangent comes in, outermost first, the place in each, and how often that runs."""
     for place, equation in enumerate(program.equations):
         if not gradient_is_here(equation, gradient):
             continue
         yield program, place, times
         for body in equation.bodies:
-            yield from _places(body, gradient, times * equation.length)
+            yield from _cotangent_places(body, gradient, times * equation.length)
         return
 
 
@@ -134,7 +134,7 @@ def gradient_is_here(equation: Equation, gradient: Gradient) -> bool:
     return any(gradient_is_here(inner, gradient) for body in equation.bodies for inner in body.equations)
 
 
-def _halves(whole: Program, body: Program, place: int, gradient: Gradient, start: int, times: int) -> Halves:
+def _split_at_gradient(whole: Program, body: Program, place: int, gradient: Gradient, start: int, times: int) -> Halves:
     equations = body.equations
     made = {v: i for i, equation in enumerate(equations) for v in equation.outputs if equation.primitive != _BARRIER}
     ends = [made[v] for v in gradient.gradients if v in made]
@@ -196,7 +196,7 @@ def step_of(program: Program, halves: Sequence[Halves], donated: Collection[Valu
       donated: arguments whose room it may use.
       shown: the passes that are looked at.
     """
-    source = _sources(program)
+    source = _source_finder(program)
     gradients = [each.gradient for each in halves]
     parameters = {source(v) for gradient in gradients for v in gradient.differentiated} & set(program.inputs)
     marks = {value: 1 << i for i, value in enumerate(program.inputs)}
@@ -211,21 +211,24 @@ def step_of(program: Program, halves: Sequence[Halves], donated: Collection[Valu
         frozenset(parameters),
         frozenset(state - parameters),
         frozenset(donated),
-        _aliased(program, donated),
+        _aliased_results(program, donated),
         shown.times,
     )
 
 
-def _alike(one: Value, other: Value) -> bool:
+def _same_type(one: Value, other: Value) -> bool:
     return one.shape == other.shape and one.dtype == other.dtype
 
 
-def _aliased(program: Program, donated: Iterable[Value]) -> dict[Value, Value]:
+def _aliased_results(program: Program, donated: Iterable[Value]) -> dict[Value, Value]:
     """Which results take the room of which donated arguments: those of one shape and dtype in order, as JAX has it."""
     free = list(dict.fromkeys(donated))
     pairs: dict[Value, Value] = {}
     for value in dict.fromkeys(program.outputs):
-        if not isinstance(value, Literal) and (place := next((v for v in free if _alike(v, value)), None)) is not None:
+        if (
+            not isinstance(value, Literal)
+            and (place := next((v for v in free if _same_type(v, value)), None)) is not None
+        ):
             free.remove(place)
             pairs[value] = place
     return pairs
@@ -234,7 +237,7 @@ def _aliased(program: Program, donated: Iterable[Value]) -> dict[Value, Value]:
 _SAME_DATA = VIEWS | {"convert_element_type", "copy", "sharding_constraint", "transpose"}
 
 
-def _sources(program: Program) -> Callable[[Value], Value]:
+def _source_finder(program: Program) -> Callable[[Value], Value]:
     """A function from a value to what it is a cast, a reshape or a carry of."""
     origin: dict[Value, Value] = {}
 

@@ -294,7 +294,7 @@ def trace_call(
     with progress_message("tracing"), gc_paused():
         if differentiate is None:
             try:
-                return _differentiated(callable_name(f), raise_at_gradients(flat), leaves, paths, grad_mask, stop=True)
+                return _trace_passes(callable_name(f), raise_at_gradients(flat), leaves, paths, grad_mask, stop=True)
             except GradientInside:
                 pass
             except Exception:  # an optimizer, or a gradient, may do what has no derivative; what else there is, is said
@@ -311,10 +311,10 @@ def trace_call(
                     "Remove it."
                 )
             return step
-        return _differentiated(callable_name(f), flat, leaves, paths, grad_mask)
+        return _trace_passes(callable_name(f), flat, leaves, paths, grad_mask)
 
 
-def _differentiated(
+def _trace_passes(
     function: str,
     flat: Callable[..., Any],
     leaves: list[Any],
@@ -333,7 +333,7 @@ def _differentiated(
         if stop and has_gradient(forward_jaxpr):
             raise GradientInside
         residuals, pullback_tree = jax.tree.flatten(pullback)
-        cotangents = [_cotangent(leaf) for leaf in jax.tree.leaves(out)]
+        cotangents = [_cotangent_shape(leaf) for leaf in jax.tree.leaves(out)]
 
         def backward(residuals: list[Any], cotangents: list[Any]) -> Any:
             cotangents = jax.tree.unflatten(jax.tree.structure(out), cotangents)
@@ -348,7 +348,7 @@ def _differentiated(
             )
         backward_jaxpr = jax_compat.make_jaxpr(backward)(residuals, cotangents)
     except Exception as error:
-        if (explained := _explained(error, function, leaves)) is None:
+        if (explained := _explain_error(error, function, leaves)) is None:
             if "object is not callable" in str(error):
                 # JAX calls a policy late and does not say that it was the policy.
                 error.add_note(
@@ -368,7 +368,7 @@ def _differentiated(
 
     shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
     meshes = inline.meshes + placement.give_shardings(fwd.inputs, shardings)
-    mesh = _placed(fwd, bwd, outputs, incoming, meshes)
+    mesh = _assign_shardings(fwd, bwd, outputs, incoming, meshes)
     equal = roles.assign_roles(fwd, bwd, incoming)
     name_values(function, fwd, bwd, incoming, equal.forward_value_of)
     saved = residuals_of(fwd, bwd, crossing, outputs)
@@ -391,7 +391,7 @@ def _as_it_stands(
     program = inline.program(jaxpr, arguments)
     shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
     meshes = inline.meshes + placement.give_shardings(program.inputs, shardings)
-    mesh = _placed(program, Program((), [], ()), (), (), meshes)
+    mesh = _assign_shardings(program, Program((), [], ()), (), (), meshes)
     gradients = gradients_of(inline.marks)
     if not gradients or not accepted(program, gradients) or not (halves := halves_of(program, gradients)):
         return None
@@ -423,7 +423,7 @@ def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:
     return tuple(None if equation is None else equation.source for equation in origins)
 
 
-def _placed(
+def _assign_shardings(
     fwd: Program, bwd: Program, outputs: Sequence[Value], cotangents: Sequence[Value], meshes: Sequence[Any]
 ) -> Any:
     """Notes how the values of both programs lie; returns the mesh that they are for, one of devices before others."""
@@ -440,13 +440,13 @@ def _placed(
     return mesh
 
 
-def _cotangent(leaf: Typed) -> Typed:
+def _cotangent_shape(leaf: Typed) -> Typed:
     dtype = leaf.dtype if jnp.issubdtype(leaf.dtype, np.inexact) else jax.dtypes.float0
     like: Callable[..., Typed] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
     return like(leaf.shape, dtype, sharding=getattr(leaf, "sharding", None))
 
 
-def _explained(error: Exception, function: str, leaves: Sequence[Any]) -> TraceError | None:
+def _explain_error(error: Exception, function: str, leaves: Sequence[Any]) -> TraceError | None:
     """What JAX's refusal to differentiate means and what to do; None for an error of the function's own."""
     text = str(error)
     needs_value = isinstance(error, (jax.errors.JAXTypeError, jax.errors.JAXIndexError))

@@ -64,7 +64,7 @@ def main(target: str, folder: str) -> None:
 
     here = pathlib.Path(folder)
     axes = json.loads((here / "axes").read_text()) or {"chip": 1}
-    devices = _devices(target, math.prod(axes.values()))
+    devices = _topology_devices(target, math.prod(axes.values()))
     mesh = jax.sharding.Mesh(np.array(devices).reshape(tuple(axes.values())), tuple(axes))
     exported = jax.export.deserialize(bytearray((here / "exported").read_bytes()))
     one = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -85,7 +85,7 @@ def main(target: str, folder: str) -> None:
     (here / "module").write_bytes(module.as_serialized_hlo_module_proto())
 
 
-def _devices(target: str, count: int) -> list[Any]:
+def _topology_devices(target: str, count: int) -> list[Any]:
     import jax
     from jax.experimental import topologies
 

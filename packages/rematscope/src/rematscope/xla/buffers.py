@@ -42,16 +42,16 @@ def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
     assignment = BufferAssignment(record)
     if not assignment.buffer_allocations:
         return None
-    schedule = _schedule(module, assignment)
-    bands = {buffer: _band(buffer, schedule) for buffer in schedule.ranges}
+    schedule = _build_schedule(module, assignment)
+    bands = {buffer: _band_of(buffer, schedule) for buffer in schedule.ranges}
     totals = _live_bytes(assignment, schedule, bands)
 
     def moment(operation, step, source=None):
         amounts: dict[str, Any] = {band: int(total[step]) for band, total in totals.items()}
         return MemorySample(operation, source, **amounts)
 
-    samples = [moment(_label(i), step, module.source(i)) for step, i in enumerate(schedule.steps)]
-    turn = _turn(schedule, bands)
+    samples = [moment(_instruction_label(i), step, module.source(i)) for step, i in enumerate(schedule.steps)]
+    turn = _boundary_step(schedule, bands)
     samples.insert(turn, dataclasses.replace(samples[max(0, turn - 1)], operation="boundary", source=None))
     start = MemorySample("start", None, arguments=samples[0].arguments)
     return Timeline(title, [start, *samples, moment("end", len(schedule.steps))], turn + 1)
@@ -112,7 +112,7 @@ _NO_STEP = frozenset({"parameter", "constant", "get-tuple-element", "tuple", "bi
 _RUNS = frozenset({"while", "call", "conditional"})
 
 
-def _schedule(module: Module, assignment: BufferAssignment) -> Schedule:
+def _build_schedule(module: Module, assignment: BufferAssignment) -> Schedule:
     walk = _Walk(module, assignment)
     walk.computation(module.entry, [])
     walk.read(walk.held[module.roots[module.entry]])
@@ -200,7 +200,7 @@ def _pass_of(instruction: Instruction) -> str:
     return "backward" if "transpose(" in name else "forward" if "/" in name else ""
 
 
-def _band(buffer: int, schedule: Schedule) -> str:
+def _band_of(buffer: int, schedule: Schedule) -> str:
     """What a buffer counts as, together with those that share its place in a loop."""
     group = schedule.in_one_place.get(buffer, {buffer})
     ranges = [schedule.ranges[other] for other in group]
@@ -236,7 +236,7 @@ def _live_bytes(assignment: BufferAssignment, schedule: Schedule, bands: dict[in
     return totals
 
 
-def _turn(schedule: Schedule, bands: dict[int, str]) -> int:
+def _boundary_step(schedule: Schedule, bands: dict[int, str]) -> int:
     """The step at which the backward pass first reads what the forward pass made."""
     kept = {
         reader for buffer, band in bands.items() if band == "residuals" for reader in schedule.ranges[buffer].readers
@@ -248,7 +248,7 @@ def _turn(schedule: Schedule, bands: dict[int, str]) -> int:
     return max((step + 1 for step, of in enumerate(passes) if of == "forward"), default=0)
 
 
-def _label(instruction: Instruction) -> str:
+def _instruction_label(instruction: Instruction) -> str:
     """`fusion.3 (dot_general)`."""
     operation = instruction.metadata.op_name.rpartition("/")[2]
     return f"{instruction.name} ({operation})" if operation else instruction.name

@@ -29,37 +29,37 @@ def collectives_in(module: Module, devices: int) -> dict[str, CollectiveStats]:
       module: the program of each device, before or after it was optimised.
       devices: how many run it.
     """
-    return tallied(_found(module, module.entry, 1, devices))
+    return tallied(_find_collectives(module, module.entry, 1, devices))
 
 
-def _found(module: Module, computation: int, times: int, devices: int) -> Iterator[tuple[str, int, int]]:
+def _find_collectives(module: Module, computation: int, times: int, devices: int) -> Iterator[tuple[str, int, int]]:
     for instruction in module.computations[computation]:
         name = instruction.opcode.removesuffix("-start")  # what ends it is called -done
         if name in _KINDS:
-            result = _nbytes(instruction.shape)
-            operand = sum(_nbytes(module.by_id[number].shape) for number in instruction.operand_ids)
+            result = _shape_bytes(instruction.shape)
+            operand = sum(_shape_bytes(module.by_id[number].shape) for number in instruction.operand_ids)
             if instruction.opcode != name and instruction.shape.tuple_shapes and name != "all-reduce":
                 result -= operand  # it returns its operands too
-            size = collectives.link_bytes(name, operand, result, _together(instruction, devices))
+            size = collectives.link_bytes(name, operand, result, _group_size(instruction, devices))
             yield name, times, times * size
             continue  # what it calls adds two numbers
         inside = times
         if instruction.opcode == "while" and (known := trip_count(module, instruction)) is not None:
             inside *= known
-        each = [_found(module, called, inside, devices) for called in instruction.called_computation_ids]
+        each = [_find_collectives(module, called, inside, devices) for called in instruction.called_computation_ids]
         if instruction.opcode == "conditional":
             yield from most_sent(each)
         else:
             yield from itertools.chain.from_iterable(each)
 
 
-def _nbytes(shape: Shape) -> int:
+def _shape_bytes(shape: Shape) -> int:
     if shape.tuple_shapes:
-        return sum(map(_nbytes, shape.tuple_shapes))
+        return sum(map(_shape_bytes, shape.tuple_shapes))
     return math.prod(shape.dimensions) * _SIZES.get(shape.element_type, 1)
 
 
-def _together(instruction: Instruction, devices: int) -> int:
+def _group_size(instruction: Instruction, devices: int) -> int:
     """How many devices exchange data with each other: XLA lists groups, or counts them, or names axes of a mesh."""
     if groups := instruction.replica_groups or instruction.collective_device_list.replica_groups:
         return len(groups[0].replica_ids)

@@ -103,7 +103,9 @@ def compile_both(passes: Trace, flat: FlatFunction, leaves: list[Any], target: s
       TargetError: if the target is unknown, has too few devices or is not here, or if libtpu is missing.
     """
     check_target(target)
-    subject = _both(passes, flat, leaves) if passes.step is None else _step(passes.step, flat, leaves)
+    subject = (
+        _subject_of_passes(passes, flat, leaves) if passes.step is None else _subject_of_step(passes.step, flat, leaves)
+    )
     if target not in PRESENT:
         return _on_absent_tpu(passes, target, subject)
     try:
@@ -136,7 +138,7 @@ def check_target(target: str) -> None:
         )
 
 
-def _both(passes: Trace, flat: Callable[..., Any], leaves: list[Any]) -> _Subject:
+def _subject_of_passes(passes: Trace, flat: Callable[..., Any], leaves: list[Any]) -> _Subject:
     inexact = [c.dtype != jax.dtypes.float0 for c in passes.cotangents]
     gradients_of = zip(passes.backward.outputs, passes.forward.inputs, strict=True)
     grad_mask = [g.dtype != jax.dtypes.float0 or not jnp.issubdtype(v.dtype, np.inexact) for g, v in gradients_of]
@@ -148,10 +150,12 @@ def _both(passes: Trace, flat: Callable[..., Any], leaves: list[Any]) -> _Subjec
         gradients = pullback([next(given) if ok else zero for ok, zero in zip(inexact, nothing, strict=True)])
         return outputs, [g for g in gradients if g.dtype != jax.dtypes.float0]
 
-    return _Subject(both, leaves, [_shape(c.aval) for c, ok in zip(passes.cotangents, inexact, strict=True) if ok])
+    return _Subject(
+        both, leaves, [_shape_struct(c.aval) for c, ok in zip(passes.cotangents, inexact, strict=True) if ok]
+    )
 
 
-def _step(step: Step, flat: FlatFunction, leaves: list[Any]) -> _Subject:
+def _subject_of_step(step: Step, flat: FlatFunction, leaves: list[Any]) -> _Subject:
     donated = [v in step.donated for v in step.program.inputs]
 
     def run(kept: list[Any], overwritten: list[Any]) -> list[Any]:
@@ -163,15 +167,15 @@ def _step(step: Step, flat: FlatFunction, leaves: list[Any]) -> _Subject:
 
 
 def _on_one_device(passes: Trace, target: str, subject: _Subject) -> Compiled:
-    device = _devices(target)[0]
+    device = _present_devices(target)[0]
     sharding = jax.sharding.SingleDeviceSharding(device)
-    shapes = jax.tree.map(lambda leaf: _shape(jax.typeof(leaf), sharding), (subject.given, subject.rest))
-    return _compiled(passes, target, subject.jitted.lower(*shapes).compile, subject, None)
+    shapes = jax.tree.map(lambda leaf: _shape_struct(jax.typeof(leaf), sharding), (subject.given, subject.rest))
+    return _compile_subject(passes, target, subject.jitted.lower(*shapes).compile, subject, None)
 
 
 def _on_mesh(passes: Trace, target: str, subject: _Subject) -> Compiled:
     """Compiles for the devices of the mesh itself, or for as many that are here; of the CPU there are always enough."""
-    devices, mesh = _devices(target), passes.mesh
+    devices, mesh = _present_devices(target), passes.mesh
     own = list(mesh.devices.flat) if isinstance(mesh, jax.sharding.Mesh) else []
     shapes = _on_their_mesh(passes, subject)
     enough = passes.devices <= len(devices) and (not own or own[0].platform == devices[0].platform)
@@ -181,13 +185,15 @@ def _on_mesh(passes: Trace, target: str, subject: _Subject) -> Compiled:
             "here. Choose target='cpu', or a TPU to compile for ahead of time: 'tpu v5e'."
         )
     if not enough:
-        return _elsewhere(passes, target, shapes)
-    lowered = _lowered(shapes, target)
+        return _compile_in_subprocess(passes, target, shapes)
+    lowered = _lower(shapes, target)
     on = {} if own else {"device_assignment": tuple(devices[: passes.devices])}
-    return _compiled(passes, target, functools.partial(lowered.compile, **on), subject, _unoptimised(lowered))
+    return _compile_subject(
+        passes, target, functools.partial(lowered.compile, **on), subject, _unoptimized_module(lowered)
+    )
 
 
-def _compiled(
+def _compile_subject(
     passes: Trace, target: str, compiling: Callable[[], Any], subject: _Subject, lowered: Module | None
 ) -> Compiled:
     """What is read of a program that is compiled in this process, for devices that are here."""
@@ -197,7 +203,7 @@ def _compiled(
         if (full := out_of_memory(str(error))) is None:
             raise
         return _no_room(passes, target, lowered, full)
-    arrays = functools.cache(lambda: jax.tree.map(_array, (subject.given, subject.rest)))
+    arrays = functools.cache(lambda: jax.tree.map(_as_array, (subject.given, subject.rest)))
 
     @functools.cache
     def drawn() -> Any:
@@ -261,12 +267,12 @@ def _on_absent_tpu(passes: Trace, target: str, subject: _Subject) -> Compiled:
             f"topology, or none: {generation(target)!r}."
         )
     if passes.axes:
-        return _elsewhere(passes, target, _on_their_mesh(passes, subject))
-    given, rest = ([_shape(jax.typeof(leaf)) for leaf in leaves] for leaves in (subject.given, subject.rest))
-    return _elsewhere(passes, target, dataclasses.replace(subject, given=given, rest=rest))
+        return _compile_in_subprocess(passes, target, _on_their_mesh(passes, subject))
+    given, rest = ([_shape_struct(jax.typeof(leaf)) for leaf in leaves] for leaves in (subject.given, subject.rest))
+    return _compile_in_subprocess(passes, target, dataclasses.replace(subject, given=given, rest=rest))
 
 
-def _elsewhere(passes: Trace, target: str, subject: _Subject) -> Compiled:
+def _compile_in_subprocess(passes: Trace, target: str, subject: _Subject) -> Compiled:
     """Compiles in a process of its own, which has as many devices, or takes itself for a TPU's."""
     platform, compiler = ("cpu", "XLA") if target == "cpu" else ("tpu", "libtpu")
     if importlib.util.find_spec("flatbuffers") is None:
@@ -282,7 +288,7 @@ def _elsewhere(passes: Trace, target: str, subject: _Subject) -> Compiled:
         raise TargetError(
             f"{passes.function} cannot be exported for {compiler}: {reason}. Remove that, or choose target='cpu'."
         ) from None
-    lowered = _unoptimised(_lowered(subject, platform)) if passes.axes else None
+    lowered = _unoptimized_module(_lower(subject, platform)) if passes.axes else None
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "exported").write_bytes(exported)
@@ -322,44 +328,45 @@ def _elsewhere(passes: Trace, target: str, subject: _Subject) -> Compiled:
     return Compiled(memory, module, lowered, record, run)
 
 
-def _lowered(subject: _Subject, platform: str) -> Any:
+def _lower(subject: _Subject, platform: str) -> Any:
     traced = subject.jitted.trace(subject.given, subject.rest)
     return traced.lower(lowering_platforms=({"gpu": "cuda"}.get(platform, platform),))
 
 
-def _unoptimised(lowered: Any) -> Module:
+def _unoptimized_module(lowered: Any) -> Module:
     return read(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
 
 
 def _on_their_mesh(passes: Trace, subject: _Subject) -> _Subject:
     """The arguments as shapes, each with the sharding that it carries; what carries none the compiler may place."""
     given, rest = (
-        [_shape(jax.typeof(leaf), _sharding(leaf)) for leaf in leaves] for leaves in (subject.given, subject.rest)
+        [_shape_struct(jax.typeof(leaf), _sharding_of(leaf)) for leaf in leaves]
+        for leaves in (subject.given, subject.rest)
     )
     if passes.step is None:
-        rest = [_shape(c, c.sharding) for c in subject.rest]
+        rest = [_shape_struct(c, c.sharding) for c in subject.rest]
     if passes.mesh is not None and not any(shape.sharding for shape in (*given, *rest)):
         # Something must say which devices they are: a scalar lies everywhere anyway, and so does what is whole on each.
         everywhere = jax.sharding.NamedSharding(passes.mesh, jax.sharding.PartitionSpec())
         if passes.step is None:
-            rest = [_shape(c, everywhere) for c in rest]
+            rest = [_shape_struct(c, everywhere) for c in rest]
         else:
             inputs = passes.step.program.inputs
             whole = [everywhere if v.placement.shape == v.shape else None for v in inputs]
             donated = [v in passes.step.donated for v in inputs]
             given, rest = (
-                [_shape(c, w) for c, w in zip(leaves, itertools.compress(whole, chosen), strict=True)]
+                [_shape_struct(c, w) for c, w in zip(leaves, itertools.compress(whole, chosen), strict=True)]
                 for leaves, chosen in ((given, [not one for one in donated]), (rest, donated))
             )
     return dataclasses.replace(subject, given=given, rest=rest)
 
 
-def _sharding(leaf: Any) -> Any:
+def _sharding_of(leaf: Any) -> Any:
     sharding = getattr(leaf, "sharding", None)
     return sharding if getattr(sharding, "num_devices", 1) > 1 else None
 
 
-def _devices(target: str) -> list[Any]:
+def _present_devices(target: str) -> list[Any]:
     try:
         return jax.devices(target)
     except RuntimeError:
@@ -370,11 +377,11 @@ def _devices(target: str) -> list[Any]:
         ) from None
 
 
-def _shape(aval: Any, sharding: Any = None) -> jax.ShapeDtypeStruct:
+def _shape_struct(aval: Any, sharding: Any = None) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=getattr(aval, "weak_type", False))
 
 
-def _array(given: Any) -> Any:
+def _as_array(given: Any) -> Any:
     """The argument itself, or one to run with in its place."""
     if not isinstance(given, jax.ShapeDtypeStruct):
         return jnp.asarray(given)

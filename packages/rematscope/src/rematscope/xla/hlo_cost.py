@@ -46,7 +46,8 @@ def cost(module: Module) -> Cost:
 def uncounted(module: Module) -> list[str]:
     """What `cost` cannot look into, in sentences."""
     instructions = module.by_id.values()
-    calls = [i for i in instructions if i.opcode == "custom-call" and i.operand_ids and _contracted(i) is None]
+    calls = [i for i in instructions if i.opcode == "custom-call" and i.operand_ids]
+    calls = [i for i in calls if _contracted_dimensions(i) is None]
     libraries = {call.custom_call_target for call in calls} - _FREE_CALLS
     sentences = [f"The FLOPs of the library call {name} are not counted." for name in sorted(libraries)]
     if any(i.opcode == "while" and trip_count(module, i) is None for i in instructions):
@@ -55,22 +56,22 @@ def uncounted(module: Module) -> list[str]:
 
 
 def _cost_of(module: Module, computation: int) -> Cost:
-    return sum((_cost(module, instruction) for instruction in module.computations[computation]), Cost())
+    return sum((_instruction_cost(module, instruction) for instruction in module.computations[computation]), Cost())
 
 
-def _cost(module: Module, instruction: Instruction) -> Cost:
+def _instruction_cost(module: Module, instruction: Instruction) -> Cost:
     size = math.prod(instruction.shape.dimensions)
     match instruction.opcode:
         case "fusion" | "call" | "async-start":
-            return _called(module, instruction)
+            return _called_cost(module, instruction)
         case "while":
             known = trip_count(module, instruction)
-            return _called(module, instruction) * (1 if known is None else known)
+            return _called_cost(module, instruction) * (1 if known is None else known)
         case "conditional":
             branches = [_cost_of(module, branch) for branch in instruction.called_computation_ids]
             return max(branches, key=lambda cost: cost.flops)
         case "dot" | "custom-call":
-            contracted = _contracted(instruction)
+            contracted = _contracted_dimensions(instruction)
             if contracted is None:
                 return Cost()
             lhs = module.by_id[instruction.operand_ids[0]].shape.dimensions
@@ -78,7 +79,7 @@ def _cost(module: Module, instruction: Instruction) -> Cost:
                 size = math.prod(instruction.shape.tuple_shapes[0].dimensions)  # a tuple: the result, and a workspace
             return Cost(2 * size * math.prod(lhs[dimension] for dimension in contracted))
         case "convolution":
-            return Cost(2 * _multiplications(module, instruction))
+            return Cost(2 * _convolution_multiplications(module, instruction))
         case "reduce":
             return Cost(math.prod(module.by_id[instruction.operand_ids[0]].shape.dimensions))
         case "reduce-window":
@@ -104,11 +105,11 @@ def _cost(module: Module, instruction: Instruction) -> Cost:
     return Cost()
 
 
-def _called(module: Module, instruction: Instruction) -> Cost:
+def _called_cost(module: Module, instruction: Instruction) -> Cost:
     return sum((_cost_of(module, part) for part in instruction.called_computation_ids), Cost())
 
 
-def _contracted(instruction: Instruction) -> list[int] | None:
+def _contracted_dimensions(instruction: Instruction) -> list[int] | None:
     """Of a matrix product, the dimensions of its left operand that it sums over; a GPU's are calls of a library."""
     if instruction.opcode == "dot":
         return instruction.dot_dimension_numbers.lhs_contracting_dimensions
@@ -116,7 +117,7 @@ def _contracted(instruction: Instruction) -> list[int] | None:
     return None if numbers is None else list(map(int, numbers.get("lhs_contracting_dimensions", [])))
 
 
-def _multiplications(module: Module, convolution: Instruction) -> int:
+def _convolution_multiplications(module: Module, convolution: Instruction) -> int:
     """Those with numbers of the image: what meets padding, or the holes of a dilation, is not computed."""
     image, kernel = (module.by_id[i].shape.dimensions for i in convolution.operand_ids)
     result, where = convolution.shape.dimensions, convolution.convolution_dimension_numbers
@@ -125,7 +126,7 @@ def _multiplications(module: Module, convolution: Instruction) -> int:
     for window, i, o in zip(
         convolution.window.dimensions, where.input_spatial_dimensions, where.output_spatial_dimensions, strict=True
     ):
-        count *= _taps(window, image[i], result[o])
+        count *= _window_reads(window, image[i], result[o])
     return count
 
 
@@ -139,10 +140,10 @@ def _in_windows(module: Module, instruction: Instruction, windows: Sequence[int]
     axes = list(zip(instruction.window.dimensions, operand, windows, strict=True))
     if all(window.size == 1 or window.size >= axis for window, axis, _ in axes):
         return math.prod(operand)
-    return max(0, math.prod(_taps(*each) for each in axes) - math.prod(windows))
+    return max(0, math.prod(_window_reads(*each) for each in axes) - math.prod(windows))
 
 
-def _taps(window: WindowDimension, axis: int, outputs: int) -> int:
+def _window_reads(window: WindowDimension, axis: int, outputs: int) -> int:
     return conv_window_reads(
         axis,
         outputs,

@@ -101,7 +101,7 @@ class CollectiveRow:
         )
 
 
-def _exchanges(passes: Trace, made: Compiled, module: Module) -> tuple[CollectiveRow, ...]:
+def _collective_rows(passes: Trace, made: Compiled, module: Module) -> tuple[CollectiveRow, ...]:
     if made.lowered is None:
         return ()
     tallies = passes.collectives(), *(collectives_in(m, passes.devices) for m in (made.lowered, module))
@@ -230,7 +230,7 @@ class Measurement(View):
 
     @cached_property
     def collectives(self) -> tuple[CollectiveRow, ...]:
-        return () if self.out_of_memory is not None else _exchanges(self.trace, self.made, self.made.module)
+        return () if self.out_of_memory is not None else _collective_rows(self.trace, self.made, self.made.module)
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -293,9 +293,9 @@ class Measurement(View):
         available = None if self.out_of_memory is None else self.out_of_memory.available_bytes
         made = self.cost or types.SimpleNamespace(flops=None, transcendentals=None)
         rows = [
-            MeasuredRow("arguments", _bytes(given), self.argument_bytes, "bytes", what[0], "memory_analysis"),
-            MeasuredRow("outputs", _bytes(returned), self.output_bytes, "bytes", what[1], "memory_analysis"),
-            MeasuredRow("overwritten", *self._overwritten, "bytes", "donated and used", "memory_analysis"),
+            MeasuredRow("arguments", _device_bytes(given), self.argument_bytes, "bytes", what[0], "memory_analysis"),
+            MeasuredRow("outputs", _device_bytes(returned), self.output_bytes, "bytes", what[1], "memory_analysis"),
+            MeasuredRow("overwritten", *self._overwritten_bytes, "bytes", "donated and used", "memory_analysis"),
             MeasuredRow("saved", saved, kept, "bytes", "computed residuals", "live at the boundary"),
             MeasuredRow("temporaries", None, self.temp_bytes, "bytes", "", "memory_analysis" if fits else _MESSAGE),
             MeasuredRow("available", None, available, "bytes", "", _MESSAGE),
@@ -309,34 +309,34 @@ class Measurement(View):
         return tuple(row for row in rows if row.compiled is not None)
 
     @property
-    def _overwritten(self) -> tuple[int, int | None]:
+    def _overwritten_bytes(self) -> tuple[int, int | None]:
         """Bytes of arguments that results are written over, predicted and compiled; no row where nothing is donated."""
         step = self.trace.step
         if step is None or not (step.donated or self.overwritten_bytes):
             return 0, None
-        return _bytes(step.aliased.values()), self.overwritten_bytes
+        return _device_bytes(step.aliased.values()), self.overwritten_bytes
 
     @property
     def _predicted_cost(self) -> Cost:
         return self.trace.cost if self.trace.step is None else program_cost(self.trace.step.program)
 
     def parts(self) -> Iterable[View]:
-        cells = self._cells()
-        return [Lines([self._title]), TextTable(cells, numeric=cells[0][1:4]), Lines(self.warnings)]
+        cells = self._table_cells()
+        return [Lines([self._title_text]), TextTable(cells, numeric=cells[0][1:4]), Lines(self.warnings)]
 
     def html(self) -> str:
-        cells = self._cells()
-        return html_table(cells, "; ".join([self._title, *self.warnings]), numeric=cells[0][1:4])
+        cells = self._table_cells()
+        return html_table(cells, "; ".join([self._title_text, *self.warnings]), numeric=cells[0][1:4])
 
     @property
-    def _title(self) -> str:
+    def _title_text(self) -> str:
         what = "both passes" if self.trace.step is None else "a training step as written"
         return f"{self.function}: {what}, traced and compiled for {self.target}{self.trace.per_device_text}"
 
-    def _cells(self) -> list[list[str]]:
+    def _table_cells(self) -> list[list[str]]:
         cells = [["", "predicted", "compiled", "error", "predicted from", "compiled from"]]
         for row in self.rows:
-            figures = ["–" if n is None else _figure(n, row.unit) for n in (row.predicted, row.compiled)]
+            figures = ["–" if n is None else _figure_text(n, row.unit) for n in (row.predicted, row.compiled)]
             cells.append(
                 [
                     row.metric,
@@ -349,11 +349,11 @@ class Measurement(View):
         return cells
 
 
-def _bytes(values: Iterable[Value]) -> int:
+def _device_bytes(values: Iterable[Value]) -> int:
     return sum(v.device_bytes for v in values if v.memory == "device")
 
 
-def _figure(count: int, unit: str) -> str:
+def _figure_text(count: int, unit: str) -> str:
     return bytes_text(count) if unit == "bytes" else count_text(count, "").rstrip()
 
 

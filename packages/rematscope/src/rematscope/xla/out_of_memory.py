@@ -88,7 +88,7 @@ def out_of_memory(message: str) -> OutOfMemory | None:
     said = said[max(0, said.find("Out of memory while trying to allocate")) :]
     patterns = (*_NEEDED_OF_AVAILABLE, *_NEEDED)
     sizes = next((match.groups() for pattern in patterns if (match := re.search(pattern, said))), ())
-    needed, available = [*(_bytes(*sizes[i : i + 2]) for i in range(0, len(sizes), 2)), None, None][:2]
+    needed, available = [*(_parse_bytes(*sizes[i : i + 2]) for i in range(0, len(sizes), 2)), None, None][:2]
     # The sentence ends at a period that no digit follows, after the figures if the message has two.
     end = r"(?:\d[KMGT]?i?B?\)?[^.]*?\.(?=\s|$)|$)" if available is not None else r"(?:\.(?=\s|$)|$)"
     sentence = re.match(rf".*?{end}", said)
@@ -96,14 +96,14 @@ def out_of_memory(message: str) -> OutOfMemory | None:
     return OutOfMemory(text, needed, available, _allocations(dump), tuple(_peak_buffers(dump)))
 
 
-def _bytes(number: str, unit: str) -> int:
+def _parse_bytes(number: str, unit: str) -> int:
     return int(float(number) * _UNITS[unit])
 
 
 def _allocations(dump: str) -> dict[str, int]:
     """The bytes of each kind of allocation, of a dump's `BufferAssignment stats`."""
     found = re.findall(rf"^ *([\w ]+?) allocation: *{_SIZE}", dump, re.MULTILINE)
-    return {kind: _bytes(number, unit) for kind, number, unit in found}
+    return {kind: _parse_bytes(number, unit) for kind, number, unit in found}
 
 
 def _peak_buffers(dump: str) -> list[PeakBuffer]:
@@ -120,7 +120,7 @@ def _peak_buffer(block: str) -> PeakBuffer:
     argument = field(r"Entry Parameter Subshape: (\S+)")
     file, line = field(r'source_file="([^"]*)"'), field(r"source_line=(\d+)")
     return PeakBuffer(
-        nbytes=_bytes(*size.groups()) if size else 0,
+        nbytes=_parse_bytes(*size.groups()) if size else 0,
         shape=argument or field(r"\bShape: (\S+)"),
         operation=field(r'op_name="([^"]*)"'),
         source=f"{file}:{line}" if file else "",

@@ -28,11 +28,11 @@ class Message:
         self._values: dict[int, list[int | bytes]] = defaultdict(list)
         at = 0
         while at < len(data):
-            tag, at = _varint(data, at)
+            tag, at = _read_varint(data, at)
             values = self._values[tag >> 3]
             match tag & 7:
                 case 0:
-                    number, at = _varint(data, at)
+                    number, at = _read_varint(data, at)
                     values.append(number)
                     continue
                 case 1:  # 64 bits: a float, as are 32
@@ -40,7 +40,7 @@ class Message:
                 case 5:
                     size = 4
                 case 2:
-                    size, at = _varint(data, at)
+                    size, at = _read_varint(data, at)
                     values.append(data[at : at + size])
                 case kind:
                     raise damaged(f"it has a field of the unknown kind {kind}")
@@ -78,37 +78,38 @@ class Field(Generic[T]):
 
 def integer(number: int, default: int = 0) -> Field[int]:
     """An integer, or a truth value; `default` where it is left out."""
-    return Field(number, lambda values: _a(int, values[-1]) if values else default)
+    return Field(number, lambda values: _expect_type(int, values[-1]) if values else default)
 
 
 def integers(number: int) -> Field[list[int]]:
     """Repeated integers, packed or not."""
-    return Field(number, lambda values: [n for value in values for n in _unpacked(value)])
+    return Field(number, lambda values: [n for value in values for n in _unpack_integers(value)])
 
 
 def blob(number: int) -> Field[bytes]:
     """Bytes, none where they are left out."""
-    return Field(number, lambda values: _a(bytes, values[-1]) if values else b"")
+    return Field(number, lambda values: _expect_type(bytes, values[-1]) if values else b"")
 
 
 def text(number: int) -> Field[str]:
     """A string, empty where it is left out."""
-    return Field(number, lambda values: _decoded(values[-1]) if values else "")
+    return Field(number, lambda values: _decode_text(values[-1]) if values else "")
 
 
 def texts(number: int) -> Field[list[str]]:
     """Repeated strings."""
-    return Field(number, lambda values: list(map(_decoded, values)))
+    return Field(number, lambda values: list(map(_decode_text, values)))
 
 
 def message(number: int, kind: Callable[[], type[M]]) -> Field[M]:
     """A message, one without fields where it is left out. `kind` gives its class, which may stand further down."""
-    return Field(number, lambda values: kind()(b"".join(_a(bytes, part) for part in values)))  # parts are merged so
+    # Several parts of one message are merged by joining them.
+    return Field(number, lambda values: kind()(b"".join(_expect_type(bytes, part) for part in values)))
 
 
 def messages(number: int, kind: Callable[[], type[M]]) -> Field[list[M]]:
     """Repeated messages."""
-    return Field(number, lambda values: [kind()(_a(bytes, value)) for value in values])
+    return Field(number, lambda values: [kind()(_expect_type(bytes, value)) for value in values])
 
 
 def damaged(how: str) -> TargetError:
@@ -119,30 +120,30 @@ def damaged(how: str) -> TargetError:
     )
 
 
-def _a(kind: type[K], value: int | bytes) -> K:
+def _expect_type(kind: type[K], value: int | bytes) -> K:
     if not isinstance(value, kind):
         raise damaged("a field has another type than its name says")
     return value
 
 
-def _decoded(value: int | bytes) -> str:
+def _decode_text(value: int | bytes) -> str:
     try:
-        return _a(bytes, value).decode()
+        return _expect_type(bytes, value).decode()
     except UnicodeDecodeError:
         raise damaged("it has invalid characters") from None
 
 
-def _unpacked(value: int | bytes) -> list[int]:
+def _unpack_integers(value: int | bytes) -> list[int]:
     if isinstance(value, int):
         return [value]
     found, at = [], 0
     while at < len(value):
-        number, at = _varint(value, at)
+        number, at = _read_varint(value, at)
         found.append(number)
     return found
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     """An integer of seven bits a byte, the lowest first, and the place behind it."""
     number = 0
     for shift in range(0, 70, 7):

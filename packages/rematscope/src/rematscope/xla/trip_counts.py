@@ -35,34 +35,37 @@ def trip_count(module: Module, loop: Instruction) -> int | None:
     if known := backend_config(loop).get("known_trip_count"):
         return int(known["n"])
     body, condition = (module.by_id[module.roots[number]] for number in loop.called_computation_ids)
-    test = _origin(module, condition, None)
+    test = _find_origin(module, condition, None)
     if test.instruction is None or test.instruction.opcode != "compare":
         return None
     direction = test.instruction.comparison_direction.lower()
     if direction not in _SWAPPED:
         return None
-    first, second = (_origin(module, each, test.around) for each in _operands(module, test.instruction))
+    first, second = (_find_origin(module, each, test.around) for each in _operands_of(module, test.instruction))
     for comparison, counter, bound in ((direction, first, second), (_SWAPPED[direction], second, first)):
         if counter.instruction is None:
-            start = _constant(_initial(module, loop, counter.carry))
-            end = _constant(bound) if bound.instruction is not None else _unchanged(module, loop, body, bound.carry)
-            step = _step(module, body, counter.carry)
+            start = _constant_of(_initial_value(module, loop, counter.carry))
+            if bound.instruction is not None:
+                end = _constant_of(bound)
+            else:
+                end = _unchanged_constant(module, loop, body, bound.carry)
+            step = _carry_step(module, body, counter.carry)
             if start is not None and end is not None and step is not None:
                 return trip_counts.counted(comparison, start, end, step)
     return None
 
 
-def _operands(module: Module, instruction: Instruction) -> list[Instruction]:
+def _operands_of(module: Module, instruction: Instruction) -> list[Instruction]:
     return [module.by_id[number] for number in instruction.operand_ids]
 
 
-def _origin(module: Module, instruction: Instruction, around: _Call | None, element: int | None = None) -> _Found:
+def _find_origin(module: Module, instruction: Instruction, around: _Call | None, element: int | None = None) -> _Found:
     """Follow a value, or an element of a tuple, back through calls, tuples and copies."""
     while True:
         opcode = instruction.opcode
         if opcode == "parameter" and around is not None:
             caller = around.instruction
-            instruction, around = _operands(module, caller)[instruction.parameter_number], around.around
+            instruction, around = _operands_of(module, caller)[instruction.parameter_number], around.around
         elif opcode == "parameter":
             return _Found(None, None, 0 if element is None else element)
         elif opcode in ("call", "fusion"):
@@ -70,50 +73,50 @@ def _origin(module: Module, instruction: Instruction, around: _Call | None, elem
             instruction = module.by_id[module.roots[instruction.called_computation_ids[0]]]
         elif opcode == "get-tuple-element" and element is None:
             element = instruction.tuple_index
-            (instruction,) = _operands(module, instruction)
+            (instruction,) = _operands_of(module, instruction)
         elif opcode == "tuple" and element is not None:
-            instruction, element = _operands(module, instruction)[element], None
+            instruction, element = _operands_of(module, instruction)[element], None
         elif opcode in _PASSED_ON:
-            instruction = _operands(module, instruction)[0]
+            instruction = _operands_of(module, instruction)[0]
         else:
             return _Found(instruction, around)
 
 
-def _constant(found: _Found) -> int | None:
+def _constant_of(found: _Found) -> int | None:
     if found.instruction is None or found.instruction.opcode != "constant" or found.instruction.shape.dimensions:
         return None
     numbers = (*found.instruction.literal.s32s, *found.instruction.literal.s64s)
     return int(numbers[0]) if len(numbers) == 1 else None
 
 
-def _initial(module: Module, loop: Instruction, carry: int) -> _Found:
-    (state,) = _operands(module, loop)
+def _initial_value(module: Module, loop: Instruction, carry: int) -> _Found:
+    (state,) = _operands_of(module, loop)
     if not loop.shape.tuple_shapes:
-        return _origin(module, state, None)
-    return _origin(module, state, None, carry)
+        return _find_origin(module, state, None)
+    return _find_origin(module, state, None, carry)
 
 
-def _carried(module: Module, body: Instruction, carry: int) -> _Found:
+def _next_value(module: Module, body: Instruction, carry: int) -> _Found:
     """The origin of what an iteration hands to the next one."""
-    return _origin(module, body, None, carry if body.shape.tuple_shapes else None)
+    return _find_origin(module, body, None, carry if body.shape.tuple_shapes else None)
 
 
-def _unchanged(module: Module, loop: Instruction, body: Instruction, carry: int) -> int | None:
+def _unchanged_constant(module: Module, loop: Instruction, body: Instruction, carry: int) -> int | None:
     """The constant that a carry is in every iteration."""
-    after = _carried(module, body, carry)
+    after = _next_value(module, body, carry)
     if after.instruction is not None or after.carry != carry:
         return None
-    return _constant(_initial(module, loop, carry))
+    return _constant_of(_initial_value(module, loop, carry))
 
 
-def _step(module: Module, body: Instruction, carry: int) -> int | None:
+def _carry_step(module: Module, body: Instruction, carry: int) -> int | None:
     """The constant that an iteration adds to a carry."""
-    made = _carried(module, body, carry)
+    made = _next_value(module, body, carry)
     if made.instruction is None or made.instruction.opcode not in ("add", "subtract"):
         return None
-    first, second = (_origin(module, each, made.around) for each in _operands(module, made.instruction))
-    if first.instruction is None and first.carry == carry and (step := _constant(second)) is not None:
+    first, second = (_find_origin(module, each, made.around) for each in _operands_of(module, made.instruction))
+    if first.instruction is None and first.carry == carry and (step := _constant_of(second)) is not None:
         return step if made.instruction.opcode == "add" else -step
     if made.instruction.opcode == "add" and second.instruction is None and second.carry == carry:
-        return _constant(first)
+        return _constant_of(first)
     return None

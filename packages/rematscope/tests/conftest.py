@@ -14,3 +14,9 @@ jax.config.update("jax_num_cpu_devices", 8)
 def many(monkeypatch):
     """However few the names, choices are found and proven as if they were many."""
     monkeypatch.setattr("rematscope.choices.enumeration.FEW", 0)
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The run's seed; the workbook's own settings, which set it, are left out where `on_jax.py` runs these tests."""
+    return int(os.environ.get("REMAT_SEED", "0"))

@@ -310,10 +310,3 @@ def test_a_rule_for_rematerialization_saves_what_it_says(remat3):
     computed = [(r.primitive, r.kind) for r in passes.residuals if r.kind == "computed"]
     assert computed == ([("sin", "computed")] if remat3 else [])
     assert passes.backward.count("sin", "R") == (1 if remat3 else 2)
-
-
-@pytest.mark.skipif(not hasattr(jax, "custom_remat"), reason="this JAX has no jax.custom_remat")
-def test_a_function_with_a_custom_remat_is_traced():
-    custom = jax.custom_remat(lambda x: jnp.sin(x), lambda x: (jnp.sin(x), ()), lambda res, x: (jnp.sin(x), x), None)
-    with jax_compat.use_remat3(True):
-        assert trace(jax.checkpoint(lambda x: jnp.sin(custom(x))), X).backward.count("cos") >= 1

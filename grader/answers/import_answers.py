@@ -8,9 +8,10 @@ from pathlib import Path
 
 import jax
 
-from grader.answers import failures, find
+from grader.answers import find
 from grader.answers.running import Page
 from grader.exercises import registry
+from grader.tracing import failures
 from grader.util.words import with_article
 from grader.verdicts.error_questions import about_exception
 from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict

@@ -12,8 +12,6 @@ import threading
 import time
 from pathlib import Path
 
-from grader.answers import failures
-from grader.answers.evidence import Evidence, EvidenceError
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade, Picture, printable
 from grader.classroom.seeds import cases_for, number, seed_of_inputs, seed_of_shapes
@@ -26,6 +24,8 @@ from grader.isolation.remote_capture import RemoteCapture, not_judged, safe
 from grader.isolation.remote_execution import RemoteExecution
 from grader.isolation.sandbox import NoControlGroups, SandboxError, Zygote
 from grader.judging import illustrate, judge
+from grader.tracing import failures
+from grader.tracing.evidence import Evidence, EvidenceError
 from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict, better
 
 _MAX_TEXT = 1000  # characters of one text of a verdict

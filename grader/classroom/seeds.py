@@ -8,9 +8,9 @@ page.
 import functools
 import hashlib
 
-from grader.answers.evidence import Evidence
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
+from grader.tracing.evidence import Evidence
 
 # So many sets of shapes are drawn for a class. What the reference does in each is traced and compiled once.
 _SETS_OF_SHAPES = 8

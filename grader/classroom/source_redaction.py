@@ -7,7 +7,7 @@ and is judged once for a class.
 import dataclasses
 import hashlib
 
-from grader.answers.evidence import Evidence, EvidenceError, Traced
+from grader.tracing.evidence import Evidence, EvidenceError, Traced
 from grader.verdicts.verdict import Verdict
 
 

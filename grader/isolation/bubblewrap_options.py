@@ -26,6 +26,7 @@ _SHOWN = (
     "verdicts/*.py",
     "exercises/*.py",
     "answers/*.py",
+    "tracing/*.py",
     "catalog/__init__.py",
     "catalog/*/__init__.py",
     "catalog/*/task.py",

@@ -9,9 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from grader.answers import failures
 from grader.isolation import in_process
 from grader.isolation.sandboxed import libc
+from grader.tracing import failures
 from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 from rematscope.render import write_whole
 

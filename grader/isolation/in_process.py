@@ -9,13 +9,13 @@ import numpy as np
 
 import rematscope
 from grader.answers import import_answers
-from grader.answers.capture import traced
 from grader.answers.find import SlicedAnswer
-from grader.answers.render_programs import passes_of, side_by_side
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question, Task
 from grader.judging.illustrate import differs_from_worked, effects_with_others, explained_by_programs
 from grader.judging.judge import judge_text
+from grader.tracing.capture import traced
+from grader.tracing.render_programs import passes_of, side_by_side
 from grader.util import garbage
 from grader.util.jax_settings import as_they_come
 from grader.verdicts.verdict import Effect, Finding, FindingKind, Verdict, better

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from grader.answers.evidence import Evidence
 from grader.exercises.spec import Case, Expect, Task
 from grader.judging.reference import argument_names, traced_reference
 from grader.stablehlo.execution import Arrays, Execution, Function, split
 from grader.stablehlo.float64 import widened_array
 from grader.stablehlo.program import StableHloProgram
 from grader.stablehlo.types import ProgramError, TensorType
+from grader.tracing.evidence import Evidence
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import jax
 
-from grader.answers.evidence import Evidence, FailureKind
 from grader.exercises import registry
 from grader.exercises.spec import Case, Expect, Question, Task
 from grader.judging.answer_run import Execute, try_answer
@@ -16,6 +15,7 @@ from grader.judging.wrong_data import differences
 from grader.judging.wrong_results import failures, wrong_results
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.types import ProgramError
+from grader.tracing.evidence import Evidence, FailureKind
 from grader.util.jax_settings import as_they_come
 from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 

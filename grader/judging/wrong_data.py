@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from grader.answers.evidence import Evidence
 from grader.exercises.feedback import KnownMistake
 from grader.exercises.spec import Choice, CostedAnswer, Expect, Impossible, Question, Task, plain
 from grader.judging.findings import CaseFinding
 from grader.stablehlo.types import ProgramError
+from grader.tracing.evidence import Evidence
 from grader.util.words import counted
 from grader.verdicts.verdict import Finding, FindingKind
 

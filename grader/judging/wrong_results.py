@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from grader.answers.evidence import Evidence, FailureKind
 from grader.exercises.spec import Expect, Task
 from grader.judging.answer_run import AnswerRun, CaseRun
 from grader.judging.comparison import ROUNDING, agree, agreeing, as_float, close, example, tensor_type_of
 from grader.judging.findings import CaseFinding, group_findings
 from grader.judging.reference import gradients_of_mistakes, values_of_mistakes
+from grader.tracing.evidence import Evidence, FailureKind
 from grader.verdicts.error_questions import OF_THE_PRIMAL, OTHERWISE, UNDIFFERENTIATED, about_exception, about_return
 from grader.verdicts.verdict import Finding, FindingKind
 from rematscope.extend import type_text

@@ -11,10 +11,10 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 import rematscope
-from grader.answers.apply import applied
 from grader.exercises import registry
 from grader.exercises.feedback import next_hint
 from grader.learner.progress import Progress
+from grader.tracing.apply import applied
 from grader.verdicts.verdict import Verdict
 from grader.verdicts.views import Note, as_view, box, python_html, text_html
 from rematscope.render import View

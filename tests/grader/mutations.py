@@ -44,11 +44,11 @@ from bounds import against, asked, bounds, moved, places, seen, without  # noqa:
 from mutants_known import KNOWN  # noqa: E402
 from sample_answers import cases, named, patches_undone, right, seed_of_inputs, traced, wrong  # noqa: E402
 
-from grader.answers.evidence import Evidence  # noqa: E402
 from grader.exercises import registry  # noqa: E402
 from grader.judging.findings import failed_requirements  # noqa: E402
 from grader.judging.judge import judge  # noqa: E402
 from grader.stablehlo.execution import Execution, Function  # noqa: E402
+from grader.tracing.evidence import Evidence  # noqa: E402
 
 MODULES = {
     **{path.stem: f"grader.judging.{path.stem}" for path in (HERE.parents[1] / "grader/judging").glob("[a-z]*.py")},

@@ -16,8 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.answers import capture
-from grader.answers.evidence import Evidence
 from grader.classroom.collect import Submission
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
@@ -27,6 +25,8 @@ from grader.judging.wrong_data import differences
 from grader.judging.wrong_results import failures
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.types import ProgramError
+from grader.tracing import capture
+from grader.tracing.evidence import Evidence
 from grader.verdicts.verdict import Finding, Verdict
 
 

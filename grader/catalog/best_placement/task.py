@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.answers.failures import Unusable
 from grader.exercises import case_functions
 from grader.exercises.case_functions import mixing_weights
 from grader.exercises.spec import Case, Integers, OneOf
+from grader.tracing.failures import Unusable
 
 parameters = ("stages",)
 ranges = {

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from grader.answers.evidence import FailureKind
-from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
+from grader.tracing.evidence import FailureKind
+from grader.tracing.failures import Unusable, failure_of, message_of, refuse_none
 
 parameters = ("g", "h", "x")
 ranges = {

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from grader.answers.failures import message_of
 from grader.isolation.sandboxed import messages, protocol
 from grader.isolation.sandboxed.messages import MAX_MESSAGE, counts, nested
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.types import ProgramError
+from grader.tracing.failures import message_of
 
 _REQUESTS: Sequence[type[protocol.ExecuteRequest]] = (
     protocol.Run,

@@ -32,8 +32,7 @@ import numpy as np
 from jax.extend import source_info_util
 from jax.interpreters import mlir
 
-from grader.answers import capture, find, import_answers, render_programs
-from grader.answers.evidence import Evidence
+from grader.answers import find, import_answers
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
 from grader.isolation.sandboxed import execution_server, lockdown, messages
@@ -56,6 +55,8 @@ from grader.isolation.sandboxed.protocol import (
     Rendered,
 )
 from grader.stablehlo import interpreter, reader
+from grader.tracing import capture, render_programs
+from grader.tracing.evidence import Evidence
 from grader.util import garbage
 from grader.verdicts.verdict import Verdict
 

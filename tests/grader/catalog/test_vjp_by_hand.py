@@ -7,8 +7,8 @@ import pytest
 from vjp_by_hand.right import closure
 
 import rematscope
-from grader.answers.apply import applied
 from grader.catalog.vjp_by_hand import task
+from grader.tracing.apply import applied
 
 BY_KEPT = {case.structure["kept"]: case for case in task.cases(np.random.default_rng(0))}
 

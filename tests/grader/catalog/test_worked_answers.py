@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import sample_answers
 
-from grader.answers.evidence import Evidence
 from grader.exercises import registry
 from grader.exercises.spec import Case
 from grader.isolation.in_process import grade_file
 from grader.judging.answer_run import try_answer
 from grader.judging.comparison import TOLERANCE, as_float
+from grader.tracing.evidence import Evidence
 
 
 def worked(slug):

@@ -19,14 +19,14 @@ import bubblewrap
 import pytest
 import sample_answers
 
-from grader.answers import capture
-from grader.answers.evidence import Evidence
 from grader.classroom import report, seeds
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
 from grader.exercises import registry
 from grader.isolation import control_groups
 from grader.judging import judge
+from grader.tracing import capture
+from grader.tracing.evidence import Evidence
 from grader.verdicts.verdict import Verdict
 
 NAME = "checkpoint_dot_policy"
@@ -198,7 +198,7 @@ def test_the_best_of_several_answers_counts():
 FORGER = f"""
 import json, os, socket
 import jax
-from grader.answers import capture
+from grader.tracing import capture
 from grader.isolation.sandboxed import messages, protocol
 from grader.exercises import registry
 

@@ -19,13 +19,13 @@ import distributed
 import pytest
 
 import rematscope
-from grader.answers.evidence import Evidence
 from grader.classroom import collect, executors, grade_class, run_folder, seeds
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
 from grader.classroom.report import Report
 from grader.isolation import remote_capture
 from grader.judging import judge
+from grader.tracing.evidence import Evidence
 from grader.util.environment import without_settings
 from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 

@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from grader.answers.capture import capture
 from grader.exercises import registry
 from grader.exercises.spec import Case, CostedAnswer, Expect, Question, Task
+from grader.tracing.capture import capture
 
 
 @pytest.mark.parametrize("slug", registry.names())

@@ -21,11 +21,11 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-from grader.answers.evidence import Evidence, EvidenceError
 from grader.isolation.sandboxed import messages, protocol
 from grader.stablehlo import interpreter, reader
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.types import ProgramError
+from grader.tracing.evidence import Evidence, EvidenceError
 
 HERE = Path(__file__).parent
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "0"))

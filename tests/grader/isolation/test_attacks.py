@@ -32,7 +32,7 @@ HEAD = f"""
 import ctypes, errno, gc, glob, itertools, json, os, pickle, resource, signal, socket, struct, sys, threading, time
 import urllib.request
 import jax, jax.export, jax.numpy as jnp, numpy as np
-import grader.exercises.registry, grader.answers.capture, grader.answers.import_answers
+import grader.exercises.registry, grader.tracing.capture, grader.answers.import_answers
 import grader.isolation.sandboxed.messages, grader.verdicts.verdict
 from grader.isolation.sandboxed.protocol import Captured, NoEvidence
 
@@ -266,12 +266,12 @@ attack(
 )
 attack(
     "another capture", NOT_JUDGED, "no function main",
-    "grader.answers.capture.program_text = lambda exported: 'module {}'\nreturn plainly(w1, w2, x)",
+    "grader.tracing.capture.program_text = lambda exported: 'module {}'\nreturn plainly(w1, w2, x)",
 )  # fmt: skip
 attack(
     "another grading", NOT_JUDGED, "its process returned invalid evidence",
     "pass",
-    at_import="setattr(grader.answers.capture, 'capture', "
+    at_import="setattr(grader.tracing.capture, 'capture', "
     f"lambda *_: grader.verdicts.verdict.Verdict('{NAME}', 'passed'))",
 )  # fmt: skip
 attack(

@@ -128,7 +128,7 @@ def test_what_an_answer_sees_and_may_do(monkeypatch, tmp_path):
 
 # Of the grader: where an answer is found, traced and written down, and where its programs are read and run. How it is
 # judged, what others handed in and what a learner has done before is in other folders.
-FOLDERS = ["answers", "exercises", "isolation/sandboxed", "stablehlo", "util", "verdicts"]
+FOLDERS = ["answers", "exercises", "isolation/sandboxed", "stablehlo", "tracing", "util", "verdicts"]
 FILES = ["__init__.py", "isolation/__init__.py", "catalog/__init__.py", "catalog/*/__init__.py", "catalog/*/task.py"]
 
 WALK = """

@@ -27,13 +27,13 @@ if __name__ == "__main__":
 import numpy as np
 import sample_answers
 
-from grader.answers.capture import capture
-from grader.answers.evidence import EvidenceError
 from grader.exercises import registry
 from grader.judging import judge
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.types import SUPPORTED_OPERATIONS
+from grader.tracing.capture import capture
+from grader.tracing.evidence import EvidenceError
 
 # Answers that no small change makes right, so that evidence of theirs must never pass; and right ones.
 BASES = [

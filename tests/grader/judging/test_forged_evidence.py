@@ -16,13 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grader.answers import capture, find
-from grader.answers.evidence import Evidence, EvidenceError, Failure, FailureKind, Traced
+from grader.answers import find
 from grader.exercises import registry
 from grader.isolation.remote_execution import RemoteExecution
 from grader.judging import judge
 from grader.stablehlo.reader import read
 from grader.stablehlo.types import ProgramError
+from grader.tracing import capture
+from grader.tracing.evidence import Evidence, EvidenceError, Failure, FailureKind, Traced
 
 NAME = "checkpoint_dot_policy"
 TASK = registry.task(NAME)

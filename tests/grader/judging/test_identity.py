@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from grader.answers import capture
 from grader.exercises.feedback import Feedback
 from grader.exercises.requirements import Recomputes, Saves
 from grader.exercises.spec import Case
 from grader.judging.judge import judge
+from grader.tracing import capture
 
 
 class Folded:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from checkpoint_dot_policy.right import RIGHT
 
-from grader.answers.capture import capture
 from grader.exercises import registry
 from grader.judging.answer_run import lay_out, output_sizes
 from grader.stablehlo.reader import read
 from grader.stablehlo.types import ProgramError
+from grader.tracing.capture import capture
 
 NAME = "checkpoint_dot_policy"
 CASES = registry.task(NAME).cases(np.random.default_rng(1))

@@ -4,11 +4,11 @@ import types
 
 import pytest
 
-from grader.answers.capture import capture
 from grader.exercises.feedback import Feedback, KnownMistake
 from grader.exercises.spec import CostedAnswer, Impossible, Question
 from grader.judging.findings import group_findings
 from grader.judging.wrong_data import differences
+from grader.tracing.capture import capture
 
 TASK = types.SimpleNamespace(parameters=("n",), signature="square(n)", returns="an integer", shown=None)
 MISTAKES = (

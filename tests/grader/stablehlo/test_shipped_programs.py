@@ -14,7 +14,6 @@ import jax
 import numpy as np
 from sample_answers import cases, right, seed_of_inputs, traced, wrong
 
-from grader.answers.evidence import Evidence
 from grader.exercises import registry
 from grader.exercises.spec import Case
 from grader.judging.answer_run import try_answer
@@ -23,6 +22,7 @@ from grader.stablehlo.execution import Execution
 from grader.stablehlo.float64 import widened_array
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.types import ProgramError
+from grader.tracing.evidence import Evidence
 
 SOME = 4
 

@@ -20,12 +20,12 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 from jax.interpreters import mlir
 
-from grader.answers.apply import applied
-from grader.answers.evidence import Evidence, Failure, FailureKind, Traced
-from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
-from grader.answers.retrace import Attempt, Pass, changed, failed_once, what_changed
-from grader.answers.statefulness import may_be_stateful
 from grader.exercises.spec import Case, Question, plain
+from grader.tracing.apply import applied
+from grader.tracing.evidence import Evidence, Failure, FailureKind, Traced
+from grader.tracing.failures import Unusable, failure_of, message_of, refuse_none
+from grader.tracing.retrace import Attempt, Pass, changed, failed_once, what_changed
+from grader.tracing.statefulness import may_be_stateful
 from grader.util.jax_settings import as_they_come
 from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 from rematscope.extend import sources_of

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.answers.statefulness import may_be_stateful
+from grader.tracing.statefulness import may_be_stateful
 
 NAMES = ("a", "b")
 SIZES = {"small": [2, 3]}

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rematscope
-from grader.answers.apply import applied
-from grader.answers.capture import CaptureError, capture
-from grader.answers.evidence import MAX_CHARACTERS, Evidence, EvidenceError
 from grader.exercises import registry
 from grader.judging.judge import judge
+from grader.tracing.apply import applied
+from grader.tracing.capture import CaptureError, capture
+from grader.tracing.evidence import MAX_CHARACTERS, Evidence, EvidenceError
 
 NAME = "checkpoint_dot_policy"
 TASK, EXPECT = registry.task(NAME), registry.expect(NAME)

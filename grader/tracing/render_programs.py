@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 import rematscope
-from grader.answers.apply import applied
 from grader.exercises.spec import Case, Question
+from grader.tracing.apply import applied
 from grader.util.jax_settings import as_they_come
 
 

@@ -10,10 +10,10 @@ import pytest
 from checkpoint_each_layer.right import RIGHT
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.answers.capture import capture
-from grader.answers.evidence import FailureKind
 from grader.exercises.spec import Case, Question
 from grader.isolation.in_process import grade
+from grader.tracing.capture import capture
+from grader.tracing.evidence import FailureKind
 from solutions.scan_layers import scan_layers
 from solutions.sqrt_chain import sqrt_chain
 

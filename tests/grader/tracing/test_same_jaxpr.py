@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grader.answers import same_jaxpr
-from grader.answers.same_jaxpr import Trace, same_programs
+from grader.tracing import same_jaxpr
+from grader.tracing.same_jaxpr import Trace, same_programs
 
 
 def are_alike(one, other):

@@ -10,12 +10,12 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 import rematscope
-from grader.answers.capture import capture
-from grader.answers.failures import failure_of, message_of
 from grader.exercises import registry
 from grader.exercises.feedback import common_hints
 from grader.exercises.spec import Case
 from grader.isolation.in_process import grade_file
+from grader.tracing.capture import capture
+from grader.tracing.failures import failure_of, message_of
 from grader.verdicts.error_questions import about_exception, about_return
 
 CASES = [Case("any", (jax.ShapeDtypeStruct((3, 3), jnp.float32),))]

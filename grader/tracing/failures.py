@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 
 import rematscope
-from grader.answers.evidence import RAISES_STUB, RETURNS_NONE, Failure, FailureKind
+from grader.tracing.evidence import RAISES_STUB, RETURNS_NONE, Failure, FailureKind
 from rematscope.extend import place_of
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from grader.answers.failures import Unusable, refuse_none
 from grader.exercises.spec import Case
+from grader.tracing.failures import Unusable, refuse_none
 from grader.util.words import with_article
 
 

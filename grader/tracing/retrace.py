@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.answers.apply import applied
-from grader.answers.evidence import Failure, FailureKind
-from grader.answers.failures import Unusable, failure_of, refuse_none
-from grader.answers.same_jaxpr import Trace, same_programs
 from grader.exercises.spec import Case
+from grader.tracing.apply import applied
+from grader.tracing.evidence import Failure, FailureKind
+from grader.tracing.failures import Unusable, failure_of, refuse_none
+from grader.tracing.same_jaxpr import Trace, same_programs
 from grader.util.words import with_article
 from grader.verdicts.error_questions import UNDIFFERENTIATED
 from rematscope.extend import AnyJaxpr, type_text

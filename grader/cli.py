@@ -202,21 +202,11 @@ def batch(
     os.environ.update(environment.ASSIGNED)
     from grader.classroom import collect, executors, grade_class, run_folder
     from grader.classroom.report import NOT_GRADED, Report, some
-    from grader.isolation import bubblewrap_options, sandbox  # imports JAX
-    from grader.isolation.control_groups import limit_of_all
+    from grader.isolation import sandbox  # imports JAX
 
     name = _find_page(exercise).name if exercise else None
     try:
-        if out.resolve().is_relative_to(submissions.resolve()):
-            raise collect.CollectError(
-                f"{out} is inside {submissions}, so the next run would read it as a submission. Choose another folder."
-            )
-        for folder in () if unsandboxed else (submissions, out):
-            if shown := bubblewrap_options.shown_with(folder):
-                raise collect.CollectError(
-                    f"{folder} is inside {shown}, which answers can read because Python is there. Choose a folder "
-                    "elsewhere."
-                )
+        _refuse_folders(submissions, out, unsandboxed)
         handed_in = collect.collect(submissions)
         begin = run_folder.Run.resume if resume or regrade else run_folder.Run.begin
         how = not unsandboxed, not without_groups
@@ -245,16 +235,7 @@ def batch(
         print(f"Not graded: {some(not_graded)}. The reasons are in {out / NOT_GRADED}.")
     for machine, why in place.set_aside.items():
         print(f"The worker {machine} was not used: {why}.")
-    if unsandboxed:
-        print("The answers ran without a sandbox, so an answer may have changed its own grade or any of your files.")
-    elif without == "":
-        print("Each answer had its own control group.")
-    elif without:
-        print(f"No control group limited an answer's memory: {without}. See `python -m grader doctor`.")
-        if limit := limit_of_all():
-            print(f"All processes together were limited to this container's {limit / 2**30:.1f} GiB of memory.")
-        if place.uncounted:
-            print("Linux does not limit the threads of root. Grade as another user to limit an answer's threads.")
+    _print_isolation(unsandboxed, without, place.uncounted)
     if lost:
         print(f"{counted(lost, 'answers')} could not be graded because a machine failed. Add --resume to grade them.")
     if killed := report.not_the_answers:
@@ -262,6 +243,39 @@ def batch(
         print(f"{counted(killed, 'answers')} could not be judged for reasons outside the answer. Add {which} to retry.")
     if lost or killed:
         raise typer.Exit(2)
+
+
+def _refuse_folders(submissions: Path, out: Path, unsandboxed: bool) -> None:
+    """Raise CollectError for folders that the next run, or an answer, would read."""
+    from grader.classroom import collect
+    from grader.isolation import bubblewrap_options
+
+    if out.resolve().is_relative_to(submissions.resolve()):
+        raise collect.CollectError(
+            f"{out} is inside {submissions}, so the next run would read it as a submission. Choose another folder."
+        )
+    for folder in () if unsandboxed else (submissions, out):
+        if shown := bubblewrap_options.shown_with(folder):
+            raise collect.CollectError(
+                f"{folder} is inside {shown}, which answers can read because Python is there. Choose a folder "
+                "elsewhere."
+            )
+
+
+def _print_isolation(unsandboxed: bool, without_groups: str | None, uncounted: bool) -> None:
+    """Print what isolated the answers; `without_groups` says why there were no control groups, "" if there were."""
+    from grader.isolation.control_groups import limit_of_all
+
+    if unsandboxed:
+        print("The answers ran without a sandbox, so an answer may have changed its own grade or any of your files.")
+    elif without_groups == "":
+        print("Each answer had its own control group.")
+    elif without_groups:
+        print(f"No control group limited an answer's memory: {without_groups}. See `python -m grader doctor`.")
+        if limit := limit_of_all():
+            print(f"All processes together were limited to this container's {limit / 2**30:.1f} GiB of memory.")
+        if uncounted:
+            print("Linux does not limit the threads of root. Grade as another user to limit an answer's threads.")
 
 
 @app.command(rich_help_panel=_INSTRUCTORS)

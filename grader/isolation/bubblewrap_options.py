@@ -79,64 +79,81 @@ def _interpreter_files() -> list[Path]:
 
 
 def options(as_root: bool) -> list[str]:
-    """bubblewrap's options. `as_root`: what runs inside is root at first, and may become another user."""
+    """Return bubblewrap's options. `as_root`: what runs inside is root at first, and may become another user."""
+    view = _View()
+    view.show_folders(inside=False)
+    view.put("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache")
+    packages = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    if _ROOT not in packages:  # not installed as a package: a folder with tests and pages beside it
+        view.hide(_ROOT)
+    view.show_folders(inside=True)
+    if sys.prefix != sys.base_prefix:
+        view.show(Path(sys.prefix, "pyvenv.cfg"))
+    for path in _interpreter_files():
+        view.show(path)
+    view.hide(_GRADER)
+    view.hide(_ROOT / "solutions")
+    view.put("--ro-bind", _INSTRUMENT, _INSTRUMENT)
+    for file in (file for pattern in _SHOWN for file in sorted(_GRADER.glob(pattern))):
+        view.put("--ro-bind", file, file)
+    for device in DEVICES:
+        view.put("--dev-bind", device, device)
+    # Whatever one process leaves there the next one would find.
+    read_only = [option for place in (*view.hidden, "/") for option in ("--remount-ro", place)]
+    return [*_namespaces(as_root), *view.options, "--proc", "/proc", "--dir", FOLDER, "--chdir", FOLDER, *read_only]
+
+
+def _namespaces(as_root: bool) -> list[str]:
     options = ["--new-session", "--cap-drop", "ALL"]
     if as_root:
         options += [f"--unshare-{name}" for name in ("ipc", "pid", "net", "uts", "cgroup-try")]
         options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         options += ["--unshare-all", "--uid", "1000", "--gid", "1000"]
-    options += ["--hostname", "sandbox"]
-    hidden: list[str] = []
-    there: set[Path] = set()
-    made: set[Path] = set()
+    return [*options, "--hostname", "sandbox"]
 
-    def put(option: str, *paths: Path | str) -> None:
+
+class _View:
+    """The file system that is seen inside, as options that build it up.
+
+    Attributes:
+      options: bubblewrap's options so far.
+      hidden: folders that are empty inside, but for what is shown in them later.
+    """
+
+    def __init__(self) -> None:
+        self.options: list[str] = []
+        self.hidden: list[str] = []
+        self._shown: set[Path] = set()
+        self._made: set[Path] = set()
+
+    def put(self, option: str, *paths: Path | str) -> None:
+        """Add an option about a path, the last one, below folders that are there."""
         for above in reversed(Path(paths[-1]).parents[:-1]):
-            if above not in made:  # or bubblewrap makes it for itself alone
-                made.add(above)
-                options.extend(["--dir", str(above)])
-        options.extend([option, *map(str, paths)])
+            if above not in self._made:  # or bubblewrap makes it for itself alone
+                self._made.add(above)
+                self.options += ["--dir", str(above)]
+        self.options += [option, *map(str, paths)]
 
-    def show(path: Path) -> None:
+    def show(self, path: Path) -> None:
+        """Show a file or folder, read-only, if no folder that is shown has it."""
         for place in dict.fromkeys((path, path.resolve())):  # a folder above it may be a link
-            if there.isdisjoint((place, *place.parents)):
-                there.add(place)
-                put("--ro-bind", path, place)
+            if self._shown.isdisjoint((place, *place.parents)):
+                self._shown.add(place)
+                self.put("--ro-bind", path, place)
 
-    def show_folders(inside: bool) -> None:
+    def show_folders(self, inside: bool) -> None:
+        """Show the folders of Python and the system that are inside the project, or those that are not."""
         shown = [folder for folder in folders() if folder.is_relative_to(_ROOT) == inside]
         for folder in sorted(shown, key=Path.is_symlink):  # what links lead to comes first
-            if folder.is_symlink() and not there.isdisjoint((folder.resolve(), *folder.resolve().parents)):
-                there.add(folder)
-                put("--symlink", folder.readlink(), folder)
+            if folder.is_symlink() and not self._shown.isdisjoint((folder.resolve(), *folder.resolve().parents)):
+                self._shown.add(folder)
+                self.put("--symlink", folder.readlink(), folder)
             else:
-                show(folder)
+                self.show(folder)
 
-    def hide(path: Path) -> None:
-        put("--tmpfs", path)
-        hidden.append(str(path))
-        made.clear()
-
-    show_folders(inside=False)
-    put("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache")
-    packages = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
-    if _ROOT not in packages:  # not installed as a package: a folder with tests and pages beside it
-        hide(_ROOT)
-    show_folders(inside=True)
-    if sys.prefix != sys.base_prefix:
-        show(Path(sys.prefix, "pyvenv.cfg"))
-    for path in _interpreter_files():
-        show(path)
-    hide(_GRADER)
-    hide(_ROOT / "solutions")
-    put("--ro-bind", _INSTRUMENT, _INSTRUMENT)
-    for pattern in _SHOWN:
-        for file in sorted(_GRADER.glob(pattern)):
-            put("--ro-bind", file, file)
-    for device in DEVICES:
-        put("--dev-bind", device, device)
-    options.extend(["--proc", "/proc", "--dir", FOLDER, "--chdir", FOLDER])
-    for place in (*hidden, "/"):  # whatever one process leaves there the next one would find
-        options.extend(["--remount-ro", place])
-    return options
+    def hide(self, path: Path) -> None:
+        """Put an empty folder in a folder's place."""
+        self.put("--tmpfs", path)
+        self.hidden.append(str(path))
+        self._made.clear()

@@ -144,6 +144,14 @@ class Builder:
             sources += self._build_closed_block(block, [self.new(operands) for _ in block.arguments], numbers)
         results = [self.new(sources) for _ in op.results]
         self.places |= dict.fromkeys(results, self._numbered[op])
+        self._note_trip_count_parts(op, operands, results)
+        if len(results) == 1 and (flops := self._contractions.flops(op, operands, results[0])):
+            spelled_out = op.name not in ("stablehlo.dot_general", "stablehlo.convolution")
+            self.matmuls.append(Matmul(results[0], flops, trip_count=1, spelled_out=spelled_out))
+        return results
+
+    def _note_trip_count_parts(self, op: ir.Operation, operands: list[int], results: list[int]) -> None:
+        """Note what a loop's trip count can be read from: constants, comparisons and sums."""
         match op.name:
             case "stablehlo.constant":
                 if (number := _scalar_integer(op)) is not None:
@@ -153,10 +161,6 @@ class Builder:
                     self._less_than[results[0]] = tuple(operands)
             case "stablehlo.add":
                 self._sums[results[0]] = tuple(operands)
-        if len(results) == 1 and (flops := self._contractions.flops(op, operands, results[0])):
-            spelled_out = op.name not in ("stablehlo.dot_general", "stablehlo.convolution")
-            self.matmuls.append(Matmul(results[0], flops, trip_count=1, spelled_out=spelled_out))
-        return results
 
     def _on_devices(self, op: ir.Operation, operands: list[int]) -> list[int]:
         """Reads what each device does with its parts. They have numbers of their own; but what is put together again

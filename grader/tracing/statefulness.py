@@ -95,22 +95,14 @@ class _Found:
                 return value.func, *value.args, *value.keywords.values()
             case _ if _is_of_library(value):
                 return None if _keeps_state(value) else ()
-            case jax.custom_jvp():
-                return value.fun, value.jvp
-            case jax.custom_vjp():
-                return value.fun, value.fwd, value.bwd
-            case _JITTED():
-                return (vars(value)["__wrapped__"],)
+            case jax.custom_jvp() | jax.custom_vjp() | _JITTED():
+                return _wrapped_functions(value)
             case types.FunctionType():
                 return self._parts_of_function(value)
-            case types.MethodType():
-                return value.__func__, value.__self__
-            case staticmethod() | classmethod():
-                return (value.__func__,)
-            case property():
-                return [each for each in (value.fget, value.fset, value.fdel) if each]
             case type():
                 return _parts_of_class(value)
+            case _ if (bound := _bound_functions(value)) is not None:
+                return bound
             case _ if _is_plain_class(type(value)):
                 return type(value), *getattr(value, "__dict__", {}).values()
         # Something that JAX has one of, to say so by.
@@ -183,6 +175,28 @@ def _is_of_a_new_object(code: types.CodeType, steps: list[dis.Instruction]) -> b
         return False
     loaded = steps[0].argval if isinstance(steps[0].argval, tuple) else (steps[0].argval,)
     return steps[0].opname.startswith("LOAD_FAST") and loaded[-1] == code.co_varnames[0]
+
+
+def _wrapped_functions(value: Any) -> tuple[Any, ...]:
+    """Return the functions of what one of JAX's transformations made."""
+    match value:
+        case jax.custom_jvp():
+            return value.fun, value.jvp
+        case jax.custom_vjp():
+            return value.fun, value.fwd, value.bwd
+    return (vars(value)["__wrapped__"],)
+
+
+def _bound_functions(value: Any) -> Iterable[Any] | None:
+    """Return the functions, and the object, of a method, a descriptor or a property; None for anything else."""
+    match value:
+        case types.MethodType():
+            return value.__func__, value.__self__
+        case staticmethod() | classmethod():
+            return (value.__func__,)
+        case property():
+            return [each for each in (value.fget, value.fset, value.fdel) if each]
+    return None
 
 
 def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:

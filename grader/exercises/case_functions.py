@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 from grader.exercises.spec import Case, OneOf, given
 
@@ -20,6 +21,29 @@ def product(x: jax.Array, w: jax.Array | np.ndarray) -> jax.Array:
 def scaled(x: jax.Array, factor: float) -> jax.Array:
     """`factor * x`."""
     return lax.mul(x, lax.full_like(x, factor))
+
+
+def signed_values(low: float, high: float) -> Callable[[np.random.Generator, Any], np.ndarray]:
+    """Return an `expect.sample_input`: it draws elements between two bounds, with a random sign each."""
+
+    def sample_input(rng: np.random.Generator, argument: Any) -> np.ndarray:
+        size = rng.uniform(low, high, argument.shape)
+        return np.asarray(size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
+
+    return sample_input
+
+
+def float32_arrays(*shapes: tuple[int, ...]) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """Return a case's arguments: float32 arrays of these shapes."""
+    return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
+
+
+def gated_mlp(up, gate, down, x, *, name=checkpoint_name):
+    """Return the sum of a gated MLP, whose values are named as on the pages about names."""
+    y = name(x @ up, "mlp")
+    g = name(x @ gate, "mlp_gate")
+    z = name((jnp.sin(y) * jnp.tanh(g)) @ down, "out")
+    return jnp.sum(jnp.sin(z))
 
 
 def mixing_weights(rng: np.random.Generator, width: int, gain: float, dtype: str) -> np.ndarray:

@@ -5,6 +5,7 @@ import operator
 import jax
 
 from grader.catalog.accumulate.task import WIDE, most_activations
+from grader.exercises.case_functions import signed_values
 from grader.exercises.feedback import read_feedback
 from grader.exercises.peaks import InPieces, PeakAtMost
 from grader.exercises.requirements import MatmulsAtMost, Requirement
@@ -13,10 +14,8 @@ feedback = read_feedback(__file__)
 mistake = feedback.mistake
 
 
-def sample_input(rng, argument):
-    """Return matrices whose matmuls leave the linear range of tanh."""
-    size = rng.uniform(0.3, 1, argument.shape)
-    return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
+# Matrices whose matmuls leave the linear range of tanh.
+sample_input = signed_values(0.3, 1)
 
 
 def _microbatches(batch, k):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import Offloadable, Recompute, Saveable, checkpoint_name
 
+from grader.exercises.case_functions import float32_arrays
 from grader.exercises.policies import checkpointed, in_short, named, unnamed
 from grader.exercises.spec import Case, OneOf, Question
 
@@ -73,7 +74,7 @@ def _offload_policy(*names, save=(), to="pinned_host"):
 
 def _make_case(case, p1, p2, rng):
     n, a, b, c = map(int, rng.permutation([5, 6, 7, 8, 9])[:4])
-    return Case(case, _float32_arrays((a, b), (b, c), (n, a)), **_checkpointed_under(p1, p2))
+    return Case(case, float32_arrays((a, b), (b, c), (n, a)), **_checkpointed_under(p1, p2))
 
 
 def _checkpointed_under(p1, p2):
@@ -139,12 +140,8 @@ def _result_text(answer):
     return {id(Saveable): "Saveable", id(Recompute): "Recompute"}.get(id(answer), str(answer))
 
 
-def _float32_arrays(*shapes):
-    return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
-
-
 shown = Case(
     "where p1 offloads hidden and p2 saves logits",
-    _float32_arrays((64, 256), (256, 128), (256, 64)),
+    float32_arrays((64, 256), (256, 128), (256, 64)),
     **_checkpointed_under(_offload_policy("hidden"), jax.checkpoint_policies.save_only_these_names("logits")),
 )

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from grader.exercises.case_functions import signed_values
 from grader.exercises.feedback import read_feedback
 from grader.exercises.requirements import Recomputes, Saves
 
@@ -10,10 +11,8 @@ feedback = read_feedback(__file__)
 mistake = feedback.mistake
 
 
-def sample_input(rng, argument):
-    """Draw numbers whose matmuls are so large that no two keys get about the same weight."""
-    size = rng.uniform(0.5, 1.5, argument.shape)
-    return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
+# Numbers whose matmuls are so large that no two keys get about the same weight.
+sample_input = signed_values(0.5, 1.5)
 
 
 def _attention_scores(q, k):

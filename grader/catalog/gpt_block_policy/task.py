@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from grader.exercises.case_functions import float32_arrays
 from grader.exercises.policies import checkpointed, in_short, named, unnamed
 from grader.exercises.spec import Case, OneOf, Question
 
@@ -101,7 +102,7 @@ def _make_case(entry, rng):
     rows, width = map(int, rng.permutation([5, 6, 7, 8])[:2])
     return Case(
         entry,
-        _float32_arrays((rows, width), (rows, width)),
+        float32_arrays((rows, width), (rows, width)),
         **_checkpointed_under(entry, _stand_in),
         structure={"name": entry},
     )
@@ -111,12 +112,8 @@ def _checkpointed_under(entry, block):
     return {"apply": lambda answer: checkpointed(block, answer(entry)), "function": block}
 
 
-def _float32_arrays(*shapes):
-    return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
-
-
 shown = Case(
     "minimal, for a block of width 64 with 4 heads and 128 tokens",
-    _float32_arrays(*[(64, 4, 16)] * 3, (4, 16, 64), (64, 256), (256, 64), (128, 64)),
+    float32_arrays(*[(64, 4, 16)] * 3, (4, 16, 64), (64, 256), (256, 64), (128, 64)),
     **_checkpointed_under("minimal", _transformer_block),
 )

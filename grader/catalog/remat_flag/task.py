@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from grader.exercises.case_functions import float32_arrays
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("f",)
@@ -23,9 +24,9 @@ def cases(rng):
     """Functions whose flags stand at five places and have several names, with random shapes."""
     n, a, b = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     two_layers, layer, wave = (
-        _float32_arrays((a, b), (b, a), (n, a)),
-        _float32_arrays((a, b), (n, a)),
-        _float32_arrays((2, n, a)),
+        float32_arrays((a, b), (b, a), (n, a)),
+        float32_arrays((a, b), (n, a)),
+        float32_arrays((2, n, a)),
     )
     return (
         # With so few arguments a flag that was counted from the front is missing, and the error speaks of positions.
@@ -48,7 +49,7 @@ def cases(rng):
         ),
         Case(
             "f(x, True) and then f(x, False) for a scalar x",
-            _float32_arrays(()),
+            float32_arrays(()),
             apply=lambda answer: _call_with_flags(answer(lambda x, sharp: _scalar_function(x, sharp)), True, False),
             function=lambda x, *, name: _scalar_function(x, True) + _scalar_function(x, False),
             structure=_as_it_is(1),
@@ -162,12 +163,8 @@ def _call_with_flags(g, *flags):
     return lambda *arrays: functools.reduce(operator.add, [g(*arrays, flag) for flag in flags])
 
 
-def _float32_arrays(*shapes):
-    return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
-
-
 shown = Case(
     "for two layers of the grader, with the flag True",
-    _float32_arrays((64, 256), (256, 64), (128, 64)),
+    float32_arrays((64, 256), (256, 64), (128, 64)),
     **_with_flag(_two_layers, True),
 )

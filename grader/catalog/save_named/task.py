@@ -2,11 +2,10 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises.case_functions import CALLERS, MOST, alike, case_of, values_of
+from grader.exercises.case_functions import CALLERS, MOST, alike, case_of, float32_arrays, gated_mlp, values_of
 from grader.exercises.spec import Case, Integers, OneOf, given
 
 parameters = ("f", "names")
@@ -30,10 +29,10 @@ def cases(rng):
     nowhere, prefix = alike(rng), f"layer{rng.integers(10**6)}/"
     first, last, half = others[:6], [*others[6:], others[0]], others[6 : rng.integers(8, 10)]
     return (
-        _plain_case("one of three names", _gated_mlp, ("mlp",), rng),
-        _plain_case("two of three names", _gated_mlp, ("mlp_gate", "out"), rng),
+        _plain_case("one of three names", gated_mlp, ("mlp",), rng),
+        _plain_case("two of three names", gated_mlp, ("mlp_gate", "out"), rng),
         _plain_case("a list with a name that f does not have", _biased_layer, ["h", "out"], rng),
-        _plain_case("vmap over x, random names", _gated_mlp, ("out", "mlp"), rng, batch=(2,), prefix=prefix),
+        _plain_case("vmap over x, random names", gated_mlp, ("out", "mlp"), rng, batch=(2,), prefix=prefix),
         _plain_case("an empty list", _biased_layer, [], rng),
         _make_case("eight names that f does not have", [], nowhere[:MOST], rng, "jax.jit"),
         _make_case("two similar names", [*first, word, word], [nowhere[0], word], rng, "jax.vmap", type=list),
@@ -58,14 +57,14 @@ def case(rng, m, dtype, called, n, type):
 def _plain_case(name, function, names, rng, batch=(), prefix=""):
     rows, width, hidden = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     shapes = {
-        _gated_mlp: [(width, hidden), (width, hidden), (hidden, width), (*batch, rows, width)],
+        gated_mlp: [(width, hidden), (width, hidden), (hidden, width), (*batch, rows, width)],
         _biased_layer: [(width, hidden), (hidden,), (*batch, rows, width)],
     }[function]
     called = "jax.vmap" if batch else "directly"
-    structure = {"m": 3 if function is _gated_mlp else 2, "n": len(names), "type": type(names).__name__}
+    structure = {"m": 3 if function is gated_mlp else 2, "n": len(names), "type": type(names).__name__}
     return Case(
         name,
-        _float32_arrays(*shapes),
+        float32_arrays(*shapes),
         transform=functools.partial(CALLERS[called], weights=len(shapes) - 1),
         apply=lambda answer: answer(given(function, prefix.__add__), type(names)(prefix + name for name in names)),
         function=function,
@@ -89,26 +88,15 @@ def _make_case(case, has, names, rng, called="directly", dtype="float32", type=t
     )
 
 
-def _gated_mlp(up, gate, down, x, *, name=checkpoint_name):
-    y = name(x @ up, "mlp")
-    g = name(x @ gate, "mlp_gate")
-    z = name((jnp.sin(y) * jnp.tanh(g)) @ down, "out")
-    return jnp.sum(jnp.sin(z))
-
-
 def _biased_layer(w, b, x, *, name=checkpoint_name):
     h = name(x @ w + b, "h")
     scale = name(jnp.exp(-jnp.sum(h**2, axis=-1, keepdims=True) / 8), "h_scale")
     return jnp.sum(jnp.sin(h) * scale)
 
 
-def _float32_arrays(*shapes):
-    return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
-
-
 shown = Case(
     "for a function of the grader that saves mlp and out",
-    _float32_arrays((64, 256), (64, 256), (256, 64), (256, 64)),
-    apply=lambda answer: answer(given(_gated_mlp), ("mlp", "out")),
-    function=_gated_mlp,
+    float32_arrays((64, 256), (64, 256), (256, 64), (256, 64)),
+    apply=lambda answer: answer(given(gated_mlp), ("mlp", "out")),
+    function=gated_mlp,
 )

@@ -113,7 +113,7 @@ def main():
         rows = PeakProgram(graph.linearized)
         for share in (0.1, 0.2, 0.4):
             budget = int(share * graph.everything)
-            kept, _ = rows.cheapest(kept=budget)
+            kept = rows.best(saved=budget).saved
             cells = [graph.again(kept), graph.by_knapsack(budget)]
             texts = ["none fits" if cell is None else f"{cell / 1e6:,.1f} M" for cell in cells]
             print(f"| {name} | {share:.0%} | {budget / 2**20:.1f} MiB | {texts[0]} | {texts[1]} |", flush=True)

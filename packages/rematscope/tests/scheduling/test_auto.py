@@ -20,12 +20,15 @@ from rematscope import Device, PlanError, TraceError, auto, load_schedule, measu
 from rematscope.memory.xla_estimate import estimate_compiled_bytes
 from rematscope.scheduling import candidate as candidates
 from rematscope.scheduling.blocks import in_blocks, in_turns
+from rematscope.scheduling.candidate_pool import CandidatePool
 from rematscope.scheduling.checkpoint_placement import checkpointed as plain_checkpoints
-from rematscope.scheduling.checkpoint_placement import ways
+from rematscope.scheduling.checkpoint_placement import placements
 from rematscope.scheduling.cuts import kept_at_cuts, stretches
 from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.peak_program import PeakProgram
+from rematscope.scheduling.peak_program import PeakProgram, PeakSolution
+from rematscope.scheduling.peak_proposer import PeakProposer
 from rematscope.scheduling.search import Search
+from rematscope.scheduling.settings import SETTINGS
 
 
 def layer(x, w):
@@ -283,7 +286,7 @@ def test_checkpoints_around_layers_are_among_the_choices_where_a_schedule_cannot
     suggested_names = [trace(make(wrapped), *args) for wrapped in (jax.checkpoint, with_dots)]
     found = [
         trace(plain_checkpoints(make(), plain), *args)
-        for plain in ways(make(), False, True, *args)
+        for plain in placements(make(), False, True, *args)
         if not plain.policy or plain.policy == "dots_saveable"
     ]
     for hand in suggested_names:
@@ -372,7 +375,7 @@ def test_the_rows_are_solved_first_for_what_they_predicted_of_the_last_choice(mo
     predicted = trace(deep, WS, X).saved_bytes()
     shares = []
     for aim in (predicted // 2, predicted // 3):
-        search._chosen(aim, aim)
+        search._fill_pool(aim)
         shares.append([limit["peak"] / aim for limit in limits if "peak" in limit])
         limits.clear()
     assert shares[0][0] == 1 != shares[1][0]
@@ -380,39 +383,39 @@ def test_the_rows_are_solved_first_for_what_they_predicted_of_the_last_choice(mo
 
 def test_rows_are_solved_between_limits_that_predicted_too_little_and_too_much(monkeypatch):
     """Tensors are large: half a percent more in the rows may be a tenth more in the programs."""
-    search, asked = Search(deep, (WS, X), {}, "cpu", 1), []
-    chosen = frozenset(search.cuts[0])
+    proposer, asked = PeakProposer(mock.Mock(settings=SETTINGS), []), []
 
     def best(peak):
         asked.append(peak)
-        return chosen, frozenset(), 1.0 / peak
+        return PeakSolution(frozenset(), frozenset(), 1.0 / peak)
 
-    def candidate(*_, **__):
-        return types.SimpleNamespace(estimated_bytes=90 if asked[-1] < 105 else 120, recompute_cost=1.0)
+    def candidate(program, solution):
+        return mock.Mock(estimated_bytes=90 if asked[-1] < 105 else 120, recompute_cost=1.0, bound=solution.bound)
 
-    monkeypatch.setattr(search, "_candidate", candidate)
-    search._solve(mock.Mock(best=best), 100)
+    pool = CandidatePool()
+    monkeypatch.setattr(proposer, "_make_candidate", candidate)
+    for one in proposer._approach_target(mock.Mock(best=best), 100, pool):
+        pool.candidates.append(one)
     low, high, between = asked
     assert low < between < high
-    others = mock.Mock(best=lambda peak: asked.append(peak) or (chosen, frozenset(), 1.0))
-    search._solve(others, 100)  # what these have computes more again, so that nothing nearer is looked for
+    costly = PeakSolution(frozenset(), frozenset(), 1.0)
+    others = mock.Mock(best=lambda peak: asked.append(peak) or costly)
+    monkeypatch.setattr(proposer, "_make_candidate", lambda *_: mock.Mock(estimated_bytes=98, bound=1.0))
+    assert not [*proposer._approach_target(others, 100, pool)]  # its bound is above that of a candidate that is known
     assert len(asked) == 4
 
 
 def test_where_the_rows_predict_more_than_the_programs_they_are_solved_for_the_least_that_they_can_do(monkeypatch):
-    search, asked = Search(deep, (WS, X), {}, "cpu", 1), []
-    chosen = frozenset(search.cuts[0])
+    proposer, asked = PeakProposer(mock.Mock(settings=SETTINGS), []), []
 
     def best(peak):
         asked.append(peak)
-        return (chosen, frozenset(), 1.0) if peak > 130 else None
+        return PeakSolution(frozenset(), frozenset(), 1.0) if peak > 130 else None
 
-    monkeypatch.setattr(
-        search, "_candidate", lambda *_, **__: types.SimpleNamespace(estimated_bytes=99, recompute_cost=1.0)
-    )
-    search._solve(mock.Mock(best=best, least=131), 100)
-    assert asked == [100, 131]
-    assert [candidate.estimated_bytes for candidate, _ in search._found] == [99]
+    monkeypatch.setattr(proposer, "_make_candidate", lambda *_: mock.Mock(estimated_bytes=99, recompute_cost=1.0))
+    found = [*proposer._approach_target(mock.Mock(best=best, least=131), 100, CandidatePool())]
+    assert asked[:2] == [100, 131] and all(limit > 131 for limit in asked[2:])
+    assert {candidate.estimated_bytes for candidate in found} == {99}
 
 
 def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_compiled(monkeypatch):
@@ -420,37 +423,33 @@ def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_comp
 
     def compiled(search, candidate):
         temporaries = int(next(taken, 1.4) * candidate.estimated_bytes)
-        peak = search.fixed + temporaries
+        peak = search.fixed_bytes + temporaries
         candidate.measurement = measured(peak, temporaries)
         search.compiled.append(candidate)
         return candidate
 
-    monkeypatch.setattr(Search, "_compile", compiled)
+    monkeypatch.setattr(Search, "_compile_candidate", compiled)
     search = Search(deep, (WS, X), {}, "cpu", 4)
-    limit = search.fixed + trace(deep, WS, X).saved_bytes() * 2 // 3
-    search._look(limit)
+    limit = search.fixed_bytes + trace(deep, WS, X).saved_bytes() * 2 // 3
+    search._compile_candidates(limit)
     *above, first = search.compiled[:3]
     assert all(candidate.peak_bytes > limit for candidate in above)
-    assert first.peak_bytes <= limit and first.recompute_cost < search._smallest([]).recompute_cost
+    assert first.peak_bytes <= limit and first.recompute_cost < search._fallback_candidate(limit).recompute_cost
 
 
-def test_what_lies_between_a_choice_that_fits_and_one_that_took_too_much_is_compiled_too(monkeypatch):
-    """Also where another kind of choice took too much though less was predicted of it."""
+def test_the_next_target_lies_between_a_candidate_that_fits_and_one_that_does_not():
+    """A failure of another kind of candidate, for which less was estimated, does not count."""
     search = Search(deep, (WS, X), {}, "cpu", 4)
-    limit, aims = 100, []
 
-    def tried(predicted, taken, recomputed):
-        fits = taken <= limit
-        return mock.Mock(estimated_bytes=predicted, recompute_cost=recomputed, placement=None, fits=lambda _: fits)
+    def tried(estimated, measured, cost):
+        fits = measured <= 100
+        return mock.Mock(
+            estimated_bytes=estimated, recompute_cost=cost, placement=None, peak_bytes=measured, fits=lambda _: fits
+        )
 
-    fits, worse, above = tried(100, 80, 50), tried(104, 110, 60), tried(140, 120, 30)
-    search.compiled += [fits, worse, above]
-    between = mock.Mock(recompute_cost=40)
-    monkeypatch.setattr(search, "_chosen", lambda aim, most: aims.append(aim) or (between, 0.0))
-    monkeypatch.setattr(search, "_is_new", lambda candidate: True)
-    assert search._between(limit) is between and aims == [120]
-    between.recompute_cost = 50
-    assert search._between(limit) is None  # it spares nothing
+    search.fixed_bytes = 0
+    search.compiled += [tried(100, 80, 50), tried(90, 110, 20), tried(104, 110, 60), tried(140, 120, 30)]
+    assert search._estimate_target(100) == 120
 
 
 def test_what_both_passes_compute_alike_is_predicted_as_one():
@@ -473,7 +472,7 @@ def test_where_the_solver_stops_is_counted_so_that_a_slow_machine_chooses_the_sa
 
     monkeypatch.setattr(scipy.optimize, "milp", milp)
     rows = PeakProgram(linearize(trace(looped, WS, X)))
-    first, again = (rows.cheapest(kept=600 * 1024) for _ in range(2))
+    first, again = (rows.best(saved=600 * 1024) for _ in range(2))
     assert first == again
     assert all(options["node_limit"] <= 1000 and options["time_limit"] >= 60 for options in asked)
     assert len(asked) == 2

@@ -108,7 +108,7 @@ def test_loops_and_random_numbers_in_a_chain_come_again_as_they_were():
     args = [normal(340 + i, 8, 8) / 4 for i in range(6)], normal(339, 16, 8), jax.random.key(0)
     linearized = linearize(trace(net, *args))
     chained = Chain(linearized, cost_in(linearized, work))
-    tours = RevolveTable(chained.links, limit=sum(link.enters + link.least for link in chained.links))
+    tours = RevolveTable(chained.segments, limit=sum(link.input_bytes + link.peak_bytes for link in chained.segments))
     few = next(tour for tour in map(tours.best, range(tours.slots)) if tour)
     assert any(len(there) > 0 for _, there in few.snapshots)
     again = keeping(captured(net, args, {}), schedule(linearized, *chained.choice(few)))

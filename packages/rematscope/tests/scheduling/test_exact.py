@@ -12,7 +12,8 @@ from rematscope.choices.build import work
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.fusion import HEAVY, Fusion
 from rematscope.scheduling.linearize import linearize, reading
-from rematscope.scheduling.peak_program import BINS, PeakProgram
+from rematscope.scheduling.peak_program import PeakProgram
+from rematscope.scheduling.settings import SETTINGS
 
 
 def chain(ws, x):
@@ -51,7 +52,7 @@ class Exact:
         self.linearized, self.candidates = linearized, candidates
         self.steps = linearized.backward.equations
         heavy = [e.primitive in HEAVY for e in self.steps]
-        assert sum(heavy) <= BINS
+        assert sum(heavy) <= SETTINGS.bins
         self.bin_of = [sum(heavy[:i]) for i in range(len(self.steps))]
         self.bins = 1 + self.bin_of[-1]
         self.maker = {v: e for e in linearized.primal.equations for v in e.outputs}
@@ -88,10 +89,10 @@ class Exact:
         live = [sum(v.nbytes for v in counted if own[v] <= i <= last[v]) for i in range(len(self.steps))]
         return [max(b for b, bin_ in zip(live, self.bin_of, strict=True) if bin_ == at) for at in range(self.bins)]
 
-    def least(self, peak=None, kept=None):
+    def least(self, peak=None, saved=None):
         """What is computed again at least within limits of bytes; None if nothing keeps to them."""
         model, bins = cp_model.CpModel(), range(self.bins)
-        saved = {v: model.new_bool_var("") for v in self.candidates}
+        limit, saved = saved, {v: model.new_bool_var("") for v in self.candidates}
         ran = {e: [model.new_bool_var("") for _ in bins] for e in self.order}
 
         def there(value, bin_, *unless):
@@ -114,8 +115,8 @@ class Exact:
                 if bin_ <= max(self.end[v] for v in e.outputs)
             ]
             model.add(sum(terms) <= peak - self.given[bin_])
-        if kept is not None:
-            model.add(sum(v.nbytes * on for v, on in saved.items()) <= kept)
+        if limit is not None:
+            model.add(sum(v.nbytes * on for v, on in saved.items()) <= limit)
         cost = cost_in(self.linearized, work)
         counted = [e for e in self.order if e not in self.linearized.deferred]
         model.minimize(sum(int(cost(e)) * ran[e][-1] for e in counted))
@@ -145,14 +146,14 @@ def test_another_solver_finds_no_better_choice_in_the_rows(which):
     rows = PeakProgram(linearized)
     exact = Exact(linearized, rows.saveable)
     most = sum(v.nbytes for v in rows.saveable)
-    found = {"peak": set(), "kept": set()}
+    found = {"peak": set(), "saved": set()}
     for what, costs in found.items():
         for share in (0.3, 0.5, 0.6):
             limit = {what: int(share * most)}
-            least, chosen = exact.least(**limit), rows.cheapest(**limit, gap=0)
+            least, chosen = exact.least(**limit), rows.best(**limit, gap=0)
             assert (least is None) == (chosen is None)
             if chosen is not None:
-                kept, bound = chosen
+                kept, _, bound = chosen
                 assert exact.again(kept) == least and bound <= least * (1 + 1e-6)
                 costs.add(least)
     assert all(len(costs) > 1 for costs in found.values())  # the limits decide

@@ -15,9 +15,10 @@ from random_programs import arguments, array, dtypes, instructions, program_of, 
 from zoo import normal
 
 from rematscope import auto, measure, trace, with_schedule
+from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.divided import backward_of, divided, loops_of
 from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.schedule import Snapshot, schedule
+from rematscope.scheduling.schedule import schedule
 from rematscope.scheduling.value_indices import primal_values
 from rematscope.scheduling.zeros import without
 

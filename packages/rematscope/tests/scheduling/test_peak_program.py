@@ -55,7 +55,7 @@ def test_within_kept_bytes_no_choice_computes_less_again(f):
         for kept in map(frozenset, itertools.combinations(rows.saveable, count))
     ]
     for budget in sorted({nbytes for nbytes, _ in choices})[::3]:
-        kept, bound = rows.cheapest(kept=budget, gap=0)
+        kept, _, bound = rows.best(saved=budget, gap=0)
         least = min(cost for nbytes, cost in choices if nbytes <= budget)
         assert sum(v.nbytes for v in kept) <= budget
         assert again(linearized, kept) == least and bound == pytest.approx(least, rel=1e-3, abs=1e-3 * choices[0][1])

@@ -11,10 +11,12 @@ from zoo import normal
 
 from rematscope import PlanError, auto, load_schedule, measure, trace
 from rematscope.choices.build import work
+from rematscope.scheduling.candidate_pool import CandidatePool
 from rematscope.scheduling.divided import divided
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.schedule import schedule
-from rematscope.scheduling.segments import Segmented, worth_dividing
+from rematscope.scheduling.segments import SegmentProposer, worth_dividing
+from rematscope.scheduling.settings import SETTINGS
 
 P = {"x": normal(900, 8, 128) / 4, "h": normal(901, 64, 128) / 8}
 XS = normal(902, 96, 128, 8)
@@ -70,11 +72,17 @@ def test_gradients_of_segments_are_the_function_s_to_rounding():
 
 def test_as_many_turns_are_not_computed_again_as_there_is_room_for(monkeypatch):
     """Copies of what is stacked come with the first of them, so less fits than the line from none to all says."""
-    segmented = Segmented(mock.Mock(cost=work), mock.Mock(linearized=linearize(trace(recurrent, P, XS))))
+    linearized = linearize(trace(recurrent, P, XS))
+    segmented = SegmentProposer(mock.Mock(cost=work, settings=SETTINGS), mock.Mock(linearized=linearized))
     monkeypatch.setattr(
-        segmented, "_with", lambda share: mock.Mock(estimated_bytes=100 + 400 * share + 60 * bool(share))
+        segmented,
+        "_keep_share_of_iterations",
+        lambda share: mock.Mock(estimated_bytes=100 + 400 * share + 60 * bool(share)),
     )
-    assert max(t.estimated_bytes for t in segmented.within(230) if t.estimated_bytes <= 230) > 230 - 400 / 24
+    assert (
+        max(t.estimated_bytes for t in segmented.propose(230, CandidatePool()) if t.estimated_bytes <= 230)
+        > 230 - 400 / 24
+    )
 
 
 @pytest.mark.parametrize("reverse", [False, True])

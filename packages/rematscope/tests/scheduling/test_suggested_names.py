@@ -11,7 +11,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from rematscope import PlanError, auto, measure, trace, with_schedule
-from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words, ways
+from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words, placements
 
 
 def layer(x, w, i):
@@ -154,7 +154,7 @@ def test_what_keeps_everything_needs_no_names_and_other_checkpoints_are_refused(
 
 def test_where_plain_checkpoints_are_is_said_by_the_function_that_all_of_a_block_is_in():
     ws = [W] * 4
-    blocks = next(plain.blocks for plain in ways(deep, False, False, ws, X) if len(plain.blocks) == 4)
+    blocks = next(plain.blocks for plain in placements(deep, False, False, ws, X) if len(plain.blocks) == 4)
     where = in_words(deep, CheckpointPlacement(blocks, saved=((blocks[0][0],),)), ws, X)
     first = layer.__code__.co_firstlineno
     assert f"test_suggested_names.py:{first + 1}-{first + 3} (layer), 4 times" in where, where

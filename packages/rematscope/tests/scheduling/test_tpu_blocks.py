@@ -12,6 +12,7 @@ from zoo import normal
 
 from rematscope import auto, load_schedule, trace
 from rematscope.memory.xla_estimate import estimate_temporary_bytes
+from rematscope.scheduling.candidate_pool import CandidatePool
 from rematscope.scheduling.search import Search
 
 TPU = "tpu v5e"
@@ -48,7 +49,7 @@ def looked_at():
 
 def within(aim):
     """What keeps most of what is predicted to take no more than an aim."""
-    return min(looked_at()._blockwise.within(aim), key=lambda candidate: candidate.recompute_cost)
+    return min(looked_at().blocks.propose(aim, CandidatePool()), key=lambda candidate: candidate.recompute_cost)
 
 
 def barriers(candidate):
@@ -93,7 +94,7 @@ def test_what_reductions_make_is_kept_for_all_that_is_elementwise_in_between():
 
 
 def test_of_products_those_of_the_last_block_are_kept_first_where_they_take_no_more():
-    least = min(looked_at()._blockwise.within(0), key=lambda candidate: candidate.estimated_bytes)
+    least = min(looked_at().blocks.propose(0, CandidatePool()), key=lambda candidate: candidate.estimated_bytes)
     products = [e.outputs[0] for e in least.linearized.primal.equations if e.primitive == "dot_general"]
     of_last = products[-len(products) // len(WS) :]
     kept = [v for v in least.schedule.values if v in products]
@@ -104,7 +105,7 @@ def test_of_products_those_of_the_last_block_are_kept_first_where_they_take_no_m
 
 
 def test_for_a_cpu_nothing_of_the_kind_is_looked_at():
-    assert not [*Search(net, (WS, X), {}, "cpu", 4)._blockwise.within(1e9)]
+    assert not [*Search(net, (WS, X), {}, "cpu", 4).blocks.propose(1e9, CandidatePool())]
 
 
 def predicted(f, *args):
@@ -137,5 +138,5 @@ def test_of_checkpoints_that_are_predicted_alike_those_that_keep_least_are_the_s
     of = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)
     sizes = dict.fromkeys("qkv", (1024, 1024)) | {"up": (1024, 4096), "down": (4096, 1024)}
     args = [{n: of(size) for n, size in sizes.items()}] * 3, of((16, 512, 1024))
-    smallest = Search(net, args, {}, TPU, 4)._checkpoints.smallest
+    smallest = Search(net, args, {}, TPU, 4).checkpoints.smallest
     assert smallest.schedule.saved_bytes <= trace(checkpoints, *args).bytes_by_kind()["computed"]

@@ -30,23 +30,23 @@ from rematscope.ir.cost import cost_of, program_cost
 from rematscope.ir.primitives import is_opaque
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.jax_compat import Policy
-from rematscope.seconds.devices import DEVICES, Device
+from rematscope.seconds.devices import REFERENCE_DEVICE, Device
 from rematscope.seconds.roofline import seconds_in
 from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.checkpoints import nothing, with_policies, with_policy
 from rematscope.tracing.trace import Trace, trace
 
-# The price of a byte over links, in FLOPs: those of bfloat16 matmuls that a TPU v5e does while a ring over one axis of
-# its links sends the byte. The price assumes that communication does not overlap with compute.
-_PRICED = DEVICES["tpu v5e"]
-FLOPS_PER_LINK_BYTE = round(_PRICED.matmul["bfloat16"] / _PRICED.ring())
+# The price of a byte over links, in FLOPs: those of bfloat16 matmuls that the reference device computes while a ring
+# over one axis of its links sends the byte. The price assumes that communication does not overlap with compute.
+FLOPS_PER_LINK_BYTE = round(REFERENCE_DEVICE.matmul["bfloat16"] / REFERENCE_DEVICE.ring())
 
 CostFunction = Callable[[Equation], float] | Device  # a device: the seconds that an equation takes on it
 
 
 def work(equation: Equation) -> int:
-    """What one run of an equation takes: FLOPs, one for each element that a transcendental function is applied to, and
-    `FLOPS_PER_LINK_BYTE` for each byte that is sent to another device."""
+    """Return the cost of one run of an equation: FLOPs, transcendentals, and `FLOPS_PER_LINK_BYTE` for each byte that
+    is sent to another device.
+    """
     cost = cost_of(equation)
     return cost.flops + cost.transcendentals + FLOPS_PER_LINK_BYTE * cost.link_bytes
 
@@ -60,7 +60,7 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
         whatever policies they have; if it has none, for one checkpoint around the whole function.
       *args, **kwargs: its arguments, as for `trace`.
       cost: the cost of recomputing an equation. The default is FLOPs and transcendentals, plus `FLOPS_PER_LINK_BYTE`
-        for each byte sent over a device's links: the FLOPs of a TPU v5e in that time.
+        for each byte sent over a device's links: the FLOPs of the reference device in that time.
 
     Returns:
       The graph. `graph.evaluate(names)` gives the bytes that a choice saves and its recompute cost.
@@ -200,7 +200,7 @@ def graph_of(
         barred=nodes.barred,
         uncounted=frozenset[str]().union(*(node.uncounted for node in everything)),
         device=cost.name if isinstance(cost, Device) else "",
-        weighing=_weighing(passes, cost),
+        weighing=_weighing_text(passes, cost),
         names=tuple(dict.fromkeys(node.name for node in nodes.all if node.name is not None and node.name in names)),
         parts=parts_of([node for node in nodes.all if node in everything], needed),
         least_bytes=sum({node.array: node.nbytes for node in needed if node.kept}.values()),
@@ -223,7 +223,7 @@ def _nodes_of(passes: Trace, cost: CostFunction, saved: Collection[Equation] = (
 
 @dataclasses.dataclass
 class _Nodes:
-    """The nodes of a backward program, as they are made.
+    """Build the nodes of a backward program.
 
     Attributes:
       passes, saved: as `graph_of` is given them.
@@ -246,8 +246,8 @@ class _Nodes:
     barred: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @cached_property
-    def _arrays(self) -> dict[Value, Value]:
-        """What a shard_map of the forward pass returns → what a device makes of it: they are kept as one array."""
+    def _device_arrays(self) -> dict[Value, Value]:
+        """Map the results of a shard_map of the forward pass to a device's results: they are saved as one array."""
         mapped = (equation for equation in self.trace.forward.equations if equation.primitive == "shard_map")
         return {
             whole: part
@@ -255,13 +255,13 @@ class _Nodes:
             for whole, part in zip(equation.outputs, equation.bodies[0].outputs, strict=True)
         }
 
-    def _array(self, value: Value) -> Value:
-        """What is kept if a value that the backward pass computes again is saved."""
+    def _saved_array(self, value: Value) -> Value:
+        """Return the array that is saved for a value that the backward pass recomputes."""
         array = self.trace.forward_value_of.get(value, value)
-        return self._arrays.get(array, array)
+        return self._device_arrays.get(array, array)
 
     def _one_of_those(self, array: Value) -> Value:
-        """Equal values are saved apart; they come again as often as they came."""
+        """Return one of several equal values: they are saved separately, and recomputed as often as computed."""
         alike = self.trace.equal_values.get(array, [array])
         self._came[array] += 1
         return alike[(self._came[array] - 1) % len(alike)]
@@ -276,13 +276,13 @@ class _Nodes:
         for residual in self.trace.residuals:
             if residual.value not in self.of_value:
                 computed = residual.kind == "computed"
-                array = self._arrays.get(residual.value, residual.value)
+                array = self._device_arrays.get(residual.value, residual.value)
                 on_device = computed and residual.memory == "device"  # the host's bytes are none of the budget's
                 node = Node(array=array, nbytes=residual.device_bytes if on_device else 0, kept=computed)
-                self._add(node, [residual.value])
+                self._add_node(node, [residual.value])
 
     def add_program(self, program: Program, times: int, around: tuple[Equation, ...]) -> None:
-        """Adds what a program computes that runs `times` times; `around` are the loops and branches that it is in."""
+        """Add the operations of a program that runs `times` times; `around` are the loops and branches around it."""
         for equation in program.equations:
             match equation.primitive:
                 case "optimization_barrier":
@@ -296,7 +296,7 @@ class _Nodes:
                 case _:
                     self._add_operation(equation, times, around)
 
-    def _add(self, node: Node, values: Iterable[Value]) -> Node:
+    def _add_node(self, node: Node, values: Iterable[Value]) -> Node:
         self.all.append(node)
         self.of_value.update(dict.fromkeys(values, node))
         return node
@@ -309,29 +309,29 @@ class _Nodes:
                 f"{self.trace.function} has a checkpoint around or inside {equation.primitive}, and its "
                 "recompute cannot be analyzed from outside. Plan the function inside it on its own."
             )
-        cost = _recomputed(equation, self.cost) * times
+        cost = _recompute_cost(equation, self.cost) * times
         node = Node(self.reading(equation.inputs), cost=cost, equation=equation, loops=frozenset(around))
-        node.uncounted = _uncounted(equation, self.known)
+        node.uncounted = _uncounted_primitives(equation, self.known)
         if equation.primitive == "name":
             (value,) = equation.outputs
             node.name = equation.params["name"]
-            node.array = self._array(value)
+            node.array = self._saved_array(value)
             node.nbytes = value.device_bytes if value.memory == "device" else 0
             if reason := _why_barred(equation, around):
                 self.barred.setdefault(node.name, reason)
-        self._add(node, equation.outputs)
+        self._add_node(node, equation.outputs)
         for value in equation.outputs if equation in self.saved else ():
-            array = node.array or self._one_of_those(self._array(value))
+            array = node.array or self._one_of_those(self._saved_array(value))
             kept = Node([node], array=array, kept=True, loops=node.loops)
             kept.nbytes = value.device_bytes
-            self.by_policy.append(self._add(kept, [value]))
+            self.by_policy.append(self._add_node(kept, [value]))
 
     def _add_scan(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
         """A loop is as many nodes as its body; its carries lead from an iteration back to the one before."""
         (body,) = equation.bodies
         inside = (*around, equation)
         handed = [
-            self._add(
+            self._add_node(
                 Node(self.reading([array]), loops=frozenset(inside), depends_on_loops=frozenset([equation])), [value]
             )
             for value, array in zip(body.inputs, [*equation.initial, *equation.stacked_inputs], strict=True)
@@ -343,30 +343,30 @@ class _Nodes:
         # Who needs the last value of a carry has to have its start too, even where an iteration does not read it.
         lasts = [*body.inputs[: equation.carries], *body.outputs[equation.carries :]]
         for value, last in zip(equation.outputs, lasts, strict=True):
-            self._add(Node(self.reading([last]), loops=frozenset(around)), [value])
+            self._add_node(Node(self.reading([last]), loops=frozenset(around)), [value])
 
     def _add_shard_map(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
-        """What a device does is as many nodes as its operations; each of its parts is there if the whole array is."""
+        """Add the operations of a device as nodes; each of a device's results is there if the whole array is."""
         (body,) = equation.bodies
         for array, part in zip(equation.inputs, body.inputs, strict=True):
-            self._add(Node(self.reading([array]), loops=frozenset(around)), [part])
+            self._add_node(Node(self.reading([array]), loops=frozenset(around)), [part])
         self.add_program(body, times, around)
         for value, part in zip(equation.outputs, body.outputs, strict=True):
-            self._add(Node(self.reading([part]), loops=frozenset(around)), [value])
+            self._add_node(Node(self.reading([part]), loops=frozenset(around)), [value])
 
     def _add_cond(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
-        """Branches are as many nodes as they have operations. All count, for which is taken is not in the program."""
+        """Add the operations of all branches as nodes, since the program does not say which branch is taken."""
         for body in equation.bodies:
             self.add_program(body, times, (*around, equation))
         if jax_compat.effects_of(equation.eqn):  # what is printed in a branch needs what tells which branch it is
-            self._add(Node(self.reading(equation.inputs[:1]), equation=equation, loops=frozenset(around)), [])
+            self._add_node(Node(self.reading(equation.inputs[:1]), equation=equation, loops=frozenset(around)), [])
         for value, *results in zip(equation.outputs, *(body.outputs for body in equation.bodies), strict=True):
             node = Node(self.reading([equation.inputs[0], *results]), loops=frozenset(around))
-            self._add(node, [value])
+            self._add_node(node, [value])
 
 
-def _weighing(passes: Trace, cost: CostFunction) -> str:
-    """What the figures of a choice rest on, as a clause."""
+def _weighing_text(passes: Trace, cost: CostFunction) -> str:
+    """Return the assumptions behind the costs, as a clause."""
     if isinstance(cost, Device):
         return f", on {cost.name}"
     sends = passes.axes and passes.cost.link_bytes  # on one device nothing is sent, and costs need not be summed
@@ -374,17 +374,19 @@ def _weighing(passes: Trace, cost: CostFunction) -> str:
     return (links + ", the sharding of some operations is an estimate" * passes.has_auto_sharded_work) * (cost is work)
 
 
-def _recomputed(equation: Equation, cost: Callable[[Equation], float]) -> float:
-    """What an equation, or a while loop with all in it, spends on computing again."""
+def _recompute_cost(equation: Equation, cost: Callable[[Equation], float]) -> float:
+    """Return the cost of recomputing an equation, for a while loop with its body."""
     if equation.bodies:
-        return equation.length * sum(_recomputed(inner, cost) for body in equation.bodies for inner in body.equations)
+        return equation.length * sum(
+            _recompute_cost(inner, cost) for body in equation.bodies for inner in body.equations
+        )
     if equation.role != roles.RECOMPUTED or equation.primitive in BOOKKEEPING:
         return 0
     return cost_said(cost, equation)
 
 
 def cost_said(cost: Callable[[Equation], Any], equation: Equation) -> float:
-    """What a cost of the user's own says of an equation, who may say anything.
+    """Return the cost that a user's cost function gives for an equation.
 
     Raises:
       PlanError: if that is no number, or one below 0.
@@ -401,14 +403,14 @@ def cost_said(cost: Callable[[Equation], Any], equation: Equation) -> float:
     return number
 
 
-def _uncounted(equation: Equation, cost: Callable[[Equation], float]) -> frozenset[str]:
-    """What an equation computes again at a cost that is not known.
+def _uncounted_primitives(equation: Equation, cost: Callable[[Equation], float]) -> frozenset[str]:
+    """Return the primitives of unknown cost that an equation recomputes.
 
-    A cost of the user's own knows an operation if it says more than nothing of it, as `cost_of` does not.
+    A cost function of the user knows an operation if it returns more than 0 for it, which `cost_of` does not.
     """
     if equation.bodies:
         inside = [inner for body in equation.bodies for inner in body.equations]
-        found = frozenset[str]().union(*(_uncounted(inner, cost) for inner in inside))
+        found = frozenset[str]().union(*(_uncounted_primitives(inner, cost) for inner in inside))
         return found | {"while"} if not equation.counted and any(map(_computes_again, inside)) else found
     if equation.role == roles.DEFERRED and is_opaque(equation.primitive):
         return frozenset({equation.primitive})  # nobody can tell whether the forward pass computed any of it
@@ -423,9 +425,9 @@ def _computes_again(equation: Equation) -> bool:
 
 
 def _multiply_by_trip_counts(nodes: Collection[Node]) -> None:
-    """Multiplies the bytes of a name in a loop by its trip count, unless it is the same in every iteration.
+    """Multiply the bytes of a name in a loop by its trip count, unless the value is the same in every iteration.
 
-    JAX takes what does not change out of a loop before it stacks what is saved.
+    JAX moves values that do not change out of a loop before it stacks the saved ones.
     """
     changes = {node: node.depends_on_loops for node in nodes}
     before = None
@@ -439,7 +441,7 @@ def _multiply_by_trip_counts(nodes: Collection[Node]) -> None:
 
 
 def _why_barred(named: Equation, around: tuple[Equation, ...]) -> str | None:
-    """Why a value cannot be saved by its name although the backward pass computes it again, or None."""
+    """Return why a value cannot be saved by its name although the backward pass recomputes it, or None."""
     if any(equation.primitive == "cond" for equation in around):
         return "is inside a branch, and the residuals of branches share memory"
     if any(jax_compat.is_checkpoint(eqn) and jax_compat.policy_of(eqn) is not nothing for eqn in named.calls):

@@ -62,14 +62,14 @@ class PolicyCandidate:
         return both
 
     def planned(self, f: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
-        """`f` with this policy and these names in its checkpoints."""
+        """Return `f` with this policy and these names in its checkpoints."""
         return f if self.label == AS_IT_IS else with_policy(f, self.with_names(names))
 
 
 def candidates(
     f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any
 ) -> tuple[PolicyCandidate, ...]:
-    """All that a plan of `f` compares, names alone first.
+    """Return all policies that a plan of `f` compares, names alone first.
 
     Args:
       f, *args, **kwargs, cost: as for `recompute_graph`.
@@ -113,7 +113,7 @@ def as_written(
     kwargs: Mapping[str, Any],
     cost: CostFunction,
 ) -> PolicyCandidate:
-    """`f` as written, as one of the candidates or, where it is none of them, as JAX traces it now."""
+    """Return `f` as written: one of the candidates, or as JAX traces it now."""
     for candidate in found:
         if candidate.label == AS_IT_IS:
             return candidate
@@ -129,7 +129,7 @@ def traced(
     kwargs: Mapping[str, Any],
     cost: CostFunction,
 ) -> Iterator[PolicyCandidate]:
-    """The candidate that leaves no choice beside a policy, as JAX's trace says; none where JAX cannot trace it."""
+    """Yield the candidate of a policy that leaves no choice of names, as JAX traces it; none where JAX cannot."""
     planned = f if label == AS_IT_IS else with_policy(f, policy)
     try:
         passes = trace(planned, *args, **kwargs)
@@ -140,12 +140,12 @@ def traced(
 
 
 def digest_of(found: Sequence[PolicyCandidate]) -> str:
-    """SHA-256 of all that a choice among these depends on."""
+    """Return the SHA-256 of all that a choice among these depends on."""
     return hashlib.sha256("\n".join(f"{each.label} {each.graph.digest}" for each in found).encode()).hexdigest()
 
 
 def is_left_out(found: Sequence[PolicyCandidate]) -> bool:
-    """Whether the function as it is, with policies of its author's, is not compared: what they move is no budget's."""
+    """Whether the function as written is not compared: its own policies offload values, which no budget limits."""
     return _has_policies(found[0].graph) and all(candidate.label != AS_IT_IS for candidate in found)
 
 
@@ -159,7 +159,7 @@ def _is_choice_of_names(policy: Policy) -> bool:
 
 
 def saved_by(passes: Trace, policy: Policy) -> frozenset[Equation] | None:
-    """What a policy would save of all that the backward pass computes again.
+    """Return the equations whose results a policy would save of all that the backward pass recomputes.
 
     Args:
       trace: the trace of a function whose checkpoints save nothing.
@@ -170,8 +170,8 @@ def saved_by(passes: Trace, policy: Policy) -> frozenset[Equation] | None:
       memory, in custom rules, whose checkpoints keep their own policies, and where JAX refuses complex numbers.
     """
     found = []
-    for equation, in_branch in _rematted(passes.backward, False):
-        inside = _inside(equation)
+    for equation, in_branch in _checkpoint_recompute(passes.backward, False):
+        inside = _calls_inside(equation)
         checkpoints = [eqn for eqn in inside if jax_compat.is_checkpoint(eqn)]
         opaque = [eqn for eqn in inside if eqn.primitive.name not in _OPENED | _LOOPS | {"cond"}]
         asked = opaque[-1] if opaque else equation.eqn
@@ -184,26 +184,26 @@ def saved_by(passes: Trace, policy: Policy) -> frozenset[Equation] | None:
     return frozenset(found)
 
 
-def _inside(equation: Equation) -> list[JaxprEqn]:
+def _calls_inside(equation: Equation) -> list[JaxprEqn]:
     """The calls around an equation, innermost first, as far as the outermost checkpoint."""
     places = [i for i, eqn in enumerate(equation.calls) if jax_compat.is_checkpoint(eqn)]
     return list(equation.calls[: places[-1] + 1]) if places else []
 
 
-def _rematted(program: Program, in_branch: bool) -> Iterator[tuple[Equation, bool]]:
-    """What checkpoints compute again, and whether it stands in a branch. Policies are not asked about `while` loops."""
+def _checkpoint_recompute(program: Program, in_branch: bool) -> Iterator[tuple[Equation, bool]]:
+    """Yield what checkpoints recompute, and whether it is in a branch. Policies are not asked about `while` loops."""
     for equation in program.equations:
         if equation.primitive == "while":
             continue
         for body in equation.bodies:
-            yield from _rematted(body, in_branch or equation.primitive == "cond")
+            yield from _checkpoint_recompute(body, in_branch or equation.primitive == "cond")
         if equation.bodies or equation.role == roles.BACKWARD:
             continue
-        inside = _inside(equation)
+        inside = _calls_inside(equation)
         if inside and any(map(_computes_again, (equation.eqn, *inside[:-1]))):
             yield equation, in_branch
 
 
 def _computes_again(eqn: JaxprEqn) -> bool:
-    """Whether JAX's name stack has it that a checkpoint computes this again; the rest of its body is backward pass."""
+    """Whether, by its name stack, a checkpoint recomputes an equation; the rest of its body is backward pass."""
     return "rematted_computation" in str(eqn.source_info.name_stack)

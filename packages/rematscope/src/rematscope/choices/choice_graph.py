@@ -8,7 +8,8 @@ from rematscope.choices.dependencies import dependencies_of
 
 @dataclasses.dataclass(eq=False, repr=False)  # what it reads reads others
 class Part:
-    """What every choice reaches together: a name, or operations and the residuals that only they read.
+    """Parts of the recompute that every choice reaches together: a name, or operations and the residuals that only they
+    read.
 
     Parts read each other in circles where a loop carries values, so they are made first and linked then.
 
@@ -30,7 +31,7 @@ class Part:
 
 
 def link(reader: Part, read: Part) -> None:
-    """Notes on both parts that one reads the other. Nothing reads itself, and nothing is noted twice."""
+    """Record on both parts that one reads the other, once."""
     if reader is not read and reader not in read.readers:
         read.readers.append(reader)
         reader.reads.append(read)
@@ -38,7 +39,7 @@ def link(reader: Part, read: Part) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class ChoiceGraph:
-    """What is kept and computed again under every choice of names.
+    """The saved bytes and the recompute of every choice of names.
 
     Attributes:
       names: the names that some choice can save, in the order of the program.
@@ -54,7 +55,7 @@ class ChoiceGraph:
     least_cost: float
 
     def evaluate(self, names: Iterable[str]) -> tuple[int, float]:
-        """Bytes of computed residuals, and the cost of what is computed again, if these names are saved.
+        """Return the bytes of computed residuals and the recompute cost if these names are saved.
 
         Args:
           names: any names; those that the graph does not have change nothing.
@@ -63,20 +64,20 @@ class ChoiceGraph:
           Bytes that are kept, and the cost in the unit of `least_cost`: a whole number if all costs are.
         """
         names = frozenset(names)
-        found = self._reached(names)
+        found = self._reached_parts(names)
         here = [part for part in self.parts if part in found]  # in order, for sums of floats to be the same again
         arrays = {array: size for p in here if p.name is None or p.name in names for array, size in p.arrays.items()}
         return self.least_bytes + sum(arrays.values()), self.least_cost + sum(part.cost for part in here)
 
     def helpful(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of `names` that are saved if all of them may be, in the order of the program.
+        """Return those of `names` that have an effect if all of them are saved, in the order of the program.
 
         The others stand where the walk does not come by once these are saved. To leave them out changes neither bytes
         nor cost.
         """
         names = frozenset(names)
-        saved = {part.name for part in self._reached(names)} & names
+        saved = {part.name for part in self._reached_parts(names)} & names
         return tuple(name for name in self.names if name in saved)
 
-    def _reached(self, saved: frozenset[str]) -> set[Part]:
+    def _reached_parts(self, saved: frozenset[str]) -> set[Part]:
         return dependencies_of((part for part in self.parts if part.entry), saved)

@@ -11,7 +11,7 @@ from rematscope.choices.zero_one import ZeroOne, zero_one
 
 
 class Chooser:
-    """Finds the best choices of a graph's names. Asked again, it knows the graph already.
+    """Finds the best choices of a graph's names, for many budgets.
 
     Attributes:
       graph: what the choices lead to.
@@ -21,7 +21,7 @@ class Chooser:
         self.graph = graph
 
     def cheapest(self, budget: int) -> tuple[tuple[str, ...], float]:
-        """The names that are best to save within `budget` bytes, and a cost below which no choice gets.
+        """Return the names that are best to save within `budget` bytes, and a lower bound of the cost of every choice.
 
         Up to `enumeration.FEW` names that is the cost of the choice itself. For more it is what HiGHS proves, in
         floating point: the same, unless its time limit stopped it or the costs differ by more than a factor of a
@@ -34,10 +34,10 @@ class Chooser:
           The names in the order of the program, and the bound in the unit of the graph's cost.
         """
         if are_few(self.graph):
-            nbytes, cost = self._all
+            nbytes, cost = self._every_choice
             best = subset(self.graph, least_place(cost, nbytes, nbytes <= budget))
             return _without_idle(self.graph, best), self.graph.evaluate(best)[1]
-        program, graph = self._program, self.graph
+        program, graph = self._zero_one_program, self.graph
         names, bound = highs.minimise(
             program,
             objective=program.cost,
@@ -50,9 +50,9 @@ class Chooser:
     def smallest(self, cost: float) -> tuple[str, ...]:
         """The names that keep the fewest bytes among all choices that recompute no more than `cost`."""
         if are_few(self.graph):
-            nbytes, costs = self._all
+            nbytes, costs = self._every_choice
             return subset(self.graph, least_place(nbytes, costs, costs <= cost))
-        program, graph = self._program, self.graph
+        program, graph = self._zero_one_program, self.graph
         names, _ = highs.minimise(
             program,
             objective=program.nbytes,
@@ -63,16 +63,16 @@ class Chooser:
         return graph.helpful(names)
 
     @cached_property
-    def _all(self) -> tuple[np.ndarray, np.ndarray]:
+    def _every_choice(self) -> tuple[np.ndarray, np.ndarray]:
         return every_choice(self.graph)
 
     @cached_property
-    def _program(self) -> ZeroOne:
+    def _zero_one_program(self) -> ZeroOne:
         return zero_one(self.graph)
 
 
 def _without_idle(graph: ChoiceGraph, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Leaves out the names that spare nothing beside the others, the largest first."""
+    """Return names without those that avoid no recompute next to the others, which are left out the largest first."""
     alone = {name: sum(sum(part.arrays.values()) for part in graph.parts if part.name == name) for name in names}
     nbytes, cost = graph.evaluate(names)
     for name in sorted(names, key=alone.__getitem__, reverse=True):

@@ -1,11 +1,11 @@
-"""Which operations the backward pass reaches, and so computes again, when some names are saved."""
+"""Which operations the backward pass depends on, and so recomputes, when some names are saved."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, Self, TypeVar
 
 
 class Dependent(Protocol):
-    """What a walk comes by."""
+    """A node of a dependency graph."""
 
     @property
     def name(self) -> str | None:
@@ -13,17 +13,17 @@ class Dependent(Protocol):
 
     @property
     def reads(self) -> Sequence[Self]:
-        """Where the walk goes on."""
+        """The nodes that it depends on."""
 
 
 AnyDependent = TypeVar("AnyDependent", bound=Dependent)
 
 
 def dependencies_of(starts: Iterable[AnyDependent], saved: Collection[str]) -> set[AnyDependent]:
-    """All that is read from `starts` on, as far as saved names: they are reached, and what they are made from is not.
+    """Return all nodes that `starts` depend on, up to saved names.
 
-    What is kept is what the walk reaches of the names that are saved; what is computed again is all that it goes
-    through. It is reachability in a graph, and takes time in proportion to the part that is reached.
+    A saved name is included, and what it is computed from is not. The included names are saved, and all other included
+    operations are recomputed. This is reachability in a graph, in time proportional to the part that is reached.
     """
     found = set(starts)
     pending = list(found)

@@ -1,9 +1,9 @@
-"""A lower bound on the cost of every choice, proven without a solver: weak duality, in exact arithmetic.
+"""A lower bound of the cost of every choice, proven without a solver: weak duality, in exact arithmetic.
 
-Instead of keeping to a row, one pays its price for each unit by which it is missed, and gains as much for each by which
-it is exceeded. What then costs least is at most what keeping to all rows costs, whatever the prices (Geoffrion,
-Lagrangean relaxation for integer programming, 1974), and each variable can be set by itself. Who has the prices checks
-the bound with sums of fractions.
+The rows are not enforced. Instead the objective pays a price for each unit by which a row is violated, and gains as
+much for each unit by which it is exceeded. The least value of this objective is a lower bound for any prices
+(Geoffrion, Lagrangean relaxation for integer programming, 1974), and each variable can be set by itself. With given
+prices, the bound is checked with sums of fractions.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _STEPS = 2**20  # multipliers are whole numbers of these parts of a price
 
 
 def multipliers(program: ZeroOne, budget: int) -> tuple[int, ...]:
-    """A price for each row and for the budget, in bytes, with which `proven` gives the best bound that it can.
+    """Return a price for each row and for the budget, in bytes, with which `dual_bound` is as large as possible.
 
     They are those of the program whose names may be saved in part, in the units that HiGHS is given, times 2²⁰. Where
     no choice keeps to the budget, they prove a bound beyond any cost.
@@ -45,7 +45,7 @@ def multipliers(program: ZeroOne, budget: int) -> tuple[int, ...]:
 
 
 def dual_bound(program: ZeroOne, budget: int, multipliers: Sequence[int]) -> Fraction:
-    """A cost below which no choice within `budget` bytes gets, whatever the multipliers.
+    """Return a cost below which no choice within `budget` bytes is, whatever the multipliers.
 
     Args:
       program: the choices.

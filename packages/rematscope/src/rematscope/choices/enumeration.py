@@ -10,7 +10,7 @@ FEW = 16  # names of which every subset is looked at
 
 
 def least_place(first: np.ndarray, second: np.ndarray, allowed: np.ndarray) -> int:
-    """Where `first` is least among what is allowed, and where it is equally small, `second`.
+    """Return the index where `first` is least among the allowed ones, and among equal ones `second`.
 
     All three are of one shape, (n,): numbers, numbers, booleans of which one at least is True.
     """
@@ -25,7 +25,8 @@ def are_few(graph: ChoiceGraph) -> bool:
 
 
 def every_choice(graph: ChoiceGraph) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes kept and cost of every subset of `graph.names`; bit i of an index says that name i is saved.
+    """Return the saved bytes and the cost of every subset of `graph.names`; bit i of an index says that name i is
+    saved.
 
     Meant for up to `FEW` names, 2 ** 16 subsets.
 
@@ -72,7 +73,7 @@ def subset(graph: ChoiceGraph, index: int) -> tuple[str, ...]:
 
 
 def best_points(nbytes: np.ndarray, cost: np.ndarray) -> Iterator[int]:
-    """Indices of the choices that no other one beats in bytes and cost, by rising bytes.
+    """Return the indices of the Pareto-optimal choices, by increasing bytes.
 
     Args:
       nbytes, cost: arrays of one length, as `every_choice` returns them.

@@ -87,7 +87,7 @@ def minimise(
 
 
 def milp(objective: np.ndarray, **program: Any) -> Any:
-    """`scipy.optimize.milp` without the line that HiGHS prints.
+    """Run `scipy.optimize.milp` without the line that HiGHS prints.
 
     Args:
       objective: float64 of shape (columns,).
@@ -154,7 +154,7 @@ def _at_most(constraint: "scipy.optimize.LinearConstraint") -> Iterator[tuple[An
 
 @contextlib.contextmanager
 def _held_back() -> Iterator[None]:
-    """Holds back what is written to the process's standard output, and then lets all of it go but HiGHS's line.
+    """Hold back the process's standard output, and then write all of it except the line of HiGHS.
 
     HiGHS prints by C's `puts`, past `sys.stdout`, where only the descriptor can be changed. It is the process's: what
     another thread writes comes when this ends, and what a process writes that it starts meanwhile, never.
@@ -181,7 +181,7 @@ def _held_back() -> Iterator[None]:
 
 
 def _not_all_of(on: np.ndarray, limited: Sequence[float], limit: float) -> Any:
-    """Cuts off a choice that is over the limit by less than HiGHS sees: summands over it together may not all be there.
+    """Cut off a choice that exceeds the limit by less than the solver's tolerance: not all of its values may be saved.
 
     This is a cover inequality of the knapsack that the limit is (Balas, Facets of the knapsack polytope, 1975).
     """
@@ -194,7 +194,7 @@ def _not_all_of(on: np.ndarray, limited: Sequence[float], limit: float) -> Any:
 
 
 def matrix(program: ZeroOne) -> Any:
-    """The coefficients of the rows, as SciPy's sparse array of shape (rows, columns)."""
+    """Return the coefficients of the rows, as SciPy's sparse array of shape (rows, columns)."""
     places = [(i, j, value) for i, row in enumerate(program.rows) for j, value in row.coefficients.items()]
     i, j, values = map(np.array, zip(*places, strict=True)) if places else ((), (), ())
     shape = len(program.rows), len(program.columns)
@@ -207,12 +207,12 @@ def bounds(program: ZeroOne) -> np.ndarray:
 
 
 def in_units(numbers: Sequence[float], unit: float) -> np.ndarray:
-    """Numbers divided by a unit, float64 of shape (len(numbers),). Whole ones may have more than its 53 bits before."""
+    """Return numbers divided by a unit, float64 of shape (len(numbers),). Integers may have more than 53 bits."""
     return (np.array(numbers, object) / unit).astype(float)
 
 
 def unit_of(numbers: Sequence[float], most: int) -> float:
-    """What to divide by so that no number is above `most`.
+    """Return a divisor after which no number is above `most`.
 
     The greatest common divisor of whole numbers, an `int`, where that is enough.
     """

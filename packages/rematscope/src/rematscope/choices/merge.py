@@ -7,7 +7,7 @@ from rematscope.choices.recompute_graph import Node
 
 
 def parts_of(nodes: Sequence[Node], needed: Collection[Node]) -> tuple[Part, ...]:
-    """What depends on the choice, with all merged that is reached together.
+    """Return the parts of the recompute that depend on the choice, with nodes merged that are always reached together.
 
     Args:
       nodes: all that some choice reaches, in the order of the program.
@@ -23,7 +23,7 @@ def parts_of(nodes: Sequence[Node], needed: Collection[Node]) -> tuple[Part, ...
         for read in node.reads:
             if read in readers:
                 readers[read][node] = None
-    into = _merged(free, readers)
+    into = _merge_targets(free, readers)
 
     parts = {node: Part(node.name, node in needed) for node in free if into[node] is node}
     for node in free:
@@ -36,8 +36,8 @@ def parts_of(nodes: Sequence[Node], needed: Collection[Node]) -> tuple[Part, ...
     return tuple(parts.values())
 
 
-def _merged(free: Sequence[Node], readers: dict[Node, dict[Node, None]]) -> dict[Node, Node]:
-    """For each node the one that it is merged into, or itself.
+def _merge_targets(free: Sequence[Node], readers: dict[Node, dict[Node, None]]) -> dict[Node, Node]:
+    """Return for each node the one that it is merged into, or itself.
 
     An operation that only one other reads is reached if and only if that one is, its immediate dominator in the walk;
     so it goes with that one, unless that is a name, at which the walk may end. Operations that the same ones read go

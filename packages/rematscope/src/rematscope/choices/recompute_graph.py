@@ -15,7 +15,7 @@ from rematscope.tracing.trace import Trace
 
 @dataclasses.dataclass(eq=False, repr=False)  # what it reads reads others
 class Node:
-    """An operation of the backward pass, or something that it is given.
+    """An operation of the backward pass, or one of its inputs.
 
     Attributes:
       reads: the nodes whose results it reads.
@@ -84,7 +84,7 @@ class RecomputeGraph(ChoiceGraph):
 
     @property
     def uncounted_text(self) -> str:
-        """`the cost of ffi_call and while is not known`; empty if everything is counted."""
+        """The clause `the cost of ffi_call and while is not known`; empty if everything is counted."""
         *others, last = sorted(self.uncounted) or [""]
         listed = f"{', '.join(others)} and {last}" if others else last
         return f"the cost of {listed} is not known" if last else ""
@@ -94,12 +94,12 @@ class RecomputeGraph(ChoiceGraph):
         return self.amounts([cost])[0]
 
     def amounts(self, costs: Sequence[float]) -> list[str]:
-        """Costs of a column with their unit, which is the same for all: `0.0974 T` and `6.69 T`."""
+        """Return the costs of a column with their unit, which is the same for all: `0.0974 T` and `6.69 T`."""
         return [*map(seconds_text, costs)] if self.device else amount_texts(costs)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all that a choice depends on: operations, shapes, costs, bytes, names, and what is kept once."""
+        """The SHA-256 of all that a choice depends on: operations, shapes, costs, bytes, names, and shared arrays."""
         number = {node: i for i, node in enumerate(self.nodes)}
         kept: dict[Value | None, int] = {None: 0}
         digest = hashlib.sha256()

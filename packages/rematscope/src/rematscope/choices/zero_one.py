@@ -13,7 +13,7 @@ from rematscope.choices.choice_graph import ChoiceGraph, Part
 
 
 class Kind(StrEnum):
-    """What a variable says, where it is 1."""
+    """The meaning of a variable that is 1."""
 
     SAVED = "saved"  # a name is chosen
     REACHED = "reached"  # the backward pass reads a part, or computes it again
@@ -76,7 +76,7 @@ class ZeroOne:
 
 
 def zero_one(graph: ChoiceGraph) -> ZeroOne:
-    """The 0/1 program of a graph's choices."""
+    """Return the 0/1 program of a graph's choices."""
     program = _Writer()
     for name in graph.names:
         program.column(Kind.SAVED, name)
@@ -109,7 +109,7 @@ class _Writer:
         return self.places.setdefault(Column(kind, of), len(self.places))
 
     def imply(self, part: Part, then: Column) -> None:
-        """If the walk goes through a part, something is 1: the part is reached, and is no name that is saved."""
+        """Add a row: if the walk passes a part, something is 1. The part is reached, and is no name that is saved."""
         row, bound = {}, 0
         if part.entry:
             bound = 1
@@ -121,7 +121,7 @@ class _Writer:
         self.rows.append(Row(row, bound))
 
     def imply_kept(self, owner: Part, array: object) -> None:
-        """If a part keeps an array, it is kept: the part is reached, and a name is saved."""
+        """Add a row: if a part saves an array, it is saved. The part is reached, and a name is saved."""
         row, bound = {self.column(Kind.KEPT, array): 1}, 0
         if not owner.entry:
             row[self.column(Kind.REACHED, owner)] = -1
@@ -131,7 +131,7 @@ class _Writer:
         self.rows.append(Row(row, bound))
 
     def imply_kept_arrays(self, graph: ChoiceGraph) -> Counter[Column]:
-        """Writes down when each array is kept. Returns the bytes that each column stands for."""
+        """Add the rows that say when each array is saved, and return the bytes of each column."""
         owners: dict[object, list[Part]] = {}
         for part in graph.parts:
             for array in part.arrays:

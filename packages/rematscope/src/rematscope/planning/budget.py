@@ -12,7 +12,7 @@ from rematscope.errors import PlanError
 
 
 def least_possible(graph: ChoiceGraph) -> int:
-    """Bytes of computed residuals that the choice which keeps fewest keeps."""
+    """Return the fewest bytes of computed residuals that a choice can save."""
     nbytes, cost = graph.evaluate(())  # nothing costs more, and mostly nothing keeps less
     return nbytes if nbytes == graph.least_bytes else graph.evaluate(Chooser(graph).smallest(cost))[0]
 
@@ -21,12 +21,12 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "
 
 
 def least_of(found: Sequence[PolicyCandidate]) -> int:
-    """Bytes of computed residuals that the choice which keeps fewest keeps, among those of all candidates."""
+    """Return the fewest bytes of computed residuals that a choice of any candidate can save."""
     return min(least_possible(candidate.graph) for candidate in found)
 
 
 def most_of(found: Sequence[PolicyCandidate]) -> int:
-    """Bytes that every name takes; where there is none, those of the candidate that keeps most."""
+    """Return the bytes of all names; without names, those of the candidate that saves most."""
     alone = found[0].graph
     if alone.names:
         return alone.evaluate(alone.names)[0]
@@ -34,7 +34,7 @@ def most_of(found: Sequence[PolicyCandidate]) -> int:
 
 
 def part_of_range(share: float, found: Sequence[PolicyCandidate]) -> int:
-    """Bytes that lie `share` of the way from the least possible to what every name takes.
+    """Return the bytes at a share of the range from the least possible to those of all names.
 
     Raises:
       PlanError: if `share` is not between 0 and 1.
@@ -49,7 +49,7 @@ def part_of_range(share: float, found: Sequence[PolicyCandidate]) -> int:
 
 
 def budget_bytes(budget: int | str, what: str, like: str = "12_000_000 or '12 MB'") -> int:
-    """Bytes that a number or a text like `"12 MiB"` or `"1.5 GB"` means.
+    """Return the bytes that a number or a text such as `"12 MiB"` or `"1.5 GB"` means.
 
     Args:
       budget: the number or the text.

@@ -99,7 +99,7 @@ class Certificate:
                 f"certificate says {self.saved_bytes:,} of {self.budget:,} bytes at {self.objective:,}. Plan "
                 "again."
             )
-        least = self._proven(list(graphs.values()))
+        least = self._proven_bound(list(graphs.values()))
         if least is None:
             holds, least = False, 0
         elif all(map(are_few, graphs.values())):
@@ -113,8 +113,8 @@ class Certificate:
             )
         return least
 
-    def _proven(self, graphs: Sequence[RecomputeGraph]) -> float | Fraction | None:
-        """What every choice within the budget costs at least; None if there are not as many multipliers as rows."""
+    def _proven_bound(self, graphs: Sequence[RecomputeGraph]) -> float | Fraction | None:
+        """Return a lower bound of the cost of every choice within the budget; None if the multipliers do not fit."""
         left = self.multipliers
         bounds: list[float | Fraction] = []
         for graph in graphs:
@@ -131,7 +131,7 @@ class Certificate:
 
 
 def not_provable(graph: RecomputeGraph) -> str:
-    """Why no choice can be proven the best where the cost of something is not known, and what to do."""
+    """Return why no choice can be proven optimal if the cost of an operation is not known, and what to do."""
     known = (
         "A while_loop counts as one iteration: use jax.lax.scan if its length is known."
         if graph.uncounted == {"while"}

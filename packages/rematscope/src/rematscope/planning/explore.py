@@ -75,33 +75,35 @@ def explore(f: Callable, *args, device: Device | str | None = None, **kwargs) ->
     plain = trace(f, *args, **kwargs)
     names = _checkpoint_names(f, *args, **kwargs)
     with progress_message("best choices"):
-        best = _best(f, *args, **kwargs)
+        best = _best_points(f, *args, **kwargs)
 
     @functools.cache
     def look(policy: str, *kept: str) -> "_Choice | _Refusal":
-        wrapped, written = _checkpointed(f, plain.function, policy, kept)
+        wrapped, written = _apply_policy(f, plain.function, policy, kept)
         try:
             return _Choice(written, trace(wrapped, *args, **kwargs), plain, rates, best)
         except Exception as error:  # whatever a choice runs into, the reader can go on to the next
             return _Refusal(written, error)
 
     def view(policy: str, **ticks: bool) -> "_Choice | _Refusal":
-        return look(policy, *(name for name in names if policy == _NAMES and ticks[_label(name)]))
+        return look(policy, *(name for name in names if policy == _NAMES and ticks[_choice_label(name)]))
 
     first = _NAMES if names else _NO_POLICY
     if widgets_run():
-        live(view, **_controls(names, first))
+        live(view, **_build_controls(names, first))
     else:
         show_still(look(first, *names))
 
 
-def _controls(names: list[str], first: str) -> dict:
+def _build_controls(names: list[str], first: str) -> dict:
     import ipywidgets
 
     options = [_NO_CHECKPOINT, _NO_POLICY, *POLICIES, *[_NAMES] * bool(names)]
     policy = ipywidgets.Dropdown(options=options, value=first, description="policy")
     policy.layout.width = "26em"
-    ticks = {_label(name): ipywidgets.Checkbox(True, description=_label(name), indent=False) for name in names}
+    ticks = {
+        _choice_label(name): ipywidgets.Checkbox(True, description=_choice_label(name), indent=False) for name in names
+    }
 
     def choose_names(_change):
         policy.value = _NAMES
@@ -112,12 +114,12 @@ def _controls(names: list[str], first: str) -> dict:
     return {"policy": policy, **ticks}
 
 
-def _label(name: str) -> str:
+def _choice_label(name: str) -> str:
     return f"save {name!r}"
 
 
-def _checkpointed(f: Callable, called: str, policy: str, kept: tuple[str, ...]) -> tuple[Callable, str]:
-    """`f` under the policy, and how one writes that."""
+def _apply_policy(f: Callable, called: str, policy: str, kept: tuple[str, ...]) -> tuple[Callable, str]:
+    """Return `f` under the policy, and the code for that."""
     if policy == _NO_CHECKPOINT:
         return f, called
     if policy == _NO_POLICY:
@@ -129,8 +131,8 @@ def _checkpointed(f: Callable, called: str, policy: str, kept: tuple[str, ...]) 
     return jax.checkpoint(f, policy=chosen), f"jax.checkpoint({called}, policy={written})"
 
 
-def _best(f: Callable, *args, **kwargs) -> Frontier | None:
-    """What none beats of all that one checkpoint around `f` can keep; None where that cannot be told."""
+def _best_points(f: Callable, *args, **kwargs) -> Frontier | None:
+    """Return the Pareto front of one checkpoint around `f`; None if it is not known."""
     try:
         found = candidates(jax.checkpoint(f), *args, **kwargs)
     except (TraceError, PlanError):
@@ -144,11 +146,11 @@ def _best(f: Callable, *args, **kwargs) -> Frontier | None:
 
 
 class _Choice(InteractivePrograms):
-    """What one choice costs, above what it saves and does."""
+    """Show the cost of one choice, above the programs."""
 
     def __init__(self, written: str, passes: Trace, plain: Trace, device: Device | None, best: Frontier | None):
         super().__init__(passes, device)
-        self._costs = Lines([written, "", *_comparison(passes, plain, device)])
+        self._costs = Lines([written, "", *_comparison_table(passes, plain, device)])
         self._pictures = _Pictures(passes, plain, device, best)
         saved, before = bytes_text(passes.saved_device_bytes()), bytes_text(plain.saved_device_bytes())
         self._news = f"This choice saves {saved}; without a checkpoint, the function saves {before}."
@@ -164,7 +166,7 @@ class _Choice(InteractivePrograms):
 
 
 class _Pictures(View):
-    """Where a choice lies among the best ones, and how many bytes are live over time."""
+    """Show the place of a choice on the Pareto front, and the live bytes over time."""
 
     def __init__(self, passes: Trace, plain: Trace, device: Device | None, best: Frontier | None):
         self._sentence = ""
@@ -246,8 +248,8 @@ class _Refusal(Lines):
         return {"html": "", "notes": [], "idle": self._sentence}  # where a screen reader hears it
 
 
-def _comparison(passes: Trace, plain: Trace, device: Device | None) -> list[str]:
-    """Bytes saved and work done again or late, beside those without a checkpoint."""
+def _comparison_table(passes: Trace, plain: Trace, device: Device | None) -> list[str]:
+    """Return the saved bytes and the recomputed and deferred work, next to those without a checkpoint."""
     saved, before = passes.saved_device_bytes(), plain.saved_device_bytes()
     share = f" ({difference_text((saved - before) / before, 0)})" if before and saved != before else ""
     rows = [
@@ -256,20 +258,22 @@ def _comparison(passes: Trace, plain: Trace, device: Device | None) -> list[str]
             f"bytes saved{' per device' if passes.axes else ''}",
             bytes_text(saved),
             bytes_text(before),
-            _signed(saved - before, bytes_text) + share,
+            _signed_text(saved - before, bytes_text) + share,
         ],
     ]
     if passes.host_bytes() or plain.host_bytes():
         hosts = passes.host_bytes(), plain.host_bytes()
-        rows.append(["bytes in host memory", *map(bytes_text, hosts), _signed(hosts[0] - hosts[1], bytes_text)])
+        rows.append(["bytes in host memory", *map(bytes_text, hosts), _signed_text(hosts[0] - hosts[1], bytes_text)])
     for title, cost, unit in _WORK:
         now, then = (getattr(getattr(p, cost), unit) for p in (passes, plain))
         if unit == "flops" or now or then:
-            rows.append([title, _number(now), _number(then), _signed(now - then, _number)])
+            rows.append([title, _count_text(now), _count_text(then), _signed_text(now - then, _count_text)])
     if device is not None:
         now, then = (estimate_time(p, device) for p in (passes, plain))
         texts = ["{} ({})".format(*s.recompute_texts) if s.recompute else "0 s" for s in (now, then)]
-        rows.append([f"recompute time, {device.name}", *texts, _signed(now.recompute - then.recompute, seconds_text)])
+        rows.append(
+            [f"recompute time, {device.name}", *texts, _signed_text(now.recompute - then.recompute, seconds_text)]
+        )
     for title, cost in _UNCOUNTED:
         left_out = [", ".join(sorted(getattr(p, cost).uncounted)) or "none" for p in (passes, plain)]
         if left_out != ["none", "none"]:
@@ -290,11 +294,11 @@ _WORK = [
 _UNCOUNTED = [("recomputed, not counted", "recompute_cost"), ("deferred, not counted", "deferred_cost")]
 
 
-def _number(count: int) -> str:
+def _count_text(count: int) -> str:
     return count_text(count, "").rstrip()
 
 
-def _signed(change: Any, text: Callable[[Any], str]) -> str:
+def _signed_text(change: Any, text: Callable[[Any], str]) -> str:
     return f"{'+' if change > 0 else '−'}{text(abs(change))}" if change else "none"
 
 

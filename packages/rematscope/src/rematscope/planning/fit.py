@@ -40,12 +40,12 @@ class CompiledPlan:
 
     @property
     def peak_bytes(self) -> float:
-        """Bytes that the compiled program takes while it runs; infinite if there is no room for it."""
+        """The bytes that the compiled program needs; infinite if it does not fit on the device."""
         return math.inf if self.measurement.out_of_memory else self.measurement.peak_bytes
 
     @property
     def predicted_bytes(self) -> int:
-        """Bytes that it should take, as far as that follows from the trace."""
+        """The estimated bytes, from the trace."""
         return self.measurement.predicted_peak_bytes
 
 
@@ -90,7 +90,7 @@ class Fit(View):
         """
         if self.plan.needs_no_checkpoint:
             raise PlanError(
-                f"{self._function} fits as written, and a checkpoint with a policy may take more memory. Use it "
+                f"{self._function_name} fits as written, and a checkpoint with a policy may take more memory. Use it "
                 "as written: .plan.planned."
             )
         return self.plan.policy
@@ -102,14 +102,14 @@ class Fit(View):
 
     def parts(self) -> Iterable[View]:
         cells = self._cells()
-        return [Paragraph(self._headline()), TextTable(cells, "\n".join(self._notes()), numeric=cells[0][1:-1])]
+        return [Paragraph(self._headline()), TextTable(cells, "\n".join(self._list_notes()), numeric=cells[0][1:-1])]
 
     def html(self) -> str:
         cells = self._cells()
-        return html_table(cells, " ".join([f"{self._headline()}.", *self._notes()]), numeric=cells[0][1:-1])
+        return html_table(cells, " ".join([f"{self._headline()}.", *self._list_notes()]), numeric=cells[0][1:-1])
 
     @property
-    def _function(self) -> str:
+    def _function_name(self) -> str:
         return self.trials[0].plan.graph.trace.function
 
     @staticmethod
@@ -117,7 +117,7 @@ class Fit(View):
         return plan.with_policy == AS_IT_IS
 
     def _headline(self) -> str:
-        name = self._function
+        name = self._function_name
         if self.chosen is None:
             return f"{name} does not fit into the memory of a {spelled(self.target)} with any plan"
         return f"{name}, compiled for {self.target}: {bytes_text(self.chosen.peak_bytes)} of {bytes_text(self.limit)}"
@@ -137,7 +137,7 @@ class Fit(View):
                     nbytes,
                     *timed,
                     bytes_text(predicted),
-                    *self._compiled(predicted, trial.measurement),
+                    *self._compiled_cells(predicted, trial.measurement),
                 ]
             )
         return cells
@@ -147,7 +147,7 @@ class Fit(View):
         said = min(words, key=lambda full: full.needed_bytes or math.inf)
         return f"{said.text}. Put checkpoints around smaller parts, or reduce the batch size."
 
-    def _compiled(self, predicted: int, measurement: Measurement) -> list[str]:
+    def _compiled_cells(self, predicted: int, measurement: Measurement) -> list[str]:
         if (full := measurement.out_of_memory) is not None:
             needed = "" if full.needed_bytes is None else f": needs {bytes_text(full.needed_bytes)}"
             of = "" if full.available_bytes is None else f" of {bytes_text(full.available_bytes)}"
@@ -157,12 +157,12 @@ class Fit(View):
         fits = "fits" if compiled <= self.limit else f"{bytes_text(compiled - self.limit)} over"
         return [bytes_text(compiled), error, fits]
 
-    def _notes(self) -> list[str]:
-        """What the figures are, and how far they can be trusted."""
+    def _list_notes(self) -> list[str]:
+        """Return what the figures are, and how accurate they are."""
         if self.chosen is None:
             return [self._advice()]
         if self._is_as_written(self.plan):
-            notes = [f"{self._function} fits as written: change nothing."]
+            notes = [f"{self._function_name} fits as written: change nothing."]
         elif self.names or not self.plan.with_policy:
             with_policy = f", in addition to what the policy {self.plan.with_policy} saves" * bool(
                 self.plan.with_policy
@@ -295,7 +295,7 @@ def fit(
             fits = next((trial for trial in tried if trial.peak_bytes <= limit), fits)
         if fits.peak_bytes > limit:
             return None
-        fits, above = _boundary(attempt, fits, above, limit)
+        fits, above = _search_boundary(attempt, fits, above, limit)
         predicted = fits.predicted_bytes
         for made in sorted(between(above.plan.saved_bytes, most), key=lambda made: -made.saved_bytes):
             if (
@@ -303,7 +303,7 @@ def fit(
                 and attempt(made.saved_bytes).peak_bytes <= limit
             ):
                 better = [trial for trial in trials.values() if trial.plan.saved_bytes > made.saved_bytes]
-                return _boundary(attempt, attempt(made.saved_bytes), min(better, key=_saved), limit)
+                return _search_boundary(attempt, attempt(made.saved_bytes), min(better, key=_saved_bytes), limit)
         return fits, above
 
     if written and fits_as_written and written.plan.cost <= slack:
@@ -312,7 +312,7 @@ def fit(
     tried = [*([written] if written else []), *trials.values()]
     if found is None:
         if fits_as_written:
-            return Fit(limit, target, written, min(trials.values(), key=_saved), tried)
+            return Fit(limit, target, written, min(trials.values(), key=_saved_bytes), tried)
         return _nothing_fits(compared[0].graph.trace.function, limit, target, tried)
     fits, above = found
     if written and fits_as_written and written.plan.cost <= fits.plan.cost + slack:
@@ -324,22 +324,22 @@ _UNNOTICED = 0.01  # of what is recomputed with nothing saved; clocks differ by 
 _LOOKS = 6  # plans that are looked at between two, where the peak need not rise from one to the other
 
 
-def _saved(trial: CompiledPlan) -> int:
+def _saved_bytes(trial: CompiledPlan) -> int:
     return trial.plan.saved_bytes
 
 
-def _boundary(
+def _search_boundary(
     attempt: Callable[[int], CompiledPlan], fits: CompiledPlan, above: CompiledPlan, limit: int
 ) -> tuple[CompiledPlan, CompiledPlan]:
-    """Between a plan that fits and one that saves more and does not: the like of them that have no plan between."""
+    """Return the best plan that fits and the next larger one, which does not, with no plan in between."""
     while True:
-        least, most = _saved(fits), _saved(above)
+        least, most = _saved_bytes(fits), _saved_bytes(above)
         rise = above.peak_bytes - fits.peak_bytes
         part = (limit - fits.peak_bytes) / rise if math.isfinite(rise) else 0.5
         trial = attempt(min(int(least + part * (most - least)), most - 1))
-        if _saved(trial) <= least:  # no other plan lies below the line's guess; one may lie above
+        if _saved_bytes(trial) <= least:  # no other plan lies below the line's guess; one may lie above
             trial = attempt(most - 1)
-            if _saved(trial) <= least:
+            if _saved_bytes(trial) <= least:
                 return fits, above
         if trial.peak_bytes <= limit:
             fits = trial

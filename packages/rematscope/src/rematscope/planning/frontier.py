@@ -117,7 +117,7 @@ def frontier(
 
 
 def point_of(passes: Trace, label: str, cost: CostFunction = work) -> Point:
-    """What a trace keeps and computes again, under a label."""
+    """Return the saved bytes and the recompute of a trace, under a label."""
     kept = {r.value: r for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
     names = dict.fromkeys(r.name for r in kept.values() if r.name)
     again = cost_again(passes, cost)
@@ -159,11 +159,11 @@ class Frontier(Pictured):
 
     @property
     def labelled(self) -> tuple[Point, ...]:
-        """JAX's policies, the current policy and the greedy choices."""
-        return (*self._policies, *self.greedy.values())
+        """The points of JAX's policies, of the current policy, and of the greedy choices."""
+        return (*self._all_policies, *self.greedy.values())
 
     @property
-    def _policies(self) -> tuple[Point, ...]:
+    def _all_policies(self) -> tuple[Point, ...]:
         return self.presets if self.current is None else (*self.presets, self.current)
 
     def within(self, nbytes: int) -> Point | None:
@@ -205,7 +205,7 @@ class Frontier(Pictured):
 
     def parts(self) -> Iterable[View]:
         numeric = ("Names", "Saved", "Recomputed", _PART, "Best at these bytes")
-        rows, line = self._rows()
+        rows, line = self._table_rows()
         parts = [self.points[i].cost / (self.points[0].cost or 1) for i in spread(len(self.points), _SHOWN)]
         tables = [TextTable(rows, line, numeric, {_PART: parts}), TextTable(*self._labelled_rows(), numeric)]
         return [Stack(*tables, self.matrix)]
@@ -221,7 +221,7 @@ class Frontier(Pictured):
         text += self.graph.weighing
         return text if self.complete else f"{text}; the search was interrupted, and there may be more in between"
 
-    def _rows(self) -> tuple[list[list[str]], str]:
+    def _table_rows(self) -> tuple[list[list[str]], str]:
         rows = [["Point", "Names", "Policy", "Saved", "Recomputed", _PART]]
         worst = self.points[0].cost or 1
         shown = spread(len(self.points), _SHOWN)
@@ -244,7 +244,7 @@ class Frontier(Pictured):
     def _compared_rows(self) -> tuple[list[list[str]], str]:
         shown = [
             (point.label, str(len(point.names)) if point is self.current else "", point, self.within(point.nbytes))
-            for point in self._policies
+            for point in self._all_policies
         ]
         footer = ""
         if self.greedy:

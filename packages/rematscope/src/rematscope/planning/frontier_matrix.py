@@ -12,7 +12,7 @@ _COLUMNS, _MOST_COLUMNS = 72, 500  # points that the matrix shows, as text and i
 
 
 class SavedNamesMatrix(View):
-    """Which names each point saves: a row for each name, a column for each point, from fewest to most bytes.
+    """The names that each point saves: a row for each name, a column for each point, by increasing bytes.
 
     Attributes:
       rows: name → for each point, whether it saves the name; then those of the policies that points save beside names.
@@ -25,25 +25,25 @@ class SavedNamesMatrix(View):
         self._count = len(points)
 
     def parts(self) -> Iterable[View]:
-        return [Lines(self._lines())]
+        return [Lines(self._matrix_lines())]
 
     def html(self) -> str:
         shown = spread(self._count, _MOST_COLUMNS)
         style = 'style="white-space: pre; text-align: left"'
-        (_, scale), *body = self._cells(shown)
+        (_, scale), *body = self._matrix_cells(shown)
         lines = [f'<tr><th scope="col">saved</th><th scope="col" {style}>{scale}</th></tr>']
         for names, marks in body:
             lines.append(f'<tr><th scope="row">{escaped(", ".join(names))}</th><td {style}>{marks}</td></tr>')
         table = f'<table class="rs-table"><tbody>{"".join(lines)}</tbody></table>'
-        return page(f'<div style="overflow-x: auto">{table}</div><p>{escaped(self._caption(shown))}</p>')
+        return page(f'<div style="overflow-x: auto">{table}</div><p>{escaped(self._matrix_caption(shown))}</p>')
 
-    def _caption(self, shown: list[int]) -> str:
+    def _matrix_caption(self, shown: list[int]) -> str:
         if len(shown) == self._count:
             return f"■ saved; one column per choice ({self._count}), by increasing saved bytes"
         return f"■ saved; {len(shown)} of {self._count} choices, by increasing saved bytes; all are in .matrix.rows"
 
-    def _cells(self, shown: list[int]) -> list[tuple[tuple[str, ...], str]]:
-        """(names, marks): the numbers of the points, then a row for all names that are saved at the same points."""
+    def _matrix_cells(self, shown: list[int]) -> list[tuple[tuple[str, ...], str]]:
+        """Return the numbers of the points, then a row for the names that are saved at the same points."""
         scale = ""
         for place, i in enumerate(shown):
             number = str(i + 1)
@@ -54,11 +54,11 @@ class SavedNamesMatrix(View):
             alike.setdefault("".join("·■"[saved[i]] for i in shown), []).append(name)
         return [((), scale), *((tuple(names), marks) for marks, names in alike.items())]
 
-    def _lines(self) -> list[str]:
+    def _matrix_lines(self) -> list[str]:
         shown = spread(self._count, _COLUMNS)
-        cells = [(textwrap.wrap(", ".join(names), 24) or [""], marks) for names, marks in self._cells(shown)]
+        cells = [(textwrap.wrap(", ".join(names), 24) or [""], marks) for names, marks in self._matrix_cells(shown)]
         width = max(len(line) for names, _ in cells for line in names)
         lines = []
         for (first, *rest), marks in cells:
             lines += [f"{first:{width}}  {marks}".rstrip(), *rest]
-        return [*lines, self._caption(shown)]
+        return [*lines, self._matrix_caption(shown)]

@@ -231,7 +231,7 @@ class Plan(View):
 
         Computed on first use, since it takes another trace.
         """
-        return tuple(whole_nets(self.trace, self._alone.trace, self._plain))
+        return tuple(whole_nets(self.trace, self._names_alone.trace, self._plain))
 
     @cached_property
     def about_names(self) -> str:
@@ -272,7 +272,7 @@ class Plan(View):
 
         Infinite if an operation of unknown cost may be recomputed (`graph.uncounted`).
         """
-        return math.inf if self._alone.uncounted else self.cost - self.bound
+        return math.inf if self._names_alone.uncounted else self.cost - self.bound
 
     @property
     def slack(self) -> int:
@@ -286,8 +286,8 @@ class Plan(View):
         Raises:
           PlanError: if an operation of unknown cost may be recomputed.
         """
-        if self._alone.uncounted:
-            raise PlanError(not_provable(self._alone))
+        if self._names_alone.uncounted:
+            raise PlanError(not_provable(self._names_alone))
         many = [candidate.graph for candidate in self.compared if not are_few(candidate.graph)]
         return Certificate(
             function=self.graph.trace.function,
@@ -304,7 +304,7 @@ class Plan(View):
         )
 
     @property
-    def _alone(self) -> RecomputeGraph:
+    def _names_alone(self) -> RecomputeGraph:
         """The choices of names alone, from which nothing is missing that some choice computes again."""
         return self.compared[0].graph
 
@@ -335,7 +335,7 @@ class Plan(View):
         return [Paragraph(self._headline()), table, *map(Paragraph, filter(None, more))]
 
     def _headline(self) -> str:
-        chosen, all_of = len(self.names), len(self._alone.names)
+        chosen, all_of = len(self.names), len(self._names_alone.names)
         what = f"save {chosen} of {all_of} names" if all_of and (chosen or not self.with_policy) else ""
         if self.with_policy == AS_IT_IS:
             what = "best as written"
@@ -352,20 +352,20 @@ class Plan(View):
     @property
     def _left_out_by_remat3(self) -> str:
         """The names that the plan leaves out because JAX saves them differently with `jax_remat3`; empty if none."""
-        barred = self._alone.barred
+        barred = self._names_alone.barred
         names = ", ".join(repr(name) for name, reason in barred.items() if reason == SAVED_DIFFERENTLY)
         return f"Left out: {names}. With jax_remat3, JAX does not save them as by default; lint says why." * bool(names)
 
     def _footer(self) -> str:
-        """What the plan recomputes, what is proven of that, and a plan that costs nearly as little in fewer bytes."""
-        _, worst = self._alone.evaluate(())
-        amount = self._alone.amount
+        """Return what the plan recomputes, what is proven, and a plan of nearly the same cost with fewer bytes."""
+        _, worst = self._names_alone.evaluate(())
+        amount = self._names_alone.amount
         again = f"recomputes {amount(self.cost)}"
         if worst > self.cost:
             again += f", and {amount(worst)} if nothing is saved"
-        again += self._alone.weighing
-        if self._alone.uncounted:
-            again += f"; {self._alone.uncounted_text}, so another choice may recompute less"
+        again += self._names_alone.weighing
+        if self._names_alone.uncounted:
+            again += f"; {self._names_alone.uncounted_text}, so another choice may recompute less"
         elif not self.cost:
             again = "recomputes nothing"
             if worst:
@@ -382,8 +382,8 @@ class Plan(View):
 
     @property
     def _nearly_as_good(self) -> str:
-        """Names a choice that saves at most half as much and recomputes hardly more; nothing if there is none."""
-        _, worst = self._alone.evaluate(())
+        """Return a choice that saves at most half as much and recomputes hardly more; empty without one."""
+        _, worst = self._names_alone.evaluate(())
         allowed = self.cost + _HARDLY * worst
         found = []
         for candidate in self.compared:
@@ -394,7 +394,7 @@ class Plan(View):
         if 2 * nbytes > self.saved_bytes or not self.saved_bytes:
             return ""
         return (
-            f". Nearly as good: a plan with saved={bytes_text(nbytes)!r} recomputes {self._alone.amount(again)} "
+            f". Nearly as good: a plan with saved={bytes_text(nbytes)!r} recomputes {self._names_alone.amount(again)} "
             f"and saves {bytes_text(self.saved_bytes - nbytes)} less"
         )
 
@@ -402,8 +402,8 @@ class Plan(View):
         """Return the policy's row, and one per name: its bytes, and the recompute that it avoids next to the others."""
         rows = [["Save", "Name", "Bytes", "Recompute avoided", "Line"]]
         if self.with_policy and not self.needs_no_checkpoint:
-            kept, again = self._alone.evaluate(self.names)
-            amounts = _signed_bytes(self.saved_bytes - kept), self._alone.amount(again - self.cost)
+            kept, again = self._names_alone.evaluate(self.names)
+            amounts = _signed_bytes(self.saved_bytes - kept), self._names_alone.amount(again - self.cost)
             rows.append(["✓", self.with_policy, *amounts, "a policy"])
         for name in self.graph.names:
             here = name in self.names
@@ -411,12 +411,14 @@ class Plan(View):
             without, with_it = self.graph.evaluate(others), self.graph.evaluate([*others, name])
             named = [n.equation for n in self.graph.nodes if n.name == name and n.equation]
             line = "\n".join(filter(None, [common_path(e.module for e in named), str(named[0].source or "")]))
-            spared = " + ".join([self._alone.amount(without[1] - with_it[1]), *self._unknown_spared(name, others)])
+            spared = " + ".join(
+                [self._names_alone.amount(without[1] - with_it[1]), *self._unknown_spared(name, others)]
+            )
             rows.append(["✓" if here else "", name, bytes_text(with_it[0] - without[0]), spared, line])
         return rows
 
     def _unknown_spared(self, name: str, others: list[str]) -> list[str]:
-        """What is not computed again if a name is saved beside others, and has no known cost."""
+        """Return the primitives of unknown cost that saving a name avoids, next to the other names."""
         if not self.graph.uncounted:
             return []
         without, with_it = (self.graph.walk(frozenset(names)) for names in (others, [*others, name]))

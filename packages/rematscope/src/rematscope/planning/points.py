@@ -75,7 +75,7 @@ def all_points(graph: ChoiceGraph) -> Iterator[tuple[Point, float]]:
 
 
 def pareto_front(points: Sequence[Point]) -> Iterator[Point]:
-    """The points that no other one beats, by rising bytes; sums of floats that differ by rounding only are equal."""
+    """Yield the Pareto-optimal points, by increasing bytes; sums of floats that differ by rounding are equal."""
     span = max((point.cost for point in points), default=0)
     rounding = 0 if all(isinstance(point.cost, int) for point in points) else 1e-9 * span
     least = None
@@ -86,7 +86,7 @@ def pareto_front(points: Sequence[Point]) -> Iterator[Point]:
 
 
 def greedy_point(graph: ChoiceGraph, evaluate: Callable[[frozenset[str]], tuple[int, float]], budget: int) -> Point:
-    """Saves one name after another: of those that fit, always that which spares most for each byte that it adds.
+    """Save one name after another: always the one that avoids the most recompute per byte, as long as it fits.
 
     Args:
       graph: what the choices lead to.
@@ -111,5 +111,5 @@ def greedy_point(graph: ChoiceGraph, evaluate: Callable[[frozenset[str]], tuple[
 
 
 def spread(count: int, most: int) -> list[int]:
-    """Places among `count`, evenly spaced, first and last included; all of them if there are no more than `most`."""
+    """Return indices among `count`, evenly spaced, the first and the last included; all if there are at most `most`."""
     return list(range(count)) if count <= most else [i * (count - 1) // (most - 1) for i in range(most)]

@@ -51,7 +51,7 @@ def gradient_mask(
     if argnums is None:
         return None
     parameters = _positional_parameters(f)
-    chosen = {_chosen(i, f, args, kwargs, parameters) for i in argnums}
+    chosen = {_argument_at(i, f, args, kwargs, parameters) for i in argnums}
     grad_mask: list[bool] = []
     for key, value in [*enumerate(args), *((name, kwargs[name]) for name in sorted(kwargs))]:
         leaves = jax.tree.leaves(value)
@@ -65,10 +65,10 @@ def gradient_mask(
     return tuple(grad_mask)
 
 
-def _chosen(
+def _argument_at(
     i: int, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Sequence[str]
 ) -> int | str:
-    """The position, or the keyword, of the argument that a number counts."""
+    """Return the position, or the keyword, of the argument that a number counts."""
     if -len(args) <= i < len(args):
         return i % len(args)
     if 0 <= i < len(parameters) and parameters[i] in kwargs:
@@ -91,25 +91,27 @@ def _positional_parameters(f: Callable[..., Any]) -> list[str]:
 def guarded(
     f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], grad_mask: Sequence[bool] | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call, of which those without a gradient raise a PlanError when they are differentiated.
+    """Return the arguments of a call, of which those without a gradient raise a PlanError when they are differentiated.
 
-    A plan has no gradient code for these. JAX differentiates them wherever a tangent reaches them, and it is known when
-    a call is traced which tangents are zero: so a gradient with respect to the other arguments raises nothing.
+    A plan has no gradient code for these. JAX differentiates them wherever a tangent reaches them, and while tracing a
+    call it knows which tangents are zero, so a gradient with respect to the other arguments raises nothing.
     """
     if grad_mask is None or all(grad_mask):
         return tuple(args), dict(kwargs)
     leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)))
     paths = argument_paths(f, args, kwargs)
     found = [
-        leaf if one or not jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) else _guard(callable_name(f), path)(leaf)
+        leaf
+        if one or not jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact)
+        else _guarded_identity(callable_name(f), path)(leaf)
         for leaf, path, one in zip(leaves, paths, grad_mask, strict=True)
     ]
     result: tuple[tuple[Any, ...], dict[str, Any]] = jax.tree.unflatten(tree, found)
     return result
 
 
-def _guard(function: str, path: str) -> Callable[[Any], Any]:
-    """An identity that refuses to be differentiated."""
+def _guarded_identity(function: str, path: str) -> Callable[[Any], Any]:
+    """Return an identity function that raises when it is differentiated."""
 
     @jax.custom_jvp
     def guard(leaf: Any) -> Any:

@@ -17,7 +17,8 @@ from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.per_call import PlannedPerCall
 from rematscope.scheduling.planned import Planned
 from rematscope.scheduling.result import Auto, Decorated, reference
-from rematscope.scheduling.search import COMPILES, Search
+from rematscope.scheduling.search import Search
+from rematscope.scheduling.settings import SETTINGS
 from rematscope.seconds.devices import DEVICES, Device, cost_meant, device_called
 from rematscope.xla.compiling import check_target
 
@@ -58,18 +59,18 @@ class AutoFunction(PlannedPerCall[P, R]):
           PlanError, TraceError, TargetError: as a call does; see `auto`.
         """
         __tracebackhide__ = True
-        result: Auto = self._planned(args, kwargs)
+        result: Auto = self._plan_for_call(args, kwargs)
         return result
 
-    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grad_mask: tuple[bool, ...] | None) -> Auto:
+    def _make_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grad_mask: tuple[bool, ...] | None) -> Auto:
         return self._options.search(self.__wrapped__, args, kwargs, grad_mask, self.argnums)
 
-    def _function(self, plan: Auto) -> Planned:
+    def _function_of(self, plan: Auto) -> Planned:
         return plan.function
 
 
 class _Options(NamedTuple):
-    """The options of `auto`, which were checked."""
+    """The checked options of `auto`."""
 
     limit: int
     limits_peak: bool
@@ -95,7 +96,7 @@ class _Options(NamedTuple):
             try:
                 candidate, bound = (search.within_peak if self.limits_peak else search.within_saved)(self.limit)
             except KeyboardInterrupt as stopped:
-                stopped.add_note(_so_far(search, self.limit))
+                stopped.add_note(_progress_note(search, self.limit))
                 raise
         return Auto(search, candidate, self.limit, self.limits_peak, bound, argnums)
 
@@ -108,7 +109,7 @@ def auto(
     saved: int | str | None = None,
     argnums: ArgNums = None,
     target: str = "cpu",
-    compiles: int = COMPILES,
+    compiles: int = SETTINGS.compiles,
     cost: CostFunction | str = work,
     device: Device | str | None = None,
     host: HostOffload | None = None,
@@ -122,7 +123,7 @@ def auto(
     saved: int | str | None = None,
     argnums: ArgNums = None,
     target: str = "cpu",
-    compiles: int = COMPILES,
+    compiles: int = SETTINGS.compiles,
     cost: CostFunction | str = work,
     device: Device | str | None = None,
     host: HostOffload | None = None,
@@ -136,7 +137,7 @@ def auto(
     saved: int | str | None = None,
     argnums: ArgNums = None,
     target: str = "cpu",
-    compiles: int = COMPILES,
+    compiles: int = SETTINGS.compiles,
     cost: CostFunction | str = work,
     device: Device | str | None = None,
     host: HostOffload | None = None,
@@ -210,14 +211,16 @@ def auto(
     check_argnums(argnums)
     limit = budget_bytes(given, name)
     check_target(target)
-    counted = cost_meant(cost, device) if host is None else _weighed(host, cost, device, target, peak is not None)
+    counted = (
+        cost_meant(cost, device) if host is None else _offload_device(host, cost, device, target, peak is not None)
+    )
     options = _Options(limit, peak is not None, target, compiles, counted, host)
     make = functools.partial(AutoFunction, argnums=argnums, options=options)
     return make if f is None else make(f)
 
 
-def _so_far(search: Search, limit: int) -> str:
-    """What was compiled until somebody stopped a search, and how to have it."""
+def _progress_note(search: Search, limit: int) -> str:
+    """Return what had been compiled when a search was stopped, and how to get it."""
     fits = [candidate for candidate in search.compiled if candidate.fits(limit)]
     which = f"{len(search.compiled)} of at most {search.compiles} choices for {search.name} were compiled"
     if not search.compiled:
@@ -229,8 +232,8 @@ def _so_far(search: Search, limit: int) -> str:
     return f"{which}. One needs {bytes_text(least)}: compiles={len(search.compiled)} would stop there."
 
 
-def _weighed(host: Any, cost: Any, device: Any, target: str, limits_peak: bool) -> Device:
-    """The device on whose seconds moves to a host are weighed against computing again."""
+def _offload_device(host: Any, cost: Any, device: Any, target: str, limits_peak: bool) -> Device:
+    """Return the device whose seconds weigh transfers against recompute."""
     if not isinstance(host, HostOffload):
         raise PlanError(f"host={host!r} is not a HostOffload. Pass HostOffload(bandwidth=16e9), or remove host=.")
     if not hasattr(jax, "memory"):

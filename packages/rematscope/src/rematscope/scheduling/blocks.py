@@ -26,7 +26,7 @@ OPENED = ("jit", "pjit", "shard_map")
 
 
 def bodies(jaxpr: AnyJaxpr, path: Block = (), turns: int = 1) -> Iterator[tuple[Block, int, Any]]:
-    """All jaxprs that blocks can be in: the operations to go into for each, how often it runs, and itself."""
+    """Yield all jaxprs that blocks can be in, with the path of equations to each and how often it runs."""
     body, _, _ = jax_compat.body_of(jaxpr)
     yield path, turns, body
     for i, eqn in enumerate(body.eqns):
@@ -42,13 +42,13 @@ def in_blocks(
     policy: Policy | None = None,
     saved: Collection[Block] = (),
 ) -> Callable[..., Any]:
-    """`f` with a plain checkpoint around each block.
+    """Return `f` with a plain checkpoint around each block.
 
     Args:
       f: a function.
-      blocks: which do not overlap.
+      blocks: blocks that do not overlap.
       policy: what the checkpoint around each block saves.
-      saved: operations in blocks whose results are saved, if there is no policy: what to go into, and which in there.
+      saved: the paths of operations in blocks whose results are saved, if there is no policy.
     """
     policy = jax.checkpoint_policies.save_only_these_names(_SAVED) if saved else policy
     opened = {block[:end] for block in blocks for end in range(len(block) - 1)}
@@ -62,31 +62,31 @@ def in_blocks(
             at = place[eqn]
             if at in opened:
                 inside = functools.partial(divided, at)
-                return (_loop if eqn.primitive.name == "scan" else _with_body)(eqn, operands, inside)
+                return (_run_scan if eqn.primitive.name == "scan" else _with_body)(eqn, operands, inside)
             results = jax_compat.run(eqn, operands)
             return [checkpoint_name(v, _SAVED) for v in results] if at in saved else results
 
         spans = sorted(block[-2:] for block in blocks if block[:-2] == path)
-        for start, end, around in _divided(spans, len(body.eqns)):
+        for start, end, around in _divide_into_stretches(spans, len(body.eqns)):
             eqns = body.eqns[start:end]
             later = {v for e in body.eqns[end:] for v in e.invars if not is_literal(v)}
             later.update(v for v in body.outvars if not is_literal(v))
             made = [v for e in eqns for v in e.outvars if v in later]
             read = [v for v in dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v)) if v in env]
-            stretch: Callable[..., Any] = functools.partial(_run, eqns, read, made, run)
+            stretch: Callable[..., Any] = functools.partial(_run_equations, eqns, read, made, run)
             stretch = jax.checkpoint(stretch, policy=policy) if around and _may_repeat(eqns) else stretch
             env |= zip(made, stretch([env[v] for v in read]), strict=True)
-        return [_read(env, v) for v in body.outvars]
+        return [_read_atom(env, v) for v in body.outvars]
 
-    return _rewritten(f, functools.partial(divided, ()))
+    return _rewrite_without_checkpoints(f, functools.partial(divided, ()))
 
 
 def in_turns(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None) -> Callable[..., Any]:
-    """`f` with a plain checkpoint around each turn of its loops, those in jit and `shard_map` included.
+    """Return `f` with a plain checkpoint around each iteration of its loops, those in jit and `shard_map` included.
 
     Args:
       f: a function.
-      depth: of which loops: how many others are around them. One that has none in it counts, too.
+      depth: the number of loops around the loops that get checkpoints. A loop without inner loops counts too.
       policy: what each checkpoint saves.
     """
 
@@ -97,33 +97,35 @@ def in_turns(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None
             return jax_compat.run(eqn, operands)
         body = jax_compat.scan_of(eqn).body
         if depth > 0 and loops_deep(body) > 0:
-            return _loop(eqn, operands, functools.partial(opened, depth=depth - 1))
+            return _run_scan(eqn, operands, functools.partial(opened, depth=depth - 1))
         turn: Callable[..., Any] = jaxpr_as_fun(body)
         turn = jax.checkpoint(turn, policy=policy) if _may_repeat([eqn]) else turn
-        return _loop(eqn, operands, lambda _, given: turn(*given))
+        return _run_scan(eqn, operands, lambda _, given: turn(*given))
 
     def opened(jaxpr: AnyJaxpr, operands: Sequence[Any], depth: int) -> list[Any]:
         body, constvars, consts = jax_compat.body_of(jaxpr)
         given = (*consts, *operands)
-        return _run(body.eqns, (*constvars, *body.invars), body.outvars, functools.partial(run, depth=depth), given)
+        return _run_equations(
+            body.eqns, (*constvars, *body.invars), body.outvars, functools.partial(run, depth=depth), given
+        )
 
-    return _rewritten(f, functools.partial(opened, depth=depth))
+    return _rewrite_without_checkpoints(f, functools.partial(opened, depth=depth))
 
 
 def _may_repeat(eqns: Sequence[Any]) -> bool:
-    """Whether a checkpoint may go around operations: what differs the second time makes its gradient a wrong one."""
+    """Whether operations may be recomputed: a second result that differs from the first would falsify the gradient."""
     return all(jax_compat.is_repeatable(eqn, prints=True) for eqn in eqns)
 
 
 def loops_deep(jaxpr: AnyJaxpr) -> int:
-    """How many loops are within one another at most, of those that `in_turns` reaches."""
+    """Return the largest number of nested loops that `in_turns` reaches."""
     eqns = [eqn for eqn in jax_compat.body_of(jaxpr)[0].eqns if eqn.primitive.name in (*OPENED, "scan")]
     inside = ((eqn.primitive.name == "scan", map(loops_deep, jax_compat.bodies(eqn))) for eqn in eqns)
     return max((is_loop + max(deep, default=0) for is_loop, deep in inside), default=0)
 
 
-def _divided(spans: Sequence[Block], end: int) -> Iterator[tuple[int, int, bool]]:
-    """So many operations as stretches: from which to which, and whether that is one of some spans."""
+def _divide_into_stretches(spans: Sequence[Block], end: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield stretches of a number of operations: start, end, and whether it is one of the given spans."""
     at = 0
     for start, stop in spans:
         if at < start:
@@ -134,8 +136,10 @@ def _divided(spans: Sequence[Block], end: int) -> Iterator[tuple[int, int, bool]
         yield at, end, False
 
 
-def _rewritten(f: Callable[..., Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]) -> Callable[..., Any]:
-    """`f` without its checkpoints, its operations run otherwise."""
+def _rewrite_without_checkpoints(
+    f: Callable[..., Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]
+) -> Callable[..., Any]:
+    """Return `f` without its checkpoints, with its operations run by another function."""
 
     @functools.wraps(f)
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -145,12 +149,12 @@ def _rewritten(f: Callable[..., Any], run: Callable[[AnyJaxpr, Sequence[Any]], l
     return function
 
 
-def _loop(
+def _run_scan(
     eqn: Any,
     operands: Sequence[Any],
     run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]],
 ) -> list[Any]:
-    """A scan whose body is run otherwise."""
+    """Run a scan with another body."""
     loop = jax_compat.scan_of(eqn)
     first, carries = loop.consts, loop.carries
 
@@ -164,7 +168,7 @@ def _loop(
 
 
 def _with_body(eqn: Any, operands: Sequence[Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]) -> list[Any]:
-    """A jit or a `shard_map` whose body is run otherwise."""
+    """Run a jit or a `shard_map` with another body."""
     if eqn.primitive.name != "shard_map":
         # A jit stays one: JAX adds up the cotangents that a value gets inside before it adds those from outside.
         called: Callable[..., Any] = jax.jit(lambda *operands: run(jax_compat.bodies(eqn)[0], operands))
@@ -182,19 +186,19 @@ def _with_body(eqn: Any, operands: Sequence[Any], run: Callable[[AnyJaxpr, Seque
     return list(results(*operands))
 
 
-def _run(
+def _run_equations(
     eqns: Sequence[Any],
     read: Sequence[Any],
     made: Sequence[Any],
     run: Callable[[Any, list[Any]], list[Any]],
     operands: Sequence[Any],
 ) -> list[Any]:
-    """Some operations of a jaxpr: from what they read to what they make."""
+    """Run some equations of a jaxpr on the values that they read."""
     env = dict(zip(read, operands, strict=True))
     for eqn in eqns:
-        env |= zip(eqn.outvars, run(eqn, [_read(env, v) for v in eqn.invars]), strict=True)
-    return [_read(env, v) for v in made]
+        env |= zip(eqn.outvars, run(eqn, [_read_atom(env, v) for v in eqn.invars]), strict=True)
+    return [_read_atom(env, v) for v in made]
 
 
-def _read(env: dict[Any, Any], atom: Any) -> Any:
+def _read_atom(env: dict[Any, Any], atom: Any) -> Any:
     return jax_compat.literal_value(atom) if is_literal(atom) else env[atom]

@@ -16,17 +16,15 @@ from rematscope.ir.source import calls_to
 from rematscope.jax_compat import is_literal
 from rematscope.scheduling.blocks import OPENED, Block, bodies
 from rematscope.scheduling.saving import computes
+from rematscope.scheduling.settings import SETTINGS
 from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
-
-_SHARE = 0.005  # of all bytes that are made: a function that makes less is no block
-_LEAST = 0.5  # of them: blocks that make less are no way to divide a net
 
 
 def partitions(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[tuple[Block, ...]]:
-    """Blocks of what `f` calls, in some ways to divide it, the one first that is expected to take least.
+    """Return partitions of `f` into blocks that are calls of its functions, the smallest expected peak first.
 
     Args:
-      f: a function. Its checkpoints are left out.
+      f: a function. Its checkpoints are ignored.
       *args, **kwargs: its arguments.
     """
     whole = jaxpr_of(without_checkpoints(f), *args, **kwargs)
@@ -34,9 +32,9 @@ def partitions(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[tupl
     made, times, heavy = Counter[str](), Counter[str](), Counter[str]()
     sizes, enters, at_once = dict[Block, int](), dict[Block, int](), dict[Block, int]()
     for path, turns, body in bodies(whole):
-        each = [turns * _size(eqn) for eqn in body.eqns]
+        each = [turns * _bytes_made(eqn) for eqn in body.eqns]
         maker = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.outvars}
-        for function, spans in _calls(body.eqns).items():
+        for function, spans in _stretches_of_calls(body.eqns).items():
             for start, end in spans:
                 calls.setdefault(function, []).append(block := (*path, start, end))
                 sizes[block] = sum(each[start:end])
@@ -46,8 +44,8 @@ def partitions(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[tupl
                 made[function] += sizes[block]
                 times[function] += turns
                 heavy[function] += any(map(computes, body.eqns[start:end]))
-    everything = sum(map(_size, jax_compat.body_of(whole)[0].eqns))
-    large = [function for function, size in made.most_common() if size > _SHARE * everything]
+    everything = sum(map(_bytes_made, jax_compat.body_of(whole)[0].eqns))
+    large = [function for function, size in made.most_common() if size > SETTINGS.min_call * everything]
     asked = [function for function in large if heavy[function]] or large
     found: list[tuple[Block, ...]] = []
     for first in asked:
@@ -56,14 +54,14 @@ def partitions(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[tupl
         blocks, size = sorted(calls[first]), made[first]
         for function in asked:  # an encoder has other layers than the decoder behind it
             among = all(blocks[0] < block < blocks[-1] for block in calls[function])
-            if (among or times[function] > 1) and not any(_overlap(a, b) for a in calls[function] for b in blocks):
+            if (among or times[function] > 1) and not any(_have_overlap(a, b) for a in calls[function] for b in blocks):
                 blocks = sorted((*blocks, *calls[function]))
                 size += made[function]
-        if size > _LEAST * everything and (way := tuple(blocks)) not in found:
+        if size > SETTINGS.min_calls * everything and (way := tuple(blocks)) not in found:
             found.append(way)
 
     def taken(way: tuple[Block, ...]) -> int:
-        """Bytes of what is not in blocks, of what enters these, and of the largest in one turn."""
+        """Return the expected peak: the bytes outside blocks, those that enter blocks, and the largest block."""
         outside = everything - sum(sizes[block] for block in way)
         return outside + sum(enters[block] for block in way) + max(at_once[block] for block in way)
 
@@ -71,17 +69,17 @@ def partitions(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[tupl
 
 
 def first_half(f: Callable[..., Any], block: Block, /, *args: Any, **kwargs: Any) -> Block:
-    """What comes in a block before the place where least leads on, beside the larger of what is on either side of it.
+    """Return the part of a block before the place where the fewest bytes are live, next to the larger of both parts.
 
     Args:
-      f: a function. Its checkpoints are left out.
-      block: of it.
+      f: a function. Its checkpoints are ignored.
+      block: a block of the function.
       *args, **kwargs: its arguments.
     """
     *path, start, end = block
     whole = jaxpr_of(without_checkpoints(f), *args, **kwargs)
     body = next(body for where, _, body in bodies(whole) if where == tuple(path))
-    made = [0, *itertools.accumulate(map(_size, body.eqns[start:end]))]
+    made = [0, *itertools.accumulate(map(_bytes_made, body.eqns[start:end]))]
     last = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.invars if not is_literal(v)}
 
     def taken(place: int) -> int:
@@ -92,9 +90,9 @@ def first_half(f: Callable[..., Any], block: Block, /, *args: Any, **kwargs: Any
     return (*path, start, min(range(start + 1, end), key=taken, default=end))
 
 
-def _calls(eqns: Sequence[Any]) -> dict[str, list[Block]]:
-    """What each function does in its calls, as stretches of some equations."""
-    stacks = [calls_to(eqn.source_info) + _named(eqn) for eqn in eqns]
+def _stretches_of_calls(eqns: Sequence[Any]) -> dict[str, list[Block]]:
+    """Return, for each function, the stretches of equations that its calls compute."""
+    stacks = [calls_to(eqn.source_info) + _called_name(eqn) for eqn in eqns]
     names = [eqn.primitive.name for eqn in eqns]
     found: dict[str, list[Block]] = {}
     for depth in range(max(map(len, stacks), default=0)):
@@ -115,20 +113,20 @@ def _calls(eqns: Sequence[Any]) -> dict[str, list[Block]]:
             if function not in (name for name, _ in above):  # nor is it in itself
                 spans = [*itertools.pairwise([*starts, end])]
                 whole = _called_once(spans, stacks, depth) and len({tuple(names[a:b]) for a, b in spans}) > 1
-                found.setdefault(function, []).extend([(start, end)] if whole else _whole(names, spans))
+                found.setdefault(function, []).extend([(start, end)] if whole else _merge_loop_starts(names, spans))
     return found
 
 
 def _called_once(spans: Sequence[Block], stacks: Sequence[Sequence[tuple[str, str]]], depth: int) -> bool:
-    """Whether a function may be called once, that begins with a loop: all is in it, or its loop calls another one."""
+    """Whether one call of a function that begins with a loop is a block: it is everything, or its loop has calls."""
     if len(spans) == 1 or (spans[0][0] == 0 and spans[-1][1] == len(stacks)):
         return True
     looped = stacks[spans[0][0] : spans[-1][0]]
     return len({stack[depth] for stack in looped}) == 1 and all(len(stack) > depth + 1 for stack in looped)
 
 
-def _whole(names: Sequence[str], spans: Sequence[Block]) -> Sequence[Block]:
-    """Some stretches, several as one where a loop in each call begins with what the call begins with."""
+def _merge_loop_starts(names: Sequence[str], spans: Sequence[Block]) -> Sequence[Block]:
+    """Return stretches, merged where a loop in each call begins with the operations that the call begins with."""
     made = [tuple(names[start:end]) for start, end in spans]
     for each in range(2, len(spans) // 2 + 1) if len({*made}) > 1 else ():
         if len(spans) % each == 0 and made == made[:each] * (len(spans) // each):
@@ -136,26 +134,26 @@ def _whole(names: Sequence[str], spans: Sequence[Block]) -> Sequence[Block]:
     return spans
 
 
-def _named(eqn: Any) -> tuple[tuple[str, str], ...]:
-    """A jit is a call of what it was made of."""
+def _called_name(eqn: Any) -> tuple[tuple[str, str], ...]:
+    """Return the function that a jit calls."""
     return ((str(eqn.params["name"]), ""),) if eqn.primitive.name in ("jit", "pjit") else ()
 
 
-def _overlap(a: Block, b: Block) -> bool:
+def _have_overlap(a: Block, b: Block) -> bool:
     """Whether two blocks have operations in common."""
     depth = min(len(a), len(b)) - 2
-    (start, end), (first, last) = (_at(block, depth) for block in (a, b))
+    (start, end), (first, last) = (_operations_at_depth(block, depth) for block in (a, b))
     return a[:depth] == b[:depth] and start < last and first < end
 
 
-def _at(block: Block, depth: int) -> tuple[int, int]:
-    """Which operations a block is or is in, of those at a depth."""
+def _operations_at_depth(block: Block, depth: int) -> tuple[int, int]:
+    """Return the operations at a depth that a block consists of, or is inside of."""
     return (block[depth], block[depth + 1]) if len(block) == depth + 2 else (block[depth], block[depth] + 1)
 
 
-def _size(eqn: Any) -> int:
-    """Bytes that an equation makes, of a loop all that its turns do."""
+def _bytes_made(eqn: Any) -> int:
+    """Return the bytes of the results of an equation, for a loop those of all iterations."""
     if eqn.primitive.name not in (*OPENED, "scan"):
         return sum(nbytes(v.aval) for v in eqn.outvars)
     turns = jax_compat.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
-    return turns * sum(_size(e) for body in jax_compat.bodies(eqn) for e in jax_compat.body_of(body)[0].eqns)
+    return turns * sum(_bytes_made(e) for body in jax_compat.bodies(eqn) for e in jax_compat.body_of(body)[0].eqns)

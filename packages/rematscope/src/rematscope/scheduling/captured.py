@@ -31,13 +31,13 @@ _LIBRARIES = ("jax", "jaxlib", "numpy", "builtins", "rematscope")
 
 
 def captured(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CalledOnce:
-    """`f` as it is now, traced for these arguments, with what it closes over.
+    """Return `f` as it is now, traced for these arguments, with the variables that it closes over.
 
     Raises:
       TraceError: as `trace` does.
-      PlanError: if it is a training step, or changes the state of an object that it is given or closes over, so that
-        calling what was traced would not do what calling it does; or if it closes over a value of a transformation that
-        it is planned in.
+      PlanError: if it is a training step; if it changes the state of an object that it is given or closes over, so that
+        calling the traced program would have another effect; or if it closes over a value of a transformation around
+        it.
     """
     once = traced_for_a_plan(f, args, kwargs)
     if any(isinstance(each, jax.core.Tracer) for each in once.jaxpr.consts):
@@ -49,14 +49,14 @@ def captured(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
 
 
 def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CalledOnce:
-    """The same for a plan that is used at once: what `f` closes over may belong to a transformation around."""
+    """Return the same for a plan that is used at once: `f` may close over values of a transformation around it."""
     flattened(f, args, kwargs)
     check_differentiable((args, kwargs))
     if isinstance(f, CalledOnce):
         return f
     changed: list[object] = []
-    watched = _watched(f, changed)
-    before = {id(each): each for each in _tracers(f)}
+    watched = _with_watched_arguments(f, changed)
+    before = {id(each): each for each in _reachable_tracers(f)}
     once = called_once(watched, args, kwargs)
     if isinstance(once, KnownStep):
         linearize(trace(f, *args, **kwargs))  # which says why that cannot be planned
@@ -70,7 +70,7 @@ def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
             raise
     if changed:
         raise _keeps_state(f, f"its argument, {type_description(changed[0])}")
-    if any(id(each) not in before for each in _tracers(f)):
+    if any(id(each) not in before for each in _reachable_tracers(f)):
         raise _keeps_state(f, "an object that outlives the call and now holds a traced value (a leaked tracer)")
     body, constvars, _ = body_of(once.jaxpr)
     if any(is_mutable_array(v.aval) for v in (*body.invars, *constvars)):
@@ -88,10 +88,10 @@ def _keeps_state(f: Callable[..., Any], what: str) -> PlanError:
     )
 
 
-def _watched(f: Callable[..., Any], changed: list[object]) -> Callable[..., Any]:
-    """`f`, which notes the objects among its arguments whose leaves it replaces by others that it does not return.
+def _with_watched_arguments(f: Callable[..., Any], changed: list[object]) -> Callable[..., Any]:
+    """Return `f`, which notes the objects among its arguments whose leaves it replaces without returning the new ones.
 
-    A dictionary or a list is none of these objects: `jax.jit` gives a function a copy of its own to change.
+    Dictionaries and lists do not count: `jax.jit` gives a function its own copy.
     """
 
     @functools.wraps(f, updated=())
@@ -112,12 +112,12 @@ def _watched(f: Callable[..., Any], changed: list[object]) -> Callable[..., Any]
 
 
 def _is_object(node: object) -> bool:
-    """Whether a node of a pytree may keep a state that its owner sees: it is no container of Python's, and no leaf."""
+    """Whether a node of a pytree may hold state that its owner sees: neither a container of Python's nor a leaf."""
     return not (node is None or isinstance(node, dict | list | tuple) or jax.tree_util.all_leaves([node]))
 
 
-def _tracers(f: Callable[..., Any]) -> Iterator[Any]:
-    """The tracers in objects that a function reaches: what it closes over, its globals, its object, what these hold."""
+def _reachable_tracers(f: Callable[..., Any]) -> Iterator[Any]:
+    """Yield the tracers in objects that a function reaches: closure, globals, `self`, and what these hold."""
     seen: dict[int, Any] = {}
     queue = deque[Any]([f])
     while queue and len(seen) < _SEARCHED:
@@ -128,11 +128,11 @@ def _tracers(f: Callable[..., Any]) -> Iterator[Any]:
         if isinstance(each, jax.core.Tracer):
             yield each
         else:
-            queue.extend(_held(each))
+            queue.extend(_values_held_by(each))
 
 
-def _held(value: Any) -> Iterator[Any]:
-    """What a value of Python's holds."""
+def _values_held_by(value: Any) -> Iterator[Any]:
+    """Return the values that a Python object holds."""
     kind = type(value)
     if isinstance(value, types.ModuleType) or kind in (str, int, float, bool, bytes, complex, type(None)):
         return
@@ -157,7 +157,7 @@ def _held(value: Any) -> Iterator[Any]:
 
 
 def _held_by_function(f: types.FunctionType) -> Iterator[Any]:
-    """What a function of Python's closes over, its defaults, and what it has names of globals for."""
+    """Return the closure and defaults of a Python function, and the globals that it names."""
     for cell in f.__closure__ or ():
         with contextlib.suppress(ValueError):  # one that is still empty
             yield cell.cell_contents

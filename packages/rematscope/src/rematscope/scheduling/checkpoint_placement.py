@@ -1,6 +1,6 @@
-"""Plain checkpoints that `auto` has among its choices: the author's, or one around each layer or turn of a loop.
+"""Placements of plain checkpoints: those of the author, around layers, or around loop iterations.
 
-What a schedule takes as one operation, a loop in a loop, a branch or a `shard_map`, they reach into.
+Checkpoints reach into loops in loops, branches and `shard_map`, which a schedule treats as one operation.
 """
 
 import dataclasses
@@ -14,9 +14,9 @@ from rematscope.ir.source import lines_of
 from rematscope.scheduling.blocks import Block, bodies, in_blocks, in_turns, loops_deep
 from rematscope.scheduling.calls import first_half, partitions
 from rematscope.scheduling.cuts import stretches
+from rematscope.scheduling.settings import SETTINGS
 from rematscope.tracing.checkpoints import jaxpr_of, with_policy, without_checkpoints
 
-_PARTITIONS = 3  # ways to divide a function into what it calls, where a schedule cannot reach into some of it
 POLICIES = ("dots_saveable", "dots_with_no_batch_dims_saveable")
 
 
@@ -25,11 +25,11 @@ class CheckpointPlacement:
     """Where plain checkpoints are, and what they save.
 
     Attributes:
-      blocks: what there is one around; where there are none, they are in loops.
-      depth: in the bodies of which loops then: how many loops are around these. None: in none.
-      policy: the name of one of `jax.checkpoint_policies`; without one nothing is saved.
-      saved: operations in blocks whose results they save, as for `in_blocks`.
-      own: whether they are where the author put them; then no policy means the author's.
+      blocks: the operations around which there is a checkpoint each; empty if the checkpoints are in loops.
+      depth: for checkpoints around the bodies of loops: how many loops are around these loops. None for none in loops.
+      policy: the name of one of `jax.checkpoint_policies`; None to save nothing.
+      saved: the operations in blocks whose results the checkpoints save, as for `in_blocks`.
+      own: whether they are where the author put them. Then no policy means the author's.
     """
 
     blocks: tuple[Block, ...] = ()
@@ -40,7 +40,7 @@ class CheckpointPlacement:
 
 
 def checkpointed(f: Callable[..., Any], plain: CheckpointPlacement) -> Callable[..., Any]:
-    """`f` with such checkpoints."""
+    """Return `f` with checkpoints."""
     policy = getattr(jax.checkpoint_policies, plain.policy) if plain.policy else None
     if plain.own:
         return with_policy(f, policy) if policy else f
@@ -50,7 +50,7 @@ def checkpointed(f: Callable[..., Any], plain: CheckpointPlacement) -> Callable[
 
 
 def in_words(f: Callable[..., Any], plain: CheckpointPlacement, /, *args: Any, **kwargs: Any) -> str:
-    """Where in the code of `f` such checkpoints are, and what they save, for somebody who writes them there."""
+    """Return a description of where checkpoints are in the code of `f`, and what they save."""
     if plain.own:
         places = "its own checkpoints"
     elif plain.depth is not None:
@@ -69,7 +69,7 @@ def _each_alone(operations: Sequence[Block]) -> list[Block]:
 
 
 def _lines_of(f: Callable[..., Any], blocks: Sequence[Block], /, *args: Any, **kwargs: Any) -> str:
-    """The lines that blocks are, `net.py:7-12 (layer), 5 times`, each once."""
+    """Return the lines of blocks, `net.py:7-12 (layer), 5 times`, each once."""
     inside = {path: body for path, _, body in bodies(jaxpr_of(without_checkpoints(f), *args, **kwargs))}
     found = Counter(
         lines_of([eqn.source_info for eqn in inside[tuple(path)].eqns[start:end]]) for *path, start, end in blocks
@@ -77,15 +77,15 @@ def _lines_of(f: Callable[..., Any], blocks: Sequence[Block], /, *args: Any, **k
     return "; ".join(lines + (f", {times} times" if times > 1 else "") for lines, times in found.items())
 
 
-def ways(
+def placements(
     f: Callable[..., Any], has_own: bool, closed: bool, /, *args: Any, **kwargs: Any
 ) -> Iterator[CheckpointPlacement]:
-    """Plain checkpoints that `f` may have.
+    """Yield placements of plain checkpoints for a function.
 
     Args:
       f: a function.
       has_own: whether it has checkpoints.
-      closed: whether a schedule cannot reach into some of it: then policies are among them, and inner loops.
+      closed: whether a schedule cannot reach into a part of it. Then policies and inner loops are tried too.
       *args, **kwargs: its arguments.
     """
     if has_own:
@@ -94,7 +94,7 @@ def ways(
     if has_own and not closed:
         return
     found = [stretches(f, finest, *args, **kwargs) for finest in ([False, True] if closed else [False])]
-    for blocks in partitions(f, *args, **kwargs)[: _PARTITIONS if closed else 1]:
+    for blocks in partitions(f, *args, **kwargs)[: SETTINGS.partitions if closed else 1]:
         # The last one is gone back through at once: it, or its second half, is computed again for nothing.
         found += blocks, blocks[:-1], (*blocks[:-1], first_half(f, blocks[-1], *args, **kwargs))
     deep = loops_deep(jaxpr_of(without_checkpoints(f), *args, **kwargs))

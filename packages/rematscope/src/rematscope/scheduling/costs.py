@@ -16,7 +16,7 @@ from rematscope.seconds.roofline import seconds_alone
 
 
 def cost_in(linearized: Linearized, cost: CostFunction) -> Callable[[Equation], float]:
-    """What running an operation of a primal program again takes, with all iterations of the loops in it."""
+    """Return a function that gives the cost of recomputing an operation, with all iterations of the loops in it."""
     each = seconds_alone(linearized.primal, cost) if isinstance(cost, Device) else functools.partial(cost_said, cost)
 
     def whole(equation: Equation) -> float:
@@ -26,7 +26,7 @@ def cost_in(linearized: Linearized, cost: CostFunction) -> Callable[[Equation], 
 
 
 def cost_again(linearized: Linearized, made: Schedule, cost: CostFunction) -> float:
-    """What a schedule's backward program computes that its forward program has computed, in the unit of a cost."""
+    """Return the cost of what the backward program of a schedule recomputes of its forward program."""
     each = cost_in(linearized, cost)
     of = {e.outputs[0]: each(e) for e, _ in linearized.primal.walk() if e.outputs}
     before = {v for e, _ in made.forward.walk() for v in e.outputs}
@@ -36,7 +36,7 @@ def cost_again(linearized: Linearized, made: Schedule, cost: CostFunction) -> fl
 
 
 def work_in(equation: Equation) -> float:
-    """FLOPs and transcendentals of an operation, with all iterations of the loops in it."""
+    """Return the FLOPs and transcendentals of an operation, with all iterations of the loops in it."""
     if not equation.bodies:
         return work(equation)
     whole = program_cost(Program((), [equation], ()))

@@ -29,15 +29,14 @@ def differentiable(
     backward: Callable[[tuple[bool, ...]], Callable[..., Arrays]],
     outputs: int,
 ) -> Callable[..., Arrays]:
-    """`f` with another way to its cotangents.
+    """Return `f` with another derivative.
 
     Args:
       f: a function of arrays that returns a list of arrays.
-      forward: the same outputs, and then what is kept.
-      backward: of what is known to be zero, one truth for each output, a function of what is kept, the arguments and a
-        cotangent for each other output. It returns a cotangent for each argument; that of an integer is a float0.
-      outputs: how many `f` has.
-      outputs: how many there are.
+      forward: computes the same outputs, and then the saved values.
+      backward: given a truth value for each output whose cotangent is zero, returns a function of the saved values, the
+        arguments and the other cotangents. That returns a cotangent for each argument, a float0 for an integer.
+      outputs: the number of outputs of `f`.
     """
 
     @jax.custom_jvp
@@ -65,7 +64,7 @@ def differentiable(
             return tuple(dots)
 
         def back(none: tuple[bool, ...]) -> Callable[..., Arrays]:
-            """The way back where some of the cotangents that flow are zero."""
+            """Return the cotangents of the arguments where some cotangents of the outputs are zero."""
             flown = iter(none)
             zero = tuple(flow and next(flown) for flow in flows)
 
@@ -107,16 +106,16 @@ _tangent.multiple_results = True
 
 
 @_tangent.def_impl
-def _run(*operands: Any, straight: Callable[..., Arrays], **_: Any) -> list[Any]:
+def _run_forward(*operands: Any, straight: Callable[..., Arrays], **_: Any) -> list[Any]:
     return list(straight(*operands))
 
 
 @_tangent.def_abstract_eval
-def _types(*_: Any, types: tuple[Any, ...], **__: Any) -> list[Any]:
+def _output_types(*_: Any, types: tuple[Any, ...], **__: Any) -> list[Any]:
     return list(types)
 
 
-def _jvp(primals: Arrays, dots: Arrays, **params: Any) -> tuple[list[Any], list[Any]]:
+def _jvp_rule(primals: Arrays, dots: Arrays, **params: Any) -> tuple[list[Any], list[Any]]:
     fixed, straight = params["fixed"], params["straight"]
     zero = [type(dot) is ad.Zero for dot in dots]
     results = _tangent.bind(*primals, **params)
@@ -134,13 +133,13 @@ def _jvp(primals: Arrays, dots: Arrays, **params: Any) -> tuple[list[Any], list[
     return results, list(jax.jvp(of, [primals[i] for i in moving], [dots[i] for i in moving])[1])
 
 
-def _transpose(cotangents: Arrays, *operands: Any, back: _Back, fixed: int, **_: Any) -> list[Any]:
+def _transpose_rule(cotangents: Arrays, *operands: Any, back: _Back, fixed: int, **_: Any) -> list[Any]:
     none = tuple(type(ct) is ad.Zero for ct in cotangents)
     given = [ct for ct, zero in zip(cotangents, none, strict=True) if not zero]
     return [None] * fixed + list(back(none)(*operands[:fixed], *given))
 
 
-def _batch(operands: Arrays, dims: Sequence[Any], **params: Any) -> tuple[list[Any], list[int]]:
+def _batching_rule(operands: Arrays, dims: Sequence[Any], **params: Any) -> tuple[list[Any], list[int]]:
     fixed, types = params["fixed"], params["types"]
     (size,) = {x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None}
     axes = tuple(dims[:fixed])
@@ -159,7 +158,7 @@ def _mapped_back(back: _Back, axes: tuple[Any, ...], none: tuple[bool, ...]) -> 
     return mapped
 
 
-ad.primitive_jvps[_tangent] = _jvp
-ad.primitive_transposes[_tangent] = _transpose
-batching.primitive_batchers[_tangent] = _batch
-mlir.register_lowering(_tangent, mlir.lower_fun(_run, multiple_results=True))
+ad.primitive_jvps[_tangent] = _jvp_rule
+ad.primitive_transposes[_tangent] = _transpose_rule
+batching.primitive_batchers[_tangent] = _batching_rule
+mlir.register_lowering(_tangent, mlir.lower_fun(_run_forward, multiple_results=True))

@@ -36,7 +36,7 @@ source_info_util.register_exclusion(__file__)
 
 
 class _Replacement(NamedTuple):
-    """What takes the place of a loop: `loop`, and what cuts and puts together its stacks."""
+    """What replaces a loop: `loop`, and the operations that slice and concatenate its stacks."""
 
     before: list[Equation]
     loop: Equation
@@ -44,7 +44,7 @@ class _Replacement(NamedTuple):
 
 
 def in_words(linearized: Linearized, segments: Iterable[Segments]) -> str:
-    """What to write for such segments: checkpoints around loops in loops."""
+    """Return the code for such segments: checkpoints around nested loops."""
     loops, found = loops_of(linearized), []
     for place, iterations, last in segments:
         behind = f", except the last {last}" if last else ""
@@ -53,7 +53,7 @@ def in_words(linearized: Linearized, segments: Iterable[Segments]) -> str:
 
 
 def divided(linearized: Linearized, segments: Iterable[Segments]) -> Linearized:
-    """A linearized function with some of its loops in segments.
+    """Return a linearized function with some of its loops in segments.
 
     Raises:
       IndexError: if it has no such loops.
@@ -85,11 +85,11 @@ def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, ite
     stacks = {v: stack for v, stack in read.items() if v not in slices}
 
     def in_loop(head: Equation) -> _Replacement:
-        return _nested(head, body, iterations, [*slices.values()], [], stacks)
+        return _nest_loop(head, body, iterations, [*slices.values()], [], stacks)
 
     def in_backward_loop(head: Equation) -> _Replacement:
         own_slices = [Value(stacked(part, iterations)) for part in backward_body.inputs[backward.carries :]]
-        return _nested(head, inner_backward, iterations, own_slices, [(read[v], parts[v]) for v in read], {})
+        return _nest_loop(head, inner_backward, iterations, own_slices, [(read[v], parts[v]) for v in read], {})
 
     if last:
         names: dict[Value, Value] = {}  # a value of the loop's body → the same of the last iterations
@@ -97,8 +97,10 @@ def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, ite
         tail, tail_backward = copied(body, names, copies), copied(backward_body, dict(names), copies)
         kept = kept.union(names[v] for v in linearized.kept & own)
         late.update(copies[e] for e in linearized.deferred if e in copies)
-        forward, outer, tail_loop = _cut(loop, last, tail, in_loop, tail_first=False)
-        backwards, outer_backward, tail_backward_loop = _cut(backward, last, tail_backward, in_backward_loop, True)
+        forward, outer, tail_loop = _split_loop(loop, last, tail, in_loop, tail_first=False)
+        backwards, outer_backward, tail_backward_loop = _split_loop(
+            backward, last, tail_backward, in_backward_loop, True
+        )
         loops[tail_backward_loop] = tail_loop
     else:
         made, made_backward = in_loop(loop), in_backward_loop(backward)
@@ -116,7 +118,7 @@ def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, ite
     )
 
 
-def _nested(
+def _nest_loop(
     loop: Equation,
     body: Program,
     iterations: int,
@@ -124,15 +126,15 @@ def _nested(
     also_read: Sequence[tuple[Value, Value]],
     also_stacked: dict[Value, Value],
 ) -> _Replacement:
-    """A loop around a loop of so many iterations with a body.
+    """Return a loop around a loop of so many iterations.
 
     Args:
       loop: the loop that they replace.
-      body: of the inner loop.
-      iterations: of the inner loop.
-      slices: what an iteration of the outer loop has of each stack.
-      also_read: further values of the outer iteration that the inner loop goes through, and their parts in `body`.
-      also_stacked: values of `body` that the inner loop stacks too, and their stacks.
+      body: the body of the inner loop.
+      iterations: the number of iterations of the inner loop.
+      slices: the slice of each stack that an iteration of the outer loop gets.
+      also_read: further values of the outer iteration that the inner loop slices, and their slices in `body`.
+      also_stacked: further values of `body` that the inner loop stacks, and their stacks.
     """
     carries, count = loop.carries, loop.length // iterations
     around = loop.inputs[: loop.first_carry]
@@ -167,20 +169,20 @@ def _nested(
     return _Replacement(before, outer, after)
 
 
-def _cut(
+def _split_loop(
     loop: Equation, last: int, tail_body: Program, in_head: Callable[[Equation], _Replacement], tail_first: bool
 ) -> tuple[list[Equation], Equation, Equation]:
-    """What takes the place of a loop whose last iterations are a loop of their own.
+    """Return the operations that replace a loop whose last iterations become a loop of their own.
 
     Args:
       loop: the loop.
-      last: how many iterations are in the second loop, by the order of the forward pass.
+      last: the number of iterations of the second loop, in the order of the forward pass.
       tail_body: its body.
-      in_head: gives what replaces the loop of the other iterations.
-      tail_first: whether the loop is a backward loop, which begins with them.
+      in_head: returns what replaces the loop of the other iterations.
+      tail_first: whether the loop is a backward loop, which begins with the last iterations.
 
     Returns:
-      All operations, and of them the loop of the other iterations, as it was replaced, and that of the last ones.
+      All operations, the loop of the other iterations as it was replaced, and the loop of the last ones.
     """
     carries, length = loop.carries, loop.length
     around = loop.inputs[: loop.first_carry]
@@ -191,7 +193,7 @@ def _cut(
     of_head, of_tail = list[Value](), list[Value]()
 
     def halves(stack: Value) -> tuple[Value, Value]:
-        """Values for the slices of a stack: the first and the second part."""
+        """Return values for the slices of a stack: the first and the second part."""
         first, second = (Value(array(stack, b - a, *stack.shape[1:])) for a, b in itertools.pairwise(whole))
         of_head.append(first if at_end else second)
         of_tail.append(second if at_end else first)

@@ -19,16 +19,16 @@ HEAVY = MATMULS | FUSED_ATTENTION | frozenset("cond scan shard_map while custom_
 
 
 class Fusion:
-    """Which values of some programs are in memory, and until when.
+    """Predict which values of some programs are written to memory, and which are fused.
 
     Attributes:
-      unwritten: values that stand for others: they are views, or fused into all that reads them.
+      unwritten: the values that are views, or fused into all operations that read them.
     """
 
     def __init__(self, programs: Iterable[Iterable[Equation]], outputs: Collection[Value]):
         """Args:
-        programs: the equations of each, in order; a program may read values of others.
-        outputs: what is written because somebody gets it.
+        programs: the equations of each program, in order. A program may read values of the others.
+        outputs: values that are written because they are returned.
         """
         self._made: dict[Value, Equation] = {}
         between: dict[Equation, tuple[int, int]] = {}  # the program, and how many heavy operations came before in it
@@ -54,7 +54,7 @@ class Fusion:
             near = all(place == between[equation] for place in places if place[0] == here)
             once = len({place for place in places if place[0] != here}) <= 1
             number = all(v in numbers for v in reading(equation))  # which costs nothing to have anywhere
-            return equation.primitive in ELEMENTWISE and (number or (near and once)) and all(map(_fuses, by))
+            return equation.primitive in ELEMENTWISE and (number or (near and once)) and all(map(_fuses_operand, by))
 
         self.unwritten = {
             value
@@ -63,7 +63,7 @@ class Fusion:
         }
 
     def stands_for(self, value: Value) -> list[Value]:
-        """The values that have to be in memory where this one is read."""
+        """Return the values that are in memory where this one is read."""
         found, pending, seen = [], [value], {value}
         while pending:
             value = pending.pop()
@@ -76,5 +76,5 @@ class Fusion:
         return found
 
 
-def _fuses(reader: Equation) -> bool:
+def _fuses_operand(reader: Equation) -> bool:
     return reader.primitive in ELEMENTWISE | VIEWS | REDUCTIONS

@@ -1,17 +1,17 @@
-"""The host as a third choice: what a loop stacks waits in the host's memory, and is fetched for the backward pass.
+"""Offloading as a third choice: a stack of a loop waits in host memory, and is fetched for the backward pass.
 
-Of each value in a loop's body the 0/1 program decides once more, h[v] ≤ x[v]: what is kept is on the host, and its
-bytes are none of the device's but for the parts of two iterations, one in use and one on its way. What moves are waited
-for is added to what is computed again:
+For each value in a loop's body the 0/1 program has one more variable, h[v] ≤ x[v]: a saved value is offloaded. Then it
+takes no device memory except the slices of two iterations, one in use and one in transfer. The transfers that are
+waited for are added to the recompute:
 
-* To the host they go on while the forward pass computes:  out ≥ Σ bytes · h[v] / bandwidth − overlap · its seconds
-* What comes back is waited for:                           Σ bytes · h[v] / bandwidth
+* Transfers to the host overlap with the forward pass:     out ≥ Σ bytes · h[v] / bandwidth − overlap · its seconds
+* Transfers back are waited for:                           Σ bytes · h[v] / bandwidth
 
-For so XLA compiles them for a TPU: what an iteration sends goes beside its products, and each iteration of the backward
-pass begins with fetching its part, for what is read first.
+XLA compiles them this way for a TPU: the transfer of an iteration to the host runs next to its matmuls, and each
+iteration of the backward pass begins with fetching its slice.
 
-Only stacks move. XLA writes each iteration's part of a stack to the host in that iteration. What else is sent there it
-holds on the device too until the host's copy is read, as long as there is room.
+Only stacks are offloaded. XLA writes the slice of each iteration to the host in that iteration. Other offloaded values
+stay on the device too until the copy on the host is read, as long as they fit.
 """
 
 import dataclasses
@@ -86,12 +86,12 @@ def _is_number(given: object) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Moves:
-    """What a function may move to a host, and how long that is waited for.
+    """The values that a function may offload, and the time that is waited for them.
 
     Attributes:
-      host: the host.
+      host: the host memory and its link.
       linearized: the function.
-      hidden: seconds of its forward pass beside which values move to the host.
+      hidden: the seconds of the forward pass that transfers to the host overlap with.
     """
 
     host: HostOffload
@@ -100,10 +100,10 @@ class Moves:
 
     @classmethod
     def of(cls, linearized: Linearized, own: Linearized | None, host: HostOffload, device: Device) -> "Moves":
-        """Those of a function on a device; `own` is the function with checkpoints that it has.
+        """Return the moves of a function on a device; `own` is the function with its own checkpoints.
 
         Raises:
-          PlanError: if nothing of it can move.
+          PlanError: if nothing of it can be offloaded.
         """
         passes = linearized.trace
         if passes.axes:
@@ -126,24 +126,24 @@ class Moves:
         return cls(host, linearized, host.overlap * estimate_time(passes, device).forward)
 
     def may_move(self, value: Value) -> bool:
-        """Whether a stack of such values is worth a move."""
+        """Whether a stack of such values is worth a transfer."""
         loop = self.linearized.loop_of.get(value)
         key = jnp.issubdtype(value.dtype, jax.dtypes.extended)
         return loop is not None and not key and loop.length * value.nbytes >= LEAST
 
     def seconds(self, size: float) -> float:
-        """How long so many bytes take, in one direction."""
+        """Return the time of a transfer in one direction."""
         return size / self.host.bandwidth
 
     def waited(self, size: float) -> float:
-        """Seconds that both passes wait until so many bytes are there, and here again."""
+        """Return the seconds that both passes wait for transfers of so many bytes."""
         return max(0.0, self.seconds(size) - self.hidden) + self.seconds(size)
 
 
 class HostPeakProgram(PeakProgram):
-    """The 0/1 program with a third choice for each value of a loop: x says that it is kept, h that it is on the host.
+    """The 0/1 program in which x says that a value of a loop is saved, and h that it is offloaded.
 
-    After the columns of `PeakProgram` stand those of h, and then what is waited for on the way to the host.
+    The columns of h follow those of `PeakProgram`, and then the column of the transfers that are waited for.
     """
 
     def __init__(self, moves: Moves, fixed: Collection[Value], cost: CostFunction):
@@ -151,25 +151,25 @@ class HostPeakProgram(PeakProgram):
         self._moves = moves
 
     @cached_property
-    def _columns(self) -> tuple:
-        x, r, size = super()._columns
+    def _column_layout(self) -> tuple:
+        x, r, size = super()._column_layout
         movable = [v for v in x if self._moves.may_move(v)]
         self.moves = {v: size + i for i, v in enumerate(movable)}
         self.waits = 1
         return x, r, size + len(movable) + self.waits
 
     @cached_property
-    def _unit(self) -> float:
-        """Seconds that a column of what is waited for counts in."""
+    def _seconds_unit(self) -> float:
+        """The seconds that the column of transfers counts in."""
         return max(self.costs.values(), default=0.0) or 1e-3
 
     @cached_property
-    def _implied(self) -> tuple:
-        matrix, least = super()._implied
-        x, _, size = self._columns
+    def _implication_rows(self) -> tuple:
+        matrix, least = super()._implication_rows
+        x, _, size = self._column_layout
         rows = [({x[v]: 1.0, h: -1.0}, 0.0) for v, h in self.moves.items()]
-        row = {h: -self._moves.seconds(self.weight(v)) / self._unit for v, h in self.moves.items()}
-        rows.append((row | {size - 1: 1.0}, -self._moves.hidden / self._unit))
+        row = {h: -self._moves.seconds(self.weight(v)) / self._seconds_unit for v, h in self.moves.items()}
+        rows.append((row | {size - 1: 1.0}, -self._moves.hidden / self._seconds_unit))
         if self._moves.host.capacity is not None:
             row = {h: -self.weight(v) / MIB for v, h in self.moves.items()}
             rows.append((row, -self._moves.host.available_bytes / MIB))
@@ -180,25 +180,25 @@ class HostPeakProgram(PeakProgram):
         return scipy.sparse.vstack([matrix, more], format="csc"), np.append(least, [bound for _, bound in rows])
 
     @cached_property
-    def _peaks(self) -> tuple:
-        matrix, given = super()._peaks
-        x, _, size = self._columns
+    def _peak_rows(self) -> tuple:
+        matrix, given = super()._peak_rows
+        x, _, size = self._column_layout
         # What is on the host takes as much less as it took, but for the parts of two iterations.
-        less = [2 / max(loop.length, 2) - 1 for v in self.moves if (loop := self._loop(v)) is not None]
+        less = [2 / max(loop.length, 2) - 1 for v in self.moves if (loop := self._loop_around(v)) is not None]
         places = [x[v] for v in self.moves], [*self.moves.values()]
         return matrix + matrix @ scipy.sparse.csc_array((less, places), shape=(size, size)), given
 
     @cached_property
-    def _bytes(self) -> np.ndarray:
-        row = super()._bytes
+    def _saved_bytes_row(self) -> np.ndarray:
+        row = super()._saved_bytes_row
         for value, h in self.moves.items():
             row[h] = -self.weight(value) / MIB
         return row
 
     @cached_property
-    def _objective(self) -> np.ndarray:
-        objective = super()._objective
+    def _cost_row(self) -> np.ndarray:
+        objective = super()._cost_row
         for value, h in self.moves.items():
             objective[h] = self._moves.seconds(self.weight(value))
-        objective[-1] = self._unit
+        objective[-1] = self._seconds_unit
         return objective

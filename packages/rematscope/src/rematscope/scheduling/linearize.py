@@ -31,13 +31,13 @@ class Linearized:
     """The primal and the backward program of a function.
 
     Attributes:
-      trace: the trace that they are made from.
-      primal: from the arguments to the outputs, and then what only the backward program reads.
-      backward: from cotangents to cotangents. It reads values of `primal`, as the bodies of its loops do those of the
+      trace: the trace that they were made from.
+      primal: computes the outputs from the arguments, and the values that only the backward program reads.
+      backward: computes cotangents from cotangents. It reads values of `primal`, and its loop bodies read those of the
         primal loop's body.
-      loops: backward loop → the primal loop whose iterations it goes through.
-      kept: what the trace keeps of the values of `primal`, in its loops each iteration's.
-      deferred: operations of `primal` whose results only the backward program reads: JAX computes them there, once.
+      loops: for each backward loop the primal loop whose iterations it reverses.
+      kept: the values of `primal` that the trace saves, in loops those of each iteration.
+      deferred: the operations of `primal` whose results only the backward program reads. JAX computes them there, once.
     """
 
     trace: Trace
@@ -49,12 +49,12 @@ class Linearized:
 
     @cached_property
     def loop_of(self) -> dict[Value, Equation]:
-        """The primal loop in whose body a value is made or handed in, of those that a backward loop goes with."""
+        """The primal loop whose body computes or receives a value, if a backward loop reverses it."""
         return {v: loop for loop in dict.fromkeys(self.loops.values()) for v in own_values(loop.bodies[0])}
 
     @cached_property
     def maker_of(self) -> dict[Value, Equation]:
-        """What makes each value of the primal program and of its loops' bodies; of what these are handed, the loop."""
+        """The operation that computes each value of the primal program; for the inputs of loop bodies the loop."""
         made = {v: loop for loop in dict.fromkeys(self.loops.values()) for v in loop.bodies[0].inputs}
         levels = [self.primal, *(loop.bodies[0] for loop in dict.fromkeys(self.loops.values()))]
         equations = (e for level in levels for e in level.equations if e.primitive != "optimization_barrier")
@@ -62,7 +62,7 @@ class Linearized:
 
     @cached_property
     def fixed_bytes(self) -> int:
-        """Bytes of arguments, constants, cotangents, outputs and gradients."""
+        """The bytes of arguments, constants, cotangents, outputs and gradients."""
         given = [*self.trace.forward.inputs, *self.primal.constants, *self.trace.cotangents]
         returned = [*self.primal.outputs, *self.trace.backward.outputs]
         return sum(v.device_bytes for v in given) + sum(nbytes(v.on_device) for v in returned)
@@ -74,7 +74,7 @@ class Linearized:
         return any(e.bodies and e not in self.loops for e in (*self.backward.equations, *inside))
 
     def saved_by(self, policy: Policy) -> frozenset[Value]:
-        """What a policy saves of `primal`, in its loops of each iteration, where it is asked about each operation."""
+        """Return the values of `primal` that a policy saves."""
         loops = dict.fromkeys(self.loops.values())
         equations = [*self.primal.equations, *(e for loop in loops for e in loop.bodies[0].equations)]
         return frozenset(
@@ -87,13 +87,13 @@ class Linearized:
 
 
 def linearize(passes: Trace) -> Linearized:
-    """Sorts the equations of a trace into the primal and the backward program.
+    """Sort the equations of a trace into the primal and the backward program.
 
     Args:
-      trace: a trace, of a function with checkpoints or without.
+      trace: a trace of a function with or without checkpoints.
 
     Raises:
-      PlanError: if it is the trace of a training step, whose gradient is taken where nothing can be scheduled.
+      PlanError: if it is the trace of a training step, which takes its gradient itself.
     """
     if passes.step is not None:
         raise PlanError(
@@ -106,20 +106,20 @@ def linearize(passes: Trace) -> Linearized:
 
 
 def reading(equation: Equation) -> list[Value]:
-    """What an equation reads, and its bodies from around it, each once; literals left out."""
+    """Return what an equation reads, and what its bodies read from outside, each once, without literals."""
     inside = (v for body in equation.bodies for v in free_values(body))
     return [v for v in dict.fromkeys((*equation.inputs, *inside)) if not isinstance(v, Literal)]
 
 
 def free_values(program: Program) -> list[Value]:
-    """What a body reads from around it, in the order in which it does."""
+    """Return the values that a body reads from outside, in the order in which it does."""
     own = own_values(program)
     found = (v for equation in program.equations for v in reading(equation))
     return [v for v in dict.fromkeys((*found, *program.outputs)) if v not in own and not isinstance(v, Literal)]
 
 
 def substituted(equation: Equation, stands_for: Mapping[Value, Value]) -> Equation:
-    """The same equation, its bodies included, reading others in place of some values."""
+    """Return the same equation, bodies included, with some of the values that it reads replaced."""
 
     def all_of(values: Iterable[Value]) -> tuple[Value, ...]:
         return tuple(stands_for.get(v, v) for v in values)
@@ -137,13 +137,13 @@ def substituted(equation: Equation, stands_for: Mapping[Value, Value]) -> Equati
 
 
 def own_values(program: Program) -> set[Value]:
-    """What a body is handed and what it makes; a barrier makes nothing."""
+    """Return the inputs and results of a body; a barrier has no results."""
     made = (e.outputs for e in program.equations if e.primitive != "optimization_barrier")
     return {*program.inputs, *itertools.chain.from_iterable(made)}
 
 
-def _inserted(equations: Sequence[Equation], more: Iterable[Equation]) -> list[Equation]:
-    """Equations with more of them, each as soon as what it reads is there: what that is need not live longer then."""
+def _insert_early(equations: Sequence[Equation], more: Iterable[Equation]) -> list[Equation]:
+    """Return equations with more of them inserted, each as soon as its operands exist, so that these can be dropped."""
     place = {v: i for i, e in enumerate(equations) if e.primitive != "optimization_barrier" for v in e.outputs}
     behind: dict[int, list[Equation]] = {}
     for equation in more:
@@ -157,7 +157,7 @@ def _inserted(equations: Sequence[Equation], more: Iterable[Equation]) -> list[E
 
 
 class _Sorting:
-    """The equations of a trace as they are sorted."""
+    """Sort the equations of a trace."""
 
     def __init__(self, passes: Trace, on_cotangents: set[Value]):
         self.trace = passes
@@ -175,32 +175,32 @@ class _Sorting:
         top = {*forward.inputs, *forward.constants, *self.made}
         kept = frozenset(r.value for r in self.trace.residuals if r.kind == "computed")
         readable = top | backward.constants.keys()
-        equations, late = self._split(backward.equations, top, readable)
-        longer = {loop: self._longer(loop) for loop in dict.fromkeys(self.loops.values())}
+        equations, late = self._split_by_cotangents(backward.equations, top, readable)
+        longer = {loop: self._extend_primal_loop(loop) for loop in dict.fromkeys(self.loops.values())}
         for loop in longer:
             stacks = zip(loop.outputs[loop.carries :], loop.bodies[0].outputs[loop.carries :], strict=True)
             inside = {stack: value for stack, value in stacks if stack in kept and not isinstance(value, Literal)}
             kept = kept - inside.keys() | set(inside.values())
         constants = forward.constants | backward.constants
-        primal = [longer.get(e, e) for e in _inserted(self.primal, late)]
+        primal = [longer.get(e, e) for e in _insert_early(self.primal, late)]
         return Linearized(
             trace=self.trace,
             primal=Program(forward.inputs, primal, forward.outputs[: len(self.trace.cotangents)], constants),
-            backward=Program(self.trace.cotangents, equations, self._all(backward.outputs), constants),
+            backward=Program(self.trace.cotangents, equations, self._substituted_values(backward.outputs), constants),
             loops={loop: longer[of] for loop, of in self.loops.items()},
             kept=kept,
             deferred=frozenset(self.only_backward),
         )
 
-    def _split(
+    def _split_by_cotangents(
         self, equations: Iterable[Equation], known: set[Value], readable: set[Value]
     ) -> tuple[list[Equation], list[Equation]]:
-        """Those that depend on a cotangent, and those that are new to the primal program.
+        """Return the equations that depend on a cotangent, and those that are new to the primal program.
 
         Args:
-          equations: of the backward program, or of a loop's body in it.
+          equations: equations of the backward program, or of a loop's body in it.
           known: values of the primal program that can be read here.
-          readable: what a new equation of the primal program may read.
+          readable: values that a new equation of the primal program may read.
         """
         backward, late = [], []
         readable = set(readable)
@@ -222,21 +222,21 @@ class _Sorting:
             else:
                 equation = substituted(equation, self.stands_for)
             if (loop := self._primal_loop(equation)) is not None:
-                equation = self._paired(equation, loop)
+                equation = self._pair_loop(equation, loop)
             backward.append(equation)
         self.only_backward += late
         return backward, late
 
     def _primal_loop(self, equation: Equation) -> Equation | None:
-        """The loop of the primal program whose stacks a loop of the backward program reads most of."""
+        """Return the loop of the primal program most of whose stacks a loop of the backward program reads."""
         if equation.primitive != "scan":
             return None
         makers = (self.made.get(stack) for stack in equation.stacked_inputs)
         counts = Counter(e for e in makers if e is not None and e.primitive == "scan" and e.length == equation.length)
         return counts.most_common(1)[0][0] if counts else None
 
-    def _paired(self, equation: Equation, loop: Equation) -> Equation:
-        """A backward loop whose body reads the values of a primal loop's body, and no stacks of them."""
+    def _pair_loop(self, equation: Equation, loop: Equation) -> Equation:
+        """Return a backward loop whose body reads the values of a primal loop's body in place of their stacks."""
         (body,), (primal,) = equation.bodies, loop.bodies
         stacked = dict(zip(loop.outputs[loop.carries :], primal.outputs[loop.carries :], strict=True))
         others = []
@@ -251,23 +251,25 @@ class _Sorting:
         early = {*self.trace.forward.inputs, *self.trace.forward.constants, *self.trace.backward.constants}
         early.update(v for e in before for v in e.outputs)
         own = own_values(primal) | {v for e in self.deferred.get(loop, ()) for v in e.outputs}
-        inner, late = self._split(body.equations, own | early, own | early)
+        inner, late = self._split_by_cotangents(body.equations, own | early, own | early)
         self.deferred.setdefault(loop, []).extend(late)
         slices = [part for _, part in others]
         around = equation.inputs[: equation.first_carry]
         paired = dataclasses.replace(
             equation,
             inputs=(*around, *equation.initial, *(stack for stack, _ in others)),
-            bodies=(Program((*body.inputs[: equation.carries], *slices), inner, self._all(body.outputs)),),
+            bodies=(
+                Program((*body.inputs[: equation.carries], *slices), inner, self._substituted_values(body.outputs)),
+            ),
         )
         self.loops[paired] = loop
         return paired
 
-    def _longer(self, loop: Equation) -> Equation:
-        """A primal loop that also computes what only the backward loop reads."""
+    def _extend_primal_loop(self, loop: Equation) -> Equation:
+        """Return a primal loop that also computes the values that only the backward loop reads."""
         (body,) = loop.bodies
-        equations = _inserted(body.equations, self.deferred.get(loop, ()))
+        equations = _insert_early(body.equations, self.deferred.get(loop, ()))
         return dataclasses.replace(loop, bodies=(dataclasses.replace(body, equations=equations),))
 
-    def _all(self, values: Iterable[Value]) -> tuple[Value, ...]:
+    def _substituted_values(self, values: Iterable[Value]) -> tuple[Value, ...]:
         return tuple(self.stands_for.get(v, v) for v in values)

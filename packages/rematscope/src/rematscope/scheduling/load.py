@@ -62,11 +62,11 @@ def load_schedule(path: str | os.PathLike[str], f: Callable[P, R]) -> "LoadedFun
         raise PlanError(
             f"{path!r} is not a path. Give the path of a file that auto(f, …).plan(*args).save('….json') wrote."
         )
-    return LoadedFunction(os.fspath(path), f, _read(path))
+    return LoadedFunction(os.fspath(path), f, _read_file(path))
 
 
 class _Saved(NamedTuple):
-    """A schedule as a file holds it; its values are indices among all values of the program."""
+    """A schedule as it stands in a file, with indices for its values."""
 
     structure: str
     checkpoints: bool
@@ -89,7 +89,7 @@ class LoadedFunction(PlannedPerCall[P, R]):
     def __repr__(self) -> str:
         return f"<load_schedule({self._path!r}, {self.__name__})>"
 
-    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grad_mask: tuple[bool, ...] | None) -> Planned:
+    def _make_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grad_mask: tuple[bool, ...] | None) -> Planned:
         saved = self._saved
         signature = Signature(self.__wrapped__, args, kwargs)
         once = captured(self.__wrapped__, args, kwargs)
@@ -114,11 +114,11 @@ class LoadedFunction(PlannedPerCall[P, R]):
             raise _holds_none(self._path) from None
         return scheduled_as(once, signature, made, grad_mask)
 
-    def _function(self, plan: Planned) -> Planned:
+    def _function_of(self, plan: Planned) -> Planned:
         return plan
 
 
-def _read(path: str | os.PathLike[str]) -> _Saved:
+def _read_file(path: str | os.PathLike[str]) -> _Saved:
     text = Path(path).read_bytes()
     try:
         said = json.loads(text)
@@ -126,11 +126,11 @@ def _read(path: str | os.PathLike[str]) -> _Saved:
         return _Saved(
             str(said["structure"]),
             bool(said.get("checkpoints")),
-            _plain(said.get("plain")),
-            _places(said["kept"]),
-            _places(said.get("moved", [])),
-            [(_places([before])[0], _places(there)) for before, there in said.get("stops", ())],
-            [_segments(each) for each in said.get("segments", ())],
+            _read_placement(said.get("plain")),
+            _read_indices(said["kept"]),
+            _read_indices(said.get("moved", [])),
+            [(_read_indices([before])[0], _read_indices(there)) for before, there in said.get("stops", ())],
+            [_read_segments(each) for each in said.get("segments", ())],
             str(said.get("target", "cpu")),
             None if argnums is None else check_argnums(argnums),
         )
@@ -142,39 +142,39 @@ def _holds_none(path: str) -> PlanError:
     return PlanError(f"{path} holds no schedule. Write one with auto(f, …).plan(*args).save('schedule.json').")
 
 
-def _places(said: Any) -> list[int]:
+def _read_indices(said: Any) -> list[int]:
     """Return a list of indices from a file, which may hold anything."""
     if not isinstance(said, list) or any(type(place) is not int or place < 0 for place in said):
         raise ValueError("not a list of indices")
     return said
 
 
-def _segments(said: Any) -> Segments:
+def _read_segments(said: Any) -> Segments:
     """Return a loop in segments from a file."""
-    place, iterations, last = _places(said)
+    place, iterations, last = _read_indices(said)
     return place, iterations, last
 
 
-def _block(said: Any) -> Block:
+def _read_block(said: Any) -> Block:
     """Return a block from a file."""
-    block = tuple(_places(said))
+    block = tuple(_read_indices(said))
     if len(block) < 2 or block[-2] >= block[-1]:
         raise ValueError("not a block")
     return block
 
 
-def _plain(said: Any) -> CheckpointPlacement | None:
+def _read_placement(said: Any) -> CheckpointPlacement | None:
     """Return plain checkpoints from a file."""
     if said is None:
         return None
     plain = CheckpointPlacement(
-        tuple(map(_block, said["blocks"])),
+        tuple(map(_read_block, said["blocks"])),
         said["depth"],
         said["policy"],
         said["own"],
-        tuple(map(tuple, map(_places, said["saved"]))),
+        tuple(map(tuple, map(_read_indices, said["saved"]))),
     )
-    depth = [] if plain.depth is None else _places([plain.depth])
+    depth = [] if plain.depth is None else _read_indices([plain.depth])
     if plain.policy not in (None, *POLICIES) or (depth and plain.blocks):
         raise ValueError("not checkpoints")
     return plain

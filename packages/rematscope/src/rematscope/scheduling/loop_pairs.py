@@ -19,19 +19,19 @@ Segments = tuple[int, int, int]
 
 
 def loops_of(linearized: Linearized) -> list[Equation]:
-    """The primal loops that a backward loop goes back through, in the program's order."""
+    """Return the primal loops that a backward loop reverses, in the order of the program."""
     loops = set(linearized.loops.values())
     return [equation for equation in linearized.primal.equations if equation in loops]
 
 
 def backward_of(linearized: Linearized, loop: Equation) -> Equation | None:
-    """The backward loop that goes back through the iterations of a primal loop; None if that is not one loop."""
+    """Return the backward loop that reverses a primal loop; None if there is not exactly one."""
     found = [backward for backward, primal in linearized.loops.items() if primal is loop]
     return found[0] if len(found) == 1 and found[0].reverse != loop.reverse else None
 
 
 def copied(program: Program, names: dict[Value, Value], copies: dict[Equation, Equation]) -> Program:
-    """A body with values of its own; `names` says which of them is which, and `copies` which operation."""
+    """Return a copy of a body with new values; `names` maps the values, and `copies` the operations."""
 
     def named(values: Iterable[Value]) -> tuple[Value, ...]:
         for value in values:
@@ -51,23 +51,23 @@ def copied(program: Program, names: dict[Value, Value], copies: dict[Equation, E
 
 
 def replaced(program: Program, equation: Equation, instead: Sequence[Equation]) -> Program:
-    """A program with other operations in the place of one."""
+    """Return a program with other operations in the place of one."""
     equations = [new for e in program.equations for new in (instead if e is equation else [e])]
     return dataclasses.replace(program, equations=equations)
 
 
 def array(value: Value, *shape: int) -> Any:
-    """An array of a value's type and of a shape."""
+    """Return an array type of a value's dtype and a shape."""
     return jax.ShapeDtypeStruct(shape, value.dtype)
 
 
 def stacked(value: Value, length: int) -> Any:
-    """A stack of so many such values."""
+    """Return the stack of such values for a number of iterations."""
     return array(value, length, *value.shape)
 
 
 def operations(f: Callable[..., Any], operands: Sequence[Value], result: Value) -> list[Equation]:
-    """The operations of JAX's that a function of arrays with one result is."""
+    """Return the operations of a function of arrays with one result."""
     jaxpr = body_of(jax.make_jaxpr(f)(*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in operands)))[0]
     values: dict[Any, Value] = dict(zip(jaxpr.invars, operands, strict=True))
     values[jaxpr.outvars[0]] = result

@@ -27,14 +27,14 @@ source_info_util.register_exclusion(__file__)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Spot:
-    """Where a name can be written.
+    """A place where a name can be written.
 
     Attributes:
-      eqn: what computes the value; a loop, if the value is what each of its iterations is handed.
-      which: of its results, or of what an iteration is handed.
-      handed: whether it is that.
-      expression: of which line it is.
-      module: the module that it belongs to, as JAX's name stack says it; else "".
+      eqn: the equation that computes the value; the loop, if the value is an input of its iterations.
+      which: the index of the value among the results, or among the inputs of an iteration.
+      handed: whether it is an input of an iteration.
+      expression: the expression of the source line.
+      module: its module in JAX's name stack; else "".
     """
 
     eqn: JaxprEqn
@@ -45,7 +45,7 @@ class Spot:
 
     @property
     def at(self) -> tuple[object, ...]:
-        """What spots have in common that are one expression of one line."""
+        """The properties that spots of one expression in one line share."""
         return self.expression, self.which, self.handed
 
 
@@ -66,10 +66,10 @@ class Nameable:
         self._f, self._args, self._kwargs, self._grad_mask = f, args, kwargs, grad_mask
         plain = jaxpr_of(without_checkpoints(f), *args, **kwargs)
         self._jaxpr = jax_compat.map_equations(plain, lambda eqn, _: [eqn])  # no two equations are one object
-        self.spots = tuple(_spots(self._jaxpr))
+        self.spots = tuple(_nameable_spots(self._jaxpr))
 
     def named(self, names: Mapping[Spot, str]) -> Callable[..., Any]:
-        """The function, without checkpoints, with names."""
+        """Return the function with names, and without checkpoints."""
         of: dict[int, list[tuple[Spot, str]]] = {}
         for spot, name in names.items():
             of.setdefault(id(spot.eqn), []).append((spot, name))
@@ -97,20 +97,20 @@ class Nameable:
         return function
 
     def spot_of(self, linearized: Linearized) -> dict[Value, Spot]:
-        """The spot for each value of a primal program that can be named.
+        """Return the spot of each value of a primal program that can be named.
 
         Args:
-          linearized: the function's programs, of a trace without names given here.
+          linearized: the programs of the function, from a trace without the names given here.
 
         Raises:
-          PlanError: if a trace with names is another program.
+          PlanError: if a trace with names is a different program.
         """
         spots = {f"{_GIVEN}{i}": spot for i, spot in enumerate(self.spots)}
         names = {spot: name for name, spot in spots.items()}
         named = linearize(trace_call(self.named(names), self._args, self._kwargs, grad_mask=self._grad_mask))
         stands_for: dict[Value, Value] = {}
         try:
-            own = {there: here for here, there in _pairs(linearized.primal, named.primal, stands_for)}
+            own = {there: here for here, there in _pair_values(linearized.primal, named.primal, stands_for)}
         except ValueError:
             raise PlanError(
                 f"{linearized.trace.function} becomes another program when names are added. Write names where "
@@ -118,15 +118,15 @@ class Nameable:
                 "no names."
             ) from None
         found: dict[Value, Spot] = {}
-        for equation in _namings(named.primal):
+        for equation in _naming_equations(named.primal):
             (source,) = equation.inputs
             if (value := own.get(stands_for.get(source, source))) is not None:
                 found.setdefault(value, spots[equation.params["name"]])
         return found
 
 
-def _spots(jaxpr: Any) -> Iterator[Spot]:
-    """Values that a line of the user's has in hand, outside of branches and of loops in loops."""
+def _nameable_spots(jaxpr: Any) -> Iterator[Spot]:
+    """Yield the values that a line of the user holds, outside of branches and of loops in loops."""
 
     def expression(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Expression | None:
         source = source_of(eqn, around)
@@ -141,7 +141,7 @@ def _spots(jaxpr: Any) -> Iterator[Spot]:
         if any(_is_closed(eqn) for eqn in around) or sum(eqn.primitive.name == "scan" for eqn in around) > 1:
             continue
         body = bodies[id(around[-1])][0] if around else jaxpr
-        returned = set() if around and around[-1].primitive.name != "scan" else _variables(body, "outvars")
+        returned = set() if around and around[-1].primitive.name != "scan" else _jaxpr_variables(body, "outvars")
         readers: dict[Any, list[JaxprEqn]] = {}
         for eqn, _ in level:
             for atom in eqn.invars:
@@ -161,16 +161,16 @@ def _spots(jaxpr: Any) -> Iterator[Spot]:
 
 
 def _is_closed(eqn: JaxprEqn) -> bool:
-    """Whether names in an operation's bodies are of no use: in branches, and in derivatives of one's own."""
+    """Whether names inside an operation have no effect: in branches and in custom derivatives."""
     return eqn.primitive.name != "scan" and (jax_compat.is_custom_rule(eqn) or jax_compat.called_body(eqn) is None)
 
 
-def _variables(jaxpr: Any, kind: str) -> set[Any]:
+def _jaxpr_variables(jaxpr: Any, kind: str) -> set[Any]:
     return {v for v in getattr(jax_compat.body_of(jaxpr)[0], kind) if not jax_compat.is_literal(v)}
 
 
 def _named_inputs(body: Any, names: Mapping[int, str], loop: JaxprEqn) -> Any:
-    """A loop's body with names on what each iteration is handed."""
+    """Return a loop's body with names on the inputs of each iteration."""
     inner: Any = jax_compat.body_of(body)[0]
     handed, naming = list(inner.invars), []
     for which, name in names.items():
@@ -184,14 +184,13 @@ def _named_inputs(body: Any, names: Mapping[int, str], loop: JaxprEqn) -> Any:
 _GIVEN = "rematscope: "  # how names begin that are given to find out which values they reach
 
 
-def _pairs(here: Program, there: Program, stands_for: dict[Value, Value]) -> Iterator[tuple[Value, Value]]:
-    """The values of a program beside those of the same with names on some; what these name goes to `stands_for`.
+def _pair_values(here: Program, there: Program, stands_for: dict[Value, Value]) -> Iterator[tuple[Value, Value]]:
+    """Yield the values of a program with those of the same program with names; names go to `stands_for`.
 
-    Of loops that hand more or less out, for names are handed out too, each result stands beside the one that is made
-    of the same in their bodies.
+    Loops that return more values, since names are returned too, are compared by the values that their bodies compute.
 
     Raises:
-      ValueError: if they are not the same.
+      ValueError: if the programs differ.
     """
 
     def computing(program: Program) -> list[Equation]:
@@ -208,7 +207,7 @@ def _pairs(here: Program, there: Program, stands_for: dict[Value, Value]) -> Ite
         if one.primitive != "scan":
             yield from zip(one.outputs, other.outputs, strict=True)
             continue
-        inside = dict(_pairs(one.bodies[0], other.bodies[0], stands_for))
+        inside = dict(_pair_values(one.bodies[0], other.bodies[0], stands_for))
         yield from inside.items()
         yield from zip(one.outputs[: one.carries], other.outputs[: other.carries], strict=True)
         made = (stands_for.get(v, v) for v in other.bodies[0].outputs[other.carries :])
@@ -222,10 +221,10 @@ def _is_given(equation: Equation) -> bool:
     return equation.primitive == "name" and equation.params["name"].startswith(_GIVEN)
 
 
-def _namings(program: Program) -> Iterator[Equation]:
-    """The equations that give names for a while, bodies included."""
+def _naming_equations(program: Program) -> Iterator[Equation]:
+    """Yield the equations of temporary names, bodies included."""
     for equation in program.equations:
         for body in equation.bodies:
-            yield from _namings(body)
+            yield from _naming_equations(body)
         if _is_given(equation):
             yield equation

@@ -1,22 +1,22 @@
-"""What to keep so that the peak of the backward pass stays within a limit: a 0/1 program over values and steps.
+"""Which values to save so that the peak of the backward pass stays within a limit: a 0/1 program.
 
-The steps are the operations of the backward program, a loop's body once, several to a bin. A value that is not kept is
-asked for by the first step that reads it, or by what is computed again from it, and is then there until its last
-reader. So an operation e has a variable for each bin, r[e, t]: it has run again by then.
+The steps are the operations of the backward program, with the body of a loop once. Several steps form a bin. A value
+that is not saved is demanded by the first step that reads it, or by an operation that is recomputed from it, and is
+then live until its last reader. So an operation e has a variable for each bin, r[e, t]: it was recomputed by then.
 
-* What a step reads is kept or there:                   r[e, t] ≥ 1 − x[v]
-* So is what is computed again from it:                 r[e, t] ≥ r[reader, t] − x[v]
-* In each bin, what is kept and what is there again fits: Σ bytes · x[v] + Σ bytes · r[e, t] ≤ limit − cotangents
+* What a step reads is saved or recomputed:             r[e, t] ≥ 1 − x[v]
+* So is what a recomputed operation reads:              r[e, t] ≥ r[reader, t] − x[v]
+* In each bin, saved and recomputed values fit:         Σ bytes · x[v] + Σ bytes · r[e, t] ≤ limit − cotangents
 
-Only the x have to be whole. Checkmate (Jain et al., MLSys 2020) decides anew at each step what to keep; here a value
-is computed again once and the order is that of `rematscope.scheduling.schedule`, so that a program has as many
-variables as there are values times the bins in which they can first be asked for.
+Only the x have to be integers. Checkmate (Jain et al., MLSys 2020) decides at each step which values are live. Here a
+value is recomputed once, in the order of `rematscope.scheduling.schedule`, so a program has only as many variables as
+values times the bins in which they can first be demanded.
 """
 
 import math
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -29,30 +29,40 @@ from rematscope.ir.program import Equation, Value
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.fusion import ELEMENTWISE, HEAVY, Fusion
 from rematscope.scheduling.linearize import Linearized, reading
+from rematscope.scheduling.settings import SETTINGS
 
-BINS = 40
 MIB = 2.0**20
-_NODES = 100  # of branch and bound: counted, and not timed, so that every machine finds the same
-_SECONDS = 300  # after which the solver stops at all events
+
+
+class PeakSolution(NamedTuple):
+    """A solution of the 0/1 program.
+
+    Attributes:
+      saved: the values that are saved.
+      moved: those of them that are offloaded to the host.
+      bound: a proven lower bound of the recompute of all choices within the limits, in this model.
+    """
+
+    saved: frozenset[Value]
+    moved: frozenset[Value]
+    bound: float
 
 
 class PeakProgram:
-    """The 0/1 program of a function. Asked again for another limit, it is there already.
+    """The 0/1 program of a function, which is built once and solved for many limits.
 
     Attributes:
       linearized: the function.
-      fixed: values that are kept in any case. What leads to them is not computed again, and no step asks for more than
-        what lies between two of them.
-      saveable: the values that may be kept, in the order of the program.
-      cost: what is to be least of all that is computed again.
-      moves: of those that may be on the host, the columns that say so; see `rematscope.scheduling.host`.
-      waits: how many columns there are, at the end, of what is waited for.
+      fixed: values that are saved in any case. The operations before them are not recomputed for the steps after them.
+      saveable: the values that may be saved, in the order of the program.
+      cost: the cost of recomputing an operation.
+      moves: the columns of the values that may be offloaded; see `rematscope.scheduling.host`.
+      waits: the number of columns at the end for transfers that are waited for.
     """
 
     def __init__(self, linearized: Linearized, fixed: Collection[Value] = (), cost: CostFunction = work):
         self.moves: dict[Value, int] = {}
         self.waits = 0
-        self.gap = 1e-2  # how far above the bound the solver may stop, as a part of what it found
         self.linearized = linearized
         self.cost, self._cost_of = cost, cost_in(linearized, cost)
         self.fixed = frozenset(fixed)
@@ -65,7 +75,7 @@ class PeakProgram:
     # Steps and bins
 
     def _number_steps(self) -> None:
-        """Lays out the backward program, loops' bodies opened, and divides it into bins after heavy operations."""
+        """Number the steps of the backward program, and divide them into bins after heavy operations."""
         self._loops = list(dict.fromkeys(self.linearized.loops.values()))
         self._steps: list[Equation] = []
         spans: dict[Equation, tuple[int, int]] = {}
@@ -78,7 +88,7 @@ class PeakProgram:
             before = spans.get(loop, (start, start))
             spans[loop] = min(start, before[0]), max(len(self._steps) - 1, start)
         heavy = [e.primitive in HEAVY for e in self._steps]
-        each = max(1.0, sum(heavy) / BINS)
+        each = max(1.0, sum(heavy) / SETTINGS.bins)
         self._bin_of = [int(sum_ / each) for sum_ in np.cumsum(heavy) - np.array(heavy, int)] or [0]
         self._bins = self._bin_of[-1] + 1
         self._span = {
@@ -86,7 +96,7 @@ class PeakProgram:
         }
 
     def _find_needed(self) -> None:
-        """The operations that run again if nothing is kept, each before what reads it; and who reads what."""
+        """Find the operations that are recomputed if nothing is saved, and the bins that demand each value."""
         primal = self.linearized.primal
         home: dict[Equation, Equation | None] = dict.fromkeys(primal.equations)
         home |= {e: loop for loop in self._loops for e in loop.bodies[0].equations}
@@ -103,7 +113,7 @@ class PeakProgram:
         pending: list[Value] = []
 
         def sees(value: Value, bin_: int) -> None:
-            value, bin_ = self._source(value, bin_)
+            value, bin_ = self._stack_of_slice(value, bin_)
             self._asked.setdefault(value, []).append(bin_)
             pending.append(value)
 
@@ -118,25 +128,25 @@ class PeakProgram:
             maker = made.get(value)
             if maker is not None and maker not in needed and value not in self.fixed:
                 needed.add(maker)
-                pending += (self._source(v, 0)[0] for v in reading(maker))
+                pending += (self._stack_of_slice(v, 0)[0] for v in reading(maker))
         self._nodes = [e for e in home if e in needed and e not in self._loops]
         self._nodes += [loop for loop in self._loops if loop in needed]
         order = {e: i for i, e in enumerate(home)}
         self._nodes.sort(key=lambda e: (order[home[e] or e], order[e]))
 
-    def _source(self, value: Value, bin_: int) -> tuple[Value, int]:
-        """The value that is asked for where this one is read: a slice's stack, when its loop begins."""
+    def _stack_of_slice(self, value: Value, bin_: int) -> tuple[Value, int]:
+        """Return the value that is demanded where this one is read: for a slice its stack, when the loop begins."""
         while value in self._slices:
             bin_ = self._span.get(self._handed[value], (bin_, bin_))[0]
             value = self._slices[value]
         return value, bin_
 
     def _find_windows(self) -> None:
-        """In which bins an operation may first run again, and until when its results are read."""
+        """Find the bins in which an operation may first be recomputed, and the last bin that reads its results."""
         readers: dict[Value, list[Equation]] = {}
         for equation in self._nodes:
             for value in reading(equation):
-                readers.setdefault(self._source(value, 0)[0], []).append(equation)
+                readers.setdefault(self._stack_of_slice(value, 0)[0], []).append(equation)
         outputs = set(self.linearized.backward.outputs)
         self._fusion = Fusion([self._nodes, self._steps], outputs)
         first: dict[Equation, int] = {}
@@ -144,13 +154,17 @@ class PeakProgram:
         self._end: dict[Value, int] = {}
 
         def end(value: Value) -> int:
-            """The bin of the last reader of a value, or of the last that reads what is fused of it."""
+            """Return the last bin that reads a value, or an operation that it is fused into."""
             by = [e for e in readers.get(value, ()) if e in first]
             found = [*self._asked.get(value, ())]
             for reader in by:
                 for made in reader.outputs:
                     fused = made in self._fusion.unwritten
-                    runs = self._when(reader, self._made[value], last[reader]) if value in self._made else last[reader]
+                    runs = (
+                        self._bin_of_demand(reader, self._made[value], last[reader])
+                        if value in self._made
+                        else last[reader]
+                    )
                     found.append(self._end.get(made, 0) if fused else runs)
             return max(found, default=0)
 
@@ -161,8 +175,11 @@ class PeakProgram:
                 asked = self._asked.get(value, [])
                 by = [e for e in readers.get(value, ()) if e in first]
                 if value not in self.fixed:
-                    starts += [min(asked, default=self._bins), *(self._when(e, equation, first[e]) for e in by)]
-                    ends += [*asked[:1], *(self._when(e, equation, last[e]) for e in by)]
+                    starts += [
+                        min(asked, default=self._bins),
+                        *(self._bin_of_demand(e, equation, first[e]) for e in by),
+                    ]
+                    ends += [*asked[:1], *(self._bin_of_demand(e, equation, last[e]) for e in by)]
                 self._end[value] = end(value)
             first[equation], last[equation] = min(starts), max(min(ends, default=0), max(ends, default=0))
             last[equation] = max(last[equation], first[equation])
@@ -172,15 +189,16 @@ class PeakProgram:
             for value in loop.bodies[0].inputs[: loop.carries]:
                 self._end[value] = self._span.get(loop, (0, self._bins - 1))[1]
 
-    def _when(self, reader: Equation, read: Equation, bin_: int) -> int:
-        """What a loop's body reads from around it is asked for when the loop begins."""
+    def _bin_of_demand(self, reader: Equation, read: Equation, bin_: int) -> int:
+        """Return the bin of a demand: what the body of a loop reads from outside is demanded when the loop begins."""
         loop = self._home[reader]
         return bin_ if loop is None or self._home[read] is loop else self._span.get(loop, (bin_, bin_))[0]
 
     def _worth_keeping(self, equation: Equation, value: Value) -> bool:
-        """Whether no other candidate does as well: what is only moved has as many bytes where it comes from.
+        """Whether a value may be worth saving.
 
-        Nor is a value worth saving that only the backward pass reads: it is made of what that mostly reads besides.
+        A view or a cast is not, if its operand is no larger. Nor is an elementwise result that only the backward pass
+        reads, since it is computed from values that are read anyway.
         """
         if value in self.fixed or not jax_compat.is_repeatable(equation.eqn) or not value.device_bytes:
             return False
@@ -195,18 +213,18 @@ class PeakProgram:
     # The program
 
     def weight(self, value: Value) -> int:
-        """Bytes of a value if it is kept, of a loop all iterations' together."""
-        loop = self._loop(value)
+        """Return the bytes of a saved value, for a loop of all iterations."""
+        loop = self._loop_around(value)
         return value.device_bytes * (loop.length if loop is not None else 1)
 
-    def _loop(self, value: Value) -> Equation | None:
+    def _loop_around(self, value: Value) -> Equation | None:
         if value in self._handed:
             return self._handed[value]
         return self._home[self._made[value]]
 
     @cached_property
     def costs(self) -> dict[Equation, float]:
-        """What running an operation again takes, over all iterations of its loop; nothing if JAX runs it late too."""
+        """The cost of recomputing each operation, over all iterations of its loop; 0 if JAX defers it anyway."""
         found = dict.fromkeys(self._nodes, 0.0)
         for equation in self._nodes:
             if equation in self.linearized.deferred:
@@ -217,8 +235,8 @@ class PeakProgram:
         return found
 
     @cached_property
-    def _given(self) -> list[int]:
-        """The most bytes of cotangents in each bin, with what is kept in any case."""
+    def _cotangent_bytes(self) -> list[int]:
+        """The largest bytes of cotangents in each bin, with the values that are saved in any case."""
         outputs = set(self.linearized.backward.outputs)
         own = {v: i for i, e in enumerate(self._steps) for v in e.outputs}
         last = dict(own)
@@ -240,7 +258,7 @@ class PeakProgram:
         return most
 
     @cached_property
-    def _columns(self) -> tuple[dict[Value, int], dict[Equation, int], int]:
+    def _column_layout(self) -> tuple[dict[Value, int], dict[Equation, int], int]:
         x = {v: i for i, v in enumerate(self.saveable)}
         place, r = len(x), {}
         for equation in self._nodes:
@@ -248,18 +266,18 @@ class PeakProgram:
             place += self._last[equation] - self._first[equation] + 1
         return x, r, place
 
-    def _r(self, equation: Equation, bin_: int) -> int | None:
-        """The column that says whether an operation has run again by a bin; None before it can have."""
+    def _ran_column(self, equation: Equation, bin_: int) -> int | None:
+        """Return the column that says whether an operation was recomputed by a bin; None before it can have been."""
         if bin_ < self._first[equation]:
             return None
-        return self._columns[1][equation] + min(bin_, self._last[equation])
+        return self._column_layout[1][equation] + min(bin_, self._last[equation])
 
     @cached_property
-    def _implied(self) -> tuple[scipy.sparse.csc_array, np.ndarray]:
-        """The rows that say what has to be there."""
-        x, _, size = self._columns
+    def _implication_rows(self) -> tuple[scipy.sparse.csc_array, np.ndarray]:
+        """The rows that say which values have to be saved or recomputed."""
+        x, _, size = self._column_layout
         rows: list[tuple[dict[int, float], float]] = []
-        for equation, place in self._columns[1].items():  # what has run has run from then on
+        for equation, place in self._column_layout[1].items():  # what has run has run from then on
             for bin_ in range(self._first[equation], self._last[equation]):
                 rows.append(({place + bin_ + 1: 1.0, place + bin_: -1.0}, 0.0))
         for value, bins in self._asked.items():
@@ -267,47 +285,47 @@ class PeakProgram:
         for reader in self._nodes:
             loop = self._home[reader]
             for value in reading(reader):
-                source = self._source(value, 0)[0]
+                source = self._stack_of_slice(value, 0)[0]
                 if source in x or source in self._made:
                     if loop is not None and self._loop_or_none(source) is not loop:
                         start = self._span.get(loop, (0, 0))[0]
-                        self._add_row(rows, source, start, self._r(reader, self._last[reader]))
+                        self._add_row(rows, source, start, self._ran_column(reader, self._last[reader]))
                         continue
                     for bin_ in range(self._first[reader], self._last[reader] + 1):
-                        self._add_row(rows, source, bin_, self._r(reader, bin_))
+                        self._add_row(rows, source, bin_, self._ran_column(reader, bin_))
         places = [(i, j, c) for i, (row, _) in enumerate(rows) for j, c in row.items()]
         i, j, c = map(np.array, zip(*places, strict=True)) if places else ((), (), ())
         return scipy.sparse.csc_array((c, (i, j)), shape=(len(rows), size), dtype=float), np.array([b for _, b in rows])
 
     def _loop_or_none(self, value: Value) -> Equation | None:
-        return self._loop(value) if value in self._made or value in self._handed else None
+        return self._loop_around(value) if value in self._made or value in self._handed else None
 
     def _add_row(self, rows: list, value: Value, bin_: int, reader: int | None) -> None:
-        """A value is kept, or has run again by a bin, if a reader has (or in any case)."""
+        """Add the row that a value is saved, or recomputed by a bin, if its reader is (or in any case, without one)."""
         if value in self.fixed:
             return
-        x, row = self._columns[0], {}
+        x, row = self._column_layout[0], {}
         if reader is not None:
             row[reader] = -1.0
         if value in x:
             row[x[value]] = 1.0
         made = self._made.get(value)
         if made is not None and made in self._first and jax_compat.is_repeatable(made.eqn):
-            there = self._r(made, bin_)
+            there = self._ran_column(made, bin_)
             if there is not None:
                 row[there] = row.get(there, 0) + 1.0
         if any(c > 0 for c in row.values()):
             rows.append((row, 1.0 if reader is None else 0.0))
 
     @cached_property
-    def _peaks(self) -> tuple[scipy.sparse.csc_array, np.ndarray]:
-        """For each bin the bytes of each column, in MiB, and what is there in any case."""
-        x, _, size = self._columns
+    def _peak_rows(self) -> tuple[scipy.sparse.csc_array, np.ndarray]:
+        """The bytes of each column in each bin, in MiB, and the bytes that are live in any case."""
+        x, _, size = self._column_layout
         i: list[int] = []
         j: list[int] = []
         c: list[float] = []
         for value, place in x.items():
-            loop = self._loop(value)
+            loop = self._loop_around(value)
             end = self._end.get(value, 0) if loop is None else self._span.get(loop, (0, self._bins - 1))[1]
             i += range(end + 1)
             j += [place] * (end + 1)
@@ -316,53 +334,46 @@ class PeakProgram:
             nbytes = sum(v.device_bytes for v in equation.outputs if v not in self._fusion.unwritten)
             end = max((self._end.get(v, 0) for v in equation.outputs), default=0)
             if nbytes:
-                first, start = self._first[equation], self._columns[1][equation]
+                first, start = self._first[equation], self._column_layout[1][equation]
                 for bin_ in range(first, end + 1):
                     i.append(bin_)
                     j.append(start + min(bin_, self._last[equation]))
                     c.append(nbytes / MIB)
-        return scipy.sparse.csc_array((c, (i, j)), shape=(self._bins, size)), np.array(self._given) / MIB
+        return scipy.sparse.csc_array((c, (i, j)), shape=(self._bins, size)), np.array(self._cotangent_bytes) / MIB
 
     @cached_property
-    def _bytes(self) -> np.ndarray:
-        size = self._columns[2]
+    def _saved_bytes_row(self) -> np.ndarray:
+        size = self._column_layout[2]
         row = np.zeros(size)
         row[: len(self.saveable)] = [self.weight(v) / MIB for v in self.saveable]
         return row
 
-    def cheapest(
-        self, *, peak: float | None = None, kept: float | None = None, gap: float | None = None
-    ) -> tuple[frozenset[Value], float] | None:
-        """The values to keep so that least is computed again.
+    def best(
+        self, *, peak: float | None = None, saved: float | None = None, gap: float | None = None, price: float = 0
+    ) -> PeakSolution | None:
+        """Return the values to save so that the recompute is least; None if the solver finds no choice.
 
         Args:
-          peak: bytes that may be there in any bin; None does not limit them.
-          kept: bytes that may be kept; None does not limit them.
-          gap: how far above the bound it may stop; the rows' own where there is none.
-
-        Returns:
-          The values, and a bound: what every choice within the limits costs at least in this model. None if the solver
-          found no choice.
+          peak: limit of the live bytes in every bin; None for no limit.
+          saved: limit of the saved bytes; None for no limit.
+          gap: the gap to the bound at which the solver may stop; None for that of the settings.
+          price: the recompute that a saved byte must avoid.
         """
-        found = self.best(peak=peak, kept=kept, gap=gap)
-        return None if found is None else (found[0], found[2])
-
-    def best(
-        self, *, peak: float | None = None, kept: float | None = None, gap: float | None = None, price: float = 0
-    ) -> tuple[frozenset[Value], frozenset[Value], float] | None:
-        """The same, with those of the values that are on the host; each byte that is kept may have a price."""
-        rows, given = self._peaks
+        rows, given = self._peak_rows
         limited = []
         if peak is not None:
             limited.append((rows, peak / MIB - given))
-        if kept is not None:
-            limited.append((scipy.sparse.csc_array(self._bytes[None]), np.array([kept / MIB])))
+        if saved is not None:
+            limited.append((scipy.sparse.csc_array(self._saved_bytes_row[None]), np.array([saved / MIB])))
         if not rows.shape[1]:  # nothing may be kept, and nothing runs again
-            return None if peak is not None and (given > peak / MIB).any() else (self.fixed, frozenset(), 0.0)
-        unit = self._objective.max(initial=0.0) or 1.0
+            exceeded = peak is not None and (given > peak / MIB).any()
+            return None if exceeded else PeakSolution(self.fixed, frozenset(), 0.0)
+        unit = self._cost_row.max(initial=0.0) or 1.0
         # Of equal choices the one that keeps less; the solver stops at differences of 1e-6.
-        less = np.abs(self._bytes) * (price * MIB / unit + 1e-4 / max(np.abs(self._bytes).sum(), 1e-9))
-        result = self._solved(self._objective / unit + less, limited, gap=self.gap if gap is None else gap)
+        less = np.abs(self._saved_bytes_row) * (
+            price * MIB / unit + 1e-4 / max(np.abs(self._saved_bytes_row).sum(), 1e-9)
+        )
+        result = self._solve(self._cost_row / unit + less, limited, gap=SETTINGS.peak_gap if gap is None else gap)
         if result.x is None:
             return None
         chosen = frozenset(v for v, on in zip(self.saveable, result.x, strict=False) if on > 0.5)
@@ -370,40 +381,40 @@ class PeakProgram:
         bound = result.mip_dual_bound
         if bound is None:  # without a branch, or anything to branch on, HiGHS gives none
             bound = result.fun if result.status == 0 else -math.inf
-        return chosen | self.fixed, moved, max(0.0, (bound - less.sum()) * unit)
+        return PeakSolution(chosen | self.fixed, moved, max(0.0, (bound - less.sum()) * unit))
 
     @cached_property
     def least(self) -> float:
-        """About the least limit of the peak that some choice keeps to in this model, in bytes; infinite without one."""
-        rows, given = self._peaks
+        """About the smallest peak, in bytes, that a choice can reach in this model; infinite without one."""
+        rows, given = self._peak_rows
         level = scipy.sparse.csc_array(np.full((self._bins, 1), -1.0))  # one column more: the peak itself
         above = scipy.sparse.hstack([rows, level], format="csc")
-        result = self._solved(np.append(np.zeros(rows.shape[1]), 1.0), [(above, -given)], whole=False)
+        result = self._solve(np.append(np.zeros(rows.shape[1]), 1.0), [(above, -given)], whole=False)
         # What parts of values would do is less than whole ones can.
         limits = (more * result.fun * MIB for more in (1.02, 1.05, 1.1, 1.25, 1.5, 2.0) if result.x is not None)
         return next((limit for limit in limits if self.best(peak=limit) is not None), math.inf)
 
-    def smallest(self) -> tuple[frozenset[Value], frozenset[Value]]:
-        """Values to keep so that the peak is near the least, in this model, and those of them on the host."""
+    def smallest(self) -> PeakSolution:
+        """Return a solution whose peak is near the least in this model."""
         found = self.best(peak=self.least) if math.isfinite(self.least) else None
-        return (found[0], found[1]) if found is not None else (self.fixed, frozenset())
+        return found or PeakSolution(self.fixed, frozenset(), 0.0)
 
     @cached_property
-    def _objective(self) -> np.ndarray:
-        objective = np.zeros(self._columns[2])
+    def _cost_row(self) -> np.ndarray:
+        objective = np.zeros(self._column_layout[2])
         for equation in self._nodes:
-            objective[self._columns[1][equation] + self._last[equation]] += self.costs[equation]
+            objective[self._column_layout[1][equation] + self._last[equation]] += self.costs[equation]
         return objective
 
-    def _solved(
+    def _solve(
         self,
         objective: np.ndarray,
         limited: Sequence[tuple[Any, np.ndarray]],
         gap: float = 0,
         whole: bool = True,
     ) -> Any:
-        """What SciPy's solver finds for an objective to be least; values are kept in part where not `whole`."""
-        matrix, least = self._implied
+        """Return the result of the solver for an objective; values are saved in part unless `whole`."""
+        matrix, least = self._implication_rows
         more = len(objective) - matrix.shape[1]
         if more:
             matrix = scipy.sparse.hstack([matrix, scipy.sparse.csc_array((matrix.shape[0], more))], format="csc")
@@ -417,5 +428,5 @@ class PeakProgram:
             integrality=integral,
             bounds=scipy.optimize.Bounds(0, upper),
             constraints=constraints,
-            options={"mip_rel_gap": gap, "node_limit": _NODES, "time_limit": _SECONDS},
+            options={"mip_rel_gap": gap, "node_limit": SETTINGS.solver_nodes, "time_limit": SETTINGS.solver_seconds},
         )

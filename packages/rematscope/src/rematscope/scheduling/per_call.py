@@ -41,7 +41,7 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         __tracebackhide__ = True
-        return cast(R, self._function(self._planned(args, kwargs)).call(args, kwargs))
+        return cast(R, self._function_of(self._plan_for_call(args, kwargs)).call(args, kwargs))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -49,8 +49,8 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
     def gradient_mask(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[bool] | None:
         return gradient_mask(self.__wrapped__, args, kwargs, self.argnums)
 
-    def _planned(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What was made for calls like this one, now if it was not before."""
+    def _plan_for_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the plan for calls like this one, and make it if there is none."""
         __tracebackhide__ = True
         signature = Signature(self.__wrapped__, args, kwargs)
         with self._one:
@@ -60,23 +60,23 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
                 grad_mask = gradient_mask(self.__wrapped__, args, kwargs, self.argnums)
                 shapes = shapes_of(args, kwargs)
                 with outside_traces():
-                    found = self._plan(*shapes, grad_mask)
+                    found = self._make_plan(*shapes, grad_mask)
             self._plans[signature] = found
             while len(self._plans) > _MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
         return found
 
-    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grad_mask: tuple[bool, ...] | None) -> Any:
-        """A plan for arguments of these shapes."""
+    def _make_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grad_mask: tuple[bool, ...] | None) -> Any:
+        """Return a plan for arguments of these shapes."""
         raise NotImplementedError
 
-    def _function(self, plan: Any) -> Planned:
-        """The function that a plan is for."""
+    def _function_of(self, plan: Any) -> Planned:
+        """Return the function of a plan."""
         raise NotImplementedError
 
 
 def _check_place(function: str, signature: Signature) -> None:
-    """Raise PlanError inside a `shard_map` that a plan for one device is not good for."""
+    """Raise PlanError inside a `shard_map` for which a plan for one device is wrong."""
     mesh = jax.sharding.get_abstract_mesh()
     if AxisType.Manual not in mesh.axis_types:
         return

@@ -40,7 +40,7 @@ class Planned(Constant, PartlyDifferentiable):
     Args:
       once: the function as it was traced.
       signature: the call that it was traced for.
-      run: computes and differentiates as was planned.
+      run: the function with the planned gradient.
       grad_mask: which leaves of a call get a gradient; None for all.
     """
 
@@ -64,7 +64,7 @@ class Planned(Constant, PartlyDifferentiable):
         return self._grad_mask
 
     def call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call it with arguments that are known to be like the planned ones."""
+        """Call the function with arguments that are known to match the planned ones."""
         args, kwargs = guarded(self._function, args, kwargs, self._grad_mask)
         return self._run(*args, **kwargs)
 
@@ -82,12 +82,12 @@ class Planned(Constant, PartlyDifferentiable):
 def scheduled_as(
     once: CalledOnce, signature: Signature, programs: Schedule, grad_mask: Sequence[bool] | None = None
 ) -> Planned:
-    """The function whose backward pass keeps some values and computes the others again late."""
+    """Return the function with the gradient of a schedule."""
     return Planned(once, signature, keeping(once, programs), grad_mask)
 
 
 def keeping(once: CalledOnce, programs: Schedule) -> Callable[..., Any]:
-    """A function as it was traced, differentiated by both programs of a schedule."""
+    """Return a function as it was traced, differentiated by both programs of a schedule."""
     cotangents = programs.backward.inputs[-len(once.jaxpr.out_avals) :]
     forward = jax.jit(programs.forward.__call__)
 
@@ -109,5 +109,5 @@ def keeping(once: CalledOnce, programs: Schedule) -> Callable[..., Any]:
 def with_checkpoints(
     once: CalledOnce, signature: Signature, plain: CheckpointPlacement, grad_mask: Sequence[bool] | None = None
 ) -> Planned:
-    """The function with plain checkpoints."""
+    """Return the function with plain checkpoints."""
     return Planned(once, signature, checkpointed(once, plain), grad_mask)

@@ -32,7 +32,7 @@ from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.planned import Constant
 from rematscope.scheduling.search import Search
 from rematscope.scheduling.suggested_names import SuggestedNames, save_everything_names, suggested_names
-from rematscope.scheduling.value_indices import digest, places, snapshot_indices
+from rematscope.scheduling.value_indices import digest, indices_of, snapshot_indices
 from rematscope.seconds.devices import Device
 from rematscope.xla.compiling import Compiled
 from rematscope.xla.measure import Measurement
@@ -43,16 +43,14 @@ _LINES = 12  # of a table
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of the user's code in a module, or in like ones, and what it has to do with the backward pass.
+    """A line of the user's code in a module, or in repeated modules, with what the plan does there.
 
     Attributes:
-      source: the line; None for what has none.
-      module: the module that it belongs to, as JAX's name stack says it, `layers_0…63/attention` of those of like
-        layers; else "".
-      what: types of values that are kept, or operations that run again, each once.
-      amount: bytes kept, or FLOPs and transcendentals computed again.
-      when: of what is computed again, which share of the backward pass's operations comes before the first of it, and
-        which before the last; else None.
+      source: the line; None for values without one.
+      module: its module in JAX's name stack, `layers_0…63/attention` for repeated layers; else "".
+      what: the types of saved values, or the operations that are recomputed, each once.
+      amount: the saved bytes, or the recomputed FLOPs and transcendentals.
+      when: for recomputed operations, the shares of the backward pass before the first and before the last; else None.
     """
 
     source: Source | None
@@ -81,8 +79,8 @@ class Auto(Constant, Pictured):
         self, search: Search, chosen: Candidate, limit: int, limits_peak: bool, bound: float, argnums: ArgNums = None
     ):
         """Args:
-        search: what was compiled, and for which function.
-        chosen: the best that was compiled.
+        search: the search, with the compiled candidates.
+        chosen: the best of them.
         limit, limits_peak, bound: see the attributes.
         argnums: which arguments get a gradient, as of `auto`.
         """
@@ -101,9 +99,9 @@ class Auto(Constant, Pictured):
         self._host = search.host
 
     def __reduce__(self) -> tuple[Callable[[bytes], "Auto"], tuple[bytes]]:
-        return _unpickled, (_pickled(self._state()),)
+        return _load_pickle, (_dump_pickle(self._pickle_state()),)
 
-    def _state(self) -> "_State":
+    def _pickle_state(self) -> "_State":
         f, args, kwargs, grad_mask = self._subject
         candidates = [
             CachedChoice.of(candidate, self.limit, candidate.linearized is self._own, self.bound)
@@ -201,7 +199,7 @@ class Auto(Constant, Pictured):
         return self._kept_in("host")
 
     def _kept_in(self, memory: str) -> tuple[Line, ...]:
-        made = _makers(self._chosen.schedule.forward)
+        made = _makers_of_values(self._chosen.schedule.forward)
         kept = (v for v in self._chosen.schedule.kept if v.memory == memory)
         return _by_line((made.get(v), type_text(v), v.nbytes, None) for v in kept)
 
@@ -238,8 +236,8 @@ class Auto(Constant, Pictured):
             "structure": digest(linearized),
             "checkpoints": linearized is not self._linearized,
             "plain": dataclasses.asdict(self._chosen.placement) if self._chosen.placement else None,
-            "kept": places(linearized, self._chosen.kept),
-            "moved": places(linearized, self._chosen.moved),
+            "kept": indices_of(linearized, self._chosen.kept),
+            "moved": indices_of(linearized, self._chosen.moved),
             "stops": snapshot_indices(linearized, self._chosen.snapshots),
             "segments": self._chosen.segments,
             "target": self._chosen.subject.target,
@@ -276,7 +274,7 @@ class Auto(Constant, Pictured):
         else:
             where = f", where {_CLOSED}" if self._linearized.closed else ""
             proven = f"The 0/1 program{where} recomputes each value at most once, in this order, and predicts fusion: "
-            least = self._amount(self.bound, "operations")
+            least = self._cost_text(self.bound, "operations")
             if not self.recomputed:
                 proven += "nothing is recomputed."
             elif self.bound <= 0:  # every choice recomputes at least nothing: that proves nothing
@@ -308,7 +306,7 @@ class Auto(Constant, Pictured):
             f"{'' if self.measurement.host_bytes else stays}"
         )
 
-    def _amount(self, number: float, of: str = "") -> str:
+    def _cost_text(self, number: float, of: str = "") -> str:
         """The recompute cost as text: `1.2 G operations`, or `3.4 ms` where seconds are counted."""
         if isinstance(self._cost, Device):
             return seconds_text(number)
@@ -329,14 +327,15 @@ class Auto(Constant, Pictured):
             self._cells(), self.certificate, numeric=("Saved", "Recomputed", "Peak predicted", "Peak compiled")
         )
         if self.saved_values:
-            yield TextTable(_table(self.saved_values, ["Saved", "Type", "Line"], bytes_text), numeric=("Saved",))
+            yield TextTable(_line_table(self.saved_values, ["Saved", "Type", "Line"], bytes_text), numeric=("Saved",))
         if self.offloaded_values:
             yield TextTable(
-                _table(self.offloaded_values, ["Host memory", "Type", "Line"], bytes_text), numeric=("Host memory",)
+                _line_table(self.offloaded_values, ["Host memory", "Type", "Line"], bytes_text),
+                numeric=("Host memory",),
             )
         if self.recomputed_values:
             titles = ["Recomputed", "Op", "Position in backward", "Line"]
-            yield TextTable(_table(self.recomputed_values, titles, _count), numeric=("Recomputed",))
+            yield TextTable(_line_table(self.recomputed_values, titles, _count_text), numeric=("Recomputed",))
         yield Lines(["Live bytes with everything saved, then of the plan:"])
         yield self.timeline_baseline
         yield self.timeline
@@ -345,7 +344,7 @@ class Auto(Constant, Pictured):
         peak = self.measurement.peak_bytes
         of = f" of {bytes_text(self.limit)}" if self.limits_peak else ""
         kept = f"{bytes_text(self.saved_bytes)} saved"
-        again = f"{self._amount(self.recomputed)} recomputed"
+        again = f"{self._cost_text(self.recomputed)} recomputed"
         if self._host is not None:
             kept += f", {bytes_text(self.host_bytes)} in host memory"
             again += " or waited for"
@@ -360,7 +359,7 @@ class Auto(Constant, Pictured):
                 [
                     "✓" if candidate is self._chosen else "",
                     bytes_text(candidate.schedule.saved_bytes),
-                    self._amount(candidate.recompute_cost),
+                    self._cost_text(candidate.recompute_cost),
                     bytes_text(candidate.estimated_bytes + fixed),
                     bytes_text(candidate.peak_bytes) if fits else "does not fit",
                 ]
@@ -369,7 +368,7 @@ class Auto(Constant, Pictured):
 
 
 class _State(NamedTuple):
-    """What of a result is pickled; the programs are traced again."""
+    """The part of a result that is pickled. The programs are traced again."""
 
     f: Any
     args: tuple[Any, ...]
@@ -390,7 +389,7 @@ class _State(NamedTuple):
 
 
 class Decorated(NamedTuple):
-    """Stands for a function whose name means, in its module, what a decorator made of it."""
+    """Stand for a function whose name in its module means what a decorator made of it."""
 
     by: Any
 
@@ -405,7 +404,7 @@ def reference(f: Callable[..., Any]) -> Any:
     return Decorated(found) if found is not f and getattr(found, "__wrapped__", None) is f else f
 
 
-def _pickled(state: _State) -> bytes:
+def _dump_pickle(state: _State) -> bytes:
     try:
         return pickle.dumps(state)
     except Exception as error:  # of the function, its static arguments, its cost or its devices
@@ -415,7 +414,7 @@ def _pickled(state: _State) -> bytes:
         ) from None
 
 
-def _unpickled(pickled: bytes) -> Auto:
+def _load_pickle(pickled: bytes) -> Auto:
     state: _State = pickle.loads(pickled)
     f = state.f.by.__wrapped__ if isinstance(state.f, Decorated) else state.f
     with outside_traces():
@@ -432,23 +431,23 @@ def _unpickled(pickled: bytes) -> Auto:
     return Auto(search, search.compiled[state.chosen], state.limit, state.limits_peak, state.bound, state.argnums)
 
 
-def _count(number: float) -> str:
+def _count_text(number: float) -> str:
     return count_text(int(number), "").rstrip()
 
 
-def _makers(program: Program) -> dict[Value, Equation]:
-    """What makes each value; a stack is made where its slices are."""
+def _makers_of_values(program: Program) -> dict[Value, Equation]:
+    """Return the operation that computes each value; for a stack the one that computes its slices."""
     made = {v: e for e in program.equations if e.primitive != "optimization_barrier" for v in e.outputs}
     for equation in program.equations:
         if equation.primitive == "scan":
-            inside = _makers(equation.bodies[0])
+            inside = _makers_of_values(equation.bodies[0])
             pairs = zip(equation.outputs, equation.bodies[0].outputs, strict=True)
             made.update((stack, inside[part]) for stack, part in pairs if part in inside)
     return made
 
 
 def _by_line(found: Iterable[tuple[Equation | None, str, int, float | None]]) -> tuple[Line, ...]:
-    """Lines of equations, or of none, each with a text, an amount and when it runs; like modules of a line are one."""
+    """Return lines of equations with their texts, amounts and times; repeated modules of a line are merged."""
     alike: dict[tuple[Source | None, str], list[tuple[str, str, int, float | None]]] = {}
     for equation, text, amount, when in found:
         source, module = (equation.source, equation.module) if equation is not None else (None, "")
@@ -462,11 +461,11 @@ def _by_line(found: Iterable[tuple[Equation | None, str, int, float | None]]) ->
     return tuple(sorted(lines, key=lambda line: -line.amount))
 
 
-def _table(lines: tuple[Line, ...], titles: list[str], text: Callable[[float], str]) -> list[list[str]]:
+def _line_table(lines: tuple[Line, ...], titles: list[str], text: Callable[[float], str]) -> list[list[str]]:
     rows = [titles]
     for line in lines[:_LINES]:
         what = ", ".join(line.what[:4]) + (f" and {len(line.what) - 4} more" if len(line.what) > 4 else "")
-        when = [] if line.when is None else [_span(*line.when)]
+        when = [] if line.when is None else [_span_text(*line.when)]
         where = "\n".join(filter(None, [line.module, str(line.source or "input of a loop")]))
         rows.append([text(line.amount), what, *when, where])
     if len(lines) > _LINES:
@@ -475,7 +474,7 @@ def _table(lines: tuple[Line, ...], titles: list[str], text: Callable[[float], s
     return rows
 
 
-def _span(first: float, last: float) -> str:
+def _span_text(first: float, last: float) -> str:
     """`at 40 %`, or `at 3…88 %`, of a pass."""
     ends = dict.fromkeys(f"{100 * share:.0f}" for share in (first, last))
     return f"at {'…'.join(ends)} %"

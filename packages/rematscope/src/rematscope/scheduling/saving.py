@@ -1,7 +1,7 @@
-"""Which results in blocks are worth keeping, so that a plain checkpoint does not compute them again.
+"""Values in blocks that a plain checkpoint should save.
 
-A product, or a convolution, takes long for the bytes that it makes. What is only added to something, or moved, on its
-way out of the block is not computed again at all.
+The result of a matmul or a convolution takes long to recompute for its size. A value that is only added or moved on its
+way out of the block is not recomputed at all.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,11 +24,12 @@ _LINEAR = VIEWS | frozenset(
 def worth_saving(
     f: Callable[..., Any], blocks: Sequence[Block], /, *args: Any, **kwargs: Any
 ) -> list[tuple[Block, int]]:
-    """Operations in blocks whose results had better be kept, and the bytes of these over all turns; the best first.
+    """Return the operations whose results are worth saving, with their bytes over all iterations, the most valuable
+    first.
 
     Args:
-      f: a function. Its checkpoints are left out.
-      blocks: of it.
+      f: a function. Its checkpoints are ignored.
+      blocks: blocks of the function.
       *args, **kwargs: its arguments.
     """
     found: list[tuple[float, Block, int]] = []
@@ -47,7 +48,7 @@ def worth_saving(
 
 
 def computes(eqn: Any) -> float:
-    """What an equation computes, if it is a product or the like, or has one in it; else nothing."""
+    """Return the FLOPs of an equation if it is, or contains, a matmul or another heavy operation; else 0."""
     if inside := jax_compat.bodies(eqn):
         turns = jax_compat.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
         return turns * sum(computes(e) for body in inside for e in jax_compat.body_of(body)[0].eqns)

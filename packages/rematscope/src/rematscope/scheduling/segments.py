@@ -1,9 +1,9 @@
-"""Loops of many iterations in segments, so that not every iteration's carry is saved; see `divided`.
+"""Candidates that divide loops of many iterations into segments, so that not every iteration's carry is saved.
 
-What is handed from iteration to iteration is saved once per segment, and what the iterations of one segment make is in
-memory while the backward pass goes through that segment. Both together are least at √n iterations per segment, as many
-as there are bytes in the one for the other (Chen et al., 2016). The last iterations, as many as fit in memory, are not
-recomputed: what they made is gone before the first segment is recomputed.
+One carry is saved per segment, and the values of one segment are recomputed while the backward pass goes through it.
+Their sum is least at about √n iterations per segment, if both have the same size (Chen et al., 2016); see `divided`.
+As many of the last iterations as fit in memory are not recomputed: their values are dropped before the first segment is
+recomputed.
 """
 
 from collections.abc import Iterator
@@ -12,21 +12,20 @@ from functools import cached_property
 from rematscope.choices.build import work
 from rematscope.ir.program import Equation, Literal
 from rematscope.scheduling.candidate import Candidate, Subject
+from rematscope.scheduling.candidate_pool import CandidatePool
 from rematscope.scheduling.divided import divided
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.loop_pairs import Segments, backward_of, loops_of
 from rematscope.scheduling.peak_program import PeakProgram
-
-_WORTH = 0.9  # of what a loop takes with a checkpoint around each iteration: segments that take more are no choice
-_NEARER = 3  # times that the last iterations are counted anew for one aim
+from rematscope.scheduling.settings import SETTINGS
 
 
-class Segmented:
-    """A function whose loops go in segments, as choices of `auto`'s."""
+class SegmentProposer:
+    """Candidates that divide the loops of a function into segments."""
 
     def __init__(self, subject: Subject, rows: PeakProgram):
         """Args:
-        subject: what is chosen for.
+        subject: the function and its target.
         rows: the 0/1 program of the function without segments.
         """
         self._subject, self._rows = subject, rows
@@ -34,72 +33,68 @@ class Segmented:
         self._linearized: dict[tuple[Segments, ...], Linearized] = {}
 
     def linearized(self, segments: tuple[Segments, ...]) -> Linearized:
-        """The function in such segments."""
+        """Return the programs of the function with such segments."""
         if segments not in self._linearized:
             self._linearized[segments] = divided(self._rows.linearized, segments)
         return self._linearized[segments]
 
-    def within(self, aim: float) -> Iterator[Candidate]:
-        """Choices with segments, of which the last are predicted to take about so much, if any takes so little.
-
-        Args:
-          aim: bytes of temporaries.
-        """
-        if not self._loops:
+    def propose(self, target_bytes: float, pool: CandidatePool) -> Iterator[Candidate]:
+        """Yield candidates with segments, the last of which have estimates near the target, if any is so small."""
+        if not self._divisible_loops:
             return
-        yield (least := self._with(0.0))
-        most = max(length // turns for _, turns, length in self._loops)
-        lower, upper = (0, least.estimated_bytes), (most, self._with(1.0).estimated_bytes)
-        for _ in range(_NEARER):
-            if not lower[1] <= aim < upper[1] or upper[0] - lower[0] < 2:
+        yield (least := self._keep_share_of_iterations(0.0))
+        most = max(length // turns for _, turns, length in self._divisible_loops)
+        lower, upper = (0, least.estimated_bytes), (most, self._keep_share_of_iterations(1.0).estimated_bytes)
+        for _ in range(self._subject.settings.solves_per_target):
+            if not lower[1] <= target_bytes < upper[1] or upper[0] - lower[0] < 2:
                 return
-            count = lower[0] + int((upper[0] - lower[0]) * (aim - lower[1]) / (upper[1] - lower[1]))
+            count = lower[0] + int((upper[0] - lower[0]) * (target_bytes - lower[1]) / (upper[1] - lower[1]))
             count = min(max(count, lower[0] + 1), upper[0] - 1)  # of segments that are not computed again
-            yield (made := self._with(count / most))
-            if made.estimated_bytes > aim:
+            yield (made := self._keep_share_of_iterations(count / most))
+            if made.estimated_bytes > target_bytes:
                 upper = count, made.estimated_bytes
             else:
                 lower = count, made.estimated_bytes
 
-    def _with(self, share: float) -> Candidate:
-        """The choice by which such a share of the turns is not computed again."""
+    def _keep_share_of_iterations(self, share: float) -> Candidate:
+        """Return the candidate that does not recompute such a share of the last iterations."""
         segments = []
-        for place, turns, length in self._loops:
+        for place, turns, length in self._divisible_loops:
             last = round(share * length)
             last += (length - last) % turns
             segments += [(place, turns, last)] if last < length else []
         asked = tuple(segments)
         if asked not in self._made:
             linearized = self.linearized(asked)
-            found = PeakProgram(linearized, cost=self._rows.cost).best(price=self._price)
-            kept = found[0] if found else linearized.kept
+            found = PeakProgram(linearized, cost=self._rows.cost).best(price=self._price_per_byte)
+            kept = found.saved if found else linearized.kept
             self._made[asked] = Candidate(self._subject, linearized, kept, segments=asked)
         return self._made[asked]
 
     @cached_property
-    def _loops(self) -> list[tuple[int, int, int]]:
+    def _divisible_loops(self) -> list[tuple[int, int, int]]:
         in_work = self._subject.cost == work  # of another cost it is not known what a segment takes again
         return worth_dividing(self._rows.linearized) if in_work else []
 
     @cached_property
-    def _price(self) -> float:
-        """What a byte has to spare so that it is worth keeping one: what all do that JAX keeps, in the mean."""
+    def _price_per_byte(self) -> float:
+        """The recompute that a saved byte must avoid: the mean of all values that JAX saves."""
         kept = sum(map(self._rows.weight, self._rows.linearized.kept))
         return sum(self._rows.costs.values()) / max(kept, 1)
 
 
 def worth_dividing(linearized: Linearized) -> list[tuple[int, int, int]]:
-    """Loops that had better go in segments: their places, the iterations of each segment, and all iterations.
+    """Return the loops that should be divided: their indices, the iterations per segment, and all iterations.
 
     Args:
-      linearized: a function. Loops in loops are not looked at, nor those in a `shard_map`.
+      linearized: a function. Loops in loops and in `shard_map` are not divided.
     """
-    loops = [(i, _iterations(linearized, loop), loop.length) for i, loop in enumerate(loops_of(linearized))]
+    loops = [(i, _iterations_per_segment(linearized, loop), loop.length) for i, loop in enumerate(loops_of(linearized))]
     return [one for one in loops if one[1]]
 
 
-def _iterations(linearized: Linearized, loop: Equation) -> int:
-    """How many iterations of a loop had better be in a segment; 0 if segments are not worth it."""
+def _iterations_per_segment(linearized: Linearized, loop: Equation) -> int:
+    """Return how many iterations of a loop a segment should have; 0 if the loop should not be divided."""
     (body,) = loop.bodies
     handed = sum(v.device_bytes for v in body.inputs[: loop.carries])
     if loop.length < 4 or not handed or backward_of(linearized, loop) is None:
@@ -115,4 +110,4 @@ def _iterations(linearized: Linearized, loop: Equation) -> int:
         return loop.length // iterations * handed + (iterations + rest) * made + (stacked if rest else 0)
 
     best = min(range(2, loop.length // 2 + 1), key=taken)
-    return best if taken(best) < _WORTH * (loop.length * handed + made) else 0
+    return best if taken(best) < SETTINGS.segment_saving * (loop.length * handed + made) else 0

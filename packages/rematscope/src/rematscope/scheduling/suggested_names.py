@@ -23,17 +23,17 @@ from rematscope.tracing.trace import Trace, trace_call
 
 @dataclasses.dataclass(frozen=True)
 class Name:
-    """An expression of a line to give a name, or several.
+    """An expression of a source line that should get a name, or several.
 
     Attributes:
-      names: the names, one for all of its values that are kept, or one for each.
-      write: what to write in place of the expression.
+      names: the names: one for all of its saved values, or one for each.
+      write: the code to write in place of the expression.
       source: the line.
-      module: the modules that it is run for, as JAX's name stack says them; else "".
-      types: dtypes and shapes of what is kept, `f32[8,64]`, in each iteration of a loop; each once.
-      nbytes: bytes that are kept.
-      which: which of the values that the expression gives are kept, from 0, in the order of the program; () for all.
-      values: how many it gives.
+      module: the modules in JAX's name stack that run the line; else "".
+      types: dtypes and shapes of the saved values, `f32[8,64]`, in loops of each iteration; each once.
+      nbytes: the saved bytes.
+      which: the indices of the saved values among those of the expression, in the order of the program; () for all.
+      values: the number of values of the expression.
     """
 
     names: tuple[str, ...]
@@ -47,16 +47,16 @@ class Name:
 
 
 class SuggestedNames(View):
-    """A choice in names. Displays itself.
+    """The names that write a plan into the model. Displays itself.
 
     Attributes:
       names: what to write, and where, in the order of the program.
-      policy: what to give to `jax.checkpoint` around the whole function, as `policy=`, once it is written.
-      named: the function, without the checkpoints that it had, with these names.
+      policy: the policy for a `jax.checkpoint` around the whole function with these names.
+      named: the function with these names, and without its checkpoints.
       passes: the trace of `jax.checkpoint(named, policy=policy)`.
-      saved_bytes: bytes that it keeps of what the forward pass computes.
-      replaced_bytes: bytes that `auto` keeps of values that no line has in hand: of a derivative, or in a call of a
-        library. In their place others are kept that some line has, no more bytes, so that least is computed again.
+      saved_bytes: the bytes that it saves of the forward pass.
+      replaced_bytes: the bytes that `auto` saves of values that no source line holds: inside a derivative, or in a call
+        of a library. They are replaced by other values of at most as many bytes, with the least recompute.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class SuggestedNames(View):
             return
         rows = [["Saved", "i", "Write", "Line"]]
         for name in self.names:
-            which = f"{_listed(name.which)} of 0…{name.values - 1}" if name.which else "all"
+            which = f"{_index_ranges(name.which)} of 0…{name.values - 1}" if name.which else "all"
             line = "\n".join(filter(None, [name.module, str(name.source)]))
             rows.append([bytes_text(name.nbytes), which, name.write, line])
         yield TextTable(rows, self._footer(), numeric=("Saved",))
@@ -105,7 +105,7 @@ class SuggestedNames(View):
 def save_everything_names(
     f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], grad_mask: Sequence[bool] | None
 ) -> SuggestedNames:
-    """That all is kept, for which nothing has to be written."""
+    """Return the names for a plan that saves everything: none."""
     policy = jax.checkpoint_policies.everything_saveable
     return SuggestedNames(
         (), policy, f, trace_call(jax.checkpoint(f, policy=policy), args, kwargs, grad_mask=grad_mask), 0
@@ -122,7 +122,7 @@ def suggested_names(
     in_its_places: bool,
     cost: CostFunction = work,
 ) -> SuggestedNames:
-    """A choice of what to keep in names.
+    """Return the names that express a choice of saved values.
 
     Args:
       f: the function.
@@ -130,12 +130,12 @@ def suggested_names(
       grad_mask: which of their leaves get a gradient; None for all.
       linearized: its programs.
       chosen: the choice.
-      in_its_places: whether what can be named of it stays, so that the peak is about the same; else it is chosen anew
-        where some cannot.
-      cost: what is to be least of all that is computed again, as for `auto`.
+      in_its_places: whether the nameable values stay saved, so that the peak is about the same. Else all saved values
+        are chosen again where some cannot be named.
+      cost: the cost of recomputing an operation, as for `auto`.
 
     Raises:
-      PlanError: if names cannot say what was chosen.
+      PlanError: if names cannot express the choice.
     """
     nameable = Nameable(f, args, kwargs, grad_mask)
     spots = nameable.spot_of(linearized)
@@ -147,12 +147,12 @@ def suggested_names(
     if replaced:
         rows = PeakProgram(linearized, reached if in_its_places else (), cost)
         rows.saveable = tuple(v for v in rows.saveable if v in spots)
-        found = rows.cheapest(kept=replaced if in_its_places else chosen.saved_bytes)
+        found = rows.best(saved=replaced if in_its_places else chosen.saved_bytes)
         kept = found[0] if found else kept
     made = schedule(linearized, kept)
     out_of_reach = [v for v in made.values if v not in spots]
     found_at = {spots[v]: (v, stack.nbytes) for v, stack in zip(made.values, made.kept, strict=True) if v in spots}
-    names, written = _written(nameable.spots, found_at)
+    names, written = _choose_names(nameable.spots, found_at)
     policy = jax.checkpoint_policies.save_only_these_names(*dict.fromkeys(names.values()))
     named = nameable.named(names)
     passes = trace_call(jax.checkpoint(named, policy=policy), args, kwargs, grad_mask=grad_mask)
@@ -166,8 +166,10 @@ def suggested_names(
     return result
 
 
-def _written(spots: Sequence[Spot], kept: Mapping[Spot, tuple[Value, int]]) -> tuple[dict[Spot, str], tuple[Name, ...]]:
-    """A name for each spot whose value is kept, with the bytes of what is; and what to write for them."""
+def _choose_names(
+    spots: Sequence[Spot], kept: Mapping[Spot, tuple[Value, int]]
+) -> tuple[dict[Spot, str], tuple[Name, ...]]:
+    """Return a name for each spot whose value is saved, and the code to write."""
     groups: dict[tuple[object, ...], list[Spot]] = {}
     for spot in spots:
         groups.setdefault(spot.at, []).append(spot)
@@ -179,14 +181,14 @@ def _written(spots: Sequence[Spot], kept: Mapping[Spot, tuple[Value, int]]) -> t
         if not which:
             continue
         some = len(which) < len(group)
-        stem = _stem(group[0], used)
+        stem = _unused_name(group[0], used)
         names.update((group[i], f"{stem}.{i}" if some else stem) for i in which)
         text = f'f"{stem}.{{i}}"' if some else f'"{stem}"'
         values = [kept[group[i]] for i in which]
         written.append(
             Name(
                 names=tuple(dict.fromkeys(names[group[i]] for i in which)),
-                write=_writing(group[0], text),
+                write=_code_to_write(group[0], text),
                 source=group[0].expression.source,
                 module=each_of_common_path([group[i].module for i in which]),
                 types=tuple(dict.fromkeys(type_text(value) for value, _ in values)),
@@ -198,8 +200,8 @@ def _written(spots: Sequence[Spot], kept: Mapping[Spot, tuple[Value, int]]) -> t
     return names, tuple(written)
 
 
-def _stem(spot: Spot, used: set[str]) -> str:
-    """A name that says function and line, and is not used yet."""
+def _unused_name(spot: Spot, used: set[str]) -> str:
+    """Return a name for a function and line that is not used yet."""
     source = spot.expression.source
     function = re.sub(r"\W+", "", source.function.rpartition(".")[2])
     stem = f"{function}_{source.line}"
@@ -213,7 +215,7 @@ def _stem(spot: Spot, used: set[str]) -> str:
     return stem
 
 
-def _writing(spot: Spot, name: str) -> str:
+def _code_to_write(spot: Spot, name: str) -> str:
     text = spot.expression.text
     call = text.partition("(")[0] or "it"
     if spot.handed:
@@ -223,6 +225,6 @@ def _writing(spot: Spot, name: str) -> str:
     return f"checkpoint_name({text or '…'}, {name})"
 
 
-def _listed(which: Sequence[int]) -> str:
-    """`0,2…5`."""
+def _index_ranges(which: Sequence[int]) -> str:
+    """Return indices as text: `0,2…5`."""
     return each_of_common_path([str(i) for i in which])

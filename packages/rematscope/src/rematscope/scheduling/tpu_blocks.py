@@ -1,13 +1,14 @@
-"""Choices for a TPU: what a block needs is computed again at once, as a checkpoint around it does.
+"""Candidates for a TPU, which recompute all that a block needs together, as a checkpoint around it does.
 
-Late, values that come again live from here to there, each as long as it is read. XLA for a TPU lays those that live
-longest at the bottom of its heap and the short-lived large ones on top, whatever holes are between: a GPT of four
-layers had 243 MiB live at most, and took 428. What comes again at once, and goes as the block is gone back through,
-lies close together: 260 MiB live, 319 taken. With the author's checkpoints, which keep nothing else, it was 348.
+Values that are recomputed just in time are live for overlapping spans. XLA for a TPU puts long-lived values at the
+bottom of its heap and large short-lived ones on top, with holes in between: a GPT of four layers had at most 243 MiB
+live, and needed 428. Values that are recomputed together, and dropped with their block, are adjacent: 260 MiB live,
+319 needed. With the author's checkpoints, which save nothing else, it was 348.
 
-A block ends where all that leads on is kept. What reductions make is small, and kept in any case: with the maximum and
-the sum of a softmax there a TPU computes its weights with the product that they are made of, and else writes that out
-in four bytes. Of products those of the last block are kept first, for they are there when that is gone back through.
+A block ends where all values that lead on are saved. The results of reductions are small and always saved: with the
+maximum and the sum of a softmax in memory, a TPU computes its weights inside the matmul that reads them, and would
+otherwise write them to memory in four bytes each. Of matmuls, those of the last block are saved first, since they are
+live anyway when that block is reversed.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -16,85 +17,87 @@ from functools import cached_property
 from rematscope.ir.primitives import REDUCTIONS
 from rematscope.ir.program import Equation, Literal, Value
 from rematscope.memory.fused import is_tpu
+from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.candidate import Candidate, Subject
+from rematscope.scheduling.candidate_pool import CandidatePool
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.cuts import crossings
 from rematscope.scheduling.fusion import HEAVY
 from rematscope.scheduling.linearize import Linearized, reading
 from rematscope.scheduling.peak_program import PeakProgram
-from rematscope.scheduling.schedule import Snapshot
-
-_SMALL = 32  # times a result of a reduction goes into what is reduced, at least
-_HALVED = 5  # times that what is kept is halved for one aim
-_SLACK = 1.1  # of an aim: what is predicted of some that take no more, so that one of them is compiled
-_COUNTS = 8  # of what is kept of the last block, that are tried
+from rematscope.scheduling.settings import SETTINGS
 
 
-class BlockwiseRecompute:
-    """A function in blocks that are computed again at once, as choices of `auto`'s."""
+class BlockProposer:
+    """Candidates that recompute a function block by block."""
 
     def __init__(self, subject: Subject, linearized: Linearized, cuts: Sequence[Collection[Value]]):
         """Args:
-        subject: what is chosen for.
+        subject: the function and its target.
         linearized: its two programs.
-        cuts: values that cross its narrow places, for several ways to cut.
+        cuts: for each way to cut, the values that cross its narrow places.
         """
         self._subject, self._linearized, self._cuts = subject, linearized, cuts
         # What each turn of a loop keeps is for the rows to choose, and what is on the host for those that know it.
         self._is_for = is_tpu(subject.target) and subject.moves is None and not linearized.loops
 
-    @property
-    def slack(self) -> float:
-        """How much more than there is room for may be predicted of what is compiled."""
-        return _SLACK if self._is_for else 1
+    @cached_property
+    def applies(self) -> bool:
+        """Whether the function has blocks that a TPU recomputes."""
+        return bool(self._base_choices)
 
-    def within(self, aim: float) -> Iterator[Candidate]:
-        """For each way to cut what keeps most of those that are predicted to take no more than an aim, or least.
-
-        Args:
-          aim: bytes of temporaries.
-        """
-        for kept, worth, first in self._bases:
+    def propose(self, target_bytes: float, pool: CandidatePool) -> Iterator[Candidate]:
+        """Yield, for each way to cut, the candidate within the target that saves most, or else the smallest one."""
+        for kept, worth, first in self._base_choices:
             least, most = first, len(worth) + 1
-            found = self._keeping(kept.union(worth[:first]))
-            for _ in range(_HALVED if found.estimated_bytes <= aim else 0):
+            found = self._save_values(kept.union(worth[:first]))
+            for _ in range(self._subject.settings.halvings + 1 if found.estimated_bytes <= target_bytes else 0):
                 if (count := (least + most) // 2) == least:
                     break
-                candidate = self._keeping(kept.union(worth[:count]))
-                if candidate.estimated_bytes <= aim:
+                candidate = self._save_values(kept.union(worth[:count]))
+                if candidate.estimated_bytes <= target_bytes:
                     found, least = candidate, count
                 else:
                     most = count
             yield found
 
     @cached_property
-    def _bases(self) -> list[tuple[frozenset[Value], list[Value], int]]:
-        """As much as crosses narrow places, such that least is computed again; what else may be kept, the best first;
-        and how much of that makes what is predicted least: some of the last block, where it is read at once."""
+    def _base_choices(self) -> list[tuple[frozenset[Value], list[Value], int]]:
+        """The choices to start from: their saved values, further values to save, and how many of these to save at
+        least.
+
+        The saved values are as large as those that cross narrow places, with the least recompute. The further values
+        are sorted, the most valuable first. Saving some of the last block does not raise the peak.
+        """
         if not self._cuts or not self._is_for:
             return []
-        rows, small = PeakProgram(self._linearized, cost=self._subject.cost), frozenset(_reduced(self._linearized))
-        sizes = {_bytes(cut): None for cut in self._cuts}
+        rows, small = (
+            PeakProgram(self._linearized, cost=self._subject.cost),
+            frozenset(_small_reductions(self._linearized)),
+        )
+        sizes = {_total_bytes(cut): None for cut in self._cuts}
         # The backward pass may read what leads on from the last block, too; then two blocks would be one for that.
-        narrow = min(self._cuts, key=_bytes)
-        sizes[_bytes(narrow) + max(v.device_bytes for v in narrow)] = None
-        solved = filter(None, (rows.best(kept=size) for size in sizes))
+        narrow = min(self._cuts, key=_total_bytes)
+        sizes[_total_bytes(narrow) + max(v.device_bytes for v in narrow)] = None
+        solved = filter(None, (rows.best(saved=size) for size in sizes))
         found = []
-        for kept in dict.fromkeys(each[0] | small for each in solved):
+        for kept in dict.fromkeys(each.saved | small for each in solved):
             if ends(self._linearized, kept):
-                worth, last = self._worth(kept)
-                counts = range(0, last + 1, max(1, last // _COUNTS))
-                first = min(counts, key=lambda n: (self._keeping(kept.union(worth[:n])).estimated_bytes, -n))
+                worth, last = self._values_by_worth(kept)
+                counts = range(0, last + 1, max(1, last // self._subject.settings.last_block_counts))
+                first = min(counts, key=lambda n: (self._save_values(kept.union(worth[:n])).estimated_bytes, -n))
                 found.append((kept, worth, first))
         return found
 
-    def _keeping(self, kept: frozenset[Value]) -> Candidate:
+    def _save_values(self, kept: frozenset[Value]) -> Candidate:
         return Candidate(self._subject, self._linearized, kept, ends(self._linearized, kept))
 
-    def _worth(self, kept: frozenset[Value]) -> tuple[list[Value], int]:
-        """Products that may be kept besides, the best first, and how many are of the last block."""
+    def _values_by_worth(self, kept: frozenset[Value]) -> tuple[list[Value], int]:
+        """Return the results of matmuls that may be saved too, the most valuable first, and how many the last block
+        has.
+        """
         cost_of = cost_in(self._linearized, self._subject.cost)
-        block = _blocks(self._linearized, kept)
+        block = _block_of_values(self._linearized, kept)
         made = [e for e in self._linearized.primal.equations if e.primitive in HEAVY and len(e.outputs) == 1]
         made = [e for e in reversed(made) if e.outputs[0] not in kept]
         last = max((block[e.outputs[0]] for e in made if e.outputs[0] in block), default=0)
@@ -108,13 +111,13 @@ class BlockwiseRecompute:
 
 
 def ends(linearized: Linearized, kept: Collection[Value]) -> tuple[Snapshot, ...]:
-    """Where the backward pass comes to another block; nothing if there is but one.
+    """Return the snapshots at which the backward pass enters another block; none for a single block.
 
     Args:
       linearized: the function.
-      kept: what is kept of it.
+      kept: its saved values.
     """
-    block = _blocks(linearized, kept)
+    block = _block_of_values(linearized, kept)
     reads = [[block[v] for v in reading(e) if v in block] for e in linearized.backward.equations]
     snapshots, last = [Snapshot(0, ())], len(reads)
     for number in range(max(block.values(), default=0), 0, -1):
@@ -125,10 +128,10 @@ def ends(linearized: Linearized, kept: Collection[Value]) -> tuple[Snapshot, ...
     return tuple(snapshots) if len(snapshots) > 1 else ()
 
 
-def _blocks(linearized: Linearized, kept: Collection[Value]) -> dict[Value, int]:
-    """To which block each value of the primal program belongs; what several blocks hand on to none.
+def _block_of_values(linearized: Linearized, kept: Collection[Value]) -> dict[Value, int]:
+    """Return the block of each value of the primal program; values that several blocks read have none.
 
-    One ends where all that leads on is kept, and that is read in the next.
+    A block ends where all values that lead on are saved and read in the next block.
     """
     kept = frozenset(kept)
     found: dict[Value, int] = {}
@@ -148,13 +151,13 @@ def _blocks(linearized: Linearized, kept: Collection[Value]) -> dict[Value, int]
     return found
 
 
-def _bytes(values: Collection[Value]) -> int:
+def _total_bytes(values: Collection[Value]) -> int:
     return sum(v.device_bytes for v in values)
 
 
-def _reduced(linearized: Linearized) -> Iterator[Value]:
-    """What reductions make that is much smaller than what is reduced."""
+def _small_reductions(linearized: Linearized) -> Iterator[Value]:
+    """Yield the results of reductions that are much smaller than their operands."""
     for equation in linearized.primal.equations:
         if equation.primitive in REDUCTIONS:
             size = sum(v.device_bytes for v in equation.inputs if not isinstance(v, Literal))
-            yield from (v for v in equation.outputs if _SMALL * v.device_bytes <= size)
+            yield from (v for v in equation.outputs if SETTINGS.small_reduction * v.device_bytes <= size)

@@ -1,51 +1,51 @@
-"""What a function is made of, so that a choice for it can be known again: in this process, or from a file."""
+"""Indices of values, by which a choice is recognized in another process or another call."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rematscope.ir.program import Literal, Program, Value
+from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.linearize import Linearized
-from rematscope.scheduling.schedule import Snapshot
 
 
 def primal_values(linearized: Linearized) -> list[Value]:
-    """All values of the primal program, bodies included, in an order that is the same for the same structure."""
-    return list(dict.fromkeys(_values(linearized.primal)))
+    """Return all values of the primal program, bodies included, in an order that depends only on its structure."""
+    return list(dict.fromkeys(_walk_values(linearized.primal)))
 
 
-def _values(program: Program) -> Iterator[Value]:
+def _walk_values(program: Program) -> Iterator[Value]:
     yield from program.inputs
     for equation in program.equations:
         for body in equation.bodies:
-            yield from _values(body)
+            yield from _walk_values(body)
         yield from equation.outputs
 
 
-def places(linearized: Linearized, kept: Collection[Value]) -> list[int]:
-    """Where values stand among `primal_values`."""
+def indices_of(linearized: Linearized, kept: Collection[Value]) -> list[int]:
+    """Return the indices of values among `primal_values`."""
     return [i for i, value in enumerate(primal_values(linearized)) if value in kept]
 
 
 def values_at(linearized: Linearized, places: Collection[int]) -> frozenset[Value]:
-    """The values that stand there."""
+    """Return the values with these indices."""
     values = primal_values(linearized)
     return frozenset(values[i] for i in places)
 
 
 def snapshot_indices(linearized: Linearized, snapshots: Sequence[Snapshot]) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Stops of the backward pass, with the places of what is there."""
+    """Return snapshots with the indices of their values."""
     place = {value: i for i, value in enumerate(primal_values(linearized))}
     return tuple((stop.at, tuple(place[value] for value in stop.live)) for stop in snapshots)
 
 
 def snapshots_at(linearized: Linearized, said: Iterable[tuple[int, Iterable[int]]]) -> tuple[Snapshot, ...]:
-    """The stops that `places_of_stops` wrote down."""
+    """Return the snapshots that `snapshot_indices` described."""
     values = primal_values(linearized)
     return tuple(Snapshot(before, tuple(values[place] for place in there)) for before, there in said)
 
 
 def digest(linearized: Linearized) -> str:
-    """SHA-256 of operations, their plain parameters, shapes, dtypes, and what reads what."""
+    """Return the SHA-256 of the operations, their plain parameters, shapes, dtypes, and data flow."""
     number: dict[Value, int] = {}
     found = hashlib.sha256()
 
@@ -70,5 +70,5 @@ def digest(linearized: Linearized) -> str:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether the text of a parameter is the same in another process."""
+    """Whether the text of a parameter is the same in every process."""
     return all(map(_is_plain, value)) if type(value) is tuple else isinstance(value, int | float | str | None)

@@ -69,7 +69,7 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
       True
     """
     flattened(f, (), {})
-    chosen = None if policy is None else _asked(policy)
+    chosen = None if policy is None else _policy_or_error(policy)
     check_target(target)
 
     @functools.wraps(f)
@@ -100,8 +100,8 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
     return function
 
 
-def _asked(policy: Policy) -> Policy:
-    """The policy, or a sentence where it is what makes one, such as `save_only_these_names`, or nothing of the kind."""
+def _policy_or_error(policy: Policy) -> Policy:
+    """Return the policy; a message if it is a function that makes policies; None if it is neither."""
     if not callable(policy):
         raise PlanError(
             f"policy= is {type_description(policy)}, not a policy. Give a function such as "
@@ -116,7 +116,7 @@ def _asked(policy: Policy) -> Policy:
         try:
             said = policy(primitive, *avals, **params)
         except TypeError:
-            if _takes(policy, primitive, *avals, **params):
+            if _accepts_policy(policy, primitive, *avals, **params):
                 raise
             raise makes_one from None
         if callable(said):
@@ -127,7 +127,7 @@ def _asked(policy: Policy) -> Policy:
 
 
 def _check_runs_once(f: Callable[..., Any], passes: Trace, leaves: list[Any]) -> None:
-    """Raises PlanError if a checkpoint recomputes an operation whose second run may give another result."""
+    """Raise PlanError if a checkpoint recomputes an operation whose second run may give another result."""
 
     def unrepeatable(backward: Program) -> Counter[str]:
         return Counter(e.primitive for e, _ in backward.walk() if not is_repeatable(e.eqn, prints=True))
@@ -140,7 +140,7 @@ def _check_runs_once(f: Callable[..., Any], passes: Trace, leaves: list[Any]) ->
         )
 
 
-def _takes(f: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
+def _accepts_policy(f: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
     try:
         inspect.signature(f).bind(*args, **kwargs)
     except TypeError:
@@ -149,9 +149,10 @@ def _takes(f: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
 
 
 def _with_outer_values(once: CalledOnce, leaves: list[Any]) -> tuple[CalledOnce, list[Any]]:
-    """A function of the leaves of its arguments and of what it closes over of a transformation around; and all these.
+    """Return a function of its arguments and of the values of outer transformations that it closes over, with all of
+    them.
 
-    What is differentiated or mapped around the function and only closed over would be hidden from its derivative.
+    A value of an outer transformation that is only closed over would be hidden from the derivative.
     """
     jaxpr: Any = once.jaxpr
     is_outer = [isinstance(const, jax.core.Tracer) for const in jaxpr.consts]

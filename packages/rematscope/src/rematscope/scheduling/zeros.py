@@ -27,12 +27,12 @@ _GIVEN, _ABSENT = 1, 2
 
 
 def without(backward: Program, cotangents: Sequence[Value], absent: Collection[Value]) -> Program:
-    """Return a backward program where some cotangents are absent, and no inputs any more.
+    """Return a backward program without some of its cotangents.
 
     Args:
-      backward: linear in the cotangents.
-      cotangents: those that it is given.
-      absent: the ones among these that are left out.
+      backward: a program that is linear in the cotangents.
+      cotangents: its cotangents.
+      absent: those of them that are absent.
     """
     marks = {v: _ABSENT if v in absent else _GIVEN for v in cotangents}
     mark_dependence(backward, marks)
@@ -45,12 +45,12 @@ def without(backward: Program, cotangents: Sequence[Value], absent: Collection[V
 
 
 class _Level:
-    """A program, or a loop's body or a branch in it, as it is pruned."""
+    """Prune a program, the body of a loop, or a branch."""
 
     def __init__(self, marks: Mapping[Value, int], instead: dict[Value, Value]):
         """Args:
-        marks: which cotangents each value depends on.
-        instead: value → the one that stands for it.
+        marks: the cotangents that each value depends on.
+        instead: for some values the one that replaces it.
         """
         self._marks, self._instead = marks, instead
         self.new: list[Equation] = []  # arrays of zeros that were asked for
@@ -60,13 +60,13 @@ class _Level:
         return self._marks.get(value, 0) == _ABSENT
 
     def array(self, value: Value) -> Value:
-        """A value, or the one that stands for it; an array of zeros for a symbolic zero."""
+        """Return a value, or its replacement; an array of zeros for a symbolic zero."""
         if self.is_zero(value) and value not in self._instead:
-            self._instead[value] = self._zeros(value)
+            self._instead[value] = self._make_zeros(value)
         return self._instead.get(value, value)
 
     def pruned(self, equations: Iterable[Equation]) -> list[Equation]:
-        """The operations without those of symbolic zeros alone."""
+        """Return the operations that do not compute symbolic zeros alone."""
         found: list[Equation] = []
         for equation in equations:
             if equation.primitive == "optimization_barrier":
@@ -82,9 +82,9 @@ class _Level:
                 self._instead[equation.outputs[0]] = self._instead.get(other, other)
                 continue
             if equation.primitive == "scan":
-                equation = self._scan(equation)
+                equation = self._prune_scan(equation)
             elif equation.primitive == "cond":
-                equation = self._cond(equation)
+                equation = self._prune_cond(equation)
             elif equation.primitive == "shard_map":
                 equation = self._shard_map(equation)
             else:
@@ -96,16 +96,16 @@ class _Level:
             self.new.clear()
         return found
 
-    def _body(self, body: Program, inputs: tuple[Value, ...], kept: Sequence[int]) -> Program:
-        """A loop's body or a branch with some of its inputs and results."""
+    def _prune_body(self, body: Program, inputs: tuple[Value, ...], kept: Sequence[int]) -> Program:
+        """Return a loop's body or a branch with some of its inputs and results."""
         inside = _Level(self._marks, dict(self._instead))
         equations = inside.pruned(body.equations)
         outputs = tuple(inside.array(body.outputs[i]) for i in kept)
         return dataclasses.replace(body, inputs=inputs, equations=[*equations, *inside.new], outputs=outputs)
 
-    def _cond(self, equation: Equation) -> Equation:
+    def _prune_cond(self, equation: Equation) -> Equation:
         kept = [i for i, v in enumerate(equation.outputs) if not self.is_zero(v)]
-        bodies = tuple(self._body(body, (), kept) for body in equation.bodies)
+        bodies = tuple(self._prune_body(body, (), kept) for body in equation.bodies)
         around = dict.fromkeys(v for body in bodies for v in free_values(body))
         return dataclasses.replace(
             equation,
@@ -114,14 +114,14 @@ class _Level:
             bodies=bodies,
         )
 
-    def _scan(self, equation: Equation) -> Equation:
+    def _prune_scan(self, equation: Equation) -> Equation:
         (body,) = equation.bodies
         kept = [i for i, v in enumerate(equation.outputs) if not self.is_zero(v)]
         carried = [i for i in kept if i < equation.carries]
         initial = tuple(self.array(equation.initial[i]) for i in carried)
         slices = zip(equation.stacked_inputs, body.inputs[equation.carries :], strict=True)
         read = [(self.array(stack), part) for stack, part in slices if not self.is_zero(part)]
-        inner = self._body(body, (*(body.inputs[i] for i in carried), *(part for _, part in read)), kept)
+        inner = self._prune_body(body, (*(body.inputs[i] for i in carried), *(part for _, part in read)), kept)
         around = free_values(inner)
         return dataclasses.replace(
             equation,
@@ -143,11 +143,11 @@ class _Level:
             inputs=tuple(self.array(equation.inputs[i]) for i in read),
             outputs=tuple(equation.outputs[i] for i in kept),
             params=equation.params | specs,
-            bodies=(self._body(body, tuple(body.inputs[i] for i in read), kept),),
+            bodies=(self._prune_body(body, tuple(body.inputs[i] for i in read), kept),),
         )
 
-    def _zeros(self, value: Value) -> Value:
-        """An array of zeros like a value."""
+    def _make_zeros(self, value: Value) -> Value:
+        """Return the operation that makes zeros like a value."""
         number = np.zeros((), value.dtype)
         if not value.shape:
             return Literal(jax.ShapeDtypeStruct((), value.dtype), number)

@@ -216,6 +216,9 @@ DEVICES = {
     )
 }  # fmt: skip
 
+# The device that weighs bytes over links against FLOPs where no device is given.
+REFERENCE_DEVICE = DEVICES["tpu v5e"]
+
 
 def device_called(device: Device | str) -> Device:
     """The device that is meant: itself, or that of a name such as `"tpu v5e"`, spelled as `measure`'s targets are.

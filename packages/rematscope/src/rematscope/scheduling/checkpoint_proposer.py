@@ -1,0 +1,91 @@
+"""Candidates with plain checkpoints: the author's, around repeated layers, and around loop iterations.
+
+Their peak on a CPU is estimated well, so they are the fallback where no schedule fits. They also save as many of the
+most valuable residuals as fit.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+from rematscope.scheduling.candidate import Candidate
+from rematscope.scheduling.candidate_pool import CandidatePool
+from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, placements
+from rematscope.scheduling.saving import worth_saving
+from rematscope.scheduling.settings import SearchSettings
+
+
+class CheckpointProposer:
+    """Candidates with plain checkpoints."""
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        has_own: bool,
+        closed: bool,
+        target: str,
+        settings: SearchSettings,
+        make: Callable[[CheckpointPlacement], Candidate],
+    ):
+        """Args:
+        f, args, kwargs: the function and its arguments.
+        has_own, closed: as for `placements`.
+        target: the device that candidates are compiled for.
+        settings: the thresholds of the search.
+        make: returns the candidate with such checkpoints.
+        """
+        self._f, self._args, self._kwargs = f, args, kwargs
+        self._has_own, self._closed, self._target, self._make = has_own, closed, target, make
+        self._settings = settings
+
+    @cached_property
+    def all(self) -> list[Candidate]:
+        """The candidates without further saved values; one of those that save the same."""
+        found = placements(self._f, self._has_own, self._closed, *self._args, **self._kwargs)
+        made = [self._make(placement) for placement in found]
+        return [*{(one.estimated_bytes, one.recompute_cost): one for one in reversed(made)}.values()]
+
+    @cached_property
+    def smallest(self) -> Candidate:
+        """The candidate with the smallest estimate.
+
+        Estimates for other devices than a CPU are rough: of the candidates near it, the one that saves fewest bytes.
+        """
+        first = min(self.all, key=lambda one: one.estimated_bytes)
+        if self._target == "cpu":
+            return first
+        near = (one for one in self.all if one.estimated_bytes <= self._settings.near_smallest * first.estimated_bytes)
+        return min(near, key=lambda one: one.schedule.saved_bytes)
+
+    def propose(self, target_bytes: float, pool: CandidatePool) -> Iterator[Candidate]:
+        """Yield the candidates within the target, and the best two of them with as many saved values as fit."""
+        fitting = [one for one in self.all if one.estimated_bytes <= target_bytes]
+        yield from fitting
+        bases = [one for one in fitting if one.placement and one.placement.blocks and not one.placement.policy]
+        if bases:
+            cheapest = min(bases, key=lambda one: one.recompute_cost)
+            smallest = min(bases, key=lambda one: one.estimated_bytes)
+            for base in dict.fromkeys((cheapest, smallest)):
+                yield from self._with_saved_values(base, target_bytes)
+
+    def _with_saved_values(self, base: Candidate, target: float) -> list[Candidate]:
+        """Return such checkpoints that save as many of the most valuable residuals as fit; none if none fits."""
+        placement = base.placement
+        assert placement is not None, "it has blocks"
+        worth = worth_saving(self._f, placement.blocks, *self._args, **self._kwargs)
+        found, fewest, most = list[Candidate](), 0, len(worth) + 1
+        for _ in range(self._settings.halvings):
+            count = (fewest + most) // 2
+            if count == fewest:
+                break
+            saved = tuple(sorted(place for place, _ in worth[:count]))
+            candidate = self._make(dataclasses.replace(placement, saved=saved))
+            if candidate.estimated_bytes <= target:
+                found, fewest = [candidate], count
+            else:
+                most = count
+        return found

@@ -1,0 +1,110 @@
+"""Candidates that are best in the 0/1 program for the peak (`peak_program.py`)."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from rematscope.scheduling.candidate import Candidate, Subject
+from rematscope.scheduling.candidate_pool import CandidatePool
+from rematscope.scheduling.peak_program import PeakProgram, PeakSolution
+
+
+class PeakProposer:
+    """Candidates with the least recompute within a peak.
+
+    The 0/1 program predicts another peak than the estimate does, so it is solved for several limits for each target.
+    """
+
+    def __init__(self, subject: Subject, programs: Sequence[PeakProgram]):
+        """Args:
+        subject: the function and its target.
+        programs: its 0/1 programs, one for each set of values that is saved in any case.
+        """
+        self._subject, self._programs = subject, programs
+        self._solved: dict[PeakProgram, list[tuple[float, int]]] = {}  # limits, and the estimates of their solutions
+
+    def propose(self, target_bytes: float, pool: CandidatePool) -> Iterator[Candidate]:
+        """Yield solutions for limits that bring the estimate nearer and nearer to the target."""
+        for program in self._programs:
+            yield from self._approach_target(program, target_bytes, pool)
+
+    def smallest(self) -> Candidate:
+        """Return a candidate whose peak is near the least that the program can reach."""
+        return self._make_candidate(self._programs[0], self._programs[0].smallest())
+
+    def _approach_target(self, program: PeakProgram, target: float, pool: CandidatePool) -> Iterator[Candidate]:
+        settings = self._subject.settings
+        solved = self._solved.setdefault(program, [])
+        previous, least = -1, 0.0
+        for attempt in range(1, settings.solves_per_target + 3):  # more than these only if no estimate is within it
+            limit = max(least, next_limit(solved, target))
+            solution = program.best(peak=limit)
+            known_bound = pool.lowest_bound(target)
+            if solution is None and not least and (least := program.least) not in dict(solved):
+                continue  # the estimate may be smaller than the peak of the program
+            if solution is None:
+                return
+            candidate = self._make_candidate(program, solution)
+            size = candidate.estimated_bytes
+            solved.append((limit, size))
+            if solution.bound >= known_bound and size >= settings.filled_target * target:
+                return  # other candidates recompute less, and nothing is left for this program to win
+            yield candidate
+            fills = settings.filled_target * target <= size <= target
+            is_near = size <= target and not candidate.recompute_cost
+            # An estimate near the target is not enough: a solution for a higher limit may need no more memory.
+            is_near = is_near or (fills and any(other > target for _, other in solved))
+            is_enough = attempt >= settings.solves_per_target and any(other <= target for _, other in solved)
+            if is_near or is_enough or (size == previous and size > target) or (limit == least and size > target):
+                return
+            previous = size
+
+    def _make_candidate(self, program: PeakProgram, solution: PeakSolution) -> Candidate:
+        """Return the candidate of a solution for a peak, with its bound."""
+        return Candidate(self._subject, program.linearized, solution.saved, moved=solution.moved, bound=solution.bound)
+
+
+class SavedBytesProposer(PeakProposer):
+    """Candidates with the least recompute within a number of saved bytes, for targets that nothing else comes near.
+
+    In the 0/1 program all values that are recomputed in one bin are live at once. For long bins it predicts too much.
+    """
+
+    def propose(self, target_bytes: float, pool: CandidatePool) -> Iterator[Candidate]:
+        """Yield candidates within the target, which save more and more bytes."""
+        near = (1 - self._subject.settings.near_target) * target_bytes
+        if any(one.estimated_bytes >= near for one in pool.within(target_bytes)):
+            return
+        for program in self._programs:
+            yield from self._bisect_saved_bytes(program, target_bytes)
+
+    def _bisect_saved_bytes(self, program: PeakProgram, target: float) -> Iterator[Candidate]:
+        fewest, most, previous = 0.0, target, math.inf
+        for left in reversed(range(self._subject.settings.halvings)):
+            if (solution := program.best(saved=(fewest + most) / 2)) is None:
+                return
+            candidate = Candidate(self._subject, program.linearized, solution.saved, moved=solution.moved)
+            size = candidate.estimated_bytes
+            if size <= target:
+                yield candidate
+                fewest = (fewest + most) / 2
+            elif not fewest and size - left * (previous - size) > target:
+                return  # if each further half saves as much as this one, the estimate stays above the target
+            else:
+                most = (fewest + most) / 2
+            previous = size
+
+
+def next_limit(solved: Sequence[tuple[float, int]], target: float) -> float:
+    """Return the limit for the 0/1 program for which the estimate should be the target.
+
+    Args:
+      solved: limits for which it was solved, with the estimates of the solutions.
+      target: the target in bytes.
+    """
+    if not solved:
+        return target
+    low, under = max((pair for pair in solved if pair[1] <= target), default=(0.0, 0))
+    high, over = min((pair for pair in solved if pair[1] > target), default=(math.inf, 0))
+    if 0 < low < high < math.inf:  # estimates jump, since tensors are large
+        return low + (high - low) * min(max(0.1, (target - under) / (over - under)), 0.9)
+    return low * max(target / max(under, 1), 1.06) if low else high * min(0.98, target / max(over, 1))

@@ -1,0 +1,79 @@
+"""What holds of every search, whatever compiled candidates turn out to need."""
+
+import math
+import random
+import types
+
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from zoo import normal
+
+from rematscope.scheduling.search import Search
+from rematscope.scheduling.value_indices import indices_of
+
+WS, X = [normal(700 + i, 8, 8) / 3 for i in range(6)], normal(710, 64, 8)
+
+
+def layers(ws, x):
+    for w in ws:
+        x = x + jnp.tanh(x @ w) * jnp.exp(-(x @ w))
+    return jnp.mean(x**2)
+
+
+def loop(ws, x):
+    return jnp.mean(lax.scan(lambda x, w: (x + jnp.tanh(x @ w) * jnp.exp(x), None), x, jnp.stack(ws))[0] ** 2)
+
+
+def searched(monkeypatch, f, share, compiles, seed, spread=(0.85, 1.2)):
+    """A search whose compiled candidates need a random multiple of their estimate, the same one in every search."""
+
+    def compiled(search, candidate):
+        saved = indices_of(candidate.linearized, candidate.kept)
+        same = f"{seed} {candidate.placement} {saved} {len(candidate.snapshots)}"
+        temporaries = int(random.Random(same).uniform(*spread) * candidate.estimated_bytes)
+        candidate.measurement = types.SimpleNamespace(
+            peak_bytes=search.fixed_bytes + temporaries, temp_bytes=temporaries, argument_bytes=search.fixed_bytes,
+            output_bytes=0, overwritten_bytes=0, out_of_memory="",
+        )  # fmt: skip
+        search.compiled.append(candidate)
+        return candidate
+
+    monkeypatch.setattr(Search, "_compile_candidate", compiled)
+    search = Search(f, (WS, X), {}, "cpu", compiles)
+    limit = search.fixed_bytes + int(share * search._saves_everything.estimated_bytes)
+    search._compile_candidates(limit)
+    return search, limit
+
+
+@pytest.mark.parametrize("f", [layers, loop])
+@pytest.mark.parametrize("seed", range(4))
+def test_more_compiles_never_find_worse(monkeypatch, f, seed):
+    share = random.Random(seed).uniform(0.6, 0.85)
+    costs = []
+    for compiles in (1, 2, 3, 4, 8):
+        search, limit = searched(monkeypatch, f, share, compiles, seed)
+        assert len(search.compiled) <= compiles
+        costs.append(search._best_cost(limit))
+    assert costs == sorted(costs, reverse=True)
+    assert math.isfinite(costs[-1])
+
+
+@pytest.mark.parametrize("f", [layers, loop])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_candidate_that_was_left_out_beats_the_bound(monkeypatch, f, seed):
+    """The early stop costs no more than the gap that a plan prints."""
+    search, limit = searched(monkeypatch, f, random.Random(seed).uniform(0.35, 0.8), 12, seed)
+    assert len(search.compiled) < 12  # it stopped early
+    left = [*search._fixed_candidates, *search.pool.candidates]
+    expected = [one for one in left if one.estimated_bytes <= search._estimate_target(limit) and search._is_new(one)]
+    cost, bound = search._best_cost(limit), search._lower_bound(limit)
+    assert all(one.recompute_cost >= min(cost, bound) for one in expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_worse_estimates_find_nothing_better(monkeypatch, seed):
+    share = random.Random(seed).uniform(0.35, 0.8)
+    exact, limit = searched(monkeypatch, layers, share, 4, seed, spread=(1, 1))
+    rough, _ = searched(monkeypatch, layers, share, 4, seed, spread=(1, 1.2))
+    assert (1 - exact.settings.min_improvement) * exact._best_cost(limit) <= rough._best_cost(limit)

@@ -1,40 +1,40 @@
-"""Worked answer to exercise 20: which of a layer's values are split, and which does every device have?
+"""Worked answer to exercise 20: which values of a layer are sharded, and which are replicated on every device?
 
-Tensor parallelism splits what has heads or the MLP's columns. The other values are as wide as the layer, and lie on
-every device as a whole:
+Tensor parallelism shards the values that have an axis of heads or of hidden columns. The other values have the width of
+the layer and are replicated. In bytes per element of (s, b, h):
 
-* inside, split: queries, keys, values and `context`, 2 bytes each, and two values four times as wide, which makes 24;
-* outside, whole: `x`, `middle` and the results of both norms, 2 bytes each, and two masks of 1 byte, which makes 10;
-* the attention matrix, split by heads: twice 2 bytes and a mask, 5 for each pair of tokens in each head.
+* sharded: queries, keys, values and `context`, 2 bytes each, and two values that are four times as wide, 24 in total;
+* replicated: `x`, `middle` and the outputs of both norms, 2 bytes each, and two masks of 1 byte each, 10 in total;
+* the attention matrix, sharded by heads: two bfloat16 values and a mask, 5 bytes for each pair of tokens in each head.
 
-On one device 24 and 10 are the 34 of chapter 10. Sequence parallelism gives each device its share of the tokens of what
-lies outside, so that this is divided by `t` too. Selective recomputation forgets the attention matrix and nothing else.
-Full recomputation forgets all but `x`, and that lies outside.
+On one device, 24 and 10 add up to the 34 of chapter 10. Sequence parallelism also shards the replicated values, by
+tokens, so they are divided by `t` too. Selective recomputation does not save the attention matrix. Full recomputation
+saves only `x`, which is replicated.
 
 These are the formulas of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022),
-table 2. Writing them as sums of integers, and dividing last, keeps the result an integer.
+table 2. The function adds integers and divides last, so the result is an integer.
 """
 
 
 def activation_bytes(s, b, h, a, t, mode):
-    """Bytes that one transformer layer keeps on each of t devices.
+    """Return the bytes that one transformer layer saves on each of t devices.
 
     Args:
-      s: the number of tokens.
-      b: the number of sequences in a batch.
+      s: the sequence length.
+      b: the batch size.
       h: the width of the layer.
       a: the number of heads.
       t: the number of devices that share the layer; it divides s, h and a.
-      mode: `"full"`, or `"tensor"`, to which `"+sequence"` and `"+selective"` may be added.
+      mode: `"full"`, or `"tensor"` with `"+sequence"` and `"+selective"` as options.
 
     Returns:
       An integer.
     """
     if mode == "full":
         return 2 * s * b * h
-    inside, outside, matrix = 24 * s * b * h, 10 * s * b * h, 5 * a * s * s * b
+    sharded, replicated, matrix = 24 * s * b * h, 10 * s * b * h, 5 * a * s * s * b
     if "selective" in mode:
         matrix = 0
     if "sequence" in mode:
-        outside //= t
-    return outside + (inside + matrix) // t
+        replicated //= t
+    return replicated + (sharded + matrix) // t

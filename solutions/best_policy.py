@@ -1,12 +1,13 @@
-"""Worked answer to exercise 21: look at every choice.
+"""Worked answer to exercise 21: evaluate every choice of names.
 
-What a name spares depends on which others are saved. Where `"stream 2"` is saved, nothing before it has to be computed
-again for its sake, and what `"out 2"` spared alone it spares no longer. So savings cannot be added up, as a knapsack
-would, and whoever takes the best name, then the next best, may end with two that a third would have replaced.
+The FLOPs that a name avoids depend on the other saved names. If `"stream 2"` is saved, the backward pass no longer
+recomputes the values before it, and saving `"out 2"` as well may avoid nothing. So the problem is not a knapsack with
+one fixed benefit per name. A greedy algorithm, which takes the best single name and then the next best, may choose two
+names where one other name is better than both.
 
-With n names there are 2 to the n choices: 2048 for eleven. `block.evaluate` walks through a graph of a few dozen parts,
-so all of them take a fraction of a second. `min` returns the first of several equally good choices, and the choices
-come by rising number of names: so none of the chosen names is idle.
+n names have 2**n choices, 2048 for eleven names. `block.evaluate` visits a graph with a few dozen nodes, so evaluating
+all of them takes a fraction of a second. `min` returns the first of several equally good choices. The choices are
+sorted by their number of names, so no name in the first one is idle.
 
 For many more names, `rematscope.plan` solves the same problem as a 0/1 program.
 """
@@ -15,11 +16,11 @@ import itertools
 
 
 def best_policy(block, budget_bytes):
-    """Chooses the names to save so that the backward pass computes as little as possible again.
+    """Choose the names to save within a budget so that the recompute cost is the lowest possible.
 
     Args:
-      block: what `rematscope.recompute_graph` returns.
-      budget_bytes: how many bytes of computed values may be kept.
+      block: a graph from `rematscope.recompute_graph`.
+      budget_bytes: the bytes of computed values that may be saved.
 
     Returns:
       A list of names.

@@ -1,24 +1,24 @@
-"""Worked answer to exercise 10: save what is dear to compute, recompute what is cheap.
+"""Worked answer to exercise 10: save the matmul results and recompute the elementwise operations.
 
-The pipeline is two matrix multiplications with a relu between them, a square and a sum. Without `jax.checkpoint` the
-forward pass keeps what each operation's derivative rule asks for: relu's mask, relu's result and twice the second
-product. (JAX keeps an array of zeros for relu as well, which nothing reads.) None of these is a matmul's result, though
-the mask and relu's result follow from the first one at the cost of one comparison each, and twice the second product at
-the cost of one multiplication.
+The function has two matmuls with a relu between them, then a square and a sum. Without `jax.checkpoint`, the forward
+pass saves what each operation's derivative needs: the mask of the relu, the result of the relu, and twice the second
+matmul result. (JAX also saves an array of zeros for the relu, which the backward pass never reads.) None of these is
+itself a matmul result, but each follows from one by a cheap elementwise operation: the mask and the relu by one
+comparison per element of `x @ w1`, and `2 * z` by one multiplication per element of the second matmul result `z`.
 
-So it is enough to keep the two products. A matmul of (N, d) by (d, d) takes 2·N·d² FLOPs; relu, its mask and the square
-take N·d each. Saving the products and recomputing the rest costs some 1/d of a matmul, and the backward pass gets along
-with two saved arrays. The third, relu's result, which the gradient of w2 needs, is recomputed from the first product.
+So saving the two matmul results is enough. A matmul of (N, d) by (d, d) takes 2·N·d² FLOPs. The relu, its mask and the
+square take N·d FLOPs each, a fraction of about 1/d of a matmul. The backward pass recomputes the relu from the first
+matmul result and uses it for the gradient of w2.
 
-The policy is asked about each operation of the forward pass: shall its result be saved?
-`dots_with_no_batch_dims_saveable` says yes to a matmul without batch dimensions, and no to all else. (The relu is
-recomputed whether or not it is cheap; that is what leaving it out of the policy means.)
+`dots_with_no_batch_dims_saveable` returns True for a matmul without batch dimensions and False for every other
+operation. It returns False for the relu because a relu is not a matmul; the policy does not look at costs.
 
-Why "no batch dims"? In `x @ w1` all rows of x meet the same weights: d² weights make N·d numbers. Once all three
-arguments get a batch dimension, as under `jax.vmap` over all of them, each example has a product of its own.
-Attention scores are of that kind. They are large, and as long as a sequence is shorter than the layer is wide, they are
-cheap beside the layer's other products. There this policy saves nothing, and the backward pass recomputes both
-products. Another policy, `dots_saveable`, would save them too; by the gradient alone nobody could tell the two apart.
+Why "no batch dims"? In `x @ w1`, all rows of x share the same weights. Under `jax.vmap` over all three arguments, each
+example has weights of its own, and the matmul gets a batch dimension. Attention scores are batched in the same way:
+each sequence and head has its own queries and keys. Attention scores take a lot of memory. As long as the sequence is
+shorter than the layer is wide, recomputing them is cheap compared with the layer's other matmuls. This policy therefore
+does not save batched matmuls, and the backward pass recomputes them. `dots_saveable` would save them. The gradient is
+the same with either policy, so only the residuals show the difference.
 """
 
 import jax
@@ -26,7 +26,7 @@ import jax.numpy as jnp
 
 
 def checkpoint_dot_policy(w1, w2, x):
-    """Sum of the squares of `relu(x @ w1) @ w2`, of which only the two products are saved for the backward pass.
+    """Return the sum of squares of `relu(x @ w1) @ w2`, saving only the two matmul results for the backward pass.
 
     Args:
       w1: weights, shape (d, d).
@@ -37,14 +37,14 @@ def checkpoint_dot_policy(w1, w2, x):
       A scalar of that dtype.
     """
 
-    # All of the pipeline stands inside one checkpoint. With one checkpoint a stage, the value between the stages would
-    # be an argument of the second one, and arguments of a checkpointed function are always kept.
+    # One checkpoint contains the whole pipeline. With one checkpoint per step, the value passed from one step to the
+    # next would be an argument of a checkpointed function, and JAX always saves those if the backward pass reads them.
     def pipeline(w1, w2, x):
         y = x @ w1  # saved
-        h = jax.nn.relu(y)  # recomputed from y, as is the mask for relu's gradient
+        h = jax.nn.relu(y)  # recomputed from y, and so is the mask for the relu's gradient
         z = h @ w2  # saved
         return jnp.sum(z**2)  # the gradient needs 2 * z, recomputed from z
 
-    # The policy is the function itself, not called: JAX calls it, once for every operation.
+    # Pass the policy itself and do not call it: JAX calls it for each operation.
     policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
     return jax.checkpoint(pipeline, policy=policy)(w1, w2, x)

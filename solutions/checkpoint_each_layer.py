@@ -1,17 +1,17 @@
-"""Worked answer to exercise 4: one checkpoint a layer.
+"""Worked answer to exercise 4: one checkpoint per layer.
 
-A checkpointed function keeps its arguments and nothing of what happens inside. With one checkpoint a layer, the
-arguments are the layer's weights, which are there anyway, and its input, which is the output of the layer before. So
-two computed values are kept, the outputs of layers 1 and 2. (Nobody needs the third: it is the result.) Without
-checkpoints there are three cosines besides.
+JAX saves the arguments of a checkpointed function and none of its intermediate values. A layer's arguments are its
+weights, which are in memory in any case, and its input, which is the previous layer's output. So JAX saves two computed
+values: the outputs of layers 1 and 2. (The output of layer 3 is the result, and the backward pass does not need it.)
+Without checkpoints, JAX saves three cosines as well.
 
-The backward pass goes through the layers from the last to the first. From a layer's input it computes the product
-again, and from that the cosine. Three products are computed a second time; no sine is, since the next layer's input was
-kept.
+The backward pass visits the layers from the last to the first. From a layer's input it recomputes the matmul, and from
+the matmul result it computes the cosine. It recomputes three matmuls in total. It recomputes no sine, because the sines
+of layers 1 and 2 are the saved inputs of the next layers.
 
-One checkpoint around all three layers keeps the arguments alone. But then the backward pass starts from `x`: it
-computes two sines again as well, and while it works, all that plain `net` would have kept is in memory at once. One
-checkpoint a layer keeps a little more from one pass to the other, and has to rebuild only one layer at a time.
+One checkpoint around all three layers saves only the arguments. The backward pass then starts from `x` and recomputes
+two sines as well, and the intermediate values of all layers are in memory at the same time. One checkpoint per layer
+saves slightly more between the passes, but recomputes only one layer at a time.
 """
 
 import jax
@@ -20,12 +20,12 @@ import jax.numpy as jnp
 
 @jax.checkpoint
 def layer(W, x):
-    """One layer, `sin(W @ x)`, of which only the arguments are kept: W of shape (m, n), x of shape (n,) to (m,)."""
-    return jnp.sin(W @ x)  # both steps inside: a sine left outside would keep its cosine
+    """Compute one layer, `sin(W @ x)`, saving only its arguments: W of shape (m, n) and x of shape (n,)."""
+    return jnp.sin(W @ x)  # both steps are inside: a sine outside of the checkpoint would save its cosine
 
 
 def checkpoint_each_layer(W1, W2, W3, x):
-    """Three layers of `sin(W @ x)`, of which only the layers' inputs are saved for the backward pass.
+    """Compute three layers of `sin(W @ x)`, saving only the layers' inputs for the backward pass.
 
     Args:
       W1, W2, W3: weights, shapes (b, a), (c, b) and (d, c).

@@ -1,22 +1,22 @@
-"""Worked answer to exercise 18: a while loop as a scan of scans.
+"""Worked answer to exercise 18: a while loop as a scan over checkpointed scans.
 
-How many steps the loop takes is known only when it runs, but not more than `max_steps`. So it becomes a chain of that
-length. A step runs `body` as long as `cond` is true, and hands on the state when it no longer is. A chain can be cut
-into `c` segments, as in exercise 16: each is a scan in a checkpoint, and keeps the state that it begins with. If `c`
-does not divide `max_steps`, they have a few steps too many. So the number of steps taken goes round with the state, and
-after `max_steps` of them the rest hand on as well.
+The number of steps is unknown when the loop is traced, but it is at most `max_steps`. So the loop becomes a chain of
+that length. Each step runs `body` if `cond` returns True, and otherwise returns the state unchanged. As in exercise 16,
+the chain is split into `c` segments. Each segment is a scan in a checkpoint and saves its first state. If `c` does not
+divide `max_steps`, the segments have a few steps too many. Therefore the carry also contains the number of steps taken,
+and after `max_steps` steps the state no longer changes.
 
-Why `jax.lax.cond`, where `jnp.where` would give the same value? `jnp.where` takes both sides, so `body` runs beyond the
-end as well, and what it makes of a state that it was never meant for is only thrown away. The backward pass multiplies
-its derivative by zero. That is zero as long as the derivative is a number, and NaN if it is infinite or NaN. A branch
-that is not taken has no derivative.
+Why `jax.lax.cond` and not `jnp.where`, which gives the same value? `jnp.where` evaluates both sides, so `body` also
+runs on states after the end of the loop, for which it may not be defined. Its derivative is multiplied by zero. The
+result is zero if the derivative is finite, and NaN if it is infinite or NaN. `jax.lax.cond` differentiates only the
+branch that it takes.
 
-In memory are `c` states, and `max_steps / c` more while a segment is run again. All that `cond` and `body` bring along
-comes in by itself: `jax.checkpoint` and `jax.lax.scan` see which arrays a function uses, and gradients reach these too.
+The memory holds `c` states, and about `max_steps / c` more while a segment is recomputed. Arrays that `cond` and `body`
+close over need no special treatment: `jax.checkpoint` and `jax.lax.scan` detect them, and gradients reach them.
 
-What is left to wish for: the scan takes all of its turns, though most may do nothing but hand on. A loop that stops
-needs a backward pass written by hand, with `jax.custom_vjp`, and a plan that does without knowing the number of steps
-beforehand. `equinox.internal.while_loop` with `kind="checkpointed"` is such a loop.
+One limit remains: the scan always runs `max_steps` iterations, even if the loop ends early. A loop that stops early
+needs a backward pass of its own, with `jax.custom_vjp`, and a checkpoint schedule that does not need the number of
+steps in advance. `equinox.internal.while_loop` with `kind="checkpointed"` is such a loop.
 """
 
 import functools
@@ -25,14 +25,14 @@ import jax
 
 
 def checkpointed_while(cond, body, x, max_steps, c):
-    """The state after `while cond(x): x = body(x)`, which ends after `max_steps` steps at the latest.
+    """Return the state after `while cond(x): x = body(x)`, which stops after at most `max_steps` steps.
 
     Args:
-      cond: takes a state, returns a boolean.
-      body: takes a state, returns the next one.
-      x: the first state, an array; the others have its shape and dtype.
-      max_steps: the number of steps after which the loop ends, whatever `cond` says.
-      c: how many states may be kept for the backward pass, from 1 to `max_steps`.
+      cond: takes a state and returns a boolean.
+      body: takes a state and returns the next one.
+      x: the first state, an array; all states have its shape and dtype.
+      max_steps: the number of steps after which the loop stops, whatever `cond` returns.
+      c: the number of states that may be saved for the backward pass, from 1 to `max_steps`.
 
     Returns:
       The last state, of the shape of `x`.
@@ -40,10 +40,10 @@ def checkpointed_while(cond, body, x, max_steps, c):
 
     def step(carry, _):
         x, taken = carry
-        going_on = (taken < max_steps) & cond(x)
-        return jax.lax.cond(going_on, lambda: (body(x), taken + 1), lambda: (x, taken)), None
+        continues = (taken < max_steps) & cond(x)
+        return jax.lax.cond(continues, lambda: (body(x), taken + 1), lambda: (x, taken)), None
 
-    @functools.partial(jax.checkpoint, prevent_cse=False)  # in a scan, where it is safe
+    @functools.partial(jax.checkpoint, prevent_cse=False)  # safe in a scan
     def segment(carry, _):
         return jax.lax.scan(step, carry, length=-(-max_steps // c))
 

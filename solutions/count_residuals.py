@@ -1,37 +1,37 @@
-"""Worked answer to exercise 1: ask JAX itself.
+"""Worked answer to exercise 1: the leaves of the pullback are the residuals.
 
-`jax.vjp(f, *args)` runs the forward pass, and returns the output together with a function that runs the backward pass.
-That function has to bring along everything that was kept, so the residuals are in it. JAX makes it a pytree, whose
-leaves they are.
+`jax.vjp(f, *args)` runs the forward pass. It returns the output and a function that runs the backward pass, the
+pullback. The pullback holds every value that the backward pass needs from the forward pass, which are the residuals. It
+is a pytree, and the residuals are its leaves.
 
-Nothing needs to be run for that: `jax.eval_shape` only traces, and gives shapes and dtypes in place of arrays. Beside
-being cheap, this is exact. Run on arrays, `jax.vjp` recognises arguments by their array: give it the same one in two
-places, and what it holds is not what the traced function keeps.
+Nothing has to run to count them: `jax.eval_shape` only traces, and returns shapes and dtypes instead of arrays. Tracing
+is cheap, and it also makes the count exact. On concrete arrays, `jax.vjp` identifies arguments by their array: if one
+array appears in two places, the pullback can hold an argument that the traced function does not save.
 
-No case is special here. A loop's residuals come stacked, with its length in front. A number in the function that a
-derivative needs is a leaf, of shape (). An argument is a leaf if the backward pass needs it, and it is one leaf,
-however often that is.
+No case needs special treatment. The residuals of a loop are stacked, with its length as the first dimension. A constant
+that a derivative needs is a leaf of shape (). An argument that the backward pass needs is one leaf, however often the
+backward pass reads it.
 
-`rematscope.trace(f, *args).residuals` lists the same values, and adds where each came from.
+`rematscope.trace(f, *args).residuals` lists the same values, and where each comes from.
 """
 
 import jax
 
 
 def count_residuals(f, *args):
-    """Counts what the forward pass of `f` keeps for its backward pass, with respect to all arguments.
+    """Count the residuals that the forward pass of `f` saves for the gradient with respect to all arguments.
 
     Args:
       f: a differentiable function of pytrees of arrays.
       *args: its arguments.
 
     Returns:
-      (n, bytes): how many values are kept, and their size in bytes.
+      (n, bytes): the number of residuals, and their size in bytes.
     """
 
     def residuals(*args):
         _, pullback = jax.vjp(f, *args)
         return jax.tree.leaves(pullback)
 
-    kept = jax.eval_shape(residuals, *args)
-    return len(kept), sum(array.size * array.dtype.itemsize for array in kept)
+    saved = jax.eval_shape(residuals, *args)
+    return len(saved), sum(array.size * array.dtype.itemsize for array in saved)

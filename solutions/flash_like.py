@@ -1,18 +1,18 @@
-"""Worked answer to exercise 26: attention that keeps two things, and says what they are called.
+"""Worked answer to exercise 26: attention that saves two values and names them inside its rule.
 
-A softmax's backward pass needs the weights, one for each query and each key. Left to itself JAX keeps them. But they
-can be made from the scores and one number a row, the logarithm of the row's sum of exponentials: `exp(scores - lse)`.
-And the scores are one product of `q` and `k`, which are in memory anyway. So the rule keeps `out` and `lse`, and pays
-with one product in the backward pass. Kernels do the same block by block, so that not even the backward pass holds all
-scores at a time.
+The backward pass of a softmax needs the attention weights, one for each query and key. Without a custom rule, JAX saves
+them. But they follow from the scores and one number per query, the logarithm of the sum of exponentials: `exp(scores -
+lse)`. The scores are one matmul of `q` and `k`, which are in memory in any case. So the rule saves `out` and `lse`, and
+recomputes one matmul in the backward pass. Kernels do the same block by block, so that the backward pass does not hold
+all scores at once either.
 
-What a rule keeps is its own business only while nobody puts a checkpoint around it. Inside one, the forward rule runs
-again for all that the backward rule asks for, unless the policy finds it by a name. The names stand in the forward
-rule, on the very values that it hands on. A name on what the function returns would be on a copy, made behind the rule:
-the rule's own `out` would have none. With `out` alone named, everything runs again for `lse`.
+Outside of a checkpoint, the rule alone determines its residuals. Inside a checkpoint, the forward rule runs again for
+every residual that the policy does not save. The names have to be in the forward rule, on the values that it returns as
+residuals. A name on the output of `flash_like` is attached to a copy outside of the rule, and the rule's own `out` has
+no name. If only `out` is named, the whole forward rule runs again to recompute `lse`.
 
-`delta` is the sum over a row of `dp * p`. Since `out = p @ v`, it is also that of `ct * out`, which is much shorter.
-That is what `out` is kept for, besides what the layer does with it.
+`delta` is the sum of `dp * p` over each row. Because `out = p @ v`, it equals the sum of `ct * out`, which has far
+fewer elements. This is why the rule saves `out`.
 """
 
 import jax
@@ -22,16 +22,15 @@ from jax.ad_checkpoint import checkpoint_name
 
 @jax.custom_vjp
 def flash_like(q, k, v):
-    """Attention that keeps its result and one number for each query.
+    """Compute attention, saving its output and one number per query.
 
     Args:
-      q: shape (n, d), the queries.
-      k: shape (m, d), the keys.
-      v: shape (m, e), the values.
+      q: queries, shape (n, d).
+      k: keys, shape (m, d).
+      v: values, shape (m, e).
 
     Returns:
-      `softmax(q @ k.T / sqrt(d)) @ v`, shape (n, e). Under a checkpoint what its rule keeps has the names `out` and
-      `lse`.
+      `softmax(q @ k.T / sqrt(d)) @ v`, shape (n, e). The rule names its residuals `out` and `lse`.
     """
     return attend(q, k, v)[0]
 
@@ -52,8 +51,8 @@ def forward(q, k, v):
     return out, (q, k, v, out, lse)
 
 
-def backward(kept, ct):
-    q, k, v, out, lse = kept
+def backward(residuals, ct):
+    q, k, v, out, lse = residuals
     p = jnp.exp(scores_of(q, k) - lse[:, None])
     dp = ct @ v.T
     delta = jnp.sum(ct * out, axis=-1)

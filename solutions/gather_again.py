@@ -1,17 +1,17 @@
-"""Worked answer to exercise 24: gather inside the checkpoint, and let its policy keep the product alone.
+"""Worked answer to exercise 24: gather inside the checkpoint, and let its policy save only the matmul result.
 
-Each device owns an eighth of each weight. To go back through `x @ up` it needs the whole of `up` once more, and so a
-gradient without a checkpoint keeps it whole: eight times what the device owns, of every layer at once.
+Each device stores an eighth of each weight. The backward pass through `x @ up` needs the full `up`. Without a
+checkpoint, JAX saves the full weights of every layer, eight times the size of the device's shards.
 
-In a checkpoint the gathering is one more operation that can be done again. What comes from outside are the parts, and
-they are arguments, which are there in any case. So the gathering has to stand *inside*: what is gathered before the
-checkpoint begins is its argument, whole, and kept.
+Inside a checkpoint, the all-gather is an operation that can be recomputed. The shards come from outside: they are
+arguments, which are in memory in any case. So the all-gather has to be *inside*. A weight that is gathered before the
+checkpoint is an argument of the checkpointed function, so JAX saves it in full.
 
-A checkpoint without a policy would make the product `h` again too. That is the dear part, and `h` is small where rows
-are few. So it gets a name, and the policy keeps what has that name. The gathered weights get none.
+A checkpoint without a policy also recomputes the matmul result `h`. That is expensive, and `h` is small if there are
+few rows. So `h` gets a name, and the policy saves the value with that name. The gathered weights get no name.
 
-Nothing is said of gradients. What goes back through `all_gather` is a sum over all devices of which each one gets its
-part, a `psum_scatter`, and JAX knows that.
+The gradients need no extra code. The transpose of `all_gather` is a sum over all devices that leaves each device its
+own shard (`psum_scatter`), and JAX derives it.
 """
 
 import functools
@@ -23,15 +23,15 @@ from jax.ad_checkpoint import checkpoint_name
 
 @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("h"))
 def gather_again(params, x):
-    """What one of eight devices does: the layer of whole weights, on its own rows.
+    """Compute the layer with full weights for the rows of one of eight devices.
 
     Args:
-      params: its parts of `up` and `down`, `(d / 8, m)` and `(m / 8, d)`.
-      x: its rows, `(n, d)`.
+      params: this device's shards of `up` and `down`, `(d / 8, m)` and `(m / 8, d)`.
+      x: this device's rows, `(n, d)`.
 
     Returns:
-      The layer's result for these rows, `(n, d)`.
+      The layer's output for these rows, `(n, d)`.
     """
-    up, down = (jax.lax.all_gather(part, "devices", tiled=True) for part in params)
+    up, down = (jax.lax.all_gather(shard, "devices", tiled=True) for shard in params)
     h = checkpoint_name(x @ up, "h")
     return x + jnp.sin(h) @ down

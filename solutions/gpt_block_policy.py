@@ -1,14 +1,13 @@
-"""Worked answer to exercise 19: a menu is lists of names, and the lists are written for every spelling.
+"""Worked answer to exercise 19: each menu entry is a list of names that covers every kind of block.
 
-A policy cannot ask which kind of block it is used for. It need not: JAX never asks it about a name that a block does
-not have. So each list has the names of all blocks: those with one product for queries, keys and values, and those with
-three.
+A policy cannot find out which kind of block it is applied to, and it does not need to: JAX never asks it about a name
+that the block does not have. So each list contains the names of all blocks, with fused and with separate projections.
 
-One list grows from another, so that a new spelling has one place to go. Names are compared as a whole. Whoever looks
-for `mlpwi` at the beginning finds `mlpwi_0` and `mlpwi_1`, but also `mlpwi_activated`, and spends memory on what is
-cheap to make again.
+The lists build on each other, so a new name has to be added in one place only. Names are compared as a whole. The
+prefix `mlpwi` matches `mlpwi_0` and `mlpwi_1`, but also `mlpwi_activated`, which takes memory and is cheap to
+recompute.
 
-"Full" and "minimal" say how much is computed *again*, not how much is saved.
+"full" and "minimal" describe how much is *recomputed*, not how much is saved.
 """
 
 import jax
@@ -25,7 +24,7 @@ MENU = {
 
 
 def gpt_block_policy(name):
-    """The policy that an entry of the menu stands for.
+    """Return the policy for an entry of the menu.
 
     Args:
       name: an entry, such as `"minimal"`.

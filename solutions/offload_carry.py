@@ -1,17 +1,17 @@
-"""Worked answer to exercise 23: the carry gets a name at the head of the body, and the policy sends that name away.
+"""Worked answer to exercise 23: name the carry at the start of the body, and offload that name.
 
-With one checkpoint a layer a scan keeps its carries and nothing else: the input of each layer, stacked. They are made
-in the forward pass, one a turn, and wanted in the backward pass, in the opposite order. The first ones wait longest.
-That is what the host's memory is good for.
+With one checkpoint per layer, a scan saves only its carries: the stacked inputs of the layers. The forward pass
+computes one per iteration, and the backward pass needs them in reverse order, so the first one waits longest. Such
+values are good candidates for host memory.
 
-What a checkpoint keeps besides its arguments its policy says, and a policy can be asked about values that are made
-*inside*. The carry comes from outside. So the body begins by giving it a name: what `checkpoint_name` returns is made
-inside, has the carry's value, and all that follows is made of it. The policy sends it to the host. Now nothing that
-the backward pass needs depends on the argument itself, and what nobody needs is not kept.
+In addition to its arguments, a checkpointed function saves what its policy allows, and JAX asks the policy only about
+values computed *inside*. The carry comes from outside. So the body first names the carry: the output of
+`checkpoint_name` is computed inside, equals the carry, and everything else is computed from it. The policy offloads
+this value. The backward pass then no longer needs the argument itself, so JAX does not save it on the device.
 
-The name at the *end* of the body looks as good, since a layer's output is the next one's input. But the next turn
-gets it as its argument, which is kept on the device as ever, and the named copy is what nobody needs. So nothing is
-offloaded, and nobody says so.
+A name at the *end* of the body looks equivalent, because a layer's output is the input of the next layer. But the next
+iteration receives that value as its argument, which JAX saves on the device, and the backward pass does not need the
+named copy. So nothing is offloaded, without any error.
 """
 
 import jax
@@ -19,13 +19,13 @@ from jax.ad_checkpoint import checkpoint_name
 
 
 def offload_carry(layer):
-    """Layers in a scan, of which the inputs alone are kept, stacked, in the host's memory.
+    """Return a model that applies layers in a scan and saves only their inputs, stacked, in host memory.
 
     Args:
-      layer: takes a weight and an array, and returns an array like the latter.
+      layer: takes a weight matrix and an array, and returns an array of the same shape.
 
     Returns:
-      A function of `ws`, the weights of all layers, stacked, and of `x`, the input of the first.
+      A function of `ws`, the stacked weights of all layers, and `x`, the input of the first layer.
     """
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=[],
@@ -34,10 +34,10 @@ def offload_carry(layer):
         offload_dst="pinned_host",
     )
 
-    def net(ws, x):
+    def model(ws, x):
         def body(x, w):
             return layer(w, checkpoint_name(x, "carry")), None
 
         return jax.lax.scan(jax.checkpoint(body, policy=policy, prevent_cse=False), x, ws)[0]
 
-    return net
+    return model

@@ -1,31 +1,33 @@
-"""Worked answer to exercise 17: save one state, and there are two smaller chains.
+"""Worked answer to exercise 17: saving one state splits the problem into two smaller ones.
 
-Go `k` steps ahead and save the state there. It cuts the chain in two. The back part has `n - k` steps and begins at the
-saved state. State 0 keeps its slot, so the back part has `s - 1`, its own beginning included. Once the backward pass is
-through with it, all of these are free: the front part, of `k` steps, has `s` again. So a schedule takes
+Take `k` steps and save the state that you reach. It splits the chain in two. The second part has `n - k` steps and
+starts at the saved state. State 0 keeps its slot, so the second part has `s - 1` slots, including the one of its own
+first state. Once the backward pass of the second part is complete, these slots are free, and the first part, of `k`
+steps, has all `s` slots. So the schedule takes
 
     k + fewest(n - k, s - 1) + fewest(k, s)
 
-steps, and the best `k` makes this smallest. Both parts are tasks of the same kind. A table of their answers, which
-`functools.cache` keeps, makes the search quick. One slot leaves no choice: each step begins anew from the first state.
+steps, and the best `k` minimizes this sum. Both parts are problems of the same kind, so this is dynamic programming.
+`functools.cache` stores the solution of each subproblem. With one slot there is no choice: every state is recomputed
+from the first one.
 
-Equal parts are not the best: every step of the front part is taken once more than those of the back part, just to reach
-the saved state, and on the other hand the front part has one slot more. For 10 steps and 3 slots, 4 and 6 are the only
-best ones.
+Two equal parts are not optimal. Each step of the first part runs one more time, to reach the saved state, but the first
+part has one slot more. For 10 steps and 3 slots, the only optimal `k` is 4, which gives parts of 4 and 6 steps.
 
-Griewank and Walther ("Algorithm 799: revolve", 2000) showed that the smallest number is `r n - C(s + r, r - 1)`, with
-the least `r` for which `C(s + r, s)` is at least `n`, and found a best `k` without any search.
+Griewank and Walther ("Algorithm 799: revolve", 2000) proved that the minimum is `r n - C(s + r, r - 1)`, with the
+smallest `r` for which `C(s + r, s)` is at least `n`, and gave a formula for an optimal `k`, so that no search is
+needed.
 """
 
 import functools
 
 
 def revolve_schedule(n, s):
-    """Goes back through a chain of steps with at most `s` states in memory, in the fewest steps.
+    """Return a schedule for the backward pass of a chain of steps, with at most s saved states and the fewest steps.
 
     Args:
       n: the number of steps, at least 1.
-      s: the number of slots, at least 1; state 0 is in one of them from the beginning.
+      s: the number of slots, at least 1; state 0 occupies one of them at the start.
 
     Returns:
       A list of pairs: `("step", i)`, `("save", i)`, `("load", i)` or `("back", i)`.
@@ -34,7 +36,7 @@ def revolve_schedule(n, s):
 
 
 def actions(start, end, slots):
-    """Goes back through the steps `start` to `end - 1`. State `start` is at hand, and in one of the slots."""
+    """Return the actions for the steps `start` to `end - 1`; state `start` is at hand and in one of the slots."""
     if end - start == 1:
         return [("back", start)]
     if slots == 1:
@@ -51,7 +53,7 @@ def steps(start, end):
 
 @functools.cache
 def best(n, s):
-    """(the fewest steps, after how many of them the first state is saved)."""
+    """Return (the fewest steps, the number of steps before the first save)."""
     if n == 1:
         return 0, None
     if s == 1:

@@ -1,20 +1,21 @@
-"""Worked answer to exercise 7: names are how a function and its policy talk to each other.
+"""Worked answer to exercise 7: turn the list of names into a policy.
 
-Whoever writes a function knows its values, whoever runs it knows how much memory there is. `checkpoint_name` lets the
-first give names, without deciding anything; a policy lets the second choose among them.
+The author of a function knows its values, and the person who runs it knows how much memory is available.
+`checkpoint_name` lets the author name values without deciding anything. A policy lets the user choose among the names.
 
-`save_only_these_names` makes such a policy. It takes names, not a list of names, so the list is unpacked with a star.
-A name matches as a whole, and a name that the function does not have is no error: it is never asked about.
+`save_only_these_names` makes such a policy. It takes each name as a separate argument, so `*names` unpacks the list. A
+name matches as a whole. A name that the function does not use raises no error, because JAX never asks the policy about
+it.
 """
 
 import jax
 
 
 def save_named(f, names):
-    """A function that computes what `f` does, and saves of its computed values those that have one of these names.
+    """Return a function that computes the same as `f` and saves only the computed values with one of these names.
 
     Args:
-      f: a function of arrays that gives names to some of its values with `checkpoint_name`.
+      f: a function of arrays that names some of its values with `checkpoint_name`.
       names: a tuple or list of strings.
 
     Returns:

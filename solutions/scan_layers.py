@@ -1,18 +1,18 @@
-"""Worked answer to exercise 12: the checkpoint goes around the body of the scan.
+"""Worked answer to exercise 12: put the checkpoint around the body of the scan.
 
-`jax.lax.scan` runs one function many times. What this function keeps for the backward pass is kept of every turn,
-stacked: where one turn keeps an array of shape (d,), the scan keeps one of shape (L, d). So a value saved or not saved
-in the body counts L times.
+`jax.lax.scan` runs one function many times and stacks the residuals of all iterations: if one iteration saves an array
+of shape (d,), the scan saves one of shape (L, d). So each residual of the body counts L times.
 
-With a checkpoint around the body, a turn keeps the body's arguments. One is the element of `ws`, of which all are in
-memory anyway: nothing is stacked for it. The other is the carry, the layer's input. One array, (L, d), is all that is
-kept besides the arguments.
+With a checkpoint around the body, an iteration saves only the body's arguments. One argument is the element of `ws`.
+All weights are in memory in any case, so the scan stacks nothing for it. The other argument is the carry, which is the
+layer's input. The stacked carries, one array of shape (L, d), are the only computed residual.
 
-With the checkpoint around the scan, nothing of any turn is kept. But then the backward pass first runs the whole scan
-once more, and this time each turn keeps all it needs: as much is in memory at once as without a checkpoint, only later.
+With a checkpoint around the whole scan, no iteration saves anything. But the backward pass then runs the whole scan a
+second time, and each iteration saves all of its residuals: the peak is as high as without a checkpoint, only later.
 
-In a scan `prevent_cse=False` is safe. The forward pass is one loop and the backward pass another, and the compiler
-does not merge what stands in two different loops. Outside of a loop the default is there to keep it from doing that.
+`prevent_cse=False` is safe in a scan. The forward and the backward pass are two loops, and XLA does not merge
+operations across loops. Outside of a loop, keep the default, which prevents XLA from merging the recompute with the
+original.
 """
 
 import functools
@@ -23,12 +23,12 @@ import jax.numpy as jnp
 
 @functools.partial(jax.checkpoint, prevent_cse=False)
 def layer(w, x):
-    """One layer, of which only the arguments are kept: w of shape (d, d), x of shape (d,) to (d,)."""
+    """Compute one layer, saving only its arguments: w of shape (d, d) and x of shape (d,)."""
     return x + jnp.sin(w @ jnp.sin(x))
 
 
 def scan_layers(ws, x):
-    """Layers of `x + sin(w @ sin(x))` in a scan, of which only the layers' inputs are saved, stacked in one array.
+    """Apply layers of `x + sin(w @ sin(x))` in a scan, saving only the layers' inputs, stacked in one array.
 
     Args:
       ws: weights, shape (L, d, d); the first is used first.

@@ -1,16 +1,15 @@
-"""Worked answer to exercise 29: a scan over microbatches that adds up gradients, and divides once, at the end.
+"""Worked answer to exercise 29: a scan over microbatches that adds up gradients and divides once at the end.
 
-A microbatch's activations are kept for its own backward pass and for nothing else. So both its passes are run before
-the next microbatch begins: `jax.value_and_grad` stands *inside* of the loop. What a turn hands on is a sum of
-gradients, of the parameters' size, however many microbatches there are.
+The residuals of a microbatch are needed only by its own backward pass. So each iteration runs both passes of one
+microbatch: `jax.value_and_grad` is *inside* the loop. The carry is a sum of gradients, of the size of the parameters,
+for any number of microbatches.
 
-With the loop inside of `jax.value_and_grad` it is the other way round: first all forward passes, then all backward
-passes, and between the two lies what all microbatches keep. A checkpoint around the body helps, but costs another
-forward pass.
+With the loop inside `jax.value_and_grad`, all forward passes run before all backward passes, and the residuals of all
+microbatches are live at once. A checkpoint around the body would help, but it costs a second forward pass.
 
-What is added up are sums: of the losses times their weights, of the weights, of the gradients of the first. The mean
-follows from these at the end, and so does its gradient, since the weights do not depend on the parameters. A mean of
-the microbatches' means is something else as soon as one of them weighs more than another.
+The loop adds up sums: the weighted losses, the weights, and the gradients of the weighted losses. The mean loss follows
+at the end, and so does its gradient, because the weights do not depend on the parameters. The mean of the microbatches'
+means is a different number if the microbatches have different weights.
 """
 
 import jax
@@ -18,17 +17,17 @@ import jax.numpy as jnp
 
 
 def accumulate(loss, params, batch, k):
-    """The mean loss of a batch and its gradient, from `k` microbatches, one after the other.
+    """Return the mean loss of a batch and its gradient, computed from `k` microbatches one after another.
 
     Args:
-      loss: takes params and rows of the batch, and returns the weighted sum of their losses, and the sum of their
+      loss: takes params and rows of the batch, and returns the weighted sum of their losses and the sum of their
         weights.
-      params: a tree of arrays.
-      batch: a tree of arrays with n rows each.
+      params: a pytree of arrays.
+      batch: a pytree of arrays with n rows each.
       k: the number of microbatches, which divides n.
 
     Returns:
-      A pair: the sum of all losses divided by the sum of all weights, and its gradient, a tree like params.
+      A pair: the sum of all losses divided by the sum of all weights, and its gradient, a pytree like params.
     """
 
     def body(sums, rows):

@@ -1,12 +1,12 @@
 """Worked answer to exercise 22: what the cotangent comes into keeps its order; all else waits until somebody reads it.
 
-Which equations are the backward pass, and which compute again? What is computed again is made from residuals alone.
-So go through the equations once: one that reads `"ct"`, or something made from it, belongs to the cotangent's way.
+Which equations are the backward pass, and which compute again? What is computed again is made from residuals alone. So
+go through the equations once: one that reads `"ct"`, or something made from it, belongs to the cotangent's way.
 
 That way is a chain, and its order is settled. The equations beside it can run at any time before their first reader,
-and the bytes that they make lie there from then on. So each of them runs directly before: whoever is to be put into
-the order puts first what it reads and is not there yet, and that one in turn puts what it reads itself. What two read
-is put by the first of them, and once.
+and the bytes that they make lie there from then on. So each of them runs directly before: whoever is to be put into the
+order puts first what it reads and is not there yet, and that one in turn puts what it reads itself. What two read is
+put by the first of them, and once.
 
 It is not always the best. Where an equation makes little out of much, it may pay to have done with it early, while
 nothing else is in memory; and what is best for any equations takes longer to find, the more there are (Sethi, "Complete

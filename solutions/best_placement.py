@@ -1,26 +1,26 @@
-"""Worked answer to exercise 5: wrap every stage but the last.
+"""Worked answer to exercise 5: put a checkpoint around every stage except the last.
 
-A checkpoint lets go of what is inside a stage, so that this memory is free while the stages after it run. The backward
-pass goes through the stages from the last to the first, and fills in one after the other. By then the stages after it
-are through, and their memory is free again. That is the gain.
+A checkpoint frees the residuals of a stage while the following stages run. The backward pass visits the stages from the
+last to the first and recomputes one stage at a time. By then, the memory of the following stages is free again. This
+lowers the peak.
 
-For the last stage there is none. Nothing comes after it: the backward pass begins right where it ends, and wants its
-values at once. A checkpoint would throw them away only to compute them again, into the same memory.
+For the last stage there is no such gain. Nothing follows it: the backward pass starts where the forward pass ends and
+needs the residuals of the last stage immediately. A checkpoint would free them only to recompute them into the same
+memory.
 
-So the last stage keeps what it would keep anyway, and runs once. Each of the others keeps its input, which is the
-output of the stage before. (The last stage's input is not kept for its own sake, but it may be among the things that
-this stage needs.) One checkpoint around each stage, not one around all of them: the values between the stages are kept,
-and one stage at a time is filled in.
+So the last stage saves its residuals as usual and runs once. Each of the other stages saves its input, which is the
+previous stage's output. Each stage has a checkpoint of its own. One checkpoint around all of them would not save the
+values between the stages, and the backward pass would recompute all stages at once.
 """
 
 import jax
 
 
 def best_placement(stages):
-    """The stages one after another, of which all but the last are computed again for the backward pass.
+    """Return a function that applies the stages in order and recomputes all but the last in the backward pass.
 
     Args:
-      stages: a list of at least one function, each of one array; the first is run first.
+      stages: a list of at least one function of one array; the first is applied first.
 
     Returns:
       A function of one array.

@@ -1,18 +1,20 @@
-"""Worked answer to exercise 28: a scan over chunks of rows, each in a checkpoint.
+"""Worked answer to exercise 28: a scan over chunks of rows, with a checkpoint around its body.
 
-The logits of a row are as many as there are words, and the row itself is far shorter: `(n, V)` against `(n, d)`. So
-the logits are what not to keep. All that they are good for is one number a row, and a scan can add these up: one turn
-makes the logits of its chunk, and hands on a sum.
+The logits have shape `(n, V)` and are far larger than the hidden states of shape `(n, d)`, so they are the array not to
+save. The loss needs only one number per row, and a scan can sum these: each iteration computes the logits of its chunk
+and adds one number to the total.
 
-That alone changes nothing of what is kept. The body's backward pass needs the softmax of its chunk, and the scan
-stacks what its turns keep. So the body is in a checkpoint: a turn keeps its rows, which are a part of `hidden`, and
-its backward turn makes the logits once more, uses them and drops them. One more product is the price.
+The scan alone does not reduce the saved bytes. The backward pass of the body needs the softmax of its chunk, and the
+scan stacks the residuals of all iterations. With a checkpoint around the body, an iteration saves only its rows, which
+are a part of `hidden`. Its backward pass recomputes the logits of the chunk, uses them and frees them. The price is one
+more matmul.
 
-With the checkpoint around the scan instead, nothing is kept either; but the backward pass then runs the whole scan
-once more, and all logits are in memory at the same time after all.
+A checkpoint around the whole scan saves nothing either. But the backward pass then runs the whole scan a second time,
+and all logits are in memory at once.
 
-Chunks that do not come out even are filled up with rows of zeros, and a mask takes these out of the sum. The mean
-divides by the number of rows at the end: the mean of the chunks' means would weigh the rows of a short chunk more.
+If the number of rows is not a multiple of the chunk size, the last chunk is padded with rows of zeros, and a mask
+excludes them from the sum. The sum is divided by the number of rows at the end. A mean of the chunks' means would give
+the rows of a short chunk too much weight.
 """
 
 import jax
@@ -20,30 +22,30 @@ import jax.numpy as jnp
 
 
 def chunked_loss(hidden, vocabulary, labels, chunks):
-    """The mean cross-entropy of `hidden @ vocabulary.T` against labels, with the logits of one chunk at a time.
+    """Return the mean cross-entropy of `hidden @ vocabulary.T`, with the logits of one chunk at a time.
 
     Args:
-      hidden: shape (n, d), a row for each token.
-      vocabulary: shape (V, d), a row for each word.
-      labels: shape (n,), integers: the right word of each row.
-      chunks: into how many chunks the rows are cut, an integer from 1 to n.
+      hidden: shape (n, d), one row per token.
+      vocabulary: shape (V, d), one row per vocabulary entry.
+      labels: shape (n,), integers: the correct vocabulary entry of each row.
+      chunks: the number of chunks, an integer from 1 to n.
 
     Returns:
-      A number, of hidden's dtype.
+      A scalar of hidden's dtype.
     """
     n, rows = len(hidden), -(-len(hidden) // chunks)
-    beyond = rows * chunks - n
+    padding = rows * chunks - n
 
     @jax.checkpoint
     def loss(hidden, labels, counts):
         logits = hidden @ vocabulary.T
-        right = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
-        return jnp.sum(jnp.where(counts, jax.nn.logsumexp(logits, axis=-1) - right, 0))
+        correct = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
+        return jnp.sum(jnp.where(counts, jax.nn.logsumexp(logits, axis=-1) - correct, 0))
 
-    def cut(array):
-        filled = jnp.pad(array, [(0, beyond), *[(0, 0)] * (array.ndim - 1)])
-        return filled.reshape(chunks, rows, *array.shape[1:])
+    def split(array):
+        padded = jnp.pad(array, [(0, padding), *[(0, 0)] * (array.ndim - 1)])
+        return padded.reshape(chunks, rows, *array.shape[1:])
 
-    each = cut(hidden), cut(labels), cut(jnp.ones(n, bool))
+    each = split(hidden), split(labels), split(jnp.ones(n, bool))
     total, _ = jax.lax.scan(lambda total, chunk: (total + loss(*chunk), None), jnp.zeros((), hidden.dtype), each)
     return total / n

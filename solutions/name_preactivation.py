@@ -1,12 +1,13 @@
-"""Worked answer to exercise 8: save the one value from which all others can be had.
+"""Worked answer to exercise 8: save the value from which every other value follows by cheap operations.
 
-What does the way back need? The gradient of W2 needs the sine, the sine's derivative is the cosine of what went into
-it, and the derivative of the division needs the rows as they were and their root mean squares. Each of these follows
-from `x @ W1` by cheap operations.
+Which values does the backward pass need? The gradient of W2 needs the sine. The derivative of the sine is the cosine of
+its input. The derivative of the division needs the rows before the division and their root mean squares. All of these
+follow from `x @ W1` by cheap operations.
 
-It goes in one direction only. From the sine nobody gets at its cosine, sign and all. What goes into the sine gives
-both, and looks like the value to name; but a row that has been divided by its root mean square does not tell what that
-was. Whoever saves one of the two has to compute `x @ W1` again: a seventh matrix product, for as many bytes.
+The other direction does not work. The cosine cannot be computed from the sine, because its sign is lost. The input of
+the sine gives both the sine and the cosine, so it looks like the right value to name. But the root mean square of a row
+cannot be computed from the row after the division. If you save the input or the output of the sine, the backward pass
+recomputes `x @ W1`: a seventh matmul, for the same number of saved bytes.
 """
 
 import functools
@@ -18,7 +19,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("y"))
 def name_preactivation(x, W1, W2):
-    """`sin(r) @ W2`, where `r` is `x @ W1`, each row divided by its root mean square; only `x @ W1` is saved.
+    """Return `sin(r) @ W2`, where `r` is `x @ W1` with each row divided by its root mean square, saving only `x @ W1`.
 
     Args:
       x: inputs, shape (n, a).
@@ -28,6 +29,6 @@ def name_preactivation(x, W1, W2):
     Returns:
       An array of shape (n, c) and that dtype.
     """
-    y = checkpoint_name(x @ W1, "y")  # what is returned has the name: use that, not the product
+    y = checkpoint_name(x @ W1, "y")  # the output of checkpoint_name has the name, so use it from here on
     r = y / jnp.sqrt(jnp.mean(y**2, axis=-1, keepdims=True))
     return jnp.sin(r) @ W2

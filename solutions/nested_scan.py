@@ -1,18 +1,18 @@
-"""Worked answer to exercise 16: two loops, and the checkpoint around the inner one.
+"""Worked answer to exercise 16: two nested scans, with the checkpoint around the inner one.
 
-With a checkpoint around its body, a scan keeps one carry a turn. So less is kept if there are fewer turns, each of
-which does more. `xs` is cut into `outer` groups of `inner` elements each. The outer scan has one turn a group, and its
-body is an inner scan over the group's elements, all of it in one checkpoint. What is kept of a group is the carry that
-it begins with. (Its elements are part of `xs`, which is an argument: a reshape copies nothing.)
+A scan with a checkpoint around its body saves one carry per iteration. Fewer iterations that each do more work save
+fewer carries. `xs` is divided into `outer` groups of `inner` elements. The outer scan runs one iteration per group. Its
+body is an inner scan over the group's elements, inside a checkpoint. It saves the first carry of each group. (The
+group's elements are a part of `xs`, an argument, and a reshape copies nothing.)
 
-The backward pass takes one group after the other, from the last to the first. It runs the inner scan again from the
-group's first carry, and this time keeps what each step needs: `inner` values, until the group is done. So each step is
-run once more. In memory are `outer` carries and what `inner` steps keep, and where a step keeps one value as large as a
-carry the sum is smallest where both are equal: the segments of exercise 14 again, made by loops.
+The backward pass visits the groups from the last to the first. It runs the inner scan again from the group's first
+carry and saves what each step needs, `inner` values, until the group is done. So each step runs once more. The memory
+holds `outer` carries and the residuals of `inner` steps. If a step saves one value of the size of a carry, the sum is
+smallest when both numbers are equal, as for the segments of exercise 14.
 
-A step that keeps much more than its carry, as a layer does, gets a checkpoint of its own: `jax.checkpoint(f)` in place
-of `f`. Then `inner` carries are in memory while a group is run again, and the insides of one step; each step is run
-twice more.
+A step that saves much more than its carry, such as a layer, should get a checkpoint of its own: `jax.checkpoint(f)`
+instead of `f`. Then the memory holds `inner` carries and the residuals of one step while a group is recomputed, and
+each step runs two more times.
 """
 
 import functools
@@ -21,7 +21,7 @@ import jax
 
 
 def nested_scan(f, c, xs, outer):
-    """The last carry of `c = f(c, x)` over the elements of `xs`, of which one carry a group is kept.
+    """Return the last carry of `c = f(c, x)` over the elements of `xs`, saving one carry per group.
 
     Args:
       f: takes a carry and an element, returns the next carry.
@@ -36,7 +36,7 @@ def nested_scan(f, c, xs, outer):
     def step(c, x):
         return f(c, x), None
 
-    @functools.partial(jax.checkpoint, prevent_cse=False)  # in a scan, where it is safe
+    @functools.partial(jax.checkpoint, prevent_cse=False)  # safe in a scan
     def group(c, xs):
         return jax.lax.scan(step, c, xs)
 

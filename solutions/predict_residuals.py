@@ -1,24 +1,23 @@
-"""Worked answer to exercise 2: ask each operation what it needs to send a gradient back.
+"""Worked answer to exercise 2: what does each derivative rule multiply the incoming gradient by?
 
-An operation's derivative rule multiplies the incoming gradient by something. What is kept is that something, if the
-forward pass can compute it ahead:
+An operation's derivative rule multiplies the incoming gradient by a factor. JAX saves this factor. It computes the
+factor in the forward pass if it is not available already:
 
-* sine: the derivative is a cosine. JAX computes it in the forward pass and keeps it, not `x`.
-* exp: the derivative is `exp(x)` itself, the output. It is kept, and costs nothing if the output is needed anyway.
-* relu: the derivative is 1 or 0. A bool says which, so a mask of one byte an element is kept.
-* tanh: the derivative is `1 - tanh(x)**2`. JAX computes it ahead, as for sine. (Its output would have done as well.)
-* log: the derivative is `1 / x`, and multiplying by that is dividing by `x`. `x` is there, so it is kept, and nothing
-  is computed ahead.
-* sigmoid and `x ** 3` are like sine and tanh: the derivative, computed ahead.
-* a sum is linear: the gradient goes to both arguments as it is, whatever they were. Nothing is kept.
-* a matrix product is linear in each of its arguments, and the derivative with respect to one is the other. Both
-  arguments are kept, and nothing that was computed.
+* sin: the derivative is a cosine. JAX computes it in the forward pass and saves it, not `x`.
+* exp: the derivative is `exp(x)`, the output. JAX saves the output.
+* relu: the derivative is 1 or 0. JAX saves a boolean mask, one byte per element.
+* tanh: the derivative is `1 - tanh(x)**2`. JAX computes and saves it, as for sin. (Saving the output would work too.)
+* log: the derivative is `1 / x`, and multiplying by it is dividing by `x`. JAX saves `x` and computes nothing.
+* sigmoid and `x ** 3`: JAX computes and saves the derivative, as for sin and tanh.
+* add is linear: each argument gets the incoming gradient unchanged. JAX saves nothing.
+* dot is linear in each argument, and the derivative with respect to one argument is the other. JAX saves both arguments
+  and no computed value.
 
-Beside the mask JAX leaves an array of zeros behind, for relu. The backward pass does not read it, so it is not asked
-for here.
+In addition to the mask, JAX saves an array of zeros for relu. The backward pass does not read it, so it does not count
+here.
 """
 
-KEPT = {
+RESIDUALS = {
     "sin": ["cos(x)"],
     "exp": ["exp(x)"],
     "relu": ["x > 0"],
@@ -32,7 +31,7 @@ KEPT = {
 
 
 def predict_residuals(op):
-    """Names the values that an operation's forward pass keeps and its backward pass reads.
+    """Return the names of the values that an operation saves and its backward pass reads.
 
     Args:
       op: `"sin"` or another of the page's operations.
@@ -40,4 +39,4 @@ def predict_residuals(op):
     Returns:
       A list of the page's names.
     """
-    return KEPT[op]
+    return RESIDUALS[op]

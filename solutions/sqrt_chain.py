@@ -1,17 +1,15 @@
 """Worked answer to exercise 14: a checkpoint around each of k segments.
 
-Two things are in memory when the backward pass is at work: the inputs of the k segments, and what the segment at hand
-keeps while it is run again. With n functions, a segment has about n / k of them, so that is k + n / k values. More
-segments make the first part larger, longer ones the second. The sum is smallest where both are equal, at k = √n: a
-chain of 100 functions does with 20 values in place of 100.
+While the backward pass runs, the memory holds the inputs of the k segments and the residuals of the segment that is
+being recomputed. With n functions, a segment has about n / k of them, so the total is k + n / k values. The sum is
+smallest for k = √n: a chain of 100 functions needs 20 values instead of 100.
 
-The price is small. Each segment is run again, all but its last function: what that one returns goes into the next
-segment, where it is kept, or is the result. (The backward pass needs what a function keeps, not what it returns.) So
-n − k functions are run a second time, less than one more forward pass.
+The recompute cost is low. The backward pass recomputes every function of a segment except the last: it needs what that
+function saves, not its output. So it recomputes n − k functions, less than one extra forward pass.
 
-The last segment is wrapped too, though the last stage of exercise 5 was not. Left free, it would be spared the second
-run, and the peak would be no higher; but from one pass to the other its n / k values would be kept, in place of one.
-What is asked for here is the least that k segments can keep.
+The last segment has a checkpoint too, unlike the last stage in exercise 5. Without it, the backward pass would
+recompute less at the same peak, but between the passes the last segment would save n / k values instead of one. This
+exercise asks for the minimum that k segments can save.
 """
 
 import functools
@@ -20,12 +18,12 @@ import jax
 
 
 def sqrt_chain(fs, k):
-    """The functions one after another in k segments, each of which keeps its input only.
+    """Return a function that applies the functions in k segments, each of which saves only its input.
 
     Args:
-      fs: a list of functions, each of one array; the first is run first.
-      k: the number of segments, from 1 to the number of functions. Their lengths differ by one at most, and the longer
-        ones come first.
+      fs: a list of functions of one array; the first is applied first.
+      k: the number of segments, from 1 to the number of functions. Their lengths differ by at most one, and the longer
+        segments come first.
 
     Returns:
       A function of one array.
@@ -35,10 +33,10 @@ def sqrt_chain(fs, k):
     start = 0
     for number in range(k):
         end = start + length + (number < longer)
-        segments.append(jax.checkpoint(_one_after_another(fs[start:end])))
+        segments.append(jax.checkpoint(compose(fs[start:end])))
         start = end
-    return _one_after_another(segments)
+    return compose(segments)
 
 
-def _one_after_another(fs):
+def compose(fs):
     return lambda x: functools.reduce(lambda x, f: f(x), fs, x)

@@ -1,20 +1,20 @@
-"""Worked answer to exercise 9: leave one name out, keep the rest.
+"""Worked answer to exercise 9: exclude one name and save all other named values.
 
-`save_any_names_but_these` makes a policy that says yes to a name, unless it is one of those given, and no to whatever
-is not a name. So it keeps what the author of `f` thought worth a name, and nothing else.
+`save_any_names_but_these` makes a policy that returns True for a name unless it is one of the given names, and False
+for every operation that is not a name. So it saves the values that the author of `f` named, except the excluded one.
 
-Two others sound alike. `save_anything_except_these_names` ought to keep unnamed values too, but keeps everything: it
-never looks at its names. `save_only_these_names` goes the other way round, and needs to know all names of `f`.
+Two other policies have similar names. `save_anything_except_these_names` should save unnamed values too, but it ignores
+its names and saves everything. `save_only_these_names` needs a list of all other names of `f`.
 """
 
 import jax
 
 
 def all_but(f, name):
-    """A function that computes what `f` does, and saves of its computed values those that have another name than this.
+    """Return a function that computes the same as `f` and saves only the computed values with another name than this.
 
     Args:
-      f: a function of arrays that gives names to some of its values with `checkpoint_name`.
+      f: a function of arrays that names some of its values with `checkpoint_name`.
       name: a string.
 
     Returns:

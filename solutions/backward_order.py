@@ -1,29 +1,30 @@
-"""Worked answer to exercise 22: what the cotangent comes into keeps its order; all else waits until somebody reads it.
+"""Worked answer to exercise 22: keep the order of the cotangents, and compute everything else just before its first
+use.
 
-Which equations are the backward pass, and which compute again? What is computed again is made from residuals alone. So
-go through the equations once: one that reads `"ct"`, or something made from it, belongs to the cotangent's way.
+Which equations belong to the cotangent's path, and which are recomputed? Recomputed values depend on residuals only. So
+visit the equations once in the given order: an equation that reads `"ct"`, or a value computed from it, belongs to the
+cotangent's path.
 
-That way is a chain, and its order is settled. The equations beside it can run at any time before their first reader,
-and the bytes that they make lie there from then on. So each of them runs directly before: whoever is to be put into the
-order puts first what it reads and is not there yet, and that one in turn puts what it reads itself. What two read is
-put by the first of them, and once.
+The path is a chain, so its order is fixed. A recomputed value can run at any time before its first use, and it takes
+memory from then on. So it should run just before its first use: before an equation is added to the order, add what it
+reads and what has not been added yet, recursively. A value with two uses is added once, before the first of them.
 
-It is not always the best. Where an equation makes little out of much, it may pay to have done with it early, while
-nothing else is in memory; and what is best for any equations takes longer to find, the more there are (Sethi, "Complete
-register allocation problems", 1975, shows that this problem is NP-complete). For layers, one after the other, late is
-simple and good. `rematscope.with_schedule` orders a whole model like that.
+This order is not always the best. If an equation computes a small value from a large one, it may be better to run it
+early, while little else is live. For arbitrary equations, finding the best order is NP-complete (Sethi, "Complete
+register allocation problems", 1975). For layers that follow one another, just-in-time order is simple and good.
+`rematscope.with_schedule` orders a whole model in this way.
 """
 
 
 def backward_order(equations, residuals):
-    """Orders a backward pass so that little is in memory at once.
+    """Return an order for the equations of a backward pass with a low peak.
 
     Args:
-      equations: tuples (name, names that it reads, bytes that it makes), in an order in which they can run.
-      residuals: names that are there from the beginning, `"ct"` among them: the cotangent that comes in.
+      equations: tuples (name, names that it reads, bytes of its result), in a valid order.
+      residuals: names that exist before the first equation; one of them is `"ct"`, the incoming cotangent.
 
     Returns:
-      A list of the equations' names, each once, in the order in which they are to run.
+      A list of the equations' names, each once, in the order in which they run.
     """
     reads_of = {name: reads for name, reads, _ in equations}
     order = []

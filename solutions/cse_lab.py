@@ -1,21 +1,22 @@
-"""Worked answer to exercise 13: read what JAX asks for, and what XLA makes of it.
+"""Worked answer to exercise 13: count operations in JAX's program, and in the program that XLA compiles it to.
 
-With either setting, JAX lowers the same computation. For the page's layer there is a product in the forward pass, the
-same one again in the backward pass, one for the gradient of `w`, and one for the gradient of `x`, which the first layer
-can do without: `4 n - 1`.
+With both settings, JAX lowers the same computation. For the page's layer, the forward pass has one matmul per layer.
+The backward pass recomputes it, and has one matmul for the gradient of `w` and one for the gradient of `x`, which the
+first layer does not need: `4 n - 1` in total.
 
-In the compiled program without barriers there are `3 n - 1`. To XLA, a product that is computed again is a product that
-is there already, with the same operands. It throws out such copies (*common subexpression elimination*), and what is
-left is the program without any checkpoint, its memory included.
+Without barriers, the compiled program has `3 n - 1` matmuls. For XLA, the recomputed matmul is a duplicate with the
+same operands. XLA removes such duplicates (*common subexpression elimination*). The result is the program without a
+checkpoint, and it needs as much memory.
 
-Another layer has other numbers. In `jnp.sin(x) @ w` nothing asks for the product again: what its gradient needs are `w`
-and the sine. So both programs have `3 n - 1` products, lowered and compiled. Whoever counts needs no rule.
+Other layers have other counts. In `jnp.sin(x) @ w`, the backward pass does not need the result of the matmul: the
+gradient needs `w` and the sine. So both programs have `3 n - 1` matmuls, lowered and compiled. The function counts, so
+it does not depend on such formulas.
 
-`prevent_cse=True` puts a barrier around the inputs of every recomputation. XLA does not look through it, so that the
-two products no longer have the same operands, and both stay. When XLA is done, it takes the barriers out.
+`prevent_cse=True` adds a barrier around the inputs of each recompute. XLA does not optimize across it, so for XLA the
+two matmuls have different operands, and both remain. XLA removes the barriers at the end.
 
-In a loop the two products stand in different loops, and nothing has to be prevented: inside of `jax.lax.scan`,
-`prevent_cse=False` is safe.
+In a loop, the two matmuls are in different loops, and XLA does not merge operations across loops. Inside
+`jax.lax.scan`, `prevent_cse=False` is therefore safe.
 """
 
 import jax
@@ -23,17 +24,17 @@ import jax.numpy as jnp
 
 
 def cse_lab(layer, w, x, n):
-    """Counts barriers and matrix products in the programs of n checkpointed layers.
+    """Count barriers and matmuls in the programs of n checkpointed layers.
 
     Args:
       layer: a function `layer(w, x)` that returns an array of the shape of `x`.
       w: shape and dtype of each layer's weight.
-      x: shape and dtype of what goes into the first layer.
+      x: shape and dtype of the first layer's input.
       n: the number of layers, at least 1.
 
     Returns:
       A dict of pairs, first with `prevent_cse=True`, then with `prevent_cse=False`: `barriers` and `lowered`, the
-      matrix products, in the lowered program; `compiled`, the matrix products in the compiled one.
+      number of matmuls, in the lowered program; `compiled`, the number of matmuls in the compiled program.
     """
     counts = {"barriers": [], "lowered": [], "compiled": []}
     for prevent_cse in (True, False):

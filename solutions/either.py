@@ -1,18 +1,18 @@
-"""Worked answer to exercise 11: a policy answers in five ways, and two of them mean no.
+"""Worked answer to exercise 11: a policy has five return values, and two of them mean "recompute".
 
-A policy may say `True`, `False`, or one of `Saveable`, `Recompute` and `Offloadable(src, dst)`. The last three are all
-true in Python's sense, since they are objects like any other, `Recompute` too. So `p1(...) or p2(...)` never asks `p2`
-once `p1` has said `Recompute`, and `save_from_both_policies` refuses them altogether.
+A policy may return `True`, `False`, or one of `Saveable`, `Recompute` and `Offloadable(src, dst)`. The last three are
+objects and therefore true in a boolean context, even `Recompute`. So `p1(...) or p2(...)` never calls `p2` if `p1`
+returns `Recompute`. `save_from_both_policies` rejects these objects.
 
-Whoever asks what is *no*, instead of what is yes, need not know the ways of saying yes: what the first policy says
-counts unless it is a no, and it is handed on as it is. So an offload stays an offload, with its source and destination.
+It is easier to test for the two return values that mean "recompute" than for all that mean "save". Everything else that
+the first policy returns is passed on unchanged, so an offload keeps its source and destination.
 """
 
 from jax.ad_checkpoint import Recompute
 
 
 def either(p1, p2):
-    """A policy that says yes where `p1` or `p2` does, and what `p1` says where both do.
+    """Return a policy that saves what `p1` or `p2` saves, and follows `p1` where both do.
 
     Args:
       p1: a policy.

@@ -1,25 +1,24 @@
-"""Worked answer to exercise 27: the last argument waits for the backward pass, the weights do not.
+"""Worked answer to exercise 27: the barrier holds the last argument and none of the weights.
 
-A barrier in front of what is computed again makes its operands wait for each other, and the cotangent is among them.
-For `x` that is what one wants: `x` has come out of the layer before, and as long as it waits, the products of `x` are
-not those of the forward pass, and XLA cannot merge them. One held argument is enough, since every product has it, or
-something made from it, as an operand.
+A barrier before the recompute makes its inputs available only when all of them are, and the cotangent is one of them.
+For `x` this is what we want: while `x` is held, the matmuls of the held `x` differ from those of the forward pass, and
+XLA cannot merge them. One held argument is enough, because every recomputed matmul depends on it.
 
-A weight that waits is a weight that nobody can fetch ahead. With `False` in its place it stays out of the barrier. How
-many weights there are is known when the function is called.
+A held weight cannot be gathered ahead of time. With `False` in its position, the weight is not an input of the barrier.
+The number of weights is known when the function is called.
 """
 
 import jax
 
 
 def pin_args(f):
-    """A checkpoint around a layer, whose barrier holds the layer's last argument alone.
+    """Return a checkpointed layer whose barrier holds only the layer's last argument.
 
     Args:
-      f: a function of one array or several, of which the last is the layer's input.
+      f: a function of one or more arrays; the last is the layer's input.
 
     Returns:
-      A function with the values and gradients of `f` that keeps its arguments and nothing else.
+      A function with the values and gradients of `f` that saves only its arguments.
     """
 
     def layer(*arguments):

@@ -1,10 +1,10 @@
 """Worked answer to exercise 6: a flag that Python reads must not become a tracer.
 
-`jax.checkpoint` traces a function with its arguments turned into tracers, which have a shape and no value. A Python
-`if` needs a value. `static_argnums` leaves an argument as it is, by position, and traces the function anew for every
-other value of it. Positions may be counted from the end: -1 is the last argument, however many arrays come before it.
+`jax.checkpoint` traces a function with tracers as arguments, which have a shape and a dtype but no value. A Python `if`
+needs a value. `static_argnums` excludes an argument, given by its position, and traces the function separately for each
+value of this argument. Negative positions count from the end, so -1 is the last argument for any number of arrays.
 
-The other way does without it: let the flag not be an argument of what is checkpointed.
+There is another solution without `static_argnums`: the flag is not an argument of the checkpointed function.
 
     def remat_flag(f):
         def g(*arguments):
@@ -13,14 +13,14 @@ The other way does without it: let the flag not be an argument of what is checkp
 
         return g
 
-Either way the branch that is not taken is in neither of the two programs.
+With both solutions, neither program contains the branch that the flag does not select.
 """
 
 import jax
 
 
 def remat_flag(f):
-    """`f`, checkpointed, with a last argument that remains a Python value.
+    """Return a checkpointed `f` whose last argument remains a Python value.
 
     Args:
       f: a function of arrays and, as its last argument, a bool.

@@ -112,8 +112,8 @@ STUB: each number and choice that may vary, with its range, as `ranges` in task.
         """
 ## Stuck?
 
-`hint()` asks a question about the last finding; call it again for the next one. After a pass, or after three honest
-attempts, `solution()` shows a worked answer next to yours. Both are also buttons above the verdict.
+`hint()` asks a question about the last finding. Call it again for the next hint. `solution()` shows a worked answer
+next to yours, after you pass or after three different attempts. Both are also buttons above the verdict.
 """,
     ),
 ]

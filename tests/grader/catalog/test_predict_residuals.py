@@ -6,7 +6,7 @@ import pytest
 
 from grader.catalog.predict_residuals import expect
 from grader.isolation.in_process import grade
-from solutions.predict_residuals import KEPT, predict_residuals
+from solutions.predict_residuals import RESIDUALS, predict_residuals
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,8 @@ def measured_anew():
 def test_expected_is_what_jax_keeps(wrap, remat3, monkeypatch):
     operations = {op: (wrap(function), *arrays) for op, (function, *arrays) in expect.OPERATIONS.items()}
     monkeypatch.setattr(expect, "OPERATIONS", operations)
-    assert {op: sorted(expect.reference(op).chosen) for op in KEPT} == {op: sorted(kept) for op, kept in KEPT.items()}
+    found = {op: sorted(expect.reference(op).chosen) for op in RESIDUALS}
+    assert found == {op: sorted(names) for op, names in RESIDUALS.items()}
 
 
 def test_another_rule_is_another_answer(monkeypatch):
@@ -42,7 +43,7 @@ def test_a_finding_does_not_tell_the_answer():
     for name in expect.page_values():
         for finding in grade(lambda op, name=name: [name], "predict_residuals").findings:
             said = f"{finding.text} {finding.expected} {finding.next}"
-            assert not [kept for op in finding.cases for kept in KEPT[op] if len(kept) > 1 and kept in said]
+            assert not [kept for op in finding.cases for kept in RESIDUALS[op] if len(kept) > 1 and kept in said]
 
 
 def test_whatever_is_answered_the_finding_can_be_written_to_a_file():

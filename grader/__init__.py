@@ -22,7 +22,7 @@ if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython())
 
 
 def check(answer: Callable) -> "View":
-    """Checks an answer to the exercise that has its name, and writes the attempt down.
+    """Check an answer to the exercise that has its name, and write the attempt down.
 
     Args:
       answer: the function that you wrote, under the name that the exercise's page gives it.
@@ -37,7 +37,7 @@ def check(answer: Callable) -> "View":
 
 
 def hint(exercise: str | int | None = None) -> "View":
-    """Gives the next hint: a question that fits what the last check found.
+    """Give the next hint: a question that fits what the last check found.
 
     Args:
       exercise: an exercise's name, number or page; None for the one that this page is about.
@@ -48,7 +48,7 @@ def hint(exercise: str | int | None = None) -> "View":
 
 
 def solution(exercise: str | int | None = None, anyway: bool = False) -> "View":
-    """Shows the worked answer beside your own, once you have passed or after three different attempts.
+    """Show the worked answer beside your own, once you have passed or after three different attempts.
 
     Args:
       exercise: an exercise's name, number or page; None for the one that this page is about.
@@ -60,14 +60,14 @@ def solution(exercise: str | int | None = None, anyway: bool = False) -> "View":
 
 
 def board() -> "View":
-    """Shows chapters and exercises, how far you are, and what to do next."""
+    """Show chapters and exercises, how far you are, and what to do next."""
     from grader.learner import board
 
     return board.board()
 
 
 def predict(question: str, answer: Callable[[], object], choices: Iterable[str] = ()) -> "View":
-    """Asks what a reader expects, before the page shows it.
+    """Ask what a reader expects, before the page shows it.
 
     In a notebook it has a button for each choice, or a field for a number, and says at once whether that is right.
 

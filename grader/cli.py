@@ -91,7 +91,7 @@ def check(
 
 
 def _close_to(file: Path) -> str:
-    """A suggestion of the file with the most similar name in the same folder, or ""."""
+    """Return a suggestion of the file with the most similar name in the same folder, or ""."""
     there = [path.name for path in file.parent.glob("*") if path.suffix in (".ipynb", ".py", ".json")]
     close = difflib.get_close_matches(file.name, there, n=1)
     return f" Did you mean {file.parent / close[0]}?" if close else " Check the name and the current folder."
@@ -455,7 +455,7 @@ _NOT_SAID = 74  # EX_IOERR of sysexits.h, which Windows' Python has not
 
 
 def main() -> None:
-    """Runs the command line. Where what it prints can be written nowhere, that is said, and what it did stays."""
+    """Run the command line. Where what it prints can be written nowhere, that is said, and what it did stays."""
     if sys.argv[1:2] in (["batch"], ["doctor"]):
         environment.start_again()
         if not _NO_GROUPS & {*sys.argv}:

@@ -28,7 +28,7 @@ class PlacedStatement(NamedTuple):
 
 
 def statements_of(source: AnswerSource) -> list[PlacedStatement]:
-    """A cell's statements, or a file's.
+    """Return a cell's statements, or a file's.
 
     Raises:
       SyntaxError, ValueError, RecursionError, MemoryError: it is no Python, and would not be in a notebook.
@@ -54,7 +54,7 @@ def statements_of(source: AnswerSource) -> list[PlacedStatement]:
 
 
 def magic_of(node: ast.AST) -> tuple[str, list[str]] | None:
-    """What a call asks of IPython, such as `run_line_magic`, and what texts it gives it; None for others."""
+    """Return what a call asks of IPython, such as `run_line_magic`, and what texts it gives it; None for others."""
     match node:
         case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="get_ipython")), attr=method), args=arguments):
             return method, [a.value for a in arguments if isinstance(a, ast.Constant) and isinstance(a.value, str)]
@@ -62,7 +62,7 @@ def magic_of(node: ast.AST) -> tuple[str, list[str]] | None:
 
 
 def segment(source: AnswerSource, statements: Sequence[ast.stmt]) -> str:
-    """The text of statements that follow each other, with the comments above them and behind them."""
+    """Return the text of statements that follow each other, with the comments above them and behind them."""
     lines = _lines_of_bytes(source.text)
     first, last = statements[0], statements[-1]
     start = min([first.lineno, *(decorator.lineno for decorator in getattr(first, "decorator_list", ()))]) - 1
@@ -83,7 +83,7 @@ def segment(source: AnswerSource, statements: Sequence[ast.stmt]) -> str:
 
 @functools.lru_cache(maxsize=1)  # one statement of a text is asked for after the other
 def _lines_of_bytes(text: str) -> list[bytes]:
-    """A text's lines as bytes, which columns count."""
+    """Return a text's lines as bytes, which columns count."""
     return [line.encode() for line in text.split("\n")]
 
 
@@ -95,7 +95,7 @@ _NOT_RUN_HERE = {
 
 
 def _inner_text(node: ast.stmt) -> str | None:
-    """The Python that a magic is to run, if a statement is one that runs some; None for others."""
+    """Return the Python that a magic is to run, if a statement is one that runs some; None for others."""
     match magic_of(node.value) if isinstance(node, ast.Expr) else None:
         case "run_cell_magic", [name, _, body]:
             return "" if name in _NOT_RUN_HERE else "\n" + body

@@ -66,7 +66,7 @@ class Effects:
 
 
 def effects_of(placed: PlacedStatement) -> Effects:
-    """What a statement does to the names of its page."""
+    """Return what a statement does to the names of its page."""
     node = placed.node
     now, later = Doing(), Doing()
     _collect_mutations(node, now, later)
@@ -78,7 +78,7 @@ def effects_of(placed: PlacedStatement) -> Effects:
 
 
 def bound_names(statement: ast.stmt) -> set[str]:
-    """The names that a top-level statement gives a value; `ANY` for an import of whatever a module has."""
+    """Return the names that a top-level statement gives a value; `ANY` for an import of whatever a module has."""
     if isinstance(statement, _DEFINITIONS):
         return {statement.name}
     names = set()
@@ -102,7 +102,7 @@ def bound_names(statement: ast.stmt) -> set[str]:
 
 
 def imports_of(statement: ast.stmt) -> list[tuple[str, ast.alias]]:
-    """What a statement imports, and from which packages."""
+    """Return what a statement imports, and from which packages."""
     found = []
     for node in ast.walk(statement):
         match node:
@@ -114,7 +114,7 @@ def imports_of(statement: ast.stmt) -> list[tuple[str, ast.alias]]:
 
 
 def outside_definitions(statement: ast.stmt) -> Iterator[ast.AST]:
-    """A statement's nodes but for those in functions and classes, and for the variables of comprehensions."""
+    """Yield a statement's nodes but for those in functions and classes, and for the variables of comprehensions."""
     todo: list[ast.AST] = [statement]
     while todo:
         node = todo.pop()
@@ -142,7 +142,7 @@ def _replaced_names(statement: ast.stmt) -> set[str]:
 
 
 def _collect_mutations(statement: ast.stmt, now: Doing, later: Doing) -> None:
-    """Notes what a statement does when it runs, and what the functions in it do when they are called."""
+    """Note what a statement does when it runs, and what the functions in it do when they are called."""
     todo: list[tuple[ast.AST, _Scope | None]] = [(statement, None)]
     while todo:
         node, scope = todo.pop()
@@ -203,7 +203,7 @@ def _note_mutation(node: ast.AST, doing: Doing, scope: _Scope | None) -> None:
 
 
 def _bound_by_call(call: ast.Call) -> set[str]:
-    """Names that `exec`, `setattr`, `%run`, `globals().update` give a value, or part of one."""
+    """Return the names that `exec`, `setattr`, `%run`, `globals().update` give a value, or part of one."""
     match call:
         case ast.Call(func=ast.Name(id="exec"), args=[code, *_]):
             try:
@@ -261,7 +261,7 @@ def _root_names(node: ast.expr) -> set[str]:
 
 
 def _about_imports(node: ast.expr) -> bool:
-    """Whether something is `sys.modules` or `sys.path`, or a part of it."""
+    """Return whether something is `sys.modules` or `sys.path`, or a part of it."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         match node:
             case ast.Attribute(value=ast.Name(id="sys"), attr="modules" | "path"):

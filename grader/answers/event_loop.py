@@ -12,7 +12,7 @@ class Loop(asyncio.BaseEventLoop):
         self._selector = self
 
     def select(self, timeout: float | None) -> list:
-        """Waits, and says that there is nothing to be read."""
+        """Wait, and say that there is nothing to be read."""
         time.sleep(0.01 if timeout is None else min(timeout, 0.01))  # a thread may have something to say meanwhile
         return []
 

@@ -57,17 +57,17 @@ class SlicedAnswer:
     replaced: tuple[str, ...] = ()
 
     def answer(self) -> Any:
-        """Runs the statements and returns what the answer's name is then bound to. Raises whatever they raise."""
+        """Run the statements and return what the answer's name is then bound to. Raises whatever they raise."""
         with Page(self.module) as page:
             page.run(self.statements)
             return page.names[self.exercise]
 
     def is_stub(self) -> bool:
-        """Whether there is no answer yet, but the stub that the page came with."""
+        """Return whether there is no answer yet, but the stub that the page came with."""
         return all(is_stub(statement) for _, statement in self._answer_definitions())
 
     def place(self) -> str:
-        """Where the answer's name is bound last, as a learner calls that cell and line."""
+        """Return where the answer's name is bound last, as a learner calls that cell and line."""
         return _place_of(self._answer_definitions()[-1])
 
     @property
@@ -92,7 +92,7 @@ def _adjacent_statements(source: AnswerSource, kept: Sequence[ast.stmt]) -> Iter
 
 
 def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
-    """Finds the answer in a file, without running anything.
+    """Find the answer in a file, without running anything.
 
     Args:
       path: a notebook or a Python file.
@@ -127,12 +127,12 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
 
 
 def _place_of(statement: PlacedStatement) -> str:
-    """Where a statement is, as a learner calls that cell and line."""
+    """Return where a statement is, as a learner calls that cell and line."""
     return f"{statement.source.place}:{statement.node.lineno}"
 
 
 def of_cells(cells: Sequence[str], exercise: str) -> SlicedAnswer:
-    """Finds the answer in what a session has run.
+    """Find the answer in what a session has run.
 
     Args:
       cells: the cells' texts in the order in which they ran, each as often as it ran, as in IPython's `In`.
@@ -147,7 +147,7 @@ def of_cells(cells: Sequence[str], exercise: str) -> SlicedAnswer:
 
 
 def fingerprint(text: str) -> frozenset[str]:
-    """What two texts of an answer share if they differ in nothing but comments, formatting and order."""
+    """Return what two texts of an answer share if they differ in nothing but comments, formatting and order."""
     try:
         return frozenset(map(ast.dump, ast.parse(text).body))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -173,7 +173,8 @@ def _read_sources(path: Path) -> list[AnswerSource]:
 
 
 def _cell_texts(notebook: str, code: bool) -> list[str]:
-    """The texts of a notebook's code cells, or of its other cells. Raises various errors if it is not a notebook."""
+    """Return the texts of a notebook's code cells, or of its other cells. Raises various errors if it is not a
+    notebook."""
     cells = json.loads(notebook)["cells"]
     return ["".join(cell["source"]) for cell in cells if (cell["cell_type"] == "code") == code]
 
@@ -213,7 +214,7 @@ def _in_place_of(source: AnswerSource, error: Exception) -> Iterator[PlacedState
 
 
 def _syntax_error_text(source: AnswerSource, error: Exception) -> str:
-    """Where and why a piece of Python is invalid."""
+    """Return where and why a piece of Python is invalid."""
     line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
     return f"{source.place}{line}: {getattr(error, 'msg', error)}"
 
@@ -224,7 +225,7 @@ def _no_answer(
     broken: Sequence[tuple[AnswerSource, Exception]],
     exercise: str | None,
 ) -> str:
-    """Why a file has no answer, and what to do."""
+    """Return why a file has no answer, and what to do."""
     page = re.sub(r"^\d+_", "", path.stem)  # a page's name is its exercise's, after its number
     meant = exercise or (page if page in registry.names() else None)
     names = [meant] if meant else registry.names()

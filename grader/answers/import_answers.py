@@ -28,7 +28,7 @@ class Answer:
 def read_answers(
     path: Path, exercise: str | None, found: Callable[[find.SlicedAnswer], None] = lambda answer: None
 ) -> Iterator[Answer | Verdict]:
-    """Runs a file as far as its answer needs; then, if asked for more, all of it that comes before the answer's check.
+    """Run a file as far as its answer needs; then, if asked for more, all of it that comes before the answer's check.
 
     What an answer builds on is found without running anything, and so may miss what a call does on the way. Whoever
     judges decides: where the first answer passes, nothing else of the file runs.

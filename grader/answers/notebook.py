@@ -14,7 +14,7 @@ from typing import Any
 
 
 def names(namespace: dict[str, Any]) -> dict[str, Any]:
-    """The names that a notebook's cells find without binding them; `namespace` are the cells' own."""
+    """Return the names that a notebook's cells find without binding them; `namespace` are the cells' own."""
     shell = _Shell(namespace)
     return {"get_ipython": lambda: shell, "display": lambda *_, **__: None, "In": [""], "Out": {}}
 

@@ -32,7 +32,7 @@ _MADE_BY_JAX = _LITERAL | ast.Name | ast.Attribute | ast.Call | ast.keyword
 def onlookers(
     answer: str, statements: Sequence[PlacedStatement], effects: Sequence[Effects], running: list[int], needed: set[int]
 ) -> set[int]:
-    """The indices of those that only look on.
+    """Return the indices of those that only look on.
 
     Args:
       answer: the answer's name.
@@ -49,7 +49,7 @@ def onlookers(
         return set()
 
     def harmless(index: int, name: str, user: int) -> bool:
-        """Whether what a statement binds to a name is harmless in the hands of another one."""
+        """Return whether what a statement binds to a name is harmless in the hands of another one."""
         node, paths = statements[index].node, _attribute_paths(statements[user].node, name)
         if isinstance(node, ast.Import | ast.ImportFrom):
             return all(_changes_nothing(_imported_path(node, name) + path) for path in paths)
@@ -58,7 +58,7 @@ def onlookers(
         return index in quiet and (index not in needed or made_for_good(node))
 
     def made_for_good(node: ast.stmt) -> bool:
-        """Whether an assignment binds its names to what cannot be changed: a literal, or what JAX makes."""
+        """Return whether an assignment binds its names to what cannot be changed: a literal, or what JAX makes."""
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         if value is None or not all(isinstance(each, _MADE_BY_JAX) for each in ast.walk(value)):
             return False
@@ -82,7 +82,7 @@ def onlookers(
 
 
 def _is_quiet(node: ast.stmt) -> bool:
-    """Whether a statement changes nothing but what its names lead to."""
+    """Return whether a statement changes nothing but what its names lead to."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {package for package, _ in imports_of(node)} <= _LIBRARIES
     return not any(
@@ -93,12 +93,12 @@ def _is_quiet(node: ast.stmt) -> bool:
 
 
 def _says_so(word: str) -> bool:
-    """Whether a name says that what it names changes something, or is private."""
+    """Return whether a name says that what it names changes something, or is private."""
     return word.startswith(_CHANGING) and word not in ("__name__", "__doc__")
 
 
 def _own_names(statement: ast.stmt) -> set[str]:
-    """The names that a statement binds, for itself alone too: variables of comprehensions, exceptions."""
+    """Return the names that a statement binds, for itself alone too: variables of comprehensions, exceptions."""
     nodes = list(ast.walk(statement))
     names = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     return names | {each.name for each in nodes if isinstance(each, ast.ExceptHandler) and each.name}
@@ -111,7 +111,8 @@ def _is_stored(node: ast.Attribute) -> bool:
 
 
 def _attribute_paths(statement: ast.stmt, name: str) -> list[tuple[str, ...]]:
-    """The attributes, one after the other, that a statement looks up in what has a name, each time that it does."""
+    """Return the attributes, one after the other, that a statement looks up in what has a name, each time that it
+    does."""
     found: list[tuple[str, ...]] = []
     todo: list[ast.AST] = [statement]
     while todo:
@@ -127,7 +128,7 @@ def _attribute_paths(statement: ast.stmt, name: str) -> list[tuple[str, ...]]:
 
 
 def _imported_path(node: ast.Import | ast.ImportFrom, name: str) -> tuple[str, ...]:
-    """What an import binds to a name, in words: `jax`, `numpy` of `import jax.numpy as jnp`."""
+    """Return what an import binds to a name, in words: `jax`, `numpy` of `import jax.numpy as jnp`."""
     for alias in node.names:
         path = alias.name.split(".")
         if isinstance(node, ast.ImportFrom) and name == (alias.asname or alias.name):
@@ -138,7 +139,7 @@ def _imported_path(node: ast.Import | ast.ImportFrom, name: str) -> tuple[str, .
 
 
 def _changes_nothing(path: tuple[str, ...]) -> bool:
-    """Whether what a library has under these names changes nothing of anybody's."""
+    """Return whether what a library has under these names changes nothing of anybody's."""
     if len(path) < 2 or path[0] not in _LIBRARIES or any(map(_says_so, path)):
         return False
     if path[:2] == ("numpy", "testing"):  # of which some run what they are given as text

@@ -52,7 +52,7 @@ class Page:
         self._until.close()
 
     def run(self, statements: Iterable[PlacedStatement], keep_on: bool = False) -> None:
-        """Runs the statements, and raises whatever they raise; those that raise are left out with `keep_on`."""
+        """Run the statements, and raise whatever they raise; those that raise are left out with `keep_on`."""
         statements = list(statements)
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | _future_flags(statements)
         for source, statement in statements:

@@ -31,7 +31,7 @@ class Slice(NamedTuple):
 
 
 def slice_of(answer: str, statements: Sequence[PlacedStatement]) -> Slice:
-    """What an answer builds on, and what else may make a difference.
+    """Return what an answer builds on, and what else may make a difference.
 
     This is a backward slice (Weiser, Program slicing, 1981) along the definitions that reach each use, where a
     function's body uses whatever there is when it is called. What is changed by the functions that a statement calls is
@@ -82,7 +82,7 @@ class _Page:
         self._changing = changing
 
     def needed(self, besides: Collection[int] = ()) -> set[int]:
-        """The indices of the statements that the answer builds on, and of what others build on besides."""
+        """Return the indices of the statements that the answer builds on, and of what others build on besides."""
         kept = {index for index, each in enumerate(self.statements) if is_future(each.node)} | set(besides)
         todo = {(self._answer, len(self.statements))} | {(n, i) for i in besides for n in self.effects[i].at_once}
         done: set[tuple[str, int]] = set()
@@ -99,7 +99,7 @@ class _Page:
         return kept
 
     def before(self, needed: set[int]) -> list[int]:
-        """The indices of the statements that run before the answer is checked, but for those that only look."""
+        """Return the indices of the statements that run before the answer is checked, but for those that only look."""
         verbs = self._functions_calling(self._imported_from({"grader"}))
         shown = self._functions_calling({"get_ipython", "display", *self._imported_from(_TO_LOOK_AT)})
         defined = max(self._defining[self._answer], default=-1)
@@ -109,13 +109,13 @@ class _Page:
         return [i for i in range(end) if i in needed or not looks[i]]
 
     def makes_a_difference(self, before: list[int], needed: set[int]) -> bool:
-        """Whether the answer may be another one after the statements before it than after the needed ones."""
+        """Return whether the answer may be another one after the statements before it than after the needed ones."""
         if self._find_names(needed):
             return before != sorted(needed)
         return [i for i in before if i in needed or not _is_idle(self.statements[i].node)] != sorted(needed)
 
     def without_onlookers(self, before: list[int], needed: set[int]) -> list[int]:
-        """Those of the statements before the answer that may make a difference, and what they build on."""
+        """Return those of the statements before the answer that may make a difference, and what they build on."""
         if self._find_names(needed):
             return before
         looking = onlookers(self._answer, self.statements, self.effects, before, needed)
@@ -128,7 +128,7 @@ class _Page:
         return [index for index in before if index not in looking]
 
     def touching(self, before: list[int], needed: set[int]) -> list[int]:
-        """The indices of statements before the answer that are given what it builds on, and so may change it."""
+        """Return the indices of statements before the answer that are given what it builds on, and so may change it."""
         if self._find_names(needed):
             return before
         exposed = {  # and since when
@@ -149,11 +149,11 @@ class _Page:
         return found
 
     def _find_names(self, indices: Iterable[int]) -> bool:
-        """Whether any of these statements finds names by their text."""
+        """Return whether any of these statements finds names by their text."""
         return any(BY_TEXT & (self.effects[i].at_once | self.effects[i].whenever) for i in indices)
 
     def _imported_from(self, packages: Collection[str]) -> set[str]:
-        """The names that imports from these packages bind."""
+        """Return the names that imports from these packages bind."""
         return {
             (alias.asname or alias.name).split(".")[0]
             for each in self.statements
@@ -174,7 +174,8 @@ class _Page:
         return found
 
     def _reaching_definitions(self, name: str, when: int) -> list[int]:
-        """The statements that a name's value at a moment comes from: what bound it last, and what changed it since."""
+        """Return the statements that a name's value at a moment comes from: what bound it last, and what changed it
+        since."""
         found, since = [], -1
         for index in _indices_before(self._binding.get(name, [] if name == IMPORTS else self._any_name), when):
             found.append(index)
@@ -186,7 +187,7 @@ class _Page:
         return found
 
     def _called_by_the_answer(self) -> set[str]:
-        """The names that the answer looks up when it is called: other calls of these are demonstrations."""
+        """Return the names that the answer looks up when it is called: other calls of these are demonstrations."""
         found, todo = set(), {self._answer}
         while todo:
             found.add(name := todo.pop())
@@ -197,7 +198,7 @@ class _Page:
         return found
 
     def _through_calls(self, index: int, called: set[str]) -> tuple[set[str], set[str]]:
-        """What the functions that a statement may call store into, and what they change."""
+        """Return what the functions that a statement may call store into, and what they change."""
         effects, stores, changes = self.effects[index], set(), set()
         defines = isinstance(self.statements[index].node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         for name in effects.at_once if defines else effects.at_once - called:
@@ -209,8 +210,8 @@ class _Page:
         return stores, changes
 
     def _done_by_names(self) -> Mapping[str, set[tuple[str, str]]]:
-        """What the functions store into, what they change, and whether that is what they are given, to which a name is
-        bound, which these look up when they are called, and so on; by name."""
+        """Return what the functions store into, what they change, and whether that is what they are given, to which a
+        name is bound, which these look up when they are called, and so on; by name."""
         done = collections.defaultdict[str, set[tuple[str, str]]](set)
         users = collections.defaultdict[str, set[str]](set)
         for name, indices in self._defining.items():
@@ -232,12 +233,12 @@ class _Page:
 
 
 def _indices_before(indices: Sequence[int], when: int) -> Iterator[int]:
-    """Those of sorted indices that are less than `when`, last first."""
+    """Return those of sorted indices that are less than `when`, last first."""
     return (indices[place] for place in range(bisect.bisect_left(indices, when) - 1, -1, -1))
 
 
 def _is_idle(statement: ast.stmt) -> bool:
-    """Whether a statement does nothing but bind names of its own."""
+    """Return whether a statement does nothing but bind names of its own."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return {package for package, _ in imports_of(statement)} <= _WITHOUT_EFFECT
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -251,17 +252,18 @@ def _is_idle(statement: ast.stmt) -> bool:
 
 
 def is_future(statement: ast.stmt) -> TypeGuard[ast.ImportFrom]:
-    """Whether a statement is a `from __future__ import …`, which holds for all of a file."""
+    """Return whether a statement is a `from __future__ import …`, which holds for all of a file."""
     return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
 
 def is_script(statement: ast.stmt) -> bool:
-    """Whether a statement is `if __name__ == "__main__": …`, which runs in a notebook, and in no file that is read."""
+    """Return whether a statement is `if __name__ == "__main__": …`, which runs in a notebook, and in no file that is
+    read."""
     return isinstance(statement, ast.If) and "__name__" in {getattr(n, "id", None) for n in ast.walk(statement.test)}
 
 
 def is_stub(statement: ast.stmt) -> bool:
-    """Whether a definition is a function that does nothing yet: a docstring, `...`, `pass`, `return`,
+    """Return whether a definition is a function that does nothing yet: a docstring, `...`, `pass`, `return`,
     NotImplementedError."""
     if not isinstance(statement, ast.FunctionDef):
         return False

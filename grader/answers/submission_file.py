@@ -32,7 +32,7 @@ class Answer:
 
 
 def read(path: Path) -> tuple[list[Answer], bool]:
-    """Reads what was handed in.
+    """Read what was handed in.
 
     Returns:
       The answers, and whether the checksum is that of the file's content. It tells of accidents only: whoever changes

@@ -86,7 +86,7 @@ class _Snapshot:
         self._end = 0
 
     def keep(self, content: bytes) -> "_Kept":
-        """Raises OSError if the disk is full."""
+        """Raise OSError if the disk is full."""
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(self._file, rest) :]
@@ -155,7 +155,7 @@ class Class:
         }
 
     def answers(self, exercise: str | None = None) -> list["Listed | Refused | NotGraded"]:
-        """The answers in the files, or why there are none: every file is in the list.
+        """Return the answers in the files, or why there are none: every file is in the list.
 
         Args:
           exercise: which exercise's answers; None for all of them.
@@ -207,19 +207,19 @@ class Listed:
 
     @classmethod
     def of(cls, submission: Submission, file: File) -> "Listed":
-        """A submission that was found in a file."""
+        """Return a submission that was found in a file."""
         assert isinstance(file.content, _Kept), "it has been read"
         # A file with many answers is read once, and not for each of them.
         kept = file.content.snapshot.keep(submission.content) if _is_of_submit(file) else file.content
         return cls(submission.learner, submission.name, submission.exercise, submission.digest, kept)
 
     def read(self) -> Submission:
-        """The submission."""
+        """Return the submission."""
         return Submission(self.learner, self.name, self.content.read(), self.exercise)
 
 
 def collect(place: Path) -> Class:
-    """Finds the learners and their files, and reads what may hold answers. Links are not followed.
+    """Find the learners and their files, and reads what may hold answers. Links are not followed.
 
     Args:
       place: a folder or a zip.
@@ -244,7 +244,7 @@ def collect(place: Path) -> Class:
 
 
 def _add_entry(found: Class, learners: dict[str, None], sizes: Counter[str], snapshot: _Snapshot, entry: Entry) -> None:
-    """Adds a file or folder to what was found. `sizes`: bytes of each learner's files."""
+    """Add a file or folder to what was found. `sizes`: bytes of each learner's files."""
     parts, content = list(map(readable, entry.parts)), entry.content
     if isinstance(content, Aside) and len(parts) == 1:
         found.not_graded.append(NotGraded("", parts[0], content.reason))
@@ -267,7 +267,7 @@ def _add_entry(found: Class, learners: dict[str, None], sizes: Counter[str], sna
 def _keep_content(
     content: OnDisk | InZip | Unreadable, snapshot: _Snapshot, room: int
 ) -> tuple[_Kept | Unreadable, int]:
-    """What is there, read, or why it is not; and how much of a learner's room that takes."""
+    """Return what is there, read, or why it is not; and how much of a learner's room that takes."""
     if isinstance(content, Unreadable):
         return content, 0
     try:
@@ -288,7 +288,7 @@ def _keep_content(
 
 
 def _is_of_submit(file: File) -> bool:
-    """Whether a file would be one that `submit` has written, with any number of answers."""
+    """Return whether a file would be one that `submit` has written, with any number of answers."""
     return file.name.endswith(".json")
 
 

@@ -76,11 +76,11 @@ class LocalExecutor:
         self._executor, self._grade = executor, grade
 
     def submit(self, submission: Submission, seed: int, secret: int, seconds: float) -> Future:
-        """Has a submission graded."""
+        """Have a submission graded."""
         return self._executor.submit(self._grade, submission, seed, secret, seconds)
 
     def grade_of(self, future: Future) -> Grade:
-        """The grade that `submit` promised. Raises what grading raised."""
+        """Return the grade that `submit` promised. Raises what grading raised."""
         grade: Grade = future.result()
         return grade
 
@@ -134,7 +134,7 @@ class Cluster:
         self._how = sandboxed, needs_groups
 
     def submit(self, submission: Submission, seed: int, secret: int, seconds: float) -> Future:
-        """Has a submission graded. Raises RunError if there is no worker left to do it, or the scheduler is gone."""
+        """Have a submission graded. Raises RunError if there is no worker left to do it, or the scheduler is gone."""
         from distributed.comm import CommClosedError
 
         asked = (submission.learner, submission.name, submission.content, submission.exercise), seed, secret, seconds
@@ -151,7 +151,7 @@ class Cluster:
             return future
 
     def grade_of(self, future: Future) -> Grade:
-        """The grade that `submit` promised.
+        """Return the grade that `submit` promised.
 
         Raises:
           TimedOut: it takes long.
@@ -188,7 +188,7 @@ class Cluster:
 
 
 def _by_value(function: Any) -> Callable[..., dict[str, Any]]:
-    """The function, as one that pickle finds in no module, so that its code is sent.
+    """Return the function, as one that pickle finds in no module, so that its code is sent.
 
     A worker with another version of this file would make something else of its name.
     """

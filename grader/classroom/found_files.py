@@ -33,7 +33,7 @@ class OnDisk:
     parts: tuple[str, ...]
 
     def read(self, room: int) -> bytes:
-        """What is in it, while the walk that found it goes on, if that is no more than there is room for. Raises
+        """Return what is in it, while the walk that found it goes on, if that is no more than there is room for. Raises
         OSError or ValueError, which say why that cannot be had; `TooLarge` and `NoRoom` before it is read."""
         # It may be a pipe, which is never done.
         with (
@@ -144,7 +144,7 @@ def entries(place: Path) -> Iterator[Entry]:
 
 
 def _skipped_parent(entry: Entry) -> Entry | None:
-    """The file or folder on the way to an entry that is not looked at; None if there is none."""
+    """Return the file or folder on the way to an entry that is not looked at; None if there is none."""
     for place, part in enumerate(entry.parts):
         if part in LITTER or part.startswith("."):
             return Entry(entry.parts[: place + 1], _IS_LITTER if part in LITTER else _IS_HIDDEN)
@@ -152,14 +152,14 @@ def _skipped_parent(entry: Entry) -> Entry | None:
 
 
 def _is_nbgraders(names: Iterable[str], folders: Container[str]) -> bool:
-    """Whether these are in the course folder of nbgrader. A learner's folder may also be called `submitted`."""
+    """Return whether these are in the course folder of nbgrader. A learner's folder may also be called `submitted`."""
     others = [name for name in names if name != _SUBMITTED and name not in _NBGRADER]
     folder = [name for name in others if not (name in LITTER or name.startswith("."))]
     return _SUBMITTED in folders and not folder
 
 
 def readable(name: str) -> str:
-    """A name with whatever cannot be printed, or is no Unicode, written as Python does; two names stay two."""
+    """Return a name with whatever cannot be printed, or is no Unicode, written as Python does; two names stay two."""
     return repr(name)[1:-1]
 
 
@@ -168,7 +168,7 @@ def _too_many() -> Unreadable:
 
 
 def _read_whole(file: IO[bytes], size: int, room: int) -> bytes:
-    """What is in a file that says it has so many bytes."""
+    """Return what is in a file that says it has so many bytes."""
     if MAX_FILE >= size > room:
         raise NoRoom
     content = file.read(MAX_FILE + 1) if size <= MAX_FILE else b""
@@ -252,18 +252,18 @@ def _in_zip(place: Path) -> Iterator[Entry]:
 
 
 def _top_names(members: _Members) -> tuple[set[str], set[str]]:
-    """The names at the top of a zip, and those of them that are folders and nothing else."""
+    """Return the names at the top of a zip, and those of them that are folders and nothing else."""
     tops = {path.parts[0] for path, _ in members if path.parts}
     return tops, tops - {path.parts[0] for path, info in members if len(path.parts) == 1 and not info.is_dir()}
 
 
 def _packed_name(info: zipfile.ZipInfo) -> str:
-    """A member's name as it was packed: zipfile leaves out a NUL and what is behind it."""
+    """Return a member's name as it was packed: zipfile leaves out a NUL and what is behind it."""
     return info.orig_filename if "\0" in info.orig_filename else info.filename
 
 
 def _opened_up(folder: str, members: _Members) -> _Members:
-    """What is in a folder, and next to it what is not looked at anyway."""
+    """Return what is in a folder, and next to it what is not looked at anyway."""
     aside = [member for member in members if member[0].parts and _skipped_parent(Entry(member[0].parts[:1], None))]
     inside = [(path.relative_to(folder), info) for path, info in members if path.parts[:1] == (folder,) != path.parts]
     return aside + inside

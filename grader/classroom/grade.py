@@ -25,7 +25,7 @@ class Picture:
 
     @classmethod
     def of(cls, title: str, columns: Any, footer: Any) -> "Picture":
-        """Takes over what an answer's process says. Raises TypeError or ValueError if that is no picture."""
+        """Take over what an answer's process says. Raises TypeError or ValueError if that is no picture."""
         if not (isinstance(columns, list) and len(columns) == 2):
             raise ValueError("not two programs")
         budget = itertools.count()
@@ -64,7 +64,7 @@ def _picture_piece(text: str, style: str) -> tuple[str, str]:
 
 
 def printable(text: str) -> str:
-    """The text, with a space for each character that cannot be printed."""
+    """Return the text, with a space for each character that cannot be printed."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -104,12 +104,12 @@ class Grade:
         return findings[0] if findings else " ".join(self.verdict.shown)
 
     def to_dict(self) -> dict[str, Any]:
-        """The grade as JSON's types."""
+        """Return the grade as JSON's types."""
         fields = {name: getattr(self, name) for name in ("learner", "name", "printed", "seconds", "code")}
         return fields | {"verdict": self.verdict.to_dict(), "picture": self.picture and vars(self.picture)}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "Grade":
-        """The grade that `to_dict` described. Raises TypeError, KeyError or ValueError if it is none."""
+        """Return the grade that `to_dict` described. Raises TypeError, KeyError or ValueError if it is none."""
         picture = fields["picture"] and Picture(**fields["picture"])
         return cls(**fields | {"verdict": Verdict.from_dict(fields["verdict"]), "picture": picture})

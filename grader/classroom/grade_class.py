@@ -54,7 +54,7 @@ class Place(Protocol):
     set_aside: dict[str, str]
 
     def submit(self, submission: Submission, seed: int, secret: int, seconds: float) -> Future:
-        """Has a submission graded, see `SandboxGrader.grade`. Raises RunError if no machine is left to do it."""
+        """Have a submission graded, see `SandboxGrader.grade`. Raises RunError if no machine is left to do it."""
 
     def grade_of(self, future: Future) -> Grade:
         """Return the grade that `submit` promised.
@@ -161,7 +161,7 @@ class _Turns:
                 future.cancel()
 
     def _next_answer(self) -> Listed | None:
-        """The answer to begin with now; None if one that is under way comes to its end before that."""
+        """Return the answer to begin with now; None if one that is under way comes to its end before that."""
         if not self._waiting or any(self._tries[answer.digest].alone for answer in self._pending.values()):
             return None
         votes = self._longest.values()
@@ -171,11 +171,11 @@ class _Turns:
         return answer if len(self._pending) < most else None
 
     def _served_then(self, answer: Listed) -> float:
-        """The seconds that an answer's learner will have been served in the middle of its next try."""
+        """Return the seconds that an answer's learner will have been served in the middle of its next try."""
         return self._served[answer.learner] + self._seconds_for_next_try(self._tries[answer.digest]) / 2
 
     def _seconds_for_next_try(self, before: Tries) -> float:
-        """The seconds of an answer's next try."""
+        """Return the seconds of an answer's next try."""
         seconds = max(self._first, before.last if before.interrupted else 2 * before.last)
         return seconds if 4 * seconds < FOR_BATCH.seconds else FOR_BATCH.seconds
 
@@ -198,7 +198,7 @@ class _Turns:
         self._pending[self._place.submit(answer.read(), settings["seed"], settings["secret"], limit)] = answer
 
     def _take_result(self) -> None:
-        """Waits for a try that is under way, and takes note of how it ended."""
+        """Wait for a try that is under way, and take note of how it ended."""
         gone: tuple[type[BaseException], ...] = (CancelledError, *self._place.losses)
         for future in wait(self._pending, return_when=FIRST_COMPLETED).done:
             answer = self._pending.pop(future)
@@ -254,7 +254,7 @@ class _Turns:
             self._longest[grade.learner] = max(self._longest[grade.learner], grade.seconds)
 
     def _not_yet(self) -> Iterator[Grade]:
-        """What a report says of answers without a grade while the run goes on."""
+        """Yield what a report says of answers without a grade while the run goes on."""
         for answer in itertools.chain(*self._waiting.values(), self._pending.values()):
             ended = self._tries[answer.digest].alone
             yield (

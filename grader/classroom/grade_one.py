@@ -67,14 +67,14 @@ class SandboxGrader:
             return self._zygote
 
     def close(self) -> None:
-        """Ends the sandbox, if it runs; the next submission starts another."""
+        """End the sandbox, if it runs; the next submission starts another."""
         with self._starting:
             if self._zygote:
                 self._zygote.close()
                 self._zygote = None
 
     def grade(self, submission: Submission, seed: int, secret: int = 0, seconds: float = math.inf) -> Grade:
-        """Grades a submission.
+        """Grade a submission.
 
         Args:
           submission: what was handed in.
@@ -207,13 +207,13 @@ def _unjudged_verdict(submission: Submission, error: NoVerdict) -> Verdict:
 
 
 def _blame_machine(verdict: Verdict) -> Verdict:
-    """The verdict where something else than the submission seems to be the reason that there is none."""
+    """Return the verdict where something else than the submission seems to be the reason that there is none."""
     findings = (dataclasses.replace(finding, kind=FindingKind.MACHINE) for finding in verdict.findings)
     return dataclasses.replace(verdict, findings=tuple(findings))
 
 
 def _render_picture(remote: RemoteCapture, verdict: Verdict, which: int, in_time: bool) -> Picture | None:
-    """The answer's two programs, for feedback, or None where they cannot be had. Nothing is decided any more.
+    """Return the answer's two programs, for feedback, or None where they cannot be had. Nothing is decided any more.
 
     `which` of its tries is shown, counted from 0.
 
@@ -239,7 +239,7 @@ def _render_picture(remote: RemoteCapture, verdict: Verdict, which: int, in_time
 
 
 def _clean_verdict(verdict: Verdict) -> Verdict:
-    """The verdict, with all text that may come from a learner made printable and short."""
+    """Return the verdict, with all text that may come from a learner made printable and short."""
 
     def clean(value):
         if isinstance(value, tuple):

@@ -49,7 +49,7 @@ class Report:
     in_groups: bool | None = None
 
     def write(self, folder: Path, gradescope: bool = False):
-        """Writes grades.csv, .xlsx and .json, not_graded.csv and the learners' pages into a folder, for Gradescope its
+        """Write grades.csv, .xlsx and .json, not_graded.csv and the learners' pages into a folder, for Gradescope its
         results too."""
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / CSV, self.csv())
@@ -87,7 +87,7 @@ class Report:
         return sum(any(f.kind == FindingKind.MACHINE for f in grade.verdict.findings) for grade in self.grades)
 
     def csv(self) -> str:
-        """A table with one row for each grade."""
+        """Return a table with one row for each grade."""
         return spreadsheet.csv(self._grade_table())
 
     def _grade_table(self) -> list[list[str | int]]:
@@ -99,7 +99,7 @@ class Report:
         return rows
 
     def results(self, grades: Sequence[Grade]) -> dict[str, Any]:
-        """One learner's grades as Gradescope's results.json has them: one test for each exercise."""
+        """Return one learner's grades as Gradescope's results.json has them: one test for each exercise."""
         tests = [
             {
                 "name": grade.verdict.exercise or grade.name or "answers",
@@ -122,7 +122,7 @@ class Report:
         }
 
     def page(self, learner: str, grades: Sequence[Grade]) -> str:
-        """One learner's feedback: a page of HTML that needs nothing else, and in which nothing can run."""
+        """Return one learner's feedback: a page of HTML that needs nothing else, and in which nothing can run."""
         others = [grade for grade in self.others if grade.learner == learner]
         not_graded = [each for each in self.not_graded if each.learner == learner]
         return feedback_page(learner, grades, others, not_graded, self.picture_of, self._grading_note)
@@ -139,7 +139,7 @@ def completed(
     not_graded: Iterable[NotGraded] = (),
     unreadable: Mapping[str, str] | None = None,
 ) -> list[Grade]:
-    """One grade for every learner and every exercise that was asked for, or that anybody answers: the best one.
+    """Return one grade for every learner and every exercise that was asked for, or that anybody answers: the best one.
 
     A file in which nobody could tell what it answers keeps a row of its own.
 
@@ -180,14 +180,14 @@ def completed(
 
 
 def some(files: Sequence[str], most: int = 5) -> str:
-    """The first files of many, and how many more there are."""
+    """Return the first files of many, and how many more there are."""
     more = f" and {len(files) - most:,} more" if len(files) > most else ""
     return ", ".join(files[:most]) + more
 
 
 def file_names(learners: Iterable[str]) -> dict[str, str]:
-    """A file's name for each learner, without suffix, that any system takes; two learners have two of them, also where
-    capitals do not count."""
+    """Return a file's name for each learner, without suffix, that any system takes; two learners have two of them, also
+    where capitals do not count."""
     learners = list(learners)
     count, names = Counter(map(str.casefold, learners)), {}
     for learner in learners:

@@ -36,7 +36,7 @@ class RunError(Exception):
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keeps a run's folder, which is made if it is not there, from other runs. Raises RunError if one has it."""
+    """Keep a run's folder, which is made if it is not there, from other runs. Raises RunError if one has it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / _LOCK).open("a")
@@ -88,7 +88,7 @@ class Run:
 
     @classmethod
     def begin(cls, folder: Path, seed: int | None, exercise: str | None, sandboxed: bool) -> "Run":
-        """Begins a run in a folder that has none; a seed is drawn if None. Raises RunError."""
+        """Begin a run in a folder that has none; a seed is drawn if None. Raises RunError."""
         settings: dict[str, Any] = {"seed": secrets.randbits(63) if seed is None else seed}
         settings |= {"secret": secrets.randbits(63)}
         settings |= {"exercise": exercise, "sandboxed": sandboxed, "versions": versions()}
@@ -112,7 +112,7 @@ class Run:
 
     @classmethod
     def resume(cls, folder: Path, seed: int | None, exercise: str | None, sandboxed: bool) -> "Run":
-        """Goes on with the run in a folder, or begins one. Raises RunError if that is one of other settings."""
+        """Go on with the run in a folder, or begin one. Raises RunError if that is one of other settings."""
         try:
             settings = json.loads((folder / _RUN).read_text())
             asked = {"seed": settings["seed"] if seed is None else seed, "exercise": exercise, "sandboxed": sandboxed}
@@ -132,12 +132,12 @@ class Run:
         return cls(folder, settings, {path.stem: _read_tries(path) for path in (folder / _BEGUN).glob("*.json")})
 
     def grade_of(self, digest: str) -> Grade | None:
-        """The grade of the submission with this digest that is written down, without its picture, or None."""
+        """Return the grade of the submission with this digest that is written down, without its picture, or None."""
         whole = self._read_grade(digest)
         return replace(whole, picture=None) if whole else None
 
     def forget(self, outcome: Outcome) -> int:
-        """Throws away the grades with this outcome, so that they are made anew, and returns how many they were."""
+        """Throw away the grades with this outcome, so that they are made anew, and return how many they were."""
         with self._writing_or_run_error():
             every = (path.stem for path in (self.folder / _RESULTS).glob("*.json"))
         self.forget_these(found := [digest for digest in every if self._outcome_of(digest) == outcome])
@@ -154,17 +154,17 @@ class Run:
         return grade.verdict.outcome if grade else None
 
     def picture_of(self, grade: Grade) -> Picture | None:
-        """A grade's picture, as it is written down, or None."""
+        """Return a grade's picture, as it is written down, or None."""
         whole = self._read_grade(grade.digest) if grade.digest else None
         return whole.picture if whole else None
 
     def note(self, digest: str, tries: Tries) -> None:
-        """Saves what is known of a submission without a grade, until `keep`. Raises RunError if that cannot be done."""
+        """Save what is known of a submission without a grade, until `keep`. Raises RunError if that cannot be done."""
         with self._writing_or_run_error():
             write_whole(self._begun_path(digest), json.dumps(asdict(tries)))
 
     def keep(self, digest: str, grade: Grade) -> Grade:
-        """Writes a grade down, and returns it as `grade_of` would. Raises RunError if that cannot be done."""
+        """Write a grade down, and return it as `grade_of` would. Raises RunError if that cannot be done."""
         with self._writing_or_run_error():
             write_whole(self._result_path(digest), json.dumps(replace(grade, code=self._code_version).to_dict()))
             self._begun_path(digest).unlink(missing_ok=True)
@@ -182,12 +182,12 @@ class Run:
         return None
 
     def write(self, report: Report, gradescope: bool) -> None:
-        """Writes the report. Raises RunError if that cannot be done."""
+        """Write the report. Raises RunError if that cannot be done."""
         with self._writing_or_run_error():
             report.write(self.folder, gradescope)
 
     def finish(self, report: Report, gradescope: bool) -> None:
-        """Writes the report when all is graded. Raises RunError if that cannot be done."""
+        """Write the report when all is graded. Raises RunError if that cannot be done."""
         self.write(report, gradescope)
         with self._writing_or_run_error():
             for lost in (self.folder / _BEGUN).iterdir():  # with a machine, and without harm

@@ -17,22 +17,23 @@ _SETS_OF_SHAPES = 8
 
 
 def number(seed: int, *what: object) -> int:
-    """A number that only whoever knows the seed can tell, the same for the same things: 64 bits of SHA-256."""
+    """Return a number that only whoever knows the seed can tell, the same for the same things: 64 bits of SHA-256."""
     return int.from_bytes(hashlib.sha256(repr((seed, *what)).encode()).digest()[:8])
 
 
 def seed_of_shapes(seed: int, learner: str) -> int:
-    """The seed of the shapes that a learner's answers are traced for."""
+    """Return the seed of the shapes that a learner's answers are traced for."""
     return number(seed, number(seed, learner) % _SETS_OF_SHAPES)
 
 
 def seed_of_inputs(seed: int, evidence: Evidence, secret: int = 0) -> int:
-    """The seed of what an answer's programs are tried on: the same for the same programs, and unknown to whoever has
-    not seen the run's secret."""
+    """Return the seed of what an answer's programs are tried on: the same for the same programs, and unknown to whoever
+    has not seen the run's secret."""
     return number(seed, secret, evidence.forward, evidence.backward, [traced.data for traced in evidence.cases])
 
 
 @functools.lru_cache(maxsize=8 * _SETS_OF_SHAPES)
 def cases_for(exercise: str, shapes: int) -> tuple[Case | Question, ...]:
-    """An exercise's cases of these shapes, the same objects each time, so that what is compiled for them is kept."""
+    """Return an exercise's cases of these shapes, the same objects each time, so that what is compiled for them is
+    kept."""
     return registry.cases(exercise, shapes)

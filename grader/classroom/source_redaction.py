@@ -12,8 +12,8 @@ from grader.verdicts.verdict import Verdict
 
 
 def redact_lines(evidence: Evidence) -> Evidence:
-    """The evidence with marks in place of the learner's lines: all that decides. Raises EvidenceError if one of them
-    looks like a mark."""
+    """Return the evidence with marks in place of the learner's lines: all that decides. Raises EvidenceError if one of
+    them looks like a mark."""
     # No line of Python's has that character.
     if any("\0" in (line or "") for case in evidence.cases for line in _learner_lines(case)):
         raise EvidenceError("the evidence is damaged: it is not what a capture writes.")
@@ -25,7 +25,7 @@ def redact_lines(evidence: Evidence) -> Evidence:
 
 
 def restore_lines(verdict: Verdict, evidence: Evidence, text: str) -> Verdict:
-    """The verdict on evidence without lines, as that on the evidence."""
+    """Return the verdict on evidence without lines, as that on the evidence."""
 
     def lines(source: str | None) -> str | None:
         if source is None or not source.startswith("\0"):

@@ -18,7 +18,7 @@ _BEGINS = re.compile(rf"(^|[;|\t])(?=[\s\"'’‘“”]*[{_CALCULATED}])")
 
 
 def csv(rows: Sequence[Row]) -> str:
-    """A table as text, its cells parted by commas; a quote stands in front of what would be calculated."""
+    """Return a table as text, its cells parted by commas; a quote stands in front of what would be calculated."""
     out = io.StringIO()
     csv_module.writer(out).writerows(
         [_as_inert_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows
@@ -31,7 +31,7 @@ def _as_inert_text(text: str) -> str:
 
 
 def xlsx(rows: Sequence[Row]) -> bytes:
-    """A table as an Excel workbook, whose texts are texts and nothing else."""
+    """Return a table as an Excel workbook, whose texts are texts and nothing else."""
     # Not above: it takes a fifth of a second, and every command would wait for it.
     import openpyxl
     from openpyxl.cell import WriteOnlyCell

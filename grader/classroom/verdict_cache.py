@@ -39,7 +39,7 @@ class VerdictCache:
         return verdict
 
     def _claim_verdict(self, key: bytes, mine: Future[Verdict]) -> Future[Verdict]:
-        """What is made, or being made; `mine`, to be made by the caller, if there is nothing."""
+        """Return what is made, or being made; `mine`, to be made by the caller, if there is nothing."""
         with self._lock:
             made = self._made.setdefault(key, mine)
             if len(self._made) > _VERDICTS:

@@ -61,7 +61,7 @@ CALLED = OneOf(("as it is", "jax.jit", "jax.vmap"))
 
 
 def transform(called: str, in_axes: Any = 0) -> Callable[[Callable], Callable]:
-    """A case's `transform`.
+    """Return a case's `transform`.
 
     Args:
       called: one of `CALLED`.
@@ -85,7 +85,7 @@ def transform(called: str, in_axes: Any = 0) -> Callable[[Callable], Callable]:
 
 
 def where(called: str) -> str:
-    """The end of a case's name."""
+    """Return the end of a case's name."""
     return "" if called == "as it is" else f", under {called}"
 
 
@@ -107,7 +107,8 @@ class Value(NamedTuple):
 
 
 def values_of(names: Sequence[str], rng: np.random.Generator, half: bool = False) -> tuple[Value, ...]:
-    """A value for each name, of kinds that are drawn, all of them if there are many values; the last is a product.
+    """Return a value for each name, of kinds that are drawn, all of them if there are many values; the last is a
+    product.
 
     Args:
       names: the names, of which one may stand for several values.
@@ -131,7 +132,7 @@ def values_of(names: Sequence[str], rng: np.random.Generator, half: bool = False
 
 
 def alike(rng: np.random.Generator) -> list[str]:
-    """A name that is drawn, one of the same letters that differs from it between, and others that do in their
+    """Return a name that is drawn, one of the same letters that differs from it between, and others that do in their
     beginning, their end (one by a blank, one by brackets, which a regular expression reads otherwise), or capital
     letters."""
     first, second, third, fourth = rng.integers(8, size=4)
@@ -143,8 +144,8 @@ def alike(rng: np.random.Generator) -> list[str]:
 
 
 def function_of(values: Sequence[Value], weights: int) -> Callable:
-    """A function of so many square matrices and of rows `x` that computes one value after the other, each of which its
-    backward pass needs, and a product without a name.
+    """Return a function of so many square matrices and of rows `x` that computes one value after the other, each of
+    which its backward pass needs, and a product without a name.
 
     Args:
       values: what it names, each by its key.
@@ -213,7 +214,7 @@ def case_of(
     weights: int | None = None,
     **structure,
 ) -> Case:
-    """A case of a function of these values.
+    """Return a case of a function of these values.
 
     Args:
       name: the case's name.

@@ -19,7 +19,7 @@ class NewExerciseError(Exception):
 
 
 def make(name: str) -> list[Path]:
-    """Writes the stubs of an exercise: its page, worked answer, catalogue entry, and answers to test it with.
+    """Write the stubs of an exercise: its page, worked answer, catalogue entry, and answers to test it with.
 
     Args:
       name: the exercise's name, which is that of the function that learners write.

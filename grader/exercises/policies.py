@@ -89,13 +89,13 @@ _clip_to_itself.defjvps(lambda tangent, value, x: tangent)
 
 
 def _operations_of(function: Callable, *arguments: jax.ShapeDtypeStruct) -> tuple[Operation, ...]:
-    """A function's operations, in their order; none of them calls another function under `jax.jit`."""
+    """Return a function's operations, in their order; none of them calls another function under `jax.jit`."""
     equations = jax.make_jaxpr(function)(*arguments).jaxpr.eqns
     return tuple(Operation(e.primitive, tuple(v.aval for v in e.invars), dict(e.params)) for e in equations)
 
 
 def in_short(policy: Callable, operations: Sequence[Operation], among: Sequence[Operation]) -> str:
-    """What a policy says to operations: one answer, if all get the same; else which of them get which.
+    """Return what a policy says to operations: one answer, if all get the same; else which of them get which.
 
     Args:
       policy: the policy.
@@ -115,7 +115,7 @@ def in_short(policy: Callable, operations: Sequence[Operation], among: Sequence[
 
 
 def _policy_result_text(answer: object) -> str:
-    """What a policy's answer means, in words. Raises TypeError for what is none, as JAX does."""
+    """Return what a policy's answer means, in words. Raises TypeError for what is none, as JAX does."""
     if isinstance(answer, Offloadable):
         return str(answer)
     if answer is Saveable or answer is Recompute or isinstance(answer, bool):

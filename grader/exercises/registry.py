@@ -31,7 +31,7 @@ class UnknownExercise(LookupError):
 
 @functools.cache
 def names() -> tuple[str, ...]:
-    """The names of all exercises, which are the names of the functions that learners write."""
+    """Return the names of all exercises, which are the names of the functions that learners write."""
     return tuple(sorted(path.parent.name for path in CATALOG.glob("*/task.py")))
 
 
@@ -42,14 +42,14 @@ def closest(name: str) -> str:
 
 
 def task(name: str) -> Task:
-    """The exercise's `task` module. Raises UnknownExercise."""
+    """Return the exercise's `task` module. Raises UnknownExercise."""
     if name not in names():
         raise UnknownExercise(f"There is no exercise named {name}; {closest(name)}")
     return cast(Task, importlib.import_module(f"grader.catalog.{name}.task"))
 
 
 def expect(name: str) -> Expect:
-    """The exercise's `expect` module, which only the judge may see."""
+    """Return the exercise's `expect` module, which only the judge may see."""
     return cast(Expect, importlib.import_module(f"grader.catalog.{name}.expect"))
 
 

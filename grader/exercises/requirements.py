@@ -138,7 +138,8 @@ class Saves:
         return [(name, required[name.casefold()]) for name in names if required.get(name.casefold(), name) != name]
 
     def _expected_and_got(self, seen: CaseObservation) -> tuple[str, str]:
-        """The expected residuals and the answer's. Arguments and constants cost nothing: any of them may be saved."""
+        """Return the expected residuals and the answer's. Arguments and constants cost nothing: any of them may be
+        saved."""
         saved = [r.name or r.type for r in seen.residuals if r.kind is ResidualKind.COMPUTED]
         arguments = [r.name or r.type for r in seen.residuals if r.kind is ResidualKind.ARGUMENT]
         if self.unnamed:

@@ -52,7 +52,7 @@ class Impossible(Exception):
 
 
 def plain(value: Any) -> Any:
-    """A value in JSON's types. Raises TypeError, which says what it is, for what is no plain data."""
+    """Return a value in JSON's types. Raises TypeError, which says what it is, for what is no plain data."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Choice):
@@ -85,7 +85,7 @@ class Integers:
     besides: str = ""
 
     def within(self, structure: "Structure") -> Sequence[int]:
-        """All that it may be where other numbers are these, rising."""
+        """Return all that it may be where other numbers are these, rising."""
         low, high = (structure[end] if isinstance(end, str) else end for end in (self.low, self.high))
         kind, _, of = self.besides.removeprefix("a ").partition(" of ")
         whole = structure.get(of.strip("`"), 1)
@@ -114,7 +114,7 @@ class OneOf:
     values: tuple[str, ...]
 
     def within(self, structure: "Structure") -> Sequence[str]:
-        """All that it may be, whatever else is drawn."""
+        """Return all that it may be, whatever else is drawn."""
         return self.values
 
     def __str__(self) -> str:
@@ -149,13 +149,13 @@ class Case:
     structure: Structure = field(default_factory=dict, compare=False)
 
     def differentiated(self, answer: Callable) -> Callable:
-        """The function that an answer makes of this case, which is what is differentiated."""
+        """Return the function that an answer makes of this case, which is what is differentiated."""
         return self.transform(self.apply(answer))
 
 
 def given(function: Callable, called: Callable[[str], str] = lambda name: name) -> Callable:
-    """A case's `function` as an answer is given it: it takes its positional parameters and nothing else, as a learner's
-    own would, and its values have the names that `called` makes of those by which the judge knows them."""
+    """Return a case's `function` as an answer is given it: it takes its positional parameters and nothing else, as a
+    learner's own would, and its values have the names that `called` makes of those by which the judge knows them."""
     from jax.ad_checkpoint import checkpoint_name  # not above: this module is read without importing JAX
 
     code = function.__code__
@@ -186,7 +186,7 @@ class Question:
     structure: Structure = field(default_factory=dict, compare=False)
 
     def data(self, answer: Callable) -> Any:
-        """What an answer says, or the reference."""
+        """Return what an answer says, or the reference."""
         return self.ask(answer(*self.arguments))
 
 

@@ -36,7 +36,7 @@ _SHOWN = (
 
 
 def environment() -> dict[str, str]:
-    """The environment's variables inside: none of the caller's, whose names do not say which hold a secret."""
+    """Return the environment's variables inside: none of the caller's, whose names do not say which hold a secret."""
     ours = {
         "PATH": "/usr/bin:/bin",
         "HOME": FOLDER,
@@ -54,7 +54,7 @@ def environment() -> dict[str, str]:
 
 
 def folders() -> list[Path]:
-    """The folders that are shown with whatever is in them. Neither submissions nor grades may lie there."""
+    """Return the folders that are shown with whatever is in them. Neither submissions nor grades may lie there."""
     found = [Path("/", top, name) for top in ("", "usr") for name in ("lib", "lib32", "lib64")]
     found += [Path("/nix/store"), Path("/gnu/store")]
     # Of Python not all, since that may be /usr, /usr/local or somebody's home.
@@ -65,7 +65,7 @@ def folders() -> list[Path]:
 
 
 def shown_with(place: Path) -> Path | None:
-    """The shown folder that a place lies in, or None if answers do not see it."""
+    """Return the shown folder that a place lies in, or None if answers do not see it."""
     there = [*folders(), _GRADER, _INSTRUMENT]
     return next((folder for folder in there if place.resolve().is_relative_to(folder.resolve())), None)
 

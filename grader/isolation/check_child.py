@@ -39,7 +39,7 @@ class CheckChild(AbstractContextManager):
         )
 
     def ask(self, **asked: Any) -> None:
-        """Tells it what to do, in JSON's types: `check_process` says what. It is asked once."""
+        """Tell it what to do, in JSON's types: `check_process` says what. It is asked once."""
         assert self.process.stdin is not None
         try:
             with self.process.stdin as line:
@@ -69,7 +69,7 @@ _begun: list[CheckChild] = []
 
 
 def begin() -> CheckChild:
-    """Begins the process that will check the next file."""
+    """Begin the process that will check the next file."""
     _begun.append(child := CheckChild())
     return child
 
@@ -81,12 +81,12 @@ def _end_what_was_begun_in_vain() -> None:
 
 
 def child() -> CheckChild:
-    """The process that has been begun, else a new one."""
+    """Return the process that has been begun, else a new one."""
     return _begun.pop() if _begun else CheckChild()
 
 
 def _child_environment() -> dict[str, str]:
-    """The caller's environment, without settings that change what JAX, XLA or Python does."""
+    """Return the caller's environment, without settings that change what JAX, XLA or Python does."""
     # glibc sets aside 64 MB of addresses per thread otherwise, which a memory limit would count; and products are so
     # small that NumPy's threads would wait for each other.
     ours = {"JAX_PLATFORMS": "cpu", "MALLOC_ARENA_MAX": "4", "OPENBLAS_NUM_THREADS": "1"}

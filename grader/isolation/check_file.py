@@ -13,7 +13,7 @@ _VERDICT_BYTES = 1_000_000
 def check_file(
     path: Path, limits: CheckLimits = FOR_CHECK, exercise: str | None = None, seed: int | None = None
 ) -> Verdict:
-    """Checks the answer in a notebook or a Python file. Whatever happens in there, a verdict comes back.
+    """Check the answer in a notebook or a Python file. Whatever happens in there, a verdict comes back.
 
     Args:
       path: the file.

@@ -17,7 +17,7 @@ from rematscope.render import write_whole
 
 
 def limit(processor_seconds: int, memory: int) -> None:
-    """Limits this process's processor time, in seconds, and its memory, in bytes beyond what it has now."""
+    """Limit this process's processor time, in seconds, and its memory, in bytes beyond what it has now."""
     try:
         import resource
     except ImportError:  # Windows: the wall clock, which the parent watches, is the limit there
@@ -34,7 +34,7 @@ def limit(processor_seconds: int, memory: int) -> None:
 
 
 def main() -> None:
-    """Checks the file within the limits, and writes the verdict whatever happens but an end of this process."""
+    """Check the file within the limits, and write the verdict whatever happens but an end of this process."""
     if sys.platform == "linux":  # elsewhere it ends at its limits
         libc.end_with_parent()
     if not (told := sys.stdin.read()):  # it was begun in vain

@@ -63,7 +63,7 @@ class ControlGroup:
         return bool((self._place / "cgroup.procs").read_text())
 
     def remove(self) -> None:
-        """Removes it. Its processes have ended."""
+        """Remove it. Its processes have ended."""
         self.joining.close()
         with contextlib.suppress(OSError):
             self._place.rmdir()
@@ -84,13 +84,14 @@ class ControlGroups:
             raise NotDelegated(f"no group can be created in its control group ({error.strerror})") from None
 
     def group(self, limits: ProcessLimits) -> ControlGroup:
-        """A group for a process to come. Raises OSError."""
+        """Return a group for a process to come. Raises OSError."""
         return ControlGroup(self._place / f"answer-{os.getpid()}-{next(_COUNT)}", limits)
 
 
 def limit_of_all(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """The bytes of memory that all processes here may have together, such as those of a container; None if only the
-    machine limits them. `root`: where control groups are mounted. In a container that is the container's own group."""
+    """Return the bytes of memory that all processes here may have together, such as those of a container; None if
+    only the machine limits them. `root`: where control groups are mounted. In a container that is the container's
+    own group."""
     for file in ("memory.max", "memory/memory.limit_in_bytes"):  # version 2, version 1
         with contextlib.suppress(OSError, ValueError):  # "max" is no number
             limit = int((root / file).read_text())
@@ -117,7 +118,7 @@ _SCOPE, _SECONDS_TO_TRY = "remat-grader", 30
 
 
 def why_none() -> str:
-    """Why this process can make no groups, or "" if it can."""
+    """Return why this process can make no groups, or "" if it can."""
     try:
         _delegated_group()
     except NotDelegated as error:
@@ -170,7 +171,7 @@ def _own_group() -> Path:
 
 
 def _of_version_1() -> set[str]:
-    """The controllers that version 1 has taken: they are in no group of version 2."""
+    """Return the controllers that version 1 has taken: they are in no group of version 2."""
     groups = (line.split(":") for line in Path("/proc/self/cgroup").read_text().splitlines())
     return {name for _, names, _ in groups for name in names.split(",")}
 

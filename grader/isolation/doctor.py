@@ -35,7 +35,7 @@ class Promise:
 
 
 def examine(jobs: int) -> list[Promise]:
-    """Tries the promises out.
+    """Try the promises out.
 
     Args:
       jobs: how many submissions are to be graded at a time.

@@ -23,7 +23,7 @@ from grader.verdicts.verdict import Effect, Finding, FindingKind, Verdict, bette
 
 @as_they_come()
 def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case | Question], task: Task) -> Verdict:
-    """The verdict with views: both programs of the findings, a comparison of costs, and the answer's residuals.
+    """Return the verdict with views: both programs of the findings, a comparison of costs, and the answer's residuals.
 
     This traces the answer again. Views that cannot be traced are left out.
 
@@ -57,9 +57,9 @@ def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case | Quest
 def _effects_where_they_differ(
     verdict: Verdict, answer: Callable, shown: Case, passes: rematscope.Trace | None, cases: Mapping[str, Case]
 ) -> tuple[tuple[Effect, ...], str]:
-    """The costs of an answer and of others, and the case in which they arise: that of the page's shapes, unless a wrong
-    answer costs as much there as the worked one. Then it is the first failing case in which the costs differ, if any.
-    """
+    """Return the costs of an answer and of others, and the case in which they arise: that of the page's shapes, unless
+    a wrong answer costs as much there as the worked one. Then it is the first failing case in which the costs differ,
+    if any."""
     if passes is None:
         return (), shown.name
     effects = effects_with_others(verdict.exercise, shown, shown, passes)
@@ -74,7 +74,7 @@ def _effects_where_they_differ(
 
 
 def grade_file(path: Path, exercise: str | None = None, seed: int | None = None) -> Verdict:
-    """Runs a file as far as its answer needs, and grades that.
+    """Run a file as far as its answer needs, and grades that.
 
     Args:
       path: a notebook or a Python file.
@@ -99,7 +99,7 @@ def verdicts_on_file(path: Path, exercise: str | None = None, seed: int | None =
 
 
 def _with_replaced(verdict: Verdict, sliced: Sequence[SlicedAnswer]) -> Verdict:
-    """The verdict on a file, with advice about definitions of the answer that another one replaces."""
+    """Return the verdict on a file, with advice about definitions of the answer that another one replaces."""
     replaced = [place for answer in sliced for place in answer.replaced]
     if not replaced:
         return verdict
@@ -113,7 +113,7 @@ def _with_replaced(verdict: Verdict, sliced: Sequence[SlicedAnswer]) -> Verdict:
 
 @garbage.looked_for_seldom()
 def grade(answer: Callable, exercise: str, seed: int | None = None) -> Verdict:
-    """Captures and judges an answer.
+    """Capture and judges an answer.
 
     Args:
       answer: the learner's function.

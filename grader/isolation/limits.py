@@ -50,8 +50,8 @@ FOR_BATCH = CheckLimits(processor_seconds=30)  # one answer of a class; its prog
 
 
 def why_no_verdict(status: int | None, limits: CheckLimits, ran_out_of_memory: bool = False) -> tuple[str, str]:
-    """Why there is no verdict, and the question that leads on, by a process's exit status (None if time was up), and
-    whether it was ended since it had too much memory."""
+    """Return why there is no verdict, and the question that leads on, by a process's exit status (None if time was up),
+    and whether it was ended since it had too much memory."""
     if status is None:
         return f"it took longer than {limits.seconds} s", "Does your code have an endless loop?"
     if status == IDLE:

@@ -53,12 +53,12 @@ class RemoteCapture:
         self._process = zygote.start("capture", ProcessLimits(limits.processor_seconds, limits.memory, limits.resident))
 
     def end(self) -> str:
-        """Ends the process, and returns what it printed, shortened in the middle. Raises SandboxError if it never
+        """End the process, and return what it printed, shortened in the middle. Raises SandboxError if it never
         began."""
         return self._process.end().output
 
     def capture(self, name: str, content: bytes, exercise: str | None, shapes: int) -> tuple[str, str] | Verdict:
-        """The exercise and its evidence as text, or the verdict that there is none.
+        """Return the exercise and its evidence as text, or the verdict that there is none.
 
         Args:
           name: the file's name.
@@ -135,7 +135,8 @@ class RemoteCapture:
         return (exercise, outcome.evidence) if isinstance(outcome, Captured) else None
 
     def render(self, which: int, case: str | None, marked: tuple[int, ...]) -> Rendered | None:
-        """The answer's two programs in a case, or None where they cannot be had. What they hold is not looked at.
+        """Return the answer's two programs in a case, or None where they cannot be had. What they hold is not looked
+        at.
 
         `which` is 0 for the answer that `capture` was about, and 1 for that of `again`.
 
@@ -155,13 +156,13 @@ class RemoteCapture:
 
 
 def safe(name: str) -> str:
-    """A file's name as it may be used and shown; another one if it is too long or cannot be printed."""
+    """Return a file's name as it may be used and shown; another one if it is too long or cannot be printed."""
     path = Path(name)
     return name if name.isprintable() and len(name.encode()) <= 100 and path.name == name else f"answer{path.suffix}"
 
 
 def not_judged(exercise: str | None, name: str, reason: str, advice: str | None = None) -> Verdict:
-    """The verdict on a file that could not be judged, with the words that follow on that."""
+    """Return the verdict on a file that could not be judged, with the words that follow on that."""
     text = f"{safe(name)} could not be judged: {reason}."
     return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, text, next=advice),))
 
@@ -176,7 +177,8 @@ _WHY_NONE_FOUND = {
 
 
 def _read_refusal(fields: dict, exercise: str | None, found: bool) -> Verdict | None:
-    """The verdict that there is no evidence, as an answer's process describes it; None if it describes anything else.
+    """Return the verdict that there is no evidence, as an answer's process describes it; None if it describes anything
+    else.
 
     That process may say what it likes, so nothing is taken over but a kind that gives no points and a few texts.
     """

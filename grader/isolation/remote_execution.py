@@ -71,7 +71,7 @@ class RemoteExecution:
     def execute(
         self, forward: str, backward: str, sizes: Sequence[int], max_trip_count: int | None = None
     ) -> "RemoteExecution":
-        """Reads an answer's programs; takes and raises what `Execution` does, and returns itself."""
+        """Read an answer's programs; takes and raise what `Execution` does, and return itself."""
         self._send_request(protocol.Read(forward, backward, list(sizes), max_trip_count))
         read, _ = self._receive_reply(protocol.Programs)
         self.forward, self.backward = map(_read_program, read.programs)
@@ -169,7 +169,7 @@ _PARTS = {"input_types": TensorType, "output_types": TensorType, "matmuls": Matm
 
 
 def _read_program(fields: dict) -> StableHloProgram:
-    """A program as a judge describes it."""
+    """Return a program as a judge describes it."""
     parts = {
         name: [kind(**{key: _as_tuples(value) for key, value in part.items()}) for part in fields[name]]
         for name, kind in _PARTS.items()

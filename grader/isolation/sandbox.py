@@ -51,7 +51,7 @@ class SandboxedProcess:
         self._how: Ended | None = None
 
     def end(self) -> Ended:
-        """Ends the process, if it has not ended, and all that it started. Raises SandboxError if it never began."""
+        """End the process, if it has not ended, and all that it started. Raises SandboxError if it never began."""
         if self._how is None:
             # What the guard says may be waiting already, then hanging up changes nothing.
             report = b""
@@ -88,7 +88,7 @@ class SandboxedProcess:
                 self._guard.send(OUR_TURN)
 
     def wait(self, seconds: float) -> bool:
-        """Waits until the process has ended by itself; False if it has not after that time."""
+        """Wait until the process has ended by itself; False if it has not after that time."""
         self._guard.settimeout(max(seconds, 1e-3))
         try:
             self._guard.recv(1, socket.MSG_PEEK)
@@ -198,7 +198,7 @@ class Zygote:
         self.close()
 
     def close(self):
-        """Ends it; what it has forked ends when whoever asked for that hangs up."""
+        """End it; what it has forked ends when whoever asked for that hangs up."""
         self._control.close()
         try:
             self._process.wait(5)
@@ -212,7 +212,7 @@ class Zygote:
         return self._process.poll() is None
 
     def start(self, work: str, limits: ProcessLimits) -> SandboxedProcess:
-        """Forks a process that does one of the zygote's kinds of work. Raises SandboxError if the zygote is gone, or
+        """Fork a process that does one of the zygote's kinds of work. Raises SandboxError if the zygote is gone, or
         there are no more control groups."""
         try:
             group = self._groups.group(limits) if self._groups else None

@@ -48,7 +48,7 @@ class CaseLayout:
 
 
 def output_sizes(evidence: Evidence) -> list[int]:
-    """How many arrays forward returns, case by case: the outputs, the residuals, and the outputs where nobody
+    """Return how many arrays forward returns, case by case: the outputs, the residuals, and the outputs where nobody
     differentiates the answer."""
     return [
         size for traced in evidence.cases for size in (traced.outputs, len(traced.sources), traced.undifferentiated)
@@ -58,7 +58,7 @@ def output_sizes(evidence: Evidence) -> list[int]:
 def lay_out(
     evidence: Evidence, cases: Sequence[Case], forward: StableHloProgram, backward: StableHloProgram
 ) -> tuple[CaseLayout, ...]:
-    """Finds each case's values in the two programs.
+    """Find each case's values in the two programs.
 
     Args:
       evidence: what says how many outputs and residuals each case has.
@@ -230,7 +230,7 @@ def try_answer(
     seed: int,
     execute: Execute = Execution,
 ) -> AnswerRun:
-    """Runs an answer's programs and the reference on inputs that are drawn for it.
+    """Run an answer's programs and the reference on inputs that are drawn for it.
 
     Args:
       evidence: what capture made of the answer in these cases.

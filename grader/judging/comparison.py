@@ -17,12 +17,12 @@ ROUNDING = 8
 
 
 def as_float(array: np.ndarray) -> np.ndarray:
-    """An array of any dtype as float64, or as complex128 if it is complex."""
+    """Return an array of any dtype as float64, or as complex128 if it is complex."""
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def close(got: np.ndarray, want: np.ndarray, times: float = 1) -> bool:
-    """Whether two arrays have one shape and agree up to so many times the tolerance of the wanted one's dtype.
+    """Return whether two arrays have one shape and agree up to so many times the tolerance of the wanted one's dtype.
 
     NaN agrees with nothing. What is compared is the largest difference, beside the largest absolute value.
     """
@@ -36,12 +36,12 @@ def close(got: np.ndarray, want: np.ndarray, times: float = 1) -> bool:
 
 
 def tensor_type_of(array: np.ndarray) -> TensorType:
-    """An array's shape and dtype."""
+    """Return an array's shape and dtype."""
     return TensorType(array.shape, str(array.dtype))
 
 
 def example(array: np.ndarray) -> str:
-    """An array in a few characters: a scalar's value, or the type and the largest absolute value."""
+    """Return an array in a few characters: a scalar's value, or the type and the largest absolute value."""
     values = as_float(array)
     if array.ndim == 0:
         return f"{float(values):.6g}"
@@ -58,7 +58,7 @@ type Both = Callable[[CaseRun], tuple[np.ndarray, np.ndarray]]
 
 
 def agreeing(trial: AnswerRun, both: Both) -> list[bool]:
-    """Whether what each case got and what it should have got agree, in the cases' order.
+    """Return whether what each case got and what it should have got agree, in the cases' order.
 
     Where one case is farther away than rounding takes anything, others that are more than a few tolerances apart are so
     for the same reason. Most wrong answers are wrong in every case; running their shadows takes a third as long again.
@@ -75,7 +75,7 @@ def agreeing(trial: AnswerRun, both: Both) -> list[bool]:
 
 
 def agree(trial: AnswerRun, index: int, both: Both) -> bool:
-    """Whether what a case got and what it should have got agree.
+    """Return whether what a case got and what it should have got agree.
 
     They do if they are within the tolerance of their dtype. If they are a few tolerances apart, the order of a sum may
     be all that differs, in float16 above all: then their shadows decide, which are not rounded. If they are farther
@@ -101,7 +101,8 @@ def agree(trial: AnswerRun, index: int, both: Both) -> bool:
 
 
 def as_sensitive(trial: AnswerRun, index: int, got: np.ndarray, wanted: Callable[[CaseRun], np.ndarray]) -> bool:
-    """Whether a result is as far from what it should be as rounding can take it, sensitive to its inputs as it is.
+    """Return whether a result is as far from what it should be as rounding can take it, sensitive to its inputs as it
+    is.
 
     Args:
       trial: the trial; it has a shadow.

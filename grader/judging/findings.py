@@ -29,7 +29,7 @@ _LISTED = 9  # cases or questions of which a finding names all that show it
 
 
 def group_findings(seen: Iterable[CaseFinding], of: int = 0) -> list[Finding]:
-    """The same finding of several cases is one finding, with the figures of the first.
+    """Return the same finding of several cases is one finding, with the figures of the first.
 
     Args:
       seen: what each case shows, in the order of the cases.
@@ -52,7 +52,7 @@ def _list_cases(cases: Sequence[str], of: int) -> tuple[str, ...]:
 
 
 def all_right(questions: Sequence[Question]) -> str:
-    """What is said of an answer that is right for all questions."""
+    """Return what is said of an answer that is right for all questions."""
     if len(questions) > _LISTED:
         return f"Right for all {len(questions)} questions."
     return f"Right for {', '.join(question.name for question in questions)}."
@@ -120,7 +120,7 @@ def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _in_case(finding: Finding, case: str) -> str:
-    """A finding's text, with its first case if that is another one."""
+    """Return a finding's text, with its first case if that is another one."""
     return finding.text if finding.cases[0] == case else f"For {finding.cases[0]}: {finding.text}"
 
 

@@ -43,7 +43,7 @@ class Identity:
 
 
 def identities(trial: AnswerRun, asked: Sequence[Collection[str]]) -> list[list[Identity]]:
-    """What each residual of each case is.
+    """Return what each residual of each case is.
 
     Args:
       trial: a run of an answer whose gradients are right.
@@ -57,7 +57,7 @@ def identities(trial: AnswerRun, asked: Sequence[Collection[str]]) -> list[list[
 
 
 def _ask_the_shadow(trial: AnswerRun, asked: Sequence[Collection[str]], found: list[list[Identity]]) -> None:
-    """Mends what is said of residuals that rounding may have kept from being known."""
+    """Mend what is said of residuals that rounding may have kept from being known."""
     perhaps = _looked_up(trial, asked, times=ROUNDING)
     replaced = _replaceable_places(trial, perhaps)
     gross = (
@@ -81,7 +81,7 @@ def _ask_the_shadow(trial: AnswerRun, asked: Sequence[Collection[str]], found: l
 
 
 def _looked_up(trial: AnswerRun, asked: Sequence[Collection[str]], times: float = 1) -> list[list[Identity]]:
-    """What residuals are by their values alone, up to so many tolerances."""
+    """Return what residuals are by their values alone, up to so many tolerances."""
     of_arguments = trial.forward.dependent_on(v for tried in trial.cases for v in tried.layout.arguments)
     return [_of_case(tried, own, of_arguments, times) for tried, own in zip(trial.cases, asked, strict=True)]
 
@@ -124,7 +124,7 @@ def _of_case(tried: CaseRun, asked: Collection[str], of_arguments: Collection[in
 
 
 def _closest_value(array: np.ndarray, named: Sequence[_Named], times: float) -> Identity:
-    """The value that a computed array agrees with best, among those that it agrees with up to rounding."""
+    """Return the value that a computed array agrees with best, among those that it agrees with up to rounding."""
     best, least = Identity(ResidualKind.COMPUTED, None), np.inf
     extremes, tolerance, wide = _extreme_values(array), _tolerance_of(array.dtype), as_float(array)
     for each in named:
@@ -147,8 +147,8 @@ def _closest_value(array: np.ndarray, named: Sequence[_Named], times: float) -> 
 
 
 def arrangements(value: np.ndarray, shape: Sequence[int]) -> Iterator[np.ndarray]:
-    """A value's elements in a shape of as many: as they come, and with dimensions in every other order, those of the
-    value before it is reshaped, or those of the shape after that."""
+    """Yield a value's elements in a shape of as many: as they come, and with dimensions in every other order, those of
+    the value before it is reshaped, or those of the shape after that."""
     yield value.reshape(shape)
     squeezed, sizes = value.squeeze(), [size for size in shape if size != 1]
     if squeezed.ndim <= _MAX_DIMENSIONS:
@@ -160,7 +160,7 @@ def arrangements(value: np.ndarray, shape: Sequence[int]) -> Iterator[np.ndarray
 
 
 def _mark_hidden_data(trial: AnswerRun, found: list[list[Identity]]) -> list[list[Identity]]:
-    """The same, where those are marked of which the backward pass needs more than the value that they are."""
+    """Return the same, where those are marked of which the backward pass needs more than the value that they are."""
     places = _replaceable_places(trial, found)
     if not places:
         return found
@@ -196,7 +196,7 @@ def _differs_bitwise(array: np.ndarray, other: np.ndarray | None) -> bool:
 def _with_reference_arrays(
     trial: AnswerRun, found: list[list[Identity]], places: Mapping[int, Sequence[int]]
 ) -> Arrays:
-    """The residuals, those in these places as the reference makes them."""
+    """Return the residuals, those in these places as the reference makes them."""
     return [
         [
             array if identity.array is None or place not in places.get(index, ()) else identity.array

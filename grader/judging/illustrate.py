@@ -24,7 +24,8 @@ _ABOUT_PROGRAMS = {
 
 
 def explained_by_programs(verdict: Verdict) -> list[Finding]:
-    """Those of the findings that the answer's two programs explain: the first, and whichever have residuals to mark."""
+    """Return those of the findings that the answer's two programs explain: the first, and whichever have residuals to
+    mark."""
     return [
         finding
         for number, finding in enumerate(verdict.findings)
@@ -33,8 +34,8 @@ def explained_by_programs(verdict: Verdict) -> list[Finding]:
 
 
 def scene(verdict: Verdict, shown: Case) -> tuple[str | None, tuple[int, ...], str]:
-    """What shows an answer best where one picture must do: a case's name (None for the page's shapes), positions of the
-    residuals to mark there, and a title. `shown` is the case of the page's shapes."""
+    """Return what shows an answer best where one picture must do: a case's name (None for the page's shapes), positions
+    of the residuals to mark there, and a title. `shown` is the case of the page's shapes."""
     for finding in explained_by_programs(verdict):
         return finding.cases[0], finding.marked, programs_title(finding)
     return None, (), f"Forward and backward program of your answer ({shown.name})"

@@ -28,7 +28,7 @@ def judge(
     seed: int,
     execute: Execute = Execution,
 ) -> Verdict:
-    """Judges what an answer does.
+    """Judge what an answer does.
 
     Args:
       evidence: what capture made of the answer in these cases.
@@ -90,7 +90,7 @@ def _collect_findings(
 def _of_programs(
     evidence: Evidence, cases: Sequence[Case], task: Task, expect: Expect, seed: int, execute: Execute
 ) -> tuple[list[Finding], list[str]]:
-    """What is wrong with what an answer computes and keeps, or advice; and what it was shown to do."""
+    """Return what is wrong with what an answer computes and keeps, or advice; and what it was shown to do."""
     trial = try_answer(evidence, cases, task, expect, seed, execute)
     if wrong := wrong_results(trial):
         return wrong, []
@@ -134,7 +134,7 @@ def _not_attempted(evidence: Evidence) -> Finding:
 def judge_text(
     text: str, cases: Sequence[Case | Question], exercise: str, seed: int, execute: Execute = Execution
 ) -> Verdict:
-    """The verdict on evidence. This runs nothing of the answer's but its two programs.
+    """Return the verdict on evidence. This runs nothing of the answer's but its two programs.
 
     Args:
       text: evidence, as `Evidence.to_json` writes it.

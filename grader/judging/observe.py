@@ -64,7 +64,7 @@ def hidden_recompute_flops(trial: AnswerRun, index: int) -> Iterator[int]:
 
 
 def _dependencies(values: Sequence[int], known: Collection[int], program: StableHloProgram) -> tuple[set[int], bool]:
-    """What values are computed from, no further back than to what is known; and whether they are among that."""
+    """Return what values are computed from, no further back than to what is known; and whether they are among that."""
     behind: set[int] = set()
     circular, todo = False, [source for value in values for source in program.sources[value]]
     while todo:
@@ -77,7 +77,7 @@ def _dependencies(values: Sequence[int], known: Collection[int], program: Stable
 
 
 def observe_cases(trial: AnswerRun) -> tuple[CaseObservation, ...]:
-    """What each case shows, in the cases' order; the exercise's requirements are about that.
+    """Return what each case shows, in the cases' order; the exercise's requirements are about that.
 
     Args:
       trial: a run of an answer whose values and gradients are right.
@@ -88,7 +88,7 @@ def observe_cases(trial: AnswerRun) -> tuple[CaseObservation, ...]:
 
 
 def _required_names(tried: CaseRun, trial: AnswerRun) -> set[str]:
-    """The names of the reference's values that a case's requirements speak of."""
+    """Return the names of the reference's values that a case's requirements speak of."""
     groups = trial.expect.requirements(tried.case)
     return {name for group in groups for requirement in group for name in requirement.names}
 

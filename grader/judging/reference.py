@@ -18,18 +18,18 @@ from grader.stablehlo.types import TensorType
 
 
 def reference_of(case: Case, expect: Expect) -> Callable[..., Any]:
-    """A case's reference: takes what the case's function takes, and returns the result and the named values."""
+    """Return a case's reference: takes what the case's function takes, and returns the result and the named values."""
     return case.transform(expect.reference if case.function is None else _with_names(case.function))
 
 
 def argument_names(case: Case, expect: Expect) -> tuple[str, ...]:
-    """What a case's arguments are called: the names of its reference's positional parameters."""
+    """Return what a case's arguments are called: the names of its reference's positional parameters."""
     parameters = inspect.signature(reference_of(case, expect)).parameters.values()
     return tuple(parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY)
 
 
 def _with_names(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A case's function, which also returns the values that it names."""
+    """Return a case's function, which also returns the values that it names."""
 
     @functools.wraps(function)
     def both(*arguments: Any) -> Any:
@@ -82,7 +82,7 @@ class TracedReference:
 def traced_reference(
     cases: tuple[Case, ...], expect: Expect, returned: tuple[tuple[TensorType, ...], ...]
 ) -> TracedReference:
-    """Traces the reference.
+    """Trace the reference.
 
     Args:
       cases: the exercise's cases.

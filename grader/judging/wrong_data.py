@@ -16,7 +16,7 @@ from grader.verdicts.verdict import Finding, FindingKind
 
 
 def differences(evidence: Evidence, questions: Sequence[Question], task: Task, expect: Expect) -> Iterator[CaseFinding]:
-    """What an answer that is plain data got wrong, question by question.
+    """Yield what an answer that is plain data got wrong, question by question.
 
     Args:
       evidence: what the answer returned.
@@ -47,7 +47,8 @@ class _Answer(NamedTuple):
     want: Any
 
     def is_of(self, data: Any) -> bool:
-        """Whether it is these data, which the reference returns, or a mistake; a mapping may take long to look up."""
+        """Return whether it is these data, which the reference returns, or a mistake; a mapping may take long to look
+        up."""
         if isinstance(data, Mapping):
             alike = isinstance(self.got, dict) and self.got.keys() == data.keys()
             return alike and all(self.got[key] == plain(data[key]) for key in data)
@@ -79,7 +80,7 @@ def _different_answers(answers: Sequence[_Answer], task: Task, expect: Expect) -
 
 
 def _wrong_form(answer: _Answer, task: Task) -> CaseFinding | None:
-    """What is to be said of what has another form than what is wanted, or a name that the page does not have."""
+    """Return what is to be said of what has another form than what is wanted, or a name that the page does not have."""
     question, got, want = answer
     if not _has_form(got, want):
         return _wrong_type(question, task, _expected_text(want), _returned_text(got, want))
@@ -121,7 +122,7 @@ _LOOKED_AT = 4  # wrong answers for which every mistake is tried at once: a mist
 def _explain_by_mistake(
     wrong: Sequence[_Answer], right: Sequence[_Answer], mistakes: Sequence[KnownMistake], credible: int
 ) -> dict[str, KnownMistake]:
-    """The usual mistake behind each wrong answer, by the question's name, where there is one.
+    """Return the usual mistake behind each wrong answer, by the question's name, where there is one.
 
     For small numbers, mistakes often lead to the same. Then it is the one that explains most of what is wrong, and of
     several the one that leads to most of what is right; none that explains fewer answers than are `credible`.
@@ -147,8 +148,9 @@ def _explain_by_mistake(
 
 
 def _part_by_part(wrong: Sequence[_Answer], expect: Expect) -> dict[str, KnownMistake]:
-    """What is to be said of dicts that no one mistake explains: which entries are right, and which usual mistake leads
-    to each of the others, wherever that is wrong; by the question's name. Of several, it is one that explains most."""
+    """Return what is to be said of dicts that no one mistake explains: which entries are right, and which usual mistake
+    leads to each of the others, wherever that is wrong; by the question's name. Of several, it is one that explains
+    most."""
     wants = [plain(answer.want) for answer in wrong]
     keys = [key for key in wants[0] if any(a.got[key] != want[key] for a, want in zip(wrong, wants, strict=True))]
     behind: dict[str, list[KnownMistake]] = {key: [] for key in keys}
@@ -174,7 +176,8 @@ _BY_CHANCE = 5  # fewer questions may have something in common that has nothing 
 
 
 def _only_where(wrong: Sequence[_Answer], right: Sequence[_Answer]) -> str | None:
-    """What all that is answered wrongly has in common, or all that is right, and hardly anything else, in words."""
+    """Return what all that is answered wrongly has in common, or all that is right, and hardly anything else, in
+    words."""
     if min(len(wrong), len(right)) < _BY_CHANCE or isinstance(wrong[0].want, Choice):
         return None
     for symbol in wrong[0].question.structure:
@@ -208,7 +211,7 @@ def _is_mistake(answer: _Answer, mistake: KnownMistake) -> bool:
 
 
 def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[CaseFinding]:
-    """What is to be said of answers that are carried out: that they break a rule, or cost more than the best."""
+    """Yield what is to be said of answers that are carried out: that they break a rule, or cost more than the best."""
     costs = [_carried_out(answer, task) for answer in answers]
     over = [(a, cost) for a, cost in zip(answers, costs, strict=True) if isinstance(cost, int) and cost > a.want.least]
     mistake = _behind_costs(over, expect) if len(over) >= len(answers) // _CHANCE else None
@@ -229,7 +232,7 @@ def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Itera
 
 
 def _carried_out(answer: _Answer, task: Task) -> int | CaseFinding:
-    """What an answer costs; or, of one that breaks a rule, what is to be said of it."""
+    """Return what an answer costs; or, of one that breaks a rule, what is to be said of it."""
     question, got, want = answer
     if not isinstance(got, list):
         return _wrong_type(question, task, task.returns, _returned_text(got, got))
@@ -247,7 +250,7 @@ _COSTED = 16  # questions in which every mistake is tried
 
 
 def _behind_costs(over: Sequence[tuple[_Answer, int]], expect: Expect) -> KnownMistake | None:
-    """The usual mistake that costs as much nearly wherever too much is spent, if there is one, and only one."""
+    """Return the usual mistake that costs as much nearly wherever too much is spent, if there is one, and only one."""
     few = over[:: -(-len(over) // _COSTED) or 1]
     alike = {m: sum(m.wrong_reference(*a.question.arguments) == cost for a, cost in few) for m in expect.mistakes}
     most = max(alike.values(), default=0)
@@ -259,7 +262,7 @@ def _behind_costs(over: Sequence[tuple[_Answer, int]], expect: Expect) -> KnownM
 
 
 def _for_numbers(question: Question, task: Task) -> str:
-    """The numbers that an answer was asked for, in words, so that it can be tried with the same ones."""
+    """Return the numbers that an answer was asked for, in words, so that it can be tried with the same ones."""
     named = zip(task.parameters, question.arguments, strict=True)
     numbers = [f"{name} = {value}" for name, value in named if isinstance(value, int)]
     return f" for {' and '.join(numbers)}" if numbers else ""
@@ -300,7 +303,7 @@ def _unknown_name(got: list[str], want: Choice) -> str | None:
 
 
 def _has_form(got: Any, want: Any) -> bool:
-    """Whether data has the form of what is wanted: a tuple's length is fixed, a list's is not."""
+    """Return whether data has the form of what is wanted: a tuple's length is fixed, a list's is not."""
     match want:
         case Choice():
             return _has_form(got, [""])

@@ -23,7 +23,7 @@ HONEST_ATTEMPTS = 3
 
 
 def hint(exercise: str, progress: Progress) -> Note:
-    """Gives the next hint, below those that were given before, and notes that it was given."""
+    """Give the next hint, below those that were given before, and note that it was given."""
     hints = registry.expect(exercise).feedback.hints
     attempts = progress.attempts(exercise)
     # Whoever has passed and tries another way may ask about that.
@@ -51,7 +51,7 @@ def hint(exercise: str, progress: Progress) -> Note:
 
 
 def solution(exercise: str, progress: Progress, anyway: bool, last: Verdict | None = None) -> View:
-    """The worked answer beside the learner's own, or what is to be done before it opens.
+    """Return the worked answer beside the learner's own, or what is to be done before it opens.
 
     Args:
       exercise: the exercise's name.
@@ -135,7 +135,7 @@ class _Column:
 
 
 def _keeps_its_lines(paragraph: str) -> bool:
-    """Whether a paragraph of a docstring is code or a list."""
+    """Return whether a paragraph of a docstring is code or a list."""
     return paragraph.startswith(("    ", "* "))
 
 

@@ -108,7 +108,7 @@ class Board(View):
 
 
 def board() -> Board:
-    """The board as it stands."""
+    """Return the board as it stands."""
     progress = Progress()
     chapters, exercises, attempts = pages.chapters(), pages.exercises(), progress.attempts()
     sections = [(None, 0), *((chapter, chapter.number) for chapter in chapters)]
@@ -128,7 +128,7 @@ def _board_entry(page: Page, attempts: Sequence[Attempt]) -> Entry:
 
 
 def _next_entry(sections, attempts: Sequence[Attempt]) -> tuple[str | Page, ...]:
-    """What was begun comes first, the latest of it, then the order of the course."""
+    """Return what was begun comes first, the latest of it, then the order of the course."""
     entries = {entry.page.name: entry for _, entries in sections for entry in entries}
     for attempt in reversed(attempts):
         entry = entries.get(attempt.exercise)

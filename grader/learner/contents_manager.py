@@ -25,7 +25,7 @@ class WorkbookContentsManager(AsyncLargeFileManager):
     """
 
     async def get(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """A file's or a folder's model, as the class above returns it."""
+        """Return a file's or a folder's model, as the class above returns it."""
         model = await super().get(*args, **kwargs)
         if model["type"] == "notebook" and model["content"]:
             metadata = model["content"]["metadata"]
@@ -38,7 +38,7 @@ class WorkbookContentsManager(AsyncLargeFileManager):
         return model
 
     async def save(self, model: dict[str, Any], path: str = "") -> dict[str, Any]:
-        """Saves a file's model, and returns it, as the class above does."""
+        """Save a file's model, and return it, as the class above does."""
         page = model.get("content")
         if model.get("type") == "notebook" and page:
             lost = _shown_models(page) - _saved_models(page).keys()
@@ -61,7 +61,7 @@ def _saved_models(page: dict[str, Any]) -> dict[str, Any]:
 
 
 def _take_over(lost: set[str], before: dict[str, Any], page: dict[str, Any]) -> None:
-    """Puts the models that are lost, and those that they are made of, into a page as they were in it before."""
+    """Put the models that are lost, and those that they are made of, into a page as they were in it before."""
     models, found = _saved_models(before), dict(_saved_models(page))
     while lost:
         name = lost.pop()

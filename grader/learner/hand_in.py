@@ -18,7 +18,7 @@ from rematscope.render import write_whole
 
 
 def submit(path: Path | None = None) -> Path:
-    """Writes the best attempt at every exercise into one file: the last one that passed, else the last one.
+    """Write the best attempt at every exercise into one file: the last one that passed, else the last one.
 
     Args:
       path: the file to write. If there is one, it stays, and a number is added to the name of the new one. None for a
@@ -58,7 +58,7 @@ def submit(path: Path | None = None) -> Path:
 
 
 def unchecked() -> list[str]:
-    """A sentence for each page that now holds an answer that was never checked, and so is not handed in."""
+    """Return a sentence for each page that now holds an answer that was never checked, and so is not handed in."""
     attempts = Progress().attempts()
     sentences = []
     for page in pages.exercises():
@@ -76,7 +76,7 @@ def unchecked() -> list[str]:
 
 
 def grade_again(answer: Answer) -> Verdict:
-    """Grades an answer that was handed in, in a process of its own."""
+    """Grade an answer that was handed in, in a process of its own."""
     if not answer.source:
         finding = Finding(FindingKind.NOT_JUDGED, "The answer's text was not known when it was handed in.")
         return Verdict(answer.exercise, Outcome.NOT_JUDGED, (finding,))

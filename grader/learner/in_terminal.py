@@ -10,7 +10,7 @@ from grader.verdicts.verdict import Outcome, Verdict
 
 
 def check(file: Path, exercise: str | None = None) -> tuple[Verdict, list[str]]:
-    """Checks the answer in a file, in a process of its own, and writes the attempt down if it was one.
+    """Check the answer in a file, in a process of its own, and write the attempt down if it was one.
 
     Args:
       file: a notebook or a Python file.

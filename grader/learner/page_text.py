@@ -12,7 +12,8 @@ from rematscope.render import write_whole
 
 
 def problem(page: Page) -> str:
-    """What is asked for, in Markdown with formulas as code: the page from the title of that section to the stub."""
+    """Return what is asked for, in Markdown with formulas as code: the page from the title of that section to the
+    stub."""
     cells = _cells_of(pages.as_it_came(page))
     (first,) = [number for number, (_, text) in enumerate(cells) if text.startswith("## The problem")]
     below = itertools.takewhile(lambda cell: not is_stub(*cell, page), cells[first:])
@@ -21,7 +22,7 @@ def problem(page: Page) -> str:
 
 
 def is_stub(kind: str, text: str, page: Page) -> bool:
-    """Whether a cell is the one in which a learner writes, as it came."""
+    """Return whether a cell is the one in which a learner writes, as it came."""
     return kind == "code" and f"def {page.name}(" in text and "raise NotImplementedError" in text
 
 
@@ -30,12 +31,12 @@ def _without_math(text: str) -> str:
 
 
 def python_file(page: Page) -> Path:
-    """Where `write_python` puts an exercise's page."""
+    """Return where `write_python` puts an exercise's page."""
     return page.path.with_name(f"my_{page.path.stem}.py")
 
 
 def write_python(page: Page) -> Path:
-    """Writes an exercise's page as a Python file, with what the learner has put into it, but without its checks.
+    """Write an exercise's page as a Python file, with what the learner has put into it, but without its checks.
 
     A file that is there already is the learner's, and stays. Cells are marked as editors know them, by `# %%`.
 

@@ -52,13 +52,13 @@ class ResetError(Exception):
 
 
 def chapters() -> list[Page]:
-    """The chapters in the workbook's folder, in their order, without the page to start from."""
+    """Return the chapters in the workbook's folder, in their order, without the page to start from."""
     pages = [_read_page(path, path.read_text(encoding="utf-8")) for path in ROOT.glob(f"notebooks/{_PAGES}")]
     return sorted((page for page in pages if page.number), key=lambda page: page.number)
 
 
 def exercises() -> list[Page]:
-    """All exercises by their numbers, whatever has become of their pages."""
+    """Return all exercises by their numbers, whatever has become of their pages."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         pages = [
             _read_page(ROOT / "exercises" / name, archive.read(name).decode(), exercise=True)
@@ -69,14 +69,14 @@ def exercises() -> list[Page]:
 
 
 def to_read() -> list[Page]:
-    """What is read and has no exercise: the chapters that came, the page to start from and the cheat sheet."""
+    """Return what is read and has no exercise: the chapters that came, the page to start from and the cheat sheet."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         names = [name for name in archive.namelist() if name.startswith(_CHAPTERS)]
         return [_read_page(ROOT / name, archive.read(name).decode()) for name in names]
 
 
 def find(exercise: str | int) -> Page:
-    """The exercise of a name, a number, or a page's path. Raises UnknownExercise, which says what there is.
+    """Return the exercise of a name, a number, or a page's path. Raises UnknownExercise, which says what there is.
 
     A page's name says more than its number: a learner may still have a page from before the exercises were numbered by
     chapters.
@@ -93,9 +93,9 @@ def find(exercise: str | int) -> Page:
 
 
 def answered_in(place: str) -> Path:
-    """The file that is meant where either a file or an exercise may be named: an exercise's name or number stands for
-    its page. A file that is there is always meant itself, and so is whatever has a file's suffix, but for a page's own
-    name with a number before it: else `06_mine.py`, misspelled, would be the page of exercise 6. Raises
+    """Return the file that is meant where either a file or an exercise may be named: an exercise's name or number
+    stands for its page. A file that is there is always meant itself, and so is whatever has a file's suffix, but for a
+    page's own name with a number before it: else `06_mine.py`, misspelled, would be the page of exercise 6. Raises
     UnknownExercise."""
     path = Path(place)
     if path.exists():
@@ -107,7 +107,7 @@ def answered_in(place: str) -> Path:
 
 
 def is_as_it_came(page: Page) -> bool:
-    """Whether nobody has changed an exercise's page, or saved it."""
+    """Return whether nobody has changed an exercise's page, or saved it."""
     try:
         return page.path.read_bytes() == as_it_came(page)
     except OSError:
@@ -141,13 +141,13 @@ def reset(page: Page) -> Path | None:
 
 
 def _number_and_name(stem: str) -> tuple[str | None, str]:
-    """The number and the name in a page's stem, or in a copy's: what `reset` kept, or JupyterLab copied."""
+    """Return the number and the name in a page's stem, or in a copy's: what `reset` kept, or JupyterLab copied."""
     found = re.fullmatch(r"(?:my_)?(?:(\d+)(?:_|$))?(.*?)(?:_\d+|\W.*)?", stem)
     return (found[1], found[2]) if found else (None, stem)
 
 
 def as_it_came(page: Page) -> bytes:
-    """A page as the workbook brought it."""
+    """Return a page as the workbook brought it."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         return archive.read(f"{_CHAPTERS * (page.chapter is None)}{page.path.name}")
 

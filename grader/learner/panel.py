@@ -54,7 +54,7 @@ class Checked(WithNotes):
         return twin | self.widget()._repr_mimebundle_() | twin if self._verbs else twin
 
     def widget(self) -> ipywidgets.VBox:
-        """The panel: the buttons, what they have to say, and the verdict.
+        """Return the panel: the buttons, what they have to say, and the verdict.
 
         The buttons come first, so that they stay where they are, and in view, however long a verdict gets.
         """

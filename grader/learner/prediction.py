@@ -55,7 +55,7 @@ class Prediction(View):
         return f"{number:.0f}" if number.is_integer() else f"{number:.3g}"
 
     def say(self, said: str) -> View:
-        """What is said to a reader's answer."""
+        """Return what is said to a reader's answer."""
         if self.choices:
             right, nearer = said == self.answer, ""
         else:
@@ -90,7 +90,7 @@ class Prediction(View):
         return twin | self.widget()._repr_mimebundle_() | twin
 
     def widget(self) -> ipywidgets.VBox:
-        """The question, a button for each choice or a field for a number, and room for what is said to it."""
+        """Return the question, a button for each choice or a field for a number, and room for what is said to it."""
         import ipywidgets
 
         asked = ipywidgets.HTML(box(Markup("<p>{}</p>").format(text_html(f"What do you think? {self.question}"))))

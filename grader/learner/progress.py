@@ -87,7 +87,7 @@ class Attempt:
 
 
 def default_path() -> Path:
-    """Where progress is kept: in the folder that REMAT_WORKBOOK_DATA names, else in the user's data folder."""
+    """Return where progress is kept: in the folder that REMAT_WORKBOOK_DATA names, else in the user's data folder."""
     folder = os.environ.get(_FOLDER) or platformdirs.user_data_dir("remat-workbook", appauthor=False)
     return Path(folder).expanduser() / "progress.sqlite"
 
@@ -106,14 +106,14 @@ class Progress:
         self._looked_through = False
 
     def record(self, exercise: str, verdict: Verdict, source: str) -> Attempt:
-        """Writes an attempt down. When this returns, it is on the disk, or a notice says why it is not."""
+        """Write an attempt down. When this returns, it is on the disk, or a notice says why it is not."""
         source = source.encode(errors="replace").decode()  # SQLite takes no lone surrogates
         attempt = Attempt(exercise, verdict, source, now(), versions())
         self._in_transaction(lambda file: file.execute(_ADD_ATTEMPT, _attempt_row(attempt)), to_write="This attempt")
         return attempt
 
     def attempts(self, exercise: str | None = None) -> list[Attempt]:
-        """All attempts at an exercise, or at all of them, oldest first."""
+        """Return all attempts at an exercise, or at all of them, oldest first."""
         query = f"SELECT {_ATTEMPT} FROM attempts WHERE ? IN (exercise, '') ORDER BY id"
         rows = self._in_transaction(lambda file: file.execute(query, (exercise or "",)).fetchall()) or []
         attempts = [attempt for row in rows if (attempt := _read_attempt(row))]
@@ -122,11 +122,11 @@ class Progress:
         return attempts
 
     def passed(self, exercise: str) -> bool:
-        """Whether the exercise was ever passed."""
+        """Return whether the exercise was ever passed."""
         return any(attempt.verdict.outcome == Outcome.PASSED for attempt in self.attempts(exercise))
 
     def honest_attempts(self, exercise: str) -> int:
-        """The number of different answers that did not pass: checking one answer thrice is one attempt."""
+        """Return the number of different answers that did not pass: checking one answer thrice is one attempt."""
         sources = [a.source for a in self.attempts(exercise) if a.verdict.outcome == Outcome.NOT_PASSED]
         return len({find.fingerprint(source) for source in sources if source}) + sources.count("")
 
@@ -144,7 +144,7 @@ class Progress:
         )
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], Any], to_write: str | None = None):
-        """Does `work` with the file in one transaction. Where that cannot be, there is a notice, and None comes back.
+        """Do `work` with the file in one transaction. Where that cannot be, there is a notice, and None comes back.
 
         Args:
           work: what to do.
@@ -206,7 +206,7 @@ class Progress:
         return file
 
     def _begin_anew(self) -> None:
-        """Moves a damaged file aside, and begins a new one with what can still be read in it."""
+        """Move a damaged file aside, and begin a new one with what can still be read in it."""
         with closing(sqlite3.connect(self.path.with_suffix(".lock"), timeout=PATIENCE, isolation_level=None)) as lock:
             lock.execute("BEGIN EXCLUSIVE")  # two notebooks may find the damage at once
             self._looked_through = False
@@ -233,7 +233,7 @@ class Progress:
             self._add_notice(f"{kept} A new one was begun, with the {number} that could still be read.")
 
     def _move_aside(self) -> Path:
-        """Gives the file a name that no other has."""
+        """Give the file a name that no other has."""
         aside = fresh(self.path.with_name("progress.damaged.sqlite"))
         try:
             os.replace(self.path, aside)
@@ -243,7 +243,7 @@ class Progress:
         return aside
 
     def _cause_and_advice(self, error: Exception) -> tuple[str, str]:
-        """Why the file cannot be used, and what to do, without the full stops."""
+        """Return why the file cannot be used, and what to do, without the full stops."""
         allowed = f"Make it writable, or set {_FOLDER} to a writable folder; then continue"
         if isinstance(error, _Foreign):
             return (
@@ -303,7 +303,7 @@ def _attempt_row(attempt: Attempt) -> tuple:
 
 
 def _read_attempt(row: Sequence) -> Attempt | None:
-    """The attempt that a row holds, or None if it cannot be read."""
+    """Return the attempt that a row holds, or None if it cannot be read."""
     time, exercise, _, _, source, verdict, versions = row
     try:
         return Attempt(exercise, Verdict.from_dict(json.loads(verdict)), source, time, json.loads(versions))
@@ -321,7 +321,7 @@ def _hint_key(exercise: str, stored: str) -> str | None:
 
 
 def _salvage_rows(path: Path) -> tuple[list[tuple], list[tuple]]:
-    """The rows of attempts and of hints that can be read in a damaged file, in their order."""
+    """Return the rows of attempts and of hints that can be read in a damaged file, in their order."""
     try:
         # immutable: nobody else uses the file, and its journal would not help.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
@@ -333,7 +333,7 @@ def _salvage_rows(path: Path) -> tuple[list[tuple], list[tuple]]:
 
 
 def _readable_rows(file: sqlite3.Connection, table: str, columns: str) -> list[tuple]:
-    """The rows on both sides of the damage: what can be read from the first on, and from the last back."""
+    """Return the rows on both sides of the damage: what can be read from the first on, and from the last back."""
     rows = {}
     for order in ("ASC", "DESC"):
         try:

@@ -20,7 +20,7 @@ last_verdicts: dict[str, Verdict] = {}
 
 
 def check(answer: object, bound: dict) -> Checked:
-    """Checks an answer; `bound` are the global names of whoever asked."""
+    """Check an answer; `bound` are the global names of whoever asked."""
     # What is bound to an exercise's name is the answer to it, whatever it calls itself: jax.checkpoint(f) is called f.
     own = getattr(answer, "__name__", None)
     name = next((exercise for exercise in registry.names() if bound.get(exercise) is answer), own)
@@ -47,12 +47,12 @@ def check(answer: object, bound: dict) -> Checked:
 
 
 def hint(exercise: str | int | None, bound: dict) -> View:
-    """The next hint for the exercise that is meant; `bound` are the global names of whoever asked."""
+    """Return the next hint for the exercise that is meant; `bound` are the global names of whoever asked."""
     return _say_about_exercise(exercise, bound, assistance.hint)
 
 
 def solution(exercise: str | int | None, anyway: bool, bound: dict) -> View:
-    """The worked answer to the exercise that is meant, or what is to be done before it opens."""
+    """Return the worked answer to the exercise that is meant, or what is to be done before it opens."""
     return _say_about_exercise(
         exercise,
         bound,
@@ -61,7 +61,8 @@ def solution(exercise: str | int | None, anyway: bool, bound: dict) -> View:
 
 
 def _say_about_exercise(exercise: str | int | None, bound: dict, say: Callable[[str, Progress], View]) -> View:
-    """What is to be said about the exercise that is meant: the one named, else that of the page's answer or stub."""
+    """Return what is to be said about the exercise that is meant: the one named, else that of the page's answer or
+    stub."""
     here = [name for name in registry.names() if callable(bound.get(name)) and not isinstance(bound[name], ModuleType)]
     checked = [name for name in last_verdicts if name in here]
     try:
@@ -100,7 +101,8 @@ def _kind_of(value) -> str:
 
 
 def _answer_text(answer: Callable, exercise: str) -> str:
-    """The answer's own text, with what it builds on: from the notebook's cells, else from its file; "" if unknown."""
+    """Return the answer's own text, with what it builds on: from the notebook's cells, else from its file; "" if
+    unknown."""
     try:
         from IPython import get_ipython
 

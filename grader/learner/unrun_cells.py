@@ -7,7 +7,7 @@ from grader.verdicts.views import Note
 
 
 def explain_in(shell: Any) -> None:
-    """Has IPython's shell say which cell to run where an exercise's answer is not defined.
+    """Have IPython's shell say which cell to run where an exercise's answer is not defined.
 
     Whoever handles exceptions in a way of their own goes on doing so.
     """

@@ -51,7 +51,7 @@ def update() -> list[str]:
 
 
 def fingerprints(name: str, notebook: bytes) -> list[str]:
-    """A fingerprint for each cell of a page of this name, of its text alone, whatever it has put out.
+    """Return a fingerprint for each cell of a page of this name, of its text alone, whatever it has put out.
 
     Raises:
       ValueError, TypeError, LookupError: this is no notebook.
@@ -61,13 +61,14 @@ def fingerprints(name: str, notebook: bytes) -> list[str]:
 
 
 def shipped_cells() -> frozenset[str]:
-    """The fingerprints of the cells that came with any version."""
+    """Return the fingerprints of the cells that came with any version."""
     with zipfile.ZipFile(pages.ARCHIVE) as archive:
         return frozenset(archive.read(SHIPPED).decode().split())
 
 
 def cells_to_pack(packed: Iterable[Path]) -> str:
-    """What the archive says of cells: the fingerprints that it had, and those of the pages that are packed now."""
+    """Return what the archive says of cells: the fingerprints that it had, and those of the pages that are packed
+    now."""
     now = {each for path in packed for each in fingerprints(path.stem.partition("_")[2], path.read_bytes())}
     return "".join(f"{each}\n" for each in sorted(now.union(shipped_cells())))
 
@@ -116,7 +117,7 @@ def _update_page(page: Page, came: frozenset[str]) -> list[str]:
 
 
 def _rename_python_file(page: Page) -> list[str]:
-    """Gives a Python file that `watch` made under an exercise's earlier number the number that `watch` looks for."""
+    """Give a Python file that `watch` made under an exercise's earlier number the number that `watch` looks for."""
     if page.chapter is None:
         return []
     now, said = python_file(page), []
@@ -129,7 +130,7 @@ def _rename_python_file(page: Page) -> list[str]:
 
 
 def _is_older(page: Page, came: frozenset[str]) -> bool:
-    """Whether the page under a page's name now is one of another version, or none that can be read."""
+    """Return whether the page under a page's name now is one of another version, or none that can be read."""
     now = fingerprints(page.name, pages.as_it_came(page))
     try:
         found = fingerprints(page.name, page.path.read_bytes())
@@ -139,7 +140,7 @@ def _is_older(page: Page, came: frozenset[str]) -> bool:
 
 
 def _is_untouched(path: Path, page: Page, came: frozenset[str]) -> bool:
-    """Whether a page has no cell but such as came with the workbook."""
+    """Return whether a page has no cell but such as came with the workbook."""
     try:
         return came.issuperset(fingerprints(page.name, path.read_bytes()))
     except (ValueError, TypeError, LookupError):
@@ -157,7 +158,7 @@ def _own_answer(path: Path, page: Page) -> str | None:
 
 
 def _page_with_answer(answer: str | None, page: Page) -> bytes:
-    """A page as it comes; an exercise's with an answer, if there is one, in place of the stub."""
+    """Return a page as it comes; an exercise's with an answer, if there is one, in place of the stub."""
     came = pages.as_it_came(page)
     if answer is None:
         return came

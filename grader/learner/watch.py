@@ -100,7 +100,7 @@ class Watch:
             verb()
 
     def _check_changed_file(self) -> None:
-        """Checks a file whose program has changed since the last check, once it stays as it is from look to look."""
+        """Check a file whose program has changed since the last check, once it stays as it is from look to look."""
         for path in self._watched_files():
             stamp, before = _file_stamp(path), self._seen.get(path)
             self._seen[path] = stamp
@@ -182,7 +182,7 @@ class Watch:
 
 
 def meant(what: str) -> tuple[Page, Path | None]:
-    """The exercise that is to be watched, and the learner's file if that is one of their own.
+    """Return the exercise that is to be watched, and the learner's file if that is one of their own.
 
     Args:
       what: an exercise's name, number or page, or a file with an answer.
@@ -204,21 +204,21 @@ def meant(what: str) -> tuple[Page, Path | None]:
 
 
 def first_page() -> Page:
-    """The exercise that the board says to do next; the first one if all are passed."""
+    """Return the exercise that the board says to do next; the first one if all are passed."""
     meant = [piece for piece in board.board().next if isinstance(piece, Page) and piece.chapter is not None]
     return meant[-1] if meant else pages.exercises()[0]
 
 
 def next_page(page: Page) -> Page | None:
-    """The next exercise that is not passed, in the course's order and after its last one again from the first; None if
-    there is no other."""
+    """Return the next exercise that is not passed, in the course's order and after its last one again from the first;
+    None if there is no other."""
     entries = board.board().entries
     (at,) = [number for number, entry in enumerate(entries) if entry.page.name == page.name]
     return next((entry.page for entry in entries[at + 1 :] + entries[:at] if entry.state != "passed"), None)
 
 
 def _file_stamp(path: Path) -> tuple[int, ...] | None:
-    """What differs between two states of a file, also where an editor puts another one in its place."""
+    """Return what differs between two states of a file, also where an editor puts another one in its place."""
     try:
         found = path.stat()
     except OSError:
@@ -227,7 +227,7 @@ def _file_stamp(path: Path) -> tuple[int, ...] | None:
 
 
 def _program_text(path: Path) -> str | None:
-    """A file's program: of a page the code alone, since its outputs change without it."""
+    """Return a file's program: of a page the code alone, since its outputs change without it."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -248,6 +248,6 @@ def _is_begun(path: Path, exercise: str) -> bool:
 
 
 def _relative_path(path: Path) -> str:
-    """A path as one would type it here."""
+    """Return a path as one would type it here."""
     near = os.path.relpath(path)
     return str(path) if near.startswith(os.pardir) else near

@@ -15,12 +15,12 @@ type Op = ir.Operation | ir.OpView
 
 
 def operations(block: ir.Block) -> list[ir.Operation]:
-    """A block's operations, the one that ends it last."""
+    """Return a block's operations, the one that ends it last."""
     return [view.operation for view in block.operations]
 
 
 def numbered(module: ir.Module) -> dict[ir.Operation, int]:
-    """A module's operations, by their places in the text."""
+    """Return a module's operations, by their places in the text."""
     places: dict[ir.Operation, int] = {}
 
     def look(op: ir.Operation) -> ir.WalkResult:
@@ -32,43 +32,43 @@ def numbered(module: ir.Module) -> dict[ir.Operation, int]:
 
 
 def functions(module: ir.Module) -> dict[str, ir.Operation]:
-    """A module's functions by their names."""
+    """Return a module's functions by their names."""
     return {text(op, "sym_name"): op for op in operations(module.body) if op.name == "func.func"}
 
 
 def function_type(function: Op) -> ir.FunctionType:
-    """What a `func.func` takes and returns."""
+    """Return what a `func.func` takes and returns."""
     return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
 
 
 def callee(call: Op) -> str:
-    """The name of the function that a `func.call` calls."""
+    """Return the name of the function that a `func.call` calls."""
     return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
 
 
 def integer(op: Op, name: str) -> int:
-    """An attribute that is an integer."""
+    """Return an attribute that is an integer."""
     return ir.IntegerAttr(op.attributes[name]).value
 
 
 def integers(op: Op, name: str) -> list[int]:
-    """An attribute that is a list of integers, such as dimensions."""
+    """Return an attribute that is a list of integers, such as dimensions."""
     return list(ir.DenseI64ArrayAttr(op.attributes[name]))
 
 
 def dense_integers(op: Op, name: str) -> np.ndarray:
-    """An attribute that is an array of integers, such as pairs of devices."""
+    """Return an attribute that is an array of integers, such as pairs of devices."""
     return np.array(ir.DenseIntElementsAttr(op.attributes[name]))
 
 
 def text(op: Op, name: str) -> str:
-    """An attribute that is a string."""
+    """Return an attribute that is a string."""
     return ir.StringAttr(op.attributes[name]).value
 
 
 def splat(constant: Op) -> ir.Attribute | None:
-    """The one number that all elements of a constant are; None if there are several, or if it is complex: of those the
-    bindings know nothing."""
+    """Return the one number that all elements of a constant are; None if there are several, or if it is complex: of
+    those the bindings know nothing."""
     if element_type(constant.results[0]).startswith("complex"):
         return None
     value = constant.attributes["value"]
@@ -76,22 +76,22 @@ def splat(constant: Op) -> ir.Attribute | None:
 
 
 def dot_dimensions(dot: Op) -> stablehlo.DotDimensionNumbers:
-    """The batching and the contracting dimensions of a `dot_general`."""
+    """Return the batching and the contracting dimensions of a `dot_general`."""
     return stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
 
 
 def gather_dimensions(gather: Op) -> stablehlo.GatherDimensionNumbers:
-    """Which dimensions of array, indices and result a gather's windows have."""
+    """Return which dimensions of array, indices and result a gather's windows have."""
     return stablehlo.GatherDimensionNumbers(gather.attributes["dimension_numbers"])
 
 
 def scatter_dimensions(scatter: Op) -> stablehlo.ScatterDimensionNumbers:
-    """Which dimensions of array, indices and updates a scatter's windows have."""
+    """Return which dimensions of array, indices and updates a scatter's windows have."""
     return stablehlo.ScatterDimensionNumbers(scatter.attributes["scatter_dimension_numbers"])
 
 
 def convolution_dimensions(convolution: Op) -> stablehlo.ConvDimensionNumbers:
-    """Which dimensions of image, kernel and result are batch, features and space."""
+    """Return which dimensions of image, kernel and result are batch, features and space."""
     return stablehlo.ConvDimensionNumbers(convolution.attributes["dimension_numbers"])
 
 
@@ -110,10 +110,10 @@ def comparison_type(compare: Op) -> str | None:
 
 
 def shape_of(value: Value) -> list[int]:
-    """The shape of a value that is an array."""
+    """Return the shape of a value that is an array."""
     return ir.RankedTensorType(value.type).shape
 
 
 def element_type(value: Value) -> str:
-    """The element type of a value that is an array, in MLIR's words: `"f32"`, `"ui8"`, `"complex<f32>"`."""
+    """Return the element type of a value that is an array, in MLIR's words: `"f32"`, `"ui8"`, `"complex<f32>"`."""
     return str(ir.RankedTensorType(value.type).element_type)

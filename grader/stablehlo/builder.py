@@ -61,7 +61,7 @@ class Builder:
         self._sums: dict[int, tuple[int, ...]] = {}
 
     def new(self, sources: Sequence[int] = ()) -> int:
-        """Numbers a value that is computed from these.
+        """Number a value that is computed from these.
 
         Raises:
           ProgramError: there are too many.
@@ -72,7 +72,7 @@ class Builder:
         return len(self.sources) - 1
 
     def function(self, name: str) -> ir.Block:
-        """The block of a function of the module.
+        """Return the block of a function of the module.
 
         Raises:
           ProgramError: there is no such function, or it has no body.
@@ -82,7 +82,7 @@ class Builder:
         return self._functions[name]
 
     def block(self, block: ir.Block, arguments: Sequence[int], outer: dict[Value, int]) -> list[int]:
-        """Reads a block.
+        """Read a block.
 
         Args:
           block: what to read.
@@ -107,7 +107,7 @@ class Builder:
     def _build_closed_block(
         self, block: ir.Block, arguments: Sequence[int], outer: dict[Value, int], where: str = "a loop's condition"
     ) -> list[int]:
-        """Reads a block out of which no trip count can be handed."""
+        """Read a block out of which no trip count can be handed."""
         before = self.dynamic_loops
         returned = self.block(block, arguments, outer)
         if self.dynamic_loops > before:
@@ -115,7 +115,7 @@ class Builder:
         return returned
 
     def operation(self, op: ir.Operation, operands: list[int], numbers: dict[Value, int]) -> list[int]:
-        """Numbers an operation's results; `numbers` are those of the values around it. Raises ProgramError."""
+        """Number an operation's results; `numbers` are those of the values around it. Raises ProgramError."""
         match op.name:
             case "func.call":
                 return self._build_call(callee(op), operands)
@@ -163,8 +163,8 @@ class Builder:
                 self._sums[results[0]] = tuple(operands)
 
     def _on_devices(self, op: ir.Operation, operands: list[int]) -> list[int]:
-        """Reads what each device does with its parts. They have numbers of their own; but what is put together again
-        as it was divided is the array that it was."""
+        """Read what each device does with its parts. They have numbers of their own; but what is put together again as
+        it was divided is the array that it was."""
         if self._in_shard_map:
             raise ProgramError("the traced program has a shard_map in a shard_map.")
         devices = manual_computation(op, self._module)
@@ -210,8 +210,8 @@ class Builder:
     def _trip_count(
         self, going_on: int, starts: list[int], carries: list[int], nexts: list[int], element_types: list[str]
     ) -> int | None:
-        """The trip count of `while counter < bound: counter += step`, which is what scan and fori_loop become; None if
-        it is no constant."""
+        """Return the trip count of `while counter < bound: counter += step`, which is what scan and fori_loop become;
+        None if it is no constant."""
         counter, bound = self._less_than.get(going_on, (-1, -1))
         if counter not in carries:
             return None
@@ -241,14 +241,15 @@ def _scalar_integer(constant: Op) -> int | None:
 
 
 def _is_less_than(compare: Op) -> bool:
-    """Whether it is `a < b`, and numbers are compared as what they are."""
+    """Return whether it is `a < b`, and numbers are compared as what they are."""
     unsigned = element_type(compare.operands[0]).startswith("u")
     as_they_are = comparison_type(compare) in (None, "UNSIGNED" if unsigned else "SIGNED")
     return as_they_are and comparison_direction(compare) == "LT"
 
 
 def _moves_nothing(op: Op) -> bool:
-    """Whether a broadcast or a transposition leaves all elements in their order: only sizes of 1 come, go, or move."""
+    """Return whether a broadcast or a transposition leaves all elements in their order: only sizes of 1 come, go, or
+    move."""
     shape, (result,) = shape_of(op.operands[0]), op.results
     if math.prod(shape) != math.prod(shape_of(result)):
         return False

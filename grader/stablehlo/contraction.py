@@ -46,7 +46,7 @@ class Contractions:
         self._scaled: set[int] = set()
 
     def flops(self, op: Op, operands: Sequence[int], result: int) -> int:
-        """The FLOPs of an operation as contraction, 0 if it is none.
+        """Return the FLOPs of an operation as contraction, 0 if it is none.
 
         Args:
           op: an operation with a single result.
@@ -120,7 +120,7 @@ class Contractions:
         return 2 * max(summed) if adds and summed else 0
 
     def _count_elements(self, op: Op, operands: Sequence[int], place: int) -> int:
-        """How many different elements an operand has at most."""
+        """Return how many different elements an operand has at most."""
         size = _element_count(op.operands[place])
         return min(size, self._different.get(operands[place], size))
 

@@ -42,11 +42,11 @@ class ManualComputation:
         return math.prod(self.sizes.values())
 
     def divided(self, array: Array, sharding: Sharding) -> Array:
-        """Each device's part of an array, along a new first axis of `devices`."""
+        """Return each device's part of an array, along a new first axis of `devices`."""
         return np.stack([array[window] for window in self._shard_windows(array.shape, sharding)])
 
     def joined(self, parts: Array, sharding: Sharding) -> Array:
-        """The array whose parts the devices have, along the first axis of `parts`.
+        """Return the array whose parts the devices have, along the first axis of `parts`.
 
         Where several have the same part, it is the first one's.
         """
@@ -70,7 +70,7 @@ class ManualComputation:
 
 
 def manual_computation(op: Op, module: ir.Module) -> ManualComputation:
-    """What an operation of a module says of its devices.
+    """Return what an operation of a module says of its devices.
 
     Raises:
       ProgramError: it is divided among them in a way that `shard_map` does not write.
@@ -111,7 +111,7 @@ def _parse_axes(axes: Sequence[ir.Attribute], kind: type) -> tuple[str, ...]:
 
 
 def collective(op: Op, sizes: dict[str, int]) -> Collective:
-    """What an operation of `COLLECTIVES` does on a mesh of these sizes.
+    """Return what an operation of `COLLECTIVES` does on a mesh of these sizes.
 
     Raises:
       Uninterpreted: it is done otherwise than JAX writes it.
@@ -176,7 +176,7 @@ def _partition_id(_: Op, sizes: dict[str, int]) -> Collective:
 
 
 def _map_groups(groups: Array, function: Callable[[Array], Sequence[Array]]) -> Collective:
-    """Does something within each group of devices: what the group's arrays become."""
+    """Do something within each group of devices: what the group's arrays become."""
 
     def run(parts: Array) -> Array:
         results: list[Array] = [parts[0]] * len(parts)
@@ -189,7 +189,7 @@ def _map_groups(groups: Array, function: Callable[[Array], Sequence[Array]]) -> 
 
 
 def _device_groups(op: Op, sizes: dict[str, int]) -> Array:
-    """The groups of devices within which a collective works, a row each."""
+    """Return the groups of devices within which a collective works, a row each."""
     attribute = op.attributes["replica_groups"]
     if not stablehlo.ReplicaGroupMeshAxesAttr.isinstance(attribute):
         raise Uninterpreted("groups that are no axes of the mesh")
@@ -213,7 +213,7 @@ COLLECTIVES: dict[str, Callable[[Op, dict[str, int]], Collective]] = {
 
 
 def on_each_device(function: Callable[..., Array], devices: int) -> Collective:
-    """A function of one device's arrays, as one of all devices'."""
+    """Return a function of one device's arrays, as one of all devices'."""
 
     def run(*operands: Array) -> Array:
         if not operands:
@@ -224,7 +224,8 @@ def on_each_device(function: Callable[..., Array], devices: int) -> Collective:
 
 
 def same_on_all(value: Array) -> Array:
-    """A scalar that all devices have alike, such as whether a loop goes on. Raises Uninterpreted if they do not."""
+    """Return a scalar that all devices have alike, such as whether a loop goes on. Raises Uninterpreted if they
+    do not."""
     if value.ndim and (value != value[0]).any():
         raise Uninterpreted("devices that go different ways")
     return value[0] if value.ndim else value

@@ -45,7 +45,7 @@ class Execution:
     """
 
     def __init__(self, forward: str, backward: str, sizes: Sequence[int], max_trip_count: int | None = None):
-        """Reads both programs.
+        """Read both programs.
 
         Args:
           forward: StableHLO text.
@@ -70,7 +70,7 @@ class Execution:
     def run(
         self, inputs: Arrays, cotangents: Arrays, reference: "Function"
     ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]:
-        """Runs forward, then backward on what forward returned and on nothing else but cotangents, and the reference.
+        """Run forward, then backward on what forward returned and on nothing else but cotangents, and the reference.
 
         All are interpreted or all are compiled: XLA rounds small floats less often.
 
@@ -92,11 +92,11 @@ class Execution:
             return self._run_compiled(inputs, cotangents, reference.traced)
 
     def interpreted(self, inputs: Arrays, cotangents: Arrays) -> Results:
-        """What `run` returns, without the reference. Raises Uninterpreted if the programs must be compiled."""
+        """Return what `run` returns, without the reference. Raises Uninterpreted if the programs must be compiled."""
         return self._run_passes(_interpreted_runner, inputs, cotangents)
 
     def compiled(self, inputs: Arrays, cotangents: Arrays) -> Results:
-        """What `run` returns, without the reference. Raises ProgramError as it does."""
+        """Return what `run` returns, without the reference. Raises ProgramError as it does."""
         return self._run_compiled(inputs, cotangents, lambda *_: None)[:5]
 
     def _run_compiled(
@@ -110,7 +110,8 @@ class Execution:
         return results
 
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]:
-        """What backward returns on residuals that need not be those that forward has returned: all cases' gradients.
+        """Return what backward returns on residuals that need not be those that forward has returned: all cases'
+        gradients.
 
         Args:
           residuals: arrays of the shapes and dtypes that forward returns.
@@ -195,7 +196,7 @@ class Function:
     """
 
     def __init__(self, function: Callable[..., Any], *arguments: Any):
-        """Traces a function of arguments (pytrees of arrays or `ShapeDtypeStruct`s) of these shapes and dtypes."""
+        """Trace a function of arguments (pytrees of arrays or `ShapeDtypeStruct`s) of these shapes and dtypes."""
         exported = jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(*arguments)
         self.text, self.traced, self.tree = exported.mlir_module(), exported.call, exported.out_tree
         self._run_compiled = jax.jit(self.traced, compiler_options=COMPILE_FAST)
@@ -218,21 +219,21 @@ class Function:
             return self.compiled(*arguments)
 
     def interpreted(self, *arguments: Any) -> Any:
-        """What it returns, as NumPy makes it. Raises Uninterpreted if it must be compiled."""
+        """Return what it returns, as NumPy makes it. Raises Uninterpreted if it must be compiled."""
         return jax.tree.unflatten(self.tree, interpreter.run(self.text, jax.tree.leaves(arguments)))
 
     def value_fingerprints(self, places: Collection[int], *arguments: Any) -> np.ndarray:
-        """What it makes at these places on its way (`grader.stablehlo.value_fingerprints`)."""
+        """Return what it makes at these places on its way (`grader.stablehlo.value_fingerprints`)."""
         return value_fingerprints(self.text, jax.tree.leaves(arguments), places=places)
 
     def compiled(self, *arguments: Any) -> Any:
-        """What it returns, as XLA makes it, as NumPy arrays."""
+        """Return what it returns, as XLA makes it, as NumPy arrays."""
         with jax.enable_x64(True):  # for shadows
             return jax.tree.map(np.asarray, self._run_compiled(*arguments))
 
 
 def _run_compiled(run: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function of the two programs returns, as XLA makes it, as NumPy arrays. Raises ProgramError."""
+    """Return what a function of the two programs returns, as XLA makes it, as NumPy arrays. Raises ProgramError."""
     try:
         with jax.enable_x64(True):  # for shadows; all else says of each array what dtype it has
             compiled = jax.jit(run, compiler_options=COMPILE_FAST).lower(*arguments).compile()
@@ -251,7 +252,7 @@ def _interpreted_runner(program: StableHloProgram) -> Runner:
 
 @functools.lru_cache(maxsize=4)  # both programs and their shadows: of several cases it may be asked what each takes
 def traceable(program: StableHloProgram) -> Runner:
-    """A program as a function that JAX can trace, and so compile as part of another one.
+    """Return a program as a function that JAX can trace, and so compile as part of another one.
 
     Its text becomes an artifact of our own making, in place of that of a function of the same types.
 
@@ -282,6 +283,6 @@ def _memory_stats(compiled: jax.stages.Compiled) -> Any:
 
 
 def split[T](values: Sequence[T], sizes: Sequence[int]) -> list[list[T]]:
-    """A sequence cut into lists of these sizes, one after the other."""
+    """Return a sequence cut into lists of these sizes, one after the other."""
     ends = list(itertools.accumulate(sizes))
     return [list(values[end - size : end]) for end, size in zip(ends, sizes, strict=True)]

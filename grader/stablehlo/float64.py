@@ -23,7 +23,7 @@ from grader.stablehlo.types import DTYPES, TensorType
 
 
 def widened(text: str) -> str:
-    """A program's shadow.
+    """Return a program's shadow.
 
     Args:
       text: StableHLO that `reader.read` has let pass.
@@ -40,7 +40,7 @@ def widened(text: str) -> str:
 
 
 def promote_to_float64(program: StableHloProgram) -> StableHloProgram:
-    """A program's shadow as a program: the same values, with the same numbers."""
+    """Return a program's shadow as a program: the same values, with the same numbers."""
     return dataclasses.replace(
         program,
         text=widened(program.text),
@@ -50,7 +50,7 @@ def promote_to_float64(program: StableHloProgram) -> StableHloProgram:
 
 
 def widened_array(array: np.ndarray) -> np.ndarray:
-    """An array as a shadow takes it: floats in float64, all else as it is."""
+    """Return an array as a shadow takes it: floats in float64, all else as it is."""
     if array.dtype.kind == "c":
         return array.astype(np.complex128)
     return array if array.dtype.kind in "biu" else array.astype(np.float64)
@@ -61,7 +61,7 @@ def _wide_type(kind: TensorType) -> TensorType:
 
 
 def _keep_narrow(module: ir.Module) -> None:
-    """Marks what keeps its dtype, and puts conversions between that and the rest."""
+    """Mark what keeps its dtype, and put conversions between that and the rest."""
     marked: list[ir.Operation] = []
 
     def look(op: ir.Operation) -> ir.WalkResult:
@@ -113,7 +113,7 @@ def _widen_operation(op: ir.Operation) -> None:
 
 
 def _splat_text(constant: Op) -> float | int | None:
-    """A constant's only number; a float's is the shortest decimal that denotes it. None if it has several."""
+    """Return a constant's only number; a float's is the shortest decimal that denotes it. None if it has several."""
     number = splat(constant)
     if isinstance(number, ir.IntegerAttr | ir.BoolAttr):
         return int(number.value)

@@ -35,7 +35,7 @@ type Mesh = dict[str, int]  # axes and their sizes; none of them outside of shar
 
 
 def run(text: str, arguments: Sequence[Array], watch: Watch | None = None) -> list[Array]:
-    """Runs a program.
+    """Run a program.
 
     Args:
       text: StableHLO that `reader.read` has let pass.
@@ -75,34 +75,34 @@ class _Interpreter:
             self.run = self.function("main", {})
 
     def main(self, arguments: Sequence[Array], watch: Watch | None) -> list[Array]:
-        """What `run` returns."""
+        """Return what `run` returns."""
         self.watch, self.work = watch, 0
         returned = list(map(np.asarray, self.run(arguments)))
         self.spend(sum(array.size for array in returned))
         return returned
 
     def spend(self, work: int) -> None:
-        """Counts what is done. Raises Uninterpreted if it is too much."""
+        """Count what is done. Raises Uninterpreted if it is too much."""
         self.work += work
         if self.work > MAX_WORK:
             raise Uninterpreted("it does too much")
 
     def function(self, name: str, mesh: Mesh) -> Callable[[Sequence[Array]], Sequence[Array]]:
-        """A function of the module."""
+        """Return a function of the module."""
         key = name, *mesh.items()
         if key not in self.functions:
             self.functions[key] = self.framed(self.bodies[name].blocks[0], mesh)
         return self.functions[key]
 
     def framed(self, block: ir.Block, mesh: Mesh) -> Callable[[Sequence[Array]], Sequence[Array]]:
-        """A block that uses nothing from around it, as a function of its arguments."""
+        """Return a block that uses nothing from around it, as a function of its arguments."""
         places: dict[Value, int] = {}
         body = self.block(block, places, mesh)
         return lambda arguments: body([None] * len(places), arguments)
 
     def block(self, block: ir.Block, places: dict[Value, int], mesh: Mesh) -> Run:
-        """A block, as a function of its function's frame and of its arguments. On a mesh all values have a first axis,
-        that of the devices."""
+        """Return a block, as a function of its function's frame and of its arguments. On a mesh all values have a first
+        axis, that of the devices."""
 
         def placed(values: Iterable[Value]) -> list[int]:
             return [places.setdefault(value, len(places)) for value in values]

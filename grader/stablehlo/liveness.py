@@ -96,7 +96,7 @@ class _Recorder(Builder):
         del self._overwritten[value], self.in_place[written]
 
     def buffer(self, value: int) -> int:
-        """The value in whose memory a value is."""
+        """Return the value in whose memory a value is."""
         while value in self.in_place:
             value = self.in_place[value]
         return value
@@ -111,7 +111,7 @@ class Recorded:
     """
 
     def __init__(self, text: str):
-        """Reads StableHLO text that `reader.read` has let pass."""
+        """Read StableHLO text that `reader.read` has let pass."""
         with mlir.make_ir_context():
             module = ir.Module.parse(text)
             recorder = _Recorder(module)
@@ -123,11 +123,11 @@ class Recorded:
         self._value_bytes, self.buffer = recorder.nbytes, recorder.buffer
 
     def nbytes(self, value: int) -> int:
-        """The bytes that a value takes."""
+        """Return the bytes that a value takes."""
         return self._value_bytes.get(self.buffer(value), 0)
 
     def peak(self, asked: Collection[int], free: Collection[int]) -> int:
-        """The most bytes that are live at once until these values are there, but for those that are free."""
+        """Return the most bytes that are live at once until these values are there, but for those that are free."""
         walk = _Walk(self, reach(asked, self._sources), set(map(self.buffer, free)))
         walk.back(self._steps, walk.buffers(asked))
         return walk.most
@@ -145,11 +145,11 @@ class _Walk:
         self.most = 0
 
     def buffers(self, values: Iterable[int]) -> set[int]:
-        """Those that are not free of the values that are needed."""
+        """Return those that are not free of the values that are needed."""
         return {self._program.buffer(value) for value in values if value in self._needed} - self._free
 
     def back(self, steps: Sequence[_Step], live: set[int]) -> None:
-        """Counts what is live before and behind each step, by what is live behind the last one."""
+        """Count what is live before and behind each step, by what is live behind the last one."""
         live = set(live)
         total = self._buffer_bytes(live)
         self.most = max(self.most, total)

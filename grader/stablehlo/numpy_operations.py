@@ -216,7 +216,7 @@ def _dynamic_update_slice(op: Op) -> Function:
 
 
 def _clamped_window(starts: Sequence[Array], sizes: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
-    """A dynamic slice; one that would stick out is moved until it does not."""
+    """Return a dynamic slice; one that would stick out is moved until it does not."""
     fitting = [min(max(int(start), 0), whole - size) for start, size, whole in zip(starts, sizes, shape, strict=True)]
     return tuple(slice(start, start + size) for start, size in zip(fitting, sizes, strict=True))
 
@@ -277,7 +277,7 @@ def _dot_general(op: Op) -> Function:
 
 
 def _as_matrices(array: Array, batching: list[int], contracting: list[int]) -> Array:
-    """An array as a stack of matrices, whose rows are what is contracted."""
+    """Return an array as a stack of matrices, whose rows are what is contracted."""
     free = [dim for dim in range(array.ndim) if dim not in batching and dim not in contracting]
     sizes = [math.prod(array.shape[dim] for dim in dims) for dims in (batching, free, contracting)]
     return array.transpose([*batching, *free, *contracting]).reshape(sizes)
@@ -292,8 +292,8 @@ def _make_reduce(op: Op) -> Function:
 
 
 def combination(op: Op) -> Function:
-    """What combines arrays along their first axis, as an operation's region says. Raises Uninterpreted if it says so
-    in a way of its own."""
+    """Return what combines arrays along their first axis, as an operation's region says. Raises Uninterpreted if it
+    says so in a way of its own."""
     function, dtype = _combined_by(op), _dtype_of(op.results[0])
     wide = _accumulation_dtype(dtype)
     return lambda arrays: np.asarray(function.reduce(arrays.astype(wide), 0, wide), dtype)

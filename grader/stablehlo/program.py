@@ -83,7 +83,7 @@ class StableHloProgram:
     dynamic_loops: int = 0
 
     def counted(self, trip_counts: Sequence[int]) -> "StableHloProgram":
-        """The program with its matmuls as they ran.
+        """Return the program with its matmuls as they ran.
 
         Args:
           trip_counts: that of each dynamic loop, all entries of the loop together.
@@ -97,11 +97,11 @@ class StableHloProgram:
         return dataclasses.replace(self, matmuls=tuple(matmuls), dynamic_loops=0)
 
     def needed_for(self, values: Iterable[int]) -> set[int]:
-        """All values that `values` are computed from, themselves included."""
+        """Return all values that `values` are computed from, themselves included."""
         return reach(values, self.sources)
 
     def dependent_on(self, values: Iterable[int]) -> set[int]:
-        """All values that are computed from `values`, themselves included."""
+        """Return all values that are computed from `values`, themselves included."""
         users: list[list[int]] = [[] for _ in self.sources]
         for value, sources in enumerate(self.sources):
             for source in sources:
@@ -110,12 +110,12 @@ class StableHloProgram:
 
 
 def repeated(matmul: Matmul, trip_count: int) -> Matmul:
-    """A matmul in a loop of that trip count, which is one for a single trip."""
+    """Return a matmul in a loop of that trip count, which is one for a single trip."""
     return dataclasses.replace(matmul, flops=matmul.flops * trip_count, trip_count=matmul.trip_count * trip_count)
 
 
 def reach(start: Iterable[int], edges: Sequence[Sequence[int]]) -> set[int]:
-    """All that can be reached from some values along edges, themselves included."""
+    """Return all that can be reached from some values along edges, themselves included."""
     # Loops make the graph cyclic (a carry depends on itself); reaching every value once is the fixpoint.
     seen = set(start)
     todo = list(seen)

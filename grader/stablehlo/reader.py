@@ -15,7 +15,7 @@ MAX_ELEMENTS = 2**24  # of one array, and of all that a program returns; the lar
 
 
 def read(text: str, max_trip_count: int | None = None) -> StableHloProgram:
-    """Reads StableHLO text.
+    """Read StableHLO text.
 
     Args:
       text: the program.
@@ -49,7 +49,7 @@ def read(text: str, max_trip_count: int | None = None) -> StableHloProgram:
 
 
 def _read_module(module: ir.Module, text: str, outputs: int | None = None) -> StableHloProgram:
-    """Reads a module, of whose results only so many are its outputs."""
+    """Read a module, of whose results only so many are its outputs."""
     builder = Builder(module)
     block = builder.function("main")
     inputs = [builder.new() for _ in block.arguments]
@@ -107,7 +107,7 @@ def _element_count(type_: ir.Type) -> int:
 
 
 def _output_memory(main: bindings.Op, count: int) -> tuple[str, ...]:
-    """Where each output lies, as JAX notes it beside the function's results."""
+    """Return where each output lies, as JAX notes it beside the function's results."""
     if "res_attrs" not in main.attributes:
         return ("device",) * count
     key = "mhlo.memory_kind"

@@ -17,12 +17,12 @@ _DYNAMIC = "dynamic"
 
 
 def mark(loop: ir.Operation) -> None:
-    """Marks a `stablehlo.while` as dynamic: its trip count is not in the text."""
+    """Mark a `stablehlo.while` as dynamic: its trip count is not in the text."""
     loop.attributes[_DYNAMIC] = ir.UnitAttr.get(loop.context)
 
 
 def count(module: ir.Module, limit: int) -> None:
-    """Changes a module so that `main` returns, behind its results, the trip count of each dynamic loop.
+    """Change a module so that `main` returns, behind its results, the trip count of each dynamic loop.
 
     Args:
       module: a module whose functions do not call themselves, and whose dynamic loops are marked; none is in the
@@ -46,7 +46,7 @@ class _Counter:
         self.type = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
 
     def function(self, name: str) -> int:
-        """Makes a function return its counts; how many there are."""
+        """Make a function return its counts; how many there are."""
         if name not in self.counted:
             function = self.functions[name]
             counts = self.block(function.regions[0].blocks[0])
@@ -62,7 +62,7 @@ class _Counter:
         return self.counted[name]
 
     def block(self, block: ir.Block) -> list[Value]:
-        """Counts the loops in a block; the counts, which stand before what it returns."""
+        """Count the loops in a block; the counts, which stand before what it returns."""
         counts: list[Value] = []
         for op in operations(block):
             match op.name:
@@ -119,7 +119,7 @@ class _Counter:
         return self.widened(op, [*op.operands, *[zero] * more], more)
 
     def widened(self, op: ir.Operation, operands: Sequence[Value], more: int) -> list[Value]:
-        """Puts an operation with so many results more in an operation's place; the results that are new."""
+        """Put an operation with so many results more in an operation's place; the results that are new."""
         with ir.InsertionPoint(op):
             new = ir.Operation.create(
                 op.name,
@@ -137,7 +137,7 @@ class _Counter:
         return [*results[count:]]
 
     def returning(self, block: ir.Block, counts: list[Value]) -> None:
-        """Makes a block return counts behind what it returns."""
+        """Make a block return counts behind what it returns."""
         last = _last_operation(block)
         make = func.ReturnOp if last.name == "func.return" else stablehlo.ReturnOp
         with ir.InsertionPoint(last):

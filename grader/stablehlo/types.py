@@ -70,7 +70,7 @@ class TensorType:
 
 
 def tensor_type(type_: ir.Type) -> TensorType:
-    """An MLIR type as shape and dtype.
+    """Return an MLIR type as shape and dtype.
 
     Raises:
       ProgramError: it is no array of a size that is known and of numbers that NumPy knows.

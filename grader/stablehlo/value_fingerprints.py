@@ -23,7 +23,7 @@ def value_fingerprints(
     sizes: Collection[int] | None = None,
     places: Collection[int] | None = None,
 ) -> Array:
-    """Runs a program once more, and looks at what it makes.
+    """Run a program once more, and looks at what it makes.
 
     Args:
       text: StableHLO that `reader.read` has let pass.
@@ -49,7 +49,7 @@ def value_fingerprints(
 
 
 def value_fingerprint(array: Array, place: int = -1) -> list[Array]:
-    """An array's row, float64 of shape (COLUMNS,); none for what is not looked at, such as an infinite one."""
+    """Return an array's row, float64 of shape (COLUMNS,); none for what is not looked at, such as an infinite one."""
     if array.dtype != np.float32 or array.size < MIN_SIZE:
         return []
     wide = array.astype(np.float64)
@@ -60,7 +60,7 @@ def value_fingerprint(array: Array, place: int = -1) -> list[Array]:
 
 
 def same(rows: Array, others: Array) -> Array:
-    """Which of some arrays are which of others, by rows that are of them: booleans (rows, others)."""
+    """Return which of some arrays are which of others, by rows that are of them: booleans (rows, others)."""
     magnitudes, squares, least, largest = rows[:, 3:].T
     far = np.maximum(abs(least), abs(largest))
     allowed = _TOLERANCE * np.column_stack([0 * far, magnitudes, magnitudes, 2 * squares, far, far])

@@ -31,16 +31,16 @@ class Windows:
     dims: list[int]
 
     def starts(self, indices: np.ndarray) -> np.ndarray:
-        """What the indices say: shape (indexed dimensions, *the indices' other dimensions), int64."""
+        """Return what the indices say: shape (indexed dimensions, *the indices' other dimensions), int64."""
         return np.moveaxis(indices.astype(np.int64), -1, 0)
 
     def room(self) -> list[int]:
-        """The highest start along each indexed dimension at which a window does not stick out."""
+        """Return the highest start along each indexed dimension at which a window does not stick out."""
         return [self.shape[dim] - self.sizes[dim] for dim in self.indexed]
 
     def places(self, starts: np.ndarray) -> np.ndarray:
-        """The places of all elements, of the other array's shape, in the array as one dimension. Where a window would
-        stick out it is moved until it does not."""
+        """Return the places of all elements, of the other array's shape, in the array as one dimension. Where a window
+        would stick out it is moved until it does not."""
         steps = [math.prod(self.shape[dim + 1 :]) for dim in range(len(self.shape))]
         corners = np.zeros(starts.shape[1:], np.int64)
         for start, dim, most in zip(starts, self.indexed, self.room(), strict=True):
@@ -55,13 +55,13 @@ class Windows:
         return places
 
     def spread(self, of_each: np.ndarray) -> np.ndarray:
-        """What there is of each window, to be broadcast to all of its elements."""
+        """Return what there is of each window, to be broadcast to all of its elements."""
         return np.expand_dims(of_each, tuple(self.dims))
 
 
 def gathered(gather: Op) -> Windows | None:
-    """What a gather reads; None if it is not written as JAX writes it, with vectors along the indices' last dimension
-    and with nothing dropped of a window that has nothing."""
+    """Return what a gather reads; None if it is not written as JAX writes it, with vectors along the indices' last
+    dimension and with nothing dropped of a window that has nothing."""
     numbers, shape, sizes = gather_dimensions(gather), shape_of(gather.operands[0]), integers(gather, "slice_sizes")
     batching = list(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
     dropped = [*numbers.collapsed_slice_dims, *numbers.operand_batching_dims]
@@ -71,7 +71,7 @@ def gathered(gather: Op) -> Windows | None:
 
 
 def scattered(scatter: Op) -> Windows | None:
-    """What a scatter of one array changes; None if it is of several, or not written as JAX writes it."""
+    """Return what a scatter of one array changes; None if it is of several, or not written as JAX writes it."""
     if len(scatter.operands) != 3:
         return None
     numbers = scatter_dimensions(scatter)

@@ -39,7 +39,7 @@ class CaptureError(Exception):
 
 
 def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0) -> Evidence:
-    """Traces an answer in every case, without running it on any data; and asks it every question.
+    """Trace an answer in every case, without running it on any data; and asks it every question.
 
     It is tried twice: in an order that no answer knows, and then in the opposite one, of many questions a quarter.
     Where it does something else the second time, it has a memory, and a `Failure` says so. What can have none is traced
@@ -131,7 +131,7 @@ def _capture_two_programs(answer: Callable, exercise: str, cases: Sequence[Case]
 
 
 def parameters(answer: Callable) -> tuple[str, ...]:
-    """The names of an answer's positional parameters; empty where they cannot be known."""
+    """Return the names of an answer's positional parameters; empty where they cannot be known."""
     try:
         signature = inspect.signature(answer)
     except (ValueError, TypeError):
@@ -140,8 +140,8 @@ def parameters(answer: Callable) -> tuple[str, ...]:
 
 
 def _find_leaked_tracers(answer: Callable, cases: Sequence[Case]) -> tuple[Traced, ...]:
-    """What JAX says where a custom rule uses traced values that it is not given, which it says when both passes are
-    traced as one; and what it says of a value from an earlier trace, which it says when that has been compiled."""
+    """Return what JAX says where a custom rule uses traced values that it is not given, which it says when both passes
+    are traced as one; and what it says of a value from an earlier trace, which it says when that has been compiled."""
 
     def gradients(case, *arguments):
         function = applied(answer, case)
@@ -230,7 +230,7 @@ def _export_program(function, *arguments) -> jax.export.Exported:
 
 
 def program_text(exported: jax.export.Exported) -> str:
-    """An exported program as StableHLO text.
+    """Return an exported program as StableHLO text.
 
     Without locations: they hold the learner's paths, and nobody needs them. A composite, as an export makes one of an
     error function, is a call of the function that says what it computes.
@@ -275,7 +275,7 @@ def _residual_sources(forward, shapes) -> list[tuple[str | None, ...]]:
 
 @as_they_come()
 def traced(answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0) -> Evidence | Verdict:
-    """An answer's evidence, or the verdict that there is none to be had. This runs the answer.
+    """Return an answer's evidence, or the verdict that there is none to be had. This runs the answer.
 
     Args:
       answer: the learner's function.

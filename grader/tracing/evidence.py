@@ -104,12 +104,12 @@ class Evidence:
         return replace(self, cases=tuple(cases))
 
     def to_json(self) -> str:
-        """The evidence as text, which `from_json` reads."""
+        """Return the evidence as text, which `from_json` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Evidence":
-        """Reads what `to_json` wrote. Raises EvidenceError for anything else, however it is malformed."""
+        """Read what `to_json` wrote. Raises EvidenceError for anything else, however it is malformed."""
         if len(text) > MAX_CHARACTERS:
             raise EvidenceError(f"the evidence is {len(text):,} characters long; at most {MAX_CHARACTERS:,} are read.")
         try:
@@ -143,7 +143,7 @@ _DEPTH = 20  # of lists in lists; whatever is done with data goes through it rec
 
 
 def _refuse_no_text(*values):
-    """Raises TypeError for what is no string, and ValueError for one with half of a pair of characters."""
+    """Raise TypeError for what is no string, and ValueError for one with half of a pair of characters."""
     "".join(values).encode()
 
 

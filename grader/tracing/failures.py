@@ -29,7 +29,7 @@ class Unusable(Exception):
 
 
 def refuse_none(function: Callable, output: object) -> None:
-    """Raises Unusable if a learner's function returned None: it is a stub, or a return is missing."""
+    """Raise Unusable if a learner's function returned None: it is a stub, or a return is missing."""
     if output is None:
         if _does_nothing(function):
             raise Unusable("its body is empty", FailureKind.NOT_ATTEMPTED)
@@ -44,7 +44,7 @@ def _does_nothing(function: Callable) -> bool:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What an exception of the learner's code says: its type and message, and the line it came from."""
+    """Return what an exception of the learner's code says: its type and message, and the line it came from."""
     if isinstance(error, Unusable):
         return error.failure
     frames = traceback.extract_tb(error.__traceback__)
@@ -56,7 +56,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def message_of(error: BaseException) -> str:
-    """An exception's type and what it says, in one line."""
+    """Return an exception's type and what it says, in one line."""
     # As Python prints it, "Did you mean …?" included: the first paragraph, and a second that it announces, without what
     # JAX says of itself.
     printed = "".join(traceback.TracebackException.from_exception(error).format_exception_only())[:_READ]

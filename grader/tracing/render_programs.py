@@ -12,7 +12,7 @@ from grader.util.jax_settings import as_they_come
 def render_programs(
     answer: Callable, cases: Sequence[Case | Question], shown: Case | None, case: str | None, marked: Sequence[int]
 ) -> dict:
-    """An answer's two programs as `SideBySide.pieces` has them, and what it costs, in JSON's types.
+    """Return an answer's two programs as `SideBySide.pieces` has them, and what it costs, in JSON's types.
 
     Args:
       answer: the learner's function.
@@ -31,7 +31,7 @@ def render_programs(
 
 
 def passes_of(answer: Callable, case: Case) -> rematscope.Trace | None:
-    """An answer's two passes in a case; None where they cannot be traced."""
+    """Return an answer's two passes in a case; None where they cannot be traced."""
     try:
         return rematscope.trace(applied(answer, case), *case.arguments)
     except (Exception, SystemExit):
@@ -39,8 +39,8 @@ def passes_of(answer: Callable, case: Case) -> rematscope.Trace | None:
 
 
 def side_by_side(answer: Callable, case: Case, marked: Sequence[int]) -> rematscope.SideBySide | None:
-    """An answer's two programs in a case, with the residuals at these positions marked; None where they cannot be had,
-    or are not those that the positions are about."""
+    """Return an answer's two programs in a case, with the residuals at these positions marked; None where they cannot
+    be had, or are not those that the positions are about."""
     passes = passes_of(answer, case)
     if passes is None or any(place >= len(passes.residuals) for place in marked):
         return None

@@ -38,7 +38,7 @@ class Attempt:
         self.outputs: dict[int, Any] = {}
 
     def forward(self, arguments: Sequence[Sequence[jax.Array]]) -> list[tuple[list, list]]:
-        """Each case's outputs and residuals; nothing where the answer raises."""
+        """Return each case's outputs and residuals; nothing where the answer raises."""
         results: list[tuple[list, list]] = [([], [])] * len(self._cases)
         for index in self._order:
             try:
@@ -58,7 +58,7 @@ class Attempt:
     def backward(
         self, residuals: Sequence[Sequence[jax.Array]], cotangents: Sequence[Sequence[jax.Array]]
     ) -> list[Sequence[jax.Array]]:
-        """Each case's gradients, from residuals and cotangents alone: whatever it uses has been handed to it."""
+        """Return each case's gradients, from residuals and cotangents alone: whatever it uses has been handed to it."""
         gradients: list[Sequence[jax.Array]] = [()] * len(self._cases)
         for index in self._order:
             if index in self._trees:
@@ -93,14 +93,14 @@ class Attempt:
 
 
 def _refuse_others(returned: Any, differentiated: Any) -> None:
-    """Raises Unusable if an answer returns other arrays than it does where it is differentiated, which JAX allows."""
+    """Raise Unusable if an answer returns other arrays than it does where it is differentiated, which JAX allows."""
     got, asked = (jax.tree.map(type_text, each) for each in (returned, differentiated))
     if got != asked:
         raise Unusable(f"Your answer returns {got} instead of {asked}".replace("'", ""))
 
 
 def _of_the_primal(failure: Failure) -> Failure:
-    """What is said of an answer that is no good where nobody differentiates it."""
+    """Return what is said of an answer that is no good where nobody differentiates it."""
     text, kind = failure.text.rstrip("."), failure.kind
     if kind is FailureKind.NOT_ATTEMPTED:
         text, kind = "Your answer is still a stub", FailureKind.RETURNED
@@ -117,7 +117,7 @@ class Pass(NamedTuple):
 
     @classmethod
     def of(cls, first: AnyJaxpr, shapes: Any, second: AnyJaxpr, second_shapes: Any) -> "Pass":
-        """The pass, from what was traced; shapes are what the traced functions return, in its own structure."""
+        """Return the pass, from what was traced; shapes are what the traced functions return, in its own structure."""
         one, other = Trace(first), Trace(second)
         results, second_results = (
             jax.tree.unflatten(jax.tree.structure(kinds), trace.results)
@@ -126,13 +126,13 @@ class Pass(NamedTuple):
         return cls(one, results, other, second_results)
 
     def same(self, *place: int) -> bool:
-        """Whether both compute alike what stands at this place of what they return."""
+        """Return whether both compute alike what stands at this place of what they return."""
         here, there = (functools.reduce(operator.getitem, place, each) for each in (self.results, self.second_results))
         return len(here) == len(there) and same_programs(self.first, self.second, zip(here, there, strict=True))
 
 
 def what_changed(first: Attempt, second: Attempt, forward: Pass, backward: Pass) -> dict[int, Failure]:
-    """The cases, by their places, in which the second attempt did something else than the first."""
+    """Return the cases, by their places, in which the second attempt did something else than the first."""
     changes = {}
     for index in range(len(forward.results)):
         traced = index in first.outputs and index in second.outputs
@@ -149,12 +149,12 @@ def what_changed(first: Attempt, second: Attempt, forward: Pass, backward: Pass)
 
 
 def changed(words: str, source: str | None = None) -> Failure:
-    """The failure of an answer that has a memory; words say how that shows."""
+    """Return the failure of an answer that has a memory; words say how that shows."""
     return Failure(FailureKind.CHANGED, words, source)
 
 
 def failed_once(before: Failure | None, after: Failure | None) -> Failure:
-    """The failure of an answer that raised, or returned what is no answer, in one of two attempts."""
+    """Return the failure of an answer that raised, or returned what is no answer, in one of two attempts."""
     failure = before or after
     assert failure is not None
     if failure.kind is FailureKind.RAISED:

@@ -30,7 +30,8 @@ class Trace:
         self._dependent: set[Any] | None = None
 
     def origin(self, atom: Any) -> tuple[Any, int]:
-        """The equation that made a value and the place among its results; or None and the place of an argument."""
+        """Return the equation that made a value and the place among its results; or None and the place of an
+        argument."""
         return (None, self.inputs[atom]) if atom in self.inputs else self._made[atom]
 
     def is_constant(self, atom: Any) -> bool:
@@ -38,11 +39,11 @@ class Trace:
         return is_literal(atom) or atom in self._constants
 
     def constant(self, atom: Any) -> Any:
-        """The number or the array."""
+        """Return the number or the array."""
         return atom.val if is_literal(atom) else self._constants[atom]
 
     def depends(self, atom: Any) -> bool:
-        """Whether a value is computed from any argument."""
+        """Return whether a value is computed from any argument."""
         if self._dependent is None:
             self._dependent = set(self.inputs)
             for eqn in self._body.eqns:
@@ -54,7 +55,7 @@ class Trace:
 def same_programs(
     one: Trace, other: Trace, results: Iterable[tuple[Any, Any]], alike: dict[tuple[int, int], bool] | None = None
 ) -> bool:
-    """Whether two traced functions compute pairs of values alike: by the same operations, of the same arguments.
+    """Return whether two traced functions compute pairs of values alike: by the same operations, of the same arguments.
 
     What an operation is called, and which functions it has for parameters (policies, custom rules), is not compared:
     the programs that these lead to are.

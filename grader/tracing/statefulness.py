@@ -47,7 +47,7 @@ _JITTED = type(jax.jit(lambda: None))
 
 
 def may_be_stateful(answer: Any) -> bool:
-    """Whether an answer, called twice with the same arguments, may do two things; False only where it cannot."""
+    """Return whether an answer, called twice with the same arguments, may do two things; False only where it cannot."""
     found = _Found()
     return not found.add(answer) or (found.containers and found.changes)
 
@@ -65,7 +65,7 @@ class _Found:
         self._seen: dict[int, Any] = {}
 
     def add(self, value: Any) -> bool:
-        """Looks at a value, and at what that is made of. False if it may change, or is not known."""
+        """Look at a value, and at what that is made of. False if it may change, or is not known."""
         todo = [value]
         while todo:
             value = todo.pop()
@@ -123,7 +123,7 @@ class _Found:
         return kept
 
     def _looked_up(self, code: types.CodeType, names: dict[str, Any]) -> list[Any] | None:
-        """The values that code finds by their names, but for libraries' own; None if it may change what is no
+        """Return the values that code finds by their names, but for libraries' own; None if it may change what is no
         container."""
         found, steps = [], list(dis.get_instructions(code))
         for place, step in enumerate(steps):
@@ -149,7 +149,7 @@ class _Found:
 
 
 def _is_plain_class(kind: type) -> bool:
-    """Whether a class, and each of its bases, was made by a class statement that says nothing of how."""
+    """Return whether a class, and each of its bases, was made by a class statement that says nothing of how."""
     if type(kind) is not type or "__slots__" in vars(kind):
         return False
     # Such a class gives its objects both, if no base does; one that is written in C does not.
@@ -170,7 +170,8 @@ def _parts_of_class(kind: type) -> Iterable[Any] | None:
 
 
 def _is_of_a_new_object(code: types.CodeType, steps: list[dis.Instruction]) -> bool:
-    """Whether the second of two steps gives an object that is being made an attribute: `self.x = …` in `__init__`."""
+    """Return whether the second of two steps gives an object that is being made an attribute: `self.x = …` in
+    `__init__`."""
     if code.co_name != "__init__" or [step.opname for step in steps[1:]] != ["STORE_ATTR"]:
         return False
     loaded = steps[0].argval if isinstance(steps[0].argval, tuple) else (steps[0].argval,)
@@ -200,7 +201,7 @@ def _bound_functions(value: Any) -> Iterable[Any] | None:
 
 
 def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """A function's code, and that of the functions in it."""
+    """Yield a function's code, and that of the functions in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -208,7 +209,8 @@ def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _at_end_of(value: Any, steps: Iterable[dis.Instruction]) -> tuple[Any, bool]:
-    """What `jax.numpy.sum` is, from `jax` and the steps behind it; and whether that is a library's own function."""
+    """Return what `jax.numpy.sum` is, from `jax` and the steps behind it; and whether that is a library's own
+    function."""
     of_library = False
     for step in steps:
         is_library = isinstance(value, types.ModuleType) and _is_stateless(value.__name__)
@@ -220,7 +222,7 @@ def _at_end_of(value: Any, steps: Iterable[dis.Instruction]) -> tuple[Any, bool]
 
 
 def _is_of_library(value: Any) -> bool:
-    """Whether a function, or a class, is what a library has under its name."""
+    """Return whether a function, or a class, is what a library has under its name."""
     module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
     if not (isinstance(module, str) and isinstance(name, str) and _is_stateless(module.removeprefix("_"))):
         return False
@@ -228,7 +230,7 @@ def _is_of_library(value: Any) -> bool:
 
 
 def _keeps_state(function: Any) -> bool:
-    """Whether a library's function keeps something for later, or finds what was kept."""
+    """Return whether a library's function keeps something for later, or finds what was kept."""
     name = str(getattr(function, "__name__", ""))
     return name.startswith(_KEEPS) or name in _FINDS
 

@@ -7,7 +7,7 @@ _MAX_PARTS = 1_000_000
 
 
 def loads(text: str | bytes) -> Any:
-    """What JSON says. Raises ValueError if it is none, or might take much more memory than its text does.
+    """Return what JSON says. Raises ValueError if it is none, or might take much more memory than its text does.
 
     A list that is two characters long takes some hundred bytes; so lists, dicts and commas are counted first, those in
     strings too.

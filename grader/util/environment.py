@@ -48,7 +48,7 @@ def without_settings(caller: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_setting(name: str) -> bool:
-    """Whether a variable sets up JAX, XLA, NumPy, their threads or Python."""
+    """Return whether a variable sets up JAX, XLA, NumPy, their threads or Python."""
     return name.startswith(_SETTINGS) and name not in _NO_SETTINGS
 
 

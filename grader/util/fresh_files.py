@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def fresh(path: Path) -> Path:
-    """Makes an empty file under a name that no file has: `path` itself, else with `_2`, `_3`, … before its suffix.
+    """Make an empty file under a name that no file has: `path` itself, else with `_2`, `_3`, … before its suffix.
 
     Whoever writes to it, or moves another file over it, overwrites nobody's work: no two processes get the same name.
 

@@ -67,7 +67,7 @@ _RECURSION = 1000  # what Python comes with; a learner may need more, and none n
 
 @contextlib.contextmanager
 def as_they_come() -> Iterator[None]:
-    """Runs with every setting as it is where nobody has made any; afterwards each is again what it was.
+    """Run with every setting as it is where nobody has made any; afterwards each is again what it was.
 
     For a thread, but for what only a process can have, which is set for as long as any thread is in here.
     """

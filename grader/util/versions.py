@@ -11,12 +11,13 @@ from pathlib import Path
 
 
 def now() -> str:
-    """The time in UTC, ISO 8601, to the second."""
+    """Return the time in UTC, ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def versions() -> dict[str, str]:
-    """The versions of the tools that a verdict comes from; `JAX_REMAT3` if JAX's next rematerialization is on."""
+    """Return the versions of the tools that a verdict comes from; `JAX_REMAT3` if JAX's next rematerialization is
+    on."""
     packages = {"jax": "jax", "jaxlib": "jaxlib", "workbook": "remat-workbook"}
     on = os.environ.get("JAX_REMAT3", "").lower() in ("1", "true", "on", "yes", "t", "y")  # as JAX reads it
     remat3 = {"JAX_REMAT3": "on"} if on else {}

@@ -106,7 +106,7 @@ class Finding:
         return {self.kind, *self.includes}
 
     def details(self) -> list[tuple[str, str]]:
-        """The finding beyond its text as (label, words), in the order in which they are shown."""
+        """Return the finding beyond its text as (label, words), in the order in which they are shown."""
         rows = [
             ("expected", self.expected),
             ("yours", self.got),
@@ -180,7 +180,7 @@ class Verdict:
         return "\n".join(said)
 
     def to_dict(self) -> dict:
-        """The verdict as JSON's types: views become their texts, for 80 columns."""
+        """Return the verdict as JSON's types: views become their texts, for 80 columns."""
         findings = tuple(
             dataclasses.replace(finding, programs=_view_text(finding.programs)) for finding in self.findings
         )
@@ -188,7 +188,7 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, fields: dict) -> "Verdict":
-        """The verdict that `to_dict` described. Raises TypeError, KeyError or ValueError if it is none."""
+        """Return the verdict that `to_dict` described. Raises TypeError, KeyError or ValueError if it is none."""
         parts = {
             "outcome": Outcome(fields["outcome"]),
             "findings": tuple(map(_read_finding, fields["findings"])),

@@ -53,7 +53,7 @@ class Preformatted(View):
 
 
 def as_view(view: View | str) -> View:
-    """A view, or its text, as a view."""
+    """Return a view, or its text, as a view."""
     return Preformatted(view) if isinstance(view, str) else view
 
 
@@ -68,7 +68,7 @@ def box(inner: Markup, colour: str = "--jp-info-color1", headline: str | None = 
 
 
 def python_html(text: str) -> Markup:
-    """A program as HTML, in the colours that JupyterLab gives to code in its theme."""
+    """Return a program as HTML, in the colours that JupyterLab gives to code in its theme."""
     from pygments.lexers import PythonLexer  # late: it takes its time, and only a worked answer needs it
 
     pieces = []
@@ -140,7 +140,7 @@ class VerdictView(View):
 
 
 def programs_title(finding: Finding) -> str:
-    """The title of a finding's programs."""
+    """Return the title of a finding's programs."""
     marks = ", with the residuals of this finding marked" if finding.marked else ""
     return f"Forward and backward program of your answer ({finding.cases[0]}){marks}"
 
@@ -166,7 +166,7 @@ def _finding_html(finding: Finding) -> Markup:
 
 
 def _bar_lengths(effects: Sequence[Effect]) -> list[tuple[Effect, int, int]]:
-    """Each effect with the lengths of its two bars, in characters: the largest of each kind is `_BAR` long."""
+    """Return each effect with the lengths of its two bars, in characters: the largest of each kind is `_BAR` long."""
     most_saved = max(effect.saved_bytes for effect in effects)
     most_again = max(effect.recomputed_flops for effect in effects)
     return [(e, _bar_length(e.saved_bytes, most_saved), _bar_length(e.recomputed_flops, most_again)) for e in effects]

@@ -81,7 +81,7 @@ def _make_case(
         return jnp.sum(weights * jnp.mean(errors**2, axis=-1)), jnp.sum(weights)
 
     def loss(params, batch):
-        """The weighted sum of these rows' losses, and the sum of their weights."""
+        """Return the weighted sum of these rows' losses, and the sum of their weights."""
         w1, w2 = (params[0], params[1]) if isinstance(params, tuple) else (params["w1"], params["w2"])
         return of_rows(w1, w2, batch, lambda value, called: value)
 
@@ -92,7 +92,7 @@ def _make_case(
         return name(total / weight, "the result")
 
     def apply(answer):
-        """A function whose value is the answer's, and whose gradients are those that the answer has returned."""
+        """Return a function whose value is the answer's, and whose gradients are those that the answer has returned."""
         with jax.ensure_compile_time_eval():
             own = tuple(map(jnp.asarray, batch))
 
@@ -122,7 +122,7 @@ def _make_case(
 
 
 def _checked_pair(returned, params):
-    """What an answer has returned, if it is a number and gradients like the parameters."""
+    """Return what an answer has returned, if it is a number and gradients like the parameters."""
     if not isinstance(returned, tuple) or len(returned) != 2:
         what = f"{len(returned)} things" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
         raise TypeError(f"accumulate returned {what} instead of a pair: the value and the gradients.")

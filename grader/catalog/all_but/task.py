@@ -18,7 +18,7 @@ signature = "all_but(f, name)"
 
 
 def cases(rng):
-    """Two functions, and others that name up to eight values, with a name to leave out, with random shapes.
+    """Return two functions, and others that name up to eight values, with a name to leave out, with random shapes.
 
     All widths of a case differ. The others' names are drawn, and nearly the same; some stand for two values. One
     function has x alone for an argument.
@@ -43,7 +43,7 @@ def cases(rng):
 
 
 def case(rng, m, dtype, called):
-    """A function that names so many values, of which one name is left out, if it is there."""
+    """Return a function that names so many values, of which one name is left out, if it is there."""
     names = alike(rng)
     has = [str(name) for name in rng.permutation(names[:-1])[:m]]
     left_out = str(rng.choice([*has, names[-1]]))

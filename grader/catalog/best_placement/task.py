@@ -24,7 +24,8 @@ signature = "best_placement(stages)"
 
 
 def cases(rng):
-    """Some stages, two, one, and many of which some are the same function, the last one and an earlier one among them.
+    """Return some stages, two, one, and many of which some are the same function, the last one and an earlier one among
+    them.
 
     All weights are square, so that stages can be mixed up. Some stages take vectors; two take arrays of three axes, the
     first of size 1. Of one number at a time many sines make few different ones, so few stages are given that. What the
@@ -58,7 +59,7 @@ _BEFORE = "", ", called once before", ", called twice before", ", called three t
 
 
 def _make_case(rng, letters, shape, dtype, called, before=0):
-    """A list of stages; the same letter twice is the same function twice."""
+    """Return a list of stages; the same letter twice is the same function twice."""
     n, structure = len(letters), {"axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
     structure |= {"m": shape[-2]} if len(shape) > 1 else {}
     same = "" if len(set(letters)) == n else ", some of them the same function"
@@ -99,8 +100,8 @@ def _make_stages(name, letters, rng, x, before=0, **fields):
 
 
 def _apply_answer(answer, stages, before):
-    """What the answer makes of a list of stages, which it may read and not change: it belongs to the caller. It may be
-    called more than once: so often before."""
+    """Return what the answer makes of a list of stages, which it may read and not change: it belongs to the caller. It
+    may be called more than once: so often before."""
     given = list(stages)
     function = answer(stages)
     if not callable(function):
@@ -118,7 +119,7 @@ def _apply_answer(answer, stages, before):
 
 
 def _make_stage(a, b):
-    """Two matmuls and two sines: enough that a checkpoint around them pays off."""
+    """Return two matmuls and two sines: enough that a checkpoint around them pays off."""
 
     def stage(x, name):
         u = name(x @ a.astype(x.dtype), "first matmul")

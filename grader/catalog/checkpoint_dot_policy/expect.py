@@ -12,7 +12,7 @@ mistake = feedback.mistake
 
 
 def reference(w1, w2, x):
-    """The result, and the values that an answer might save, by the names that findings give them."""
+    """Return the result, and the values that an answer might save, by the names that findings give them."""
     y = x @ w1
     h = jax.nn.relu(y)
     z = h @ w2
@@ -66,7 +66,7 @@ _VALUES = ("x @ w1", "relu(x @ w1) @ w2")
 
 
 def requirements(case):
-    """Each matmul without a batch dimension is saved: one whose operands have no mapped axis in common."""
+    """Return each matmul without a batch dimension is saved: one whose operands have no mapped axis in common."""
     vmaps = case.structure["vmaps"]
     batched = [
         any({"x", "w1"} <= set(names) for names in vmaps),

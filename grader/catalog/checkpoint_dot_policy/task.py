@@ -39,7 +39,7 @@ def cases(rng):
 
 
 def fits(structure):
-    """The sum of more squares than this is no number of float16's."""
+    """Return the sum of more squares than this is no number of float16's."""
     return structure["N"] * structure["d"] <= 4096 or structure["dtype"] == "float32"
 
 
@@ -55,8 +55,8 @@ def case(rng, d, N, dtype, mapped, called):
 
 
 def _make_case(name, rows, width, dtype, mapped, *vmaps, called=None):
-    """A case under these `jax.vmap`s, around jax.jit if all arguments are mapped: each, the outermost first, is the
-    number of calls in one, and over which axis of which arguments."""
+    """Return a case under these `jax.vmap`s, around jax.jit if all arguments are mapped: each, the outermost first, is
+    the number of calls in one, and over which axis of which arguments."""
 
     def transform(answer):
         function = case_functions.transform(called)(answer)

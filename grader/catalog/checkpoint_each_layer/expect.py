@@ -10,7 +10,7 @@ mistake = feedback.mistake
 
 
 def reference(W1, W2, W3, x):
-    """The result, and the values that an answer might save, by the names that findings give them."""
+    """Return the result, and the values that an answer might save, by the names that findings give them."""
     y1 = W1 @ x
     h1 = jnp.sin(y1)
     y2 = W2 @ h1

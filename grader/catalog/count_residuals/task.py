@@ -64,7 +64,7 @@ def cases(rng):
 
 
 def case(rng, uses, dtype, given, arrays):
-    """A function of so many arrays, given so; one of integers is multiplied with the others."""
+    """Return a function of so many arrays, given so; one of integers is multiplied with the others."""
     # Small arrays are what others are asked about. With a number and a mask in each, a usual mistake shows in many.
     return _draw_question(rng, uses, dtype, arrays, given, 3_001, 9, ("0.5 * x", "relu"))
 

@@ -43,7 +43,7 @@ def _loss_of_layers(layers):
 
 
 def of_layers(layers):
-    """The same program of other layers: `layers(layer, n, prevent_cse)` makes them."""
+    """Return the same program of other layers: `layers(layer, n, prevent_cse)` makes them."""
     return lambda layer, n, prevent_cse: jax.value_and_grad(_loss_of_layers(layers(layer, n, prevent_cse)))
 
 
@@ -166,7 +166,8 @@ def _one_layer_less(layer, w, x, n):
 
 
 def _before_lowering(in_bodies, barriers):
-    """Counts of jaxprs, in their text or of the equations outside of any body; traced anew, since JAX has two ways."""
+    """Return the counts of jaxprs, in their text or of the equations outside of any body; traced anew, since JAX has
+    two ways."""
 
     def count(jaxpr, primitive):
         if in_bodies:

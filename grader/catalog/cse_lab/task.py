@@ -20,7 +20,7 @@ _NOT_BACK = "x + f(stop(x) @ w)", "x - f(stop(x) @ w)", "x * f(stop(x) @ w)"
 
 
 def cases(rng):
-    """One layer, and several of another kind. More would tell no more and take longer to compile."""
+    """Return one layer, and several of another kind. More would tell no more and take longer to compile."""
     return _make_question(rng, 1, _NOT_AGAIN), _make_question(rng, 4, _NOT_BACK)
 
 

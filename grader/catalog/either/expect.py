@@ -15,7 +15,7 @@ sample_input = signed_values(0.3, 1.2)
 
 
 def reference(p1, p2):
-    """What is right, and as plain as that."""
+    """Return what is right, and as plain as that."""
     return _joined_policy(lambda first, second: second if _is_no(first) else first)(p1, p2)
 
 
@@ -24,7 +24,7 @@ def _is_no(said):
 
 
 def _joined_policy(join):
-    """An answer that asks both policies and makes one answer of theirs."""
+    """Return an answer that asks both policies and makes one answer of theirs."""
     return lambda p1, p2: lambda *told, **parameters: join(p1(*told, **parameters), p2(*told, **parameters))
 
 
@@ -33,7 +33,7 @@ def _is_saved(said):
 
 
 def _first_of(chosen, otherwise):
-    """The first of two answers that is chosen, or otherwise something else."""
+    """Return the first of two answers that is chosen, or otherwise something else."""
     return _joined_policy(lambda *said: next((each for each in said if chosen(each)), otherwise(*said)))
 
 

@@ -18,12 +18,13 @@ signature = "either(p1, p2)"
 
 
 def cases(rng):
-    """One function under six pairs of policies, with random shapes; and every pair of answers, asked for directly."""
+    """Return one function under six pairs of policies, with random shapes; and every pair of answers, asked for
+    directly."""
     return (*_differentiated_cases(rng), *_policy_questions(rng))
 
 
 def _differentiated_cases(rng):
-    """All widths of a case differ."""
+    """Return all widths of a case differ."""
     saving = jax.checkpoint_policies.save_only_these_names
     offloaded_products = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
     pairs = {
@@ -82,7 +83,7 @@ def _checkpointed_under(p1, p2):
 
 
 def _policy_questions(rng):
-    """Two policies of which each has one answer to all operations but a few, to which they say anything.
+    """Return two policies of which each has one answer to all operations but a few, to which they say anything.
 
     They take nothing but what JAX tells for a question. Everything is asked twice or more, in random order.
     """

@@ -11,7 +11,7 @@ mistake = feedback.mistake
 
 
 def reference(x, W1, W2):
-    """The result, and the values that an answer might save, by the names that findings give them."""
+    """Return the result, and the values that an answer might save, by the names that findings give them."""
     y = x @ W1
     size = jnp.sqrt(jnp.mean(y**2, axis=-1, keepdims=True))
     r = y / size

@@ -20,7 +20,7 @@ signature = "name_preactivation(x, W1, W2)"
 
 
 def cases(rng):
-    """Each width between the ends of its range, at one of them, and at the other.
+    """Return each width between the ends of its range, at one of them, and at the other.
 
     Rows that are divided by their root mean square have one number at least that is not lost by it: a and b are two or
     more.

@@ -35,7 +35,7 @@ OPERATIONS: dict[str, tuple[Any, ...]] = {
 
 @functools.cache
 def page_values() -> dict:
-    """The names that the page offers, and what they mean."""
+    """Return the names that the page offers, and what they mean."""
     return {
         "x": X,
         "y": Y,
@@ -77,7 +77,7 @@ def _argument_name(op, array) -> str:
 
 
 def _says_of_one(op, *names):
-    """An answer that has something to say of one operation only."""
+    """Return an answer that has something to say of one operation only."""
     return lambda asked: names if asked == op else None
 
 

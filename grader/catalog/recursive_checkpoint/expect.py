@@ -35,7 +35,8 @@ mistakes = (
 
 
 def _saved_inputs(n):
-    """The inputs of the wrapped halves, of which the first gets x, and what the two functions keep that run last."""
+    """Return the inputs of the wrapped halves, of which the first gets x, and what the two functions keep that run
+    last."""
     halves = [2**power for power in range(n.bit_length() - 2, 1, -1)]
     return (*(f"funs[{half}]'s output" for half in halves), *(f"funs[{place}]'s cosine" for place in range(min(n, 2))))
 

@@ -40,7 +40,7 @@ def fits(structure):
 
 
 def case(rng, n, axes, dtype, called):
-    """A chain of this length."""
+    """Return a chain of this length."""
     return _make_case(
         n, rng, axes, dtype, called, shape=(2,) * (axes - 2) + _draw_large_shape(rng) if axes > 1 else None
     )

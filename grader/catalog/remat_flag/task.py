@@ -65,7 +65,7 @@ def fits(structure):
 
 
 def case(rng, n, dtype, called):
-    """A function of so many arrays and a flag, called with one flag or with both."""
+    """Return a function of so many arrays and a flag, called with one flag or with both."""
     flags = ((True,), (False,), (True, False), (False, True))[rng.integers(4)]
     return _flags_of_many((n,), flags, rng, dtype, called)
 
@@ -80,7 +80,7 @@ def _flags_of_many(counts, flags, rng, dtype="float32", called="directly", gain=
     calls = {n: _function_of_n(n, "causal", _stacked_layers) for n in counts}
 
     def together(made):
-        """The sum of what functions of several numbers of arrays return."""
+        """Return the sum of what functions of several numbers of arrays return."""
         if not all(map(callable, made)):
             return made[0]
         of_each = [_call_with_flags(g, *flags) for g in made]
@@ -101,7 +101,7 @@ def _flags_of_many(counts, flags, rng, dtype="float32", called="directly", gain=
 
 
 def _function_of_n(n, last, function) -> Callable:
-    """A function of n arrays, each a parameter of its own, and of one thing more, which hands them on."""
+    """Return a function of n arrays, each a parameter of its own, and of one thing more, which hands them on."""
     weights, of = ", ".join("abcdef"[: n - 1]), last.removeprefix("*, ")
     return eval(f"lambda {weights}, x, {last}: function(({weights},), x, {of})", {"function": function})
 
@@ -157,7 +157,8 @@ def _with_flag(function, flag):
 
 
 def _call_with_flags(g, *flags):
-    """The function of arrays alone that `g` is with these flags, summed up; `g` itself where it is no function."""
+    """Return the function of arrays alone that `g` is with these flags, summed up; `g` itself where it is no
+    function."""
     if not callable(g):
         return g
     return lambda *arrays: functools.reduce(operator.add, [g(*arrays, flag) for flag in flags])

@@ -15,7 +15,8 @@ def reference(n, s) -> CostedAnswer:
 
 
 def fewest(n, s) -> int:
-    """The fewest steps that any schedule takes: Griewank and Walther, "Algorithm 799: revolve" (2000), t(n, s)."""
+    """Return the fewest steps that any schedule takes: Griewank and Walther, "Algorithm 799: revolve" (2000),
+    t(n, s)."""
     repeats = 0
     while comb(s + repeats, s) < n:
         repeats += 1
@@ -23,7 +24,7 @@ def fewest(n, s) -> int:
 
 
 def steps(schedule: list, n: int, s: int) -> int:
-    """Carries out a schedule and counts its steps. Raises Impossible at the first action that breaks a rule."""
+    """Carry out a schedule and count its steps. Raises Impossible at the first action that breaks a rule."""
     slots, at_hand, back_at, taken = {0}, 0, n, 0
     for number, action in enumerate(schedule, 1):
         match action:
@@ -80,7 +81,8 @@ def _steps_inside(n, _) -> int:
 
 
 def _equal_segments(n, s):
-    """The ways to cut n steps into s segments as equal as can be, by where the longer and the shorter ones are."""
+    """Return the ways to cut n steps into s segments as equal as can be, by where the longer and the shorter ones
+    are."""
     short, longer = divmod(n, s)
     full = -(-n // s)
     cuts = (
@@ -95,7 +97,7 @@ def _equal_segments(n, s):
 
 
 def _schedule_of_segments(way, within):
-    """Saves at the beginning of each segment; `within(n, free)` are the steps that a segment takes by itself."""
+    """Save at the beginning of each segment; `within(n, free)` are the steps that a segment takes by itself."""
 
     def count(n, s):
         parts = _equal_segments(n, s)[way]
@@ -105,7 +107,7 @@ def _schedule_of_segments(way, within):
 
 
 def _schedule_by_splitting(where):
-    """Saves one state of every part, after `where(n, s)` of its n steps, as long as there is a slot."""
+    """Save one state of every part, after `where(n, s)` of its n steps, as long as there is a slot."""
 
     @functools.cache
     def count(n, s):
@@ -119,7 +121,7 @@ def _schedule_by_splitting(where):
 
 @functools.cache
 def _slots_used_once(n, s):
-    """The best splits, for one who gives the front part the slots that the back part has, and no more."""
+    """Return the best splits, for one who gives the front part the slots that the back part has, and no more."""
     if n == 1 or s == 1:
         return _steps_from_first(n)
     return min(k + _slots_used_once(n - k, s - 1) + _slots_used_once(k, s - 1) for k in range(1, n))

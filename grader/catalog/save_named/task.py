@@ -20,7 +20,7 @@ signature = "save_named(f, names)"
 
 
 def cases(rng):
-    """Two functions, and others that name up to eight values, with as many names to save, with random shapes.
+    """Return two functions, and others that name up to eight values, with as many names to save, with random shapes.
 
     All widths of a case differ. The others' names are drawn, and nearly the same; some stand for two values, some are
     given twice, some stand for none. One function has x alone for an argument.
@@ -45,7 +45,7 @@ def cases(rng):
 
 
 def case(rng, m, dtype, called, n, type):
-    """A function that names so many values, and so many names to save, of which it has some."""
+    """Return a function that names so many values, and so many names to save, of which it has some."""
     words = alike(rng)
     has, names = ([str(name) for name in rng.permutation(words)[:count]] for count in (m, n))
     given = {"tuple": tuple, "list": list}[type]

@@ -13,7 +13,7 @@ mistake = feedback.mistake
 
 
 def reference(ws, x):
-    """The result, and the values that an answer might save, stacked and one by one, by the names of findings."""
+    """Return the result, and the values that an answer might save, stacked and one by one, by the names of findings."""
 
     def layer(x, w):
         sine = jnp.sin(x)
@@ -34,7 +34,7 @@ def reference(ws, x):
 
 
 def sample_input(rng, argument):
-    """Numbers that a sine is not about equal to; weights that let neither values nor their errors grow."""
+    """Return the numbers that a sine is not about equal to; weights that let neither values nor their errors grow."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     if argument.ndim == 3:
         size /= (argument.shape[-1] * max(1, len(size) / 8)) ** 0.5

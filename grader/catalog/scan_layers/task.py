@@ -16,7 +16,7 @@ signature = "scan_layers(ws, x)"
 
 
 def cases(rng):
-    """Stacks of all heights and widths. To trace a high one takes no longer, and it is interpreted."""
+    """Return the stacks of all heights and widths. To trace a high one takes no longer, and it is interpreted."""
     return (
         _make_case(5, int(rng.integers(6, 10)), "float32", "as it is"),
         _make_case(1, 1, "float32", "as it is"),
@@ -27,7 +27,7 @@ def cases(rng):
 
 
 def case(rng, L, d, dtype, called):
-    """A stack of this height and width."""
+    """Return a stack of this height and width."""
     return _make_case(L, d, dtype, called)
 
 

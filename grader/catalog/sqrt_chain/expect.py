@@ -16,7 +16,7 @@ sample_input = signed_values(0.5, 1.5)
 
 
 def _segment_lengths(n, k):
-    """How many functions are in each segment: as equal as can be, the longer ones first."""
+    """Return how many functions are in each segment: as equal as can be, the longer ones first."""
     return [n // k + (number < n % k) for number in range(k)]
 
 
@@ -48,7 +48,7 @@ mistakes = (
 
 
 def requirements(case):
-    """Each segment saves its input (that of the first is x) and recomputes all its matmuls but the last."""
+    """Return each segment saves its input (that of the first is x) and recomputes all its matmuls but the last."""
     n, k = case.structure["n"], case.structure["k"]
     ends = [sum(_segment_lengths(n, k)[:number]) for number in range(1, k)]
     return [

@@ -37,7 +37,7 @@ def cases(rng):
 
 
 def case(rng, n, axes, dtype, k, called):
-    """A chain of this length in so many segments, perhaps with a function that comes twice."""
+    """Return a chain of this length in so many segments, perhaps with a function that comes twice."""
     return _make_case(n, k, rng, axes, dtype, called, twice=n > 1 and bool(rng.integers(2)))
 
 

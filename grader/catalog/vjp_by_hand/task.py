@@ -132,7 +132,7 @@ def _draw_weights(rng, width):
 
 
 def _differentiable_answer(answer, g, h):
-    """The function of x that an answer computes, whose derivative is the answer's own `bwd`."""
+    """Return the function of x that an answer computes, whose derivative is the answer's own `bwd`."""
 
     def forward(x):
         returned = answer(g, h, x)

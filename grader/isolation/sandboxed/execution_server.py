@@ -23,7 +23,7 @@ _REQUESTS: Sequence[type[protocol.ExecuteRequest]] = (
 
 
 def serve(line: socket.socket) -> None:
-    """Reads two programs, then runs them as often as it is asked to, until the other side hangs up."""
+    """Read two programs, then runs them as often as it is asked to, until the other side hangs up."""
     try:
         asked, _ = messages.receive(line, MAX_MESSAGE, [protocol.Read])
         try:

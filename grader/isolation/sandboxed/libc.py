@@ -9,22 +9,22 @@ _PR_SET_PDEATHSIG = 1
 
 
 def call(name: str, *arguments: object) -> None:
-    """Calls a function that returns 0 if all went well. Raises OSError with what it says otherwise."""
+    """Call a function that returns 0 if all went well. Raises OSError with what it says otherwise."""
     if getattr(library(), name)(*arguments):
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The C library, opened once."""
+    """Return the C library, opened once."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def end_with_parent() -> None:
-    """Has the kernel end this process when the one that started it ends, however that does."""
+    """Have the kernel end this process when the one that started it ends, however that does."""
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def prctl(what: int, *arguments: int) -> None:
-    """Changes how this process may behave; see prctl(2). Raises OSError."""
+    """Change how this process may behave; see prctl(2). Raises OSError."""
     call("prctl", what, *(ctypes.c_ulong(argument) for argument in (*arguments, 0, 0, 0)[:4]))

@@ -35,7 +35,7 @@ class ProcessLimits:
 
 
 def be_nobody() -> None:
-    """Makes this process, which is root, another user that has no rights: of root's threads Linux counts none."""
+    """Make this process, which is root, another user that has no rights: of root's threads Linux counts none."""
     os.setgroups([])
     os.setresgid(_NOBODY, _NOBODY, _NOBODY)
     os.setresuid(_NOBODY, _NOBODY, _NOBODY)
@@ -43,7 +43,7 @@ def be_nobody() -> None:
 
 
 def enter_namespaces() -> None:
-    """Moves to namespaces of its own: users, mounts, network, IPC, host name, and processes for the next fork."""
+    """Move to namespaces of its own: users, mounts, network, IPC, host name, and processes for the next fork."""
     user, group = os.getuid(), os.getgid()  # not root's: to map that takes a right that was given up
     os.unshare(
         os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS
@@ -54,13 +54,13 @@ def enter_namespaces() -> None:
 
 
 def prepare() -> None:
-    """Makes what `lock` needs and can be made before: each process that is forked then has it."""
+    """Make what `lock` needs and can be made before: each process that is forked then has it."""
     libc.library()
     system_calls.made()
 
 
 def lock(limits: ProcessLimits) -> None:
-    """Gives up all that a learner's code does not need, for good. Call it in the first process after
+    """Give up all that a learner's code does not need, for good. Call it in the first process after
     `enter_namespaces`."""
     os.setsid()  # a signal to one's own process group reaches those of it in other namespaces, the zygote for one
     _last_in_line()  # this and the limits are in /proc

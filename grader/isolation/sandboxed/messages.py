@@ -25,7 +25,7 @@ MAX_MESSAGE = 64 * 2**20 + MAX_BYTES
 
 
 def counts(groups: Sequence[Arrays]) -> list[list[int]]:
-    """How many arrays each case of each group has."""
+    """Return how many arrays each case of each group has."""
     return [[len(case) for case in group] for group in groups]
 
 
@@ -48,12 +48,12 @@ class HungUp(WireError):
 
 
 def encode(message: Any) -> bytes:
-    """A dataclass as JSON: its class's name and its fields."""
+    """Return a dataclass as JSON: its class's name and its fields."""
     return json.dumps([type(message).__name__, vars(message)]).encode()
 
 
 def decode[Message](text: bytes, expected: Sequence[type[Message]]) -> Message:
-    """The message that `encode` wrote. Raises WireError if it is none of those that are expected."""
+    """Return the message that `encode` wrote. Raises WireError if it is none of those that are expected."""
     try:
         name, fields = bounded_json.loads(text)
         return _build_message(name, fields, expected)
@@ -70,7 +70,7 @@ def _build_message[Message](name: str, fields: dict, expected: Sequence[type[Mes
 
 
 def send(line: socket.socket, message: Any, arrays: Sequence[np.ndarray] = ()) -> None:
-    """Sends a dataclass, and arrays. Raises OSError, TimeoutError among them, if the other side does not take it."""
+    """Send a dataclass, and arrays. Raises OSError, TimeoutError among them, if the other side does not take it."""
     kinds = [[str(array.dtype), list(array.shape)] for array in arrays]
     header = json.dumps([type(message).__name__, vars(message), kinds]).encode()
     line.sendall(LENGTHS.pack(len(header), sum(array.nbytes for array in arrays)) + header)
@@ -81,7 +81,7 @@ def send(line: socket.socket, message: Any, arrays: Sequence[np.ndarray] = ()) -
 def receive[Message](
     line: socket.socket, limit: int, expected: Sequence[type[Message]], seconds: float | None = None
 ) -> tuple[Message, list[np.ndarray]]:
-    """Receives a message.
+    """Receive a message.
 
     Args:
       line: where it comes from.

@@ -101,12 +101,12 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in what the filter is s
 
 
 def knows(machine: str = platform.machine()) -> bool:
-    """Whether this is Linux, and the system calls of this kind of processor are known."""
+    """Return whether this is Linux, and the system calls of this kind of processor are known."""
     return sys.platform == "linux" and machine in _MACHINES
 
 
 def allowed(machine: str = platform.machine()) -> dict[str, int]:
-    """The numbers of the system calls that are let through on a kind of processor, by their names."""
+    """Return the numbers of the system calls that are let through on a kind of processor, by their names."""
     return _call_numbers(_ALLOWED, _MACHINES[machine][0])
 
 
@@ -116,7 +116,7 @@ def _call_numbers(table: str, column: int) -> dict[str, int]:
 
 
 def refuse() -> None:
-    """Refuses all others to this process and its threads, for good."""
+    """Refuse all others to this process and its threads, for good."""
     program = ctypes.create_string_buffer(steps := made())
     described = ctypes.create_string_buffer(struct.pack("@HP", len(steps) // _STEP.size, ctypes.addressof(program)))
     libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(described))
@@ -124,12 +124,12 @@ def refuse() -> None:
 
 @functools.cache
 def made() -> bytes:
-    """The filter, as the kernel takes it."""
+    """Return the filter, as the kernel takes it."""
     return b"".join(_STEP.pack(*step) for step in _filter_steps(platform.machine()))
 
 
 def _filter_steps(machine: str) -> list[tuple[int, int, int, int]]:
-    """The filter's instructions: code, how many to skip if it holds and if not, and what it is about."""
+    """Return the filter's instructions: code, how many to skip if it holds and if not, and what it is about."""
     column, architecture = _MACHINES[machine]
     steps = [
         (_LOAD, 0, 0, _ARCHITECTURE),

@@ -68,7 +68,7 @@ _REQUEST = 64 * 2**20
 
 
 def main() -> None:
-    """Warms up, says so, and forks a guard for each `Job`, until the other side hangs up."""
+    """Warm up, say so, and forks a guard for each `Job`, until the other side hangs up."""
     control = socket.socket(fileno=int(sys.argv[1]))
     if os.getuid() == 0:
         lockdown.be_nobody()
@@ -99,8 +99,8 @@ def main() -> None:
 
 
 def closed_package() -> str | None:
-    """A package of this environment that this user may not read, if there is one. What is imported here was read by
-    somebody else; an answer imports more."""
+    """Return a package of this environment that this user may not read, if there is one. What is imported here was read
+    by somebody else; an answer imports more."""
     for folder in sys.path:
         with contextlib.suppress(OSError):  # of what is not there
             for entry in os.scandir(folder):
@@ -142,7 +142,7 @@ func.func public @main(%x: tensor<2x2xf32>) -> tensor<f32> {
 
 
 def _guard_work(job: Job, asker: socket.socket, line: socket.socket, joining: list[int]) -> None:
-    """Runs one piece of work, and tells the asker how it ended. `joining` is the file of a control group to join, if
+    """Run one piece of work, and tell the asker how it ended. `joining` is the file of a control group to join, if
     there is one."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -191,16 +191,16 @@ class Memory:
         self._most = _counted_bytes(self._open_status("self/status")) + most
 
     def of(self, process: int) -> None:
-        """Says which process that is."""
+        """Say which process that is."""
         self._status, self._threads = self._open_status(f"{process}/status"), self._open_status(f"{process}/task")
 
     def look(self) -> bool:
-        """Whether it has more now."""
+        """Return whether it has more now."""
         self.too_much |= (_counted_bytes(self._status) or self._counted_by_threads()) > self._most
         return self.too_much
 
     def _counted_by_threads(self) -> int:
-        """The memory of a process whose first thread has ended, which then shows none; 0 if all have."""
+        """Return the memory of a process whose first thread has ended, which then shows none; 0 if all have."""
         with contextlib.suppress(OSError):
             for thread in os.listdir(self._threads):
                 with contextlib.suppress(OSError):  # it ends
@@ -224,8 +224,8 @@ _COUNTED = re.compile(rb"^(?:VmRSS|VmPTE):\s*(\d+) kB$", re.MULTILINE)
 
 
 def _watch_worker(worker: int, asker: socket.socket, reader: int, memory: Memory) -> tuple[int, float, str]:
-    """Waits for the worker's end, which comes at once when the asker hangs up, when it has too much memory, and when
-    the worker does nothing though it is its turn; keeps what it prints at both ends."""
+    """Wait for the worker's end, which comes at once when the asker hangs up, when it has too much memory, and when the
+    worker does nothing though it is its turn; keeps what it prints at both ends."""
     clock, spent, since = ~worker << 3 | 2, 0.0, None  # the process's clock (CPUCLOCK_SCHED), all threads together
     looked, idle = 0.0, False
     head, tail, left_out = bytearray(), bytearray(), 0
@@ -279,7 +279,7 @@ def _watch_worker(worker: int, asker: socket.socket, reader: int, memory: Memory
 
 
 def _do_work(function, limits: ProcessLimits, line: socket.socket, writer: int, joining: list[int], says: int):
-    """Does one piece of work, and ends. To `says` it writes that it is where its limits count, before it begins."""
+    """Do one piece of work, and end. To `says` it writes that it is where its limits count, before it begins."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         kept = os.dup(line.detach())

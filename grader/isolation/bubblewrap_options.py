@@ -24,6 +24,7 @@ _SHOWN = (
     "util/*.py",
     "stablehlo/*.py",
     "verdicts/*.py",
+    "verdicts/*.toml",
     "exercises/*.py",
     "answers/*.py",
     "tracing/*.py",

@@ -168,7 +168,7 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path,
     whole = begin("whole").communicate(timeout=180)
     assert whole == ("graded before: 0\ndone\n", "")
     draw, before = random.Random(seed), []
-    for kill in [True] * 12 + [False]:
+    for kill in [True] * 6 + [False]:
         process = begin("killed")
         before.append(int(process.stdout.readline().split()[-1]))  # now it begins
         if kill:  # when up to thirty more are graded, or later when the report is written
@@ -177,7 +177,7 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path,
                 time.sleep(0.001)
             process.kill()
         assert process.communicate(timeout=180)[1] == ""
-    assert before == sorted(before) and len(set(before)) > 3
+    assert before == sorted(before) and len(set(before)) > 2
     assert not any((tmp_path / "killed" / "begun").iterdir())
     for name in ("grades.csv", "grades.json", "feedback/learner 149.html"):
         assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()

@@ -1,5 +1,6 @@
 """Learners take turns, what takes long comes last, and what ended a run or a process before comes alone."""
 
+import functools
 import itertools
 import math
 import random
@@ -296,10 +297,25 @@ def mean_wait(takes, folder, draw, crashes, monkeypatch):
     return statistics.mean(last.values()), list(clock.graded.items())
 
 
+@pytest.fixture(scope="module")
+def wait_alone(tmp_path_factory):
+    """The mean wait of a class without hostile learners, simulated once for each kind of class."""
+
+    @functools.cache
+    def mean(kind, seed, crashes):
+        with pytest.MonkeyPatch.context() as patch:
+            folder, takes = tmp_path_factory.mktemp("alone"), class_of(random.Random(seed), kind)
+            return mean_wait(takes, folder, random.Random(seed), crashes, patch)[0]
+
+    return mean
+
+
 @pytest.mark.parametrize(("seed", "crashes"), [(1, 0), (2, CRASHES)])
 @pytest.mark.parametrize("hostile", ["all the time", "many answers", "just in time"])
 @pytest.mark.parametrize("kind", ["one answer", "several answers", "slow"])
-def test_honest_learners_wait_little_longer_next_to_hostile_ones(kind, hostile, seed, crashes, tmp_path, monkeypatch):
+def test_honest_learners_wait_little_longer_next_to_hostile_ones(
+    kind, hostile, seed, crashes, tmp_path, monkeypatch, wait_alone
+):
     honest = class_of(random.Random(seed), kind)
     scale = 3.0 if kind == "slow" else 0.3
     takes = dict(honest)
@@ -308,7 +324,7 @@ def test_honest_learners_wait_little_longer_next_to_hostile_ones(kind, hostile, 
         for n in range(answers):  # those that end just in time would raise what an average says
             seconds = scale * 1.4 * 1.05**n if hostile == "just in time" else 60.0
             takes[f"a hostile{number}", f"{n}.py"] = seconds
-    alone, _ = mean_wait(honest, tmp_path / "alone", random.Random(seed), crashes, monkeypatch)
+    alone = wait_alone(kind, seed, crashes)
     beside, order = mean_wait(takes, tmp_path / "beside", random.Random(seed), crashes, monkeypatch)
     assert beside <= 1.5 * alone, (beside, alone)
     if (kind, hostile, crashes) == ("one answer", "many answers", CRASHES):

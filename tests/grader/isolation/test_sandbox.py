@@ -142,7 +142,7 @@ os._exit(0)
 
 @bubblewrap.needed
 def test_of_the_project_an_answer_sees_what_tracing_and_running_need_and_nothing_else(grader):
-    wanted = [path for folder in FOLDERS for path in (ROOT / "grader" / folder).glob("*.py")]
+    wanted = [path for folder in FOLDERS for path in (ROOT / "grader" / folder).glob("*.[pt]*")]
     wanted += [path for name in FILES for path in (ROOT / "grader").glob(name)]
     wanted = {str(path.relative_to(ROOT)) for path in wanted}
     assert not any(name in path for path in wanted for name in ("judging", "learner", "classroom", "expect", "cli"))

@@ -54,7 +54,7 @@ def statements_of(source: AnswerSource) -> list[PlacedStatement]:
 
 
 def magic_of(node: ast.AST) -> tuple[str, list[str]] | None:
-    """Return what a call asks of IPython, such as `run_line_magic`, and what texts it gives it; None for others."""
+    """Return the method of IPython that a call uses, such as `run_line_magic`, and its texts; None for other calls."""
     match node:
         case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="get_ipython")), attr=method), args=arguments):
             return method, [a.value for a in arguments if isinstance(a, ast.Constant) and isinstance(a.value, str)]
@@ -83,7 +83,7 @@ def segment(source: AnswerSource, statements: Sequence[ast.stmt]) -> str:
 
 @functools.lru_cache(maxsize=1)  # one statement of a text is asked for after the other
 def _lines_of_bytes(text: str) -> list[bytes]:
-    """Return a text's lines as bytes, which columns count."""
+    """Return a text's lines as bytes: columns count bytes."""
     return [line.encode() for line in text.split("\n")]
 
 

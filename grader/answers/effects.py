@@ -66,7 +66,7 @@ class Effects:
 
 
 def effects_of(placed: PlacedStatement) -> Effects:
-    """Return what a statement does to the names of its page."""
+    """Return the effects of a statement on the names of its page."""
     node = placed.node
     now, later = Doing(), Doing()
     _collect_mutations(node, now, later)
@@ -102,7 +102,7 @@ def bound_names(statement: ast.stmt) -> set[str]:
 
 
 def imports_of(statement: ast.stmt) -> list[tuple[str, ast.alias]]:
-    """Return what a statement imports, and from which packages."""
+    """Return the packages and names that a statement imports."""
     found = []
     for node in ast.walk(statement):
         match node:

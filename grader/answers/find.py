@@ -67,7 +67,7 @@ class SlicedAnswer:
         return all(is_stub(statement) for _, statement in self._answer_definitions())
 
     def place(self) -> str:
-        """Return where the answer's name is bound last, as a learner calls that cell and line."""
+        """Return the cell and line where the answer's name is bound last, as the learner calls them."""
         return _place_of(self._answer_definitions()[-1])
 
     @property
@@ -127,7 +127,7 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
 
 
 def _place_of(statement: PlacedStatement) -> str:
-    """Return where a statement is, as a learner calls that cell and line."""
+    """Return the cell and line of a statement, as the learner calls them."""
     return f"{statement.source.place}:{statement.node.lineno}"
 
 
@@ -147,7 +147,7 @@ def of_cells(cells: Sequence[str], exercise: str) -> SlicedAnswer:
 
 
 def fingerprint(text: str) -> frozenset[str]:
-    """Return what two texts of an answer share if they differ in nothing but comments, formatting and order."""
+    """Return a fingerprint that ignores comments, formatting and the order of statements."""
     try:
         return frozenset(map(ast.dump, ast.parse(text).body))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -214,7 +214,7 @@ def _in_place_of(source: AnswerSource, error: Exception) -> Iterator[PlacedState
 
 
 def _syntax_error_text(source: AnswerSource, error: Exception) -> str:
-    """Return where and why a piece of Python is invalid."""
+    """Return the place and the reason of a syntax error, in words."""
     line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
     return f"{source.place}{line}: {getattr(error, 'msg', error)}"
 

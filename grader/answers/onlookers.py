@@ -128,7 +128,7 @@ def _attribute_paths(statement: ast.stmt, name: str) -> list[tuple[str, ...]]:
 
 
 def _imported_path(node: ast.Import | ast.ImportFrom, name: str) -> tuple[str, ...]:
-    """Return what an import binds to a name, in words: `jax`, `numpy` of `import jax.numpy as jnp`."""
+    """Return the path that an import binds to a name: `jax`, `numpy` for `import jax.numpy as jnp`."""
     for alias in node.names:
         path = alias.name.split(".")
         if isinstance(node, ast.ImportFrom) and name == (alias.asname or alias.name):

@@ -198,7 +198,7 @@ class _Page:
         return found
 
     def _through_calls(self, index: int, called: set[str]) -> tuple[set[str], set[str]]:
-        """Return what the functions that a statement may call store into, and what they change."""
+        """Return the names that the functions called by a statement assign, and those that they mutate."""
         effects, stores, changes = self.effects[index], set(), set()
         defines = isinstance(self.statements[index].node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         for name in effects.at_once if defines else effects.at_once - called:
@@ -233,7 +233,7 @@ class _Page:
 
 
 def _indices_before(indices: Sequence[int], when: int) -> Iterator[int]:
-    """Return those of sorted indices that are less than `when`, last first."""
+    """Yield the sorted indices that are less than `when`, last first."""
     return (indices[place] for place in range(bisect.bisect_left(indices, when) - 1, -1, -1))
 
 

@@ -10,7 +10,7 @@ sample_input = signed_values(0.3, 1.2)
 
 
 def twice_the_value(f, names):
-    """Return what a known mistake returns: twice the value of f."""
+    """Return a function that computes twice the value of f, which is a known mistake."""
     return lambda *arguments: 2 * f(*arguments)
 
 

@@ -267,7 +267,7 @@ def _add_entry(found: Class, learners: dict[str, None], sizes: Counter[str], sna
 def _keep_content(
     content: OnDisk | InZip | Unreadable, snapshot: _Snapshot, room: int
 ) -> tuple[_Kept | Unreadable, int]:
-    """Return what is there, read, or why it is not; and how much of a learner's room that takes."""
+    """Return the content, or why it is not read, and the bytes that it counts for a learner."""
     if isinstance(content, Unreadable):
         return content, 0
     try:

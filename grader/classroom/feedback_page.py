@@ -17,7 +17,7 @@ from grader.verdicts.views import VerdictView
 
 @functools.cache
 def note(seed: int, sandboxed: bool, in_groups: bool | None = None) -> str:
-    """Return what stands below all grades: how they came about. `in_groups`: as `Report.in_groups`."""
+    """Return the note below all grades about how they were made. `in_groups`: as `Report.in_groups`."""
     without = "" if sandboxed else "It was graded without a sandbox. "
     used = ", ".join(f"{name} {version}" for name, version in versions().items())
     groups = {True: " Each answer had its own control group.", False: " No answer had a control group.", None: ""}

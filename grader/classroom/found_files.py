@@ -168,7 +168,7 @@ def _too_many() -> Unreadable:
 
 
 def _read_whole(file: IO[bytes], size: int, room: int) -> bytes:
-    """Return what is in a file that says it has so many bytes."""
+    """Read a file that claims to have so many bytes."""
     if MAX_FILE >= size > room:
         raise NoRoom
     content = file.read(MAX_FILE + 1) if size <= MAX_FILE else b""
@@ -263,7 +263,7 @@ def _packed_name(info: zipfile.ZipInfo) -> str:
 
 
 def _opened_up(folder: str, members: _Members) -> _Members:
-    """Return what is in a folder, and next to it what is not looked at anyway."""
+    """Return a folder's entries, preceded by those that are skipped."""
     aside = [member for member in members if member[0].parts and _skipped_parent(Entry(member[0].parts[:1], None))]
     inside = [(path.relative_to(folder), info) for path, info in members if path.parts[:1] == (folder,) != path.parts]
     return aside + inside

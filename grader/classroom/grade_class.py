@@ -254,7 +254,7 @@ class _Turns:
             self._longest[grade.learner] = max(self._longest[grade.learner], grade.seconds)
 
     def _not_yet(self) -> Iterator[Grade]:
-        """Yield what a report says of answers without a grade while the run goes on."""
+        """Yield provisional grades of answers that have none while the run goes on."""
         for answer in itertools.chain(*self._waiting.values(), self._pending.values()):
             ended = self._tries[answer.digest].alone
             yield (

@@ -39,7 +39,7 @@ class VerdictCache:
         return verdict
 
     def _claim_verdict(self, key: bytes, mine: Future[Verdict]) -> Future[Verdict]:
-        """Return what is made, or being made; `mine`, to be made by the caller, if there is nothing."""
+        """Return the verdict that is made or being made, or else `mine`, which the caller must make."""
         with self._lock:
             made = self._made.setdefault(key, mine)
             if len(self._made) > _VERDICTS:

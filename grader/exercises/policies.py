@@ -115,7 +115,7 @@ def in_short(policy: Callable, operations: Sequence[Operation], among: Sequence[
 
 
 def _policy_result_text(answer: object) -> str:
-    """Return what a policy's answer means, in words. Raises TypeError for what is none, as JAX does."""
+    """Return a policy's result in words. Raise TypeError for anything else, as JAX does."""
     if isinstance(answer, Offloadable):
         return str(answer)
     if answer is Saveable or answer is Recompute or isinstance(answer, bool):

@@ -85,7 +85,7 @@ class Integers:
     besides: str = ""
 
     def within(self, structure: "Structure") -> Sequence[int]:
-        """Return all that it may be where other numbers are these, rising."""
+        """Return the allowed numbers in increasing order, given the other numbers of a structure."""
         low, high = (structure[end] if isinstance(end, str) else end for end in (self.low, self.high))
         kind, _, of = self.besides.removeprefix("a ").partition(" of ")
         whole = structure.get(of.strip("`"), 1)
@@ -114,7 +114,7 @@ class OneOf:
     values: tuple[str, ...]
 
     def within(self, structure: "Structure") -> Sequence[str]:
-        """Return all that it may be, whatever else is drawn."""
+        """Return the allowed values; they depend on nothing else."""
         return self.values
 
     def __str__(self) -> str:
@@ -186,7 +186,7 @@ class Question:
     structure: Structure = field(default_factory=dict, compare=False)
 
     def data(self, answer: Callable) -> Any:
-        """Return what an answer says, or the reference."""
+        """Return the data of an answer, or of the reference."""
         return self.ask(answer(*self.arguments))
 
 

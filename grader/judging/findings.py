@@ -52,7 +52,7 @@ def _list_cases(cases: Sequence[str], of: int) -> tuple[str, ...]:
 
 
 def all_right(questions: Sequence[Question]) -> str:
-    """Return what is said of an answer that is right for all questions."""
+    """Return the sentence about an answer that is right for all questions."""
     if len(questions) > _LISTED:
         return f"Right for all {len(questions)} questions."
     return f"Right for {', '.join(question.name for question in questions)}."

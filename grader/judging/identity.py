@@ -43,7 +43,7 @@ class Identity:
 
 
 def identities(trial: AnswerRun, asked: Sequence[Collection[str]]) -> list[list[Identity]]:
-    """Return what each residual of each case is.
+    """Identify each residual of each case.
 
     Args:
       trial: a run of an answer whose gradients are right.
@@ -81,7 +81,7 @@ def _ask_the_shadow(trial: AnswerRun, asked: Sequence[Collection[str]], found: l
 
 
 def _looked_up(trial: AnswerRun, asked: Sequence[Collection[str]], times: float = 1) -> list[list[Identity]]:
-    """Return what residuals are by their values alone, up to so many tolerances."""
+    """Identify residuals by their values alone, up to so many tolerances."""
     of_arguments = trial.forward.dependent_on(v for tried in trial.cases for v in tried.layout.arguments)
     return [_of_case(tried, own, of_arguments, times) for tried, own in zip(trial.cases, asked, strict=True)]
 

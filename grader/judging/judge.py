@@ -69,7 +69,7 @@ def _collect_findings(
     seed: int,
     execute: Execute,
 ) -> tuple[list[Finding], list[str]]:
-    """Return what is wrong with an answer, or advice; and what it was shown to do."""
+    """Return findings about an answer, and claims about what it saves and recomputes."""
     differentiated = [case for case in cases if isinstance(case, Case)]
     questions = [case for case in cases if isinstance(case, Question)]
     tried, asked = (
@@ -90,7 +90,7 @@ def _collect_findings(
 def _of_programs(
     evidence: Evidence, cases: Sequence[Case], task: Task, expect: Expect, seed: int, execute: Execute
 ) -> tuple[list[Finding], list[str]]:
-    """Return what is wrong with what an answer computes and keeps, or advice; and what it was shown to do."""
+    """Return findings about an answer's results and residuals, and claims about them."""
     trial = try_answer(evidence, cases, task, expect, seed, execute)
     if wrong := wrong_results(trial):
         return wrong, []
@@ -102,7 +102,7 @@ _BEFORE_REQUIREMENTS = {FindingKind.RAISES, FindingKind.WRONG_TYPE, FindingKind.
 
 
 def _argument_order(evidence: Evidence, task: Task, findings: Sequence[Finding]) -> list[Finding]:
-    """Return one finding in place of those that follow from arguments in the wrong order, or none."""
+    """Return the finding about arguments in the wrong order, which explains all others, or none."""
     # Names decide nothing: this explains results that are wrong already.
     asked = task.parameters
     if evidence.parameters == asked or sorted(evidence.parameters) != sorted(asked):

@@ -23,7 +23,7 @@ def reference_of(case: Case, expect: Expect) -> Callable[..., Any]:
 
 
 def argument_names(case: Case, expect: Expect) -> tuple[str, ...]:
-    """Return what a case's arguments are called: the names of its reference's positional parameters."""
+    """Return the names of a case's arguments: those of its reference's positional parameters."""
     parameters = inspect.signature(reference_of(case, expect)).parameters.values()
     return tuple(parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY)
 

@@ -16,7 +16,7 @@ from grader.verdicts.verdict import Finding, FindingKind
 
 
 def differences(evidence: Evidence, questions: Sequence[Question], task: Task, expect: Expect) -> Iterator[CaseFinding]:
-    """Yield what an answer that is plain data got wrong, question by question.
+    """Yield findings about an answer that is plain data, question by question.
 
     Args:
       evidence: what the answer returned.
@@ -80,7 +80,7 @@ def _different_answers(answers: Sequence[_Answer], task: Task, expect: Expect) -
 
 
 def _wrong_form(answer: _Answer, task: Task) -> CaseFinding | None:
-    """Return what is to be said of what has another form than what is wanted, or a name that the page does not have."""
+    """Return the finding about data of the wrong form, or with a name that the page does not have."""
     question, got, want = answer
     if not _has_form(got, want):
         return _wrong_type(question, task, _expected_text(want), _returned_text(got, want))
@@ -211,7 +211,7 @@ def _is_mistake(answer: _Answer, mistake: KnownMistake) -> bool:
 
 
 def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[CaseFinding]:
-    """Yield what is to be said of answers that are carried out: that they break a rule, or cost more than the best."""
+    """Yield findings about answers that are carried out: they break a rule, or cost more than the best."""
     costs = [_carried_out(answer, task) for answer in answers]
     over = [(a, cost) for a, cost in zip(answers, costs, strict=True) if isinstance(cost, int) and cost > a.want.least]
     mistake = _behind_costs(over, expect) if len(over) >= len(answers) // _CHANCE else None
@@ -232,7 +232,7 @@ def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Itera
 
 
 def _carried_out(answer: _Answer, task: Task) -> int | CaseFinding:
-    """Return what an answer costs; or, of one that breaks a rule, what is to be said of it."""
+    """Return the cost of an answer, or the finding about one that breaks a rule."""
     question, got, want = answer
     if not isinstance(got, list):
         return _wrong_type(question, task, task.returns, _returned_text(got, got))

@@ -20,7 +20,7 @@ _MEMORY_QUESTION = (
 
 
 def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[CaseFinding]:
-    """Yield what went wrong in the cases that left no programs."""
+    """Yield findings about the cases that left no programs."""
     questions = expect.feedback.error_questions
     failed = [(traced, traced.failure) for traced in evidence.cases if traced.failure]
     # First what has a memory: it says why other cases failed.
@@ -42,7 +42,7 @@ def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[CaseFin
 
 
 def wrong_results(trial: AnswerRun) -> list[Finding]:
-    """Return what is wrong with what an answer computes; nothing if it may be asked what it saves.
+    """Return findings about an answer's results; none if its residuals can be judged.
 
     One step at a time: what stands in the way of the next step is all that is said.
     """
@@ -145,7 +145,7 @@ def _same_or_both_nan(got: np.ndarray, other: np.ndarray, times: float) -> bool:
 
 
 def _not_finite(value: np.ndarray) -> tuple[str, str] | None:
-    """Return what is wrong with a value that is not finite, and the question to ask."""
+    """Return a description of a value that is not finite, and the question to ask."""
     if np.isnan(as_float(value)).any():
         return "it is NaN", "Where could 0 be divided by 0, or infinity be subtracted from infinity?"
     if np.isinf(as_float(value)).any():
@@ -228,7 +228,7 @@ _ROUNDED = "off by less than 3 %", "Does your answer round a value of its backwa
 
 
 def _how_wrong(gradient: np.ndarray) -> tuple[str, str]:
-    """Return what is conspicuous about a wrong gradient, and the question to ask."""
+    """Return a description of a wrong gradient, and the question to ask."""
     if (as_float(gradient) == 0).all():
         return "zero everywhere", "What stops the gradient between the result and this argument?"
     if np.isnan(as_float(gradient)).any():

@@ -128,7 +128,7 @@ def _board_entry(page: Page, attempts: Sequence[Attempt]) -> Entry:
 
 
 def _next_entry(sections, attempts: Sequence[Attempt]) -> tuple[str | Page, ...]:
-    """Return what was begun comes first, the latest of it, then the order of the course."""
+    """Return the exercise to do next: the latest one that was begun, else the first in the course's order."""
     entries = {entry.page.name: entry for _, entries in sections for entry in entries}
     for attempt in reversed(attempts):
         entry = entries.get(attempt.exercise)

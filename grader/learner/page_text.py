@@ -31,7 +31,7 @@ def _without_math(text: str) -> str:
 
 
 def python_file(page: Page) -> Path:
-    """Return where `write_python` puts an exercise's page."""
+    """Return the path to which `write_python` writes an exercise's page."""
     return page.path.with_name(f"my_{page.path.stem}.py")
 
 

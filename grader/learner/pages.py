@@ -58,7 +58,7 @@ def chapters() -> list[Page]:
 
 
 def exercises() -> list[Page]:
-    """Return all exercises by their numbers, whatever has become of their pages."""
+    """Return all exercises by their numbers, also those whose pages were deleted."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         pages = [
             _read_page(ROOT / "exercises" / name, archive.read(name).decode(), exercise=True)
@@ -69,7 +69,7 @@ def exercises() -> list[Page]:
 
 
 def to_read() -> list[Page]:
-    """Return what is read and has no exercise: the chapters that came, the page to start from and the cheat sheet."""
+    """Return the pages without an exercise: the chapters, the start page and the cheat sheet."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         names = [name for name in archive.namelist() if name.startswith(_CHAPTERS)]
         return [_read_page(ROOT / name, archive.read(name).decode()) for name in names]

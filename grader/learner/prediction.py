@@ -55,7 +55,7 @@ class Prediction(View):
         return f"{number:.0f}" if number.is_integer() else f"{number:.3g}"
 
     def say(self, said: str) -> View:
-        """Return what is said to a reader's answer."""
+        """Return the response to a reader's answer."""
         if self.choices:
             right, nearer = said == self.answer, ""
         else:

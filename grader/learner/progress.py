@@ -87,7 +87,7 @@ class Attempt:
 
 
 def default_path() -> Path:
-    """Return where progress is kept: in the folder that REMAT_WORKBOOK_DATA names, else in the user's data folder."""
+    """Return the path of the progress file: in the folder REMAT_WORKBOOK_DATA, else in the user's data folder."""
     folder = os.environ.get(_FOLDER) or platformdirs.user_data_dir("remat-workbook", appauthor=False)
     return Path(folder).expanduser() / "progress.sqlite"
 

@@ -218,7 +218,7 @@ def next_page(page: Page) -> Page | None:
 
 
 def _file_stamp(path: Path) -> tuple[int, ...] | None:
-    """Return what differs between two states of a file, also where an editor puts another one in its place."""
+    """Return a stamp that changes with the file, also if an editor replaces it."""
     try:
         found = path.stat()
     except OSError:

@@ -37,7 +37,7 @@ def functions(module: ir.Module) -> dict[str, ir.Operation]:
 
 
 def function_type(function: Op) -> ir.FunctionType:
-    """Return what a `func.func` takes and returns."""
+    """Return the argument and result types of a `func.func`."""
     return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
 
 
@@ -81,17 +81,17 @@ def dot_dimensions(dot: Op) -> stablehlo.DotDimensionNumbers:
 
 
 def gather_dimensions(gather: Op) -> stablehlo.GatherDimensionNumbers:
-    """Return which dimensions of array, indices and result a gather's windows have."""
+    """Return the dimensions of array, indices and result that a gather's windows have."""
     return stablehlo.GatherDimensionNumbers(gather.attributes["dimension_numbers"])
 
 
 def scatter_dimensions(scatter: Op) -> stablehlo.ScatterDimensionNumbers:
-    """Return which dimensions of array, indices and updates a scatter's windows have."""
+    """Return the dimensions of array, indices and updates that a scatter's windows have."""
     return stablehlo.ScatterDimensionNumbers(scatter.attributes["scatter_dimension_numbers"])
 
 
 def convolution_dimensions(convolution: Op) -> stablehlo.ConvDimensionNumbers:
-    """Return which dimensions of image, kernel and result are batch, features and space."""
+    """Return the batch, feature and space dimensions of image, kernel and result."""
     return stablehlo.ConvDimensionNumbers(convolution.attributes["dimension_numbers"])
 
 

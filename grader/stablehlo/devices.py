@@ -70,7 +70,7 @@ class ManualComputation:
 
 
 def manual_computation(op: Op, module: ir.Module) -> ManualComputation:
-    """Return what an operation of a module says of its devices.
+    """Read the devices of a `sdy.manual_computation`.
 
     Raises:
       ProgramError: it is divided among them in a way that `shard_map` does not write.
@@ -111,7 +111,7 @@ def _parse_axes(axes: Sequence[ir.Attribute], kind: type) -> tuple[str, ...]:
 
 
 def collective(op: Op, sizes: dict[str, int]) -> Collective:
-    """Return what an operation of `COLLECTIVES` does on a mesh of these sizes.
+    """Return a function that runs an operation of `COLLECTIVES` on a mesh of these sizes.
 
     Raises:
       Uninterpreted: it is done otherwise than JAX writes it.

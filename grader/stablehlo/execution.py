@@ -92,11 +92,11 @@ class Execution:
             return self._run_compiled(inputs, cotangents, reference.traced)
 
     def interpreted(self, inputs: Arrays, cotangents: Arrays) -> Results:
-        """Return what `run` returns, without the reference. Raises Uninterpreted if the programs must be compiled."""
+        """Interpret both programs; as `run`, without the reference. Raise Uninterpreted if they must be compiled."""
         return self._run_passes(_interpreted_runner, inputs, cotangents)
 
     def compiled(self, inputs: Arrays, cotangents: Arrays) -> Results:
-        """Return what `run` returns, without the reference. Raises ProgramError as it does."""
+        """Compile and run both programs; as `run`, without the reference."""
         return self._run_compiled(inputs, cotangents, lambda *_: None)[:5]
 
     def _run_compiled(
@@ -219,15 +219,15 @@ class Function:
             return self.compiled(*arguments)
 
     def interpreted(self, *arguments: Any) -> Any:
-        """Return what it returns, as NumPy makes it. Raises Uninterpreted if it must be compiled."""
+        """Interpret the function with NumPy. Raise Uninterpreted if it must be compiled."""
         return jax.tree.unflatten(self.tree, interpreter.run(self.text, jax.tree.leaves(arguments)))
 
     def value_fingerprints(self, places: Collection[int], *arguments: Any) -> np.ndarray:
-        """Return what it makes at these places on its way (`grader.stablehlo.value_fingerprints`)."""
+        """Return fingerprints of the intermediate values at these places (`grader.stablehlo.value_fingerprints`)."""
         return value_fingerprints(self.text, jax.tree.leaves(arguments), places=places)
 
     def compiled(self, *arguments: Any) -> Any:
-        """Return what it returns, as XLA makes it, as NumPy arrays."""
+        """Compile the function with XLA, run it, and return NumPy arrays."""
         with jax.enable_x64(True):  # for shadows
             return jax.tree.map(np.asarray, self._run_compiled(*arguments))
 

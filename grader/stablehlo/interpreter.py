@@ -75,7 +75,7 @@ class _Interpreter:
             self.run = self.function("main", {})
 
     def main(self, arguments: Sequence[Array], watch: Watch | None) -> list[Array]:
-        """Return what `run` returns."""
+        """Run the program; arguments and result as of `run`."""
         self.watch, self.work = watch, 0
         returned = list(map(np.asarray, self.run(arguments)))
         self.spend(sum(array.size for array in returned))

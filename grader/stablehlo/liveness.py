@@ -145,7 +145,7 @@ class _Walk:
         self.most = 0
 
     def buffers(self, values: Iterable[int]) -> set[int]:
-        """Return those that are not free of the values that are needed."""
+        """Return the needed values that take memory of their own."""
         return {self._program.buffer(value) for value in values if value in self._needed} - self._free
 
     def back(self, steps: Sequence[_Step], live: set[int]) -> None:

@@ -115,7 +115,7 @@ def repeated(matmul: Matmul, trip_count: int) -> Matmul:
 
 
 def reach(start: Iterable[int], edges: Sequence[Sequence[int]]) -> set[int]:
-    """Return all that can be reached from some values along edges, themselves included."""
+    """Return the values reachable from some values along edges, themselves included."""
     # Loops make the graph cyclic (a carry depends on itself); reaching every value once is the fixpoint.
     seen = set(start)
     todo = list(seen)

@@ -107,7 +107,7 @@ def _element_count(type_: ir.Type) -> int:
 
 
 def _output_memory(main: bindings.Op, count: int) -> tuple[str, ...]:
-    """Return where each output lies, as JAX notes it beside the function's results."""
+    """Return the memory space of each output, as JAX notes it next to the function's results."""
     if "res_attrs" not in main.attributes:
         return ("device",) * count
     key = "mhlo.memory_kind"

@@ -60,7 +60,7 @@ def value_fingerprint(array: Array, place: int = -1) -> list[Array]:
 
 
 def same(rows: Array, others: Array) -> Array:
-    """Return which of some arrays are which of others, by rows that are of them: booleans (rows, others)."""
+    """Compare fingerprints with others; return booleans of shape (rows, others)."""
     magnitudes, squares, least, largest = rows[:, 3:].T
     far = np.maximum(abs(least), abs(largest))
     allowed = _TOLERANCE * np.column_stack([0 * far, magnitudes, magnitudes, 2 * squares, far, far])

@@ -31,7 +31,7 @@ class Windows:
     dims: list[int]
 
     def starts(self, indices: np.ndarray) -> np.ndarray:
-        """Return what the indices say: shape (indexed dimensions, *the indices' other dimensions), int64."""
+        """Return the indices, int64, of shape (indexed dimensions, *the indices' other dimensions)."""
         return np.moveaxis(indices.astype(np.int64), -1, 0)
 
     def room(self) -> list[int]:
@@ -55,7 +55,7 @@ class Windows:
         return places
 
     def spread(self, of_each: np.ndarray) -> np.ndarray:
-        """Return what there is of each window, to be broadcast to all of its elements."""
+        """Return the part of each window that is inside the array, to be broadcast to all of its elements."""
         return np.expand_dims(of_each, tuple(self.dims))
 
 

@@ -44,7 +44,7 @@ def _does_nothing(function: Callable) -> bool:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return what an exception of the learner's code says: its type and message, and the line it came from."""
+    """Return an exception of the learner's code as a failure: its type, its message and its line."""
     if isinstance(error, Unusable):
         return error.failure
     frames = traceback.extract_tb(error.__traceback__)

@@ -100,7 +100,7 @@ def _refuse_others(returned: Any, differentiated: Any) -> None:
 
 
 def _of_the_primal(failure: Failure) -> Failure:
-    """Return what is said of an answer that is no good where nobody differentiates it."""
+    """Return the failure of an answer that fails only when it is called without jax.grad."""
     text, kind = failure.text.rstrip("."), failure.kind
     if kind is FailureKind.NOT_ATTEMPTED:
         text, kind = "Your answer is still a stub", FailureKind.RETURNED

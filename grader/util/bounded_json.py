@@ -7,7 +7,7 @@ _MAX_PARTS = 1_000_000
 
 
 def loads(text: str | bytes) -> Any:
-    """Return what JSON says. Raises ValueError if it is none, or might take much more memory than its text does.
+    """Parse JSON. Raise ValueError if it is invalid, or might take much more memory than its text does.
 
     A list that is two characters long takes some hundred bytes; so lists, dicts and commas are counted first, those in
     strings too.

@@ -122,7 +122,7 @@ def _make_case(
 
 
 def _checked_pair(returned, params):
-    """Return what an answer has returned, if it is a number and gradients like the parameters."""
+    """Return an answer's result if it is a number and gradients like the parameters; otherwise refuse it."""
     if not isinstance(returned, tuple) or len(returned) != 2:
         what = f"{len(returned)} things" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
         raise TypeError(f"accumulate returned {what} instead of a pair: the value and the gradients.")

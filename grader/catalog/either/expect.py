@@ -15,7 +15,7 @@ sample_input = signed_values(0.3, 1.2)
 
 
 def reference(p1, p2):
-    """Return what is right, and as plain as that."""
+    """Return a right answer in its simplest form."""
     return _joined_policy(lambda first, second: second if _is_no(first) else first)(p1, p2)
 
 

@@ -24,7 +24,7 @@ def cases(rng):
 
 
 def _differentiated_cases(rng):
-    """Return all widths of a case differ."""
+    """Return the cases that are differentiated. All widths of a case differ."""
     saving = jax.checkpoint_policies.save_only_these_names
     offloaded_products = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
     pairs = {

@@ -22,7 +22,7 @@ class HoldsTheLast:
     names = ()
 
     def findings(self, seen):
-        """Yield what is wrong with a case's behaviour."""
+        """Yield findings about a case."""
         *free, last = seen.arguments
         held = [name for name in seen.arguments if name in seen.held]
         if held == [last]:
@@ -42,7 +42,7 @@ class HoldsTheLast:
         )
 
     def claim(self, seen):
-        """Return what a passing case has shown, as the end of a sentence."""
+        """Return the claim about a case that passes, as the end of a sentence."""
         return "its barrier holds the last argument, and no other"
 
 

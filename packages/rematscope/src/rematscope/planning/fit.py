@@ -2,11 +2,11 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rematscope.choices.build import CostFunction, work
-from rematscope.choices.candidates import AS_IT_IS, candidates, is_left_out
+from rematscope.choices.candidates import AS_IT_IS, PolicyCandidate, candidates, is_left_out
 from rematscope.errors import PlanError
 from rematscope.memory.sureness import estimate_warning
 from rematscope.memory.xla_estimate import estimate_compiled_bytes
@@ -251,73 +251,105 @@ def fit(
     meant = cost_meant(cost, device if isinstance(cost, str) and cost == "seconds" else None)
     compared = candidates(f, *args, cost=meant, **kwargs)
     planned = tuple(candidate for candidate in compared if candidate.label != AS_IT_IS)
-    trials: dict[int, CompiledPlan] = {}
-
-    def compiled(made: Plan, what: str) -> CompiledPlan:
-        with progress() as tell:
-            tell(f"compiling {what}", 0)
-            measured = measure(made.planned, *args, target=target, **kwargs)
-            seconds = None if rates is None else estimate_time(measured.trace, rates)
-            return CompiledPlan(made, measured, seconds)
-
-    def attempt(saved: int) -> CompiledPlan:
-        made = best_plan(f, planned, saved, args, kwargs, meant)
-        if made.saved_bytes not in trials:
-            trials[made.saved_bytes] = compiled(made, f"with {bytes_text(made.saved_bytes)} saved")
-        return trials[made.saved_bytes]
-
-    def between(least: int, most: int) -> list[Plan]:
-        """A few plans that save more than `least` and less than `most`, those first whose predicted peak is least."""
-        found = [
-            best_plan(f, planned, least + (most - least) * i // (_LOOKS + 1), args, kwargs, meant)
-            for i in range(1, _LOOKS + 1)
-        ]
-        plans = {made.saved_bytes: made for made in found if least < made.saved_bytes < most}
-        return sorted(plans.values(), key=lambda made: estimate_compiled_bytes(made.trace, target))
-
-    least, most = least_of(planned), most_of(planned)
+    search = _Search(f, args, kwargs, planned, meant, limit, target, rates)
     written: CompiledPlan | None = None
     # Checkpoints that save nothing, or names alone, are among the plans.
     if len(planned) < len(compared) or is_left_out(compared):
-        written = compiled(plan_as_written(f, compared, args, kwargs, meant), "it as written")
-    fits_as_written = written is not None and written.peak_bytes <= limit
-    # Less recompute than this is not noticed, and is not worth a change.
+        written = search.compile(plan_as_written(f, compared, args, kwargs, meant), "it as written")
+    # A lower recompute than this is not noticed, and is not worth a change.
     slack = _UNNOTICED * compared[0].graph.evaluate(())[1]
-
-    def searched() -> tuple[CompiledPlan, CompiledPlan | None] | None:
-        """The best plan that fits, and the next better one, which does not; None where none fits."""
-        above = attempt(most)
-        if above.peak_bytes <= limit:
-            return above, None
-        fits = attempt(least)
-        if fits.peak_bytes > limit:
-            tried = (attempt(made.saved_bytes) for made in between(least, most))
-            fits = next((trial for trial in tried if trial.peak_bytes <= limit), fits)
-        if fits.peak_bytes > limit:
-            return None
-        fits, above = _search_boundary(attempt, fits, above, limit)
-        predicted = fits.predicted_bytes
-        for made in sorted(between(above.plan.saved_bytes, most), key=lambda made: -made.saved_bytes):
-            if (
-                estimate_compiled_bytes(made.trace, target) <= predicted
-                and attempt(made.saved_bytes).peak_bytes <= limit
-            ):
-                better = [trial for trial in trials.values() if trial.plan.saved_bytes > made.saved_bytes]
-                return _search_boundary(attempt, attempt(made.saved_bytes), min(better, key=_saved_bytes), limit)
-        return fits, above
-
+    fits_as_written = written is not None and written.peak_bytes <= limit
     if written and fits_as_written and written.plan.cost <= slack:
         return Fit(limit, target, written, None, [written])
-    found = searched()
-    tried = [*([written] if written else []), *trials.values()]
+    found = search.run()
+    plans = [*search.compiled.values()]
+    tried = [*([written] if written else []), *plans]
     if found is None:
         if fits_as_written:
-            return Fit(limit, target, written, min(trials.values(), key=_saved_bytes), tried)
+            return Fit(limit, target, written, min(plans, key=_saved_bytes), tried)
         return _nothing_fits(compared[0].graph.trace.function, limit, target, tried)
     fits, above = found
     if written and fits_as_written and written.plan.cost <= fits.plan.cost + slack:
         fits = written
     return Fit(limit, target, fits, above, tried)
+
+
+class _Search:
+    """Compiles plans until one fits.
+
+    Attributes:
+      compiled: the compiled plans, by their saved bytes.
+    """
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        planned: Sequence[PolicyCandidate],
+        cost: CostFunction,
+        limit: int,
+        target: str,
+        rates: Device | None,
+    ):
+        self._f, self._args, self._kwargs, self._planned, self._cost = f, args, kwargs, planned, cost
+        self._limit, self._target, self._rates = limit, target, rates
+        self.compiled: dict[int, CompiledPlan] = {}
+
+    def run(self) -> tuple[CompiledPlan, CompiledPlan | None] | None:
+        """Return the best plan that fits, and the next better one, which does not; None if none fits."""
+        least, most = least_of(self._planned), most_of(self._planned)
+        above = self._attempt(most)
+        if self._fits(above):
+            return above, None
+        fits = self._attempt(least)
+        if not self._fits(fits):
+            tried = (self._attempt(made.saved_bytes) for made in self._plans_between(least, most))
+            fits = next(filter(self._fits, tried), fits)
+        if not self._fits(fits):
+            return None
+        fits, above = _search_boundary(self._attempt, fits, above, self._limit)
+        return self._beyond(fits, above, most) or (fits, above)
+
+    def compile(self, made: Plan, what: str) -> CompiledPlan:
+        """Compile a plan; `what` names it while it is compiled."""
+        with progress() as tell:
+            tell(f"compiling {what}", 0)
+            measured = measure(made.planned, *self._args, target=self._target, **self._kwargs)
+            seconds = None if self._rates is None else estimate_time(measured.trace, self._rates)
+            return CompiledPlan(made, measured, seconds)
+
+    def _fits(self, plan: CompiledPlan) -> bool:
+        return plan.peak_bytes <= self._limit
+
+    def _best_plan(self, saved: int) -> Plan:
+        return best_plan(self._f, self._planned, saved, self._args, self._kwargs, self._cost)
+
+    def _attempt(self, saved: int) -> CompiledPlan:
+        """Return the best plan within so many saved bytes, compiled."""
+        made = self._best_plan(saved)
+        if made.saved_bytes not in self.compiled:
+            self.compiled[made.saved_bytes] = self.compile(made, f"with {bytes_text(made.saved_bytes)} saved")
+        return self.compiled[made.saved_bytes]
+
+    def _plans_between(self, least: int, most: int) -> list[Plan]:
+        """Return a few plans that save more than `least` and less than `most`, the smallest estimated peak first."""
+        found = [self._best_plan(least + (most - least) * i // (_LOOKS + 1)) for i in range(1, _LOOKS + 1)]
+        plans = {made.saved_bytes: made for made in found if least < made.saved_bytes < most}
+        return sorted(plans.values(), key=self._estimate)
+
+    def _estimate(self, made: Plan) -> int:
+        return estimate_compiled_bytes(made.trace, self._target)
+
+    def _beyond(self, fits: CompiledPlan, above: CompiledPlan, most: int) -> tuple[CompiledPlan, CompiledPlan] | None:
+        """Return the boundary above a larger plan that fits too: the peak need not rise with the saved bytes."""
+        estimated = fits.predicted_bytes
+        for made in sorted(self._plans_between(_saved_bytes(above), most), key=lambda made: -made.saved_bytes):
+            if self._estimate(made) <= estimated and self._fits(self._attempt(made.saved_bytes)):
+                better = [one for one in self.compiled.values() if one.plan.saved_bytes > made.saved_bytes]
+                larger = min(better, key=_saved_bytes)
+                return _search_boundary(self._attempt, self._attempt(made.saved_bytes), larger, self._limit)
+        return None
 
 
 _UNNOTICED = 0.01  # of what is recomputed with nothing saved; clocks differ by as much from run to run

@@ -49,7 +49,7 @@ class PeakProposer:
             if solution.bound >= known_bound and size >= settings.filled_target * target:
                 return  # other candidates recompute less, and nothing is left for this program to win
             yield candidate
-            fills = settings.filled_target * target <= size <= target
+            fills = (1 - settings.same_target) * target <= size <= target
             is_near = size <= target and not candidate.recompute_cost
             # An estimate near the target is not enough: a solution for a higher limit may need no more memory.
             is_near = is_near or (fills and any(other > target for _, other in solved))

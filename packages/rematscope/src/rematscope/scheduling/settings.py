@@ -16,7 +16,8 @@ class SearchSettings:
       min_improvement: A candidate is compiled only if it recomputes less than the best one that fits, by this share.
       same_target: Nothing is proposed again for a target that differs from an earlier one by less than this share.
       near_target: An estimate that is below the target by less than this share is near it.
-      filled_target: A proposer stops approaching a target when a candidate's estimate fills this share of it.
+      filled_target: A 0/1 program is given up if its bound is above that of others, for a candidate whose estimate
+        fills this share of the target.
       solves_per_target: The number of times that a proposer approaches a target; estimates differ from its own model.
       halvings: The number of times that an interval of saved bytes is halved for one target.
       overshoot: Until a candidate has failed, estimates may exceed the target by this share.

@@ -19,7 +19,7 @@ from zoo import normal
 from rematscope import Device, PlanError, TraceError, auto, load_schedule, measure, trace, with_schedule
 from rematscope.memory.xla_estimate import estimate_compiled_bytes
 from rematscope.scheduling import candidate as candidates
-from rematscope.scheduling.blocks import in_blocks, in_turns
+from rematscope.scheduling.blocks import in_blocks, in_iterations
 from rematscope.scheduling.candidate_pool import CandidatePool
 from rematscope.scheduling.checkpoint_placement import checkpointed as plain_checkpoints
 from rematscope.scheduling.checkpoint_placement import placements
@@ -313,7 +313,7 @@ def test_a_net_is_cut_where_its_layers_end():
     gradients, expected = (jax.grad(f)(*EXPERTS) for f in (in_blocks(experts, between), experts))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)
     assert stretches(jnp.sin, False, X) == ()
-    turns, own = (trace(f, WS, X) for f in (in_turns(jax.jit(looped)), checkpointed(looped)))
+    turns, own = (trace(f, WS, X) for f in (in_iterations(jax.jit(looped)), checkpointed(looped)))
     assert turns.bytes_by_kind() == own.bytes_by_kind() != trace(looped, WS, X).bytes_by_kind()
     (boundaries, *_) = kept_at_cuts(linearize(trace(deep, WS, X)))
     assert {value.shape for value in boundaries} == {X.shape}

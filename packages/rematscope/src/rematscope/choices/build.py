@@ -188,21 +188,21 @@ def graph_of(
     for node in nodes.by_policy:
         node.reads = []  # it is there
 
-    everything = dependencies_of(roots, ())
-    names = {node.name for node in everything if node.name is not None}
+    reached = dependencies_of(roots, ())
+    names = {node.name for node in reached if node.name is not None}
     needed = dependencies_of(roots, names)
     # JAX also keeps some values that nothing reads.
-    needed |= {node for node in nodes.all if node.kept and node not in everything} - set(nodes.by_policy)
+    needed |= {node for node in nodes.all if node.kept and node not in reached} - set(nodes.by_policy)
     return RecomputeGraph(
         trace=passes,
         nodes=tuple(nodes.all),
         roots=tuple(roots),
         barred=nodes.barred,
-        uncounted=frozenset[str]().union(*(node.uncounted for node in everything)),
+        uncounted=frozenset[str]().union(*(node.uncounted for node in reached)),
         device=cost.name if isinstance(cost, Device) else "",
         weighing=_weighing_text(passes, cost),
         names=tuple(dict.fromkeys(node.name for node in nodes.all if node.name is not None and node.name in names)),
-        parts=parts_of([node for node in nodes.all if node in everything], needed),
+        parts=parts_of([node for node in nodes.all if node in reached], needed),
         least_bytes=sum({node.array: node.nbytes for node in needed if node.kept}.values()),
         least_cost=sum(node.cost for node in nodes.all if node in needed),
     )

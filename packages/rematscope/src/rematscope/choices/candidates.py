@@ -93,16 +93,16 @@ def candidates(
                 found += traced(f, label, policy, args, kwargs, cost)
             else:
                 found.append(PolicyCandidate(label, graph, policy))
-    everything = jax.checkpoint_policies.everything_saveable
+    save_all = jax.checkpoint_policies.everything_saveable
     if not alone.policies:
         # Where it has checkpoints, which save nothing, this is the choice of no name again.
         nothing_saved = alone.evaluate(())
-        written = traced(f, AS_IT_IS, everything, args, kwargs, cost)
+        written = traced(f, AS_IT_IS, save_all, args, kwargs, cost)
         found += [each for each in written if not nothing_saved[1] or each.graph.evaluate(()) != nothing_saved]
     elif _has_policies(alone):
         only = alone.policies[0] if len(alone.policies) == 1 else None
         found += traced(f, AS_IT_IS, only, args, kwargs, cost)
-    found += traced(f, EVERYTHING, everything, args, kwargs, cost)
+    found += traced(f, EVERYTHING, save_all, args, kwargs, cost)
     return tuple(found)
 
 

@@ -32,7 +32,7 @@ _OPEN = 150, 600, 1200  # of more, those that are decided about near a choice th
 _FAR = 0.1  # of what is found, that it is above the bound: better ones may be elsewhere
 
 _PRINTED = b"HighsMipSolverData::"  # how the one line begins that HiGHS prints whatever it is told
-_TURN = threading.Lock()  # of those who hold standard output back
+_STDOUT_LOCK = threading.Lock()  # of those who hold standard output back
 
 
 def minimise(
@@ -159,7 +159,7 @@ def _held_back() -> Iterator[None]:
     HiGHS prints by C's `puts`, past `sys.stdout`, where only the descriptor can be changed. It is the process's: what
     another thread writes comes when this ends, and what a process writes that it starts meanwhile, never.
     """
-    with _TURN, contextlib.ExitStack() as stack:
+    with _STDOUT_LOCK, contextlib.ExitStack() as stack:
         try:
             held = stack.enter_context(tempfile.TemporaryFile())
             libc, out = ctypes.CDLL(None), os.dup(1)

@@ -25,15 +25,15 @@ _SAVED = "saved in its block"  # the name of what is
 OPENED = ("jit", "pjit", "shard_map")
 
 
-def bodies(jaxpr: AnyJaxpr, path: Block = (), turns: int = 1) -> Iterator[tuple[Block, int, Any]]:
+def bodies(jaxpr: AnyJaxpr, path: Block = (), iterations: int = 1) -> Iterator[tuple[Block, int, Any]]:
     """Yield all jaxprs that blocks can be in, with the path of equations to each and how often it runs."""
     body, _, _ = jax_compat.body_of(jaxpr)
-    yield path, turns, body
+    yield path, iterations, body
     for i, eqn in enumerate(body.eqns):
         if eqn.primitive.name in OPENED:
-            yield from bodies(jax_compat.bodies(eqn)[0], (*path, i), turns)
+            yield from bodies(jax_compat.bodies(eqn)[0], (*path, i), iterations)
         elif eqn.primitive.name == "scan" and (loop := jax_compat.scan_of(eqn)).length:
-            yield from bodies(loop.body, (*path, i), turns * loop.length)
+            yield from bodies(loop.body, (*path, i), iterations * loop.length)
 
 
 def in_blocks(
@@ -81,7 +81,7 @@ def in_blocks(
     return _rewrite_without_checkpoints(f, functools.partial(divided, ()))
 
 
-def in_turns(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None) -> Callable[..., Any]:
+def in_iterations(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None) -> Callable[..., Any]:
     """Return `f` with a plain checkpoint around each iteration of its loops, those in jit and `shard_map` included.
 
     Args:
@@ -98,9 +98,9 @@ def in_turns(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None
         body = jax_compat.scan_of(eqn).body
         if depth > 0 and loops_deep(body) > 0:
             return _run_scan(eqn, operands, functools.partial(opened, depth=depth - 1))
-        turn: Callable[..., Any] = jaxpr_as_fun(body)
-        turn = jax.checkpoint(turn, policy=policy) if _may_repeat([eqn]) else turn
-        return _run_scan(eqn, operands, lambda _, given: turn(*given))
+        run_iteration: Callable[..., Any] = jaxpr_as_fun(body)
+        run_iteration = jax.checkpoint(run_iteration, policy=policy) if _may_repeat([eqn]) else run_iteration
+        return _run_scan(eqn, operands, lambda _, given: run_iteration(*given))
 
     def opened(jaxpr: AnyJaxpr, operands: Sequence[Any], depth: int) -> list[Any]:
         body, constvars, consts = jax_compat.body_of(jaxpr)
@@ -118,7 +118,7 @@ def _may_repeat(eqns: Sequence[Any]) -> bool:
 
 
 def loops_deep(jaxpr: AnyJaxpr) -> int:
-    """Return the largest number of nested loops that `in_turns` reaches."""
+    """Return the largest number of nested loops that `in_iterations` reaches."""
     eqns = [eqn for eqn in jax_compat.body_of(jaxpr)[0].eqns if eqn.primitive.name in (*OPENED, "scan")]
     inside = ((eqn.primitive.name == "scan", map(loops_deep, jax_compat.bodies(eqn))) for eqn in eqns)
     return max((is_loop + max(deep, default=0) for is_loop, deep in inside), default=0)
@@ -158,12 +158,12 @@ def _run_scan(
     loop = jax_compat.scan_of(eqn)
     first, carries = loop.consts, loop.carries
 
-    def turn(carry: Any, slices: list[Any]) -> tuple[list[Any], list[Any]]:
+    def run_iteration(carry: Any, slices: list[Any]) -> tuple[list[Any], list[Any]]:
         results = run(loop.body, [*operands[:first], *carry, *slices])
         return results[:carries], results[carries:]
 
     start, stacks = [*operands[first : first + carries]], [*operands[first + carries :]]
-    end, made = lax.scan(turn, start, stacks, length=loop.length, reverse=loop.reverse)
+    end, made = lax.scan(run_iteration, start, stacks, length=loop.length, reverse=loop.reverse)
     return [*end, *made]
 
 

@@ -31,21 +31,21 @@ def partitions(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[tupl
     calls: dict[str, list[Block]] = {}
     made, times, heavy = Counter[str](), Counter[str](), Counter[str]()
     sizes, enters, at_once = dict[Block, int](), dict[Block, int](), dict[Block, int]()
-    for path, turns, body in bodies(whole):
-        each = [turns * _bytes_made(eqn) for eqn in body.eqns]
+    for path, iterations, body in bodies(whole):
+        each = [iterations * _bytes_made(eqn) for eqn in body.eqns]
         maker = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.outvars}
         for function, spans in _stretches_of_calls(body.eqns).items():
             for start, end in spans:
                 calls.setdefault(function, []).append(block := (*path, start, end))
                 sizes[block] = sum(each[start:end])
-                at_once[block] = sizes[block] // turns
+                at_once[block] = sizes[block] // iterations
                 read = {v for eqn in body.eqns[start:end] for v in eqn.invars if not is_literal(v)}
-                enters[block] = turns * sum(nbytes(v.aval) for v in read if maker.get(v, end) < start)
+                enters[block] = iterations * sum(nbytes(v.aval) for v in read if maker.get(v, end) < start)
                 made[function] += sizes[block]
-                times[function] += turns
+                times[function] += iterations
                 heavy[function] += any(map(computes, body.eqns[start:end]))
-    everything = sum(map(_bytes_made, jax_compat.body_of(whole)[0].eqns))
-    large = [function for function, size in made.most_common() if size > SETTINGS.min_call * everything]
+    total_bytes = sum(map(_bytes_made, jax_compat.body_of(whole)[0].eqns))
+    large = [function for function, size in made.most_common() if size > SETTINGS.min_call * total_bytes]
     asked = [function for function in large if heavy[function]] or large
     found: list[tuple[Block, ...]] = []
     for first in asked:
@@ -57,13 +57,13 @@ def partitions(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[tupl
             if (among or times[function] > 1) and not any(_have_overlap(a, b) for a in calls[function] for b in blocks):
                 blocks = sorted((*blocks, *calls[function]))
                 size += made[function]
-        if size > SETTINGS.min_calls * everything and (way := tuple(blocks)) not in found:
-            found.append(way)
+        if size > SETTINGS.min_calls * total_bytes and (partition := tuple(blocks)) not in found:
+            found.append(partition)
 
-    def taken(way: tuple[Block, ...]) -> int:
+    def taken(partition: tuple[Block, ...]) -> int:
         """Return the expected peak: the bytes outside blocks, those that enter blocks, and the largest block."""
-        outside = everything - sum(sizes[block] for block in way)
-        return outside + sum(enters[block] for block in way) + max(at_once[block] for block in way)
+        outside = total_bytes - sum(sizes[block] for block in partition)
+        return outside + sum(enters[block] for block in partition) + max(at_once[block] for block in partition)
 
     return sorted(found, key=taken)
 
@@ -155,5 +155,5 @@ def _bytes_made(eqn: Any) -> int:
     """Return the bytes of the results of an equation, for a loop those of all iterations."""
     if eqn.primitive.name not in (*OPENED, "scan"):
         return sum(nbytes(v.aval) for v in eqn.outvars)
-    turns = jax_compat.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
-    return turns * sum(_bytes_made(e) for body in jax_compat.bodies(eqn) for e in jax_compat.body_of(body)[0].eqns)
+    iterations = jax_compat.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
+    return iterations * sum(_bytes_made(e) for body in jax_compat.bodies(eqn) for e in jax_compat.body_of(body)[0].eqns)

@@ -123,8 +123,8 @@ class Candidate:
         made, maker_of = self.schedule, self.linearized.maker_of
         kept = (v for v, own in zip(made.kept, made.values, strict=True) if _is_written(v, own, maker_of.get(own)))
         returned = {*self.linearized.primal.outputs, *made.backward.outputs}
-        rooms = sum(nbytes(v.on_device) for v in returned)
-        return sum(v.device_bytes for v in kept if v.memory == "device") - rooms
+        returned_bytes = sum(nbytes(v.on_device) for v in returned)
+        return sum(v.device_bytes for v in kept if v.memory == "device") - returned_bytes
 
     @cached_property
     def recompute_cost(self) -> float:

@@ -87,9 +87,9 @@ class Chain:
         kept = {*self._common, *(v for i in reversal.kept for v in self._entering[i])}
         kept.update(v for i in reversal.whole for v in self._held[i])
         snapshots = []
-        for link, entered in reversal.snapshots:
+        for segment, entered in reversal.snapshots:
             there = {v for i in entered for v in self._entering[i]} - kept
-            snapshots.append(Snapshot(self._before[link], tuple(sorted(there, key=self._position.__getitem__))))
+            snapshots.append(Snapshot(self._before[segment], tuple(sorted(there, key=self._position.__getitem__))))
         return frozenset(kept), tuple(snapshots)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from rematscope.ir.source import lines_of
-from rematscope.scheduling.blocks import Block, bodies, in_blocks, in_turns, loops_deep
+from rematscope.scheduling.blocks import Block, bodies, in_blocks, in_iterations, loops_deep
 from rematscope.scheduling.calls import first_half, partitions
 from rematscope.scheduling.cuts import stretches
 from rematscope.scheduling.settings import SETTINGS
@@ -39,29 +39,34 @@ class CheckpointPlacement:
     saved: tuple[Block, ...] = ()
 
 
-def checkpointed(f: Callable[..., Any], plain: CheckpointPlacement) -> Callable[..., Any]:
+def checkpointed(f: Callable[..., Any], placement: CheckpointPlacement) -> Callable[..., Any]:
     """Return `f` with checkpoints."""
-    policy = getattr(jax.checkpoint_policies, plain.policy) if plain.policy else None
-    if plain.own:
+    policy = getattr(jax.checkpoint_policies, placement.policy) if placement.policy else None
+    if placement.own:
         return with_policy(f, policy) if policy else f
-    if plain.depth is not None:
-        return in_turns(f, plain.depth, policy)
-    return in_blocks(f, plain.blocks, policy, frozenset(plain.saved)) if plain.blocks else without_checkpoints(f)
+    if placement.depth is not None:
+        return in_iterations(f, placement.depth, policy)
+    return (
+        in_blocks(f, placement.blocks, policy, frozenset(placement.saved))
+        if placement.blocks
+        else without_checkpoints(f)
+    )
 
 
-def in_words(f: Callable[..., Any], plain: CheckpointPlacement, /, *args: Any, **kwargs: Any) -> str:
+def in_words(f: Callable[..., Any], placement: CheckpointPlacement, /, *args: Any, **kwargs: Any) -> str:
     """Return a description of where checkpoints are in the code of `f`, and what they save."""
-    if plain.own:
+    if placement.own:
         places = "its own checkpoints"
-    elif plain.depth is not None:
-        places = "one around the body of each loop" + (f" inside {plain.depth} others" if plain.depth else "")
-    elif plain.blocks:
-        places = f"one around {_lines_of(f, plain.blocks, *args, **kwargs)}"
+    elif placement.depth is not None:
+        places = "one around the body of each loop" + (f" inside {placement.depth} others" if placement.depth else "")
+    elif placement.blocks:
+        places = f"one around {_lines_of(f, placement.blocks, *args, **kwargs)}"
     else:
         places = "none"
-    if plain.saved:
-        return f"{places}, which saves the values computed in {_lines_of(f, _each_alone(plain.saved), *args, **kwargs)}"
-    return f"{places}, with policy=jax.checkpoint_policies.{plain.policy}" if plain.policy else places
+    if placement.saved:
+        saved = _lines_of(f, _each_alone(placement.saved), *args, **kwargs)
+        return f"{places}, which saves the values computed in {saved}"
+    return f"{places}, with policy=jax.checkpoint_policies.{placement.policy}" if placement.policy else places
 
 
 def _each_alone(operations: Sequence[Block]) -> list[Block]:
@@ -98,8 +103,8 @@ def placements(
         # The last one is gone back through at once: it, or its second half, is computed again for nothing.
         found += blocks, blocks[:-1], (*blocks[:-1], first_half(f, blocks[-1], *args, **kwargs))
     deep = loops_deep(jaxpr_of(without_checkpoints(f), *args, **kwargs))
-    turns = (CheckpointPlacement(depth=i) for i in range(deep if closed else min(deep, 1)))
-    places = [*(CheckpointPlacement(blocks) for blocks in dict.fromkeys(found) if blocks), *turns] or [
+    in_loops = (CheckpointPlacement(depth=i) for i in range(deep if closed else min(deep, 1)))
+    places = [*(CheckpointPlacement(blocks) for blocks in dict.fromkeys(found) if blocks), *in_loops] or [
         CheckpointPlacement()
     ]
     for place in places:

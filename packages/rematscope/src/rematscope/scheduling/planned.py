@@ -107,7 +107,7 @@ def keeping(once: CalledOnce, programs: Schedule) -> Callable[..., Any]:
 
 
 def with_checkpoints(
-    once: CalledOnce, signature: Signature, plain: CheckpointPlacement, grad_mask: Sequence[bool] | None = None
+    once: CalledOnce, signature: Signature, placement: CheckpointPlacement, grad_mask: Sequence[bool] | None = None
 ) -> Planned:
     """Return the function with plain checkpoints."""
-    return Planned(once, signature, checkpointed(once, plain), grad_mask)
+    return Planned(once, signature, checkpointed(once, placement), grad_mask)

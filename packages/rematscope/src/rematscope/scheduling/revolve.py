@@ -67,22 +67,25 @@ class RevolveTable:
       slot: the bytes of a slot. The inputs of most segments are a multiple of it, so that little is wasted.
     """
 
-    def __init__(self, links: Sequence[ChainSegment], limit: float):
+    def __init__(self, segments: Sequence[ChainSegment], limit: float):
         """Args:
         links: the segments of the chain.
         limit: the bytes that may be live in addition to what is live anyway.
         """
-        count, self._count = len(links), len(links)
-        often = statistics.mode([link.input_bytes for link in links[1:]] or [0]) or limit
+        count, self._count = len(segments), len(segments)
+        often = statistics.mode([segment.input_bytes for segment in segments[1:]] or [0]) or limit
         self.slot = max(often / math.ceil(SETTINGS.memory_slots[0] * often / limit), limit / SETTINGS.memory_slots[1])
         self.slots = int(limit / self.slot + 1e-6)
         parts = 1 / self.slot
-        self._enters = np.array([self._whole_slots(link.input_bytes * parts) for link in links] + [0])
-        self._entering = _prefix_sums([link.input_bytes * parts for link in links])
-        self._made = _prefix_sums([link.residual_bytes * parts for link in links])
-        least = np.array([self._whole_slots(link.peak_bytes * parts) for link in links])
-        forward, both = _prefix_sums([link.forward for link in links]), _prefix_sums([link.total for link in links])
-        again = np.array([link.recompute for link in links])
+        self._enters = np.array([self._whole_slots(segment.input_bytes * parts) for segment in segments] + [0])
+        self._entering = _prefix_sums([segment.input_bytes * parts for segment in segments])
+        self._made = _prefix_sums([segment.residual_bytes * parts for segment in segments])
+        least = np.array([self._whole_slots(segment.peak_bytes * parts) for segment in segments])
+        forward, both = (
+            _prefix_sums([segment.forward for segment in segments]),
+            _prefix_sums([segment.total for segment in segments]),
+        )
+        again = np.array([segment.recompute for segment in segments])
         # By number of links and the first one: slots and work if nothing is let go of before all are gone back through.
         self._room, self._together = [np.zeros(count + 1, int), least], [np.zeros(count + 1)]
         # And by slots: the least work of going back through them, infinite where they are too few.

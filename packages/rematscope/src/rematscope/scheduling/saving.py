@@ -33,7 +33,7 @@ def worth_saving(
       *args, **kwargs: its arguments.
     """
     found: list[tuple[float, Block, int]] = []
-    for path, turns, body in bodies(jaxpr_of(without_checkpoints(f), *args, **kwargs)):
+    for path, iterations, body in bodies(jaxpr_of(without_checkpoints(f), *args, **kwargs)):
         for *around, start, end in (block for block in blocks if block[:-2] == path):
             read: set[Any] = set()  # what has to be there in the backward pass
             for i in reversed(range(start, end)):
@@ -43,15 +43,15 @@ def worth_saving(
                     read.update(operands)
                 size = sum(nbytes(v.aval) for v in eqn.outvars)
                 if len(eqn.outvars) == 1 and size and not read.isdisjoint(eqn.outvars) and (cost := computes(eqn)):
-                    found.append((-cost / size, (*around, i), turns * size))
+                    found.append((-cost / size, (*around, i), iterations * size))
     return [(place, size) for _, place, size in sorted(found)]
 
 
 def computes(eqn: Any) -> float:
     """Return the FLOPs of an equation if it is, or contains, a matmul or another heavy operation; else 0."""
     if inside := jax_compat.bodies(eqn):
-        turns = jax_compat.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
-        return turns * sum(computes(e) for body in inside for e in jax_compat.body_of(body)[0].eqns)
+        iterations = jax_compat.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
+        return iterations * sum(computes(e) for body in inside for e in jax_compat.body_of(body)[0].eqns)
     if eqn.primitive.name not in HEAVY:
         return 0.0
     inputs, outputs = (tuple(Value(v.aval) for v in values) for values in (eqn.invars, eqn.outvars))

@@ -181,8 +181,10 @@ class Search:
 
     def _compile_candidates(self, limit: int) -> None:
         """Compile candidates until no better one is left, or the compiles are spent."""
-        everything = self._saves_everything
-        if everything.estimated_bytes <= limit - self.fixed_bytes and self._compile_candidate(everything).fits(limit):
+        unconstrained = self._saves_everything
+        if unconstrained.estimated_bytes <= limit - self.fixed_bytes and self._compile_candidate(unconstrained).fits(
+            limit
+        ):
             return
         while len(self.compiled) < self.compiles and (candidate := self._propose_next(limit)) is not None:
             self._compile_candidate(candidate)

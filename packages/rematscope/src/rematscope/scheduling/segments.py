@@ -43,7 +43,7 @@ class SegmentProposer:
         if not self._divisible_loops:
             return
         yield (least := self._keep_share_of_iterations(0.0))
-        most = max(length // turns for _, turns, length in self._divisible_loops)
+        most = max(length // iterations for _, iterations, length in self._divisible_loops)
         lower, upper = (0, least.estimated_bytes), (most, self._keep_share_of_iterations(1.0).estimated_bytes)
         for _ in range(self._subject.settings.solves_per_target):
             if not lower[1] <= target_bytes < upper[1] or upper[0] - lower[0] < 2:
@@ -59,10 +59,10 @@ class SegmentProposer:
     def _keep_share_of_iterations(self, share: float) -> Candidate:
         """Return the candidate that does not recompute such a share of the last iterations."""
         segments = []
-        for place, turns, length in self._divisible_loops:
+        for place, iterations, length in self._divisible_loops:
             last = round(share * length)
-            last += (length - last) % turns
-            segments += [(place, turns, last)] if last < length else []
+            last += (length - last) % iterations
+            segments += [(place, iterations, last)] if last < length else []
         asked = tuple(segments)
         if asked not in self._made:
             linearized = self.linearized(asked)

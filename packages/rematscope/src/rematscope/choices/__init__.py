@@ -1,1 +1,1 @@
-"""What each choice of saved values keeps and computes again, and which choice is best."""
+"""The saved bytes and the recompute of each choice of saved values, and the best choice."""

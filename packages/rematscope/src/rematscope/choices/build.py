@@ -1,12 +1,12 @@
 """`recompute_graph(f, *args)`: the recompute graph of a function, from one trace of it.
 
-The trace is that of the function whose checkpoints save nothing. Its backward program computes again all that any
-choice of names could ask for, so it is a graph in which a choice is a walk: from what the backward pass proper reads,
-back through what makes it, as far as a saved name or something that was there anyway.
+The trace is that of the function whose checkpoints save nothing. Its backward program recomputes all that any choice of
+names could demand. So a choice is a walk in the graph of its operations: from the values that the backward pass proper
+reads, back to a saved name or an argument.
 
-Which values of a chain to keep is an old question (Griewank and Walther, Algorithm 799: revolve, 2000; Chen et al.,
-Training deep nets with sublinear memory cost, 2016). Here JAX has the schedule, in which a checkpoint computes each of
-its operations once again at most, and what is left to choose is names.
+Which values of a chain to save is an old question (Griewank and Walther, Algorithm 799: revolve, 2000; Chen et al.,
+Training deep nets with sublinear memory cost, 2016). Here JAX fixes the schedule, in which a checkpoint recomputes each
+of its operations at most once, and only the names are chosen.
 """
 
 import dataclasses

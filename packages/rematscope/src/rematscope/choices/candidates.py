@@ -1,10 +1,10 @@
-"""What a plan compares: choices of names alone, choices beside a policy of JAX's, and policies that leave no choice.
+"""The policies that a plan compares: names alone, names combined with a policy of JAX, and other policies alone.
 
-The best values to save may lie inside library calls, where nobody can put a name, and where JAX's policies reach them.
+The best values to save may be inside library calls, where nobody can write a name, but where JAX's policies apply.
 `dots_saveable` and `dots_with_no_batch_dims_saveable` are asked about each operation of the trace in which nothing is
-saved: what they save is then kept in any case, and names are chosen beside it, as `save_from_both_policies` allows.
-`everything_saveable`, and the function as it is written, are traced as they are. Without a checkpoint a function as
-written recomputes nothing, and where its residuals fit, no checkpoint is needed.
+saved: the results that they save are saved in any case, and names are chosen in addition, as `save_from_both_policies`
+allows. `everything_saveable`, and the function as written, are traced unmodified. Without a checkpoint a function as
+written recomputes nothing, and if its residuals fit, no checkpoint is needed.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""What bytes and recomputations depend on a choice of names, and how: all that a search for the best choice needs."""
+"""How saved bytes and recompute depend on a choice of names: all that a search needs."""
 
 import dataclasses
 from collections.abc import Iterable

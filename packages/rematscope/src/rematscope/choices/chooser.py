@@ -1,4 +1,4 @@
-"""The best choice of names: all choices at once where they are few, a 0/1 program for HiGHS where they are many."""
+"""The best choice of names: by enumeration for few names, by a 0/1 program for many."""
 
 from functools import cached_property
 

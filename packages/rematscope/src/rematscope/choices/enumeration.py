@@ -1,4 +1,4 @@
-"""Every choice of names at once, where they are few."""
+"""Enumeration of all choices of a few names."""
 
 from collections.abc import Iterator
 

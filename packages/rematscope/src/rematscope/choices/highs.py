@@ -1,7 +1,7 @@
 """The best choice of a 0/1 program, by the solver HiGHS (Huangfu and Hall, 2018), which comes with SciPy.
 
-HiGHS works in floating point, with tolerances that are absolute and near 1e-6. So it is given numbers in units in which
-they are not large, and what it finds is counted again in exact ones.
+HiGHS works in floating point, with absolute tolerances of about 1e-6. So it gets numbers in units in which they are not
+large, and its results are evaluated again in exact arithmetic.
 """
 
 import contextlib

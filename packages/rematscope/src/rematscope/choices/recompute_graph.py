@@ -1,4 +1,4 @@
-"""What a backward pass computes again, as a graph of its operations."""
+"""The operations that a backward pass recomputes, as a graph."""
 
 import dataclasses
 import hashlib

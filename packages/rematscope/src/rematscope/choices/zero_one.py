@@ -1,7 +1,7 @@
-"""The choice of names as a 0/1 program: which variables and inequalities there are, and what each stands for.
+"""The choice of names as a 0/1 program: its variables and inequalities, and their meaning.
 
-It has a variable for each decision and for each thing that follows from one, as Checkmate has (Jain et al., MLSys
-2020). Checkmate decides anew at each stage of a schedule. Here JAX has the schedule, and a value is saved or is not:
+It has a variable for each decision and for each consequence, as Checkmate has (Jain et al., MLSys 2020). Checkmate
+decides at each stage of a schedule which values are live. Here JAX fixes the schedule, and a value is saved or not. So
 the program grows with the function, and not with its square.
 """
 

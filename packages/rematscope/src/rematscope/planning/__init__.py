@@ -1,1 +1,1 @@
-"""Choosing what to save: under a byte budget, over all of them, or until it fits."""
+"""Choices of saved values: the best within a budget, all Pareto-optimal ones, and one that fits compiled."""

@@ -1,4 +1,4 @@
-"""How many bytes a budget means, and the least that a function can do with."""
+"""The bytes of a budget, and the fewest bytes that a function can save."""
 
 import operator
 import re

@@ -1,4 +1,4 @@
-"""A panel that checkpoints a function in one way after another, and shows what each changes."""
+"""A panel that shows the effect of one checkpoint policy after another."""
 
 import dataclasses
 import functools

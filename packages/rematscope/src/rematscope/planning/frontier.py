@@ -1,4 +1,4 @@
-"""`frontier(f, *args)`: every best trade of bytes kept for work done again, and the usual policies beside it."""
+"""`frontier(f, *args)`: all Pareto-optimal choices of saved bytes and recompute, next to the usual policies."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Which names each point of a frontier saves, as a picture in text."""
+"""The names that each point of a frontier saves, as a matrix in text."""
 
 import textwrap
 from collections.abc import Iterable, Sequence

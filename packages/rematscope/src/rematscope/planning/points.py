@@ -1,4 +1,4 @@
-"""The points of a frontier, and how they are searched for."""
+"""The points of a frontier, and the search for them."""
 
 import dataclasses
 import itertools

@@ -1,6 +1,6 @@
-"""Plain checkpoints around some of what a function does: blocks of its operations, or turns of its loops.
+"""Plain checkpoints around parts of a function: blocks of its operations, or iterations of its loops.
 
-A block is a stretch of operations one after the other, of the function or of a loop, a jit or a `shard_map` in it.
+A block is a stretch of consecutive operations of the function, or of a loop, a jit or a `shard_map` in it.
 """
 
 import functools

@@ -1,7 +1,7 @@
-"""The blocks of a function: what the functions do that its author calls again and again.
+"""The blocks of a function that are repeated calls of the author's functions.
 
-People put a checkpoint around such a function: a layer, a block of convolutions, a cell. JAX notes for each operation
-the calls that led to it, so they are found without being told, also where what skips them leaves no narrow place
+Users put a checkpoint around such a function: a layer, a block of convolutions, a cell. JAX records for each operation
+the calls that led to it. So these blocks are found without names, also where skip connections leave no narrow place
 between two of them, and in the bodies of loops.
 """
 

@@ -1,8 +1,8 @@
 """A function as one trace found it, so that its value and its derivatives come from the same program.
 
-`jax.jit` traces a function again when a call has another pytree structure, static value, array type or setting of JAX;
-what is planned from one trace refuses such a call. What neither sees, such as a variable that the function closes over,
-is what it was when the function was traced.
+`jax.jit` traces a function again when a call has another pytree structure, static value, array type or JAX setting; a
+plan from one trace refuses such a call. Values that neither sees, such as variables that the function closes over, stay
+as they were when the function was traced.
 """
 
 import contextlib

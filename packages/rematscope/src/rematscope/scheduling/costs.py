@@ -1,6 +1,6 @@
-"""What computing something again takes: operations, seconds of a device, or what somebody else counts.
+"""The cost of recomputing operations: FLOPs, seconds of a device, or a cost function of the user.
 
-An operation takes as long wherever it runs again: seconds are those that a roofline gives it in the primal program.
+An operation is assumed to take as long in the backward pass as the roofline says for the forward pass.
 """
 
 import functools

@@ -1,8 +1,8 @@
-"""A function that is differentiated by two given programs in reverse mode, and otherwise as it is.
+"""A function with a derivative that consists of two given programs.
 
-Its derivative is one operation of JAX that is linear in the tangents. Its transpose, which reverse mode asks for, is
-the given backward program; its value, which forward mode asks for, and its own derivative, for second order, are those
-of the function itself; under `vmap` both go together.
+Its derivative is one operation of JAX that is linear in the tangents. The transpose of this operation, which reverse
+mode uses, is the given backward program. Its value, which forward mode uses, and its own derivative, for second order,
+are those of the function itself. Under `vmap` both are batched together.
 """
 
 import functools

@@ -1,13 +1,12 @@
 """Loops of a linearized function in segments: one carry is saved per segment, the other values are recomputed.
 
 A primal loop of n iterations becomes a loop of n/k iterations around a loop of k, and so does its backward loop: its
-outer iteration first runs the inner primal loop again, which stacks what the inner backward loop reads. The last
-iterations, as many as are asked for, are in no segment: they are a loop of their own, which the backward pass runs
-first.
+outer iteration first repeats the inner primal loop, which stacks the values that the inner backward loop reads. A given
+number of last iterations is in no segment: they are a loop of their own, which the backward pass runs first.
 
 Each iteration has the same operations on the same operands as before, in the same order. So does each sum that the
-backward loop carries, for the inner loops carry it on. Stacks are only cut, reshaped and put together again. (A
-checkpoint around a loop in a loop is another program: JAX sums a weight's gradient within each segment first.)
+backward loop carries, since the inner loops carry it on. Stacks are only sliced, reshaped and concatenated. (A
+checkpoint around a nested loop is another program: JAX sums a weight's gradient within each segment first.)
 """
 
 import dataclasses

@@ -1,7 +1,6 @@
-"""Which values a compiler writes to memory, and which it computes again inside each operation that reads them.
+"""Which values a compiler writes to memory, and which it recomputes inside each operation that reads them.
 
-An elementwise result that only elementwise operations and reductions read is not there at all, and what it is made from
-has to be there instead.
+An elementwise result that only elementwise operations and reductions read is not in memory; its operands are instead.
 """
 
 from collections.abc import Collection, Iterable

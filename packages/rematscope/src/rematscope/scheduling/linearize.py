@@ -1,14 +1,14 @@
-"""A function as two programs that share their values: what it computes, and what is made of cotangents.
+"""A function as two programs that share their values: the primal program, and the program of cotangents.
 
-Of a trace without checkpoints the backward program reads what the forward program has made; of one with checkpoints it
-makes part of that again. Both come out alike here: whatever does not depend on a cotangent belongs to the primal
-program, once, and the backward program reads it there. Which of it is kept, and which is computed again, is then open
-for every single value, those that the derivative of `exp` or of a custom rule keeps included.
+The backward program of a trace without checkpoints reads values of the forward program. With checkpoints it recomputes
+some of them. Both cases are the same here: all operations that depend on no cotangent belong to the primal program,
+once, and the backward program reads their results there. Each single value can then be saved or recomputed, including
+those that the derivative of `exp` or of a custom rule saves.
 
-The two loops of a `scan` go together in the same way: the backward loop's body reads, in each iteration, values of the
-primal loop's body. Loops within loops, branches and `shard_map`s are one operation each.
+The two loops of a `scan` are treated in the same way: each iteration of the backward loop's body reads values of the
+primal loop's body. Loops in loops, branches and `shard_map`s are one operation each.
 
-That a derivative is a program of its own, which reads a primal program's values, is JAX's linearization: Radul, Paszke,
+A derivative as a program of its own that reads values of the primal program is JAX's linearization: Radul, Paszke,
 Frostig, Johnson and Maclaurin, "You Only Linearize Once", POPL 2023.
 """
 

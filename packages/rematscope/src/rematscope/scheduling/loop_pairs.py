@@ -1,4 +1,4 @@
-"""The primal and backward loops of a linearized function, and what rewrites of them are made of."""
+"""The primal and backward loops of a linearized function, and the operations to rewrite them."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,7 @@
-"""Names for the values that a person can name: a choice that somebody writes into a model by hand.
+"""The values that a user can name, so that a choice can be written into a model by hand.
 
-A function is traced once more with a name on every value that one of its lines has in hand. In that trace, which is the
-same program but for the names, it is seen which value of the primal program each of them is.
+The function is traced again with a name on every value that one of its source lines holds. This trace is the same
+program except for the names, so it shows which value of the primal program each name belongs to.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""A function that is planned at its first call with new shapes, as `jax.jit` compiles, and reuses the plan."""
+"""Functions that are planned at the first call with new shapes, as `jax.jit` compiles."""
 
 import functools
 import threading

@@ -1,4 +1,4 @@
-"""A function with a plan for its gradient, which is good for calls like the one that it was planned for."""
+"""A function with a plan for its gradient, valid for calls like the one that it was planned for."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence

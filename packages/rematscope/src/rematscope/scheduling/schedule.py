@@ -1,23 +1,26 @@
-"""Both passes anew for a choice of what to keep: what is not kept is computed again as late as it may be.
+"""The two programs of a choice: saved values are read, and each other value is recomputed just before its use.
 
-A checkpoint computes all that it goes around again before it reads any of it, so all of that is in memory at once. Here
-each operation that comes again stands directly before the first one that reads it. XLA would take it for the one of the
-forward pass, or do it early, if nothing hindered it: what it reads of the forward pass goes through an optimization
-barrier together with the newest cotangent, so that it is there no sooner. So does what came again before the latest
-matrix product, or what else takes long, and is read now to compute more again, unless XLA would rather compute it there
-than write it down; and so does whatever such a product reads, for XLA copies operands to turn them around. On a TPU,
-which computes elementwise operations with the products around them, such a product's operands alone do. Cotangents that
-are read behind the next such operation go through the barrier too: XLA would add those of all layers up in each place
-that reads their sum, and keep the summands for that until the end. And a weight's gradient goes through one with the
-cotangent that the next such operation reads: XLA would compute it when all else is done, and keep what it is made of
-until then.
+A checkpoint recomputes everything inside it before it uses any of it, so all of that is in memory at once. Here each
+recomputed operation stands directly before the first one that reads it. XLA would merge it with the operation of the
+forward pass, or run it early, so optimization barriers hold what it reads:
 
-What is moved to the host's memory goes there as soon as it is made, each iteration's part of a loop's stack in that
-iteration, and is fetched where it would else be computed again.
+* Values of the forward pass go through a barrier together with the newest cotangent, so they are not available sooner.
+* So do values that were recomputed before the latest heavy operation (a matmul, a convolution, a loop) and are read to
+  recompute others, unless XLA would rather fuse than write them.
+* So do the operands of a heavy operation, since XLA copies operands to transpose them. For a TPU, which computes
+  elementwise operations with its matmuls, only these operands do.
+* Cotangents that are read after the next heavy operation go through the same barrier. XLA would otherwise sum them over
+  all layers wherever the sum is read, and keep all summands until the end.
+* A weight's gradient goes through a barrier with the cotangent that the next heavy operation reads. XLA would otherwise
+  compute it last, and keep its operands until then.
 
-What came again may come once more: a backward pass may let go of it at some stops, where it says what is to be there.
-So a long chain is gone back through with few values in memory (`rematscope.scheduling.chain`). On a TPU all that is
-read before the next stop comes again at once, behind one barrier (`rematscope.scheduling.tpu_blocks`).
+Offloaded values move to the host as soon as they exist, in loops each iteration's slice in that iteration, and are
+fetched where they would otherwise be recomputed.
+
+Values may be recomputed more than once: at a snapshot, the backward pass drops all recomputed values except those that
+the snapshot names. So a long chain is reversed with few values in memory (`rematscope.scheduling.chain`). For a TPU,
+all that is read before the next snapshot is recomputed together, behind one barrier
+(`rematscope.scheduling.tpu_blocks`).
 
 The emitted program is JAX's own gradient program, only reordered and recomputed: JAX's operations, in JAX's
 association, on the same operands. These are all the changes between JAX's trace and the emitted program, and why each

@@ -1,4 +1,4 @@
-"""What `auto` chose, for somebody who writes it into a model: names, where they go, and a policy that saves them."""
+"""The names, places and policy with which a user writes the choice of `auto` into a model."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""`with_schedule(f, policy=…)`: a function whose backward pass computes each value again only when it needs it."""
+"""`with_schedule(f, policy=…)`: a function whose backward pass recomputes each value just before its use."""
 
 import functools
 import inspect

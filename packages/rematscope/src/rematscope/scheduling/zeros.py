@@ -1,13 +1,13 @@
-"""A backward program where some outputs have no cotangent: what only those lead to is left out, as JAX leaves it out.
+"""A backward program for outputs some of which have no cotangent, pruned as JAX prunes it.
 
 `jax.grad(f, has_aux=True)` has a cotangent for the loss alone, and JAX computes nothing for the other outputs. Arrays
-of zeros in the place of their cotangents would give the same gradient only where every derivative is finite: 0 * inf is
+of zeros in place of their cotangents would give the same gradient only where every derivative is finite: 0 * inf is
 NaN, for example if an auxiliary output is the square root of 0.
 
-A value of the backward program is a *symbolic zero* if it depends on cotangents that are absent and on none that is
-given: every operation of it is linear in them. What computes symbolic zeros alone is left out, a loop's carries
-included. `add_any`, with which JAX sums cotangents, returns its other operand. Any other operation that reads a
-symbolic zero together with other values, such as one of a custom rule, is given an array of zeros, as JAX does it.
+A value of the backward program is a *symbolic zero* if it depends only on absent cotangents: every operation of the
+program is linear in the cotangents. Operations that compute symbolic zeros alone are dropped, and so are carries of
+loops. `add_any`, with which JAX sums cotangents, returns its other operand. Any other operation that reads a symbolic
+zero together with other values, such as one of a custom rule, gets an array of zeros, as in JAX.
 """
 
 import dataclasses

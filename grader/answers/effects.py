@@ -26,20 +26,20 @@ _CHANGING = {
 
 
 @dataclass
-class Doing:
-    """What running a piece of Python does to names.
+class Mutations:
+    """What a piece of Python mutates.
 
     Attributes:
-      stores: names whose values it replaces or stores into.
-      changes: names on whose values it calls something that changes them, unless they are modules or functions.
-      arguments: whether it does one of these to what it is given, if it is a function.
-      given: for each name that it calls, the names that it gives to it.
+      assigned: names whose values it replaces or stores into.
+      mutated: names on whose values it calls something that mutates them, unless they are modules or functions.
+      mutates_arguments: whether it does one of these to its arguments, if it is a function.
+      passed: for each name that it calls, the names that it passes to it.
     """
 
-    stores: set[str] = field(default_factory=set)
-    changes: set[str] = field(default_factory=set)
-    arguments: bool = False
-    given: dict[str, set[str]] = field(default_factory=dict)
+    assigned: set[str] = field(default_factory=set)
+    mutated: set[str] = field(default_factory=set)
+    mutates_arguments: bool = False
+    passed: dict[str, set[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,32 +49,34 @@ class Effects:
     Attributes:
       binds: the names that it gives a value, or part of one; `ANY` among them if it may be any.
       replaces: those of them of which no earlier value is left.
-      now: what it does when it runs.
-      later: what the functions in it do when they are called.
-      at_once: the names that it looks up when it runs.
-      whenever: the names that it looks up whenever it is called.
+      on_run: what it mutates when it runs.
+      on_call: what the functions in it mutate when they are called.
+      reads_on_run: the names that it looks up when it runs.
+      reads_on_call: the names that it looks up when it is called.
       constant: whether no call changes what is defined. One may change what a decorator makes, as `f.defvjp(…)` does.
     """
 
     binds: set[str]
     replaces: set[str]
-    now: Doing
-    later: Doing
-    at_once: set[str]
-    whenever: set[str]
+    on_run: Mutations
+    on_call: Mutations
+    reads_on_run: set[str]
+    reads_on_call: set[str]
     constant: bool
 
 
 def effects_of(placed: PlacedStatement) -> Effects:
     """Return the effects of a statement on the names of its page."""
     node = placed.node
-    now, later = Doing(), Doing()
+    now, later = Mutations(), Mutations()
     _collect_mutations(node, now, later)
-    at_once, whenever = _used_names(placed)
+    reads_on_run, reads_on_call = _used_names(placed)
     constant = isinstance(node, ast.Import | ast.ImportFrom) or (
         isinstance(node, _DEFINITIONS) and not node.decorator_list
     )
-    return Effects(bound_names(node) | now.stores, _replaced_names(node), now, later, at_once, whenever, constant)
+    return Effects(
+        bound_names(node) | now.assigned, _replaced_names(node), now, later, reads_on_run, reads_on_call, constant
+    )
 
 
 def bound_names(statement: ast.stmt) -> set[str]:
@@ -141,7 +143,7 @@ def _replaced_names(statement: ast.stmt) -> set[str]:
     return set()  # an if, a loop, `x += 1`, `table["a"] = 1`
 
 
-def _collect_mutations(statement: ast.stmt, now: Doing, later: Doing) -> None:
+def _collect_mutations(statement: ast.stmt, now: Mutations, later: Mutations) -> None:
     """Note what a statement does when it runs, and what the functions in it do when they are called."""
     todo: list[tuple[ast.AST, _Scope | None]] = [(statement, None)]
     while todo:
@@ -177,7 +179,7 @@ class _Scope:
         return cls(frozenset(own), frozenset(given | (outer.given if outer else frozenset())))
 
 
-def _note_mutation(node: ast.AST, doing: Doing, scope: _Scope | None) -> None:
+def _note_mutation(node: ast.AST, doing: Mutations, scope: _Scope | None) -> None:
     stores: set[str] = set()
     changes: set[str] = set()
     match node:
@@ -191,15 +193,15 @@ def _note_mutation(node: ast.AST, doing: Doing, scope: _Scope | None) -> None:
             stores, changes = _bound_by_call(node), _changed_by_call(node)
             arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
             for callee in _root_names(node.func):
-                doing.given.setdefault(callee, set()).update(*map(_root_names, arguments))
+                doing.passed.setdefault(callee, set()).update(*map(_root_names, arguments))
         case ast.FunctionDef(decorator_list=decorators) | ast.ClassDef(decorator_list=decorators):
             for decorator in decorators:
                 called = decorator.func if isinstance(decorator, ast.Call) else decorator
                 changes |= _root_names(called) if isinstance(called, ast.Attribute) else set()
     own, given = (scope.own, scope.given) if scope else (frozenset(), frozenset())
-    doing.stores |= stores - own
-    doing.changes |= changes - own
-    doing.arguments |= bool((stores | changes) & given)
+    doing.assigned |= stores - own
+    doing.mutated |= changes - own
+    doing.mutates_arguments |= bool((stores | changes) & given)
 
 
 def _bound_by_call(call: ast.Call) -> set[str]:
@@ -273,21 +275,23 @@ def _about_imports(node: ast.expr) -> bool:
 def _used_names(placed: PlacedStatement) -> tuple[set[str], set[str]]:
     source, statement = placed
     tables = list(_all_tables(symtable.symtable(segment(source, (statement,)), source.place, "exec")))
-    at_once = set().union(*(_looked_up(table) for table in tables if table.get_type() in _MODULE_TABLES))
+    reads_on_run = set().union(*(_looked_up(table) for table in tables if table.get_type() in _MODULE_TABLES))
     called = set().union(*(_looked_up(table) for table in tables if table.get_type() not in _MODULE_TABLES))
     nodes = list(ast.walk(statement))
     if any(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes):
-        at_once.add(IMPORTS)
+        reads_on_run.add(IMPORTS)
     stored = (node.target for node in outside_definitions(statement) if isinstance(node, ast.AugAssign))
-    at_once |= {target.id for target in stored if isinstance(target, ast.Name)}  # a use that symtable does not count
-    if BY_TEXT & (at_once | called):
+    reads_on_run |= {
+        target.id for target in stored if isinstance(target, ast.Name)
+    }  # a use that symtable does not count
+    if BY_TEXT & (reads_on_run | called):
         texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-        at_once |= {word for text in texts for word in re.findall(r"\w+", text)}
-        called |= at_once
+        reads_on_run |= {word for text in texts for word in re.findall(r"\w+", text)}
+        called |= reads_on_run
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and not statement.decorator_list:
-        return at_once, called
+        return reads_on_run, called
     # A lambda, a comprehension, what a decorator is given: it may be called at once too.
-    return at_once | called, called
+    return reads_on_run | called, called
 
 
 def _all_tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

@@ -29,7 +29,7 @@ _LITERAL = ast.Constant | ast.Tuple | ast.UnaryOp | ast.BinOp | ast.operator | a
 _MADE_BY_JAX = _LITERAL | ast.Name | ast.Attribute | ast.Call | ast.keyword
 
 
-def onlookers(
+def side_effect_free(
     answer: str, statements: Sequence[PlacedStatement], effects: Sequence[Effects], running: list[int], needed: set[int]
 ) -> set[int]:
     """Return the indices of those that only look on.
@@ -73,7 +73,7 @@ def onlookers(
     while loud := {
         index
         for index in quiet
-        for name in (effects[index].at_once | effects[index].whenever) - {IMPORTS}
+        for name in (effects[index].reads_on_run | effects[index].reads_on_call) - {IMPORTS}
         if not all(harmless(each, name, index) for each in binding.get(name, []))
         or not (name in binding or name in _BUILTINS or name in _own_names(statements[index].node))
     }:

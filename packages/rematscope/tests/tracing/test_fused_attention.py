@@ -183,19 +183,23 @@ def test_lint_says_why_a_name_on_the_output_does_not_avoid_the_kernel():
     assert "log-sum-exp" in found.text and KERNEL in found.text
 
 
-@since("0.8", "splash attention names its residuals")
-@pytest.mark.parametrize(("fused", "ratio"), [(True, 2.5), (False, 3.5)])
-def test_splash_attention_s_residuals_have_their_name(fused, ratio):
-    """Its fused backward kernel has five matmuls; of the two unfused ones, one has four and the other three."""
-    heads, length, size = 2, 256, 128
+def splash_attention(heads: int, length: int, fused: bool):
     mask = splash_attention_mask.MultiHeadMask([splash_attention_mask.FullMask((length, length))] * heads)
     apart = {} if fused else {"block_q_dq": 128, "block_kv_dq": 128}
     forward_blocks = dict.fromkeys(("block_q", "block_kv", "block_kv_compute"), 128)
     backward_blocks = dict.fromkeys(("block_q_dkv", "block_kv_dkv", "block_kv_dkv_compute"), 128)
     sizes = splash_attention_kernel.BlockSizes(**forward_blocks, **backward_blocks, **apart, use_fused_bwd_kernel=fused)
-    kernel = splash_attention_kernel.make_splash_mha(
+    return splash_attention_kernel.make_splash_mha(
         mask, head_shards=1, q_seq_shards=1, block_sizes=sizes, residual_checkpoint_name="context"
     )
+
+
+@since("0.8", "splash attention names its residuals")
+@pytest.mark.parametrize(("fused", "ratio"), [(True, 2.5), (False, 3.5)])
+def test_splash_attention_s_residuals_have_their_name(fused, ratio):
+    """Its fused backward kernel has five matmuls; of the two unfused ones, one has four and the other three."""
+    heads, length, size = 2, 256, 128
+    kernel = splash_attention(heads, length, fused)
     shape = Shape((heads, length, size), jnp.bfloat16)
     passes = trace(jax.checkpoint(kernel, policy=save_names("context")), shape, shape, shape)
     named = [r for r in passes.residuals if r.name == "context"]
@@ -207,3 +211,23 @@ def test_splash_attention_s_residuals_have_their_name(fused, ratio):
         for program in (passes.forward, passes.backward)
     ]
     assert work == pytest.approx([matmuls, ratio * matmuls], rel=0.04)
+
+
+@since("0.12", "jax_remat3 runs forward rules in the backward pass alone")
+@pytest.mark.parametrize("kernel", [attention, splash_attention(2, 256, True)], ids=["cuDNN", "splash"])
+def test_a_kernel_that_remat3_runs_in_both_passes_is_recomputed(kernel):
+    """The forward pass runs it without its residuals, which only the recompute asks for."""
+
+    def layer(w, x):
+        heads = x @ w
+        return jnp.sin(kernel(heads, heads, heads) @ w)
+
+    shape = (2, 64, 2, 64) if kernel is attention else (2, 256, 128)
+    args = Shape((shape[-1], shape[-1]), jnp.bfloat16), Shape(shape, jnp.bfloat16)
+    costs = []
+    for mode in (False, True):
+        with jax_compat.use_remat3(mode):
+            passes = trace(jax.checkpoint(layer), *args)
+            costs.append((passes.recompute_cost, passes.deferred_cost))
+            assert plan(jax.checkpoint(layer), *args, saved="1 GiB").cost == 0
+    assert costs[0] == costs[1] and costs[0][0].flops

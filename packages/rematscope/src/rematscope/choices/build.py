@@ -26,7 +26,7 @@ from rematscope.choices.merge import parts_of
 from rematscope.choices.recompute_graph import Node, RecomputeGraph
 from rematscope.errors import PlanError
 from rematscope.ir import roles
-from rematscope.ir.cost import cost_of, program_cost
+from rematscope.ir.cost import cost_of
 from rematscope.ir.primitives import is_opaque
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.jax_compat import Policy
@@ -148,14 +148,8 @@ def is_predicted(
     planned = with_policy(f, policy or jax.checkpoint_policies.save_only_these_names(*names))
     passes = trace(planned, *args, **kwargs)
     saved, recompute = graph.evaluate(names)
-    if passes.device_bytes_by_kind().get("computed", 0) != saved:
-        return False
-    if math.isclose(cost_again(passes, cost), recompute, rel_tol=1e-9):
-        return True
-    # Under remat3 the forward pass does not run the forward rule of a custom_vjp function. What the rule computes in
-    # the backward pass then counts as deferred, unless it is known to be equal: only all of the pass can be compared.
-    with jax_compat.default_remat():
-        return program_cost(trace(planned, *args, **kwargs).backward) == program_cost(passes.backward)
+    same_bytes = passes.device_bytes_by_kind().get("computed", 0) == saved
+    return same_bytes and math.isclose(cost_again(passes, cost), recompute, rel_tol=1e-9)
 
 
 def graph_of(

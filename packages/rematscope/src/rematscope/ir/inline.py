@@ -22,6 +22,19 @@ from rematscope.jax_compat.vjp_hook import Mark
 source_info_util.register_exclusion(__file__)
 
 
+@dataclasses.dataclass(frozen=True)
+class ForwardRule:
+    """The forward rule of a `custom_vjp` function that a program calls.
+
+    Attributes:
+      program: the rule on the function's operands.
+      outputs: pairs of an output of the rule and the output of the function that it equals.
+    """
+
+    program: Program
+    outputs: tuple[tuple[Value, Value], ...]
+
+
 class Inliner:
     """Turns jaxprs into programs. Both passes go through one, so that a constant of both is one `Value`."""
 
@@ -31,6 +44,7 @@ class Inliner:
         self.meshes: list[Any] = []  # those that the shardings are about which a `jit` was given
         self.marks: list[tuple[Mark, Value]] = []  # what is which to a gradient, in the order of the program
         self.has_remat3_checkpoint = False
+        self.rules: dict[Value, ForwardRule] = {}  # by the outputs of the functions that they differentiate
         self._axes: dict[str, int] = {}  # the axes of the mesh that the shard_maps around go over
 
     def program(self, jaxpr: AnyJaxpr, inputs: Sequence[Value]) -> Program:
@@ -80,6 +94,8 @@ class Inliner:
                 equations.append(Equation("optimization_barrier", fenced, fenced, {}, eqn))
             with self._inside_call(eqn):
                 results = self._inline_jaxpr(body, inputs, equations)
+            if jax_compat.remat3() and (rule := jax_compat.forward_rule(eqn)) is not None:
+                self._add_rule(rule, inputs, results)
             for values, shardings in zip((inputs, results), jax_compat.jit_shardings(eqn), strict=True):
                 self.meshes += give_shardings(values, shardings)
             return results
@@ -116,6 +132,14 @@ class Inliner:
         equation.calls = self._calls
         equations.append(equation)
         return outputs
+
+    def _add_rule(self, rule: AnyJaxpr, inputs: list[Value], results: list[Value]) -> None:
+        """Note the forward rule of a function that the program calls undifferentiated, as it does under remat3."""
+        equations: list[Equation] = []
+        outputs = self._inline_jaxpr(rule, inputs, equations)[: len(results)]
+        pairs = [pair for pair in zip(outputs, results, strict=True) if not isinstance(pair[1], Literal)]
+        made = ForwardRule(Program(tuple(inputs), equations, tuple(outputs)), tuple(pairs))
+        self.rules.update((result, made) for _, result in pairs)
 
     def _scan_equation(self, eqn: JaxprEqn, inputs: list[Value], outputs: tuple[Value, ...]) -> Equation:
         scan = jax_compat.scan_of(eqn)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from rematscope import jax_compat
-from rematscope.ir.attention_costs import FORWARD_KERNELS
 from rematscope.ir.program import Equation, Literal, Value
 
 # In these a and b can change places: IEEE 754 rounds a + b and b + a alike. XLA's maximum of 0 and -0 is the first one.
@@ -21,6 +20,7 @@ class NumberTable:
     def __init__(self) -> None:
         self._of_key: dict[Hashable, int] = {}
         self._of_value: dict[Value, int] = {}
+        self._same: dict[int, int] = {}  # a number → the number that its key has now
         self._params: dict[Equation, Hashable] = {}  # kept because a loop's body is numbered many times
         # A branch's result → the number of what decides, and the result's number in each branch. What a branch computed
         # is known in the branch of another `cond` that is taken under the same condition.
@@ -30,7 +30,17 @@ class NumberTable:
 
     def intern(self, *key: Hashable) -> int:
         """The number of a key, a new one if the key is new."""
-        return self._of_key.setdefault(key, len(self._of_key))
+        number = self._of_key.setdefault(key, len(self._of_key))
+        return self._same.get(number, number)
+
+    def equate(self, number: int, other: int) -> None:
+        """Give the key of `number` the number `other` from now on."""
+        if number != other:
+            self._same[number] = other
+
+    def is_numbered(self, value: Value) -> bool:
+        """Whether a value has been given a number."""
+        return value in self._of_value
 
     def assign(self, values: Iterable[Value], numbers: Iterable[int]) -> None:
         """Says which number each value has from now on."""
@@ -54,7 +64,7 @@ class NumberTable:
         if jax_compat.is_stateful(equation.eqn):  # another run gives another value
             return [self.intern("effect", equation, i) for i in range(len(equation.outputs))]
         if equation not in self._params:
-            self._params[equation] = _hashable_params(_params_that_matter(equation))
+            self._params[equation] = _hashable_params(equation.params)
         operands = tuple(self.number(v) for v in equation.inputs)
         if equation.primitive == "squeeze" and operands[0] in self._boxed:
             return [self._boxed[operands[0]]]
@@ -91,17 +101,6 @@ def is_box(equation: Equation) -> bool:
     """True for what puts a scalar into an array of one number, as JAX does with scalars that a shard_map saves."""
     boxes = equation.primitive == "broadcast_in_dim" and equation.outputs[0].shape == (1,)
     return boxes and not equation.inputs[0].shape
-
-
-def _params_that_matter(equation: Equation) -> dict[str, Any]:
-    """The parameters on which the results depend.
-
-    `is_training` says whether cuDNN's attention returns the log-sum-exp too. Under remat3 only the recompute does.
-    """
-    params = equation.params
-    if equation.primitive in FORWARD_KERNELS and not params.get("dropout_rate"):
-        return {key: value for key, value in params.items() if key != "is_training"}
-    return params
 
 
 _PLAIN = frozenset({type(None), int, str})

@@ -5,13 +5,11 @@ Value numbering says whether the forward program already computed a value of the
 transparent. Loop bodies are compared with each other, and a slice of a stack equals the value that was stacked.
 """
 
-from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from rematscope import jax_compat
-from rematscope.ir.attention_costs import FORWARD_KERNELS
 from rematscope.ir.dependence import mark_dependence
+from rematscope.ir.inline import ForwardRule
 from rematscope.ir.program import CASTS, Equation, Program, Value
 from rematscope.ir.value_numbering import ValueNumbering
 
@@ -34,7 +32,12 @@ class Equal(NamedTuple):
     unproven_equalities: int
 
 
-def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, ...]) -> Equal:
+def assign_roles(
+    forward: Program,
+    backward: Program,
+    cotangents: tuple[Value, ...],
+    rules: Mapping[Value, ForwardRule] | None = None,
+) -> Equal:
     """Set the role of every equation of `backward`.
 
     * `R`, recomputed: does not depend on the incoming cotangents, and the forward pass computed the same value.
@@ -52,17 +55,13 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
     mark_dependence(backward, marks)
     on_cotangents = {value for value, mark in marks.items() if mark}
 
-    numbering = ValueNumbering(on_cotangents)
+    numbering = ValueNumbering(on_cotangents, rules)
     numbering.program(forward)
     computed = {numbering.number(v): v for v in forward.inputs}
     named: dict[int, list[Value]] = {}
     alike: dict[Value, list[Value]] = {}
     # A value from a branch exists only if that branch was taken, so only branches of the backward pass may match it.
     in_branches: dict[int, Value] = {}
-    kernels: dict[Hashable, Equation] = {}
-    for equation, _ in _walk_with_branches(forward):
-        if equation.primitive == "pallas_call":
-            kernels[_kernel_run(equation, numbering)] = equation
     for equation, in_branch in _walk_with_branches(forward):
         if equation.primitive in CASTS:
             continue  # their operands have the same numbers
@@ -98,9 +97,8 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
             ):
                 equation.role = DEFERRED  # fetching an offloaded residual recomputes nothing
             else:
-                run = kernels.get(_kernel_run(equation, numbering)) if equation.primitive == "pallas_call" else None
-                again = _runs_again(equation, before) or (run is not None and _returns_more(equation, run))
-                equation.role = RECOMPUTED if again else DEFERRED
+                # A kernel may return residuals only when it is recomputed: one known result is enough.
+                equation.role = RECOMPUTED if any(before) else DEFERRED
             pairs = zip(equation.outputs, before, strict=True)
             forward_value_of.update((value, first) for value, first in pairs if first is not None)
 
@@ -108,31 +106,6 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
     again = {value: first for value, first in forward_value_of.items() if value is not first}
     several = {first: values for first, values in alike.items() if len(values) > 1}
     return Equal(again, several, len(numbering.unproven_equalities))
-
-
-def _runs_again(equation: Equation, before: list[Value | None]) -> bool:
-    """Whether the forward pass has run an equation too, given the forward values that its results equal.
-
-    Under remat3, cuDNN's attention returns the log-sum-exp only when it is recomputed.
-    """
-    if equation.primitive in FORWARD_KERNELS:
-        before = before[:1]
-    return bool(before) and all(before)
-
-
-def _kernel_run(equation: Equation, numbering: ValueNumbering) -> Hashable:
-    """The function that a Pallas kernel runs, and the numbers of its operands."""
-    return (jax_compat.kernel_function(equation.eqn), *map(numbering.number, equation.inputs))
-
-
-def _returns_more(equation: Equation, run: Equation) -> bool:
-    """Whether a run of a kernel returns residuals in addition to what another run of its function returns.
-
-    Under remat3 the forward pass runs a `custom_vjp` function as written, and the recompute runs its forward rule. Both
-    often run the same kernel on the same operands, and only the rule asks it for the residuals too.
-    """
-    types, others = (Counter(str(v.aval) for v in each.outputs) for each in (equation, run))
-    return types > others
 
 
 def _rotate(values: list[Value]) -> Value:

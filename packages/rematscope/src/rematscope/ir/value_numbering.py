@@ -11,8 +11,9 @@ Inside a loop a number says "this value, as a function of the loop's index". An 
 by how many loops of that length are around it. Inside a shard_map it says "this value, as a function of the device".
 """
 
-from collections.abc import Hashable, Set
+from collections.abc import Hashable, Mapping, Set
 
+from rematscope.ir.inline import ForwardRule
 from rematscope.ir.loop_carries import Carry, CarrySearch, Group, groups_of
 from rematscope.ir.number_table import NumberTable
 from rematscope.ir.placement import divided
@@ -38,14 +39,16 @@ class ValueNumbering:
         carry of theirs is known by itself alone: equal values may have different numbers, different ones never share.
     """
 
-    def __init__(self, unknown: Set[Value]):
+    def __init__(self, unknown: Set[Value], rules: Mapping[Value, ForwardRule] | None = None):
         """Starts with no numbers.
 
         Args:
           unknown: values that depend on the cotangent. A loop's carry among them is like no other.
+          rules: the forward rules of functions that the forward program calls undifferentiated, by their outputs.
         """
         self.unproven_equalities: set[Equation] = set()
         self._unknown = unknown
+        self._rules = rules or {}
         self._table = NumberTable()
         # stack → the index of the loop that stacked it, and the number of what an iteration puts there; of what a
         # shard_map puts together, how that is divided, and the number of what a device puts there
@@ -72,6 +75,8 @@ class ValueNumbering:
         for equation in program.equations:
             if equation.primitive != "optimization_barrier":
                 self._table.assign(equation.outputs, self._number_outputs(equation, around))
+                for rule in {id(rule): rule for v in equation.outputs if (rule := self._rules.get(v))}.values():
+                    self._equate(rule, around)
 
     def _number_outputs(self, equation: Equation, around: _Around) -> list[int]:
         match equation.primitive:
@@ -90,6 +95,16 @@ class ValueNumbering:
             case "axis_index":  # it reads nothing that would tell an axis from one of another mesh by the same name
                 return [self._table.intern("axis_index", self._mesh, equation.params["axis_name"])]
         return self._table.results(equation)
+
+    def _equate(self, rule: ForwardRule, around: _Around) -> None:
+        """Give what a forward rule returns the numbers of the function's outputs, as `custom_vjp` requires.
+
+        The recompute of remat3 runs the rule, and its forward pass the function.
+        """
+        self.program(rule.program, around)
+        for output, result in rule.outputs:
+            if self._table.is_numbered(result):
+                self._table.equate(self.number(output), self.number(result))
 
     def _numbers_of(self, values: tuple[Value, ...]) -> list[int]:
         return [self.number(v) for v in values]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from rematscope.jax_compat.policies import MAY_DIFFER, STATEFUL, Policy
@@ -24,6 +25,8 @@ try:
     from jax.extend.core import jaxprs_in_params as jaxprs_in_params
 except ImportError:  # JAX 0.9 and before
     from jax._src.core import jaxprs_in_params as jaxprs_in_params
+
+source_info_util.register_exclusion(__file__)
 
 AnyJaxpr = Jaxpr | ClosedJaxpr
 _CHECKPOINTS = ("remat2", "checkpoint")
@@ -114,7 +117,7 @@ def is_differentiated(eqn: JaxprEqn) -> bool:
 
 def is_custom_rule(eqn: JaxprEqn) -> bool:
     """True for a function with a derivative of its own, which is opaque."""
-    return eqn.primitive.name.startswith("custom_")
+    return eqn.primitive.name.startswith("custom_") or type(hi_primitive(eqn)).__name__ == "CustomVJPTraced"
 
 
 def policy_of(checkpoint: JaxprEqn) -> Policy | None:
@@ -170,9 +173,16 @@ def barrier_operands(eqn: JaxprEqn) -> list[int]:
     return [i for i, (flag, atom) in enumerate(zip(flags, eqn.invars, strict=True)) if flag and not is_literal(atom)]
 
 
-def kernel_function(eqn: JaxprEqn) -> str | None:
-    """The function that a `pallas_call` runs and its source line; None if JAX does not say."""
-    return getattr(getattr(body_of(eqn.params["jaxpr"])[0], "debug_info", None), "func_src_info", None)
+def forward_rule(eqn: JaxprEqn) -> ClosedJaxpr | None:
+    """The program of a `custom_vjp` function's forward rule: its outputs, then residuals; None for other equations."""
+    if eqn.primitive.name != "custom_vjp_call":
+        return None
+
+    def differentiated(*operands: Any) -> Any:
+        return jax.vjp(lambda *operands: run(eqn, list(operands)), *operands)
+
+    rule: ClosedJaxpr = jax.make_jaxpr(differentiated)(*(v.aval for v in eqn.invars))
+    return rule
 
 
 def jit_shardings(eqn: JaxprEqn) -> tuple[Sequence[Any], Sequence[Any]]:

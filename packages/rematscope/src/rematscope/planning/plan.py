@@ -7,8 +7,7 @@ from typing import Any
 
 import jax
 
-from rematscope import jax_compat
-from rematscope.choices.build import SAVED_DIFFERENTLY, CostFunction, cost_again, is_predicted, work
+from rematscope.choices.build import SAVED_DIFFERENTLY, CostFunction, cost_again, work
 from rematscope.choices.candidates import (
     AS_IT_IS,
     EVERYTHING,
@@ -153,9 +152,6 @@ def best_plan(
     try:
         made.check(cost)
     except PlanError:
-        policy = chosen.with_names(names) if chosen.trace is None else None
-        if jax_compat.remat3() and policy and is_predicted(chosen.graph, f, args, kwargs, cost, names, policy):
-            return made
         if not chosen.label:
             raise
         # What names do beside the policy was predicted wrongly: it is compared as JAX traces it, without names.

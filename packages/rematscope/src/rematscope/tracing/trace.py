@@ -369,7 +369,7 @@ def _trace_passes(
     shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
     meshes = inline.meshes + placement.give_shardings(fwd.inputs, shardings)
     mesh = _assign_shardings(fwd, bwd, outputs, incoming, meshes)
-    equal = roles.assign_roles(fwd, bwd, incoming)
+    equal = roles.assign_roles(fwd, bwd, incoming, inline.rules)
     name_values(function, fwd, bwd, incoming, equal.forward_value_of)
     saved = residuals_of(fwd, bwd, crossing, outputs)
     equals = equal.forward_value_of, equal.equal_values, equal.unproven_equalities
@@ -403,9 +403,9 @@ def _as_it_stands(
     shown = max(halves, key=kept)
     for each in halves:
         if each is not shown:
-            roles.assign_roles(each.forward, each.backward, each.gradient.cotangents)
+            roles.assign_roles(each.forward, each.backward, each.gradient.cotangents, inline.rules)
     incoming = shown.gradient.cotangents
-    equal = roles.assign_roles(shown.forward, shown.backward, incoming)
+    equal = roles.assign_roles(shown.forward, shown.backward, incoming, inline.rules)
     name_values(function, program, Program((), [], ()), incoming, {})
     names_again(shown.backward, equal.forward_value_of)
     saved = residuals_of(shown.forward, shown.backward, shown.crossing, shown.values)

@@ -28,44 +28,67 @@ def partitions(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[tupl
       *args, **kwargs: its arguments.
     """
     whole = jaxpr_of(without_checkpoints(f), *args, **kwargs)
-    calls: dict[str, list[Block]] = {}
-    made, times, heavy = Counter[str](), Counter[str](), Counter[str]()
-    sizes, enters, at_once = dict[Block, int](), dict[Block, int](), dict[Block, int]()
-    for path, iterations, body in bodies(whole):
-        each = [iterations * _bytes_made(eqn) for eqn in body.eqns]
-        maker = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.outvars}
-        for function, spans in _stretches_of_calls(body.eqns).items():
-            for start, end in spans:
-                calls.setdefault(function, []).append(block := (*path, start, end))
-                sizes[block] = sum(each[start:end])
-                at_once[block] = sizes[block] // iterations
-                read = {v for eqn in body.eqns[start:end] for v in eqn.invars if not is_literal(v)}
-                enters[block] = iterations * sum(nbytes(v.aval) for v in read if maker.get(v, end) < start)
-                made[function] += sizes[block]
-                times[function] += iterations
-                heavy[function] += any(map(computes, body.eqns[start:end]))
+    calls = _Calls(whole)
     total_bytes = sum(map(_bytes_made, jax_compat.body_of(whole)[0].eqns))
-    large = [function for function, size in made.most_common() if size > SETTINGS.min_call * total_bytes]
-    asked = [function for function in large if heavy[function]] or large
+    large = [function for function, size in calls.made.most_common() if size > SETTINGS.min_call * total_bytes]
+    asked = [function for function in large if calls.heavy[function]] or large
     found: list[tuple[Block, ...]] = []
     for first in asked:
-        if times[first] == 1:
-            continue
-        blocks, size = sorted(calls[first]), made[first]
-        for function in asked:  # an encoder has other layers than the decoder behind it
-            among = all(blocks[0] < block < blocks[-1] for block in calls[function])
-            if (among or times[function] > 1) and not any(_have_overlap(a, b) for a in calls[function] for b in blocks):
-                blocks = sorted((*blocks, *calls[function]))
-                size += made[function]
-        if size > SETTINGS.min_calls * total_bytes and (partition := tuple(blocks)) not in found:
-            found.append(partition)
+        if calls.times[first] > 1:
+            partition, size = calls.partition_with(first, asked)
+            if size > SETTINGS.min_calls * total_bytes and partition not in found:
+                found.append(partition)
+    return sorted(found, key=lambda partition: calls.peak_bytes(partition, total_bytes))
 
-    def taken(partition: tuple[Block, ...]) -> int:
+
+class _Calls:
+    """The blocks that are calls of functions.
+
+    Attributes:
+      blocks: the blocks of each function.
+      made, times, heavy: the bytes that each function computes, the number of its runs, and of its blocks with heavy
+        operations.
+    """
+
+    def __init__(self, whole: Any):
+        self.blocks: dict[str, list[Block]] = {}
+        self.made, self.times, self.heavy = Counter[str](), Counter[str](), Counter[str]()
+        self._sizes, self._inputs, self._sizes_once = dict[Block, int](), dict[Block, int](), dict[Block, int]()
+        for path, iterations, body in bodies(whole):
+            each = [iterations * _bytes_made(eqn) for eqn in body.eqns]
+            maker = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.outvars}
+            for function, spans in _stretches_of_calls(body.eqns).items():
+                for start, end in spans:
+                    block = (*path, start, end)
+                    self.blocks.setdefault(function, []).append(block)
+                    self._sizes[block] = sum(each[start:end])
+                    self._sizes_once[block] = self._sizes[block] // iterations
+                    read = {v for eqn in body.eqns[start:end] for v in eqn.invars if not is_literal(v)}
+                    entering = sum(nbytes(v.aval) for v in read if maker.get(v, end) < start)
+                    self._inputs[block] = iterations * entering
+                    self.made[function] += self._sizes[block]
+                    self.times[function] += iterations
+                    self.heavy[function] += any(map(computes, body.eqns[start:end]))
+
+    def partition_with(self, first: str, others: Sequence[str]) -> tuple[tuple[Block, ...], int]:
+        """Return the blocks of a function, with those of others that do not overlap, and the bytes they compute.
+
+        For example, an encoder has other layers than the decoder that follows it.
+        """
+        blocks, size = sorted(self.blocks[first]), self.made[first]
+        for function in others:
+            own = self.blocks[function]
+            is_repeated = self.times[function] > 1 or all(blocks[0] < block < blocks[-1] for block in own)
+            if is_repeated and not any(_have_overlap(a, b) for a in own for b in blocks):
+                blocks = sorted((*blocks, *own))
+                size += self.made[function]
+        return tuple(blocks), size
+
+    def peak_bytes(self, partition: Sequence[Block], total_bytes: int) -> int:
         """Return the expected peak: the bytes outside blocks, those that enter blocks, and the largest block."""
-        outside = total_bytes - sum(sizes[block] for block in partition)
-        return outside + sum(enters[block] for block in partition) + max(at_once[block] for block in partition)
-
-    return sorted(found, key=taken)
+        outside = total_bytes - sum(self._sizes[block] for block in partition)
+        entering = sum(self._inputs[block] for block in partition)
+        return outside + entering + max(self._sizes_once[block] for block in partition)
 
 
 def first_half(f: Callable[..., Any], block: Block, /, *args: Any, **kwargs: Any) -> Block:

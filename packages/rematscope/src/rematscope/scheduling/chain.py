@@ -32,60 +32,63 @@ class Chain:
         """
         equations = linearized.primal.equations
         crossing = crossings(linearized)
-        widths = [sum(v.device_bytes for v in values) for values in crossing]
+        widths = [*map(_total_bytes, crossing)]
         costs = [0.0 if e in linearized.deferred else cost(e) for e in equations]
         places = _thin_out(_cut_places(crossing, widths, equations), widths)
         self._position = {v: i for i, e in enumerate(equations) for v in _computed_values(e)}
         ends = [0, *(place + 1 for place in places), len(equations)]
         self._spans = [range(a, b) for a, b in itertools.pairwise(ends)]
-        # What most links hand on is kept once, and enters none.
+        # Values that cross most cuts are saved once, and do not count as inputs.
         handed = [v for place in places for v in crossing[place]]
         self._common = [v for v in dict.fromkeys(handed) if 2 * handed.count(v) > len(places)]
         self._entering = [[], *([v for v in crossing[place] if v not in self._common] for place in places)]
-        self._find_reads(linearized)
-        self.segments = []
-        for i, span in enumerate(self._spans) if places else ():
-            leaving = self._entering[i + 1] if i + 1 < len(self._spans) else []
-            through, back = (_leading_to(values, equations, span) for values in (leaving, self._reads[i]))
-            made = sum(v.device_bytes for v in self._held[i])
-            self.segments.append(
-                ChainSegment(
-                    input_bytes=sum(v.device_bytes for v in self._entering[i]),
-                    forward=sum(costs[at] for at in through),
-                    recompute=sum(costs[at] for at in back),
-                    total=sum(costs[at] for at in through | back),
-                    residual_bytes=made,
-                    peak_bytes=max([made, *(widths[at] for at in span)]),
-                )
-            )
+        self._find_residuals(linearized)
+        self.segments = [self._segment(i, equations, costs, widths) for i in range(len(self._spans)) if places]
 
-    def _find_reads(self, linearized: Linearized) -> None:
+    def _segment(
+        self, i: int, equations: Sequence[Equation], costs: Sequence[float], widths: Sequence[int]
+    ) -> ChainSegment:
+        """Return the sizes and costs of a segment."""
+        span = self._spans[i]
+        leaving = self._entering[i + 1] if i + 1 < len(self._spans) else []
+        forward, recompute = (_leading_to(values, equations, span) for values in (leaving, self._residual_reads[i]))
+        residual_bytes = _total_bytes(self._residuals[i])
+        return ChainSegment(
+            input_bytes=_total_bytes(self._entering[i]),
+            forward=sum(costs[at] for at in forward),
+            recompute=sum(costs[at] for at in recompute),
+            total=sum(costs[at] for at in forward | recompute),
+            residual_bytes=residual_bytes,
+            peak_bytes=max([residual_bytes, *(widths[at] for at in span)]),
+        )
+
+    def _find_residuals(self, linearized: Linearized) -> None:
         """Find the residuals of each segment, and the number of operations before the backward pass has left it."""
         equations = linearized.primal.equations
-        link_of = {v: i for i, span in enumerate(self._spans) for at in span for v in _computed_values(equations[at])}
-        link_of |= {v: link_of[loop.outputs[0]] for v, loop in linearized.loop_of.items() if loop.outputs}
-        # What enters a link is there when it is gone back through, though the one before has made it.
-        entering = {v: i for i, values in enumerate(self._entering) for v in values if link_of[v] == i - 1}
-        self._reads: list[dict[Value, None]] = [{} for _ in self._spans]
+        made_in = {v: i for i, span in enumerate(self._spans) for at in span for v in _computed_values(equations[at])}
+        made_in |= {v: made_in[loop.outputs[0]] for v, loop in linearized.loop_of.items() if loop.outputs}
+        # The inputs of a segment are live when it is reversed, though the segment before computes them.
+        entering = {v: i for i, values in enumerate(self._entering) for v in values if made_in[v] == i - 1}
+        self._residual_reads: list[dict[Value, None]] = [{} for _ in self._spans]
         left = [0] * (len(self._spans) + 1)
         for at, equation in enumerate(linearized.backward.equations):
             for value in reading(equation):
-                if value in link_of and value not in self._common:
-                    i = entering.get(value, link_of[value])
+                if value in made_in and value not in self._common:
+                    i = entering.get(value, made_in[value])
                     left[i] = at + 1
                     if value not in entering:
-                        self._reads[i][value] = None
+                        self._residual_reads[i][value] = None
         self._before = [max(left[i:]) for i in range(len(left))]
         fusion = Fusion([equations, linearized.backward.equations], linearized.backward.outputs)
-        self._held = [
-            {v for value in values for v in fusion.stands_for(value) if link_of.get(v) == i}
-            for i, values in enumerate(self._reads)
+        self._residuals = [
+            {v for value in values for v in fusion.stands_for(value) if made_in.get(v) == i}
+            for i, values in enumerate(self._residual_reads)
         ]
 
     def choice(self, reversal: RevolveSchedule) -> tuple[frozenset[Value], tuple[Snapshot, ...]]:
         """Return the values to save for a reversal, and its snapshots."""
         kept = {*self._common, *(v for i in reversal.kept for v in self._entering[i])}
-        kept.update(v for i in reversal.whole for v in self._held[i])
+        kept.update(v for i in reversal.whole for v in self._residuals[i])
         snapshots = []
         for segment, entered in reversal.snapshots:
             there = {v for i in entered for v in self._entering[i]} - kept
@@ -143,6 +146,10 @@ def _leading_to(values: Iterable[Value], equations: Sequence[Equation], span: ra
             found.add(at)
             needed.update(reading(equation))
     return found
+
+
+def _total_bytes(values: Iterable[Value]) -> int:
+    return sum(v.device_bytes for v in values)
 
 
 def _computed_values(equation: Equation) -> tuple[Value, ...]:

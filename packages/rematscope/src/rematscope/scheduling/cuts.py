@@ -65,15 +65,28 @@ def stretches(f: Callable[..., Any], finest: bool, /, *args: Any, **kwargs: Any)
       *args, **kwargs: its arguments.
       finest: whether to cut at all places of the same width, and not only where the expected peak is smallest.
     """
-    body, _, _ = jax_compat.body_of(jaxpr_of(without_checkpoints(f), *args, **kwargs))
+    path, body = _innermost_body(jaxpr_of(without_checkpoints(f), *args, **kwargs))
+    widths, ends = _widths_of(body)
+    cuts = _best_places(widths, ends, finest)
+    after_last_layer = [i for i in _output_places(widths) if cuts and cuts[-1] < i and widths[i] <= widths[cuts[-1]]]
+    edges = [0, *(place + 1 for place in (*cuts, *after_last_layer[:1]))]
+    return tuple((*path, *span) for span in itertools.pairwise(edges))
+
+
+def _innermost_body(jaxpr: Any) -> tuple[Block, Any]:
+    """Return the jaxpr inside calls that are all of a program, and the path to it."""
+    body, _, _ = jax_compat.body_of(jaxpr)
     path: Block = ()
-    while (around := _only_call(body)) is not None:
-        path = *path, around
-        body, _, _ = jax_compat.body_of(jax_compat.bodies(body.eqns[around])[0])
-    last: dict[Any, int] = {}
-    for i, eqn in enumerate(body.eqns):
-        last.update((v, i) for v in eqn.invars if not is_literal(v))
-    widths, live, ends = [], dict[Any, int](), [0]
+    while (call := _only_call(body)) is not None:
+        path = *path, call
+        body, _, _ = jax_compat.body_of(jax_compat.bodies(body.eqns[call])[0])
+    return path, body
+
+
+def _widths_of(body: Any) -> tuple[list[int], list[int]]:
+    """Return, for each equation, the bytes that later ones read from before, and the bytes that were computed."""
+    last = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.invars if not is_literal(v)}
+    widths, live, ends = list[int](), dict[Any, int](), [0]
     arguments = {*body.invars, *body.constvars}
     for i, eqn in enumerate(body.eqns):
         if eqn.primitive.name in _MOVES and arguments.issuperset(v for v in eqn.invars if not is_literal(v)):
@@ -82,20 +95,27 @@ def stretches(f: Callable[..., Any], finest: bool, /, *args: Any, **kwargs: Any)
         ends.append(ends[-1] + sum(map(_bytes_of, eqn.outvars)))
         live = {v: size for v, size in live.items() if last.get(v, -1) > i}
         widths.append(sum(live.values()))
-    # Layers are alike, and so is what leads from one to the next.
+    return widths, ends[1:]
+
+
+def _best_places(widths: Sequence[int], ends: Sequence[int], finest: bool) -> list[int]:
+    """Return the places to cut at: repeated layers have places of the same width between them."""
     narrow = _narrow_places(widths)
-    alike = [[place for place in narrow if widths[place] == width] for width in sorted({widths[i] for i in narrow})]
-    groups = [places for places in alike if len(places) > 1] or [narrow]
-    ways = [way for places in groups for way in itertools.islice(_place_sets(places, widths, ends[1:]), 1)]
-    ways = [_from_first(places, widths) for places in groups] if finest else ways
-    best = min(ways, key=lambda way: _peak_bytes(way, widths, ends[1:]), default=[])
-    # A loss makes less and less of what the last layer returns: that layer ends where this begins.
+    same = [[place for place in narrow if widths[place] == width] for width in sorted({widths[i] for i in narrow})]
+    groups = [places for places in same if len(places) > 1] or [narrow]
+    if finest:
+        sets = [_from_first(places, widths) for places in groups]
+    else:
+        sets = [cuts for places in groups for cuts in itertools.islice(_place_sets(places, widths, ends), 1)]
+    return min(sets, key=lambda cuts: _peak_bytes(cuts, widths, ends), default=[])
+
+
+def _output_places(widths: Sequence[int]) -> range:
+    """Return the places at the end where a loss reduces the output of the last layer more and more."""
     end = len(widths) - 1
-    while end and widths[end - 1] >= widths[end]:
+    while end > 0 and widths[end - 1] >= widths[end]:
         end -= 1
-    behind = [i for i in range(end, len(widths)) if best and best[-1] < i and widths[i] <= widths[best[-1]]]
-    cuts = [0, *(place + 1 for place in (*best, *behind[:1]))]
-    return tuple((*path, *span) for span in itertools.pairwise(cuts))
+    return range(max(end, 0), len(widths))
 
 
 def _only_call(body: Any) -> int | None:

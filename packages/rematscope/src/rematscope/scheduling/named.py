@@ -127,11 +127,6 @@ class Nameable:
 
 def _nameable_spots(jaxpr: Any) -> Iterator[Spot]:
     """Yield the values that a line of the user holds, outside of branches and of loops in loops."""
-
-    def expression(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Expression | None:
-        source = source_of(eqn, around)
-        return None if source is None else expression_of(eqn, source)
-
     levels: dict[int, list[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]] = {}
     for eqn, around in walk_equations(jaxpr):
         levels.setdefault(id(around[-1]) if around else 0, []).append((eqn, around))
@@ -142,22 +137,34 @@ def _nameable_spots(jaxpr: Any) -> Iterator[Spot]:
             continue
         body = bodies[id(around[-1])][0] if around else jaxpr
         returned = set() if around and around[-1].primitive.name != "scan" else _jaxpr_variables(body, "outvars")
-        readers: dict[Any, list[JaxprEqn]] = {}
-        for eqn, _ in level:
-            for atom in eqn.invars:
-                if not jax_compat.is_literal(atom):
-                    readers.setdefault(atom, []).append(eqn)
-        for eqn, _ in level:
-            if (here := expression(eqn, around)) is None:
-                continue
-            module = "/".join(scope for each in (*around, eqn) for scope in jax_compat.scopes(each))
-            if eqn.primitive.name == "scan" and not any(e.primitive.name == "scan" for e in around):
-                carries = jax_compat.scan_of(eqn).carries
-                yield from (Spot(eqn, i, True, here, module) for i in range(carries))
-            for i, result in enumerate(eqn.outvars):
-                by = readers.get(result, ())
-                if result in returned or any(expression(e, around) != here for e in by):
-                    yield Spot(eqn, i, False, here, module)
+        yield from _spots_of_level([eqn for eqn, _ in level], around, returned)
+
+
+def _spots_of_level(eqns: Sequence[JaxprEqn], around: tuple[JaxprEqn, ...], returned: set[Any]) -> Iterator[Spot]:
+    """Yield the spots in the equations of one body, which returns some values."""
+    readers: dict[Any, list[JaxprEqn]] = {}
+    for eqn in eqns:
+        for atom in eqn.invars:
+            if not jax_compat.is_literal(atom):
+                readers.setdefault(atom, []).append(eqn)
+    is_in_loop = any(eqn.primitive.name == "scan" for eqn in around)
+    for eqn in eqns:
+        if (here := _expression_in(eqn, around)) is None:
+            continue
+        module = "/".join(scope for each in (*around, eqn) for scope in jax_compat.scopes(each))
+        if eqn.primitive.name == "scan" and not is_in_loop:
+            carries = jax_compat.scan_of(eqn).carries
+            yield from (Spot(eqn, i, True, here, module) for i in range(carries))
+        for i, result in enumerate(eqn.outvars):
+            by = readers.get(result, ())
+            if result in returned or any(_expression_in(e, around) != here for e in by):
+                yield Spot(eqn, i, False, here, module)
+
+
+def _expression_in(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Expression | None:
+    """Return the expression of the user's source line that an equation belongs to; None without one."""
+    source = source_of(eqn, around)
+    return None if source is None else expression_of(eqn, source)
 
 
 def _is_closed(eqn: JaxprEqn) -> bool:

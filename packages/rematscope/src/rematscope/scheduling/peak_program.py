@@ -97,42 +97,36 @@ class PeakProgram:
 
     def _find_needed(self) -> None:
         """Find the operations that are recomputed if nothing is saved, and the bins that demand each value."""
-        primal = self.linearized.primal
-        home: dict[Equation, Equation | None] = dict.fromkeys(primal.equations)
-        home |= {e: loop for loop in self._loops for e in loop.bodies[0].equations}
-        made = {v: e for e in home if e.primitive != "optimization_barrier" for v in e.outputs}
-        inputs = {v: loop for loop in self._loops for v in loop.bodies[0].inputs}
-        slices = {
-            v: stack
-            for loop in self._loops
-            for v, stack in zip(loop.bodies[0].inputs[loop.carries :], loop.stacked_inputs, strict=True)
-        }
-        self._home, self._made, self._handed = home, made, inputs
-        self._slices = slices
+        self._index_values()
         self._asked: dict[Value, list[int]] = {}  # by steps, bins
-        pending: list[Value] = []
-
-        def sees(value: Value, bin_: int) -> None:
-            value, bin_ = self._stack_of_slice(value, bin_)
+        demands = [(v, bin_) for e, bin_ in zip(self._steps, self._bin_of, strict=False) for v in reading(e)]
+        demands += [(v, self._bins - 1) for v in self.linearized.backward.outputs]
+        for read, at in demands:
+            value, bin_ = self._stack_of_slice(read, at)
             self._asked.setdefault(value, []).append(bin_)
-            pending.append(value)
-
-        for equation, bin_ in zip(self._steps, self._bin_of, strict=False):
-            for value in reading(equation):
-                sees(value, bin_)
-        for value in self.linearized.backward.outputs:
-            sees(value, self._bins - 1)
         needed: set[Equation] = set()
+        pending = [*self._asked]
         while pending:
             value = pending.pop()
-            maker = made.get(value)
+            maker = self._made.get(value)
             if maker is not None and maker not in needed and value not in self.fixed:
                 needed.add(maker)
                 pending += (self._stack_of_slice(v, 0)[0] for v in reading(maker))
-        self._nodes = [e for e in home if e in needed and e not in self._loops]
-        self._nodes += [loop for loop in self._loops if loop in needed]
-        order = {e: i for i, e in enumerate(home)}
-        self._nodes.sort(key=lambda e: (order[home[e] or e], order[e]))
+        nodes = [e for e in self._home if e in needed]
+        order = {e: i for i, e in enumerate(self._home)}
+        self._nodes = sorted(nodes, key=lambda e: (order[self._home[e] or e], order[e]))
+
+    def _index_values(self) -> None:
+        """Index the operations by their loops, the values by their operations, and slices by their stacks."""
+        primal = self.linearized.primal
+        self._home: dict[Equation, Equation | None] = dict.fromkeys(primal.equations)
+        self._home |= {e: loop for loop in self._loops for e in loop.bodies[0].equations}
+        makers = (e for e in self._home if e.primitive != "optimization_barrier")
+        self._made = {v: e for e in makers for v in e.outputs}
+        self._handed = {v: loop for loop in self._loops for v in loop.bodies[0].inputs}
+        self._slices: dict[Value, Value] = {}
+        for loop in self._loops:
+            self._slices.update(zip(loop.bodies[0].inputs[loop.carries :], loop.stacked_inputs, strict=True))
 
     def _stack_of_slice(self, value: Value, bin_: int) -> tuple[Value, int]:
         """Return the value that is demanded where this one is read: for a slice its stack, when the loop begins."""

@@ -49,14 +49,23 @@ class PeakProposer:
             if solution.bound >= known_bound and size >= settings.filled_target * target:
                 return  # other candidates recompute less, and nothing is left for this program to win
             yield candidate
-            fills = (1 - settings.same_target) * target <= size <= target
-            is_near = size <= target and not candidate.recompute_cost
-            # An estimate near the target is not enough: a solution for a higher limit may need no more memory.
-            is_near = is_near or (fills and any(other > target for _, other in solved))
-            is_enough = attempt >= settings.solves_per_target and any(other <= target for _, other in solved)
-            if is_near or is_enough or (size == previous and size > target) or (limit == least and size > target):
+            too_large = size > target and (size == previous or limit == least)
+            if too_large or self._is_close_enough(candidate, target, solved, attempt):
                 return
             previous = size
+
+    def _is_close_enough(
+        self, candidate: Candidate, target: float, solved: Sequence[tuple[float, int]], attempt: int
+    ) -> bool:
+        """Whether a program need not be solved again for a target."""
+        settings, size = self._subject.settings, candidate.estimated_bytes
+        if size <= target and not candidate.recompute_cost:
+            return True
+        # An estimate near the target is not enough: a solution for a higher limit may need no more memory.
+        is_near = (1 - settings.same_target) * target <= size <= target
+        if is_near and any(other > target for _, other in solved):
+            return True
+        return attempt >= settings.solves_per_target and any(other <= target for _, other in solved)
 
     def _make_candidate(self, program: PeakProgram, solution: PeakSolution) -> Candidate:
         """Return the candidate of a solution for a peak, with its bound."""

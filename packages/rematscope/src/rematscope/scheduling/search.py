@@ -286,23 +286,30 @@ class Search:
         """Return the estimate, in bytes of temporaries, of schedules that should just fit."""
         available = limit - self.fixed_bytes
         schedules = [one for one in self.compiled if one.placement is None]
-        fitting = [one for one in schedules if one.fits(limit)]
-        largest = max((one.estimated_bytes for one in fitting), default=0)
-        failed = [one for one in schedules if not one.fits(limit)]
-        cost = self._best_cost(limit)
-        # A failure of another kind of schedule, with a smaller estimate than a success, says nothing about the others.
-        relevant = [one for one in failed if one.estimated_bytes > largest and one.recompute_cost < cost]
+        fitting = [one.estimated_bytes for one in schedules if one.fits(limit)]
         target = available / self._measured_ratio(schedules)
-        if relevant:
-            too_large = min(one.estimated_bytes for one in relevant)
+        too_large = self._smallest_failure(schedules, limit)
+        if too_large is not None:
             if fitting:
-                return (largest + too_large) / 2
+                return (max(fitting) + too_large) / 2
             slack = 1 if self.target == "cpu" else 1 + self.settings.target_slack
             target = min(slack * target, (1 - self.settings.step_below) * too_large)
+        failed = [one for one in schedules if not one.fits(limit)]
         if len(failed) > 1 and not fitting:
             ratios = [self._measured_share(one) for one in failed if math.isfinite(one.peak_bytes)]
             target = min([target, *(self.settings.safe_fill * available / ratio for ratio in ratios)])
         return target
+
+    def _smallest_failure(self, schedules: Sequence[Candidate], limit: int) -> int | None:
+        """Return the smallest estimate of the schedules that did not fit; None without one.
+
+        The failure of another kind of schedule, with a smaller estimate than a success, says nothing about the others.
+        Nor does one that recomputes more than the best candidate.
+        """
+        cost = self._best_cost(limit)
+        largest = max((one.estimated_bytes for one in schedules if one.fits(limit)), default=0)
+        failed = (one for one in schedules if not one.fits(limit) and one.recompute_cost < cost)
+        return min((one.estimated_bytes for one in failed if one.estimated_bytes > largest), default=None)
 
     def _measured_ratio(self, schedules: Sequence[Candidate]) -> float:
         """Return the ratio of measured to estimated bytes of the schedule that was compiled last."""

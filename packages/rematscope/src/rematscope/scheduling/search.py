@@ -244,18 +244,17 @@ class Search:
     def _cheapest_schedule(self, limit: int, target: float, ceiling: float) -> Candidate | None:
         """Return the schedule with the least recompute, below a ceiling, whose estimate is within the target."""
         has_failed = any(not one.fits(limit) for one in self.compiled)
-        most = target if has_failed else (1 + self.settings.overshoot) * target
         candidates = [*self._fixed_candidates, *self.pool.candidates]
         for candidate in sorted(candidates, key=lambda one: one.recompute_cost):
             if candidate.recompute_cost >= ceiling:
                 break
-            if candidate.lower_bound_bytes > most or not self._is_new(candidate):
+            if candidate.lower_bound_bytes > target or not self._is_new(candidate):
                 continue
-            if candidate.estimated_bytes <= most:
+            if candidate.estimated_bytes <= target:
                 return candidate
         if has_failed or not self.blocks.applies:
             return None
-        near = self.pool.within(self.settings.block_slack * most)
+        near = self.pool.within(self.settings.block_slack * target)
         above = [one for one in near if one.recompute_cost < ceiling and self._is_new(one)]
         return min(above, key=lambda one: one.estimated_bytes, default=None)
 
@@ -371,22 +370,20 @@ class Search:
         return self._smallest_of(rest) if rest else None
 
     def _fixed_fallback(self, limit: int) -> Candidate:
-        """Return the fallback: the cheapest checkpoints that should fit, or else the smallest candidate.
+        """Return the fallback, which does not depend on what was compiled.
 
-        It does not depend on what was compiled.
+        It is the cheapest of the checkpoints that fit with some memory to spare, the smallest of those that should fit,
+        or else the smallest candidate: the peak of checkpoints on a CPU is estimated best.
         """
-        safe = self.settings.safe_fill * (limit - self.linearized.fixed_bytes)
-        fitting = [one for one in self.checkpoints.all if one.estimated_bytes <= safe] if self.target == "cpu" else []
-        if fitting:
-            return min(fitting, key=lambda one: one.recompute_cost)
-        return self._smallest_of(self._smallest_candidates)
+        available = limit - self.linearized.fixed_bytes
+        fitting = [one for one in self.checkpoints.all if one.estimated_bytes <= available]
+        if self.target != "cpu" or not fitting:
+            return self._smallest_of(self._smallest_candidates)
+        spare = [one for one in fitting if one.estimated_bytes <= self.settings.safe_fill * available]
+        return min(spare, key=lambda one: one.recompute_cost) if spare else self._smallest_of(fitting)
 
     def _smallest_of(self, candidates: Sequence[Candidate]) -> Candidate:
-        """Return the candidate with the smallest estimate; among nearly equal ones the cheapest."""
-        least = min(one.estimated_bytes for one in candidates)
-        same = least / (1 - self.settings.same_size)
-        equal = [one for one in candidates if one.estimated_bytes <= same]
-        return min(equal, key=lambda one: one.recompute_cost)
+        return min(candidates, key=lambda one: (one.estimated_bytes, one.recompute_cost))
 
     @cached_property
     def _smallest_candidates(self) -> list[Candidate]:

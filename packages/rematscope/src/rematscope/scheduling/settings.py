@@ -27,7 +27,6 @@ class SearchSettings:
       unmeasured_growth: The factor of measured to estimated bytes after a candidate that did not fit on the device.
       trim_limit: A candidate that exceeds the memory by less than this share is tried without its smallest values.
       trim_cost: Trimming may add this share of the FLOPs of both passes.
-      same_size: Among candidates whose estimates differ by less than this share, the cheapest counts as the smallest.
       checkpoints_share: Plain checkpoints are looked at if the best candidate recomputes more than this share of what
         the costliest policy recomputes: to trace all of them is slow.
       cuts: The number of ways to cut a model at its narrow places that are looked at.
@@ -59,14 +58,12 @@ class SearchSettings:
     filled_target: float = 0.97
     solves_per_target: int = 3
     halvings: int = 4
-    overshoot: float = 0.005
     target_slack: float = 0.02
     step_below: float = 0.02
     safe_fill: float = 0.95
     unmeasured_growth: float = 1.5
     trim_limit: float = 0.02
     trim_cost: float = 0.1
-    same_size: float = 0.03
     checkpoints_share: float = 0.5
     cuts: int = 3
     solved_cuts: int = 2

@@ -1,5 +1,5 @@
-"""What a statement does to the names of its page: which it binds, changes, and looks up, when it runs and when what it
-defines is called.
+"""Find which names of a page a statement binds, mutates and reads, when it runs and when the functions that it defines
+are called.
 
 Stores are seen wherever they stand: `names["a"] = f`, `helper.scale = 2`, `del names[0]`, `setattr(Config, "a", 1)`,
 `globals()["a"] = f`; calls for their effect by how they look: `names.append("b")`, `@registry.add`, `register(Params)`.

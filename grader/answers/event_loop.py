@@ -1,4 +1,4 @@
-"""What `await` in a cell waits with."""
+"""An event loop for `await` in a cell."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Find the answer in what a learner hands in: a notebook or a Python file, read as text, run only as far as needed.
+"""Find the answer in a notebook or Python file that a learner hands in, without running it.
 
 The answer is found by its name, wherever it stands, so that cells may be renamed, moved or copied. Of the rest of the
 page only those statements run that the answer builds on: imports, helper functions, constants. The page's checks,

@@ -1,4 +1,4 @@
-"""Run a file as far as its answer needs; and all of it that comes before, should that not be enough."""
+"""Run the statements of a file that its answer needs and, if that does not pass, all that come before it."""
 
 import contextlib
 import sys

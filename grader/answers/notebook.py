@@ -1,4 +1,4 @@
-"""What a notebook gives its cells besides Python, for where there is no notebook: nothing of it does anything.
+"""Stand-ins for what IPython provides to cells, for use without a notebook; nearly all of them do nothing.
 
 A magic that is assigned has a value with which Python can go on: what a command prints is the line `1`, a time that was
 measured is one second. Of all magics three do what they do in a notebook, since an answer may build on it: `%run FILE`,

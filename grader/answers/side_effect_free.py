@@ -1,4 +1,4 @@
-"""Which statements of a page only look on: whatever they compute, an answer is the same without them.
+"""Find the statements of a page without side effects on an answer: demonstrations and tests, most often.
 
 They are demonstrations, most often, and tests: calls of functions of the page, of JAX's, of NumPy's. Running them
 compiles, and so takes many times as long as an answer. What a statement stores into, and what it changes where that can

@@ -1,4 +1,4 @@
-"""The file that a learner hands in: what it holds, and how it is read."""
+"""Read and check the file that a learner hands in."""
 
 import hashlib
 import json

@@ -1,1 +1,1 @@
-"""One package an exercise: `task` is what tracing an answer needs, `expect` what only the judge may see."""
+"""One package per exercise: `task` is for tracing an answer; only the judge may see `expect` and `feedback.toml`."""

@@ -1,4 +1,4 @@
-"""What is expected of answers where names decide what is saved; only the judge reads this."""
+"""Shared expectations of exercises in which names decide what is saved; only the judge reads this."""
 
 from collections.abc import Collection
 

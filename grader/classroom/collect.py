@@ -1,4 +1,4 @@
-"""Find what a class handed in, in a folder or a zip that nobody has looked into.
+"""Collect the submissions of a class from a folder or zip.
 
     ada/answer.py, ada/page.ipynb, ada/remat-workbook.json   a folder for each learner
     ada.ipynb                                                or a file with the learner's name

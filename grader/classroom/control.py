@@ -1,4 +1,4 @@
-"""Stop a run on a machine that cannot judge any answer, in place of blaming the class for it.
+"""Stop a run on a machine that cannot judge any answer, instead of blaming the class.
 
 A hostile answer can make one verdict impossible, but not that of others. So when several answers in a row could not be
 judged, a worked solution is graded as a control. If it does not pass, the machine is at fault.

@@ -1,4 +1,4 @@
-"""Where submissions are graded: on this machine, or on a Dask cluster."""
+"""Run gradings on this machine or on a Dask cluster."""
 
 import contextlib
 import types

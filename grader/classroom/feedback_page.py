@@ -1,4 +1,4 @@
-"""One learner's feedback, a page of HTML that needs nothing else, and in which nothing can run."""
+"""Write a learner's feedback as one page of HTML without external resources or scripts."""
 
 import dataclasses
 import functools

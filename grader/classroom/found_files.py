@@ -1,4 +1,4 @@
-"""Lists the files in an untrusted folder or zip, without unpacking anything or following links.
+"""List the files in an untrusted folder or zip, without unpacking anything or following links.
 
 A folder is walked by descriptors, each component opened for itself and never through a link: what is swapped for a link
 meanwhile is refused, wherever on the way it stands.

@@ -1,4 +1,4 @@
-"""Grade one submission: what coordinates and compares, and runs nothing of a learner's.
+"""Grade one submission: coordinate the sandboxed processes and compare their results.
 
 A submission becomes evidence in a sandboxed process of its own (`grader.isolation.remote_capture`), the evidence's
 programs run in another one (`grader.isolation.remote_execution`), and what they return is compared here.

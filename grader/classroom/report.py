@@ -1,5 +1,4 @@
-"""What comes out of grading a class: grades as a table (.csv, .xlsx) and as JSON, a page for each learner, Gradescope's
-results."""
+"""Report a class's grades: a table (.csv, .xlsx), JSON, a page for each learner, and Gradescope's results."""
 
 import functools
 import hashlib

@@ -1,4 +1,4 @@
-"""A run's folder: what its grades are made with, and those that are there."""
+"""Keep a run's settings and grades in a folder."""
 
 import contextlib
 import errno

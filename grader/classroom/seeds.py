@@ -1,4 +1,4 @@
-"""Derives the seeds of each submission's shapes and inputs from the two numbers of a run.
+"""Derive the seeds of each submission's shapes and inputs from the two numbers of a run.
 
 The shapes' seed is no secret: an answer sees its cases, and pages of learners name the seed. Whoever knew what inputs
 are drawn, in a second attempt say, could hand in programs that are right for these alone; so their secret is in no

@@ -1,4 +1,4 @@
-"""The learner's lines are taken out of evidence before it is judged, and put into the verdict afterwards.
+"""Replace a learner's source lines in evidence before it is judged, and restore them in the verdict.
 
 They come from the answer's process and must decide nothing. Without them, evidence of the same programs is the same,
 and is judged once for a class.

@@ -1,4 +1,4 @@
-"""Tables that a spreadsheet opens, and in which nothing that a stranger wrote is calculated.
+"""Write tables in which a spreadsheet calculates nothing that a stranger wrote.
 
 Which character parts the cells of a .csv depends on where the spreadsheet runs: where decimals have a comma it is the
 semicolon, and then a cell may begin in the middle of a text.

@@ -1,4 +1,4 @@
-"""Verdicts that are kept: a class often finds the same program."""
+"""Cache verdicts: several submissions of a class often trace to the same program."""
 
 import threading
 from collections.abc import Callable

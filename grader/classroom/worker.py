@@ -1,4 +1,4 @@
-"""What grades in a Dask worker: one sandbox for all that the worker is given, which ends with it."""
+"""Grade submissions in a Dask worker, in one sandbox that ends with the worker."""
 
 import functools
 

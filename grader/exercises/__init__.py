@@ -1,1 +1,1 @@
-"""What an exercise is: cases, requirements, hints, and where the catalogue keeps them."""
+"""The definition of an exercise: cases, requirements, feedback, and the registry of the catalogue."""

@@ -1,4 +1,4 @@
-"""The four things of a new exercise, as stubs: `python -m grader new NAME`.
+"""Write the four parts of a new exercise as stubs: `python -m grader new NAME`.
 
 Each says in lines that begin with `STUB:` what is to be written there. The tests refuse them for as long as they do.
 """

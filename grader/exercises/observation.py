@@ -1,4 +1,4 @@
-"""What an answer was seen to do in one case: what its forward pass keeps, and what its backward pass computes again."""
+"""Observations of an answer in one case: what the forward pass saves and the backward pass recomputes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What an exercise may require of peak memory, which the residuals do not show."""
+"""Requirements on peak memory, which the residuals do not show."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Asking a policy: about operations as JAX tells of them, and what its answers mean."""
+"""Ask policies about operations, and put their results into words."""
 
 import itertools
 from collections.abc import Callable, Sequence

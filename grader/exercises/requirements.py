@@ -1,4 +1,4 @@
-"""What an exercise may require of the two passes: small declarations that explain themselves if they are not met."""
+"""Requirements on the forward and the backward pass: small declarations that explain why a case fails them."""
 
 import dataclasses
 from collections import Counter

@@ -1,1 +1,1 @@
-"""Where an answer runs: in this process, in one with limits, in a sandbox."""
+"""Run an answer in this process, in a process with limits, or in a sandbox."""

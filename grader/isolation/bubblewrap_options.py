@@ -1,4 +1,4 @@
-"""What there is to be seen in the sandbox, all of it read-only.
+"""List what is visible in the sandbox; all of it is read-only.
 
 Python, its packages and the system's libraries; of this project what tracing an answer and running its programs needs.
 No solutions, no `expect` modules, no feedback, no other submission.

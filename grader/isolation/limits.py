@@ -1,4 +1,4 @@
-"""What a check may use, and why there is no verdict where it used more."""
+"""Limits of a check, and the reasons why there is no verdict."""
 
 import signal
 from dataclasses import dataclass

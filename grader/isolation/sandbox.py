@@ -1,4 +1,4 @@
-"""Processes that may run anything: bubblewrap around a zygote, `grader.isolation.sandboxed.zygote`, and what it forks.
+"""Run untrusted processes: bubblewrap around a zygote, `grader.isolation.sandboxed.zygote`, and its forks.
 
 What they see is in `grader.isolation.bubblewrap_options`. They have no network, and a temporary folder in memory.
 """

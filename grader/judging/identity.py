@@ -1,4 +1,4 @@
-"""What each residual is: an argument, a constant, or which of the reference's values.
+"""Identify each residual: as an argument, a constant, or a value of the reference.
 
 An argument must be the forward program's own; what depends on none is a constant; all else is known by its value. A
 residual is a value of the reference's if it has that value's elements up to rounding, in whatever shape and order of

@@ -1,4 +1,4 @@
-"""The verdict on one answer's evidence."""
+"""Judge one answer's evidence."""
 
 import dataclasses
 import hashlib

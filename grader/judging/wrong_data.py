@@ -1,4 +1,4 @@
-"""What an answer that is plain data got wrong: what it returned, in JSON's types, beside what the reference returns."""
+"""Find what is wrong with an answer that is plain data, compared with the reference's."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""What a learner meets: the three verbs, the panel, the board, progress, pages."""
+"""The learner's side: the three verbs, the panel, the board, progress, and pages."""

@@ -1,4 +1,4 @@
-"""What helps a learner on: the next hint, and the worked answer beside their own."""
+"""Show the next hint, and the worked answer next to the learner's own."""
 
 import ast
 import dataclasses

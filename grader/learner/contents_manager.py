@@ -1,4 +1,4 @@
-"""How JupyterLab gets and saves a page: just opened, it is not unsaved; without its kernel, it keeps its verdict."""
+"""Let JupyterLab open a page without marking it as unsaved, and keep its verdict without a kernel."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Handing in: one file with every answer and its verdict, which an instructor can grade again."""
+"""Write one file with all answers and verdicts, which an instructor can grade again."""
 
 import json
 import tempfile

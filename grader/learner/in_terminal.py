@@ -1,4 +1,4 @@
-"""Checking a file for its learner: the verdict, and the attempt written down. On a page, `session` does that."""
+"""Check a file in a terminal and record the attempt. On a page, `session` does that."""
 
 from contextlib import suppress
 from pathlib import Path

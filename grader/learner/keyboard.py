@@ -1,4 +1,4 @@
-"""Single keys in a terminal, which is left as it was found, however that ends."""
+"""Read single keys in a terminal, and restore its settings in any case."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""An exercise's page for whoever has no notebook: its problem to read, and all of it as a Python file to edit."""
+"""Show an exercise's page without a notebook: its problem as text, and all of it as a Python file to edit."""
 
 import itertools
 import json

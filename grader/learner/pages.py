@@ -1,4 +1,4 @@
-"""The workbook's pages, as they say themselves what they are; and as they came."""
+"""Find the workbook's pages, as they are and as they were shipped."""
 
 import difflib
 import json

@@ -1,4 +1,4 @@
-"""What a check shows in a notebook: the verdict, and buttons for what one does next."""
+"""Show a check's verdict in a notebook, with buttons for the next steps."""
 
 from __future__ import annotations
 

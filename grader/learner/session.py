@@ -1,4 +1,4 @@
-"""The three verbs in a notebook: which exercise is meant, what its answer's text is, and what was said last."""
+"""The three verbs in a notebook: find the exercise and the answer's text, and remember the last verdict."""
 
 import inspect
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a page says where a check runs before the cell that defines its answer: Python alone says `NameError`."""
+"""Explain a `NameError` of a check that runs before the cell that defines its answer."""
 
 from typing import Any
 

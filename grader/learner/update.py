@@ -1,4 +1,4 @@
-"""A learner's pages meet a new version of the workbook: new pages come, and nothing that was written is lost.
+"""Update a learner's pages to a new version of the workbook without losing anything that they wrote.
 
 Which cells a learner has written, only the workbook's past can tell: beside the pages stand the fingerprints of all
 cells that ever came with them. A page of nothing but those was not written on, whichever version it is of.

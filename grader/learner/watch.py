@@ -1,4 +1,4 @@
-"""`watch`: an exercise at a time in a terminal, checked whenever it is saved."""
+"""`watch`: show one exercise at a time in a terminal, and check it when its file is saved."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What an operation costs as contraction: multiplications whose products are summed, however that is spelled.
+"""Count the FLOPs of contractions: multiplications whose products are summed, however that is spelled.
 
 `dot_general` and `convolution` say what they are. The same product can be spelled as a multiplication and a sum, and
 what is neither as a `dot_general`, by `einsum` or `vecdot`:

@@ -1,4 +1,4 @@
-"""A program's shadow: the same program with every float a float64.
+"""Promote a program to float64: its shadow, which rounding does not affect.
 
 Nothing in it is rounded that matters. Where two programs compute the same in another order, or with other roundings in
 between, their shadows agree to many digits, however far apart float16 has taken the programs themselves; where they

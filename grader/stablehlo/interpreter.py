@@ -1,4 +1,4 @@
-"""Run a StableHLO program with NumPy, one operation after the other: control flow, and how much is done.
+"""Interpret a StableHLO program with NumPy: control flow, and a bound on the work.
 
 Why this is ours: two others run StableHLO, but an answer's programs are small, have a hundred operations and come from
 strangers. XLA compiles each kernel for some milliseconds: 230 for the forward program of `checkpoint_dot_policy`, which

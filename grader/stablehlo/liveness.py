@@ -1,4 +1,4 @@
-"""How much of a program is live at once, in the order of its text: memory, without a compiler.
+"""Compute the peak memory of a program in the order of its text, without a compiler.
 
 A value takes memory from the operation that makes it to the last one that uses it. XLA may order operations otherwise
 and fuse them; but the turns of a loop follow each other, and what each of them leaves behind lies in one array,

@@ -1,4 +1,4 @@
-"""What each operation without control flow does, in NumPy.
+"""Operations without control flow, in NumPy.
 
 `OPERATIONS` has for each of them what makes a function of arrays from it. What NumPy would do otherwise than StableHLO
 says, or XLA otherwise than NumPy, raises `Uninterpreted` when that function is made, and is left to XLA.

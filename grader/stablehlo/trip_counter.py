@@ -1,4 +1,4 @@
-"""Give a program's loops a counter, where their trip count is known only when they run.
+"""Add trip counters to loops whose trip count is known only when they run.
 
 A loop that never ends would take the judge along: XLA cannot be interrupted. And what such a loop costs is nowhere in
 its text. So each gets a counter, which goes round with its carries, ends it at a limit, and is handed on to what the

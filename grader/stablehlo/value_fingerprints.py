@@ -1,4 +1,4 @@
-"""What is seen of each array that a program makes while it runs: enough to know an array again, however it is arranged.
+"""Compute fingerprints of a program's intermediate arrays that do not depend on the order of their elements.
 
 A fingerprint is a row of numbers that do not depend on the order of an array's elements. Only float32 arrays have one:
 the fingerprints of two different computations do not agree in all columns to five digits.

@@ -1,4 +1,4 @@
-"""Where the windows lie that gather reads and scatter changes: StableHLO's dimension numbers, as places in an array."""
+"""Compute the positions that gather reads and scatter changes, from StableHLO's dimension numbers."""
 
 import functools
 import math

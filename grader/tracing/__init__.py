@@ -1,1 +1,1 @@
-"""Tracing an answer in every case: its forward and its backward program, as evidence that can be judged without it."""
+"""Trace an answer in every case; the evidence, a forward and a backward program, can be judged without its code."""

@@ -1,4 +1,4 @@
-"""The function that an answer makes of a case, which is what is differentiated."""
+"""Apply an answer to a case; the resulting function is differentiated."""
 
 from collections.abc import Callable
 

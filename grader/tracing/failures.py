@@ -1,4 +1,4 @@
-"""Turns an exception of the learner's code into a `Failure`, and recognises stubs."""
+"""Turn exceptions of the learner's code into a `Failure`, and recognize stubs."""
 
 import dis
 import inspect

@@ -1,4 +1,4 @@
-"""What an answer looks like to the instrument. This traces the answer again, and decides nothing."""
+"""Render an answer's programs as rematscope shows them. This traces the answer again, and decides nothing."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""An answer tried in every case, and what is said where it does something else when it is tried again."""
+"""Trace an answer in every case, and detect that a second attempt does something else."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Whether two traces of a function are the same program, whatever its variables are called.
+"""Decide whether two traces of a function are the same program, whatever their variables are called.
 
 Where an answer does one thing when it is called first and another when it is called again, a trace of it proves nothing
 of the next call.

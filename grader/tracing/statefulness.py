@@ -1,4 +1,4 @@
-"""Whether an answer can have a memory: whether what it does may hang on what it has done before.
+"""Decide conservatively whether an answer may be stateful, so that a call depends on earlier ones.
 
 A learner's function has none if it reads nothing that changes, and changes nothing that is still there when it is
 called again. That is looked up in its bytecode and in the values that this names, not in its text. Whatever is not

@@ -1,1 +1,1 @@
-"""Helpers that know nothing of grading: files that appear whole, bounded JSON, versions."""
+"""Helpers that know nothing of grading: new files, bounded JSON, versions."""

@@ -1,4 +1,4 @@
-"""JSON from an untrusted source, within a bound on memory."""
+"""Parse JSON from an untrusted source, within a bound on memory."""
 
 import json
 from typing import Any

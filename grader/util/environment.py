@@ -1,4 +1,4 @@
-"""The environment variables of a process that grades: none of the caller's decides a grade."""
+"""Environment variables of processes that grade: the caller's do not decide a grade."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""Files under names that no file has yet."""
+"""Create files under names that do not exist yet."""
 
 import contextlib
 import itertools

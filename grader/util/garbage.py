@@ -1,4 +1,4 @@
-"""Python's search for cycles of objects that nobody needs, while JAX traces.
+"""Collect garbage less often while JAX traces.
 
 Tracing makes objects by the hundred thousand, hardly any of them in cycles. To look through them as often as Python
 does by itself takes up to an eighth of a check's time.

@@ -1,4 +1,4 @@
-"""JAX, NumPy and Python as they come, whatever settings a learner has made: no verdict depends on them."""
+"""Reset the settings of JAX, NumPy and Python, so that no verdict depends on a learner's settings."""
 
 import contextlib
 import sys

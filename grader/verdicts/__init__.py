@@ -1,1 +1,1 @@
-"""What a check says, and how that looks."""
+"""Verdicts, and how they look."""

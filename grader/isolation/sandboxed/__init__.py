@@ -1,1 +1,1 @@
-"""What runs inside the sandbox. Nothing else of `grader.isolation` is shown there."""
+"""Code that runs inside the sandbox. Nothing else of `grader.isolation` is shown there."""

@@ -1,4 +1,4 @@
-"""The process that runs an answer's two programs, and is told nothing worth stealing."""
+"""Run an answer's two programs in a process that knows no expected values."""
 
 import dataclasses
 import socket

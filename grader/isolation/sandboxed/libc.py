@@ -1,4 +1,4 @@
-"""The C library's functions that Python has none for: `mount`, `prctl`, `capset`. Linux only."""
+"""Functions of the C library that Python does not have: `mount`, `prctl`, `capset`. Linux only."""
 
 import ctypes
 import functools

@@ -1,4 +1,4 @@
-"""What a process gives up before it runs anything of a learner's: its view of the system, its rights, its appetite.
+"""Give up rights before a learner's code runs: the view of the system, capabilities, and resources.
 
 Linux only; elsewhere it can be imported, so that there is a sentence to say so. Nothing here knows about grading.
 """

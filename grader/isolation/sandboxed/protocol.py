@@ -1,4 +1,4 @@
-"""What the processes that grade a class say to each other: each request and each reply, and what may follow on what.
+"""The messages between the processes that grade a class, and their order.
 
     to the zygote       Job → Ended or NotStarted, from the guard of what it starts
     "try"               → Ready

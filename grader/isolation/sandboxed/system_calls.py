@@ -1,4 +1,4 @@
-"""The filter that lets through only those system calls that answers need, and their programs.
+"""Allow only the system calls that answers and their programs need.
 
 The list began with what was made when every shipped answer, right and wrong, was traced and its programs run, by XLA
 too. Added to it is what other C libraries, kernels and Pythons than those of that recording make for the same ends,

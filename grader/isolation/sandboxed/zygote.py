@@ -1,4 +1,4 @@
-"""The process that every sandboxed one is forked from: `python -m grader.isolation.sandboxed.zygote FD`.
+"""Fork every sandboxed process: `python -m grader.isolation.sandboxed.zygote FD`.
 
 Started by `grader.isolation.sandbox`, inside bubblewrap.
 

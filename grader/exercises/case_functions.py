@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.ad_checkpoint import checkpoint_name
 
 from grader.exercises.spec import Case, OneOf, given
 
@@ -36,14 +35,6 @@ def signed_values(low: float, high: float) -> Callable[[np.random.Generator, Any
 def float32_arrays(*shapes: tuple[int, ...]) -> tuple[jax.ShapeDtypeStruct, ...]:
     """Return a case's arguments: float32 arrays of these shapes."""
     return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
-
-
-def gated_mlp(up, gate, down, x, *, name=checkpoint_name):
-    """Return the sum of a gated MLP, whose values are named as on the pages about names."""
-    y = name(x @ up, "mlp")
-    g = name(x @ gate, "mlp_gate")
-    z = name((jnp.sin(y) * jnp.tanh(g)) @ down, "out")
-    return jnp.sum(jnp.sin(z))
 
 
 def mixing_weights(rng: np.random.Generator, width: int, gain: float, dtype: str) -> np.ndarray:

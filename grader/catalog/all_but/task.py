@@ -5,7 +5,7 @@ import functools
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises.case_functions import CALLERS, MOST, alike, case_of, float32_arrays, gated_mlp, values_of
+from grader.exercises.case_functions import CALLERS, MOST, alike, case_of, float32_arrays, values_of
 from grader.exercises.spec import Case, Integers, OneOf, given
 
 parameters = ("f", "name")
@@ -26,10 +26,10 @@ def cases(rng):
     word, *others = alike(rng)
     prefix, half = f"layer{rng.integers(10**6)}/", others[6 : rng.integers(8, 10)]
     return (
-        _plain_case("one of three names", gated_mlp, "mlp", rng),
-        _plain_case("a matmul without a name", _mixed_dtypes, "mix", rng),
-        _plain_case("a name that f does not have", gated_mlp, "router", rng),
-        _plain_case("vmap over x, random names", gated_mlp, "mlp_gate", rng, batch=(2,), prefix=prefix),
+        _plain_case("one of three names", _gated, "mlp", rng),
+        _plain_case("a matmul without a name", _mixed, "mix", rng),
+        _plain_case("a name that f does not have", _gated, "router", rng),
+        _plain_case("vmap over x, random names", _gated, "mlp_gate", rng, batch=(2,), prefix=prefix),
         _make_case("no names", [], word, rng, "jax.jit"),
         _make_case(
             "names similar to the one left out", [*others[:5], *[word] * 3], word, rng, "jax.vmap", no_floats=True
@@ -58,8 +58,8 @@ _POINTED = {"mlp": "mlp_gate", "mlp_gate": "mlp.gate"}  # one is the other, if a
 def _plain_case(case, function, name, rng, batch=(), prefix=""):
     rows, width, hidden = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     weights = {
-        gated_mlp: [(width, hidden), (width, hidden), (hidden, width)],
-        _mixed_dtypes: [(width, hidden), (width, hidden)],
+        _gated: [(width, hidden), (width, hidden), (hidden, width)],
+        _mixed: [(width, hidden), (width, hidden)],
     }[function]
     called = "jax.vmap" if batch else "directly"
 
@@ -72,7 +72,7 @@ def _plain_case(case, function, name, rng, batch=(), prefix=""):
         transform=functools.partial(CALLERS[called], weights=len(weights)),
         apply=lambda answer: answer(given(function, renamed), renamed(name)),
         function=function,
-        structure={"m": 3 if function is gated_mlp else 2, "called": called, "dtype": "float32"},
+        structure={"m": 3 if function is _gated else 2, "called": called, "dtype": "float32"},
     )
 
 
@@ -87,7 +87,14 @@ def _make_case(case, has, name, rng, called="directly", dtype="float32", no_floa
     return case_of(case, values, lambda answer, f: answer(f, name), rng, dtype, called, weights, left_out=name)
 
 
-def _mixed_dtypes(w, v, x, *, name=checkpoint_name):
+def _gated(up, gate, down, x, *, name=checkpoint_name):
+    y = name(x @ up, "mlp")
+    g = name(x @ gate, "mlp_gate")
+    z = name((jnp.sin(y) * jnp.tanh(g)) @ down, "out")
+    return jnp.sum(jnp.sin(z))
+
+
+def _mixed(w, v, x, *, name=checkpoint_name):
     y = name(x @ w, "pre_mix")
     z = x @ v
     mix = name(jnp.sin(y) * jnp.sin(z), "mix")
@@ -97,6 +104,6 @@ def _mixed_dtypes(w, v, x, *, name=checkpoint_name):
 shown = Case(
     "for a function of the grader that saves all its names except mlp_gate",
     float32_arrays((64, 256), (64, 256), (256, 64), (128, 64)),
-    apply=lambda answer: answer(given(gated_mlp), "mlp_gate"),
-    function=gated_mlp,
+    apply=lambda answer: answer(given(_gated), "mlp_gate"),
+    function=_gated,
 )

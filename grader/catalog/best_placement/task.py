@@ -81,7 +81,7 @@ def _make_stages(name, letters, rng, x, before=0, **fields):
         # Of a single number, sines with one and the same factor soon have one value.
         return mixing_weights(rng, width, 1.5 if width > 1 else rng.uniform(0.6, 1.6), "float32")
 
-    by_letter = {letter: _make_stage(weights(), weights()) for letter in sorted(set(letters))}
+    by_letter = {letter: _stage(weights(), weights()) for letter in sorted(set(letters))}
     one_argument = {letter: _one_argument(stage) for letter, stage in by_letter.items()}
 
     def function(x, *, name=_without_name):
@@ -118,7 +118,7 @@ def _apply_answer(answer, stages, before):
     return run
 
 
-def _make_stage(a, b):
+def _stage(a, b):
     """Return two matmuls and two sines: enough that a checkpoint around them pays off."""
 
     def stage(x, name):

@@ -32,8 +32,8 @@ def cases(rng):
         graph = recompute_graph(f, *arrays)
         return graph, graph.evaluate(graph.names)[0] - graph.least_bytes
 
-    stream, most = block(_residual_stream, 7, (15, 15), (15, 15), (15, 14), (14, 15), (15, 18))
-    mixed, more = block(_mixed_block, 10, (6, 4), (6, 4), (6, 8), (8, 6), (6, 18), (6, 18), (18, 6))
+    stream, most = block(_stream, 7, (15, 15), (15, 15), (15, 14), (14, 15), (15, 18))
+    mixed, more = block(_mixed, 10, (6, 4), (6, 4), (6, 8), (8, 6), (6, 18), (6, 18), (18, 6))
     asked = [
         ("two layers in a stream", stream, stream.least_bytes + most * 74 // 100, "some names"),
         ("attention, then a gated layer", mixed, mixed.least_bytes + more * 38 // 100, "some names"),
@@ -155,7 +155,7 @@ def _graph_of(rng, parts, names) -> ChoiceGraph:
     )
 
 
-def _residual_stream(x, a, b, c, d, e):
+def _stream(x, a, b, c, d, e):
     up = checkpoint_name(x @ a, "up 1")
     out = checkpoint_name(jnp.sin(up) @ b, "out 1")
     stream = checkpoint_name(x + out, "stream 1")
@@ -165,7 +165,7 @@ def _residual_stream(x, a, b, c, d, e):
     return jnp.sin(jnp.sin(stream) @ e)
 
 
-def _mixed_block(x, wq, wk, wv, wo, wg, wu, wd):
+def _mixed(x, wq, wk, wv, wo, wg, wu, wd):
     q, k, v = (checkpoint_name(x @ w, n) for w, n in ((wq, "query"), (wk, "key"), (wv, "value")))
     logits = checkpoint_name(q @ k.T, "logits")
     weights = checkpoint_name(jax.nn.softmax(logits), "weights")

@@ -58,7 +58,7 @@ def _least_bound(t):
     return 1.6 * 4.0**-t
 
 
-def _run_loop(body, x, max_steps, c, t, of_each, name):
+def _loop(body, x, max_steps, c, t, of_each, name):
     """Return the last state and `of_each` of every step's first state, and name the values.
 
     The loop takes exactly `t` steps, for which cond is true.
@@ -97,7 +97,7 @@ def _waves_case(max_steps, c, t, rng, rows, width, dtype="float32", called="as i
         cond, body = (lambda x: jnp.mean(x * x) > 0.01), (lambda x: jnp.sin(x @ w))
 
     def function(x, *, name=lambda value, called: value):
-        result, cosines = _run_loop(body, x, max_steps, c, t, lambda x: jnp.cos(x @ w), name)
+        result, cosines = _loop(body, x, max_steps, c, t, lambda x: jnp.cos(x @ w), name)
         if t:
             name(cosines, "every step's cosine")
         return name(result, "the result") if t else result
@@ -133,7 +133,7 @@ def _tanks_case(max_steps, c, t, width):
         return body
 
     def function(levels, holes, *, name=lambda value, called: value):
-        result, _ = _run_loop(body_of(holes), levels, max_steps, c, t, lambda levels: (), name)
+        result, _ = _loop(body_of(holes), levels, max_steps, c, t, lambda levels: (), name)
         return name(result, "the result")
 
     return Case(

@@ -35,23 +35,23 @@ def cases(rng):
         (
             "a matrix-vector product and relu in bfloat16",
             "none",
-            _relu_layer,
+            _activated,
             ones(b, a, dtype=half),
             ones(a, dtype=half),
         ),
-        ("a function with literals", "none", _scaled_sum, ones(a)),
-        ("a chain of sines", "none", _six_waves, ones(b)),
-        ("one array passed as three arguments", "none", _modulated_sum, *[ones(b)] * 3),
-        ("three arguments", "none", _gated_sum, ones(b), ones(b), ones(b)),
+        ("a function with literals", "none", _scaled, ones(a)),
+        ("a chain of sines", "none", _waves, ones(b)),
+        ("one array passed as three arguments", "none", _modulated, *[ones(b)] * 3),
+        ("three arguments", "none", _gated, ones(b), ones(b), ones(b)),
         (
             "one array three times in a dict",
             "none",
-            _wave_of_parameters,
+            _wave,
             dict.fromkeys(("scale", "phase", "height"), ones(b)),
         ),
-        ("a scan", "scan", _deep_scan, ones(length, a, a), ones(a)),
-        ("a nested scan", "scan", _deeper_scan, ones(length, a), ones(2, a)),
-        ("rows of a table, by index", "none", _gather_rows, ones(length, a, dtype=jnp.float16), places),
+        ("a scan", "scan", _deep, ones(length, a, a), ones(a)),
+        ("a nested scan", "scan", _deeper, ones(length, a), ones(2, a)),
+        ("rows of a table, by index", "none", _rows, ones(length, a, dtype=jnp.float16), places),
         ("a list of floats and indices", "none", _taken_arguments, [ones(length, a), places, ones()]),
     )
     questions = [_make_question(name, uses, f, args) for name, uses, f, *args in known]
@@ -130,44 +130,44 @@ def _combine_functions(given, keys, arrays):
     return arrays if given == "list" else tuple(arrays)
 
 
-def _relu_layer(w, x):
+def _activated(w, x):
     return jax.nn.relu(w @ x)
 
 
-def _scaled_sum(x):
+def _scaled(x):
     return jnp.sum(jnp.exp(-0.5 * jnp.tanh(x))) / 3
 
 
-def _six_waves(x):
+def _waves(x):
     for _ in range(5):
         x = jnp.sin(x)
     return jnp.sum(x)
 
 
-def _deep_scan(ws, x):
+def _deep(ws, x):
     return jax.lax.scan(lambda x, w: (jnp.tanh(w @ x), None), x, ws)[0]
 
 
-def _deeper_scan(ws, x):
+def _deeper(ws, x):
     def inner(x, w):
         return jax.lax.scan(lambda x, _: (jnp.sin(x * w), None), x, length=3)[0], None
 
     return jnp.sum(jax.lax.scan(inner, x, ws)[0])
 
 
-def _modulated_sum(x, y, z):
+def _modulated(x, y, z):
     return jnp.sum(x * jnp.sin(y) * z)
 
 
-def _gated_sum(x, y, z):
+def _gated(x, y, z):
     return jnp.sum(x * jnp.sin(y) * jnp.tanh(z))
 
 
-def _wave_of_parameters(parameters):
-    return _modulated_sum(parameters["scale"], parameters["phase"], parameters["height"])
+def _wave(parameters):
+    return _modulated(parameters["scale"], parameters["phase"], parameters["height"])
 
 
-def _gather_rows(table, places):
+def _rows(table, places):
     return jnp.sum(jnp.tanh(table[places]))
 
 

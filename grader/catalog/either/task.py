@@ -32,23 +32,23 @@ def _differentiated_cases(rng):
             saving("hidden", "squares"),
             saving("squares", "logits"),
         ),
-        "p1 saves sines, p2 saves matmuls": (saving("sines"), _is_product),
+        "p1 saves sines, p2 saves matmuls": (saving("sines"), _products),
         "p1 offloads matmuls, p2 saves sines": (offloaded_products, saving("sines")),
         "p1 offloads hidden and saves squares, p2 saves hidden and logits": (
-            _offload_policy("hidden", save=["squares"]),
+            _offload("hidden", save=["squares"]),
             saving("hidden", "logits"),
         ),
-        "p1 saves hidden, p2 offloads hidden and logits": (saving("hidden"), _offload_policy("hidden", "logits")),
+        "p1 saves hidden, p2 offloads hidden and logits": (saving("hidden"), _offload("hidden", "logits")),
         # An answer that makes an Offloadable of its own sends it to the host.
         "p1 offloads hidden and p2 offloads logits, both to the device": (
-            _offload_policy("hidden", to="device"),
-            _offload_policy("logits", to="device"),
+            _offload("hidden", to="device"),
+            _offload("logits", to="device"),
         ),
     }
     return tuple(_make_case(name, *pair, rng) for name, pair in pairs.items())
 
 
-def _network(w, v, x, *, name=checkpoint_name):
+def _net(w, v, x, *, name=checkpoint_name):
     hidden = name(x @ w, "hidden")
     logits = name(jnp.tanh(hidden) @ v, "logits")
     squares = name(logits * logits / 4, "squares")
@@ -56,7 +56,7 @@ def _network(w, v, x, *, name=checkpoint_name):
     return jnp.sum(jnp.sin(squares) * jnp.sin(sines))
 
 
-def _is_product(operation, *operands, **parameters):
+def _products(operation, *operands, **parameters):
     # As dots_with_no_batch_dims_saveable, but it looks at all that a policy is told.
     if operation.name != "dot_general" or operands[0].dtype != jnp.float32:
         return False
@@ -64,7 +64,7 @@ def _is_product(operation, *operands, **parameters):
     return batch == ((), ())
 
 
-def _offload_policy(*names, save=(), to="pinned_host"):
+def _offload(*names, save=(), to="pinned_host"):
     return jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=save,
         names_which_can_be_offloaded=names,
@@ -79,7 +79,7 @@ def _make_case(case, p1, p2, rng):
 
 
 def _checkpointed_under(p1, p2):
-    return {"apply": lambda answer: checkpointed(_network, answer(p1, p2)), "function": _network}
+    return {"apply": lambda answer: checkpointed(_net, answer(p1, p2)), "function": _net}
 
 
 def _policy_questions(rng):
@@ -144,5 +144,5 @@ def _result_text(answer):
 shown = Case(
     "where p1 offloads hidden and p2 saves logits",
     float32_arrays((64, 256), (256, 128), (256, 64)),
-    **_checkpointed_under(_offload_policy("hidden"), jax.checkpoint_policies.save_only_these_names("logits")),
+    **_checkpointed_under(_offload("hidden"), jax.checkpoint_policies.save_only_these_names("logits")),
 )

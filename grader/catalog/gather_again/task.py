@@ -34,7 +34,7 @@ def case(rng, n, u, v, dtype, called):
     return _make_case(n, u, v, dtype, called)
 
 
-def _two_layers(up, down, x, *, name=lambda value, called: value):
+def _function(up, down, x, *, name=lambda value, called: value):
     up = name(jax.lax.all_gather(up, "devices", tiled=True), "the gathered up")
     down = name(jax.lax.all_gather(down, "devices", tiled=True), "the gathered down")
     h = name(x @ up, "h")
@@ -53,7 +53,7 @@ def _make_case(n, u, v, dtype="float32", called="as it is", title=None):
         tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((d, m), (m, d), (8 * n, d))),
         apply=lambda answer: lambda up, down, x: answer((up, down), x),
         transform=lambda one: across(jax.shard_map(one, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))),
-        function=_two_layers,
+        function=_function,
         structure={"n": n, "u": u, "v": v, "dtype": dtype, "called": called},
     )
 

@@ -87,7 +87,7 @@ def _stand_in(w, x, *, name=checkpoint_name):
     return jnp.sum(y * name(hidden * x, "mlpwo"))
 
 
-def _transformer_block(query, key, value, out, up, down, x, *, name=checkpoint_name):
+def _block(query, key, value, out, up, down, x, *, name=checkpoint_name):
     """Compute a transformer block without its norms."""
     q = name(jnp.einsum("sh,had->sad", x, query), "query_proj")
     k = name(jnp.einsum("sh,had->sad", x, key), "key_proj")
@@ -115,5 +115,5 @@ def _checkpointed_under(entry, block):
 shown = Case(
     "minimal, for a block of width 64 with 4 heads and 128 tokens",
     float32_arrays(*[(64, 4, 16)] * 3, (4, 16, 64), (64, 256), (256, 64), (128, 64)),
-    **_checkpointed_under("minimal", _transformer_block),
+    **_checkpointed_under("minimal", _block),
 )

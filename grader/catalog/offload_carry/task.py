@@ -34,7 +34,7 @@ def case(rng, named, L, n, d, dtype, called):
     return _make_case(L, n, d, named, dtype, called)
 
 
-def _unnamed_layer(w, x):
+def _layer(w, x):
     return x + jnp.sin(jnp.sin(x) @ w)
 
 
@@ -42,7 +42,7 @@ def _layer_with_names(w, x):
     return x + jnp.sin(checkpoint_name(checkpoint_name(jnp.sin(x), "layer_sine") @ w, "layer_product"))
 
 
-def _function_of_layers(ws, x, *, name=lambda value, called: value):
+def _function(ws, x, *, name=lambda value, called: value):
     def turn(x, w):
         sine = jnp.sin(x)
         y = sine @ w
@@ -60,14 +60,14 @@ def _function_of_layers(ws, x, *, name=lambda value, called: value):
 
 def _make_case(L, n, d, named, dtype="float32", called="as it is", title=None):
     batch = (2,) if called == "jax.vmap" else ()
-    layer = {"no": _unnamed_layer, "yes": _layer_with_names}[named]
+    layer = {"no": _layer, "yes": _layer_with_names}[named]
     what = f"{L} layers{' that name values' * (named == 'yes')}" + ", in float16" * (dtype == "float16")
     return Case(
         title or what + case_functions.where(called),
         (jax.ShapeDtypeStruct((L, d, d), dtype), jax.ShapeDtypeStruct((*batch, n, d), dtype)),
         transform=case_functions.transform(called, in_axes=(None, 0)),
         apply=lambda answer: answer(lambda w, x: layer(w, x)),
-        function=_function_of_layers,
+        function=_function,
         structure={"named": named, "L": L, "n": n, "d": d, "dtype": dtype, "called": called},
     )
 

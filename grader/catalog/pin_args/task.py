@@ -39,7 +39,7 @@ def _without_name(value, called):
     return value
 
 
-def _apply_layer(ws, x, name):
+def _layer(ws, x, name):
     for number, w in enumerate(ws, 1):
         product = name(x @ w, f"matmul {number}")
         name(jnp.cos(product), f"the cosine of matmul {number}")
@@ -47,22 +47,22 @@ def _apply_layer(ws, x, name):
     return x
 
 
-def _one_weight(w1, x, *, name=_without_name):
-    return _apply_layer((w1,), x, name)
+def _one(w1, x, *, name=_without_name):
+    return _layer((w1,), x, name)
 
 
-def _two_weights(w1, w2, x, *, name=_without_name):
-    return _apply_layer((w1, w2), x, name)
+def _two(w1, w2, x, *, name=_without_name):
+    return _layer((w1, w2), x, name)
 
 
-def _three_weights(w1, w2, w3, x, *, name=_without_name):
-    return _apply_layer((w1, w2, w3), x, name)
+def _three(w1, w2, w3, x, *, name=_without_name):
+    return _layer((w1, w2, w3), x, name)
 
 
 def _make_case(weights, n, d, dtype, called, rng, name=None):
     batch = (2,) if called == "jax.vmap" else ()
     shapes = [(d, d)] * weights + [(n, d)]
-    function = (_one_weight, _two_weights, _three_weights)[weights - 1]
+    function = (_one, _two, _three)[weights - 1]
     return Case(
         name
         or f"a layer with {weights} weight{'s' * (weights > 1)}"

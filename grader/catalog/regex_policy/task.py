@@ -93,7 +93,7 @@ def _make_case(case, has, pattern, kind, rng, called="directly", dtype="float32"
 _NAMES = "mlp", "mlp_gate", "out"
 
 
-def _named_layer(w, x, name):
+def _layer(w, x, name):
     y = name(x @ w, "mlp")
     gate = name(jnp.tanh(y), "mlp_gate")
     return x + name(jnp.sin(y * gate), "out")
@@ -103,13 +103,13 @@ def _scan_case(case, pattern, kind, rng, shapes=None):
     layers, rows, width = shapes or (3, *map(int, rng.permutation([5, 6, 7, 8])[:2]))
 
     def apply(answer):
-        step = checkpointed(lambda x, w: (_named_layer(w, x, checkpoint_name), None), answer(pattern))
+        step = checkpointed(lambda x, w: (_layer(w, x, checkpoint_name), None), answer(pattern))
         return (lambda ws, x: jax.lax.scan(step, x, ws)[0]) if callable(step) else step
 
     def function(ws, x, *, name=lambda value, called: value):
         def body(x, w):
             named = {"input": x}
-            x = _named_layer(w, x, lambda value, called: named.setdefault(called, value))
+            x = _layer(w, x, lambda value, called: named.setdefault(called, value))
             return x, jax.lax.stop_gradient(named)
 
         result, stacked = jax.lax.scan(body, x, ws)

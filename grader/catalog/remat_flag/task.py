@@ -34,8 +34,8 @@ def cases(rng):
             "f(x, soft) under vmap",
             wave,
             transform=jax.vmap,
-            apply=lambda answer: _call_with_flags(answer(lambda x, soft: _wave_sum(x, soft)), False),
-            function=functools.partial(_wave_sum, soft=False),
+            apply=lambda answer: _called(answer(lambda x, soft: _wave(x, soft)), False),
+            function=functools.partial(_wave, soft=False),
             structure={"n": 1, "dtype": "float32", "called": "jax.vmap"},
         ),
         Case("f(w1, w2, x, True)", two_layers, **_with_flag(_two_layers, True), structure=_as_it_is(3)),
@@ -43,15 +43,15 @@ def cases(rng):
         Case(
             "f(w, x, True) and then f(w, x, False)",
             layer,
-            apply=lambda answer: _call_with_flags(answer(lambda w, x, exact: _apply_layer(w, x, exact)), True, False),
-            function=lambda w, x, *, name: _apply_layer(w, x, True, name=name) + _apply_layer(w, x, False, name=name),
+            apply=lambda answer: _called(answer(lambda w, x, exact: _layer(w, x, exact)), True, False),
+            function=lambda w, x, *, name: _layer(w, x, True, name=name) + _layer(w, x, False, name=name),
             structure=_as_it_is(2),
         ),
         Case(
             "f(x, True) and then f(x, False) for a scalar x",
             float32_arrays(()),
-            apply=lambda answer: _call_with_flags(answer(lambda x, sharp: _scalar_function(x, sharp)), True, False),
-            function=lambda x, *, name: _scalar_function(x, True) + _scalar_function(x, False),
+            apply=lambda answer: _called(answer(lambda x, sharp: _scalar(x, sharp)), True, False),
+            function=lambda x, *, name: _scalar(x, True) + _scalar(x, False),
             structure=_as_it_is(1),
         ),
         _flags_of_many((6,), (False, True, False), rng),
@@ -77,13 +77,13 @@ def _as_it_is(n):
 def _flags_of_many(counts, flags, rng, dtype="float32", called="directly", gain=None):
     """Functions of so many arrays, of which each takes the first ones and x, with each of these flags."""
     rows, width = map(int, rng.permutation([5, 6, 7, 8])[:2])
-    calls = {n: _function_of_n(n, "causal", _stacked_layers) for n in counts}
+    calls = {n: _function_of_n(n, "causal", _stack) for n in counts}
 
     def together(made):
         """Return the sum of what functions of several numbers of arrays return."""
         if not all(map(callable, made)):
             return made[0]
-        of_each = [_call_with_flags(g, *flags) for g in made]
+        of_each = [_called(g, *flags) for g in made]
         return lambda *arrays: functools.reduce(
             operator.add, [g(*arrays[: n - 1], arrays[-1]) for n, g in zip(counts, of_each, strict=True)]
         )
@@ -114,7 +114,7 @@ _CALLED: dict[str, Callable] = {
 }
 
 
-def _stacked_layers(weights, x, causal):
+def _stack(weights, x, causal):
     """Return an array: the function need not return a scalar. The first of the weights is a vector, or a scalar."""
     gain, *matrices = weights
     x = gain * x
@@ -131,32 +131,30 @@ def _two_layers(w1, w2, x, training, *, name=checkpoint_name):
     return jnp.sum(jnp.sin(z) * z)
 
 
-def _apply_layer(w, x, exact, *, name=checkpoint_name):
+def _layer(w, x, exact, *, name=checkpoint_name):
     y = name(x @ w, "x @ w")
     if not exact:
         return jnp.sum(jnp.tanh(y) ** 2)
     return jnp.sum(jnp.sin(y) * y)
 
 
-def _wave_sum(x, soft, *, name=checkpoint_name):
+def _wave(x, soft, *, name=checkpoint_name):
     return jnp.sum(jnp.tanh(x) if soft else name(jnp.exp(x), "exp(x)"))
 
 
-def _scalar_function(x, sharp):
+def _scalar(x, sharp):
     return jnp.sin(jnp.exp(x)) if sharp else jnp.tanh(jnp.sin(x))
 
 
 def _with_flag(function, flag):
     # What an answer is given has arrays and a flag for arguments, and nothing else.
     return {
-        "apply": lambda answer: _call_with_flags(
-            answer(lambda w1, w2, x, training: function(w1, w2, x, training)), flag
-        ),
+        "apply": lambda answer: _called(answer(lambda w1, w2, x, training: function(w1, w2, x, training)), flag),
         "function": functools.partial(function, training=flag),
     }
 
 
-def _call_with_flags(g, *flags):
+def _called(g, *flags):
     """Return the function of arrays alone that `g` is with these flags, summed up; `g` itself where it is no
     function."""
     if not callable(g):

@@ -5,7 +5,7 @@ import functools
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises.case_functions import CALLERS, MOST, alike, case_of, float32_arrays, gated_mlp, values_of
+from grader.exercises.case_functions import CALLERS, MOST, alike, case_of, float32_arrays, values_of
 from grader.exercises.spec import Case, Integers, OneOf, given
 
 parameters = ("f", "names")
@@ -29,11 +29,11 @@ def cases(rng):
     nowhere, prefix = alike(rng), f"layer{rng.integers(10**6)}/"
     first, last, half = others[:6], [*others[6:], others[0]], others[6 : rng.integers(8, 10)]
     return (
-        _plain_case("one of three names", gated_mlp, ("mlp",), rng),
-        _plain_case("two of three names", gated_mlp, ("mlp_gate", "out"), rng),
-        _plain_case("a list with a name that f does not have", _biased_layer, ["h", "out"], rng),
-        _plain_case("vmap over x, random names", gated_mlp, ("out", "mlp"), rng, batch=(2,), prefix=prefix),
-        _plain_case("an empty list", _biased_layer, [], rng),
+        _plain_case("one of three names", _gated, ("mlp",), rng),
+        _plain_case("two of three names", _gated, ("mlp_gate", "out"), rng),
+        _plain_case("a list with a name that f does not have", _layer, ["h", "out"], rng),
+        _plain_case("vmap over x, random names", _gated, ("out", "mlp"), rng, batch=(2,), prefix=prefix),
+        _plain_case("an empty list", _layer, [], rng),
         _make_case("eight names that f does not have", [], nowhere[:MOST], rng, "jax.jit"),
         _make_case("two similar names", [*first, word, word], [nowhere[0], word], rng, "jax.vmap", type=list),
         _make_case("eight similar names", [last[1], *last, word], [last[1], nowhere[0], *last], rng, weights=0),
@@ -57,11 +57,11 @@ def case(rng, m, dtype, called, n, type):
 def _plain_case(name, function, names, rng, batch=(), prefix=""):
     rows, width, hidden = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     shapes = {
-        gated_mlp: [(width, hidden), (width, hidden), (hidden, width), (*batch, rows, width)],
-        _biased_layer: [(width, hidden), (hidden,), (*batch, rows, width)],
+        _gated: [(width, hidden), (width, hidden), (hidden, width), (*batch, rows, width)],
+        _layer: [(width, hidden), (hidden,), (*batch, rows, width)],
     }[function]
     called = "jax.vmap" if batch else "directly"
-    structure = {"m": 3 if function is gated_mlp else 2, "n": len(names), "type": type(names).__name__}
+    structure = {"m": 3 if function is _gated else 2, "n": len(names), "type": type(names).__name__}
     return Case(
         name,
         float32_arrays(*shapes),
@@ -88,7 +88,14 @@ def _make_case(case, has, names, rng, called="directly", dtype="float32", type=t
     )
 
 
-def _biased_layer(w, b, x, *, name=checkpoint_name):
+def _gated(up, gate, down, x, *, name=checkpoint_name):
+    y = name(x @ up, "mlp")
+    g = name(x @ gate, "mlp_gate")
+    z = name((jnp.sin(y) * jnp.tanh(g)) @ down, "out")
+    return jnp.sum(jnp.sin(z))
+
+
+def _layer(w, b, x, *, name=checkpoint_name):
     h = name(x @ w + b, "h")
     scale = name(jnp.exp(-jnp.sum(h**2, axis=-1, keepdims=True) / 8), "h_scale")
     return jnp.sum(jnp.sin(h) * scale)
@@ -97,6 +104,6 @@ def _biased_layer(w, b, x, *, name=checkpoint_name):
 shown = Case(
     "for a function of the grader that saves mlp and out",
     float32_arrays((64, 256), (64, 256), (256, 64), (256, 64)),
-    apply=lambda answer: answer(given(gated_mlp), ("mlp", "out")),
-    function=gated_mlp,
+    apply=lambda answer: answer(given(_gated), ("mlp", "out")),
+    function=_gated,
 )

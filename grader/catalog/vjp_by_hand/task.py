@@ -55,7 +55,7 @@ def _sine_of_product(y, c, name):
     return jnp.sin(u)
 
 
-def _square_sum(y, c, name):
+def _square(y, c, name):
     name(y, "h's residual")
     return y * y
 
@@ -75,7 +75,7 @@ def _in_three_pieces(y, c, name):
 
 _H = {
     "floats": _sine_of_product,
-    "its input": _square_sum,
+    "its input": _square,
     "a mask": _positive_part,
     "integers and floats": _in_three_pieces,
 }
@@ -97,7 +97,7 @@ def _make_case(kept, rng, shape, dtype="float32", called="as it is"):
 def _draw_functions(name, rng, last, x, **fields):
     a, b, c = (_draw_weights(rng, x.shape[-1]) for _ in range(3))
     # tanh where h saves its input only: the residual of a sine, a cosine, is not a value of h there.
-    activation, derivative = (jnp.tanh, lambda u: 1 - jnp.tanh(u) ** 2) if last is _square_sum else (jnp.sin, jnp.cos)
+    activation, derivative = (jnp.tanh, lambda u: 1 - jnp.tanh(u) ** 2) if last is _square else (jnp.sin, jnp.cos)
 
     def g(x, name=_without_name):
         # Turned over and added: no row of what g returns is made of one row of x alone.

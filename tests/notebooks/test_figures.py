@@ -82,13 +82,13 @@ def test_chapter_14_s_thresholds_are_flops_over_the_bytes_of_a_ring():
         assert number(tokens) == pytest.approx(device.matmul["bfloat16"] / sent, abs=0.5)
 
 
-def test_chapter_0_s_kept_bytes_are_the_layers_inputs_and_the_loss_s_residual():
-    shape = 8 * 2048 * 2048
-    inputs, residual = 24 * shape * 2, shape * 4
-    assert inputs / 2**30 == 1.5 and "(1.5 GiB for the layers' inputs; the rest is the loss's own residual" in prose(
-        "00"
-    )
-    assert f"checkpoint     {(inputs + residual) / 2**30:.3g} GiB" in "\n".join(shown("00"))
+def test_chapter_0_s_residuals_are_the_layers_inputs_and_those_of_the_loss():
+    (saved,) = printed("00", r"one checkpoint per layer +(\d+) MiB")[:1]
+    inputs = 24 * (8 * 1024 * 1024) * 2 / 2**20
+    output_layer = (8 * 1024 * 1024) * 2 + (8 * 1023 * 256) * 4  # its input in bfloat16, the softmax in float32
+    assert inputs == 384 and int(saved) - inputs == pytest.approx(output_layer / 2**20, abs=1.5)
+    assert "the inputs of the 24 layers take 384 MiB." in prose("00")
+    assert f"save the other {int(saved) - 384} MiB" in prose("00")
 
 
 def test_chapter_6_s_share_of_recompute_is_of_the_forward_pass():

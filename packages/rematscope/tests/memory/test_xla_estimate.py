@@ -16,7 +16,6 @@ from releases import since
 from rematscope import measure, trace
 from rematscope.ir.program import Literal
 from rematscope.memory.cpu_schedule import thunk_order
-from rematscope.memory.fused import ELEMENTWISE
 from rematscope.memory.hlo_rewrites import rewrite_as_hlo
 
 
@@ -460,7 +459,5 @@ def test_what_a_loop_is_given_and_makes_takes_two_turns_more():
 @pytest.mark.parametrize(("dtype", "becomes"), [(jnp.float32, "select_n"), (jnp.bfloat16, "mul")])
 def test_a_product_with_a_mask_is_a_choice_where_it_need_not_be_widened(dtype, becomes):
     passes = trace(lambda x: x * (x > 0).astype(x.dtype), jax.ShapeDtypeStruct((8, 8), dtype))
-    (product,) = (
-        e for e in rewrite_as_hlo(passes.forward, "cpu", ELEMENTWISE).equations if e.outputs == passes.outputs
-    )
+    (product,) = (e for e in rewrite_as_hlo(passes.forward, "cpu").equations if e.outputs == passes.outputs)
     assert product.primitive == becomes

@@ -1,15 +1,15 @@
-"""Room that is set aside for results from the start, and who else lies there until they are made."""
+"""The buffers of results: allocated from the start, and shared by other values until the results are written."""
 
 import bisect
 from collections.abc import Iterable
 
 
 class FirstFit:
-    """The rooms of results, in which others may lie until these are made; the smallest and earliest come first."""
+    """The buffers of results, free for other values until the results are written; smallest and earliest first."""
 
     def __init__(self, results: Iterable[tuple[int, int, int]]):
         """Args:
-        results: bytes of each, the step from which its room is free, and the one at which it is made.
+        results: for each the bytes, the step from which its buffer is free, and the step that writes it.
         """
         self._made: dict[int, list[int]] = {}  # bytes → when results of that size are made
         # Of each room the steps between which it is taken, in order: starts, and stops.
@@ -19,7 +19,7 @@ class FirstFit:
             self._taken.setdefault(size, []).append(([-1], [free]))
 
     def allocate(self, size: int, made: int, last: int) -> bool:
-        """Finds a room for so many bytes from one step to another, if there is one."""
+        """Reserve a buffer for so many bytes between two steps, and return whether there was one."""
         for room, steps in self._made.items():
             if room < size:
                 continue

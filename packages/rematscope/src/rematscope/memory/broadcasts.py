@@ -1,7 +1,8 @@
-"""What is repeated along an axis, and which numbers are known before a program runs.
+"""Track which values are broadcast along an axis, and which scalars are known before a program runs.
 
-XLA computes before it repeats: what is computed of arrays that are repeated along the same axes, and of numbers, is
-repeated afterwards. It multiplies by one over what is repeated in place of dividing by it.
+XLA computes before it broadcasts: an operation on arrays that are broadcast along the same axes, and on scalars, runs
+on the small arrays, and its result is broadcast. XLA turns a division by a broadcast array into a multiplication by the
+reciprocal.
 """
 
 import collections

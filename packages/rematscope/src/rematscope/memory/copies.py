@@ -1,8 +1,8 @@
-"""What a compiler copies before it is written over: donated arguments, and what others read too.
+"""Predict what XLA copies before it is overwritten: donated arguments, and values that other operations read too.
 
-XLA's `CopyInsertion` runs before operations are ordered. So it copies what is written over unless the order in which
-values depend on each other has every reader before that. A donated weight is copied that a cotangent is multiplied by,
-for no part of its own update depends on that product; so is Lion's momentum, which two results are made of.
+XLA's `CopyInsertion` runs before operations are ordered. It copies what is overwritten, unless the data dependences
+alone put every reader before the write. A donated weight is copied if a cotangent is multiplied by it, since no part of
+the weight's update depends on that product; so is Lion's momentum, from which two results are computed.
 """
 
 import collections

@@ -1,8 +1,9 @@
-"""The order in which a CPU runs operations.
+"""The order in which XLA for a CPU runs operations.
 
-They run breadth first (`BFScheduler`), for those that do not depend on each other may run at the same time. So a copy
-of what the forward pass made is made in the forward pass, also for a product of the backward pass, and zeros are there
-from the start. A loop is given one tuple and makes another, of which parts are taken: each of these has a turn, too.
+The order is breadth first (`BFScheduler`), since independent operations may run at the same time. So a copy of a
+forward value is made in the forward pass even if only a matmul of the backward pass reads it, and zeros are live from
+the start. A loop takes one tuple and returns another, of which elements are taken: each of these has a place in the
+order, too.
 """
 
 import collections
@@ -12,80 +13,102 @@ from rematscope.ir import roles
 from rematscope.ir.program import Equation, Value
 from rematscope.memory.hlo_rewrites import MIXED, is_alias
 
+Reads = Callable[[Equation], Iterable[Iterable[Value]]]  # the values that an equation reads from memory, per operand
 
-def thunk_order(
-    equations: Sequence[Equation], absent: Collection[Value], reads: Callable[[Equation], Iterable[Iterable[Value]]]
-) -> list[Equation]:
-    """Equations that write something, each when all that it reads is there, and the first that is ready first.
+
+def thunk_order(equations: Sequence[Equation], fused_away: Collection[Value], reads: Reads) -> list[Equation]:
+    """Return the equations that write a result, each after everything that it reads; the first that is ready is first.
 
     Args:
       equations: one after the other, on one level.
-      absent: what is computed where it is read, and has no turn.
-      reads: the values that an equation reads from memory, for each of its operands.
+      fused_away: values that are computed inside their readers. What computes them has no place in the order.
+      reads: the values that an equation reads from memory.
     """
-    nothing: frozenset[int] = frozenset()
-    behind: dict[Value, frozenset[int]] = {}  # value → the places of those that write it, or what it is made of
-    given: list[int] = []
-    sources: dict[int, frozenset[int]] = {}
-    readers: dict[int, list[int]] = {}
-    last_readers: dict[int, list[int]] = {}
-    turned = {e.inputs[0] for e in equations if e.primitive == "transpose"}
-    names: list[int] = []
+    graph = _ThunkGraph(equations)
+    for place, equation in enumerate(equations):
+        if not equation.outputs or any(v not in fused_away for v in equation.outputs):
+            graph.add(place, equation, [v for values in reads(equation) for v in values])
+    ranks = graph.breadth_first_ranks()
 
-    def between(read: Collection[int]) -> int:
-        """What comes between two operations, and has a turn of its own."""
-        place = len(equations) + len(sources)
-        sources[place] = frozenset(read)
+    def position(place: int) -> tuple[int, int]:
+        """The rank of an operation; an alias comes right after the operations that make its value."""
+        if place in ranks:
+            return ranks[place], -1
+        sources = frozenset[int]().union(*(graph.writers[v] for v in equations[place].outputs))
+        return max((ranks[source] for source in sources), default=-1), place
+
+    return [equations[place] for place in sorted(graph.places, key=position)]
+
+
+class _ThunkGraph:
+    """Which operations read the results of which: operations are known by their place among the equations.
+
+    Attributes:
+      places: of all equations that were added.
+      writers: value → the places of the operations that write it, or write what it is an alias of.
+    """
+
+    def __init__(self, equations: Sequence[Equation]):
+        self.places: list[int] = []
+        self.writers: dict[Value, frozenset[int]] = {}
+        self._count = len(equations)
+        self._transposed = {e.inputs[0] for e in equations if e.primitive == "transpose"}
+        self._given: list[int] = []  # places of values from outside, which are ready first
+        self._sources: dict[int, frozenset[int]] = {}
+        self._readers: dict[int, list[int]] = {}
+        self._last_readers: dict[int, list[int]] = {}
+        self._held: set[int] = set()  # barriers, and what is recomputed
+        self._last = -1  # the last operation that is not recomputed
+
+    def add(self, place: int, equation: Equation, found: Sequence[Value]) -> None:
+        """Add an equation that reads these values."""
+        self.places.append(place)
+        for value in found:
+            if value not in self.writers:
+                self._given.append(-1 - len(self._given))
+                self.writers[value] = frozenset(self._given[-1:])
+        read = frozenset[int]().union(*(self.writers[v] for v in found))
+        if is_alias(equation):
+            self.writers.update(dict.fromkeys(equation.outputs, read))
+            return
+        if equation.role != roles.RECOMPUTED:
+            self._last = place
+        elif self._last >= 0 and self._held.isdisjoint(read):  # recomputed here though no barrier holds it back
+            read |= {self._last}
+        if equation.primitive == "optimization_barrier" or equation.role == roles.RECOMPUTED:
+            self._held.add(place)
+        written = frozenset({place})
+        if equation.bodies or equation.primitive == MIXED:
+            self._connect(place, frozenset({self._add_tuple(read)}))
+            written = frozenset({self._add_tuple(written)})
+        else:
+            # XLA turns a matmul whose result is transposed into another matmul, which it adds after all others.
+            is_last = equation.primitive == "dot_general" and equation.outputs[0] in self._transposed
+            self._connect(place, read, is_last)
+        self.writers.update(dict.fromkeys(equation.outputs, written))
+
+    def _connect(self, place: int, read: frozenset[int], is_last: bool = False) -> None:
+        self._sources[place] = read
         for source in read:
-            readers.setdefault(source, []).append(place)
+            (self._last_readers if is_last else self._readers).setdefault(source, []).append(place)
+
+    def _add_tuple(self, read: frozenset[int]) -> int:
+        """Add the tuple before a loop, or the element that is taken from it after the loop: each takes a turn."""
+        place = self._count + len(self._sources)
+        self._connect(place, read)
         return place
 
-    held: set[int] = set()  # barriers, and what is computed again
-    last = -1
-    for place, equation in enumerate(equations):
-        if equation.outputs and all(v in absent for v in equation.outputs):
-            continue
-        found = [v for values in reads(equation) for v in values]
-        for value in found:
-            if value not in behind:
-                given.append(-1 - len(given))
-                behind[value] = frozenset(given[-1:])
-        read = nothing.union(*(behind[v] for v in found))
-        if is_alias(equation):
-            behind.update(dict.fromkeys(equation.outputs, read))
-            names.append(place)
-            continue
-        if equation.role != roles.RECOMPUTED:
-            last = place
-        elif last >= 0 and held.isdisjoint(read):  # no barrier holds it back, but it is asked for here
-            read |= {last}
-        if equation.primitive == "optimization_barrier" or equation.role == roles.RECOMPUTED:
-            held.add(place)
-        if is_loop := equation.bodies or equation.primitive == MIXED:
-            read = frozenset({between(read)})
-        sources[place] = read
-        for source in read:
-            # A product that is transposed becomes another product, which XLA adds behind all others.
-            is_last = equation.primitive == "dot_general" and equation.outputs[0] in turned
-            (last_readers if is_last else readers).setdefault(source, []).append(place)
-        behind.update(dict.fromkeys(equation.outputs, frozenset({between({place}) if is_loop else place})))
-    for source, places in last_readers.items():
-        readers.setdefault(source, []).extend(places)
-    missing = {place: len(read) for place, read in sources.items()}
-    queue = collections.deque([*given, *(place for place, count in missing.items() if not count)])
-    rank: dict[int, int] = {}
-    while queue:
-        rank[place := queue.popleft()] = len(rank)
-        for reader in readers.get(place, ()):
-            missing[reader] -= 1
-            if not missing[reader]:
-                queue.append(reader)
-
-    def turn(place: int) -> tuple[int, int]:
-        if place in rank:
-            return rank[place], -1
-        made_of = nothing.union(*(behind[v] for v in equations[place].outputs))
-        return max((rank[source] for source in made_of), default=-1), place
-
-    places = [*(place for place in sources if place < len(equations)), *names]
-    return [equations[place] for place in sorted(places, key=turn)]
+    def breadth_first_ranks(self) -> dict[int, int]:
+        """Return place → how many operations run before."""
+        for source, places in self._last_readers.items():
+            self._readers.setdefault(source, []).extend(places)
+        missing = {place: len(read) for place, read in self._sources.items()}
+        queue = collections.deque([*self._given, *(place for place, count in missing.items() if not count)])
+        ranks: dict[int, int] = {}
+        while queue:
+            ranks[place := queue.popleft()] = len(ranks)
+            for reader in self._readers.get(place, ()):
+                missing[reader] -= 1
+                if not missing[reader]:
+                    queue.append(reader)
+        return ranks

@@ -1,4 +1,4 @@
-"""How products and convolutions are given what they multiply: as it lies, or in another order."""
+"""The memory layout that matmuls and convolutions need for their operands, and whether an operand is copied for it."""
 
 import math
 from collections.abc import Sequence

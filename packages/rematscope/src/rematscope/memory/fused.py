@@ -1,18 +1,19 @@
-"""What a compiler computes where it is read, and does not write to memory.
+"""Predict which values XLA fuses into their readers and does not write to memory.
 
-* A value that only elementwise operations and reductions read is computed in each of them. Where several read it, it is
-  so only if it is cheap (`CpuInstructionFusion::IsExpensive`), also if they read it by way of others that are computed
-  in each.
-* It has to be made of one array at most, for else more would be read than is spared (`EffectivelyAtMostUnary`), or all
-  that depends on it and is read there has to be computed there too (`CanFuseOnAllPaths`).
-* If others read it too, it is written for those alone. What a product reads as rows and columns is reshaped for that,
-  and what is cheap is computed with the reshape, beside what reads it as it is.
-* What is put together or taken from somewhere, as by a gather, is computed where it is read by one alone.
-* Of a sum of padded parts (every second number, say) that several read, the parts are written; each reader adds them.
-* What is scattered into zeros and then added to something is scattered into that, and what is scattered twice once.
+* A value that only elementwise operations and reductions read is recomputed in each of them. If it has several readers,
+  it has to be cheap (`CpuInstructionFusion::IsExpensive`), also if they read it through other fused values.
+* It may have one array as operand at most, since otherwise the fusion reads more than it saves
+  (`EffectivelyAtMostUnary`); or everything that depends on it and is read there has to be fused too
+  (`CanFuseOnAllPaths`).
+* If other operations read it too, it is written for those alone. An operand that a matmul reads as rows and columns is
+  reshaped for it, and a cheap operand is computed with the reshape, in addition to the array that others read.
+* A concatenation, a dynamic slice or a gather is fused into a single reader.
+* In a sum of padded parts with several readers (every second element, say), the parts are written; each reader adds
+  them.
+* A scatter into zeros that is added to an array becomes a scatter into that array, and two such scatters become one.
 
-A TPU computes more where it is read: also what products and convolutions read, however much that takes, and with each
-of these what is made of its result elementwise and nothing else.
+A TPU fuses more: the operands of matmuls and convolutions, however expensive, and into each of these the elementwise
+operations on its result that nothing else reads.
 """
 
 import collections
@@ -23,16 +24,13 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from rematscope.ir import primitives
 from rematscope.ir.primitives import DUPLICABLE, FUSIBLE, MATMULS, MOVES, REDUCTIONS, VIEWS
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.broadcasts import value_like
 from rematscope.memory.dot_layout import has_batch_of_one
-from rematscope.memory.hlo_rewrites import MIXED, is_alias
+from rematscope.memory.hlo_rewrites import ELEMENTWISE, MIXED, is_alias
 from rematscope.memory.ynnpack import ynnpack_groups
 
-# Moves that XLA duplicates are fused like elementwise operations; a transposition cannot reuse its operand's buffer.
-ELEMENTWISE = primitives.ELEMENTWISE | (MOVES & DUPLICABLE) - {"transpose"}
 _EXPENSIVE = ELEMENTWISE - DUPLICABLE
 _OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "polynomial", "square"})  # products of an array with itself
 CAN_ALIAS_OPERAND = ELEMENTWISE - {"copy"} | {MIXED}
@@ -67,18 +65,18 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
       written: what is handed on to somebody else.
       target: what is compiled for.
     """
-    same = _same(equations)
-    readers, there = _readers(equations, written, same)
+    same = _find_aliases(equations)
+    readers, there = _find_readers(equations, written, same)
     found = Fused()
     together = ynnpack_groups(equations, readers, there, same) if target == "cpu" else {}
     in_place = FUSES_OPERANDS | MATMULS if is_tpu(target) else FUSES_OPERANDS
     fusing, at_a_price = ELEMENTWISE | _MOVED_ONCE | {"transpose"}, _EXPENSIVE | _MOVED_ONCE
-    ends = _ends(equations, readers, there, same) if is_tpu(target) else {}
+    ends = _matmul_epilogues(equations, readers, there, same) if is_tpu(target) else {}
     found.products.update(ends)
     found.fused_away.update((product.outputs[0], product) for product in ends.values())
-    spread = _spread(equations, same)
+    spread = _broadcast_values(equations, same)
     paths = _Paths(equations, same, readers, together)
-    padded, parts = _padded(equations), set[Value]()
+    padded, parts = _padded_sums(equations), set[Value]()
     kernels: dict[Value, set[Equation]] = {}  # of what is computed where it is read, by whom; two are enough
     for equation in reversed(equations):
         if equation in together:
@@ -92,14 +90,14 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
             continue
         reading = readers.get(value, [])
         flattened = [reader for reader in reading if _is_flattened(value, reader)]
-        once = _unary(equation, spread) or len(flattened) == len(reading)
+        once = _is_at_most_unary(equation, spread) or len(flattened) == len(reading)
         expensive = equation.primitive in at_a_price
         if is_tpu(target) and equation.primitive in ELEMENTWISE:
             once, expensive = True, False
         cheap = not expensive and once
         fusible = [reader.primitive in in_place and reader not in together for reader in reading]
         if equation in padded and all(fusible) and (len(reading) > 1 or value in parts):
-            parts.update(_of(v, same) for v in equation.inputs)
+            parts.update(_first_alias(v, same) for v in equation.inputs)
             if equation.primitive != "pad":
                 found.fused_away[value] = equation
             continue
@@ -133,7 +131,7 @@ def is_tpu(target: str) -> bool:
     return target == "tpu" or target.startswith("tpu ")
 
 
-def _ends(
+def _matmul_epilogues(
     equations: Sequence[Equation],
     readers: dict[Value, list[Equation]],
     written: set[Value],
@@ -156,7 +154,9 @@ def _ends(
                 heapq.heappop(pending)
             if equation.primitive not in ELEMENTWISE or len(equation.outputs) != 1:
                 break
-            for operand in {_of(v, same) for v in equation.inputs if not isinstance(v, Literal)} & unread.keys():
+            for operand in {
+                _first_alias(v, same) for v in equation.inputs if not isinstance(v, Literal)
+            } & unread.keys():
                 unread[operand] -= 1
                 if not unread[operand]:
                     del unread[operand]
@@ -175,14 +175,14 @@ def _ends(
     return ends
 
 
-def _readers(
+def _find_readers(
     equations: Iterable[Equation], written: Iterable[Value], same: dict[Value, Value]
 ) -> tuple[dict[Value, list[Equation]], set[Value]]:
     """What reads each value, by whatever name, and the values that are handed on to somebody else."""
     readers: dict[Value, list[Equation]] = {}
-    there = {_of(v, same) for v in written if not isinstance(v, Literal)}
+    there = {_first_alias(v, same) for v in written if not isinstance(v, Literal)}
     for equation in equations:
-        operands = [_of(v, same) for v in equation.inputs if not isinstance(v, Literal)]
+        operands = [_first_alias(v, same) for v in equation.inputs if not isinstance(v, Literal)]
         if equation.primitive == "optimization_barrier" or equation.bodies:
             there.update(operands)
         for operand in dict.fromkeys(operands):
@@ -197,21 +197,25 @@ def scattered_into(program: Program, target: str = "cpu") -> Program:
     Where both summands are scattered into, what is scattered is put together and scattered into their sum, if it is
     less than that. A CPU adds numbers of two bytes as numbers of four, so that no summand is one to scatter into.
     """
-    same = _same(program.equations)
+    same = _find_aliases(program.equations)
     makers: dict[Value, Equation] = {}
-    readers = collections.Counter(_of(v, same) for v in program.outputs if not isinstance(v, Literal))
+    readers = collections.Counter(_first_alias(v, same) for v in program.outputs if not isinstance(v, Literal))
     for equation in program.equations:
         if not is_alias(equation):
-            readers.update({_of(v, same) for v in equation.inputs if not isinstance(v, Literal)})
+            readers.update({_first_alias(v, same) for v in equation.inputs if not isinstance(v, Literal)})
 
     def scatter_of(value: Value | Literal) -> Equation | None:
         """What scatters into a summand that nothing else reads."""
-        maker = None if isinstance(value, Literal) or readers[_of(value, same)] > 1 else makers.get(_of(value, same))
+        maker = (
+            None
+            if isinstance(value, Literal) or readers[_first_alias(value, same)] > 1
+            else makers.get(_first_alias(value, same))
+        )
         short = target == "cpu" and value.dtype.itemsize == 2
         return maker if maker is not None and maker.primitive == "scatter-add" and not short else None
 
     def is_of_zeros(value: Value | Literal) -> bool:
-        maker = None if isinstance(value, Literal) else makers.get(_of(value, same))
+        maker = None if isinstance(value, Literal) else makers.get(_first_alias(value, same))
         return maker is not None and maker.primitive == "broadcast_in_dim" and maker.inputs[0].name in ("0", "0.0")
 
     equations: list[Equation] = []
@@ -251,18 +255,22 @@ def with_flattened(program: Program, target: str = "cpu") -> Program:
     What a product reads as rows and columns is reshaped for that, and what is cheap is computed with the reshape.
     Products of batches read it as it is, and so does a library.
     """
-    same = _same(program.equations)
+    same = _find_aliases(program.equations)
     makers = {e.outputs[0]: e for e in program.equations if len(e.outputs) == 1}
-    spread = _spread(program.equations, same)
-    readers, there = _readers(program.equations, program.outputs, same)
+    spread = _broadcast_values(program.equations, same)
+    readers, there = _find_readers(program.equations, program.outputs, same)
     together: Collection[Equation] | None = None
     copies: dict[Value, Equation] = {}
 
     def is_cheap(value: Value) -> bool:
         maker = makers.get(value)
         if maker is not None and maker.primitive == "transpose":
-            maker = makers.get(_of(maker.inputs[0], same))
-        return maker is not None and maker.primitive in ELEMENTWISE - _EXPENSIVE - {"copy"} and _unary(maker, spread)
+            maker = makers.get(_first_alias(maker.inputs[0], same))
+        return (
+            maker is not None
+            and maker.primitive in ELEMENTWISE - _EXPENSIVE - {"copy"}
+            and _is_at_most_unary(maker, spread)
+        )
 
     for value, reading in readers.items():
         flattened = [r for r in reading if r.primitive == "dot_general" and _is_flattened(value, r)]
@@ -278,8 +286,10 @@ def with_flattened(program: Program, target: str = "cpu") -> Program:
             copies[value] = Equation("copy", (value,), (copy,), {}, maker.eqn, role=maker.role)
     equations: list[Equation] = []
     for equation in program.equations:
-        if equation.primitive == "dot_general" and not copies.keys().isdisjoint(_of(v, same) for v in equation.inputs):
-            values = [_of(v, same) for v in equation.inputs]
+        if equation.primitive == "dot_general" and not copies.keys().isdisjoint(
+            _first_alias(v, same) for v in equation.inputs
+        ):
+            values = [_first_alias(v, same) for v in equation.inputs]
             inputs = [
                 copies[first].outputs[0] if first in copies and _is_flattened(first, equation) else v
                 for v, first in zip(equation.inputs, values, strict=True)
@@ -291,7 +301,7 @@ def with_flattened(program: Program, target: str = "cpu") -> Program:
     return dataclasses.replace(program, equations=equations)
 
 
-def _padded(equations: Sequence[Equation]) -> set[Equation]:
+def _padded_sums(equations: Sequence[Equation]) -> set[Equation]:
     """Sums of what is padded only, and what they are sums of."""
     made, found = set[Value](), set[Equation]()
     for equation in equations:
@@ -303,23 +313,23 @@ def _padded(equations: Sequence[Equation]) -> set[Equation]:
     return found
 
 
-def _same(equations: Iterable[Equation]) -> dict[Value, Value]:
+def _find_aliases(equations: Iterable[Equation]) -> dict[Value, Value]:
     """What is another value by another name, or in another shape."""
     same: dict[Value, Value] = {}  # each pass of a schedule may call one value by the other's name
     for value, operand in ((e.outputs[0], e.inputs[0]) for e in equations if is_alias(e)):
-        if not isinstance(operand, Literal) and (first := _of(operand, same)) is not value:
+        if not isinstance(operand, Literal) and (first := _first_alias(operand, same)) is not value:
             same[value] = first
     return same
 
 
-def _spread(equations: Iterable[Equation], same: dict[Value, Value]) -> set[Value]:
+def _broadcast_values(equations: Iterable[Equation], same: dict[Value, Value]) -> set[Value]:
     """What is repeated along axes, or counted out, by whatever name."""
     spread = {e.outputs[0] for e in equations if e.primitive in ("broadcast_in_dim", "iota")}
-    return spread | {value for value in same if _of(value, same) in spread}
+    return spread | {value for value in same if _first_alias(value, same) in spread}
 
 
-def _of(value: Value, same: dict[Value, Value]) -> Value:
-    return _of(same[value], same) if value in same else value
+def _first_alias(value: Value, same: dict[Value, Value]) -> Value:
+    return _first_alias(same[value], same) if value in same else value
 
 
 class _Paths:
@@ -337,7 +347,7 @@ class _Paths:
         together: Collection[Equation],
     ):
         self.once: set[Value] = set()
-        self._same = same
+        self._aliases = same
         self._readers = readers
         self._together = together
         self._makers = {v: equation for equation in equations for v in equation.outputs}
@@ -345,15 +355,15 @@ class _Paths:
         self._behind: dict[Value, int] = {}  # of each value, the bits of those that it depends on
         for equation in equations:
             behind = 0
-            for operand in self._operands(equation):
+            for operand in self._operands_of(equation):
                 behind |= self._behind.get(operand, 0)
             for value in equation.outputs:
                 if len(readers.get(value, ())) > 1 and equation.primitive in ELEMENTWISE - _EXPENSIVE:
                     self._bits[value] = 1 << len(self._bits)
                 self._behind[value] = behind | self._bits.get(value, 0)
 
-    def _operands(self, equation: Equation) -> list[Value]:
-        return [_of(v, self._same) for v in equation.inputs if not isinstance(v, Literal)]
+    def _operands_of(self, equation: Equation) -> list[Value]:
+        return [_first_alias(v, self._aliases) for v in equation.inputs if not isinstance(v, Literal)]
 
     def are_fused(self, value: Value, reading: Iterable[Equation]) -> bool:
         """Whether each that reads the value can compute all that it reads of what depends on it."""
@@ -366,7 +376,7 @@ class _Paths:
             known.add(equation)
             if not _MOVES.isdisjoint((equation.primitive,)):
                 return False
-            for operand in self._operands(equation):
+            for operand in self._operands_of(equation):
                 if operand is value or not self._behind.get(operand, 0) & bit:
                     continue
                 maker = self._makers[operand]
@@ -393,11 +403,11 @@ def is_fused(equation: Equation) -> bool:
     return (
         equation.primitive in ELEMENTWISE & (DUPLICABLE | {"div", "rem"})
         and len(equation.outputs) == 1
-        and _unary(equation)
+        and _is_at_most_unary(equation)
     )
 
 
-def _unary(equation: Equation, spread: Collection[Value] = ()) -> bool:
+def _is_at_most_unary(equation: Equation, spread: Collection[Value] = ()) -> bool:
     """Whether an operation reads one array at most that is as large as its result; what is `spread` is none."""
     if equation.primitive in _OF_ITSELF and (equation.primitive != "integer_pow" or equation.params["y"] > 1):
         return False

@@ -1,26 +1,28 @@
-"""A program as a compiler has it before it fuses anything: equal operations merged, copies written out, in its order.
+"""Rewrite a program as XLA does before it fuses: equal operations merged, copies inserted.
 
-XLA computes what is equal once (`HloCSE`), unless a barrier stands between. What a checkpoint computes again counts as
-asked for, barrier or not: where XLA undoes a checkpoint, that shows as the error. An operand that is repeated along an
-axis is an operation of its own. See `rematscope.memory.broadcasts` for quotients by it, and what is computed of it.
-Of a choice whose branches are cheap both are computed, and one of each two results is chosen (`ConditionalSimplifier`).
-A product with a mask is a choice. Turns of a scan may stand one after the other; see `rematscope.memory.unrolled`. A
-product that contracts an axis of one number is one of numbers. A number that is repeated around a loop is repeated in
-its body (`SinkConstantsToControlFlow`). Of what is gathered from places that may not be there, it is chosen afterwards
-what stays. On a CPU there is more:
+Each rule has its name in XLA where it has one. `packages/rematscope/tests/memory/test_rules_of_xla.py` measures what
+each is worth. On every target:
 
-* A product by XLA's own routines, or by a library's, is one of rows and columns, of batches if need be. An operand with
-  several axes that are contracted, or that are kept, in another order is copied first (`DotDecomposer`), and so is one
-  that is transposed where an axis of batches has one number, which is taken out in between.
-* Only a library multiplies numbers of two bytes, if they are `bfloat16` and lie in rows. Else all are copied to
-  `float32` first.
-* A convolution reads N…C and …IO, and writes N…C. Where a kernel is larger than what it goes over they change places:
-  then the kernel is copied back to front, and nothing else (`SwapConvOperands`).
-* The derivative of a pooling is a scatter to places, which are found in the forward pass.
-* Random bits (of JAX's usual keys) are two integers for each number until they are used, and two more while they are
-  made, in a loop.
+* XLA computes equal operations once (`HloCSE`), unless a barrier stands between them. What a checkpoint recomputes is
+  never merged here: where XLA undoes a checkpoint, that shows as an error of the estimate.
+* An operand that is broadcast along an axis is an operation of its own; see `rematscope.memory.broadcasts`.
+* If both branches of a `cond` are cheap, both run and a select picks each result (`ConditionalSimplifier`).
+* A product with a mask is a select. A matmul that contracts an axis of length one is elementwise.
+* A few iterations of a scan may be unrolled; see `rematscope.memory.unrolled`.
+* A constant that is broadcast outside a loop is broadcast in its body (`SinkConstantsToControlFlow`).
+* A gather with indices that may be out of bounds is followed by a select.
+
+On a CPU also:
+
+* A matmul takes rows and columns, with batches in front. An operand whose contracted or kept axes are in another order
+  is copied first (`DotDecomposer`).
+* Only a library multiplies 2-byte elements, and only `bfloat16` in rows. All others are copied to `float32` first.
+* A convolution reads N…C and …IO, and writes N…C. If the kernel is larger than the image, the two are swapped, and the
+  reversed kernel is the only copy (`SwapConvOperands`).
+* The derivative of a pooling is a scatter to positions that the forward pass finds.
+* Random bits of JAX's default keys take two integers per element, and two more while a loop computes them.
 * What no iteration of a loop changes is computed before the loop; see `rematscope.memory.invariant`.
-* There is no product by groups: what is multiplied stands once for each group, zeros where another group's is.
+* A grouped matmul is dense: one copy of its operand per group, with zeros in place of the other groups.
 """
 
 import dataclasses
@@ -32,16 +34,18 @@ import jax
 import numpy as np
 from jax.lax import GatherScatterMode
 
-from rematscope.ir import roles
+from rematscope.ir import primitives, roles
 from rematscope.ir.number_table import NumberTable
-from rematscope.ir.primitives import VIEWS
+from rematscope.ir.primitives import DUPLICABLE, MOVES, VIEWS
 from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
 from rematscope.ir.sharding_propagation import read_as
 from rematscope.memory.broadcasts import Broadcasts, value_like
-from rematscope.memory.dot_layout import has_batch_of_one, is_copied, is_outer, is_swapped
+from rematscope.memory.dot_layout import is_copied, is_outer, is_swapped
 from rematscope.memory.invariant import hoisted
 from rematscope.memory.unrolled import copied, unrolled
 
+# Moves that XLA duplicates are fused like elementwise operations; a transposition cannot reuse its operand's buffer.
+ELEMENTWISE = primitives.ELEMENTWISE | (MOVES & DUPLICABLE) - {"transpose"}
 LEAST = 4096  # numbers: on a CPU, of as many a library computes sums and what is around them
 SUMS = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
 MIXED = "threefry2x32"  # the loop in which random bits are made
@@ -50,18 +54,17 @@ _CHEAP = SUMS | frozenset("concatenate dynamic_slice name reduce_and reduce_or r
 _MOVED = frozenset({"iota", "pad", "rev"})
 
 
-def rewrite_as_hlo(program: Program, target: str, elementwise: frozenset[str]) -> Program:
+def rewrite_as_hlo(program: Program, target: str) -> Program:
     """The program with equal operations merged and copies written out, those in its bodies too.
 
     Args:
       program: with barriers.
       target: what is compiled for, as of `measure`.
-      elementwise: primitives of which an operand may be repeated along an axis.
 
     Returns:
       A program of the same values and a few more. What is merged is given the other name by a `name` equation.
     """
-    lowering = _Lowering(target, elementwise, Broadcasts(program))
+    lowering = _Lowering(target, Broadcasts(program))
     for equation in program.equations:
         lowering.add(equation)
     return dataclasses.replace(program, equations=lowering.equations)
@@ -70,21 +73,20 @@ def rewrite_as_hlo(program: Program, target: str, elementwise: frozenset[str]) -
 class _Lowering:
     """Writes equations one after the other, all on one level."""
 
-    def __init__(self, target: str, elementwise: frozenset[str], repeated: Broadcasts):
+    def __init__(self, target: str, repeated: Broadcasts):
         self.equations: list[Equation] = []
         self._target = target
-        self._elementwise = elementwise
         self._repeated = repeated
         self._table = NumberTable()
-        self._transposed: dict[Value, tuple[Value, Sequence[int]]] = {}  # how its axes come from another's
         self._masks: dict[Value, Value | Literal] = {}  # numbers that are 0 or 1, and where they are 1
         self._again: set[Value] = set()  # what is computed again
         self._kept: dict[Hashable, Value] = {}  # what a value is, by its number or by what it is made of → the first
 
     def add(self, equation: Equation) -> None:
-        if equation.primitive == "scan" and (turns := unrolled(equation)) != [equation]:
-            for turn in turns:
-                self.add(turn)
+        """Append what XLA makes of an equation."""
+        if equation.primitive == "scan" and (iterations := unrolled(equation)) != [equation]:
+            for each in iterations:
+                self.add(each)
             return
         if self._target == "cpu":
             moved, equation = hoisted(equation)
@@ -93,49 +95,47 @@ class _Lowering:
         if equation.role == roles.RECOMPUTED:
             self._again.update(equation.outputs)
         self._repeated.note(equation)
-        if (operand := self._result_of(equation)) is not None:
+        if (operand := self._operand_as_result(equation)) is not None:
             equation = dataclasses.replace(equation, primitive="name", inputs=(operand,))
             self._repeated.note(equation)
-        elif equation.primitive in SUMS and _is_reshaped(equation):
-            equation = dataclasses.replace(equation, primitive="reshape")
         if equation.primitive == "name" or equation.primitive in CASTS:
             self._table.assign(equation.outputs, map(self._table.number, equation.inputs))
+            self.equations.append(equation)
         elif equation.primitive == "cond" and self._is_choice(equation):
-            self._choose(equation)
-            return
+            self._add_choice(equation)
         elif equation.bodies:
-            equation = self._with_numbers(equation)
-            bodies = tuple(rewrite_as_hlo(body, self._target, self._elementwise) for body in equation.bodies)
-            equation = dataclasses.replace(equation, bodies=bodies)
-        elif equation.primitive == "optimization_barrier":  # what has passed it is like nothing before
+            equation = self._with_constants_inside(equation)
+            bodies = tuple(rewrite_as_hlo(body, self._target) for body in equation.bodies)
+            self.equations.append(dataclasses.replace(equation, bodies=bodies))
+        elif equation.primitive == "optimization_barrier":  # its results are equal to nothing before it
             self._table.assign(equation.outputs, (self._table.intern(equation, v) for v in equation.outputs))
-        else:
-            numbers = self._table.results(equation)
-            self._table.assign(equation.outputs, numbers)
-            keys: list[Hashable] = [(number, equation.role == roles.RECOMPUTED) for number in numbers]
-            part = (self._key(_part_of_a_power(equation), equation.inputs[-1:], equation),)
-            if part in self._kept:
-                keys = [part]
-            if keys and all(key in self._kept for key in keys):
-                for key, value in zip(keys, equation.outputs, strict=True):
-                    if self._kept[key] is not value:  # a schedule has one value in both passes
-                        self._repeated.note(self._write("name", [self._kept[key]], value, equation))
-                return
-            self._kept.update(zip(keys, equation.outputs, strict=True))
-            if part[0][0] is not None:
-                self._kept[part] = equation.outputs[0]
-            if equation.primitive in ("split", "unstack"):
-                for value in equation.outputs:
-                    self._write("slice", equation.inputs, value, equation)
-                return
-            if equation.primitive == "transpose" and not isinstance(equation.inputs[0], Literal):
-                self._transposed[equation.outputs[0]] = equation.inputs[0], equation.params["permutation"]
-            if equation.primitive == "convert_element_type" and equation.inputs[0].dtype == bool:
-                self._masks[equation.outputs[0]] = equation.inputs[0]
-            equation = self._spelled_out(self._gathered(equation))
-        self.equations.append(equation)
+            self.equations.append(equation)
+        elif not self._merge_with_equal(equation):
+            self._add_operation(equation)
 
-    def _result_of(self, equation: Equation) -> Value | None:
+    def _merge_with_equal(self, equation: Equation) -> bool:
+        """Name the results after those of an equal operation, if there is one (`HloCSE`)."""
+        numbers = self._table.results(equation)
+        self._table.assign(equation.outputs, numbers)
+        keys: list[Hashable] = [(number, equation.role == roles.RECOMPUTED) for number in numbers]
+        if not keys or any(key not in self._kept for key in keys):
+            self._kept.update(zip(keys, equation.outputs, strict=True))
+            return False
+        for key, value in zip(keys, equation.outputs, strict=True):
+            if self._kept[key] is not value:  # a schedule has one value in both passes
+                self._repeated.note(self._append("name", [self._kept[key]], value, equation))
+        return True
+
+    def _add_operation(self, equation: Equation) -> None:
+        if equation.primitive in ("split", "unstack"):
+            for value in equation.outputs:
+                self._append("slice", equation.inputs, value, equation)
+            return
+        if equation.primitive == "convert_element_type" and equation.inputs[0].dtype == bool:
+            self._masks[equation.outputs[0]] = equation.inputs[0]
+        self.equations.append(self._expand(self._with_gathered_operands(equation)))
+
+    def _operand_as_result(self, equation: Equation) -> Value | None:
         """The operand that is an operation's result: of a choice that is known, a sum with 0, a maximum with −∞."""
         match equation.primitive:
             case "select_n" if (chosen := self._repeated.number(equation.inputs[0])) is not None:
@@ -148,7 +148,7 @@ class _Lowering:
                         return other
         return None
 
-    def _with_numbers(self, loop: Equation) -> Equation:
+    def _with_constants_inside(self, loop: Equation) -> Equation:
         """A loop whose body repeats numbers itself that are repeated around it."""
         around = loop.inputs[: loop.first_carry]
         numbers = {v: equation for v in around if (equation := self._repeated.of_number(v)) is not None}
@@ -164,12 +164,12 @@ class _Lowering:
     def _is_choice(self, equation: Equation) -> bool:
         """Whether both branches are cheap: then both are computed, and one of each two results is chosen."""
         return len(equation.bodies) == 2 and all(
-            inner.primitive in self._elementwise - _MOVED | VIEWS | _CHEAP or inner.primitive in CASTS
+            inner.primitive in ELEMENTWISE - _MOVED | VIEWS | _CHEAP or inner.primitive in CASTS
             for body in equation.bodies
             for inner in body.equations
         )
 
-    def _choose(self, equation: Equation) -> None:
+    def _add_choice(self, equation: Equation) -> None:
         for body in equation.bodies:
             for inner in body.equations:
                 self.add(inner)
@@ -178,24 +178,24 @@ class _Lowering:
             inputs = (equation.inputs[0], *values)
             self.add(Equation("select_n", inputs, (result,), {}, equation.eqn, role=equation.role))
 
-    def _key(self, primitive: str | None, inputs: Sequence[Value], like: Equation) -> tuple[Hashable, ...]:
+    def _merge_key(self, primitive: str | None, inputs: Sequence[Value], like: Equation) -> tuple[Hashable, ...]:
         again = like.role == roles.RECOMPUTED or not self._again.isdisjoint(inputs)
         return primitive, again, *map(self._table.number, inputs)
 
-    def _write(self, primitive: str, inputs: Iterable[Value], output: Value, like: Equation) -> Equation:
+    def _append(self, primitive: str, inputs: Iterable[Value], output: Value, like: Equation) -> Equation:
         self.equations.append(Equation(primitive, tuple(inputs), (output,), {}, like.eqn, role=like.role))
         return self.equations[-1]
 
-    def _made(self, primitive: str, inputs: Sequence[Value], like: Equation, **changed: Any) -> Value:
+    def _append_once(self, primitive: str, inputs: Sequence[Value], like: Equation, **changed: Any) -> Value:
         """What the compiler adds, once for the same operands; of the first one's type but for `changed`."""
-        key = self._key(primitive, inputs, like), *map(str, changed.items())
+        key = self._merge_key(primitive, inputs, like), *map(str, changed.items())
         if key not in self._kept:
             first = inputs[0]
             value = value_like(first, **changed)
-            (self._kept[key],) = self._write(primitive, inputs, value, like).outputs
+            (self._kept[key],) = self._append(primitive, inputs, value, like).outputs
         return self._kept[key]
 
-    def _gathered(self, equation: Equation) -> Equation:
+    def _with_gathered_operands(self, equation: Equation) -> Equation:
         """On a mesh, what an operation reads is gathered if it lies in parts that it cannot work on.
 
         What was gathered to compute something again is there for the backward pass too.
@@ -203,15 +203,15 @@ class _Lowering:
         inputs = list(equation.inputs)
         for i, (value, needed) in enumerate(zip(inputs, read_as(equation), strict=True)):
             if needed.shape != value.placement.shape:
-                inputs[i] = self._made("all_gather", [value], dataclasses.replace(equation, role=""))
+                inputs[i] = self._append_once("all_gather", [value], dataclasses.replace(equation, role=""))
                 inputs[i].sharding = needed
         return dataclasses.replace(equation, inputs=tuple(inputs))
 
-    def _spelled_out(self, equation: Equation) -> Equation:
+    def _expand(self, equation: Equation) -> Equation:
         if equation.primitive == "div" and self._repeated.is_inverted(*equation.inputs[1:], *equation.outputs):
             equation = dataclasses.replace(equation, primitive="mul")  # by one over it, which is cheap
         if equation.primitive == "mul":
-            equation = self._masked(equation)
+            equation = self._masked_as_select(equation)
         if equation.primitive == "gather" and equation.params["mode"] == GatherScatterMode.FILL_OR_DROP:
             (result,) = equation.outputs
             found = value_like(result)
@@ -221,28 +221,24 @@ class _Lowering:
             return dataclasses.replace(equation, primitive="mul")
         if self._target == "cpu":
             match equation.primitive:
-                case "integer_pow" if equation.params["y"] == 3:
-                    return self._times(equation, "square", None)
-                case "one_minus_square":
-                    return self._times(equation, "add", "sub")
                 case "dot_general":
-                    return self._product(equation)
+                    return self._expand_matmul(equation)
                 case "conv_general_dilated":
-                    return self._convolution(equation)
+                    return self._expand_convolution(equation)
                 case "select_and_scatter_add":
-                    return self._scattered(equation)
+                    return self._expand_pooling_gradient(equation)
                 case "ragged_dot_general":
-                    return self._product_by_groups(equation)
+                    return self._expand_grouped_matmul(equation)
                 case "random_bits" if str(equation.inputs[0].dtype) == "key<fry>":
-                    return self._drawn(equation)
-        if equation.primitive in self._elementwise and len(equation.outputs) == 1:
+                    return self._expand_random_bits(equation)
+        if equation.primitive in ELEMENTWISE and len(equation.outputs) == 1:
             if (later := self._repeated.later(equation)) is None:
-                return self._spread(equation)
+                return self._with_broadcasts(equation)
             self.equations += later[:-1]
             return later[-1]
         return equation
 
-    def _masked(self, product: Equation) -> Equation:
+    def _masked_as_select(self, product: Equation) -> Equation:
         """A product with a mask as a choice of what is masked, or 0; numbers of two bytes are widened before."""
         one, other = product.inputs
         mask, value = (other, one) if other in self._masks else (one, other)
@@ -250,7 +246,7 @@ class _Lowering:
             return product
         return dataclasses.replace(product, primitive="select_n", inputs=(self._masks[mask], value))
 
-    def _spread(self, equation: Equation) -> Equation:
+    def _with_broadcasts(self, equation: Equation) -> Equation:
         """What an operation repeats along an axis is another operation's result."""
         (result,) = equation.outputs
         if equation.primitive in ("broadcast_in_dim", "pad", "slice"):
@@ -261,42 +257,14 @@ class _Lowering:
         for i, value in enumerate(inputs):
             if isinstance(value, Literal):
                 if self._target == "cpu" and len(inputs) > 1 and math.prod(result.on_device.shape) >= LEAST:
-                    inputs[i] = self._made("broadcast_in_dim", [value], equation, shape=result.shape)
+                    inputs[i] = self._append_once("broadcast_in_dim", [value], equation, shape=result.shape)
                     inputs[i].sharding = result.sharding
             elif value.shape not in (result.shape, ()):
-                inputs[i] = self._made("broadcast_in_dim", [value], equation, shape=result.shape)
+                inputs[i] = self._append_once("broadcast_in_dim", [value], equation, shape=result.shape)
                 inputs[i].sharding = result.sharding
         return dataclasses.replace(equation, inputs=tuple(inputs))
 
-    def _times(self, equation: Equation, first: str, second: str | None) -> Equation:
-        """A power as the compiler has it: a product of an operation on its operand with another one, or with that."""
-        (value,) = equation.inputs
-        factor = value if second is None else self._made(second, [value], equation)
-        return dataclasses.replace(equation, primitive="mul", inputs=(self._made(first, [value], equation), factor))
-
-    def _untransposed(self, equation: Equation) -> Equation:
-        """A product that reads what was transposed as it lay before, unless only the transposed can be read so."""
-        contracted, batches = (list(map(tuple, axes)) for axes in equation.params["dimension_numbers"])
-        inputs = list(equation.inputs)
-        for i, value in enumerate(inputs[:2]):
-            if value not in self._transposed:
-                continue
-            source, permutation = self._transposed[value]
-            kept = [permutation[axis] for axis in range(len(value.shape)) if axis not in contracted[i] + batches[i]]
-            axes, batch = (tuple(permutation[axis] for axis in part[i]) for part in (contracted, batches))
-            if has_batch_of_one(equation):  # what is transposed is reshaped then, and stays
-                inputs[i] = self._made("copy", [value], equation)
-            elif kept == sorted(kept) and not is_copied(source, axes, batch, 1 - i):
-                inputs[i], contracted[i], batches[i] = source, axes, batch
-            elif is_copied(value, contracted[i], batches[i], 1 - i):
-                inputs[i] = self._made("copy", [source], equation, shape=value.shape)
-        numbers = tuple(contracted), tuple(batches)
-        return dataclasses.replace(
-            equation, inputs=tuple(inputs), params={**equation.params, "dimension_numbers": numbers}
-        )
-
-    def _product(self, equation: Equation) -> Equation:
-        equation = self._untransposed(equation)
+    def _expand_matmul(self, equation: Equation) -> Equation:
         contracted, batches = equation.params["dimension_numbers"]
         lhs, rhs = equation.inputs[:2]
         turned = [is_copied(lhs, contracted[0], batches[0], 1), is_copied(rhs, contracted[1], batches[1], 0)]
@@ -304,24 +272,24 @@ class _Lowering:
         rows = turned[0] or max(contracted[0], default=-1) == len(lhs.shape) - 1
         columns = len(rhs.shape) > len(contracted[1]) + len(batches[1])
         if short and not (rows and columns and lhs.dtype == rhs.dtype == jax.numpy.bfloat16):
-            return self._reading(equation, [True, True], dtype=np.dtype(np.float32))
-        return self._reading(equation, turned)
+            return self._with_copied_operands(equation, [True, True], dtype=np.dtype(np.float32))
+        return self._with_copied_operands(equation, turned)
 
-    def _reading(self, equation: Equation, copied: Sequence[bool], **changed: Any) -> Equation:
+    def _with_copied_operands(self, equation: Equation, copied: Sequence[bool], **changed: Any) -> Equation:
         """The equation with copies of those operands in their place."""
         copies = [
-            self._made("copy", [v], equation, **changed) if one and not isinstance(v, Literal) else v
+            self._append_once("copy", [v], equation, **changed) if one and not isinstance(v, Literal) else v
             for v, one in zip(equation.inputs, copied, strict=False)
         ]
         return dataclasses.replace(equation, inputs=(*copies, *equation.inputs[len(copied) :]))
 
-    def _convolution(self, equation: Equation) -> Equation:
+    def _expand_convolution(self, equation: Equation) -> Equation:
         numbers, last = equation.params["dimension_numbers"], len(equation.inputs[0].shape) - 1
         ends = [(spec[0], spec[1]) for spec in (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec)]
         turned = [here != there for here, there in zip(ends, [(0, last), (last, last - 1), (0, last)], strict=True)]
         if is_swapped(equation):
-            return self._reading(equation, [False, True])
-        convolution = self._reading(equation, turned[:2])
+            return self._with_copied_operands(equation, [False, True])
+        convolution = self._with_copied_operands(equation, turned[:2])
         if not turned[2]:
             return convolution
         (result,) = equation.outputs
@@ -329,65 +297,51 @@ class _Lowering:
         self.equations.append(dataclasses.replace(convolution, outputs=(raw,)))
         return Equation("copy", (raw,), (result,), {}, equation.eqn, role=equation.role)
 
-    def _scattered(self, equation: Equation) -> Equation:
+    def _expand_pooling_gradient(self, equation: Equation) -> Equation:
         """The derivative of a pooling: the place of each window's maximum is found, and what comes scattered there."""
         source, operand = equation.inputs
-        axes = [self._numbered(operand, axis, equation) for axis in range(len(operand.shape))]
+        axes = [self._append_iota(operand, axis, equation) for axis in range(len(operand.shape))]
         found = [value_like(source, dtype=np.dtype(np.int32)) for _ in axes]
         selected = (value_like(source), *found)
         self.equations.append(Equation("select", (operand, *axes), selected, {}, equation.eqn, role=equation.role))
         places = Value(found[0].aval.update(shape=(*source.on_device.shape, len(axes))), source.name)
-        self._write("concatenate", found, places, equation)
+        self._append("concatenate", found, places, equation)
         zeros = value_like(operand)
-        self._write("zeros", (), zeros, equation)
+        self._append("zeros", (), zeros, equation)
         return dataclasses.replace(equation, primitive="scatter", inputs=(zeros, places, source))
 
-    def _numbered(self, value: Value, axis: int, like: Equation) -> Value:
+    def _append_iota(self, value: Value, axis: int, like: Equation) -> Value:
         """Which place along an axis each number has, once for values of a shape."""
         key = "iota", value.shape, axis
         if key not in self._kept:
-            (self._kept[key],) = self._write("iota", (), value_like(value, dtype=np.dtype(np.int32)), like).outputs
+            (self._kept[key],) = self._append("iota", (), value_like(value, dtype=np.dtype(np.int32)), like).outputs
         return self._kept[key]
 
-    def _drawn(self, equation: Equation) -> Equation:
+    def _expand_random_bits(self, equation: Equation) -> Equation:
         """Random bits: two integers for each number are counted out, mixed in a loop, and made one."""
         made = [[value_like(v, dtype=np.dtype(np.uint32)) for v in equation.outputs * 2] for _ in range(2)]
         for value in made[0]:
-            self._write("count", equation.inputs, value, equation)
+            self._append("count", equation.inputs, value, equation)
         self.equations.append(dataclasses.replace(equation, primitive=MIXED, inputs=(*made[0],), outputs=(*made[1],)))
         return dataclasses.replace(equation, primitive="xor", inputs=(*made[1],))
 
-    def _product_by_groups(self, equation: Equation) -> Equation:
+    def _expand_grouped_matmul(self, equation: Equation) -> Equation:
         lhs, rhs, groups = equation.inputs[:3]
         numbers = equation.params["ragged_dot_dimension_numbers"]
         (contracted, _), _ = numbers.dot_dimension_numbers
-        first = self._dense(lhs, groups, equation)
+        first = self._append_dense_groups(lhs, groups, equation)
         if set(numbers.lhs_ragged_dimensions) & set(contracted):
-            second = self._dense(rhs, groups, equation)
+            second = self._append_dense_groups(rhs, groups, equation)
         else:
-            first, second = (self._made("copy", [v], equation) for v in (first, rhs))
+            first, second = (self._append_once("copy", [v], equation) for v in (first, rhs))
         return dataclasses.replace(equation, inputs=(first, second, *equation.inputs[2:]))
 
-    def _dense(self, value: Value, groups: Value, equation: Equation) -> Value:
+    def _append_dense_groups(self, value: Value, groups: Value, equation: Equation) -> Value:
         """The value once for each group, and zeros where another group's is."""
         shape = (int(groups.shape[-1]), *value.shape)
-        ends = [self._made(name, [groups], equation, shape=shape, dtype=np.dtype(bool)) for name in ("ge", "lt")]
-        mask = self._made("and", ends, equation)
-        return self._made("select_n", [value, mask], equation, shape=shape)
-
-
-def _is_reshaped(equation: Equation) -> bool:
-    """Whether a sum is over axes of one number each, or something is repeated along such axes."""
-    return math.prod(equation.inputs[0].shape) == math.prod(equation.outputs[0].shape)
-
-
-def _part_of_a_power(equation: Equation) -> str | None:
-    """What `x²` and `1 + x` are in `x³` and `1 - x²`."""
-    if equation.primitive == "integer_pow" and equation.params["y"] == 2:
-        return "square"
-    first = equation.inputs[0] if equation.inputs else None
-    one = equation.primitive == "add" and isinstance(first, Literal) and first.name == "1.0"
-    return "add" if one else None
+        ends = [self._append_once(name, [groups], equation, shape=shape, dtype=np.dtype(bool)) for name in ("ge", "lt")]
+        mask = self._append_once("and", ends, equation)
+        return self._append_once("select_n", [value, mask], equation, shape=shape)
 
 
 def is_alias(equation: Equation) -> bool:

@@ -46,7 +46,7 @@ def hoisted(loop: Equation) -> tuple[list[Equation], Equation]:
     if not moved:
         return [], loop
     gone = {equation.outputs for equation in moved}
-    bodies = (*condition, _without(body, gone))
+    bodies = (*condition, _without_equations(body, gone))
     read = set[Value]().union(*map(reads, bodies))
     around = (*loop.inputs[: loop.first_carry], *(v for equation in moved for v in equation.outputs))
     kept = tuple(v for v in around if v in read)
@@ -56,14 +56,16 @@ def hoisted(loop: Equation) -> tuple[list[Equation], Equation]:
     return [dataclasses.replace(e, inputs=tuple(stands_for.get(v, v) for v in e.inputs)) for e in moved], left
 
 
-def _without(program: Program, gone: set[tuple[Value, ...]]) -> Program:
-    return dataclasses.replace(program, equations=list(_left(program, gone)))
+def _without_equations(program: Program, gone: set[tuple[Value, ...]]) -> Program:
+    return dataclasses.replace(program, equations=list(_remaining(program, gone)))
 
 
-def _left(program: Program, gone: set[tuple[Value, ...]]) -> Iterator[Equation]:
+def _remaining(program: Program, gone: set[tuple[Value, ...]]) -> Iterator[Equation]:
     for equation in program.equations:
         if equation.primitive == "shard_map":
-            yield dataclasses.replace(equation, bodies=tuple(_without(body, gone) for body in equation.bodies))
+            yield dataclasses.replace(
+                equation, bodies=tuple(_without_equations(body, gone) for body in equation.bodies)
+            )
         elif equation.primitive == "optimization_barrier" or equation.outputs not in gone:
             yield equation
 
@@ -86,7 +88,7 @@ class _Invariants:
                 self._varying.discard(value)
                 self.stands_for[value] = initial
         self._on_host = False
-        self._add(body)
+        self._add_program(body)
 
     def worth_moving(self) -> list[Equation]:
         """Those that XLA moves: not views and repetitions that no other of them reads."""
@@ -100,15 +102,15 @@ class _Invariants:
                 needed.update(equation.inputs)
         return moved[::-1]
 
-    def _add(self, program: Program) -> None:
+    def _add_program(self, program: Program) -> None:
         for equation in program.equations:
             self._on_host |= any(value.memory == "host" for value in equation.outputs)
             if equation.primitive == "optimization_barrier":
-                if any(map(self._varies, equation.inputs)):
+                if any(map(self._is_varying, equation.inputs)):
                     self._varying.update(equation.outputs)
             elif equation.primitive == "shard_map":
                 self._add_shard_map(equation)
-            elif equation.bodies or jax_compat.effects_of(equation.eqn) or any(map(self._varies, equation.inputs)):
+            elif equation.bodies or jax_compat.effects_of(equation.eqn) or any(map(self._is_varying, equation.inputs)):
                 self._varying.update(equation.outputs)
             else:
                 self.equations.append(equation)
@@ -117,12 +119,12 @@ class _Invariants:
         (body,) = equation.bodies
         for array, part in zip(equation.inputs, body.inputs, strict=True):
             whole = isinstance(array, Literal) or array.placement.shape != part.placement.shape
-            if whole or self._varies(array):
+            if whole or self._is_varying(array):
                 self._varying.add(part)
             else:
                 self.stands_for[part] = self.stands_for.get(array, array)
-        self._add(body)
+        self._add_program(body)
         self._varying.update(equation.outputs)
 
-    def _varies(self, value: Value) -> bool:
+    def _is_varying(self, value: Value) -> bool:
         return not isinstance(value, Literal) and value in self._varying

@@ -72,15 +72,15 @@ class LiveRanges:
             elif equation.primitive in BOOKKEEPING:
                 continue
             elif equation.primitive == "cond":
-                self._cond(equation)
+                self._add_cond(equation)
             elif equation.primitive == "shard_map":
-                self._shard_map(equation)
+                self._add_shard_map(equation)
             elif equation.bodies:
-                self._loop(equation)
+                self._add_loop(equation)
             else:
-                self._run(equation)
+                self._add_operation(equation)
 
-    def _run(self, equation: Equation) -> None:
+    def _add_operation(self, equation: Equation) -> None:
         step = len(self.steps)
         for value in equation.inputs:
             self.use(value, step)
@@ -89,14 +89,14 @@ class LiveRanges:
         )
         self.steps.append(equation)
 
-    def _cond(self, equation: Equation) -> None:
+    def _add_cond(self, equation: Equation) -> None:
         for body in equation.bodies:
             self.program(body)
             for value in body.outputs:
                 self.use(value, len(self.steps) - 1)
-        self._run(equation)
+        self._add_operation(equation)
 
-    def _loop(self, equation: Equation) -> None:
+    def _add_loop(self, equation: Equation) -> None:
         body, carries = equation.bodies[-1], equation.carries
         start = len(self.steps)
         self.steps.append(equation)
@@ -108,7 +108,7 @@ class LiveRanges:
                 self.alias(body.inputs[i], value)
         own = [v for v in body.inputs if v not in self._same]
         self.define(own, step=start)
-        self._slice([v for v in body.inputs[carries:] if v in own])
+        self._note_slices([v for v in body.inputs[carries:] if v in own])
         for program in equation.bodies:
             self.program(program)
         end = len(self.steps) - 1
@@ -130,10 +130,10 @@ class LiveRanges:
             else:
                 self.alias(result, value)
 
-    def _slice(self, slices: Iterable[Value]) -> None:
+    def _note_slices(self, slices: Iterable[Value]) -> None:
         """What a loop's body reads of stacks is there from its start on."""
 
-    def _shard_map(self, equation: Equation) -> None:
+    def _add_shard_map(self, equation: Equation) -> None:
         """A device's part of an array is what it has of it already, unless the array is divided in another way."""
         (body,) = equation.bodies
         self.steps.append(equation)
@@ -162,14 +162,14 @@ class LiveRanges:
         found = []
         for place, step in enumerate(self.steps):
             now = {band: now[band] + change[place] for band, change in changes.items()}
-            known = (step, None, "") if isinstance(step, str) else (_text(step), step.source, step.module)
+            known = (step, None, "") if isinstance(step, str) else (_step_text(step), step.source, step.module)
             operation, source, module = known
             seconds = 0.0 if isinstance(step, str) else spent.get(step, 0.0)
             found.append(MemorySample(operation, source, module=module, seconds=seconds, **now))
         return found
 
 
-def _text(equation: Equation) -> str:
+def _step_text(equation: Equation) -> str:
     match equation.primitive:
         case "scan":
             return f"for {equation.index} in range({equation.length})"

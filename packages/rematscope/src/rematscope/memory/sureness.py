@@ -1,4 +1,4 @@
-"""How sure a predicted peak is, from the kinds of operations that a program has."""
+"""Say how reliable an estimated peak is, from the kinds of operations in a program."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ def estimate_warning(passes: Trace, predicted: int) -> str:
       predicted: the peak in bytes.
     """
     programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
-    met = {primitive for program in programs for primitive in _primitives(program)}
+    met = {primitive for program in programs for primitive in _primitives_in(program)}
     found = [kind for kind, primitives in _KINDS.items() if not met.isdisjoint(primitives)]
     constants = {v: array for program in programs for v, array in program.constants.items()}
     if sum(v.device_bytes for v in distinct_constants(constants)) > _MANY * predicted:
@@ -39,9 +39,9 @@ def estimate_warning(passes: Trace, predicted: int) -> str:
     return f"The predicted peak is an estimate and may be far off, because the program has {listed}."
 
 
-def _primitives(program: Program) -> Iterator[str]:
+def _primitives_in(program: Program) -> Iterator[str]:
     """Yield the primitive of every operation, loops and branches among them."""
     for equation in program.equations:
         yield equation.primitive
         for body in equation.bodies:
-            yield from _primitives(body)
+            yield from _primitives_in(body)

@@ -106,7 +106,7 @@ class Timeline(Pictured):
         if self.roofline is not None:
             where = "post"
             label = seconds_text(self.roofline.step).split()[1]
-            places = [start / SECONDS[label] for start in self._starts()]
+            places = [start / SECONDS[label] for start in self._start_times()]
         bands = {band: [getattr(m, band) / scale for m in self.samples] for band in BANDS}
         shown = [band for band in BANDS if any(bands[band])]
         colours = [BANDS[band] for band in shown]
@@ -151,14 +151,14 @@ class Timeline(Pictured):
         return self.title
 
     def parts(self) -> Iterable[View]:
-        return [Lines(self._lines())]
+        return [Lines(self._text_lines())]
 
-    def _lines(self) -> list[str]:
+    def _text_lines(self) -> list[str]:
         peak, last = self.samples.index(self.peak), len(self.samples) - 1
         side = "forward" if peak <= self.boundary else "backward"
         source = "".join(f", {part}" for part in (self.peak.source, self.peak.module) if part)
         if self.roofline is not None:
-            source += f", after {seconds_text(self._starts()[peak])}"
+            source += f", after {seconds_text(self._start_times()[peak])}"
         columns = {"start": 0, "boundary": self.boundary, "peak": peak, "end": last}
         titles = {"nbytes": "total", "host": "host memory"}
         rows = [["", *columns]]
@@ -170,18 +170,18 @@ class Timeline(Pictured):
         table = ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
         return [
             self.title,
-            f"forward {self._sparkline()} backward",
+            f"forward {self._sparkline_text()} backward",
             f"peak {bytes_text(self.peak_bytes)}, {side}, step {peak} of {last}: {self.peak.operation}{source}",
             "",
             *(line.rstrip() for line in table),
             *([] if self.roofline is None else ["", str(self.roofline)]),
         ]
 
-    def _starts(self) -> list[float]:
+    def _start_times(self) -> list[float]:
         """Return the seconds until each moment's operation starts."""
         return [0.0, *itertools.accumulate(moment.seconds for moment in self.samples)][:-1]
 
-    def _sparkline(self) -> str:
+    def _sparkline_text(self) -> str:
         """Return one bar per step; with many steps, each bar shows the maximum of several."""
         heights = [moment.nbytes for moment in self.samples]
         most = max(heights) or 1

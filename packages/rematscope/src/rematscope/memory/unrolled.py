@@ -1,7 +1,7 @@
-"""Loops as a compiler gets them: some turns stand one after the other.
+"""Unroll scans as JAX and XLA do.
 
-`unroll` of a scan says how many turns stand in a loop's body (JAX's `_scan_impl`); what is left over stands behind the
-loop. Where that is all of them JAX writes no loop, and XLA takes the body out of a loop that runs once
+`unroll` of a scan is the number of iterations in one iteration of the compiled loop (JAX's `_scan_impl`); the remaining
+iterations follow the loop. If these are all iterations, JAX writes no loop. XLA removes a loop that runs once
 (`WhileLoopSimplifier`).
 """
 
@@ -35,9 +35,9 @@ class _Turns:
     def written_out(self) -> list[Equation]:
         """All turns, without a loop."""
         carries = self.scan.carries
-        last, stacked = self._turns(self.scan.initial, self.scan.stacked_inputs, self.scan.length)
-        self._name(last, self.scan.outputs[:carries])
-        self._concatenate(stacked, self.scan.outputs[carries:])
+        last, stacked = self._unroll(self.scan.initial, self.scan.stacked_inputs, self.scan.length)
+        self._append_names(last, self.scan.outputs[:carries])
+        self._append_concatenated(stacked, self.scan.outputs[carries:])
         return self.equations
 
     def in_loop(self, trips: int, width: int, rest: int) -> list[Equation]:
@@ -46,18 +46,18 @@ class _Turns:
         stacks, left = list(scan.stacked_inputs), list(scan.stacked_inputs)
         if rest:
             first, then = (rest, 0) if scan.reverse else (0, trips * width)
-            stacks = [self._slice(v, first, trips * width) for v in stacks]
-            left = [self._slice(v, then, rest) for v in left]
-        stacks = [self._write("reshape", [v], _stack(v, trips, width)) for v in stacks]
+            stacks = [self._slice_stack(v, first, trips * width) for v in stacks]
+            left = [self._slice_stack(v, then, rest) for v in left]
+        stacks = [self._append("reshape", [v], _stack_like(v, trips, width)) for v in stacks]
         inner = _Turns(scan)
-        own = [_like(v) for v in self._body.inputs[:carries]]
-        parts = [_stack(v, width) for v in scan.stacked_inputs]
-        last, stacked = inner._turns(own, parts, width)
+        own = [_value_like(v) for v in self._body.inputs[:carries]]
+        parts = [_stack_like(v, width) for v in scan.stacked_inputs]
+        last, stacked = inner._unroll(own, parts, width)
         results = self.scan.outputs[carries:]
-        turns = [_stack(v, width) for v in results]
-        inner._concatenate(stacked, turns)
-        made = [_like(v) for v in scan.outputs[:carries]]
-        stacked_results = [_stack(v, trips, width) for v in results]
+        turns = [_stack_like(v, width) for v in results]
+        inner._append_concatenated(stacked, turns)
+        made = [_value_like(v) for v in scan.outputs[:carries]]
+        stacked_results = [_stack_like(v, trips, width) for v in results]
         self.equations.append(
             dataclasses.replace(
                 scan,
@@ -68,59 +68,61 @@ class _Turns:
                 params={**scan.params, "unroll": 1},
             )
         )
-        flat = [_stack(v, trips * width) for v in results] if rest else list(results)
+        flat = [_stack_like(v, trips * width) for v in results] if rest else list(results)
         for value, result in zip(stacked_results, flat, strict=True):
-            self._write("reshape", [value], result)
+            self._append("reshape", [value], result)
         if not rest:
-            self._name(made, scan.outputs[:carries])
+            self._append_names(made, scan.outputs[:carries])
             return self.equations
-        last, stacked = self._turns(made, left, rest)
-        self._name(last, scan.outputs[:carries])
+        last, stacked = self._unroll(made, left, rest)
+        self._append_names(last, scan.outputs[:carries])
         parts_of = [[*more, one] if scan.reverse else [one, *more] for one, more in zip(flat, stacked, strict=True)]
-        self._concatenate(parts_of, results)
+        self._append_concatenated(parts_of, results)
         return self.equations
 
-    def _turns(
+    def _unroll(
         self, carried: Sequence[Value], stacks: Sequence[Value], count: int
     ) -> tuple[Sequence[Value], list[list[Value]]]:
         """The carries after so many turns, and of each stack what they add to it, as it lies there."""
         found: list[list[Value]] = [[] for _ in self._body.outputs[self.scan.carries :]]
         own = self._body.inputs[self.scan.carries :]
         for turn in reversed(range(count)) if self.scan.reverse else range(count):
-            slices = [self._write("slice", [v], _like(part), start=turn) for v, part in zip(stacks, own, strict=True)]
+            slices = [
+                self._append("slice", [v], _value_like(part), start=turn) for v, part in zip(stacks, own, strict=True)
+            ]
             stands_for = dict(zip(self._body.inputs, (*carried, *slices), strict=True))
-            self.equations += _copies(self._body.equations, stands_for)
+            self.equations += _copy_equations(self._body.equations, stands_for)
             outputs = [stands_for.get(v, v) for v in self._body.outputs]
             carried = outputs[: self.scan.carries]
             for values, value in zip(found, outputs[self.scan.carries :], strict=True):
                 values.append(value)
         return carried, [values[::-1] for values in found] if self.scan.reverse else found
 
-    def _slice(self, stack: Value, first: int, turns: int) -> Value:
-        return self._write("slice", [stack], _stack(stack, turns), start=first, stop=first + turns)
+    def _slice_stack(self, stack: Value, first: int, turns: int) -> Value:
+        return self._append("slice", [stack], _stack_like(stack, turns), start=first, stop=first + turns)
 
-    def _write(self, primitive: str, inputs: Sequence[Value], output: Value, **params: int) -> Value:
+    def _append(self, primitive: str, inputs: Sequence[Value], output: Value, **params: int) -> Value:
         scan = self.scan
         self.equations.append(Equation(primitive, tuple(inputs), (output,), params, scan.eqn, role=scan.role))
         return output
 
-    def _name(self, values: Iterable[Value], results: Iterable[Value]) -> None:
+    def _append_names(self, values: Iterable[Value], results: Iterable[Value]) -> None:
         for value, result in zip(values, results, strict=True):
-            self._write("name", [value], result)
+            self._append("name", [value], result)
 
-    def _concatenate(self, parts: Iterable[Sequence[Value]], results: Iterable[Value]) -> None:
+    def _append_concatenated(self, parts: Iterable[Sequence[Value]], results: Iterable[Value]) -> None:
         for values, result in zip(parts, results, strict=True):
-            self._write("empty" if not values else "reshape" if len(values) == 1 else "concatenate", values, result)
+            self._append("empty" if not values else "reshape" if len(values) == 1 else "concatenate", values, result)
 
 
-def _copies(equations: Iterable[Equation], stands_for: dict[Value, Value]) -> Iterator[Equation]:
+def _copy_equations(equations: Iterable[Equation], stands_for: dict[Value, Value]) -> Iterator[Equation]:
     """The equations once more, which make values of their own; these are added to what stands for what."""
     for equation in equations:
         inputs = tuple(stands_for.get(v, v) for v in equation.inputs)
         if equation.primitive == "optimization_barrier":
             inputs = outputs = tuple(v for v in inputs if not isinstance(v, Literal))
         else:
-            outputs = tuple(map(_like, equation.outputs))
+            outputs = tuple(map(_value_like, equation.outputs))
             stands_for.update(zip(equation.outputs, outputs, strict=True))
         bodies = tuple(copied(body, stands_for) for body in equation.bodies)
         yield dataclasses.replace(equation, inputs=inputs, outputs=outputs, bodies=bodies)
@@ -128,20 +130,20 @@ def _copies(equations: Iterable[Equation], stands_for: dict[Value, Value]) -> It
 
 def copied(body: Program, around: Mapping[Value, Value]) -> Program:
     """A loop's body with values of its own, reading others in place of some around it."""
-    own = tuple(map(_like, body.inputs))
+    own = tuple(map(_value_like, body.inputs))
     stands_for = {**around, **dict(zip(body.inputs, own, strict=True))}
-    equations = list(_copies(body.equations, stands_for))
+    equations = list(_copy_equations(body.equations, stands_for))
     return Program(own, equations, tuple(stands_for.get(v, v) for v in body.outputs))
 
 
-def _like(value: Value) -> Value:
+def _value_like(value: Value) -> Value:
     """Another value of its type."""
     made = Value(value.aval, value.name)
     made.sharding = value.sharding
     return made
 
 
-def _stack(value: Value, *turns: int) -> Value:
+def _stack_like(value: Value, *turns: int) -> Value:
     """A stack of as many as a stack's."""
     made = Value(jax.ShapeDtypeStruct((*turns, *value.shape[1:]), value.dtype), value.name)
     if (placement := value.placement).shape != value.shape:

@@ -1,29 +1,29 @@
-"""How many bytes a compiler sets aside for both passes, predicted from the trace.
+"""Estimate from the trace how many bytes XLA allocates for both passes.
 
-`rematscope.liveness` counts every value that an equation makes. A compiler writes fewer of them to memory, and needs
-room for other things. What is predicted here follows from the program as `rematscope.memory.hlo_rewrites` has it, and
-from rules that XLA has on every target:
+`rematscope.liveness` counts every value that an equation defines. XLA writes fewer values to memory, and needs memory
+for others. The estimate starts from the program as `rematscope.memory.hlo_rewrites` rewrites it, and applies rules that
+XLA has on every target:
 
-* What is cheap and only read by elementwise operations and reductions is computed where it is read, and not written;
-  see `rematscope.memory.fused`. It keeps what it is made of alive until then. What goes through an optimization
-  barrier, into or out of a loop, or to the caller, is written.
-* A slice of a stack is taken where it is first read, and what a loop stacks is written where it stays. A reshape is no
-  copy, nor is a product's transposition.
-* What a product, a convolution or a sort reads is there for as long as that runs. In a GPU's order, what a product
-  reads is there until the next has run, for either may come first.
-* An elementwise result takes the room of an operand that nobody else reads. What is scattered into, or carried round a
-  loop, takes the room of what is written over, and no other's.
-* Results are set aside from the start. Until they are made, others may lie in their room, but on a TPU: in a donated
-  argument's, that a result takes, as soon as it is read no more.
-* What is written over before all that read it have run is copied, a donated argument at the start; see
+* XLA fuses a cheap operation that only elementwise operations and reductions read, and does not write its result; see
+  `rematscope.memory.fused`. The operands of a fused operation stay live until the fusion runs. Values that pass through
+  an optimization barrier, into or out of a loop, or to the caller are written.
+* A slice of a stack is taken at its first use. A loop writes its stacked results in place. A reshape or the
+  transposition of a matmul's result is no copy.
+* The operands of a matmul, a convolution or a sort are live while it runs. In a GPU's schedule the operands of a matmul
+  are live until the next matmul has run, since either may come first.
+* An elementwise result reuses the buffer of an operand that nothing else reads. A scatter, and a loop's carry, reuse
+  the buffer that they overwrite and no other.
+* The buffers of results are allocated from the start. Before a result is written, its buffer may hold other values. On
+  a TPU only a donated argument's buffer may, once the argument is no longer read.
+* A value that is overwritten before its last reader has run is copied, a donated argument at the start; see
   `rematscope.memory.copies`.
 
-What a target does in its own way is said of it in `lowered_otherwise`. A CPU's sums and maxima are a library's, with
-what is around them; see `rematscope.memory.ynnpack`.
+`target_notes` says what a target does in its own way. On a CPU, a library computes sums and maxima together with the
+operations around them; see `rematscope.memory.ynnpack`.
 
-These are rules of XLA as JAX 0.11 and later have it. Before, a CPU's took more. With JAX 0.7.2 an unrolled checkpoint
-is undone, for barriers went before what is equal was merged: less than half of what it takes is predicted. Of a small
-language model a third less than what it takes is predicted, and of a net in bfloat16, whose products all go by float32.
+The rules are those of XLA as of JAX 0.11. Older releases allocate more on a CPU. JAX 0.7.2 undoes an unrolled
+checkpoint, because it removed barriers before it merged equal operations: the estimate is then less than half of what
+XLA allocates. For a small language model, and for a model in bfloat16, it is a third too low.
 """
 
 import dataclasses
@@ -37,11 +37,10 @@ import numpy as np
 from rematscope.ir.primitives import MATMULS, UPDATES, VIEWS
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.allocator import FirstFit
-from rematscope.memory.copies import copied, updated, with_copies
+from rematscope.memory.copies import copied, with_copies
 from rematscope.memory.cpu_schedule import thunk_order
 from rematscope.memory.fused import (
     CAN_ALIAS_OPERAND,
-    ELEMENTWISE,
     FUSES_OPERANDS,
     Fused,
     fuse,
@@ -49,7 +48,7 @@ from rematscope.memory.fused import (
     scattered_into,
     with_flattened,
 )
-from rematscope.memory.hlo_rewrites import MIXED, is_alias, rewrite_as_hlo
+from rematscope.memory.hlo_rewrites import rewrite_as_hlo
 from rematscope.memory.live_ranges import LiveRanges
 from rematscope.tracing.trace import Trace
 
@@ -57,11 +56,11 @@ _SELECT_AND_SCATTER = frozenset({"select_and_scatter", "select_and_scatter_add"}
 
 
 def estimate_compiled_bytes(passes: Trace, target: str = "cpu") -> int:
-    """Bytes that a compiler sets aside for both passes as one program, or for the step that they stand in.
+    """Estimate the bytes that XLA allocates for both passes as one program, or for the training step around them.
 
     Args:
       passes: the trace. On a mesh the bytes are those of one device.
-      target: what is compiled for, as of `measure`.
+      target: the target to compile for, as in `measure`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -81,60 +80,59 @@ def estimate_compiled_bytes(passes: Trace, target: str = "cpu") -> int:
         programs = [step.program]
         given, constants, returned = {*step.program.inputs}, step.program.constants, list(step.program.outputs)
     lives = _WrittenRanges(target, {} if step is None else step.aliased)
-    lives.program(_one(programs, returned, target))
+    lives.program(_as_one_program(programs, returned, target))
     results = {lives.array(v) for v in returned if not isinstance(v, Literal)}
     overwritten = {lives.array(v): argument for v, argument in step.aliased.items()} if step is not None else {}
     sizes = sum(v.device_bytes for v in (*given, *distinct_constants(constants)) if v.memory == "device")
     given |= constants.keys()
     sizes += sum(v.device_bytes for v in results - overwritten.keys() - given if v.memory == "device")
     copies = sum(v.device_bytes for v in returned if not isinstance(v, Literal) and lives.array(v) in given)
-    return sizes + copies + lives.most(results - overwritten.keys(), overwritten)
+    return sizes + copies + lives.peak_bytes(results - overwritten.keys(), overwritten)
 
 
 def distinct_constants(constants: Mapping[Value, Any]) -> list[Value]:
-    """The constants of different contents: XLA merges equal ones, however often a library makes them."""
+    """Return the constants without duplicates, as XLA merges equal ones."""
     alike: dict[tuple[Any, ...], list[tuple[Value, Any]]] = {}
     for value, array in constants.items():
         alike.setdefault((value.shape, value.dtype), []).append((value, array))
     found: list[Value] = []
     for same in alike.values():
-        contents = {_content(array) if len(same) > 1 else None: value for value, array in same}
+        contents = {_contents_key(array) if len(same) > 1 else None: value for value, array in same}
         found += contents.values()
     return found
 
 
-def _content(array: Any) -> Hashable:
-    """Equal for arrays of equal bytes; another one for each array whose bytes are not at hand, such as keys."""
+def _contents_key(array: Any) -> Hashable:
+    """Return a key that is equal for arrays of equal bytes; arrays without readable bytes, such as keys, all differ."""
     try:
         return hashlib.sha256(np.asarray(array).tobytes()).digest()
-    except Exception:  # whatever a library's array raises that is no plain array
+    except Exception:  # a library's array may raise anything
         return id(array)
 
 
 def estimate_temporary_bytes(programs: Sequence[Program], returned: Sequence[Value], target: str = "cpu") -> int:
-    """The same without what is given and returned, of programs that run one after the other.
+    """Estimate the temporaries alone, without arguments and results, of programs that run one after the other.
 
     Args:
       programs: the later ones read values of the earlier ones.
-      returned: results that the caller gets.
-      target: what is compiled for, as of `measure`.
+      returned: the results that the caller gets.
+      target: the target to compile for, as in `measure`.
     """
     lives = _WrittenRanges(target)
-    lives.program(_one(programs, returned, target))
-    return lives.most({lives.array(v) for v in returned if not isinstance(v, Literal)}, {})
+    lives.program(_as_one_program(programs, returned, target))
+    return lives.peak_bytes({lives.array(v) for v in returned if not isinstance(v, Literal)}, {})
 
 
-def _one(programs: Sequence[Program], returned: Sequence[Value], target: str) -> Program:
-    """Programs that run one after the other, as a compiler has them: as one."""
+def _as_one_program(programs: Sequence[Program], returned: Sequence[Value], target: str) -> Program:
+    """Join programs that run one after the other to the one that XLA compiles."""
     return rewrite_as_hlo(
         Program(programs[0].inputs, [e for program in programs for e in program.equations], tuple(returned)),
         target,
-        ELEMENTWISE,
     )
 
 
 class _WrittenRanges(LiveRanges):
-    """The lives of what is written to memory."""
+    """The live ranges of the values that XLA writes to memory."""
 
     def __init__(self, target: str, aliased: Mapping[Value, Value] | None = None):
         super().__init__()
@@ -147,7 +145,6 @@ class _WrittenRanges(LiveRanges):
         self._slices: set[Value] = set()  # of stacks, that nothing has read yet
         self._products: set[Value] = set()
         self._before: tuple[Value, ...] = ()
-        self._updated: set[Value | Literal] = set()  # what is written over when the next is made of it
         self._shared: set[Value] = set()  # arrays that came about so: XLA lays nothing else into their room
         self._rooms: list[tuple[int, int, int]] = []  # from which step to which how many bytes more are needed
 
@@ -160,11 +157,11 @@ class _WrittenRanges(LiveRanges):
             super().use(array, step)
 
     def _made_of(self, value: Value, by_kernel: bool) -> list[Value]:
-        """The values in memory that a value is computed from; itself if it is there for whoever reads it.
+        """Return the values in memory that a value is computed from: itself if it is written for this reader.
 
         Args:
-          value: what is read.
-          by_kernel: whether that is by an operation that computes cheap operands itself.
+          value: the value that is read.
+          by_kernel: whether its reader computes cheap operands itself.
         """
         if isinstance(value, Literal):
             return []
@@ -185,7 +182,7 @@ class _WrittenRanges(LiveRanges):
                     self._known[asked] = list(dict.fromkeys(v for part in parts for v in self._known[part]))
         return self._known[first]
 
-    def _operands(self, equation: Equation) -> list[list[Value]]:
+    def _buffers_read(self, equation: Equation) -> list[list[Value]]:
         by_kernel = equation.primitive in FUSES_OPERANDS and equation not in self._fused.by_library
         return [self._made_of(value, by_kernel) for value in equation.inputs]
 
@@ -198,40 +195,32 @@ class _WrittenRanges(LiveRanges):
         self._fused.products.update(found.products)
         if self._target == "cpu":
             self._known = {}  # values have no other names yet, and get them in the order that is to be found
-            order = thunk_order(program.equations, found.fused_away, self._operands)
+            order = thunk_order(program.equations, found.fused_away, self._buffers_read)
             self._donated(order)
             program = dataclasses.replace(program, equations=order)
         self._known = {}
-        self._note_updated(program)
         before, self._start = self._start, len(self.steps)
         super().program(program)
         self._known, self._start = {}, before
 
-    def _note_updated(self, program: Program) -> None:
-        """Notes whose room is written over later, by what scatters into it or by a loop."""
-        for equation in reversed(program.equations):
-            self._updated.update(updated(equation))
-            if is_alias(equation) and equation.outputs[0] in self._updated:
-                self._updated.update(equation.inputs)
-
-    def _loop(self, equation: Equation) -> None:
-        super()._loop(equation)
+    def _add_loop(self, equation: Equation) -> None:
+        super()._add_loop(equation)
         self._shared.update(map(self.array, equation.outputs))
         for stack in equation.outputs[equation.carries :] if self._target == "cpu" else ():
             self._made[stack] = self._start  # of zeros, that depend on nothing
 
     def _donated(self, equations: Sequence[Equation]) -> None:
-        """Copies what is read from donated arguments after these may be overwritten."""
+        """Copy the donated arguments that are read after they may be overwritten."""
         aliased, self._aliased = self._aliased, {}
-        for argument in copied(equations, self._operands, aliased, CAN_ALIAS_OPERAND):
+        for argument in copied(equations, self._buffers_read, aliased, CAN_ALIAS_OPERAND):
             self.define([argument])
             self.steps.append("copy")
             self._free[argument] = len(self.steps)
 
-    def _slice(self, slices: Iterable[Value]) -> None:
+    def _note_slices(self, slices: Iterable[Value]) -> None:
         self._slices |= set(slices)
 
-    def _run(self, equation: Equation) -> None:
+    def _add_operation(self, equation: Equation) -> None:
         if equation.outputs and all(v in self._fused.fused_away for v in equation.outputs):
             return
         if self._is_view(equation):
@@ -240,10 +229,9 @@ class _WrittenRanges(LiveRanges):
             return
         step = len(self.steps)
         in_place = equation.primitive in CAN_ALIAS_OPERAND and equation not in self._fused.by_library
-        in_place = in_place and self._updated.isdisjoint(equation.outputs)
         product = self._fused.products.get(equation)
-        waiting = self._shared.union(*self._operands(product)) if product else self._shared
-        for i, values in enumerate(self._operands(equation)):
+        waiting = self._shared.union(*self._buffers_read(product)) if product else self._shared
+        for i, values in enumerate(self._buffers_read(equation)):
             for value in values:
                 over = in_place and self.array(value) not in waiting
                 self.use(value, step if over or (equation.primitive in UPDATES and i == 0) else step + 1)
@@ -255,7 +243,7 @@ class _WrittenRanges(LiveRanges):
                 self.use(value, step + 1)
             self._before = equation.inputs
             self._products.update(equation.outputs)
-        if room := _room(equation, self._target):
+        if room := _workspace_bytes(equation, self._target):
             self._rooms.append((step, step, room))
         self.steps.append(equation)
 
@@ -267,15 +255,16 @@ class _WrittenRanges(LiveRanges):
         array = self.array(equation.inputs[0])
         return array not in self._made or array in self._products
 
-    def most(self, results: Iterable[Value], overwritten: Mapping[Value, Value]) -> int:
-        """The most bytes that are live at a step in no result's room, without what is given or returned.
+    def peak_bytes(self, results: Iterable[Value], overwritten: Mapping[Value, Value]) -> int:
+        """Return the peak bytes outside of results' buffers, without arguments and results.
 
-        As XLA does, values are laid into rooms by falling size, each into the first whose result is not there yet and
-        that nobody else has meanwhile.
+        As XLA does, values are allocated by falling size, each in the first result's buffer that is still free for as
+        long as the value lives.
 
         Args:
-          results: what has a room of its own.
-          overwritten: what takes a donated argument's room, and that argument. It is free once that is read no more.
+          results: values with a buffer of their own.
+          overwritten: results that reuse a donated argument's buffer, and the argument. The buffer is free once the
+            argument is no longer read.
         """
         end = len(self.steps)
         bytes_of = {v: v.device_bytes if v.memory == "device" else 0 for v in self._made}
@@ -305,7 +294,7 @@ class _WrittenRanges(LiveRanges):
 
 
 def target_notes(passes: Trace, target: str) -> list[str]:
-    """What a target makes of operations in a way of its own that takes room, in sentences."""
+    """Return sentences about operations that a target compiles in a way of its own that takes memory."""
     programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
     if is_tpu(target):
         return []
@@ -325,15 +314,9 @@ def target_notes(passes: Trace, target: str) -> list[str]:
     return found
 
 
-def _room(equation: Equation, target: str) -> int:
-    """Bytes that an operation needs while it runs, beside what it reads and makes."""
-    if is_tpu(target):
-        return 0
-    if equation.primitive == "ragged_dot_general" and target != "cpu":
-        return _dense_groups(equation)
-    if equation.primitive == MIXED:
-        return sum(v.device_bytes for v in equation.outputs)  # each round begins with a copy of what it mixes
-    return 0
+def _workspace_bytes(equation: Equation, target: str) -> int:
+    """Return the bytes that an operation needs while it runs, in addition to its operands and results."""
+    return _dense_groups(equation) if equation.primitive == "ragged_dot_general" and target == "gpu" else 0
 
 
 def _dense_groups(equation: Equation) -> int:

@@ -1,9 +1,10 @@
-"""What a CPU's library computes with a sum or a maximum, as one operation.
+"""Group the operations that a CPU's library, YNNPACK, computes together with a sum or a maximum.
 
-XLA hands a sum to a library (YNNPACK) with what is around it: what is computed for it alone, products among that, and
-what alone reads the result, as far as the library has these operations. Sums take turns, the last of a program first,
-and each takes what it can get (`LibraryRewriter` in `xla/backends/cpu/transforms`, `IsInstructionPreferredByYnn` in
-`xla/backends/cpu`). In between nothing is written; what the library reads is, and so is its result.
+XLA gives YNNPACK a reduction with the operations around it: those that only the reduction reads, matmuls among them,
+and those that alone read its result, if YNNPACK has them. The groups are formed from the last reduction of a program to
+the first, and each takes what is left (`LibraryRewriter` in `xla/backends/cpu/transforms`,
+`IsInstructionPreferredByYnn` in `xla/backends/cpu`). The operands and the result of a group are written, and nothing in
+between.
 """
 
 import math

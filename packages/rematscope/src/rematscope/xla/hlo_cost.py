@@ -71,13 +71,7 @@ def _instruction_cost(module: Module, instruction: Instruction) -> Cost:
             branches = [_cost_of(module, branch) for branch in instruction.called_computation_ids]
             return max(branches, key=lambda cost: cost.flops)
         case "dot" | "custom-call":
-            contracted = _contracted_dimensions(instruction)
-            if contracted is None:
-                return Cost()
-            lhs = module.by_id[instruction.operand_ids[0]].shape.dimensions
-            if instruction.opcode == "custom-call" and not instruction.shape.dimensions:
-                size = math.prod(instruction.shape.tuple_shapes[0].dimensions)  # a tuple: the result, and a workspace
-            return Cost(2 * size * math.prod(lhs[dimension] for dimension in contracted))
+            return _matmul_cost(module, instruction)
         case "convolution":
             return Cost(2 * _convolution_multiplications(module, instruction))
         case "reduce":
@@ -103,6 +97,17 @@ def _instruction_cost(module: Module, instruction: Instruction) -> Cost:
         case opcode if opcode in _ARITHMETIC:
             return Cost(size)
     return Cost()
+
+
+def _matmul_cost(module: Module, instruction: Instruction) -> Cost:
+    contracted = _contracted_dimensions(instruction)
+    if contracted is None:  # a custom call that is no matmul
+        return Cost()
+    result = instruction.shape.dimensions
+    if instruction.opcode == "custom-call" and not result:
+        result = instruction.shape.tuple_shapes[0].dimensions  # of a tuple: the result, and a workspace
+    lhs = module.by_id[instruction.operand_ids[0]].shape.dimensions
+    return Cost(2 * math.prod(result) * math.prod(lhs[dimension] for dimension in contracted))
 
 
 def _called_cost(module: Module, instruction: Instruction) -> Cost:

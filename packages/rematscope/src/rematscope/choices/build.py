@@ -26,7 +26,7 @@ from rematscope.choices.merge import parts_of
 from rematscope.choices.recompute_graph import Node, RecomputeGraph
 from rematscope.errors import PlanError
 from rematscope.ir import roles
-from rematscope.ir.cost import cost_of
+from rematscope.ir.cost import cost_of, program_cost
 from rematscope.ir.primitives import is_opaque
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.jax_compat import Policy
@@ -148,8 +148,23 @@ def is_predicted(
     planned = with_policy(f, policy or jax.checkpoint_policies.save_only_these_names(*names))
     passes = trace(planned, *args, **kwargs)
     saved, recompute = graph.evaluate(names)
-    same_bytes = passes.device_bytes_by_kind().get("computed", 0) == saved
-    return same_bytes and math.isclose(cost_again(passes, cost), recompute, rel_tol=1e-9)
+    if passes.device_bytes_by_kind().get("computed", 0) != saved:
+        return False
+    return math.isclose(cost_again(with_default_roles(passes, planned, args, kwargs), cost), recompute, rel_tol=1e-9)
+
+
+def with_default_roles(passes: Trace, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Trace:
+    """Return the default trace of `f` if it saves and computes the same as `passes`, else `passes`.
+
+    Under remat3 the forward pass computes some results in another way than the recompute, such as a product along an
+    axis. What the recompute does to get there counts as deferred then, and as recomputed by default.
+    """
+    if not jax_compat.remat3():
+        return passes
+    with jax_compat.default_remat():
+        default = trace(f, *args, **kwargs)
+    same_bytes = default.device_bytes_by_kind() == passes.device_bytes_by_kind()
+    return default if same_bytes and program_cost(default.backward) == program_cost(passes.backward) else passes
 
 
 def graph_of(

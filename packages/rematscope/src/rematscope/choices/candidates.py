@@ -16,13 +16,13 @@ import jax
 from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
-from rematscope.choices.build import CostFunction, graph_of, is_predicted, recompute_graph, work
+from rematscope.choices.build import CostFunction, graph_of, is_predicted, recompute_graph, with_default_roles, work
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.errors import TraceError
 from rematscope.ir import roles
 from rematscope.ir.program import Equation, Program
 from rematscope.jax_compat import Policy
-from rematscope.tracing.checkpoints import nothing, with_policy
+from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policies, with_policy
 from rematscope.tracing.trace import Trace, trace
 
 _PRODUCTS = "dots_with_no_batch_dims_saveable", "dots_saveable"
@@ -131,12 +131,15 @@ def traced(
 ) -> Iterator[PolicyCandidate]:
     """Yield the candidate of a policy that leaves no choice of names, as JAX traces it; none where JAX cannot."""
     planned = f if label == AS_IT_IS else with_policy(f, policy)
+    # What is called once is a jaxpr, whose checkpoints only `with_policies` turns into those of another mode.
+    is_jaxpr = label == AS_IT_IS and isinstance(f, CalledOnce) and any(checkpoints(f.jaxpr))
+    again = with_policies(f, lambda own: own) if is_jaxpr else planned
     try:
         passes = trace(planned, *args, **kwargs)
     except (TypeError, NotImplementedError, TraceError):
         return  # JAX fails to save some values, complex numbers among them
     if not passes.host_bytes():  # what is moved to the host is no budget's
-        yield PolicyCandidate(label, graph_of(passes, cost), policy, passes)
+        yield PolicyCandidate(label, graph_of(with_default_roles(passes, again, args, kwargs), cost), policy, passes)
 
 
 def digest_of(found: Sequence[PolicyCandidate]) -> str:

@@ -24,11 +24,11 @@ source_info_util.register_exclusion(__file__)
 
 @dataclasses.dataclass(frozen=True)
 class ForwardRule:
-    """The forward rule of a `custom_vjp` function that a program calls.
+    """How the results of a `custom_vjp` function, or of an operation, are computed if it is differentiated.
 
     Attributes:
-      program: the rule on the function's operands.
-      outputs: pairs of an output of the rule and the output of the function that it equals.
+      program: that computation on the same operands.
+      outputs: pairs of an output of it and the result that it equals.
     """
 
     program: Program
@@ -44,6 +44,7 @@ class Inliner:
         self.meshes: list[Any] = []  # those that the shardings are about which a `jit` was given
         self.marks: list[tuple[Mark, Value]] = []  # what is which to a gradient, in the order of the program
         self.has_remat3_checkpoint = False
+        self._in_rule = False
         self.rules: dict[Value, ForwardRule] = {}  # by the outputs of the functions that they differentiate
         self._axes: dict[str, int] = {}  # the axes of the mesh that the shard_maps around go over
 
@@ -94,8 +95,7 @@ class Inliner:
                 equations.append(Equation("optimization_barrier", fenced, fenced, {}, eqn))
             with self._inside_call(eqn):
                 results = self._inline_jaxpr(body, inputs, equations)
-            if jax_compat.remat3() and (rule := jax_compat.forward_rule(eqn)) is not None:
-                self._add_rule(rule, inputs, results)
+            self._add_rule(eqn, inputs, results)
             for values, shardings in zip((inputs, results), jax_compat.jit_shardings(eqn), strict=True):
                 self.meshes += give_shardings(values, shardings)
             return results
@@ -131,12 +131,17 @@ class Inliner:
             equation.devices = collectives.devices(primitive, eqn.params, self._axes)
         equation.calls = self._calls
         equations.append(equation)
+        self._add_rule(eqn, inputs, outputs)
         return outputs
 
-    def _add_rule(self, rule: AnyJaxpr, inputs: list[Value], results: list[Value]) -> None:
-        """Note the forward rule of a function that the program calls undifferentiated, as it does under remat3."""
+    def _add_rule(self, eqn: JaxprEqn, inputs: list[Value], results: Sequence[Value]) -> None:
+        """Note how the results are computed if `eqn` is differentiated: under remat3 the forward pass is not."""
+        if self._in_rule or not jax_compat.remat3() or (rule := jax_compat.forward_rule(eqn)) is None:
+            return
+        self._in_rule = True
         equations: list[Equation] = []
         outputs = self._inline_jaxpr(rule, inputs, equations)[: len(results)]
+        self._in_rule = False
         pairs = [pair for pair in zip(outputs, results, strict=True) if not isinstance(pair[1], Literal)]
         made = ForwardRule(Program(tuple(inputs), equations, tuple(outputs)), tuple(pairs))
         self.rules.update((result, made) for _, result in pairs)

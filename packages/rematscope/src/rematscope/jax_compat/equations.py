@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
@@ -173,9 +174,19 @@ def barrier_operands(eqn: JaxprEqn) -> list[int]:
     return [i for i, (flag, atom) in enumerate(zip(flags, eqn.invars, strict=True)) if flag and not is_literal(atom)]
 
 
+# Operations whose derivative computes their result in another way.
+_COMPUTED_DIFFERENTLY = frozenset(
+    "custom_vjp_call cumlogsumexp cummax cummin cumprod reduce_prod reduce_window_max reduce_window_min sort".split()
+)
+
+
 def forward_rule(eqn: JaxprEqn) -> ClosedJaxpr | None:
-    """The program of a `custom_vjp` function's forward rule: its outputs, then residuals; None for other equations."""
-    if eqn.primitive.name != "custom_vjp_call":
+    """The program that computes an equation's results and the residuals of its derivative.
+
+    None for operations that compute their results in the same way if they are differentiated.
+    """
+    inexact = [jnp.issubdtype(v.aval.dtype, np.inexact) for v in eqn.invars if hasattr(v.aval, "dtype")]
+    if eqn.primitive.name not in _COMPUTED_DIFFERENTLY or not any(inexact):
         return None
 
     def differentiated(*operands: Any) -> Any:

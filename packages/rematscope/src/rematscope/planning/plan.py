@@ -7,7 +7,8 @@ from typing import Any
 
 import jax
 
-from rematscope.choices.build import SAVED_DIFFERENTLY, CostFunction, cost_again, work
+from rematscope import jax_compat
+from rematscope.choices.build import SAVED_DIFFERENTLY, CostFunction, cost_again, is_predicted, work
 from rematscope.choices.candidates import (
     AS_IT_IS,
     EVERYTHING,
@@ -152,6 +153,8 @@ def best_plan(
     try:
         made.check(cost)
     except PlanError:
+        if jax_compat.remat3() and _is_verified(chosen, names, f, args, kwargs, cost):
+            return made
         if not chosen.label:
             raise
         # What names do beside the policy was predicted wrongly: it is compared as JAX traces it, without names.
@@ -160,6 +163,20 @@ def best_plan(
             others += traced(f, chosen.label, chosen.policy, args, kwargs, cost)
         return best_plan(f, others, limit, args, kwargs, cost)
     return made
+
+
+def _is_verified(
+    chosen: PolicyCandidate,
+    names: tuple[str, ...],
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    cost: CostFunction,
+) -> bool:
+    """Whether a plan under remat3 saves and computes what was predicted, with other roles; see `with_default_roles`."""
+    if chosen.trace is not None:
+        return True  # it is what was traced
+    return is_predicted(chosen.graph, f, args, kwargs, cost, names, chosen.with_names(names))
 
 
 def plan_as_written(

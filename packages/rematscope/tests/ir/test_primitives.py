@@ -14,7 +14,7 @@ from rematscope.ir import collectives, implicit_collectives, primitives
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import CASTS, Equation, Value
 from rematscope.jax_compat import body_of
-from rematscope.memory import fused
+from rematscope.memory.xla_estimate import fusion as xla_fusion
 from rematscope.scheduling import fusion
 from rematscope.seconds.devices import DEVICES, Device
 from rematscope.seconds.roofline import roofline, seconds_alone
@@ -69,7 +69,7 @@ def test_xla_runs_no_loop_for_what_it_fuses(name):
 def test_a_series_that_xla_runs_as_a_loop_is_fused_with_nothing(name):
     compiled = jax.jit(lambda a, x: jnp.sum(getattr(lax, name)(a, x))).lower(array(64), array(64)).compile()
     assert "while(" in compiled.as_text()
-    assert name not in primitives.FUSIBLE | fusion.ELEMENTWISE | fused.FUSES_OPERANDS
+    assert name not in primitives.FUSIBLE | fusion.ELEMENTWISE | xla_fusion.FUSES_OPERANDS
 
 
 def test_what_xla_duplicates_it_fuses():
@@ -81,7 +81,7 @@ def test_what_xla_duplicates_it_fuses():
 def test_each_collective_of_the_compiler_is_of_the_kind_and_no_reduction():
     assert collectives.KINDS.keys() <= primitives.COLLECTIVES
     for name in ("reduce_scatter", "psum", "pmax"):
-        assert name not in primitives.REDUCTIONS | fused.FUSES_OPERANDS
+        assert name not in primitives.REDUCTIONS | xla_fusion.FUSES_OPERANDS
 
 
 def test_a_rounding_is_elementwise_though_it_is_called_a_reduction():

@@ -10,10 +10,10 @@ from releases import since
 from test_xla_estimate import MODELS, measured
 
 from rematscope import trace
-from rematscope.memory import broadcasts, fused, hlo_rewrites, xla_estimate
-from rematscope.memory.allocator import FirstFit
-from rematscope.memory.hlo_rewrites import _Lowering
-from rematscope.memory.xla_estimate import _WrittenRanges, estimate_compiled_bytes
+from rematscope.memory.xla_estimate import broadcasts, estimate, estimate_compiled_bytes, fusion, hlo_rewrites
+from rematscope.memory.xla_estimate.allocator import FirstFit
+from rematscope.memory.xla_estimate.estimate import _WrittenRanges
+from rematscope.memory.xla_estimate.hlo_rewrites import _Lowering
 
 
 def unchanged(*arguments):
@@ -41,13 +41,13 @@ RULES = {
     "a broadcast operand is an operation": ("generator", _Lowering, "_with_broadcasts", unchanged),
     "a known operand is the result": ("generator", _Lowering, "_operand_as_result", nothing),
     "a contraction of length one is elementwise": ("private", hlo_rewrites, "is_outer", lambda *_: False),
-    "a scatter into zeros becomes one into the summand": ("step_preferred", xla_estimate, "scattered_into", unchanged),
-    "cheap operands of matmuls are copied": ("private", xla_estimate, "with_flattened", unchanged),
-    "sums of padded parts are fused": ("associative", fused, "_padded_sums", lambda *_: set()),
-    "YNNPACK computes sums with what is around them": ("quotients", fused, "ynnpack_groups", lambda *_: {}),
-    "two operands fuse only if all paths fuse": ("spectral", fused._Paths, "are_fused", lambda *_: True),
-    "what is read later is copied before it is overwritten": ("step_preferred", xla_estimate, "with_copies", unchanged),
-    "donated arguments that are read later are copied": ("step_lion", xla_estimate, "copied", lambda *_: []),
+    "a scatter into zeros becomes one into the summand": ("step_preferred", estimate, "scattered_into", unchanged),
+    "cheap operands of matmuls are copied": ("private", estimate, "with_flattened", unchanged),
+    "sums of padded parts are fused": ("associative", fusion, "_padded_sums", lambda *_: set()),
+    "YNNPACK computes sums with what is around them": ("quotients", fusion, "ynnpack_groups", lambda *_: {}),
+    "two operands fuse only if all paths fuse": ("spectral", fusion._Paths, "are_fused", lambda *_: True),
+    "what is read later is copied before it is overwritten": ("step_preferred", estimate, "with_copies", unchanged),
+    "donated arguments that are read later are copied": ("step_lion", estimate, "copied", lambda *_: []),
     "results' buffers hold other values before": ("associative", FirstFit, "allocate", lambda *_: False),
     "a slice of a stack is read where it is used": ("transformer", _WrittenRanges, "_note_slices", nothing),
 }

@@ -15,8 +15,8 @@ from releases import since
 
 from rematscope import measure, trace
 from rematscope.ir.program import Literal
-from rematscope.memory.cpu_schedule import thunk_order
-from rematscope.memory.hlo_rewrites import rewrite_as_hlo
+from rematscope.memory.xla_estimate.cpu_schedule import thunk_order
+from rematscope.memory.xla_estimate.hlo_rewrites import rewrite_as_hlo
 
 
 def normed(x):

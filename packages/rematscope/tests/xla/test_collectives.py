@@ -19,7 +19,7 @@ from releases import since
 from rematscope import TargetError, fit, measure, trace
 from rematscope.ir.collectives import collectives_of, link_bytes, tallied
 from rematscope.ir.cost import program_cost
-from rematscope.memory.invariant import with_moved
+from rematscope.memory.xla_estimate import with_moved
 from rematscope.seconds.devices import DEVICES
 from rematscope.xla.aot_topology import generation, topology
 from rematscope.xla.collectives import collectives_in

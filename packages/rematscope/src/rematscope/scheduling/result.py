@@ -16,9 +16,9 @@ from rematscope.errors import PlanError
 from rematscope.ir.program import Equation, Program, Value, type_text
 from rematscope.ir.source import Source, each_of_common_path, numberless
 from rematscope.jax_compat.vjp_hook import outside_traces
-from rematscope.memory.fused import is_tpu
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
+from rematscope.memory.xla_estimate import is_tpu
 from rematscope.render.files import write_whole
 from rematscope.render.parts import Lines, Paragraph, Pictured, TextTable
 from rematscope.render.units import bytes_text, count_text, seconds_text

@@ -62,7 +62,7 @@ import jax
 
 from rematscope.ir.inline import without_dead_code
 from rematscope.ir.program import Equation, Program, Value
-from rematscope.memory.fused import is_tpu
+from rematscope.memory.xla_estimate import is_tpu
 from rematscope.scheduling.backward_emitter import BackwardEmitter, EmissionState, Snapshot, is_cotangent
 from rematscope.scheduling.linearize import Linearized, free_values
 

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from rematscope.ir.primitives import REDUCTIONS
 from rematscope.ir.program import Equation, Literal, Value
-from rematscope.memory.fused import is_tpu
+from rematscope.memory.xla_estimate import is_tpu
 from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.candidate import Candidate, Subject
 from rematscope.scheduling.candidate_pool import CandidatePool

@@ -10,11 +10,10 @@ from typing import Any
 from rematscope.ir.collectives import CollectiveStats, collectives_of, tallied
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.program import Value
-from rematscope.memory.invariant import with_moved
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.sureness import estimate_warning
 from rematscope.memory.timeline import Timeline
-from rematscope.memory.xla_estimate import estimate_compiled_bytes, target_notes
+from rematscope.memory.xla_estimate import estimate_compiled_bytes, target_notes, with_moved
 from rematscope.render.html import html_table
 from rematscope.render.parts import Lines, TextTable
 from rematscope.render.progress import progress_message

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from rematscope.ir.primitives import UPDATES
 from rematscope.ir.program import Equation, Literal, Program, Value
-from rematscope.memory.hlo_rewrites import is_alias
+from rematscope.memory.xla_estimate.hlo_rewrites import is_alias
 
 
 def updated(equation: Equation) -> Sequence[Value | Literal]:

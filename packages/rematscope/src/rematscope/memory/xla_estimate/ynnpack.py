@@ -14,8 +14,8 @@ import jax
 import numpy as np
 
 from rematscope.ir.program import Equation, Literal, Value
-from rematscope.memory.dot_layout import is_copied
-from rematscope.memory.hlo_rewrites import LEAST, SUMS
+from rematscope.memory.xla_estimate.dot_layout import is_copied
+from rematscope.memory.xla_estimate.hlo_rewrites import LEAST, SUMS
 
 _COMPUTED = frozenset(
     "abs add add_any ceil convert_element_type cos div erf exp expm1 floor integer_pow log log1p "

@@ -1,11 +1,11 @@
 """Estimate from the trace how many bytes XLA allocates for both passes.
 
 `rematscope.liveness` counts every value that an equation defines. XLA writes fewer values to memory, and needs memory
-for others. The estimate starts from the program as `rematscope.memory.hlo_rewrites` rewrites it, and applies rules that
+for others. The estimate starts from the program as `hlo_rewrites.py` rewrites it, and applies rules that
 XLA has on every target:
 
 * XLA fuses a cheap operation that only elementwise operations and reductions read, and does not write its result; see
-  `rematscope.memory.fused`. The operands of a fused operation stay live until the fusion runs. Values that pass through
+  `fusion.py`. The operands of a fused operation stay live until the fusion runs. Values that pass through
   an optimization barrier, into or out of a loop, or to the caller are written.
 * A slice of a stack is taken at its first use. A loop writes its stacked results in place. A reshape or the
   transposition of a matmul's result is no copy.
@@ -16,10 +16,10 @@ XLA has on every target:
 * The buffers of results are allocated from the start. Before a result is written, its buffer may hold other values. On
   a TPU only a donated argument's buffer may, once the argument is no longer read.
 * A value that is overwritten before its last reader has run is copied, a donated argument at the start; see
-  `rematscope.memory.copies`.
+  `copies.py`.
 
 `target_notes` says what a target does in its own way. On a CPU, a library computes sums and maxima together with the
-operations around them; see `rematscope.memory.ynnpack`.
+operations around them; see `ynnpack.py`.
 
 The rules are those of XLA as of JAX 0.11. Older releases allocate more on a CPU. JAX 0.7.2 undoes an unrolled
 checkpoint, because it removed barriers before it merged equal operations: the estimate is then less than half of what
@@ -36,10 +36,11 @@ import numpy as np
 
 from rematscope.ir.primitives import MATMULS, UPDATES, VIEWS
 from rematscope.ir.program import Equation, Literal, Program, Value
-from rematscope.memory.allocator import FirstFit
-from rematscope.memory.copies import copied, with_copies
-from rematscope.memory.cpu_schedule import thunk_order
-from rematscope.memory.fused import (
+from rematscope.memory.live_ranges import LiveRanges
+from rematscope.memory.xla_estimate.allocator import FirstFit
+from rematscope.memory.xla_estimate.copies import copied, with_copies
+from rematscope.memory.xla_estimate.cpu_schedule import thunk_order
+from rematscope.memory.xla_estimate.fusion import (
     CAN_ALIAS_OPERAND,
     FUSES_OPERANDS,
     Fused,
@@ -48,8 +49,7 @@ from rematscope.memory.fused import (
     scattered_into,
     with_flattened,
 )
-from rematscope.memory.hlo_rewrites import rewrite_as_hlo
-from rematscope.memory.live_ranges import LiveRanges
+from rematscope.memory.xla_estimate.hlo_rewrites import rewrite_as_hlo
 from rematscope.tracing.trace import Trace
 
 _SELECT_AND_SCATTER = frozenset({"select_and_scatter", "select_and_scatter_add"})

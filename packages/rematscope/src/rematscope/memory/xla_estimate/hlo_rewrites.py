@@ -5,10 +5,10 @@ each is worth. On every target:
 
 * XLA computes equal operations once (`HloCSE`), unless a barrier stands between them. What a checkpoint recomputes is
   never merged here: where XLA undoes a checkpoint, that shows as an error of the estimate.
-* An operand that is broadcast along an axis is an operation of its own; see `rematscope.memory.broadcasts`.
+* An operand that is broadcast along an axis is an operation of its own; see `broadcasts.py`.
 * If both branches of a `cond` are cheap, both run and a select picks each result (`ConditionalSimplifier`).
 * A product with a mask is a select. A matmul that contracts an axis of length one is elementwise.
-* A few iterations of a scan may be unrolled; see `rematscope.memory.unrolled`.
+* A few iterations of a scan may be unrolled; see `unrolled.py`.
 * A constant that is broadcast outside a loop is broadcast in its body (`SinkConstantsToControlFlow`).
 * A gather with indices that may be out of bounds is followed by a select.
 
@@ -21,7 +21,7 @@ On a CPU also:
   reversed kernel is the only copy (`SwapConvOperands`).
 * The derivative of a pooling is a scatter to positions that the forward pass finds.
 * Random bits of JAX's default keys take two integers per element, and two more while a loop computes them.
-* What no iteration of a loop changes is computed before the loop; see `rematscope.memory.invariant`.
+* What no iteration of a loop changes is computed before the loop; see `loop_invariants.py`.
 * A grouped matmul is dense: one copy of its operand per group, with zeros in place of the other groups.
 """
 
@@ -39,10 +39,10 @@ from rematscope.ir.number_table import NumberTable
 from rematscope.ir.primitives import DUPLICABLE, MOVES, VIEWS
 from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
 from rematscope.ir.sharding_propagation import read_as
-from rematscope.memory.broadcasts import Broadcasts, value_like
-from rematscope.memory.dot_layout import is_copied, is_outer, is_swapped
-from rematscope.memory.invariant import hoisted
-from rematscope.memory.unrolled import copied, unrolled
+from rematscope.memory.xla_estimate.broadcasts import Broadcasts, value_like
+from rematscope.memory.xla_estimate.dot_layout import is_copied, is_outer, is_swapped
+from rematscope.memory.xla_estimate.loop_invariants import hoisted
+from rematscope.memory.xla_estimate.unrolled import copied, unrolled
 
 # Moves that XLA duplicates are fused like elementwise operations; a transposition cannot reuse its operand's buffer.
 ELEMENTWISE = primitives.ELEMENTWISE | (MOVES & DUPLICABLE) - {"transpose"}

@@ -26,10 +26,10 @@ from typing import Any
 
 from rematscope.ir.primitives import DUPLICABLE, FUSIBLE, MATMULS, MOVES, REDUCTIONS, VIEWS
 from rematscope.ir.program import Equation, Literal, Program, Value
-from rematscope.memory.broadcasts import value_like
-from rematscope.memory.dot_layout import has_batch_of_one
-from rematscope.memory.hlo_rewrites import ELEMENTWISE, MIXED, is_alias
-from rematscope.memory.ynnpack import ynnpack_groups
+from rematscope.memory.xla_estimate.broadcasts import value_like
+from rematscope.memory.xla_estimate.dot_layout import has_batch_of_one
+from rematscope.memory.xla_estimate.hlo_rewrites import ELEMENTWISE, MIXED, is_alias
+from rematscope.memory.xla_estimate.ynnpack import ynnpack_groups
 
 _EXPENSIVE = ELEMENTWISE - DUPLICABLE
 _OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "polynomial", "square"})  # products of an array with itself

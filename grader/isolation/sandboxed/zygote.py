@@ -58,6 +58,7 @@ from grader.stablehlo import interpreter, reader
 from grader.tracing import capture, render_programs
 from grader.tracing.evidence import Evidence
 from grader.util import garbage
+from grader.verdicts.error_questions import about_exception
 from grader.verdicts.verdict import Verdict
 
 _LOOK = 0.02  # seconds between two looks at what a process has used
@@ -121,6 +122,7 @@ def _warm_up() -> None:
     for name in registry.names():
         registry.task(name)
     importlib.import_module("IPython.core.inputtransformer2")  # for answers with magics
+    about_exception("no error")  # its patterns are read and compiled
     lockdown.prepare()
     importlib.import_module("jax.extend.mlir.dialects.builtin")
     interpreter.run(reader.read(_PROGRAM).text, [np.ones((2, 2), np.float32)])

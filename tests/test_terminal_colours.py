@@ -35,7 +35,7 @@ def layer(w, x):
 
 def verdict(outcome):
     effects = (Effect("your answer", 12, 34), Effect("the worked answer", 1, 2))
-    finding = Finding(FindingKind.ALSO_SAVED, "Not saved.", expected="a", got="b", next="Why?")
+    finding = Finding(FindingKind.EXTRA_RESIDUAL, "Not saved.", expected="a", got="b", next="Why?")
     return VerdictView(Verdict(NAME, outcome, (finding,), effects=effects))
 
 

@@ -99,7 +99,7 @@ class Saves:
         missing = [residual for residual in missing if not wider[residual.name]]
         if extra:
             yield Finding(
-                FindingKind.ALSO_SAVED,
+                FindingKind.EXTRA_RESIDUAL,
                 f"Your forward pass saves {_extra_residuals_text(extra.values())}."
                 + "".join(_wider_dtype_text(residual, wanted.get(residual.name)) for residual in extra.values())
                 + "".join(
@@ -113,11 +113,11 @@ class Saves:
                 or None,
                 next=self._choose_question(extra.values(), seen),
                 marked=tuple(extra),
-                includes=(FindingKind.NOT_SAVED,) if missing else (),
+                includes=(FindingKind.MISSING_RESIDUAL,) if missing else (),
             )
         elif missing:
             yield Finding(
-                FindingKind.NOT_SAVED,
+                FindingKind.MISSING_RESIDUAL,
                 f"Your forward pass does not save {self._missing_finding(missing)}.",
                 expected=asked_for,
                 got=listed,
@@ -193,7 +193,7 @@ class SavesAtMost:
         if nbytes >= room + (1 + self.spare) * part:
             as_much = counted(nbytes // part, self.parts)
             yield Finding(
-                FindingKind.ALSO_SAVED,
+                FindingKind.EXTRA_RESIDUAL,
                 f"Your forward pass saves {bytes_text(nbytes)}, as much as {as_much}: "
                 f"{_residuals_text(kept.values())}.",
                 expected=f"at most {counted(self.count, self.parts)} ({bytes_text(room)})",

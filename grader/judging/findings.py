@@ -101,7 +101,9 @@ def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
     is saved instead; and recompute of a value that is not saved is no mistake of its own."""
     merged: list[Finding] = []
     for finding in findings:
-        same = next((n for n, each in enumerate(merged) if FindingKind.NOT_SAVED in each.kinds & finding.kinds), None)
+        same = next(
+            (n for n, each in enumerate(merged) if FindingKind.MISSING_RESIDUAL in each.kinds & finding.kinds), None
+        )
         if same is None:
             merged.append(finding)
             continue
@@ -124,4 +126,4 @@ def _in_case(finding: Finding, case: str) -> str:
     return finding.text if finding.cases[0] == case else f"For {finding.cases[0]}: {finding.text}"
 
 
-_CAUSES = {FindingKind.NOT_SAVED, FindingKind.WRONG_MEMORY}
+_CAUSES = {FindingKind.MISSING_RESIDUAL, FindingKind.WRONG_MEMORY}

@@ -15,8 +15,8 @@ from grader.verdicts.verdict import Effect, Finding, FindingKind, Verdict
 from grader.verdicts.views import programs_title
 
 _ABOUT_PROGRAMS = {
-    FindingKind.ALSO_SAVED,
-    FindingKind.NOT_SAVED,
+    FindingKind.EXTRA_RESIDUAL,
+    FindingKind.MISSING_RESIDUAL,
     FindingKind.WRONG_MEMORY,
     FindingKind.RECOMPUTES,
     FindingKind.EXTRA_MATMULS,

@@ -49,8 +49,8 @@ class FindingKind(StrEnum):
     WRONG_GRADIENT = "wrong gradient"
 
     # Residuals, recompute and memory.
-    ALSO_SAVED = "also saved"
-    NOT_SAVED = "not saved"
+    EXTRA_RESIDUAL = "also saved"
+    MISSING_RESIDUAL = "not saved"
     WRONG_MEMORY = "wrong memory"
     RECOMPUTES = "recomputes"
     EXTRA_MATMULS = "extra matmuls"

@@ -11,7 +11,7 @@ LONG = "# " + "x" * 3000 + "\n"  # so that a handful of attempts spans several p
 
 
 def verdict(outcome=Outcome.NOT_PASSED, exercise="a"):
-    finding = Finding(FindingKind.ALSO_SAVED, "It also saves cos(x) − é.", nbytes=4, cases=("float32",))
+    finding = Finding(FindingKind.EXTRA_RESIDUAL, "It also saves cos(x) − é.", nbytes=4, cases=("float32",))
     return Verdict(exercise, outcome, (finding,), evidence="5" * 64)
 
 

@@ -7,7 +7,7 @@ from grader.exercises.requirements import Recomputes, Saves
 from grader.judging.findings import failed_requirements
 from grader.verdicts.verdict import FindingKind
 
-KINDS = FindingKind.ALSO_SAVED, FindingKind.NOT_SAVED, FindingKind.RECOMPUTES
+KINDS = FindingKind.EXTRA_RESIDUAL, FindingKind.MISSING_RESIDUAL, FindingKind.RECOMPUTES
 
 
 def residual(name, memory="device", type_="f32[2,7]", nbytes=56):
@@ -54,7 +54,7 @@ def test_recompute_that_fails_for_another_case_is_a_finding_of_its_own():
     seen = behaviour(residual("y")), behaviour(residual("h"), recomputed=(50,), case="float16")
     both = findings(Saves(("h",), "Too much?"), *seen, more=[Recomputes(0, "Why?")])
     assert [(finding.kind, finding.cases) for finding in both] == [
-        (FindingKind.ALSO_SAVED, ("float32",)),
+        (FindingKind.EXTRA_RESIDUAL, ("float32",)),
         (FindingKind.RECOMPUTES, ("float16",)),
     ]
 

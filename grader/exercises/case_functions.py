@@ -123,7 +123,7 @@ def values_of(names: Sequence[str], rng: np.random.Generator, half: bool = False
 
 
 def alike(rng: np.random.Generator) -> list[str]:
-    """Return a name that is drawn, one of the same letters that differs from it between, and others that do in their
+    """Return a drawn name, one of the same letters that differs from it in between, and others that differ in their
     beginning, their end (one by a blank, one by brackets, which a regular expression reads otherwise), or capital
     letters."""
     first, second, third, fourth = rng.integers(8, size=4)

@@ -29,7 +29,7 @@ _LISTED = 9  # cases or questions of which a finding names all that show it
 
 
 def group_findings(seen: Iterable[CaseFinding], of: int = 0) -> list[Finding]:
-    """Return the same finding of several cases is one finding, with the figures of the first.
+    """Merge the same finding of several cases into one, with the figures of the first.
 
     Args:
       seen: what each case shows, in the order of the cases.

@@ -18,7 +18,8 @@ signature = "all_but(f, name)"
 
 
 def cases(rng):
-    """Return two functions, and others that name up to eight values, with a name to leave out, with random shapes.
+    """Return cases with two functions, and others that name up to eight values, with a name to leave out, with
+    random shapes.
 
     All widths of a case differ. The others' names are drawn, and nearly the same; some stand for two values. One
     function has x alone for an argument.

@@ -23,7 +23,7 @@ def _last_twice(stages):
 
 
 def _last_again(stages, which):
-    """Return the stages of a loop are all the last one of it, `which`, when they are called."""
+    """Return the stages of a loop as they are when called: all are the last one, `which`."""
     return _compose([which] * (len(stages) - 1) + stages[-1:])
 
 
@@ -41,7 +41,7 @@ mistakes = (
 
 
 def requirements(case):
-    """Return the inputs of the wrapped stages are saved (that of the first is x), and the residuals of the last stage.
+    """Require that the inputs of the wrapped stages (that of the first is x) and the last stage's residuals are saved.
 
     Lists with the same function in several places come after those without, so that a finding that they alone show says
     so.

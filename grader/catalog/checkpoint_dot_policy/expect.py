@@ -66,7 +66,7 @@ _VALUES = ("x @ w1", "relu(x @ w1) @ w2")
 
 
 def requirements(case):
-    """Return each matmul without a batch dimension is saved: one whose operands have no mapped axis in common."""
+    """Require that matmuls without a batch dimension are saved: their operands have no mapped axis in common."""
     vmaps = case.structure["vmaps"]
     batched = [
         any({"x", "w1"} <= set(names) for names in vmaps),

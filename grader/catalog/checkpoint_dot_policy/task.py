@@ -39,7 +39,7 @@ def cases(rng):
 
 
 def fits(structure):
-    """Return the sum of more squares than this is no number of float16's."""
+    """Return whether the sum of squares is finite in the case's dtype; float16 holds sums of few squares."""
     return structure["N"] * structure["d"] <= 4096 or structure["dtype"] == "float32"
 
 

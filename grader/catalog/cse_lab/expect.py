@@ -43,7 +43,7 @@ def _loss_of_layers(layers):
 
 
 def of_layers(layers):
-    """Return the same program of other layers: `layers(layer, n, prevent_cse)` makes them."""
+    """Return a function that counts in the same program of other layers: `layers(layer, n, prevent_cse)` makes them."""
     return lambda layer, n, prevent_cse: jax.value_and_grad(_loss_of_layers(layers(layer, n, prevent_cse)))
 
 

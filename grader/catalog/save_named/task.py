@@ -20,7 +20,8 @@ signature = "save_named(f, names)"
 
 
 def cases(rng):
-    """Return two functions, and others that name up to eight values, with as many names to save, with random shapes.
+    """Return cases with two functions, and others that name up to eight values, with as many names to save, with
+    random shapes.
 
     All widths of a case differ. The others' names are drawn, and nearly the same; some stand for two values, some are
     given twice, some stand for none. One function has x alone for an argument.

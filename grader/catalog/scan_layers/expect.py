@@ -34,7 +34,7 @@ def reference(ws, x):
 
 
 def sample_input(rng, argument):
-    """Return the numbers that a sine is not about equal to; weights that let neither values nor their errors grow."""
+    """Return values that differ from their sines, and weights that let neither values nor their errors grow."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     if argument.ndim == 3:
         size /= (argument.shape[-1] * max(1, len(size) / 8)) ** 0.5

@@ -48,7 +48,8 @@ mistakes = (
 
 
 def requirements(case):
-    """Return each segment saves its input (that of the first is x) and recomputes all its matmuls but the last."""
+    """Require that each segment saves its input (that of the first is x) and recomputes all its
+    matmuls but the last."""
     n, k = case.structure["n"], case.structure["k"]
     ends = [sum(_segment_lengths(n, k)[:number]) for number in range(1, k)]
     return [

@@ -189,8 +189,12 @@ def forward_rule(eqn: JaxprEqn) -> ClosedJaxpr | None:
     if eqn.primitive.name not in _COMPUTED_DIFFERENTLY or not any(inexact):
         return None
 
+    # What a function with a rule closes over comes first. JAX differentiates it with respect to its arguments only.
+    closed_over = eqn.params.get("num_consts", 0) if eqn.primitive.name == "custom_vjp_call" else 0
+
     def differentiated(*operands: Any) -> Any:
-        return jax.vjp(lambda *operands: run(eqn, list(operands)), *operands)
+        constants, arguments = operands[:closed_over], operands[closed_over:]
+        return jax.vjp(lambda *arguments: run(eqn, [*constants, *arguments]), *arguments)
 
     rule: ClosedJaxpr = jax.make_jaxpr(differentiated)(*(v.aval for v in eqn.invars))
     return rule

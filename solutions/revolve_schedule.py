@@ -41,13 +41,13 @@ def actions(start, end, slots):
         return [("back", start)]
     if slots == 1:
         last = end - 1
-        return [*steps(start, last), ("back", last), ("load", start), *actions(start, last, slots)]
+        return [*run_steps(start, last), ("back", last), ("load", start), *actions(start, last, slots)]
     middle = start + best(end - start, slots)[1]
-    to_the_middle = [*steps(start, middle), ("save", middle)]
+    to_the_middle = [*run_steps(start, middle), ("save", middle)]
     return [*to_the_middle, *actions(middle, end, slots - 1), ("load", start), *actions(start, middle, slots)]
 
 
-def steps(start, end):
+def run_steps(start, end):
     return [("step", i) for i in range(start, end)]
 
 

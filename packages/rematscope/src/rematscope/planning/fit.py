@@ -299,17 +299,17 @@ class _Search:
     def run(self) -> tuple[CompiledPlan, CompiledPlan | None] | None:
         """Return the best plan that fits, and the next better one, which does not; None if none fits."""
         least, most = least_of(self._planned), most_of(self._planned)
-        above = self._attempt(most)
+        above = self._compile_within(most)
         if self._fits(above):
             return above, None
-        fits = self._attempt(least)
+        fits = self._compile_within(least)
         if not self._fits(fits):
-            tried = (self._attempt(made.saved_bytes) for made in self._plans_between(least, most))
+            tried = (self._compile_within(made.saved_bytes) for made in self._plans_between(least, most))
             fits = next(filter(self._fits, tried), fits)
         if not self._fits(fits):
             return None
-        fits, above = _search_boundary(self._attempt, fits, above, self._limit)
-        return self._beyond(fits, above, most) or (fits, above)
+        fits, above = _search_boundary(self._compile_within, fits, above, self._limit)
+        return self._search_beyond(fits, above, most) or (fits, above)
 
     def compile(self, made: Plan, what: str) -> CompiledPlan:
         """Compile a plan; `what` names it while it is compiled."""
@@ -325,7 +325,7 @@ class _Search:
     def _best_plan(self, saved: int) -> Plan:
         return best_plan(self._f, self._planned, saved, self._args, self._kwargs, self._cost)
 
-    def _attempt(self, saved: int) -> CompiledPlan:
+    def _compile_within(self, saved: int) -> CompiledPlan:
         """Return the best plan within so many saved bytes, compiled."""
         made = self._best_plan(saved)
         if made.saved_bytes not in self.compiled:
@@ -336,19 +336,23 @@ class _Search:
         """Return a few plans that save more than `least` and less than `most`, the smallest estimated peak first."""
         found = [self._best_plan(least + (most - least) * i // (_LOOKS + 1)) for i in range(1, _LOOKS + 1)]
         plans = {made.saved_bytes: made for made in found if least < made.saved_bytes < most}
-        return sorted(plans.values(), key=self._estimate)
+        return sorted(plans.values(), key=self._estimated_bytes)
 
-    def _estimate(self, made: Plan) -> int:
+    def _estimated_bytes(self, made: Plan) -> int:
         return estimate_compiled_bytes(made.trace, self._target)
 
-    def _beyond(self, fits: CompiledPlan, above: CompiledPlan, most: int) -> tuple[CompiledPlan, CompiledPlan] | None:
+    def _search_beyond(
+        self, fits: CompiledPlan, above: CompiledPlan, most: int
+    ) -> tuple[CompiledPlan, CompiledPlan] | None:
         """Return the boundary above a larger plan that fits too: the peak need not rise with the saved bytes."""
         estimated = fits.predicted_bytes
         for made in sorted(self._plans_between(_saved_bytes(above), most), key=lambda made: -made.saved_bytes):
-            if self._estimate(made) <= estimated and self._fits(self._attempt(made.saved_bytes)):
+            if self._estimated_bytes(made) <= estimated and self._fits(self._compile_within(made.saved_bytes)):
                 better = [one for one in self.compiled.values() if one.plan.saved_bytes > made.saved_bytes]
                 larger = min(better, key=_saved_bytes)
-                return _search_boundary(self._attempt, self._attempt(made.saved_bytes), larger, self._limit)
+                return _search_boundary(
+                    self._compile_within, self._compile_within(made.saved_bytes), larger, self._limit
+                )
         return None
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from rematscope.ir.primitives import UPDATES
 from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.memory.xla_estimate.broadcasts import value_like
 from rematscope.memory.xla_estimate.hlo_rewrites import is_alias
 
 
@@ -40,8 +41,7 @@ def with_copies(program: Program) -> Program:
         inputs = list(equation.inputs)
         for value in updated(equation):
             if not isinstance(value, Literal) and value in made and reads[first.get(value, value)] > 1:
-                copy = Value(value.aval, value.name)
-                copy.sharding = value.sharding
+                copy = value_like(value)
                 copies.setdefault(made[value], []).append(
                     Equation("copy", (value,), (copy,), {}, equation.eqn, role=equation.role)
                 )

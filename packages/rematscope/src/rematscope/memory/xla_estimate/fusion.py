@@ -280,8 +280,7 @@ def with_flattened(program: Program, target: str = "cpu") -> Program:
             together = ynnpack_groups(program.equations, readers, there, same) if target == "cpu" else ()
         others = [r for r in reading if r not in flattened]
         if makers[value].primitive == "pad" or any(r in together or r.primitive == "dot_general" for r in others):
-            copy = Value(value.aval, value.name)
-            copy.sharding = value.sharding
+            copy = value_like(value)
             maker = makers[value]
             copies[value] = Equation("copy", (value,), (copy,), {}, maker.eqn, role=maker.role)
     equations: list[Equation] = []

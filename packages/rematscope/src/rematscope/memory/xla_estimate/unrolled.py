@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import jax
 
 from rematscope.ir.program import Equation, Literal, Placement, Program, Value
+from rematscope.memory.xla_estimate.broadcasts import value_like
 
 
 def unrolled(scan: Equation) -> list[Equation]:
@@ -50,13 +51,13 @@ class _Turns:
             left = [self._slice_stack(v, then, rest) for v in left]
         stacks = [self._append("reshape", [v], _stack_like(v, trips, width)) for v in stacks]
         inner = _Turns(scan)
-        own = [_value_like(v) for v in self._body.inputs[:carries]]
+        own = [value_like(v) for v in self._body.inputs[:carries]]
         parts = [_stack_like(v, width) for v in scan.stacked_inputs]
         last, stacked = inner._unroll(own, parts, width)
         results = self.scan.outputs[carries:]
         turns = [_stack_like(v, width) for v in results]
         inner._append_concatenated(stacked, turns)
-        made = [_value_like(v) for v in scan.outputs[:carries]]
+        made = [value_like(v) for v in scan.outputs[:carries]]
         stacked_results = [_stack_like(v, trips, width) for v in results]
         self.equations.append(
             dataclasses.replace(
@@ -88,7 +89,7 @@ class _Turns:
         own = self._body.inputs[self.scan.carries :]
         for turn in reversed(range(count)) if self.scan.reverse else range(count):
             slices = [
-                self._append("slice", [v], _value_like(part), start=turn) for v, part in zip(stacks, own, strict=True)
+                self._append("slice", [v], value_like(part), start=turn) for v, part in zip(stacks, own, strict=True)
             ]
             stands_for = dict(zip(self._body.inputs, (*carried, *slices), strict=True))
             self.equations += _copy_equations(self._body.equations, stands_for)
@@ -122,7 +123,7 @@ def _copy_equations(equations: Iterable[Equation], stands_for: dict[Value, Value
         if equation.primitive == "optimization_barrier":
             inputs = outputs = tuple(v for v in inputs if not isinstance(v, Literal))
         else:
-            outputs = tuple(map(_value_like, equation.outputs))
+            outputs = tuple(map(value_like, equation.outputs))
             stands_for.update(zip(equation.outputs, outputs, strict=True))
         bodies = tuple(copied(body, stands_for) for body in equation.bodies)
         yield dataclasses.replace(equation, inputs=inputs, outputs=outputs, bodies=bodies)
@@ -130,17 +131,10 @@ def _copy_equations(equations: Iterable[Equation], stands_for: dict[Value, Value
 
 def copied(body: Program, around: Mapping[Value, Value]) -> Program:
     """A loop's body with values of its own, reading others in place of some around it."""
-    own = tuple(map(_value_like, body.inputs))
+    own = tuple(map(value_like, body.inputs))
     stands_for = {**around, **dict(zip(body.inputs, own, strict=True))}
     equations = list(_copy_equations(body.equations, stands_for))
     return Program(own, equations, tuple(stands_for.get(v, v) for v in body.outputs))
-
-
-def _value_like(value: Value) -> Value:
-    """Another value of its type."""
-    made = Value(value.aval, value.name)
-    made.sharding = value.sharding
-    return made
 
 
 def _stack_like(value: Value, *turns: int) -> Value:

@@ -146,17 +146,19 @@ class Driver(abc.ABC):
     def _cheapest_schedule(self, limit: int, target: float, ceiling: float) -> Candidate | None:
         """Return the schedule with the least recompute, below a ceiling, whose estimate is within the target."""
         has_failed = any(not one.fits(limit) for one in self.compiled)
+        # What hardly exceeds the target is tried first: if it fails, it fits without its smallest values.
+        most = target if has_failed else (1 + self.settings.overshoot) * target
         candidates = [*self._fixed_candidates, *self.pool.candidates]
         for candidate in sorted(candidates, key=lambda one: one.recompute_cost):
             if candidate.recompute_cost >= ceiling:
                 break
-            if candidate.lower_bound_bytes > target or not self._is_new(candidate):
+            if candidate.lower_bound_bytes > most or not self._is_new(candidate):
                 continue
-            if candidate.estimated_bytes <= target:
+            if candidate.estimated_bytes <= most:
                 return candidate
         if has_failed or not self.blocks.applies:
             return None
-        near = self.pool.within(self.settings.block_slack * target)
+        near = self.pool.within(self.settings.block_slack * most)
         above = [one for one in near if one.recompute_cost < ceiling and self._is_new(one)]
         return min(above, key=lambda one: one.estimated_bytes, default=None)
 

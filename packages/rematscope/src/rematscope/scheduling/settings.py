@@ -21,6 +21,8 @@ class SearchSettings:
       solves_per_target: The number of times that a proposer approaches a target; estimates differ from its own model.
       halvings: The number of times that an interval of saved bytes is halved for one target.
       overshoot: Until a candidate has failed, estimates may exceed the target by this share.
+      overshoot: Until a candidate has failed, estimates may exceed the target by this share: a candidate that fails by
+        little is tried without its smallest values.
       target_slack: On devices other than a CPU, for which estimates are rough, the target may rise by this share.
       step_below: After a candidate that needs too much memory, the target lies below its estimate by this share.
       safe_fill: A candidate that is expected to fill at most this share of the memory fits, as a rule.
@@ -58,6 +60,7 @@ class SearchSettings:
     filled_target: float = 0.97
     solves_per_target: int = 3
     halvings: int = 4
+    overshoot: float = 0.005
     target_slack: float = 0.02
     step_below: float = 0.02
     safe_fill: float = 0.95

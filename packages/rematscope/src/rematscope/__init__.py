@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from rematscope.planning.frontier import Frontier, frontier
     from rematscope.planning.plan import Plan, plan
     from rematscope.planning.points import Point
+    from rematscope.reporting.report import Report, report
+    from rematscope.reporting.rewrite import rewrite
     from rematscope.scheduling.auto import AutoFunction, auto
     from rematscope.scheduling.host import HostOffload
     from rematscope.scheduling.load import load_schedule
@@ -68,6 +70,7 @@ __all__ = [
     "PlanError",
     "Point",
     "Program",
+    "Report",
     "Residual",
     "ResidualTable",
     "SideBySide",
@@ -94,7 +97,9 @@ __all__ = [
     "plan",
     "print_fwd_bwd",
     "recompute_graph",
+    "report",
     "residual_table",
+    "rewrite",
     "trace",
     "with_schedule",
 ]
@@ -119,6 +124,8 @@ _HOMES = {
     "planning.frontier": ["Frontier", "frontier"],
     "planning.plan": ["Plan", "plan"],
     "planning.points": ["Point"],
+    "reporting.report": ["Report", "report"],
+    "reporting.rewrite": ["rewrite"],
     "scheduling.auto": ["AutoFunction", "auto"],
     "scheduling.load": ["load_schedule"],
     "scheduling.host": ["HostOffload"],

@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -150,8 +150,14 @@ class _MarkedPullback:
         return _mark_leaves(pullback(*_mark_leaves(cotangents, self._number, "cotangent")), self._number, "gradient")
 
 
-def transform_losses(f: Function, change: Callable[[Function], Function]) -> Function:
-    """`f`, whose outermost gradients are those of `change(loss)` in place of the loss."""
+def transform_losses(f: Function, change: Callable[[Function], Function], key: Hashable | None = None) -> Function:
+    """`f`, whose outermost gradients are those of `change(loss)` in place of the loss.
+
+    Args:
+      f: the function.
+      change: takes a loss and returns another one.
+      key: JAX's caches keep what is traced under one key; by default, each call is traced anew.
+    """
 
     def taken(vjp: Function, fun: Any, *primals: Any, **settings: Any) -> Any:
         if isinstance(fun, linear_util.WrappedFun):
@@ -160,7 +166,7 @@ def transform_losses(f: Function, change: Callable[[Function], Function]) -> Fun
             changed = change(fun)
         return vjp(changed, *primals, **settings)
 
-    return lambda *args, **kwargs: _Gradients(taken).run(f, args, kwargs, object())
+    return lambda *args, **kwargs: _Gradients(taken).run(f, args, kwargs, key or object())
 
 
 @contextlib.contextmanager

@@ -27,10 +27,11 @@ XLA allocates. For a small language model, and for a model in bfloat16, it is a 
 """
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -70,6 +71,68 @@ def estimate_compiled_bytes(passes: Trace, target: str = "cpu") -> int:
       ... )  # x, its cotangent; the sine, and the gradient
       16384
     """
+    return allocations(passes, target).peak_bytes
+
+
+class Allocation(NamedTuple):
+    """A buffer that the compiler allocates for part of a program.
+
+    Attributes:
+      value: the value in it; None for scratch memory of an operation.
+      start, stop: the steps from which and until which it is live.
+      nbytes: its size.
+    """
+
+    value: Value | None
+    start: int
+    stop: int
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Allocations:
+    """All buffers of a compiled program, as `estimate_compiled_bytes` predicts them.
+
+    Attributes:
+      steps: the operations in the order in which they run; a text for a copy.
+      given: the arguments and constants, which are live throughout.
+      results: the outputs with a buffer of their own, which is allocated throughout.
+      copied_bytes: the bytes of outputs that are copies of arguments.
+      temporaries: the buffers that are live for some steps only.
+    """
+
+    steps: Sequence[Equation | str]
+    given: Sequence[Value]
+    results: Sequence[Value]
+    copied_bytes: int
+    temporaries: Sequence[Allocation]
+
+    @property
+    def fixed_bytes(self) -> int:
+        """The bytes that are allocated throughout."""
+        return sum(v.device_bytes for v in (*self.given, *self.results)) + self.copied_bytes
+
+    @functools.cached_property
+    def temporary_bytes(self) -> Sequence[int]:
+        """The bytes of live temporaries at each step, and once more after the last step."""
+        changes = [0] * (len(self.steps) + 2)
+        for _, start, stop, nbytes in self.temporaries:
+            changes[start] += nbytes
+            changes[stop] -= nbytes
+        return [*itertools.accumulate(changes)][:-1]
+
+    @property
+    def peak_bytes(self) -> int:
+        """The bytes at the peak."""
+        return self.fixed_bytes + max(self.temporary_bytes, default=0)
+
+
+def allocations(passes: Trace, target: str = "cpu") -> Allocations:
+    """Return the buffers that a compiler allocates for both passes as one program, or for the step around them.
+
+    Args:
+      passes, target: as for `estimate_compiled_bytes`.
+    """
     step = passes.step
     if step is None:
         programs = [passes.forward, passes.backward]
@@ -83,11 +146,12 @@ def estimate_compiled_bytes(passes: Trace, target: str = "cpu") -> int:
     lives.program(_as_one_program(programs, returned, target))
     results = {lives.array(v) for v in returned if not isinstance(v, Literal)}
     overwritten = {lives.array(v): argument for v, argument in step.aliased.items()} if step is not None else {}
-    sizes = sum(v.device_bytes for v in (*given, *distinct_constants(constants)) if v.memory == "device")
+    throughout = [v for v in (*given, *distinct_constants(constants)) if v.memory == "device"]
     given |= constants.keys()
-    sizes += sum(v.device_bytes for v in results - overwritten.keys() - given if v.memory == "device")
+    own = [v for v in results - overwritten.keys() - given if v.memory == "device"]
     copies = sum(v.device_bytes for v in returned if not isinstance(v, Literal) and lives.array(v) in given)
-    return sizes + copies + lives.peak_bytes(results - overwritten.keys(), overwritten)
+    live = lives.live(results - overwritten.keys(), overwritten)
+    return Allocations(lives.steps, throughout, own, copies, live)
 
 
 def distinct_constants(constants: Mapping[Value, Any]) -> list[Value]:
@@ -256,7 +320,12 @@ class _WrittenRanges(LiveRanges):
         return array not in self._made or array in self._products
 
     def peak_bytes(self, results: Iterable[Value], overwritten: Mapping[Value, Value]) -> int:
-        """Return the peak bytes outside of results' buffers, without arguments and results.
+        """The most bytes that are live at a step in no result's room, without what is given or returned."""
+        found = Allocations(self.steps, (), (), 0, self.live(results, overwritten))
+        return max(found.temporary_bytes, default=0)
+
+    def live(self, results: Iterable[Value], overwritten: Mapping[Value, Value]) -> list[Allocation]:
+        """Return the buffers that are live for some steps in no result's room, without what is given or returned.
 
         As XLA does, values are allocated by falling size, each in the first result's buffer that is still free for as
         long as the value lives.
@@ -276,21 +345,15 @@ class _WrittenRanges(LiveRanges):
             if v in self._made
         )
         rooms = FirstFit(donated if is_tpu(self._target) else [*own, *donated])
-        changes = [0] * (end + 2)
-
-        def add(start: int, stop: int, size: int) -> None:
-            changes[start] += size
-            changes[stop] -= size
-
+        found: list[Allocation] = []
         others = self._made.keys() - {*results, *overwritten}
         for value in sorted((v for v in others if bytes_of[v]), key=lambda v: (-bytes_of[v], self._made[v])):
             made = self._made[value]
             last = max(made + 1, min(self._last.get(value, made), end))
             if not rooms.allocate(bytes_of[value], made, last):
-                add(made, last, bytes_of[value])
-        for start, step, room in self._rooms:
-            add(start, step + 1, room)
-        return max(itertools.accumulate(changes), default=0)
+                found.append(Allocation(value, made, last, bytes_of[value]))
+        found += [Allocation(None, start, step + 1, room) for start, step, room in self._rooms]
+        return found
 
 
 def target_notes(passes: Trace, target: str) -> list[str]:

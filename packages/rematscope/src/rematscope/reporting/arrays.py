@@ -1,0 +1,116 @@
+"""The arrays among the arguments of a call, apart from what is no array: functions, strings, settings."""
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.extend import source_info_util
+
+source_info_util.register_exclusion(__file__)
+
+
+class _Missing:
+    """Stands for an array in a tree of settings."""
+
+    def __repr__(self) -> str:
+        return "an array"
+
+
+_MISSING = _Missing()
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether JAX can trace a leaf: an array, a number or a shape."""
+    try:
+        jax.typeof(leaf)
+    except TypeError:
+        return False
+    return True
+
+
+def is_setting(leaf: Any) -> bool:
+    """Whether a leaf is no array, or a Python boolean, which is a setting such as `training=True`."""
+    return isinstance(leaf, bool) or not is_array(leaf)
+
+
+def _may_be_setting(leaf: Any) -> bool:
+    """Whether a leaf is no array, or a Python number."""
+    return isinstance(leaf, int | float | complex) or not is_array(leaf)
+
+
+def arguments_of(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Arguments":
+    """Divide the arguments of a call. Python numbers are settings if `f` cannot be traced with them as arrays."""
+    usual = Arguments(args, kwargs)
+    numbers = [leaf for leaf in jax.tree.leaves((usual.args, usual.kwargs)) if _may_be_setting(leaf)]
+    if not numbers:
+        return usual
+    try:
+        jax.eval_shape(usual.bound(f), *usual.args, **usual.kwargs)
+    except Exception:  # whatever a library raises that reads the value of a setting
+        return Arguments(args, kwargs, _may_be_setting)
+    return usual
+
+
+class Arguments:
+    """The arguments of a call, divided into arrays and settings.
+
+    Attributes:
+      args, kwargs: the arguments with None in place of each setting.
+      settings: the number of settings.
+    """
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], fixed: Callable[[Any], bool] = is_setting):
+        """Args:
+        args, kwargs: the arguments.
+        fixed: whether a leaf is a setting, which is not traced.
+        """
+        self.fixed = fixed
+        given = tuple(args), dict(kwargs)
+        self._settings = jax.tree.map(lambda v: v if fixed(v) else _MISSING, given)
+        self.settings = sum(v is not _MISSING for v in jax.tree.leaves(self._settings))
+        arrays: tuple[Any, Any] = jax.tree.map(lambda v: None if fixed(v) else v, given) if self.settings else given
+        self.args, self.kwargs = arrays
+
+    def all(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return the arguments with the settings in their places."""
+        if not self.settings:
+            return tuple(args), dict(kwargs)
+        found: tuple[Any, Any] = jax.tree.map(
+            lambda setting, array: array if setting is _MISSING else setting,
+            self._settings,
+            (tuple(args), dict(kwargs)),
+            is_leaf=lambda v: v is None,
+        )
+        return found
+
+    def bound(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `f` as a function of the arrays alone, which returns arrays alone."""
+        if not self.settings:
+            return f
+
+        @functools.wraps(f, updated=())
+        def of_arrays(*args: Any, **kwargs: Any) -> Any:
+            given, named = self.all(args, kwargs)
+            return arrays_of(f(*given, **named))
+
+        of_arrays.__name__ = getattr(f, "__name__", type(f).__name__)
+        with contextlib.suppress(TypeError, ValueError):
+            of_arrays.__signature__ = inspect.signature(f)  # type: ignore[attr-defined]
+        return of_arrays
+
+
+def arrays_of(tree: Any) -> Any:
+    """Return a tree with None in place of what is no array."""
+    return jax.tree.map(lambda leaf: leaf if is_array(leaf) else None, tree)
+
+
+def shape_of(leaf: Any) -> Any:
+    """Return the shape and dtype of an array; a shape as it is."""
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf
+    aval = jax.typeof(leaf)
+    make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
+    return make(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))

@@ -1,0 +1,394 @@
+"""What fills the memory of a function: buffers with their modules and source lines, over time and at the peak."""
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+from rematscope.ir.cost import cost_of
+from rematscope.ir.program import Equation, Literal, Program, Value, type_text
+from rematscope.ir.source import calls_to
+from rematscope.memory.xla_estimate import Allocation, Allocations
+from rematscope.tracing.trace import Trace
+
+KINDS = (
+    "parameters",
+    "optimizer state",
+    "arguments",
+    "outputs",
+    "gradients",
+    "saved activations",
+    "recomputed",
+    "temporaries",
+)
+_WINDOW = 20  # steps
+_DEEPEST = 5  # of the functions that an operation is in, where it has no module
+
+
+@dataclasses.dataclass(frozen=True)
+class Buffer:
+    """A buffer that is live at the peak.
+
+    Attributes:
+      name: the argument's path, such as `params.w`; else the operation that makes the buffer.
+      type: its shape and dtype, `f32[16,64]`.
+      nbytes: its size in bytes.
+      kind: one of `KINDS`.
+      module: the parts of its module's path, or the names of the functions that made it.
+      operation: the operation that makes it; "" for an argument.
+      source: the source line, `model.py:12`; "" if it is not known.
+      times: for the stack of a loop, the number of iterations that wrote it; else 1.
+    """
+
+    name: str
+    type: str
+    nbytes: int
+    kind: str
+    module: tuple[str, ...]
+    operation: str
+    source: str
+    times: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """The FLOPs and bytes of a module.
+
+    Attributes:
+      path: the parts of its path.
+      forward_flops, recompute_flops, backward_flops: FLOPs and transcendentals, with loops multiplied.
+      peak_bytes: the bytes of its buffers at the peak.
+    """
+
+    path: tuple[str, ...]
+    forward_flops: int
+    recompute_flops: int
+    backward_flops: int
+    peak_bytes: int
+
+
+class Contents:
+    """The buffers of a function over time, from its trace."""
+
+    def __init__(self, passes: Trace, memory: Allocations):
+        self.passes, self.memory = passes, memory
+
+    @cached_property
+    def peak_step(self) -> int:
+        """The step with the most live bytes, the first one if there are several."""
+        temporaries = self.memory.temporary_bytes
+        return max(range(len(temporaries)), key=temporaries.__getitem__, default=0)
+
+    @cached_property
+    def backward(self) -> tuple[int, int]:
+        """The first step of the backward pass, and the one after its last.
+
+        XLA runs some operations of the backward pass early: the pass begins where most operations are of it.
+        """
+        roles = [self._role(i) != "" for i in range(len(self.memory.steps))]
+        sums = [0, *itertools.accumulate(roles)]
+        begins = (
+            i
+            for i, role in enumerate(roles)
+            if role and sums[min(i + _WINDOW, len(roles))] - sums[i] > 0.6 * (min(i + _WINDOW, len(roles)) - i)
+        )
+        first = next(begins, len(roles))
+        return first, max((i + 1 for i, role in enumerate(roles) if role), default=len(roles))
+
+    def _role(self, place: int) -> str:
+        """The role of the operation at a step; "" outside of the backward pass."""
+        step = self.memory.steps[place] if 0 <= place < len(self.memory.steps) else ""
+        return step.role if isinstance(step, Equation) else ""
+
+    @cached_property
+    def _makers(self) -> dict[Value, Equation]:
+        found: dict[Value, Equation] = {}
+        for step in self.memory.steps:
+            if isinstance(step, Equation):
+                found.update(dict.fromkeys(step.outputs, step))
+        return found
+
+    @cached_property
+    def fixed(self) -> list[Buffer]:
+        """The buffers that are live throughout: arguments, constants and outputs, the largest first."""
+        step = self.passes.step
+        gradients = set(self.passes.backward.outputs) if step is None else set[Value]()
+        found = []
+        for value in self.memory.given:
+            kind = "arguments"
+            if step is not None and value in step.parameters | step.state:
+                kind = "parameters" if value in step.parameters else "optimizer state"
+            name = value.name or "a constant"
+            path = tuple(name.replace("[", ".[").split(".")) if value.name else ("constants",)
+            found.append(Buffer(name, type_text(value), value.device_bytes, kind, path, "", ""))
+        for value in self.memory.results:
+            kind = "gradients" if value in gradients else "outputs"
+            found.append(self._buffer(value, value.device_bytes, kind))
+        if self.memory.copied_bytes:
+            found.append(
+                Buffer("copies of arguments", "", self.memory.copied_bytes, "outputs", ("copies",), "copy", "")
+            )
+        return sorted(found, key=lambda buffer: -buffer.nbytes)
+
+    @cached_property
+    def peak(self) -> list[Buffer]:
+        """The buffers that are live at the peak, the largest first. Their bytes add up to the peak."""
+        live = [each for each in self.memory.temporaries if each.start <= self.peak_step < each.stop]
+        found = [self._of_allocation(each) for each in live if each.nbytes]
+        return sorted([*self.fixed, *found], key=lambda buffer: -buffer.nbytes)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The predicted peak."""
+        return self.memory.peak_bytes
+
+    @cached_property
+    def bytes_by_kind(self) -> dict[str, int]:
+        """The bytes at the peak by kind; they add up to the peak."""
+        found = Counter[str]()
+        for buffer in self.peak:
+            found[buffer.kind] += buffer.nbytes
+        return {kind: found[kind] for kind in KINDS if found[kind]}
+
+    def _of_allocation(self, each: Allocation) -> Buffer:
+        if each.value is None:
+            step = self.memory.steps[min(each.start, len(self.memory.steps) - 1)]
+            maker = step if isinstance(step, Equation) else None
+            return self._named("scratch memory", "", each.nbytes, "temporaries", maker)
+        return self._buffer(each.value, each.nbytes, self._kind(each))
+
+    def _kind(self, each: Allocation) -> str:
+        maker = self._makers.get(each.value) if each.value is not None else None
+        made = maker.role if maker is not None else ""
+        # The last reader is the step before the buffer is free, or the one that overwrites it.
+        read = self._role(each.stop - 1) or self._role(each.stop)
+        if not made:
+            return "saved activations" if read and each.start < self.backward[0] else "temporaries"
+        if made in ("R", "D"):
+            return "recomputed"
+        return "temporaries" if self._role(each.stop - 1) else "gradients"
+
+    def _buffer(self, value: Value, nbytes: int, kind: str) -> Buffer:
+        maker, times = _inner_maker(value, self._makers)
+        return self._named("", type_text(value), nbytes, kind, maker, times)
+
+    def _named(
+        self, name: str, kind_of_array: str, nbytes: int, kind: str, maker: Equation | None, times: int = 1
+    ) -> Buffer:
+        if maker is None:
+            return Buffer(name or "a copy", kind_of_array, nbytes, kind, ("copies",), "copy", "")
+        source = "" if maker.source is None else maker.source.where
+        return Buffer(
+            name or maker.primitive, kind_of_array, nbytes, kind, path_of(maker), maker.primitive, source, times
+        )
+
+    # Over time.
+
+    def timeline(self, most: int = 600, depth: int = 0) -> "Timeline":
+        """Return the live bytes over time, by kind and by module.
+
+        Args:
+          most: the number of samples; each is the largest of several steps.
+          depth: how many parts of a module's path tell groups apart; 0 for as many as give up to 40 groups.
+        """
+        groups: dict[tuple[str, str], list[Allocation]] = {}
+        depth = depth or self._depth()
+        for each in self.memory.temporaries:
+            maker = None if each.value is None else _inner_maker(each.value, self._makers)[0]
+            path = path_of(maker)[:depth] if maker is not None else ()
+            groups.setdefault((self._kind(each), "/".join(path) or "other"), []).append(each)
+        fixed = Counter[str]()
+        for buffer in self.fixed:
+            fixed[buffer.kind] += buffer.nbytes
+        edges = self._edges(most)
+        bands = [Band(kind, "", tuple([fixed[kind]] * (len(edges) - 1))) for kind in KINDS if fixed[kind]]
+        made = [Band(kind, name, _at(self._samples(edges), of)) for (kind, name), of in groups.items()]
+        order = {kind: i for i, kind in enumerate(KINDS)}
+        made.sort(key=lambda band: (order[band.kind], min(each.start for each in groups[band.kind, band.module])))
+        samples = self._samples(edges)
+        return Timeline(
+            tuple(bands + _merged(made)), tuple(samples), len(self.memory.steps), self.backward[0], self.peak_step
+        )
+
+    def _depth(self) -> int:
+        """How many parts of a path tell up to 40 groups apart."""
+        paths = [path_of(maker) for maker in set(self._makers.values())]
+        counts = [len({path[:depth] for path in paths}) for depth in range(1, _DEEPEST + 2)]
+        fitting = [depth for depth, count in enumerate(counts, 1) if count <= 40]
+        return max(fitting, default=1)
+
+    def _edges(self, most: int) -> list[int]:
+        count = len(self.memory.steps) + 1
+        samples = min(most, count)
+        return [count * i // samples for i in range(samples + 1)]
+
+    def _samples(self, edges: Sequence[int]) -> list[int]:
+        """The step with the most live bytes between each two edges, so that the peak is among them."""
+        live = self.memory.temporary_bytes
+        return [max(range(a, b), key=lambda i: live[i] if i < len(live) else 0) for a, b in itertools.pairwise(edges)]
+
+    # By module.
+
+    @cached_property
+    def modules(self) -> list[Module]:
+        """The FLOPs and the bytes at the peak of each module, the largest first."""
+        work: dict[tuple[str, ...], tuple[int, int, int]] = {}
+        programs = [self.passes.forward, self.passes.backward]
+        if self.passes.step is not None:
+            programs = [self.passes.step.program]
+        for equation, times in itertools.chain.from_iterable(_walked(program) for program in programs):
+            cost = cost_of(equation)
+            total = (cost.flops + cost.transcendentals) * times
+            which = 0 if not equation.role else 1 if equation.role in ("R", "D") else 2
+            before = work.get(path := path_of(equation), (0, 0, 0))
+            work[path] = (
+                before[0] + total * (which == 0),
+                before[1] + total * (which == 1),
+                before[2] + total * (which == 2),
+            )
+        nbytes = Counter[tuple[str, ...]]()
+        for buffer in self.peak:
+            if buffer.kind not in ("parameters", "optimizer state", "arguments"):
+                nbytes[buffer.module] += buffer.nbytes
+        for path in nbytes:
+            work.setdefault(path, (0, 0, 0))
+        rows = [Module(path, *amounts, nbytes[path]) for path, amounts in work.items()]
+        return sorted(rows, key=lambda m: (-m.peak_bytes, -(m.forward_flops + m.recompute_flops + m.backward_flops)))
+
+    def trace_events(self) -> dict[str, Any]:
+        """Return the memory over time and the operations as a Chrome trace, for Perfetto."""
+        events: list[dict[str, Any]] = [
+            {
+                "ph": "M",
+                "pid": 1,
+                "name": "process_name",
+                "args": {"name": f"{self.passes.function}: one unit per step"},
+            }
+        ]
+        live, fixed = self.memory.temporary_bytes, self.memory.fixed_bytes
+        kinds: list[dict[str, int]] = [{} for _ in range(len(live) + 1)]
+        for each in self.memory.temporaries:
+            kind = self._kind(each)
+            kinds[each.start][kind] = kinds[each.start].get(kind, 0) + each.nbytes
+            stop = min(each.stop, len(live))
+            kinds[stop][kind] = kinds[stop].get(kind, 0) - each.nbytes
+        now = Counter[str]({"arguments and outputs": fixed})
+        for i, step in enumerate(self.memory.steps):
+            now.update(kinds[i])
+            events.append({"ph": "C", "pid": 1, "ts": i, "name": "live bytes", "args": dict(now)})
+            if isinstance(step, Equation):
+                events.append(
+                    {
+                        "ph": "X", "pid": 1, "tid": 1 + bool(step.role), "ts": i, "dur": 1, "name": step.primitive,
+                        "args": {"module": "/".join(path_of(step)), "source": str(step.source or "")},
+                    }
+                )  # fmt: skip
+        return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """The live bytes of one kind and module over time.
+
+    Attributes:
+      kind: one of `KINDS`.
+      module: the module; "" for what is live throughout.
+      nbytes: the bytes at each sample.
+    """
+
+    kind: str
+    module: str
+    nbytes: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """The live bytes over time, stacked by kind and module.
+
+    Attributes:
+      bands: from the bottom to the top.
+      samples: the step of each sample.
+      steps: the number of steps.
+      boundary: the first step of the backward pass.
+      peak_step: the step of the peak.
+    """
+
+    bands: tuple[Band, ...]
+    samples: tuple[int, ...]
+    steps: int
+    boundary: int
+    peak_step: int
+
+    @property
+    def totals(self) -> list[int]:
+        """The live bytes at each sample."""
+        return [sum(column) for column in zip(*(band.nbytes for band in self.bands), strict=True)]
+
+
+def _at(samples: Sequence[int], of: Iterable[Allocation]) -> tuple[int, ...]:
+    """The bytes of some buffers that are live at each sampled step."""
+    changes = Counter[int]()
+    for each in of:
+        changes[each.start] += each.nbytes
+        changes[each.stop] -= each.nbytes
+    found, now, places = [], 0, iter(sorted(changes))
+    place = next(places, None)
+    for step in samples:
+        while place is not None and place <= step:
+            now += changes[place]
+            place = next(places, None)
+        found.append(now)
+    return tuple(found)
+
+
+def _merged(bands: Sequence[Band], most: int = 60) -> list[Band]:
+    """The bands without those that are small throughout, which become one for each kind."""
+    largest = sorted((max(band.nbytes, default=0) for band in bands), reverse=True)
+    least = max(largest[most] if len(largest) > most else 0, 0.004 * max(largest, default=0))
+    kept = [band for band in bands if max(band.nbytes, default=0) > least]
+    for kind in KINDS:
+        small = [band.nbytes for band in bands if band.kind == kind and max(band.nbytes, default=0) <= least]
+        if small:
+            kept.append(Band(kind, "other", tuple(map(sum, zip(*small, strict=True)))))
+    order = {kind: i for i, kind in enumerate(KINDS)}
+    return sorted(kept, key=lambda band: order[band.kind])  # stable: modules stay in the order of the program
+
+
+def _inner_maker(value: Value, makers: dict[Value, Equation]) -> tuple[Equation | None, int]:
+    """The operation that makes a value, of a loop's result the one in its body; and how many iterations stack it."""
+    maker, times = makers.get(value), 1
+    while maker is not None and maker.bodies and maker.primitive in ("scan", "while", "shard_map"):
+        place = maker.outputs.index(value) if value in maker.outputs else None
+        body = maker.bodies[-1]
+        if place is None or place >= len(body.outputs):
+            break
+        if maker.primitive == "scan" and place >= maker.carries:
+            times *= maker.length
+        inner = body.outputs[place]
+        inside = next((e for e in body.equations if inner in e.outputs), None)
+        if inside is None or isinstance(inner, Literal):
+            break
+        value, maker = inner, inside
+    return maker, times
+
+
+def _walked(program: Program) -> Iterable[tuple[Equation, int]]:
+    return ((equation, times) for equation, times in program.walk() if not equation.bodies)
+
+
+def path_of(equation: Equation) -> tuple[str, ...]:
+    """The module of an operation, as its parts; without one, the user's functions that led to it, outermost first."""
+    if equation.module:
+        return tuple(equation.module.split("/"))
+    for record in (equation.eqn.source_info, *(eqn.source_info for eqn in equation.calls)):
+        names = [call.rpartition(" ")[2].rpartition(".")[2] for call, place in calls_to(record) if _is_users(place)]
+        names = [name for name in names if not name.startswith("<")]
+        if names:
+            return tuple(names[1:][-_DEEPEST:] or names)
+    return ("other",)
+
+
+def _is_users(place: str) -> bool:
+    return "site-packages" not in place and "dist-packages" not in place and "/lib/python3" not in place

@@ -1,0 +1,309 @@
+"""Changes that lower the peak of a training step: applied, traced, and the best of them compiled."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from rematscope.errors import PlanError, TraceError
+from rematscope.render.units import bytes_text
+from rematscope.reporting.rewrite import Changes
+from rematscope.reporting.subject import Subject, Traced
+from rematscope.xla.measure import Measurement
+
+_P = jax.checkpoint_policies
+_MARGIN = 0.995  # of the limit: others may count a few scalars more
+_SECONDS = 15.0  # of processor time, after which no further changes are traced
+_POLICIES: tuple[Callable[..., Any] | None, ...] = (
+    None,
+    _P.dots_with_no_batch_dims_saveable,
+    _P.dots_saveable,
+)
+_CHEAP = 1.02  # of the work of the function as written
+_SAVED = (0.92, 0.7)  # of the free memory: what checkpoints may save in addition
+_MICROBATCHES = 64  # at most
+
+
+def whole_kib(nbytes: float) -> int:
+    """Return a number of bytes rounded down to whole KiB, or MiB where there are many."""
+    unit = 2**20 if nbytes > 100 * 2**20 else 2**10
+    return int(nbytes // unit) * unit
+
+
+@dataclasses.dataclass
+class Fix:
+    """Changes to a function, and what comes of them.
+
+    Attributes:
+      changes: the changes.
+      peak_bytes: the predicted peak.
+      compiled_bytes: the compiled peak; None if it was not compiled.
+      extra_work: FLOPs and transcendentals in addition to those of the function as written.
+      extra_seconds: the same in seconds of a roofline; 0 without a device.
+      saved_bytes: how much lower the peak is.
+    """
+
+    changes: Changes
+    peak_bytes: int
+    compiled_bytes: int | None
+    extra_work: int
+    extra_seconds: float
+    saved_bytes: int
+
+    @property
+    def best_bytes(self) -> int:
+        """The compiled peak, and the predicted one if there is none."""
+        return self.peak_bytes if self.compiled_bytes is None else self.compiled_bytes
+
+
+def described_changes(changes: Changes) -> str:
+    """Return changes in words: `a checkpoint per layer + donation`."""
+    parts = []
+    where = {
+        "layers": "checkpoint per layer",
+        "all layers but the last": "checkpoint per layer but the last",
+        "segments": "checkpoint per segment",
+        "loops": "checkpoint per loop iteration",
+        "inner loops": "checkpoint per inner loop iteration",
+        "whole": "policy for the whole loss",
+    }
+    if changes.checkpoint is not None:
+        text = where[changes.checkpoint]
+        if changes.policy is not None:
+            text += f", {getattr(changes.policy, '__name__', 'policy')}"
+        elif changes.saved is not None:
+            text += f", saving {bytes_text(changes.saved)}"
+        elif changes.checkpoint == "whole":
+            text = "checkpoint of the whole loss"
+        parts.append(text)
+    if changes.donate_argnums:
+        parts.append("donation")
+    if changes.microbatches > 1:
+        parts.append(f"{changes.microbatches} microbatches")
+    return " + ".join(parts)
+
+
+class Search:
+    """The search for the cheapest changes within a limit.
+
+    Attributes:
+      subject: the function.
+      limit: the capacity in bytes.
+      measured: what was compiled, by its changes.
+      refused: why a kind of change cannot be applied, as sentences.
+    """
+
+    def __init__(self, subject: Subject, limit: int, compiles: int, tell: Callable[[str, float], None]):
+        self.subject, self.limit, self.compiles, self.tell = subject, limit, compiles, tell
+        self.measured: dict[Changes, Measurement] = {}
+        self.refused: dict[str, str] = {}
+        self.tried: dict[Changes, Traced] = {}
+        self.is_complete = True  # whether all changes were traced in time
+
+    def run(self) -> Changes | None:
+        """Return the cheapest changes that were compiled and fit; None if none do."""
+        base = self._trace(Changes())
+        assert base is not None, "the function itself was traced before"
+        if self._compile(Changes()) <= self.limit:
+            return Changes()
+        self._look_at_checkpoints()
+        self._donate()
+        found = self._compile_in_order(self.compiles - 1)
+        if found is None:
+            self._microbatches()
+            found = self._compile_in_order(self.compiles)
+        return found if found is None else self._improve(found)
+
+    # Changes to look at.
+
+    def _look_at_checkpoints(self) -> None:
+        """Trace checkpoints at each kind of place, until some fit that recompute next to nothing."""
+        donated = self._donation_bytes()
+        places = "layers", "loops", "segments", "all layers but the last", "inner loops"
+        for place in places[:2]:
+            self._trace(Changes(place))
+        for policy, place in itertools.product(reversed(_POLICIES), ("layers", "loops", "whole")):
+            base = self.tried.get(Changes(place))
+            # A policy saves more than none does: where that is too much already, it is not looked at.
+            may_fit = place == "whole" or (base is not None and base.memory.peak_bytes - donated <= self.limit)
+            if may_fit and not self._is_cheap_enough():
+                self._trace(Changes(place, policy))
+        for place in places[2:]:
+            if not self._is_cheap_enough():
+                self._trace(Changes(place))
+        self._save_more(donated)
+
+    def _is_cheap_enough(self) -> bool:
+        """Whether something fits, by its prediction, that recomputes next to nothing."""
+        least = _CHEAP * self.tried[Changes()].work
+        return any(
+            t.memory.peak_bytes <= _MARGIN * self.limit and t.work <= least
+            for c, t in self.tried.items()
+            if c.checkpoint
+        )
+
+    def _save_more(self, donated: int) -> None:
+        """Checkpoints that save as many of the most valuable results as there is memory for."""
+        for place in ("layers", "all layers but the last", "segments"):
+            base = self.tried.get(Changes(place))
+            if base is None:
+                continue
+            for room in dict.fromkeys((0, donated)):
+                free = _MARGIN * self.limit + room - base.memory.peak_bytes
+                for share in _SAVED if free > 0 and not self._is_cheap_enough() else ():
+                    self._trace(Changes(place, saved=whole_kib(share * free)))
+
+    def _donation_bytes(self) -> int:
+        """How much lower the predicted peak is if parameters and optimizer state are donated."""
+        argnums = self.subject.updated_argnums
+        found = self._trace(Changes(donate_argnums=argnums)) if argnums else None
+        if found is None:
+            return 0
+        return max(0, self.tried[Changes()].memory.fixed_bytes - found.memory.fixed_bytes)
+
+    def _donate(self) -> None:
+        """All changes so far, with donation, as far as they may be the cheapest that fit."""
+        argnums, spared = self.subject.updated_argnums, self._donation_bytes()
+        if not spared:
+            return
+        plain = [t for t in self.tried.values() if not t.changes.donate_argnums]
+        within = [t.work for t in plain if t.memory.peak_bytes <= self.limit]
+        least = min(within, default=math.inf)
+        fitting = [t for t in plain if t.memory.peak_bytes - spared <= self.limit and t.work < least]
+        smallest = min(plain, key=lambda t: t.memory.peak_bytes)
+        for found in [*sorted(fitting, key=lambda t: t.work)[:4], smallest]:
+            self._trace(dataclasses.replace(found.changes, donate_argnums=argnums))
+
+    def _microbatches(self) -> None:
+        """Microbatches, alone and with the checkpoints that have the lowest peaks."""
+        if why := self.subject.why_no_microbatches:
+            self.refused["microbatches"] = why
+            return
+        size, batch = self.subject.batch_size, self.subject.batch_argnums
+        counts = [k for k in range(2, min(size, _MICROBATCHES) + 1) if size % k == 0 and k & (k - 1) == 0]
+        counts = counts or [k for k in range(2, min(size, _MICROBATCHES) + 1) if size % k == 0]
+        by_peak = sorted(self.tried.values(), key=lambda t: t.memory.peak_bytes)
+        donated = self.subject.updated_argnums if self._donation_bytes() else ()
+        chosen = list(dict.fromkeys([dataclasses.replace(by_peak[0].changes, donate_argnums=donated)]))
+        chosen.append(Changes(donate_argnums=donated))
+        for count in counts:
+            made = [
+                self._trace(dataclasses.replace(c, microbatches=count, batch_argnums=batch), in_time=False)
+                for c in chosen
+            ]
+            if any(t is not None and t.memory.peak_bytes <= 0.9 * self.limit for t in made):
+                break
+
+    # Trying them.
+
+    def _trace(self, changes: Changes, in_time: bool = True) -> Traced | None:
+        """Trace the function with some changes; None if they cannot be applied, or if time is up."""
+        if changes in self.tried:
+            return self.tried[changes]
+        if in_time and len(self.tried) > 4 and self.subject.seconds > _SECONDS:
+            self.is_complete = False
+            return None
+        self.tell(f"tracing {changes or 'the function'}", 0)
+        try:
+            self.tried[changes] = self.subject.traced(changes)
+        except (PlanError, TraceError) as error:
+            self.refused[str(changes)] = str(error)
+            return None
+        return self.tried[changes]
+
+    def _compile(self, changes: Changes) -> float:
+        """Compile the function with some changes, and return its peak; infinite if the target has no memory for it."""
+        if changes not in self.measured:
+            self.tell(f"compiling {changes or 'the function as written'}", 0)
+            self.measured[changes] = self.subject.compiled(changes)
+        measured = self.measured[changes]
+        return math.inf if measured.out_of_memory else measured.peak_bytes
+
+    def _ratio(self, found: Traced) -> float:
+        """The factor by which temporaries of compiled programs like this one exceed the prediction."""
+        ratios = []
+        for changes, measured in self.measured.items():
+            if measured.out_of_memory or changes == Changes():
+                continue
+            predicted = self.tried[changes].memory
+            extra = measured.peak_bytes - predicted.fixed_bytes
+            ratios.append(extra / max(predicted.peak_bytes - predicted.fixed_bytes, 1))
+        return max(1.0, *ratios) if ratios else 1.0
+
+    def _expected(self, found: Traced) -> float:
+        """The peak to expect of what was not compiled yet."""
+        memory = found.memory
+        return memory.fixed_bytes + self._ratio(found) * (memory.peak_bytes - memory.fixed_bytes)
+
+    def cost(self, changes: Changes) -> tuple[float, ...]:
+        """What is minimized: microbatches come last, then the extra work counts, then how much is written."""
+        found = self.tried[changes]
+        return changes.microbatches, found.work, len(changes.donate_argnums), found.memory.peak_bytes
+
+    def _compile_in_order(self, compiles: int) -> Changes | None:
+        """Compile the cheapest changes that are expected to fit, until one does."""
+        while len(self.measured) <= compiles:
+            fresh = [t for t in self.tried.values() if t.changes not in self.measured]
+            fits = [t for t in fresh if self._expected(t) <= _MARGIN * self.limit]
+            if not fits and not any(c.microbatches > 1 for c in self.tried) and not self._last_resort(fresh):
+                return None
+            pool = fits or [t for t in fresh if t.memory.peak_bytes <= 1.1 * self.limit]
+            if not pool:
+                return None
+            order = self.cost if fits else lambda c: (self.tried[c].memory.peak_bytes,)
+            changes = min((t.changes for t in pool), key=order)
+            if self._compile(changes) <= self.limit:
+                return changes
+        return None
+
+    def _last_resort(self, fresh: list[Traced]) -> bool:
+        """Whether something is predicted so close to the limit that compiling it may be worth it."""
+        return any(t.memory.peak_bytes <= self.limit for t in fresh)
+
+    def _improve(self, found: Changes) -> Changes:
+        """Compile what is cheaper than what fits, if it is expected to fit now that more is known."""
+        best = found
+        if best.microbatches == 1 and best.saved is None and best.checkpoint in ("layers", "segments"):
+            peak = self._compile(best)
+            free = _MARGIN * self.limit - peak
+            for share in _SAVED if free > 0.02 * self.limit else ():
+                self._trace(dataclasses.replace(best, saved=whole_kib(share * free), policy=None))
+        for _ in range(2):
+            cheaper = [
+                t.changes
+                for t in self.tried.values()
+                if t.changes not in self.measured
+                and self.cost(t.changes) < self.cost(best)
+                and t.work < self.tried[best].work
+                and self._expected(t) <= _MARGIN * self.limit
+            ]
+            if not cheaper or len(self.measured) > self.compiles + 1:
+                break
+            changes = min(cheaper, key=self.cost)
+            if self._compile(changes) <= self.limit:
+                best = changes
+        return best
+
+    def fixes(self) -> list[Fix]:
+        """Return what was traced and lowers the peak, the cheapest first."""
+        base = self.tried[Changes()]
+        rows = []
+        for changes, found in self.tried.items():
+            if changes == Changes():
+                continue
+            made = self.measured.get(changes)
+            compiled = None if made is None or made.out_of_memory else int(made.peak_bytes)
+            rows.append(
+                Fix(
+                    changes,
+                    found.memory.peak_bytes,
+                    compiled,
+                    found.work - base.work,
+                    found.seconds - base.seconds,
+                    base.memory.peak_bytes - found.memory.peak_bytes,
+                )
+            )
+        return sorted((row for row in rows if row.saved_bytes > 0), key=lambda row: self.cost(row.changes))

@@ -1,0 +1,268 @@
+"""The gradient of a training step, summed over microbatches: the step's own program, with its gradient in a loop.
+
+The step is traced for one microbatch, so that nothing in it knows of the others. Its program is divided at the
+gradient: the operations before it run once per microbatch, in a loop; the rest, such as the optimizer, runs once.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend import source_info_util
+
+from rematscope import jax_compat
+from rematscope.errors import PlanError
+from rematscope.jax_compat.vjp_hook import Mark, outside_traces, record_gradients
+from rematscope.reporting.arrays import shape_of
+
+source_info_util.register_exclusion(__file__)
+
+_INLINED = ("jit", "pjit", "closed_call", "core_call")
+
+
+@dataclasses.dataclass(frozen=True)
+class Divided:
+    """The program of a step, divided at its gradient.
+
+    Attributes:
+      inputs: the variables of the arguments.
+      constants: values that the program closes over, by variable.
+      once: operations that depend neither on the batch nor on the gradient.
+      each: operations of both passes, and others that depend on the batch, and not on the gradient.
+      rest: operations that depend on the gradient.
+      crossing: variables that `each` defines and the rest reads, or the caller.
+      gradients: those of them that are gradients.
+      outputs: the outputs of the step.
+    """
+
+    inputs: Sequence[Any]
+    constants: dict[Any, Any]
+    once: Sequence[Any]
+    each: Sequence[Any]
+    rest: Sequence[Any]
+    crossing: Sequence[Any]
+    gradients: frozenset[Any]
+    outputs: Sequence[Any]
+
+
+def _flat(jaxpr: Any, names: dict[Any, Any], eqns: list[Any], constants: dict[Any, Any]) -> list[Any]:
+    """Adds the operations of a jaxpr to a list, with those of each jit in it, and returns its outputs.
+
+    Args:
+      jaxpr: the jaxpr, whose inputs have names already.
+      names: maps its variables to those of the list.
+    """
+    body, constvars, consts = jax_compat.body_of(jaxpr)
+    for variable, value in zip(constvars, consts, strict=True):
+        names[variable] = _Variable(variable.aval)
+        constants[names[variable]] = value
+
+    def named(atom: Any) -> Any:
+        return atom if jax_compat.is_literal(atom) else names[atom]
+
+    for eqn in body.eqns:
+        operands = [named(v) for v in eqn.invars]
+        if eqn.primitive.name in _INLINED:
+            (inner,) = jax_compat.bodies(eqn)
+            inside = dict(zip(jax_compat.body_of(inner)[0].invars, operands, strict=True))
+            names.update(zip(eqn.outvars, _flat(inner, inside, eqns, constants), strict=True))
+            continue
+        results = [_Variable(v.aval) for v in eqn.outvars]
+        names.update(zip(eqn.outvars, results, strict=True))
+        eqns.append(_Operation(eqn, operands, results))
+    return [named(v) for v in body.outvars]
+
+
+class _Variable:
+    """A variable of a program whose jits are inlined, so that each call of one has variables of its own."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: Any):
+        self.aval = aval
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Operation:
+    """An operation with variables of the inlined program."""
+
+    eqn: Any
+    invars: Sequence[Any]
+    outvars: Sequence[Any]
+
+
+def divided(jaxpr: Any, batch: Sequence[bool], function: str) -> Divided:
+    """Divide the program of a step at its gradient.
+
+    Args:
+      jaxpr: the step on the leaves of its arguments, with marks at its gradient; see `rematscope.jax_compat.vjp_hook`.
+      batch: which leaves have a batch axis.
+      function: the name of the step.
+
+    Raises:
+      PlanError: if it takes more than one gradient, or takes it inside a loop, a `vmap` or a `shard_map`.
+    """
+    eqns: list[_Operation] = []
+    constants: dict[Any, Any] = {}
+    inputs = [_Variable(v.aval) for v in jax_compat.body_of(jaxpr)[0].invars]
+    names = dict(zip(jax_compat.body_of(jaxpr)[0].invars, inputs, strict=True))
+    outputs = _flat(jaxpr, names, eqns, constants)
+    gradients, numbers = dict[Any, None](), set[int]()
+    marked = set[_Operation]()
+    for operation in eqns:
+        mark = Mark.read(jax_compat.checkpoint_name(operation.eqn) or "")
+        if mark is not None:
+            marked.add(operation)
+        if mark is not None and mark.what == "gradient":
+            gradients.update(dict.fromkeys(operation.outvars))
+            numbers.add(mark.gradient)
+    if len(numbers) != 1:
+        what = f"takes {len(numbers)} gradients" if numbers else "takes its gradient inside a loop or a transformation"
+        raise PlanError(
+            f"{function} {what}, and microbatches= needs exactly one at the top level of the step. Divide the "
+            "batch in the step itself, with jax.lax.scan."
+        )
+    on_batch = {v for v, one in zip(inputs, batch, strict=True) if one}
+    on_gradient = set(gradients)
+    once, each, rest = [], [], []
+    for operation in eqns:
+        operands = [v for v in operation.invars if isinstance(v, _Variable)]
+        if any(v in gradients for v in operation.outvars):
+            each.append(operation)
+        elif not on_gradient.isdisjoint(operands):
+            on_gradient.update(operation.outvars)
+            rest.append(operation)
+        elif operation in marked or not on_batch.isdisjoint(operands):  # both passes stay together
+            each.append(operation)
+        else:
+            once.append(operation)
+            continue
+        on_batch.update(operation.outvars)
+    if drawn := sorted({name for operation in (*once, *each) for name in _random(operation.eqn)}):
+        raise PlanError(
+            f"{function} draws random numbers ({', '.join(drawn)}) for its loss, such as dropout masks or noise, and "
+            "each microbatch would use the same ones. Split the key in the step, one part per microbatch, and use "
+            "jax.lax.scan."
+        )
+    made = {v for operation in each for v in operation.outvars}
+    read = [v for operation in rest for v in operation.invars] + list(outputs)
+    crossing = [v for v in dict.fromkeys([*gradients, *(v for v in read if isinstance(v, _Variable))]) if v in made]
+    if any(v in on_batch - made for v in read if isinstance(v, _Variable)):
+        made_of_batch = [v for v in inputs if v in on_batch and v in read]
+        if made_of_batch:
+            raise PlanError(f"{function} returns its batch, or reads it after its gradient: microbatches= cannot.")
+    return Divided(inputs, constants, once, each, rest, crossing, frozenset(gradients), outputs)
+
+
+_DRAWS = frozenset({"random_bits", "rng_bit_generator", "rng_uniform", "threefry2x32", "random_gamma"})
+
+
+def _random(eqn: Any) -> set[str]:
+    """The primitives in an operation that draw random numbers."""
+    inside = (_random(e) for body in jax_compat.bodies(eqn) for e in jax_compat.body_of(body)[0].eqns)
+    return set[str]().union({eqn.primitive.name} & _DRAWS, *inside)
+
+
+def _evaluate(operations: Sequence[_Operation], env: dict[Any, Any]) -> None:
+    for operation in operations:
+        operands = [env[v] if isinstance(v, _Variable) else jax_compat.literal_value(v) for v in operation.invars]
+        env.update(zip(operation.outvars, jax_compat.run(operation.eqn, operands), strict=True))
+
+
+def in_microbatches(
+    flat: Callable[..., Any], leaves: Sequence[Any], batch: Sequence[bool], count: int, function: str
+) -> list[Any]:
+    """Return the leaves of what a step returns, its gradient taken in microbatches.
+
+    Gradients and other floating-point values that depend on the batch, such as the loss, are averaged over the
+    microbatches; arrays with one entry per example are put together.
+
+    Args:
+      flat: the step as a function of flat arrays.
+      leaves: its arguments.
+      batch: which of them have a batch axis, the first one.
+      count: the number of microbatches.
+      function: the name of the step.
+
+    Raises:
+      PlanError: if the step cannot be divided; see `divided`.
+    """
+    program, env = _run_each(flat, leaves, batch, count, function)
+    _evaluate(program.rest, env)
+    return [env[v] if isinstance(v, _Variable) else jax_compat.literal_value(v) for v in program.outputs]
+
+
+def divided_values(
+    flat: Callable[..., Any], leaves: Sequence[Any], batch: Sequence[bool], count: int, function: str
+) -> list[Any]:
+    """Return the gradient, and what else crosses to the rest of the step, computed in microbatches.
+
+    Args:
+      flat, leaves, batch, count, function: as for `in_microbatches`.
+    """
+    program, env = _run_each(flat, leaves, batch, count, function)
+    return [env[v] for v in program.crossing]
+
+
+def _run_each(
+    flat: Callable[..., Any], leaves: Sequence[Any], batch: Sequence[bool], count: int, function: str
+) -> tuple[Divided, dict[Any, Any]]:
+    """Run a step up to its gradient, in microbatches; return its program and the values so far."""
+    sizes = {jnp.shape(leaf)[0] for leaf, one in zip(leaves, batch, strict=True) if one}
+    if len(sizes) != 1 or (size := sizes.pop()) % count:
+        raise PlanError(
+            f"microbatches={count} does not divide the batch of {function}. The first axis of each batch argument "
+            f"must have the same length, a multiple of {count}."
+        )
+    part = size // count
+    shapes = [
+        _part_of(shape_of(leaf), part) if one else shape_of(leaf) for leaf, one in zip(leaves, batch, strict=True)
+    ]
+    with outside_traces():
+        jaxpr = jax.make_jaxpr(record_gradients(flat))(*shapes)
+    program = divided(jaxpr, batch, function)
+    env = {**program.constants, **dict(zip(program.inputs, leaves, strict=True))}
+    _evaluate(program.once, env)
+    stacked = {
+        v: jnp.reshape(leaf, (count, part, *jnp.shape(leaf)[1:]))
+        for v, leaf, one in zip(program.inputs, leaves, batch, strict=True)
+        if one
+    }
+    kinds = {v: _combination(v, program.gradients, part, function) for v in program.crossing}
+    summed = [v for v in program.crossing if kinds[v] == "mean"]
+    listed = [v for v in program.crossing if kinds[v] == "stack"]
+
+    def turn(sums: list[Any], parts: list[Any]) -> tuple[list[Any], list[Any]]:
+        inside = {**env, **dict(zip(stacked, parts, strict=True))}
+        _evaluate(program.each, inside)
+        added = [total + inside[v].astype(total.dtype) for total, v in zip(sums, summed, strict=True)]
+        return added, [inside[v] for v in listed]
+
+    zeros = [jnp.zeros(v.aval.shape, jnp.promote_types(v.aval.dtype, jnp.float32)) for v in summed]
+    sums, stacks = lax.scan(turn, zeros, list(stacked.values()), length=count)
+    env.update((v, (total / count).astype(v.aval.dtype)) for v, total in zip(summed, sums, strict=True))
+    env.update((v, jnp.reshape(x, (size, *x.shape[2:]))) for v, x in zip(listed, stacks, strict=True))
+    return program, env
+
+
+def _part_of(shape: Any, size: int) -> Any:
+    make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
+    return make((size, *shape.shape[1:]), shape.dtype)
+
+
+def _combination(variable: Any, gradients: frozenset[Any], size: int, function: str) -> str:
+    """How the values of all microbatches become one: their `"mean"`, or a `"stack"` with one entry per example."""
+    aval = variable.aval
+    if variable in gradients:
+        return "mean"
+    if aval.shape and aval.shape[0] == size:
+        return "stack"
+    if jnp.issubdtype(aval.dtype, jnp.floating):
+        return "mean"
+    raise PlanError(
+        f"{function} returns, or uses after its gradient, an array of {aval.dtype} that depends on the batch, and "
+        "microbatches= only averages floating-point values. Compute it outside of the step."
+    )

@@ -1,0 +1,346 @@
+"""The report as one page that needs nothing else: pictures as SVG, which a script makes interactive."""
+
+import html
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rematscope.render.units import bytes_text, count_text, difference_text, seconds_text
+from rematscope.reporting.contents import KINDS, Timeline
+from rematscope.reporting.fixes import described_changes
+from rematscope.reporting.tree import Node, tree_of
+
+Scale = Callable[[float], float]
+_LEFT, _WIDE, _HIGH, _TOP = 62, 1180, 300, 14
+_ROW = 26  # height of a level of the icicle
+_LETTER = 6.6  # width of a letter, about
+_LISTED = 40
+_NUMERIC = ' class="n"'
+
+
+def document(report: Any) -> str:
+    """Return the whole page."""
+    style, script = (Path(__file__).with_name(f"page.{ending}").read_text(encoding="utf-8") for ending in ("css", "js"))
+    tree = tree_of(report.peak)
+    data = json.dumps({"timeline": _timeline_data(report.timeline), "nodes": _node_data(tree)}, separators=(",", ":"))
+    data = data.replace("</", "<\\/")
+    return "\n".join(
+        [
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{_text(report.function)}: memory report</title>\n<style>\n{style}</style>\n</head>",
+            "<body>\n<main>",
+            *_header(report),
+            *_fit(report),
+            *_filling(report, tree),
+            *_changing(report),
+            *_assuming(report),
+            f'</main>\n<script type="application/json" id="data">{data}</script>',
+            f"<script>\n{script}</script>\n</body>\n</html>\n",
+        ]
+    )
+
+
+def pictures(report: Any) -> str:
+    """Return the pictures without a script, for a notebook or a page on which none runs."""
+    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+    kinds = "\n".join(line for line in style.splitlines() if line.startswith((".k-", ".odd", ".k-recomputed")))
+    return (
+        f"<style>{kinds} .rs-report svg {{ max-width: 100%; height: auto; font: 12px sans-serif; }} "
+        ".rs-report svg text { fill: currentColor; } .rs-report .node text { fill: #fff; } "
+        ".rs-report .limit, .rs-report .edge, .rs-report .grid { stroke: currentColor; stroke-dasharray: 4 4; }</style>"
+        f'<div class="rs-report">{timeline_svg(report.timeline, report.limit)}{icicle_svg(tree_of(report.peak))}</div>'
+    )
+
+
+# The four parts.
+
+
+def _header(report: Any) -> list[str]:
+    return [f"<h1>{_text(report.headline)}</h1>", f'<p class="soft">{_text(_summary(report))}</p>']
+
+
+def _summary(report: Any) -> str:
+    if report.fits:
+        return "Nothing has to be changed."
+    if report.best is None:
+        return "None of the changes that rematscope can apply makes it fit."
+    cost = f"{report.best.extra_share:.1%} more FLOPs" if report.best.extra_work > 0 else "no more FLOPs"
+    return f"A change that makes it fit was found: {bytes_text(report.best.peak_bytes)}, with {cost}. See part 3."
+
+
+def _fit(report: Any) -> list[str]:
+    rows = [["", "Predicted", "Compiled", "Share of the peak"]]
+    total = max(report.predicted_bytes, 1)
+    rows += [[kind, bytes_text(n), "", f"{n / total:.1%}"] for kind, n in report.bytes_by_kind.items()]
+    compiled, error = "does not fit", ""
+    if math.isfinite(report.peak_bytes):
+        compiled = bytes_text(report.peak_bytes)
+        error = f"error {difference_text((report.predicted_bytes - report.peak_bytes) / report.peak_bytes)}"
+    rows.append(["peak", bytes_text(report.predicted_bytes), compiled, error])
+    rows.append(["capacity", bytes_text(report.limit), "", report.device.name if report.device else ""])
+    return ["<h2>1. Does it fit?</h2>", _bar(report), _key(report.bytes_by_kind), _table(rows, {1, 2, 3})]
+
+
+def _filling(report: Any, tree: Node) -> list[str]:
+    rows = [["Bytes", "Array", "Kind", "Module", "Operation", "Line"]]
+    for buffer in report.peak[:_LISTED]:
+        times = f", {buffer.times} iterations" if buffer.times > 1 else ""
+        module = "/".join(buffer.module) if buffer.operation else buffer.name
+        rows.append(
+            [bytes_text(buffer.nbytes), buffer.type, buffer.kind + times, module, buffer.operation, buffer.source]
+        )
+    modules = [["Module", "At the peak", "Forward FLOPs", "Recomputed FLOPs", "Backward FLOPs"]]
+    for each in report.modules[:_LISTED]:
+        flops = (each.forward_flops, each.recompute_flops, each.backward_flops)
+        modules.append(
+            [
+                "/".join(each.path),
+                bytes_text(each.peak_bytes),
+                *(count_text(n, "").rstrip() if n else "–" for n in flops),
+            ]
+        )
+    return [
+        "<h2>2. What fills it?</h2>",
+        "<h3>Live memory over time, by kind and module</h3>",
+        '<p class="soft">Each band is a module; bands of one kind have one color. Point at a moment, or use the arrow '
+        "keys.</p>",
+        timeline_svg(report.timeline, report.limit),
+        '<p class="note" id="moment" aria-live="polite">The peak is marked by a triangle.</p>',
+        "<h3>The moment of the peak, by module, operation and line</h3>",
+        '<div class="tools no-script-hidden"><label>Search <input id="search" type="search" '
+        'placeholder="attention, f32[, model.py"></label><span id="found" aria-live="polite"></span>'
+        '<button type="button" id="whole">Show all</button><span class="soft">Click or Enter zooms, Escape zooms out, '
+        "arrow keys move.</span></div>",
+        icicle_svg(tree),
+        '<p class="note" id="part" aria-live="polite">Point at a part to see its arrays.</p>',
+        f"<h3>The largest buffers at the peak</h3>{_table(rows, {0}, code={1, 3, 4, 5})}",
+        f"<h3>FLOPs and memory by module</h3>{_table(modules, {1, 2, 3, 4}, code={0})}",
+    ]
+
+
+def _changing(report: Any) -> list[str]:
+    found = ["<h2>3. What to change?</h2>"]
+    if report.fits:
+        return [*found, "<p>Nothing: it fits as written.</p>"]
+    if report.best is not None:
+        found.append(f"<p>{_text(report.proposal_text)}</p>")
+        found.append(_snippet(report.best.snippet))
+        found += [f"<p>{_text(report.best.by_hand)}</p>"] * bool(report.best.by_hand)
+    else:
+        found.append(f"<p>{_text(report.nothing_fits)}</p>")
+    rows = [["Change", "Peak", "", "Saved", "Extra FLOPs", "Extra time", "What to write"]]
+    best = None
+    for fix in report.shown_fixes:
+        fits = fix.best_bytes <= report.limit
+        how = "compiled" if fix.compiled_bytes is not None else "predicted"
+        if report.best is not None and fix.changes == report.best.changes:
+            best = len(rows) - 1
+        rows.append(
+            [
+                described_changes(fix.changes),
+                bytes_text(fix.best_bytes),
+                f"{how}{', fits' if fits else ''}",
+                bytes_text(fix.saved_bytes),
+                count_text(max(fix.extra_work, 0), "").rstrip(),
+                seconds_text(max(fix.extra_seconds, 0.0)) if report.device else "–",
+                f"rematscope.rewrite({report.function}, {fix.changes})",
+            ]
+        )
+    found += [_table(rows, {1, 3, 4, 5}, code={6}, best=best)] if len(rows) > 1 else []
+    return [*found, *(f"<p>{_text(sentence)}</p>" for sentence in report.advice)]
+
+
+def _assuming(report: Any) -> list[str]:
+    items = "".join(f"<li>{_text(sentence)}</li>" for sentence in report.assumptions)
+    return ["<h2>4. What was assumed?</h2>", f"<ul>{items}</ul>"]
+
+
+# Pieces of HTML.
+
+
+def _text(text: str) -> str:
+    return html.escape(text, quote=True)
+
+
+def _table(rows: Sequence[Sequence[str]], numeric: set[int], code: Iterable[int] = (), best: int | None = None) -> str:
+    coded = set(code)
+
+    def cell(i: int, text: str) -> str:
+        inner = f"<code>{_text(text)}</code>" if i in coded and text else _text(text)
+        return f"<td{_NUMERIC if i in numeric else ''}>{inner}</td>"
+
+    head = "".join(
+        f'<th scope="col"{_NUMERIC if i in numeric else ""}>{_text(title)}</th>' if title else "<td></td>"
+        for i, title in enumerate(rows[0])
+    )
+    lines = [
+        f"<tr{' class=best' if j == best else ''}>{''.join(cell(i, text) for i, text in enumerate(row))}</tr>"
+        for j, row in enumerate(rows[1:])
+    ]
+    body = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return f'<div class="scroll" tabindex="0" role="group" aria-label="table">{body}</div>'
+
+
+def _snippet(code: str) -> str:
+    return (
+        f'<div class="snippet"><pre tabindex="0" role="group" aria-label="code to paste">{_text(code)}</pre>'
+        '<button type="button" data-copy hidden>Copy</button></div>'
+    )
+
+
+def _key(kinds: Iterable[str]) -> str:
+    items = "".join(
+        f'<li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="{_class(kind)}" width="12" height="12" rx="2"/>'
+        f"</svg>{kind}</li>"
+        for kind in kinds
+    )
+    return f'<ul class="key">{items}</ul>'
+
+
+def _class(kind: str) -> str:
+    return f"k-{kind.replace(' ', '-')}" if kind in KINDS else "k-"
+
+
+def _bar(report: Any) -> str:
+    """The peak as one bar of kinds, with the capacity as a line across."""
+    most = (
+        max(report.predicted_bytes, report.limit, report.peak_bytes if math.isfinite(report.peak_bytes) else 0) * 1.04
+    )
+    x, parts = 0.0, []
+    for kind, nbytes in report.bytes_by_kind.items():
+        width = nbytes / most * _WIDE
+        title = f"<title>{kind}: {bytes_text(nbytes)}</title>"
+        parts.append(
+            f'<rect class="part {_class(kind)}" x="{x:.1f}" y="22" width="{width:.1f}" height="34">{title}</rect>'
+        )
+        x += width
+    at = report.limit / most * _WIDE
+    side = ' text-anchor="end"' if at > _WIDE / 2 else ""
+    shift = -6 if side else 6
+    label = f"capacity {bytes_text(report.limit)}"
+    about = f"{report.function}: {bytes_text(report.predicted_bytes)} at the peak, {label}"
+    return (
+        f'<svg viewBox="0 0 {_WIDE} 64" role="img" aria-label="{_text(about)}">{"".join(parts)}'
+        f'<line class="limit" x1="{at:.1f}" x2="{at:.1f}" y1="4" y2="62"/>'
+        f'<text class="limit-text" x="{at + shift:.1f}" y="15"{side}>{label}</text></svg>'
+    )
+
+
+def timeline_svg(timeline: Timeline, limit: int) -> str:
+    """Return the timeline as SVG, each band a step function."""
+    totals = timeline.totals
+    peak, count = max(totals, default=0), max(len(totals), 1)
+    most = max(peak, min(limit, 1.3 * peak)) * 1.08 or 1
+    width = _WIDE - _LEFT - 6
+
+    def x(i: float) -> float:
+        return _LEFT + i / count * width
+
+    def y(nbytes: float) -> float:
+        return _TOP + _HIGH * (1 - nbytes / most)
+
+    parts, base, previous, odd = [], [0] * count, "", False
+    for band in timeline.bands:
+        top = [low + high for low, high in zip(base, band.nbytes, strict=True)]
+        odd = not odd if band.kind == previous else False
+        previous = band.kind
+        name = f"{band.module} ({band.kind})" if band.module else band.kind
+        title = f"<title>{_text(name)}: up to {bytes_text(max(band.nbytes))}</title>"
+        shade = " odd" if odd else ""
+        parts.append(f'<path class="band {_class(band.kind)}{shade}" d="{_area(base, top, x, y)}">{title}</path>')
+        base = top
+    grid = []
+    for i in range(1, 5):
+        level = most * i / 5
+        grid.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDE - 6}" y1="{y(level):.1f}" y2="{y(level):.1f}"/>')
+        grid.append(
+            f'<text class="axis" x="{_LEFT - 6}" y="{y(level) + 4:.1f}" text-anchor="end">{bytes_text(level)}</text>'
+        )
+    marks = []
+    if limit <= most:
+        marks.append(f'<line class="limit" x1="{_LEFT}" x2="{_WIDE - 6}" y1="{y(limit):.1f}" y2="{y(limit):.1f}"/>')
+        marks.append(f'<text class="limit-text" x="{_LEFT + 6}" y="{y(limit) - 5:.1f}">capacity</text>')
+    edge = x(_sample_of(timeline, timeline.boundary))
+    marks.append(f'<line class="edge" x1="{edge:.1f}" x2="{edge:.1f}" y1="{_TOP}" y2="{_TOP + _HIGH}"/>')
+    at = totals.index(peak) if totals else 0
+    marks.append(f'<path d="M{x(at + 0.5):.1f},{y(peak) - 1:.1f} l-5,-9 h10 z" fill="currentColor"/>')
+    bottom = _TOP + _HIGH + 18
+    words = f'<text class="axis" x="{_LEFT}" y="{bottom}">forward pass</text>'
+    words += f'<text class="axis" x="{edge + 4:.1f}" y="{bottom}">backward pass and update →</text>'
+    about = f"Memory over time: up to {bytes_text(peak)}, at operation {timeline.peak_step:,} of {timeline.steps:,}"
+    return (
+        f'<svg id="timeline" viewBox="0 0 {_WIDE} {bottom + 8}" role="img" tabindex="0" aria-label="{_text(about)}">'
+        f"{''.join(grid)}{''.join(parts)}{''.join(marks)}{words}"
+        f'<line class="cursor" y1="{_TOP}" y2="{_TOP + _HIGH}" x1="0" x2="0"/></svg>'
+    )
+
+
+def _area(base: Sequence[int], top: Sequence[int], x: Scale, y: Scale) -> str:
+    """The path between two step functions, one point where several neighbors are equal."""
+
+    def line(values: Sequence[int]) -> list[tuple[float, float]]:
+        points: list[tuple[float, float]] = []
+        for i, value in enumerate(values):
+            if not i or value != values[i - 1]:
+                if i:
+                    points.append((x(i), y(values[i - 1])))
+                points.append((x(i), y(value)))
+        return [*points, (x(len(values)), y(values[-1]))]
+
+    points = line(top) + line(base)[::-1]
+    return "M" + "L".join(f"{a:.1f},{b:.1f}" for a, b in points) + "Z"
+
+
+def _sample_of(timeline: Timeline, step: int) -> int:
+    return next((i for i, each in enumerate(timeline.samples) if each >= step), len(timeline.samples))
+
+
+def _timeline_data(timeline: Timeline) -> dict[str, object]:
+    return {
+        "left": _LEFT,
+        "width": _WIDE - _LEFT - 6,
+        "samples": timeline.samples,
+        "steps": timeline.steps,
+        "totals": timeline.totals,
+        "bands": [[band.kind, band.module, band.nbytes] for band in timeline.bands],
+    }
+
+
+def icicle_svg(tree: Node) -> str:
+    """Return the memory at the peak as an icicle: each level is a row, and each part is as wide as its bytes."""
+    nodes = list(tree.walk())
+    rows = max((depth for _, _, depth in nodes), default=0) + 1
+    parts, odd = [], dict[int, bool]()
+    for node, start, depth in nodes:
+        x, width = start / max(tree.nbytes, 1) * _WIDE, node.nbytes / max(tree.nbytes, 1) * _WIDE
+        odd[depth] = not odd.get(depth, True)
+        room = int((width - 8) / _LETTER)
+        label = f"{node.name} {bytes_text(node.nbytes)}"
+        label = "" if room < 3 else label if len(label) <= room else f"{label[: room - 1]}…"
+        about = _text(f"{node.name}, {bytes_text(node.nbytes)}. {node.about}")
+        hidden = ' style="display:none"' if width <= 0.4 else ""
+        shade = " odd" if odd[depth] else ""
+        parts.append(
+            f'<g class="node" role="treeitem" tabindex="-1" aria-level="{depth + 1}" aria-label="{about}"{hidden}>'
+            f'<rect class="{_class(node.kind)}{shade}" x="{x:.2f}" y="{depth * _ROW}" width="{width:.2f}" '
+            f'height="{_ROW}"/>'
+            f'<text x="{x + 4:.2f}" y="{depth * _ROW + 17}">{_text(label)}</text></g>'
+        )
+    return (
+        f'<svg id="icicle" viewBox="0 0 {_WIDE} {rows * _ROW}" role="tree" aria-label="Memory at the peak by module">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _node_data(tree: Node) -> list[list[object]]:
+    """The nodes in the order of the picture: parent, start, bytes, depth, name, about, count."""
+    found: list[list[object]] = []
+    parents: list[int] = []
+    for node, start, depth in tree.walk():
+        del parents[depth:]
+        found.append([parents[-1] if parents else -1, start, node.nbytes, depth, node.name, node.about, node.count])
+        parents.append(len(found) - 1)
+    return found

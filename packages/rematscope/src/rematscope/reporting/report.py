@@ -1,0 +1,461 @@
+"""`report(f, *args, memory=…)`: whether a training step fits, what fills its memory, and what to change."""
+
+import importlib.util
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any
+
+import jax
+
+from rematscope.errors import PlanError
+from rematscope.ir.gc_pause import gc_paused
+from rematscope.memory.sureness import estimate_warning
+from rematscope.planning.budget import budget_bytes
+from rematscope.render.files import write_whole
+from rematscope.render.parts import Lines, Paragraph, Stack, TextTable
+from rematscope.render.progress import progress
+from rematscope.render.units import bar_text, bytes_text, count_text, counted, difference_text, seconds_text
+from rematscope.render.view import View
+from rematscope.reporting.contents import Buffer, Contents, Module, Timeline
+from rematscope.reporting.fixes import Fix, Search, described_changes
+from rematscope.reporting.page import document, pictures
+from rematscope.reporting.rewrite import Changes, blocks_of
+from rematscope.reporting.subject import Subject
+from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words
+from rematscope.seconds.devices import Device, device_called
+from rematscope.tracing.arguments import with_own_options
+from rematscope.tracing.checkpoints import loss_inside
+from rematscope.xla.compiling import check_target, spelled
+from rematscope.xla.measure import Measurement
+
+COMPILES = 6
+_ROWS = 10  # of a table in a terminal
+
+
+class Proposal:
+    """Changes that were applied to the function and compiled.
+
+    Attributes:
+      changes: the changes, as keyword arguments of `rewrite`.
+      function: the function with the changes, a drop-in replacement.
+      measurement: what it was compiled to.
+      extra_work: FLOPs and transcendentals in addition to those of the function as written.
+      extra_share: the same as a share of those of the function as written.
+    """
+
+    def __init__(self, subject: Subject, changes: Changes, measurement: Measurement, work: int, base: int):
+        self._subject = subject
+        self.changes = changes
+        self.measurement = measurement
+        self.extra_work = work - base
+        self.extra_share = (work - base) / base if base else 0.0
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        return self._subject.changed(self.changes)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The compiled peak in bytes."""
+        return int(self.measurement.peak_bytes)
+
+    @property
+    def snippet(self) -> str:
+        """Python code to paste after the definition of the function."""
+        name = self._subject.name if self._subject.name.isidentifier() else "step"
+        return snippet_of(name, self.changes)
+
+    @cached_property
+    def by_hand(self) -> str:
+        """The lines of the user's code that the checkpoints are around, as a sentence; "" where there are none."""
+        place = self.changes.checkpoint
+        if place not in ("layers", "all layers but the last", "segments"):
+            return ""
+        arguments = self._subject.arguments
+        try:
+            once, args, kwargs = loss_inside(arguments.bound(self._subject.f), arguments.args, arguments.kwargs)
+            blocks = blocks_of(once, place, *args, **kwargs)
+            found = in_words(once, CheckpointPlacement(blocks), *args, **kwargs)
+        except Exception:  # the words are an extra: a library's function may not be traceable by itself
+            return ""
+        return f"By hand: jax.checkpoint, {found}." if len(found) < 400 else ""
+
+    def __repr__(self) -> str:
+        return f"<{self.snippet.splitlines()[-1]}: {bytes_text(self.peak_bytes)}>"
+
+
+def snippet_of(name: str, changes: Changes) -> str:
+    """Return Python code that applies changes to a function of some name."""
+    imports = ["import jax"] * (changes.policy is not None) + ["import rematscope"]
+    arguments = str(changes)
+    line = f"{name} = rematscope.rewrite({name}, {arguments})"
+    if len(line) > 78:
+        parts = _split_arguments(arguments)
+        line = "\n".join([f"{name} = rematscope.rewrite(", f"    {name},", *(f"    {part}," for part in parts), ")"])
+    return "\n".join([*imports, line])
+
+
+def _split_arguments(arguments: str) -> list[str]:
+    return re.split(r", (?=[a-z_]+=)", arguments)
+
+
+class Report(View):
+    """Whether a function fits into memory, what fills it, and what to change. Displays itself.
+
+    Attributes:
+      function: the name of the function.
+      limit: the capacity in bytes.
+      device: the device whose memory it is; None if only a number of bytes was given.
+      target: what was compiled for.
+      measurement: the function as written, compiled.
+      contents: the buffers, from the trace.
+      best: the cheapest changes that fit, compiled; None if the function fits as written, or if nothing fits.
+      fixes: all changes that were traced and lower the peak, the cheapest first.
+      advice: what was not applied, as sentences.
+    """
+
+    def __init__(self, subject: Subject, search: Search, found: Changes | None, device: Device | None):
+        self._subject, self._search = subject, search
+        self.function, self.limit, self.device, self.target = subject.name, search.limit, device, subject.target
+        base = search.tried[Changes()]
+        self.measurement = search.measured[Changes()]
+        self.contents = Contents(base.passes, base.memory)
+        self.fixes: list[Fix] = search.fixes()
+        self.best: Proposal | None = None
+        if found is not None and found != Changes():
+            self.best = Proposal(subject, found, search.measured[found], search.tried[found].work, base.work)
+        self.advice = _advice(self)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the function as written fits, compiled."""
+        return self.peak_bytes <= self.limit
+
+    @property
+    def predicted_bytes(self) -> int:
+        """The predicted peak of the function as written."""
+        return self.contents.peak_bytes
+
+    @property
+    def peak_bytes(self) -> float:
+        """The compiled peak of the function as written; infinite if the target has no memory for it."""
+        return math.inf if self.measurement.out_of_memory else self.measurement.peak_bytes
+
+    @property
+    def bytes_by_kind(self) -> dict[str, int]:
+        """The predicted bytes at the peak by kind; they add up to `predicted_bytes`."""
+        return self.contents.bytes_by_kind
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The live bytes over time, stacked by kind and module."""
+        return self.contents.timeline()
+
+    @property
+    def peak(self) -> list[Buffer]:
+        """The buffers that are live at the peak, the largest first."""
+        return self.contents.peak
+
+    @property
+    def modules(self) -> list[Module]:
+        """The FLOPs, and the bytes at the peak, of each module."""
+        return self.contents.modules
+
+    def to_perfetto(self, path: str | os.PathLike[str]) -> None:
+        """Write the memory over time and the operations as a Chrome trace, which ui.perfetto.dev opens.
+
+        Args:
+          path: the file to write, such as `"step.json"`.
+
+        Raises:
+          OSError: if it cannot be written.
+        """
+        write_whole(path, json.dumps(self.contents.trace_events()))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as one page that needs nothing else, with pictures to point at, to zoom and to search.
+
+        Args:
+          path: the file to write; a name that ends in `.html` opens in a browser.
+
+        Raises:
+          OSError: if it cannot be written.
+        """
+        write_whole(path, document(self))
+
+    def html(self) -> str:
+        return pictures(self) + super().html()
+
+    # As text.
+
+    def parts(self) -> Iterable[View]:
+        return [Stack(*self._sections())]
+
+    def _sections(self) -> list[View]:
+        return [
+            Lines([self.headline]),
+            Stack(Lines(["1. Does it fit?", ""]), self._kinds_table()),
+            Stack(Lines(["2. What fills it?", ""]), *self._peak_tables()),
+            Stack(Lines(["3. What to change?", ""]), *self._changes()),
+            Stack(Lines(["4. What was assumed?"]), *map(Paragraph, self.assumptions)),
+        ]
+
+    @property
+    def headline(self) -> str:
+        """The answer in one sentence."""
+        of = f"{bytes_text(self.limit)}{f' of a {self.device.name}' if self.device else ''}"
+        if self.measurement.out_of_memory:
+            return f"{self.function} does not fit into {of}: {spelled(self.target)} has no memory for it."
+        peak = f"{bytes_text(self.peak_bytes)}, compiled for {spelled(self.target)}"
+        if self.fits:
+            return f"{self.function} fits into {of}: {peak}."
+        return (
+            f"{self.function} does not fit into {of}: it needs {peak} ({self.peak_bytes / self.limit:.1f} times that)."
+        )
+
+    def _kinds_table(self) -> TextTable:
+        total = max(self.predicted_bytes, 1)
+        rows = [["", "Predicted", "Compiled", "Share of the peak"]]
+        for kind, nbytes in self.bytes_by_kind.items():
+            rows.append([kind, bytes_text(nbytes), "", f"{bar_text(nbytes / total, 16)} {nbytes / total:4.0%}"])
+        compiled = "does not fit" if self.measurement.out_of_memory else bytes_text(self.peak_bytes)
+        error = ""
+        if math.isfinite(self.peak_bytes):
+            error = f"error {difference_text((self.predicted_bytes - self.peak_bytes) / self.peak_bytes)}"
+        rows.append(["peak", bytes_text(self.predicted_bytes), compiled, error])
+        rows.append(["capacity", bytes_text(self.limit), "", self.device.name if self.device else ""])
+        return TextTable(rows, numeric=rows[0][1:3])
+
+    def _peak_tables(self) -> list[View]:
+        step, last = self.contents.peak_step, len(self.contents.memory.steps)
+        where = "backward" if step >= self.contents.backward[0] else "forward"
+        rows = [["Bytes", "Array", "Kind", "Made by", "Line"]]
+        for buffer in self.peak[:_ROWS]:
+            times = f", {buffer.times} iterations" if buffer.times > 1 else ""
+            rows.append(
+                [
+                    bytes_text(buffer.nbytes),
+                    buffer.type,
+                    buffer.kind + times,
+                    "/".join(buffer.module[-2:]) if buffer.operation else buffer.name,
+                    buffer.source.rpartition(" → ")[0] or buffer.source,
+                ]
+            )
+        rest = self.peak[_ROWS:]
+        more = (
+            f"and {counted(len(rest), 'smaller buffer')}: {bytes_text(sum(b.nbytes for b in rest))}" if rest else None
+        )
+        table = TextTable(rows, more, numeric=("Bytes",))
+        return [Lines([f"At the peak, operation {step:,} of {last:,} ({where} pass), the largest buffers are:"]), table]
+
+    def _changes(self) -> list[View]:
+        if self.fits:
+            return [Paragraph("Nothing: it fits as written.")]
+        found: list[View] = []
+        if self.best is not None:
+            found.append(Paragraph(self.proposal_text))
+            found.append(Lines(["", *(f"    {line}" for line in self.best.snippet.splitlines()), ""]))
+            if self.best.by_hand:
+                found.append(Paragraph(self.best.by_hand))
+        else:
+            found.append(Paragraph(self.nothing_fits))
+        if self.fixes:
+            found.append(self._fixes_table())
+        return [*found, *map(Paragraph, self.advice)]
+
+    @property
+    def proposal_text(self) -> str:
+        """What the proposal costs, and what is known of cheaper changes, as sentences."""
+        best = self.best
+        assert best is not None, "there is a proposal"
+        cost = f"{best.extra_share:.1%} more FLOPs" if best.extra_work > 0 else "no more FLOPs"
+        cheaper = self._search.cost(best.changes)
+        tried = [c for c in self._search.tried if self._search.cost(c) < cheaper and c != Changes()]
+        text = (
+            f"Paste this: the compiled peak is {bytes_text(best.peak_bytes)} of {bytes_text(self.limit)}, with {cost}."
+        )
+        if tried:
+            text += f" None of the {len(tried)} cheaper changes in the table below fits."
+        if not self._search.is_complete:
+            text += " Not all combinations were traced, so a cheaper one may exist."
+        return text
+
+    @property
+    def nothing_fits(self) -> str:
+        """That no change fits, and what remains to be done, as sentences."""
+        least = min((fix.best_bytes for fix in self.fixes), default=None)
+        reached = "" if least is None else f" The smallest peak of them is {bytes_text(least)}."
+        return (
+            f"None of the changes that rematscope can apply fits into {bytes_text(self.limit)}.{reached} Shard the "
+            "step across devices, reduce the batch size, or choose a device with more memory."
+        )
+
+    def _fixes_table(self) -> TextTable:
+        timed = self.device is not None
+        rows = [["Change", "Peak", "", "Saved", "Extra FLOPs", *["Extra time"] * timed]]
+        for fix in self.shown_fixes:
+            fits = "fits" if fix.best_bytes <= self.limit else ""
+            how = "compiled" if fix.compiled_bytes is not None else "predicted"
+            row = [
+                described_changes(fix.changes),
+                bytes_text(fix.best_bytes),
+                f"{how}{', ' if fits else ''}{fits}",
+                bytes_text(fix.saved_bytes),
+                count_text(max(fix.extra_work, 0), "").rstrip(),
+            ]
+            rows.append(row + [seconds_text(max(fix.extra_seconds, 0.0))] * timed)
+        return TextTable(rows, numeric=("Peak", "Saved", "Extra FLOPs", "Extra time"))
+
+    @property
+    def shown_fixes(self) -> list[Fix]:
+        """The fixes of the table: those that were compiled, and the cheapest of the others."""
+        compiled = [fix for fix in self.fixes if fix.compiled_bytes is not None]
+        others = [fix for fix in self.fixes if fix.compiled_bytes is None][: max(0, _ROWS - len(compiled))]
+        return [fix for fix in self.fixes if fix in compiled or fix in others]
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What the figures assume, as sentences."""
+        base = self._search.tried[Changes()]
+        found = [
+            "The predicted peak follows from the trace and from rules of what XLA fuses. The compiled peak counts "
+            "arguments, outputs and temporaries, less donated arguments that results overwrite.",
+        ]
+        if self.device is not None and self.target == "cpu":
+            found.append(
+                f"There is no {self.device.name} here, so the CPU is the stand-in: only a compile there shows its "
+                "fusions and layouts, and whether XLA hides transfers."
+            )
+        if self._subject.is_step:
+            found.append("The step was compiled as written, with the arguments that it donates itself.")
+        else:
+            found.append(
+                f"{self.function} is a loss: its value and the gradients of all floating-point arguments count."
+            )
+        found.append(
+            "Checkpoints and donation never change a gradient. Microbatches are proposed only after gradients were "
+            "compared on random data."
+        )
+        if self.device is not None:
+            found.append(f"Extra times are estimates by a roofline of {self.device.name}.")
+        found += [doubt] if (doubt := estimate_warning(base.passes, self.predicted_bytes)) else []
+        found.append(
+            f"To reproduce: rematscope.report({self.function}, …, memory={self.limit}), with JAX {jax.__version__}; "
+            "rematscope.measure(…) compiles each row."
+        )
+        return found
+
+
+def _advice(report: Report) -> list[str]:
+    """What may help and was not applied, as sentences."""
+    found = []
+    search, contents = report._search, report.contents
+    if report.fits:
+        return []
+    if why := search.refused.get("microbatches"):
+        found.append(f"No microbatches: {why}")
+    largest = [b for b in report.peak if b.kind not in ("parameters", "optimizer state", "arguments", "outputs")][:1]
+    for buffer in largest:
+        share = buffer.nbytes / contents.peak_bytes
+        if share > 0.2:
+            found.append(
+                f"One array, {buffer.type} ({buffer.source or buffer.operation}), is {share:.0%} of the peak. "
+                "Computing it in chunks, with jax.lax.map and a checkpoint around each, would avoid it (an estimate; "
+                "not applied)."
+            )
+    kinds = report.bytes_by_kind
+    state = kinds.get("parameters", 0) + kinds.get("optimizer state", 0) + kinds.get("outputs", 0)
+    if state > 0.5 * report.limit:
+        found.append(
+            f"Parameters, optimizer state and outputs alone take {bytes_text(state)}. Shard them across devices "
+            "(FSDP), or use an optimizer with less state, such as optax.adafactor."
+        )
+    stacked = sum(b.nbytes for b in report.peak if b.times > 1 and b.kind == "saved activations")
+    if stacked > 0.2 * contents.peak_bytes and report.device is not None and report.target != "cpu":
+        found.append(
+            f"Stacks of loops hold {bytes_text(stacked)}. rematscope.auto(…, host=…) can offload them to host memory."
+        )
+    return found
+
+
+def _target_for(device: Device | None, target: str | None) -> str:
+    """What to compile for: the device if it is here, or can be compiled for ahead of time; else the CPU."""
+    if target is not None:
+        check_target(target)
+        return target
+    if device is not None and device.name.startswith("tpu"):
+        here = all(importlib.util.find_spec(name) is not None for name in ("libtpu", "flatbuffers"))
+        return device.name if here and device.topology else "cpu"
+    if device is not None and jax.default_backend() == "gpu":
+        return "gpu"
+    return "cpu"
+
+
+@with_own_options
+def report(
+    f: Callable[..., Any],
+    *args: Any,
+    device: Device | str | None = None,
+    memory: int | str | None = None,
+    target: str | None = None,
+    compiles: int = COMPILES,
+    **kwargs: Any,
+) -> Report:
+    """Report whether a training step fits into memory, what fills the memory, and what to change.
+
+    Changes are applied to the step, traced, and the best of them are compiled: checkpoints around layers or loop
+    iterations, JAX's policies, checkpoints that save as many valuable results as fit, donated arguments, and
+    microbatches. The cheapest combination that fits is `.best`, with the code to paste.
+
+    Args:
+      f: a training step, or a loss, whose value and gradients then count. It is not run; if nothing else fits, its
+        gradient is computed for four examples, to check that microbatches do not change it.
+      *args, **kwargs: its arguments: arrays, or `jax.ShapeDtypeStruct`s.
+      device: the device whose memory is the capacity, and whose roofline gives times: a name such as `"h100"` or
+        `"tpu v5e"`, a `Device`, or `calibrate()`.
+      memory: the capacity, such as `"16 GiB"`, in place of the device's memory.
+      target: what to compile for, as for `measure`. By default, the device if it is on this machine, or if libtpu can
+        compile for it ahead of time; else the CPU.
+      compiles: the number of programs to compile at most, about.
+
+    Returns:
+      The report: text in a terminal, HTML in a notebook, and one page with `.save("report.html")`.
+
+    Raises:
+      PlanError: if there is no capacity, or one that is not valid.
+      TraceError: as for `trace`.
+      TargetError: if the device or the target is not known.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from rematscope import report
+      >>> def loss(ws, x):
+      ...     for w in ws:
+      ...         x = jnp.sin(x @ w)
+      ...     return jnp.mean(x)
+      >>> @jax.jit
+      ... def step(ws, x):
+      ...     return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws, x))
+      >>> found = report(step, [jnp.ones((16, 16))] * 8, jnp.ones((256, 16)), memory="160 KiB")
+      >>> found.fits, found.best.peak_bytes <= found.limit
+      (False, True)
+    """
+    __tracebackhide__ = True
+    rates = None if device is None else device_called(device)
+    if memory is None and (rates is None or not rates.memory):
+        raise PlanError(
+            "report needs a capacity: memory='16 GiB', or device= with the name of a device, such as 'h100'."
+        )
+    limit = int(rates.memory) if memory is None and rates is not None else budget_bytes(memory or 0, "memory")
+    if type(compiles) is not int or compiles < 1:
+        raise PlanError(f"compiles={compiles!r} is not valid: the function itself is compiled. Give 1 or more.")
+    with progress() as tell, gc_paused():
+        tell("tracing", 0)
+        subject = Subject(f, args, kwargs, rates, _target_for(rates, target))
+        search = Search(subject, limit, compiles, tell)
+        found = search.run()
+    return Report(subject, search, found, rates)

@@ -1,0 +1,390 @@
+"""`rewrite(f, …)`: a training step, or a loss, with checkpoints, microbatches and donated arguments."""
+
+import dataclasses
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import source_info_util
+
+from rematscope import jax_compat
+from rematscope.errors import PlanError
+from rematscope.jax_compat.vjp_hook import (
+    GradientInside,
+    donated_operands,
+    has_gradient,
+    outside_traces,
+    raise_at_gradients,
+    transform_losses,
+)
+from rematscope.planning.budget import budget_bytes
+from rematscope.reporting.arrays import Arguments, arguments_of, arrays_of
+from rematscope.reporting.microbatches import in_microbatches
+from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
+from rematscope.scheduling.calls import partitions
+from rematscope.scheduling.cuts import stretches
+from rematscope.scheduling.saving import worth_saving
+from rematscope.tracing.arguments import callable_name, flattened
+from rematscope.tracing.checkpoints import CalledOnce, jaxpr_of, traced, with_policy, without_checkpoints
+
+source_info_util.register_exclusion(__file__)
+
+PLACES = ("layers", "all layers but the last", "segments", "loops", "inner loops", "whole")
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """What `rewrite` changes; see there."""
+
+    checkpoint: str | None = None
+    policy: Callable[..., Any] | None = None
+    saved: int | None = None
+    microbatches: int = 1
+    batch_argnums: tuple[int, ...] = ()
+    donate_argnums: tuple[int, ...] = ()
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the function is traced anew as a function of flat arrays, under a `jit` of its own."""
+        return self.microbatches > 1 or bool(self.donate_argnums)
+
+    def __str__(self) -> str:
+        """The keyword arguments of `rewrite`, as Python code."""
+        parts = [] if self.checkpoint is None else [f"checkpoint={self.checkpoint!r}".replace("'", '"')]
+        if self.policy is not None:
+            parts.append(f"policy=jax.checkpoint_policies.{jax_compat.policy_name(self.policy)}")
+        if self.saved is not None:
+            unit, name = (2**20, "MiB") if self.saved % 2**20 == 0 else (2**10, "KiB")
+            whole = f'"{self.saved // unit} {name}"' if self.saved % unit == 0 else str(self.saved)
+            parts.append(f"saved={whole}")
+        if self.microbatches > 1:
+            parts += [f"microbatches={self.microbatches}", f"batch_argnums={self.batch_argnums}"]
+        if self.donate_argnums:
+            parts.append(f"donate_argnums={self.donate_argnums}")
+        return ", ".join(parts)
+
+
+def blocks_of(loss: CalledOnce, place: str, /, *args: Any, **kwargs: Any) -> tuple[Block, ...]:
+    """Return the blocks of operations that checkpoints at a place are around; none for a place in loops.
+
+    Args:
+      loss: the function.
+      place: one of `PLACES`.
+      *args, **kwargs: its arguments.
+    """
+    if place == "segments":
+        return stretches(loss, False, *args, **kwargs)
+    if place not in ("layers", "all layers but the last"):
+        return ()
+    found = partitions(loss, *args, **kwargs)
+    blocks = found[0] if found else stretches(loss, False, *args, **kwargs)
+    return blocks[:-1] if place.startswith("all") else blocks
+
+
+def most_valuable(
+    loss: CalledOnce, blocks: Sequence[Block], limit: int, /, *args: Any, **kwargs: Any
+) -> tuple[Block, ...]:
+    """Return the operations in blocks whose results avoid most recompute per byte, within a limit of bytes."""
+    found, left = [], limit
+    for operation, nbytes in worth_saving(loss, blocks, *args, **kwargs):
+        if nbytes <= left:
+            found.append(operation)
+            left -= nbytes
+    return tuple(sorted(found))
+
+
+def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[..., Any]:
+    """Return a function with the checkpoints that `changes` say."""
+
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        once, _ = traced(loss, args, kwargs)
+        place, policy = changes.checkpoint, changes.policy
+        if place == "whole":
+            return with_policy(once, policy)(*args, **kwargs)
+        if place in ("loops", "inner loops"):
+            depth = int(place == "inner loops")
+            if loops_deep(jaxpr_of(without_checkpoints(once), *args, **kwargs)) <= depth:
+                raise PlanError(
+                    f"{callable_name(loss)} has no {place}: checkpoint={place!r} has no effect. Use 'layers'."
+                )
+            return in_iterations(once, depth, policy)(*args, **kwargs)
+        blocks = blocks_of(once, str(place), *args, **kwargs)
+        if not blocks:
+            raise PlanError(f"{callable_name(loss)} has no repeated {place}: checkpoint={place!r} has no effect.")
+        saved = () if changes.saved is None else most_valuable(once, blocks, changes.saved, *args, **kwargs)
+        return in_blocks(once, blocks, policy, frozenset(saved))(*args, **kwargs)
+
+    return functools.wraps(loss, updated=())(changed)
+
+
+class Rewritten:
+    """A function with checkpoints, microbatches or donated arguments; see `rewrite`. Call it like the function."""
+
+    def __init__(self, f: Callable[..., Any], changes: Changes):
+        functools.update_wrapper(self, f, updated=())
+        self.__name__ = callable_name(f)
+        self.__wrapped__ = f
+        self.changes = changes
+        self._programs: dict[Any, _Program] = {}
+        self._one = threading.RLock()
+        self._takes_gradient: bool | None = None
+        self._fixed: Callable[[Any], bool] | None = None  # which leaves of the arguments are settings
+        self._with_checkpoints = self._changed()
+
+    def __repr__(self) -> str:
+        return f"<rewrite({self.__name__}, {self.changes})>"
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if not self.changes.is_flat:
+            return self._direct(args, kwargs)(*args, **kwargs)
+        program, arguments = self._program(args, kwargs)
+        return program.call(arguments)
+
+    def lower(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Lower the function for arguments like these, as `jax.jit(f).lower` does: arrays or shapes."""
+        __tracebackhide__ = True
+        if self.changes.is_flat:
+            program, arguments = self._program(args, kwargs)
+            return program.lower(arguments)
+        if hasattr(self.__wrapped__, "lower"):
+            return self._direct(args, kwargs, "lower")(*args, **kwargs)
+        arrays = self._arguments(args, kwargs)
+        return jax.jit(arrays.bound(self)).lower(*arrays.args, **arrays.kwargs)
+
+    def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+        if self._fixed is None:
+            self._fixed = arguments_of(self.__wrapped__, args, kwargs).fixed
+        return Arguments(args, kwargs, self._fixed)
+
+    def _changed(self) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        changes = self.changes
+        return lambda loss: with_checkpoints(loss, changes)
+
+    def _direct(self, args: Sequence[Any], kwargs: Mapping[str, Any], method: str = "") -> Callable[..., Any]:
+        """The function, or a method of it, with the checkpoints."""
+        f = self.__wrapped__
+        if self.changes.checkpoint is None:
+            return getattr(f, method) if method else f
+        if self._takes_gradient is None:
+            self._takes_gradient = takes_gradient(f, args, kwargs)
+        if not self._takes_gradient:
+            return self._with_checkpoints(f)
+        return transform_losses(getattr(f, method) if method else f, self._with_checkpoints, self)
+
+    def _program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple["_Program", Arguments]:
+        arguments = self._arguments(args, kwargs)
+        leaves, tree = jax.tree.flatten((arguments.args, arguments.kwargs))
+        settings = tuple(_hashed(v) for v in jax.tree.leaves((args, kwargs)) if arguments.fixed(v))
+        key = tree, settings
+        with self._one:
+            if key not in self._programs:
+                self._programs[key] = _Program(self, arguments, args, kwargs, leaves, tree)
+            return self._programs[key], arguments
+
+
+def _hashed(setting: Any) -> Any:
+    try:
+        hash(setting)
+    except TypeError:
+        return id(setting)
+    return setting
+
+
+class _Program:
+    """A rewritten function for arguments of one structure, as a jitted function of flat arrays."""
+
+    def __init__(
+        self,
+        function: Rewritten,
+        arguments: Arguments,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        leaves: list[Any],
+        tree: Any,
+    ):
+        self._function, self._arguments, self._tree = function, arguments, tree
+        changes, f = function.changes, function.__wrapped__
+        self._batch = _in_argnums(arguments, changes.batch_argnums, "batch_argnums", function.__name__)
+        if changes.microbatches > 1:
+            self._batch = [one and bool(jnp.shape(v)) for one, v in zip(self._batch, leaves, strict=True)]
+        over = _in_argnums(arguments, changes.donate_argnums, "donate_argnums", function.__name__)
+        self._donated = [one or other for one, other in zip(over, _already_donated(f, arguments), strict=True)]
+        self._out: Any = None
+        self._jitted = jax.jit(self._run, donate_argnums=(1,))
+
+    def _run(self, kept: list[Any], overwritten: list[Any]) -> list[Any]:
+        """Return the leaves of what the function returns, then all leaves of its arguments after the call."""
+        parts = iter(kept), iter(overwritten)
+        leaves = [next(parts[one]) for one in self._donated]
+        changes = self._function.changes
+        if changes.microbatches == 1:
+            return self._flat(*leaves)
+        return in_microbatches(self._flat, leaves, self._batch, changes.microbatches, self._function.__name__)
+
+    def _flat(self, *leaves: Any) -> list[Any]:
+        given = jax.tree.unflatten(self._tree, leaves)
+        args, kwargs = self._arguments.all(*given)
+        returned = self._function._direct(args, kwargs)(*args, **kwargs)
+        objects = _objects((args, kwargs))
+        arrays, changed = arrays_of(returned), arrays_of(objects)
+        self._out = jax.tree.structure((arrays, changed)), returned, objects
+        return jax.tree.leaves((arrays, changed))
+
+    def _split(self, arguments: Arguments) -> tuple[list[Any], list[Any]]:
+        leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
+        kept, overwritten = (
+            [v for v, one in zip(leaves, self._donated, strict=True) if one == which] for which in (False, True)
+        )
+        return kept, overwritten
+
+    def call(self, arguments: Arguments) -> Any:
+        """Run the program, and write the new state of objects such as nnx modules into them."""
+        results = self._jitted(*self._split(arguments))
+        if self._out is None:  # another process's cache
+            raise PlanError(f"{self._function.__name__} was not traced.")
+        tree, returned, before = self._out
+        arrays, changed = jax.tree.unflatten(tree, results)
+        if before:
+            _update(_objects(arguments.all(arguments.args, arguments.kwargs)), changed)
+        return _combined(returned, arrays)
+
+    def lower(self, arguments: Arguments) -> Any:
+        """Lower the program."""
+        return self._jitted.lower(*self._split(arguments))
+
+
+def _combined(returned: Any, arrays: Any) -> Any:
+    """Return what a function returned while it was traced, with arrays in place of tracers."""
+    none = lambda v: v is None  # noqa: E731
+    return jax.tree.map(lambda one, array: one if array is None else array, returned, arrays, is_leaf=none)
+
+
+def _objects(given: Any) -> list[Any]:
+    """The modules of Flax's nnx among the arguments, whose state a function may change in place."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None:
+        return []
+    kinds = tuple(kind for kind in (getattr(nnx, "Pytree", None), nnx.Module, nnx.Optimizer) if kind is not None)
+
+    def is_object(node: Any) -> bool:
+        return isinstance(node, kinds)
+
+    return [node for node in jax.tree.leaves(given, is_leaf=is_object) if is_object(node)]
+
+
+def _update(objects: Sequence[Any], changed: Sequence[Any]) -> None:
+    nnx: Any = sys.modules["flax.nnx"]
+    for one, new in zip(objects, changed, strict=True):
+        nnx.update(one, nnx.state(new))
+
+
+def _in_argnums(arguments: Arguments, argnums: Iterable[int], option: str, function: str) -> list[bool]:
+    """Which leaves belong to the positional arguments of some numbers."""
+    found = []
+    for which, tree in enumerate(arguments.args):
+        found += [which in argnums] * len(jax.tree.leaves(tree))
+    if any(not 0 <= number < len(arguments.args) for number in argnums):
+        raise PlanError(
+            f"{option}={tuple(argnums)} is out of range: {function} was called with {len(arguments.args)} positional "
+            "arguments."
+        )
+    return found + [False] * len(jax.tree.leaves(arguments.kwargs))
+
+
+def _already_donated(f: Callable[..., Any], arguments: Arguments) -> list[bool]:
+    """Which leaves a `jit` around the function donates already."""
+    count = len(jax.tree.leaves((arguments.args, arguments.kwargs)))
+    if not hasattr(f, "lower"):
+        return [False] * count
+    flat, leaves = flattened(arguments.bound(f), arguments.args, arguments.kwargs)
+    with outside_traces():
+        shown = set(donated_operands(jax.make_jaxpr(flat.updating)(*leaves)))
+    return [i in shown for i in range(count)]
+
+
+def takes_gradient(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function takes a gradient itself, as a training step does."""
+    arguments = arguments_of(f, args, kwargs)
+    flat, leaves = flattened(arguments.bound(f), arguments.args, arguments.kwargs)
+    with outside_traces():
+        try:
+            return has_gradient(jax.make_jaxpr(raise_at_gradients(flat))(*leaves))
+        except GradientInside:
+            return True
+
+
+def rewrite(
+    f: Callable[..., Any],
+    *,
+    checkpoint: str | None = None,
+    policy: Callable[..., Any] | None = None,
+    saved: int | str | None = None,
+    microbatches: int = 1,
+    batch_argnums: int | Sequence[int] = (),
+    donate_argnums: int | Sequence[int] = (),
+) -> Rewritten:
+    """Rewrite a training step, or a loss, so that it needs less memory.
+
+    The returned function computes what `f` computes. Checkpoints are put into the function whose gradient the step
+    takes, however it takes it (`jax.grad`, `jax.value_and_grad`, `jax.vjp`, and what Flax and Equinox make of them).
+
+    Args:
+      f: a training step, or a loss. It may be jitted.
+      checkpoint: where to put checkpoints: `"layers"` for one around each call of the repeated layer, `"all layers but
+        the last"`, `"segments"` between the narrow places of the model, `"loops"` around the body of each `scan`,
+        `"inner loops"` around the bodies of the scans inside of scans, or `"whole"` for the checkpoints that the loss
+        has, and one around all of it if it has none. Except for `"whole"`, they replace the loss's own checkpoints.
+      policy: the policy of each checkpoint, as for `jax.checkpoint`.
+      saved: a limit in bytes, such as `"120 MiB"`: each checkpoint around layers or segments saves the results of
+        those matmuls and convolutions that avoid most recompute per byte. In place of `policy`.
+      microbatches: the number of parts of the batch whose gradients are computed one after the other and averaged. The
+        result equals that of `f` if its loss is a mean over the examples, which `rematscope.report` checks with
+        numbers. Random numbers, such as those of dropout, differ.
+      batch_argnums: which positional arguments have the batch as their first axis.
+      donate_argnums: which positional arguments may be overwritten, as for `jax.jit`. The caller must not use them
+        after the call.
+
+    Returns:
+      A callable like `f`; `.lower(*args)` lowers it, as for a `jax.jit` function.
+
+    Raises:
+      PlanError: at once if an option is not valid. When it is called: if there is no such place for a checkpoint, or
+        the step cannot be divided into microbatches.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from rematscope import rewrite
+      >>> def loss(ws, x):
+      ...     for w in ws:
+      ...         x = jnp.sin(x @ w)
+      ...     return jnp.mean(x)
+      >>> def step(ws, x):
+      ...     return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws, x))
+      >>> step = rewrite(step, checkpoint="whole", microbatches=4, batch_argnums=1)
+      >>> new = step([jnp.ones((8, 8))] * 3, jnp.ones((16, 8)))
+      >>> new[0].shape
+      (8, 8)
+    """
+    if checkpoint is not None and checkpoint not in PLACES:
+        raise PlanError(f"checkpoint={checkpoint!r} is not known. Choose one of {', '.join(map(repr, PLACES))}.")
+    if policy is not None and not callable(policy):
+        raise PlanError(f"policy={policy!r} is not a function such as jax.checkpoint_policies.dots_saveable.")
+    if (policy is not None or saved is not None) and checkpoint is None:
+        raise PlanError("policy= and saved= need checkpoints. Add checkpoint='layers'.")
+    if saved is not None and (
+        policy is not None or checkpoint not in ("layers", "all layers but the last", "segments")
+    ):
+        raise PlanError("saved= is for checkpoint='layers' or 'segments' without a policy=.")
+    if type(microbatches) is not int or microbatches < 1:
+        raise PlanError(f"microbatches={microbatches!r} is not valid. Give a whole number, 1 or more.")
+    batch = (batch_argnums,) if isinstance(batch_argnums, int) else tuple(batch_argnums)
+    donated = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
+    if microbatches > 1 and not batch:
+        raise PlanError("microbatches= needs batch_argnums=, the positions of the arguments that have a batch axis.")
+    limit = None if saved is None else budget_bytes(saved, "saved")
+    return Rewritten(f, Changes(checkpoint, policy, limit, microbatches, batch if microbatches > 1 else (), donated))

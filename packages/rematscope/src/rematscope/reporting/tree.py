@@ -1,0 +1,92 @@
+"""The buffers at the peak as a tree: module, layer, operation, line."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from rematscope.reporting.contents import Buffer
+
+_FIXED = ("parameters", "optimizer state", "arguments", "outputs")
+
+
+@dataclasses.dataclass
+class Node:
+    """A part of the memory at the peak.
+
+    Attributes:
+      name: the last part of its path.
+      nbytes: its bytes.
+      kind: the kind of most of its bytes.
+      count: the number of buffers in it.
+      about: what a reader is told of a single buffer: its type, kind and source line.
+      children: its parts, the largest first.
+    """
+
+    name: str
+    nbytes: int = 0
+    kind: str = ""
+    count: int = 0
+    about: str = ""
+    children: dict[str, "Node"] = dataclasses.field(default_factory=dict)
+
+    def walk(self, start: int = 0, depth: int = 0) -> Iterator[tuple["Node", int, int]]:
+        """Yield each node with the bytes before it and its depth, a parent before its children."""
+        yield self, start, depth
+        for child in self.children.values():
+            yield from child.walk(start, depth + 1)
+            start += child.nbytes
+
+
+def tree_of(buffers: Iterable[Buffer], most: int = 4000) -> Node:
+    """Return the buffers as a tree, with at most about so many nodes: the smallest are summed up."""
+    root = Node("peak")
+    for buffer in buffers:
+        _add(root, buffer)
+    _sort(root)
+    nodes = sorted((node.nbytes for node, _, _ in root.walk()), reverse=True)
+    if len(nodes) > most:
+        _prune(root, nodes[most])
+    return root
+
+
+def _path(buffer: Buffer) -> list[str]:
+    if buffer.kind in _FIXED:
+        return [buffer.kind, *buffer.module]
+    line = buffer.source.rpartition(" → ")[0] or buffer.source
+    return [*buffer.module, buffer.operation or buffer.name, *([line] if line else [])]
+
+
+def _add(root: Node, buffer: Buffer) -> None:
+    node, times = root, f", stacked by {buffer.times} iterations" if buffer.times > 1 else ""
+    about = f"{buffer.type} {buffer.kind}{times}" + (f", {buffer.source}" if buffer.source else "")
+    path = _path(buffer)
+    for name in (None, *path):
+        if name is not None:
+            node = node.children.setdefault(name, Node(name))
+        node.nbytes += buffer.nbytes
+        node.count += 1
+    node.about = about if node.count == 1 else f"{node.about.partition(' and ')[0]} and {node.count - 1} more"
+
+
+def _sort(node: Node) -> None:
+    for child in node.children.values():
+        _sort(child)
+    node.children = {c.name: c for c in sorted(node.children.values(), key=lambda c: -c.nbytes)}
+    if node.children:
+        by_kind: dict[str, int] = {}
+        for child in node.children.values():
+            by_kind[child.kind] = by_kind.get(child.kind, 0) + child.nbytes
+        node.kind = max(by_kind, key=by_kind.__getitem__)
+    else:
+        words = node.about.partition(",")[0].partition(" ")[2].partition(" and ")[0]
+        node.kind = words
+
+
+def _prune(node: Node, least: int) -> None:
+    kept = {name: child for name, child in node.children.items() if child.nbytes > least}
+    rest = [child for child in node.children.values() if child.nbytes <= least]
+    if rest and node.children:
+        total, count = sum(c.nbytes for c in rest), sum(c.count for c in rest)
+        kept["smaller buffers"] = Node("smaller buffers", total, rest[0].kind, count, f"{count} buffers")
+    node.children = kept
+    for child in kept.values():
+        _prune(child, least)

@@ -1,0 +1,164 @@
+"""The report: what it says adds up, its proposals fit and compute the same, and its text stays within 80 columns."""
+
+import functools
+import html
+import html.parser
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from steps import STEPS
+
+import rematscope
+from rematscope.render.view import plain_text
+from rematscope.reporting.report import Report
+from rematscope.reporting.tree import tree_of
+
+SMALL = ["scanned_layers_in_bfloat16", "low_rank_adapters", "float16_with_a_loss_scale", "recurrent_over_time"]
+FACTOR = 2.0
+
+
+@functools.cache
+def reported(name: str, factor: float = FACTOR) -> Report:
+    subject = STEPS[name]()
+    peak = rematscope.report(subject.step, *subject.args, memory="1 TiB", compiles=1).peak_bytes
+    return rematscope.report(subject.step, *subject.args, memory=int(peak / factor))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_parts_add_up_to_the_peak(name):
+    report = reported(name)
+    assert sum(report.bytes_by_kind.values()) == report.predicted_bytes
+    assert sum(buffer.nbytes for buffer in report.peak) == report.predicted_bytes
+    assert max(report.timeline.totals) == report.predicted_bytes
+    assert sum(module.forward_flops for module in report.modules) > 0
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_pasted_proposal_compiles_within_the_capacity(name):
+    report, subject = reported(name), STEPS[name]()
+    assert not report.fits and report.best is not None
+    scope = {"step": subject.step, subject.step.__name__: subject.step}
+    exec(report.best.snippet, scope)
+    lowered = scope[subject.step.__name__].lower(*subject.args)
+    memory = lowered.compile().memory_analysis()
+    peak = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    assert peak - memory.alias_size_in_bytes <= report.limit
+
+
+def drawn(tree):
+    """The arrays of a tree with random values in place of shapes."""
+    rng = np.random.default_rng(0)
+
+    def one(leaf):
+        if not isinstance(leaf, jax.ShapeDtypeStruct):
+            return leaf
+        if jnp.issubdtype(leaf.dtype, jnp.integer):
+            return jnp.zeros(leaf.shape, leaf.dtype)
+        return jnp.asarray(0.1 * rng.standard_normal(leaf.shape), leaf.dtype)
+
+    return jax.tree.map(one, tree)
+
+
+@pytest.mark.parametrize("factor", [FACTOR, 5.0])
+@pytest.mark.parametrize("name", SMALL)
+def test_the_proposal_computes_what_the_step_computes(name, factor):
+    report, subject = reported(name, factor), STEPS[name]()
+    if report.best is None:
+        assert report.advice
+        return
+    args = drawn(subject.args)
+    expected = jax.jit(subject.step)(*jax.tree.map(jnp.copy, args))
+    found = jax.jit(report.best.function)(*jax.tree.map(jnp.copy, args))
+    few_bits = "16" in name  # rounded in another order
+    for one, other in zip(*(map(np.float64, jax.tree.leaves(v)) for v in (expected, found)), strict=True):
+        assert np.linalg.norm(one - other) <= (0.1 if few_bits else 1e-3) * np.linalg.norm(one) + 1e-6
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_text_keeps_to_the_width_of_the_terminal(name, width):
+    text = plain_text(reported(name), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert re.findall(r"^\d\. .*", text, re.MULTILINE) == [
+        "1. Does it fit?", "2. What fills it?", "3. What to change?", "4. What was assumed?",
+    ]  # fmt: skip
+
+
+def test_a_step_that_fits_is_left_alone():
+    report = reported(SMALL[0], 0.5)
+    assert report.fits and report.best is None and "Nothing: it fits" in plain_text(report)
+
+
+def test_a_capacity_is_needed_and_explained():
+    with pytest.raises(rematscope.PlanError, match="needs a capacity"):
+        rematscope.report(jnp.sin, 1.0)
+    with pytest.raises(rematscope.PlanError, match="memory='much'"):
+        rematscope.report(jnp.sin, 1.0, memory="much")
+
+
+def test_microbatches_are_refused_where_they_would_change_the_gradient():
+    def step(w, x, mask):
+        def loss(w):
+            return jnp.sum(mask * jnp.tanh(x @ w).sum(-1)) / jnp.sum(mask)
+
+        return w - jax.grad(loss)(w)
+
+    args = jnp.ones((8, 8)), jnp.ones((4096, 8)), jnp.ones(4096)
+    report = rematscope.report(step, *args, memory="150 KiB")
+    assert report.best is None or report.best.changes.microbatches == 1
+    assert any("no average over examples" in sentence for sentence in report.advice)
+
+
+class Tags(html.parser.HTMLParser):
+    """The elements of a page that are open, and what the page would fetch."""
+
+    VOID = frozenset({"meta", "input", "br", "!doctype"})
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.fetched, self.ids = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.fetched += [value for name, value in attrs if name in ("src", "href", "srcset")]
+        self.ids += [value for name, value in attrs if name == "id"]
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("name", SMALL[:2])
+def test_the_page_is_well_formed_and_needs_nothing_else(name, tmp_path):
+    report = reported(name)
+    report.save(tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    page = Tags()
+    page.feed(text)
+    assert not page.open and not page.fetched and len(set(page.ids)) == len(page.ids)
+    assert "url(" not in text and "@import" not in text
+    assert str(report.best.changes) in html.unescape(text)
+
+
+def test_the_tree_adds_up_at_every_node():
+    report = reported(SMALL[1])
+    tree = tree_of(report.peak)
+    assert tree.nbytes == report.predicted_bytes
+    for node, _, _ in tree.walk():
+        assert not node.children or node.nbytes >= sum(child.nbytes for child in node.children.values())
+    pruned = tree_of(report.peak, 20)
+    assert pruned.nbytes == tree.nbytes and sum(1 for _ in pruned.walk()) < sum(1 for _ in tree.walk())
+
+
+def test_perfetto_gets_a_counter_that_reaches_the_peak(tmp_path):
+    report = reported(SMALL[1])
+    report.to_perfetto(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert max(sum(e["args"].values()) for e in events if e["ph"] == "C") == report.predicted_bytes

@@ -1,0 +1,94 @@
+"""`rewrite`: every option leaves values and gradients as they are."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from steps import STEPS
+
+from rematscope import PlanError, rewrite
+
+BATCH = {"low_rank_adapters": (3, 4), "float16_with_a_loss_scale": (2,), "nnx_in_place": (2, 3), "haiku_transformer": 2}
+OPTIONS = [
+    {"checkpoint": "layers"},
+    {"checkpoint": "segments", "saved": "1 MiB"},
+    {"checkpoint": "whole", "policy": jax.checkpoint_policies.dots_saveable},
+    {"donate_argnums": 0},
+    {"microbatches": 4},
+    {"checkpoint": "layers", "microbatches": 2, "donate_argnums": (0, 1)},
+]
+
+
+def results(step, args):
+    """What a step returns, and the leaves of its arguments after the call, which nnx changes in place."""
+    returned = step(*args)
+    return [np.float64(v) for v in jax.tree.leaves((returned, args)) if not getattr(v, "is_deleted", lambda: False)()]
+
+
+def copied(args):
+    return jax.tree.map(jnp.copy, args)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("name", ["low_rank_adapters", "float16_with_a_loss_scale"])
+def test_the_results_stay(name, options):
+    step, args, _ = STEPS[name]()
+    options = {**options, **({"batch_argnums": BATCH[name]} if "microbatches" in options else {})}
+    expected = jax.tree.leaves(step(*copied(args)))
+    found = jax.tree.leaves(rewrite(step, **options)(*copied(args)))
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(np.float64(one), np.float64(other), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[5]], ids=str)
+def test_modules_of_nnx_are_changed_in_place(options):
+    from flax import nnx
+
+    step, args, _ = STEPS["nnx_in_place"]()
+    options = {**options, **({"batch_argnums": (2, 3)} if "microbatches" in options else {})}
+    one, other = (nnx.clone(args[0]), nnx.clone(args[1])), (nnx.clone(args[0]), nnx.clone(args[1]))
+    before = jax.tree.leaves(nnx.state(one[0]))
+    losses = step(*one, *args[2:]), rewrite(step, **options)(*other, *args[2:])
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+    for a, b, old in zip(*(jax.tree.leaves(nnx.state(m[0])) for m in (one, other)), before, strict=True):
+        np.testing.assert_allclose(a, b, atol=3e-3)  # Adam divides by the gradient, which may be 0 up to rounding
+        assert not np.array_equal(b, old) or not np.any(a != old)
+
+
+def test_what_is_jitted_is_compiled_once():
+    traces = []
+
+    @jax.jit
+    def step(w, x):
+        traces.append(1)
+        return w - jax.grad(lambda w: jnp.mean(jnp.tanh(jnp.tanh(x @ w) @ w)))(w)
+
+    rewritten = rewrite(step, checkpoint="whole")
+    args = jnp.ones((4, 4)), jnp.ones((8, 4))
+    rewritten(*args)
+    count = len(traces)
+    for _ in range(3):
+        rewritten(*args)
+    assert len(traces) == count
+    assert "checkpoint" not in str(step.trace(*args).jaxpr), "the original is as it was"
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"checkpoint": "layer"}, "checkpoint='layer' is not known"),
+        ({"policy": jax.checkpoint_policies.dots_saveable}, "need checkpoints"),
+        ({"microbatches": 0}, "microbatches=0 is not valid"),
+        ({"microbatches": 2}, "needs batch_argnums="),
+        ({"checkpoint": "loops", "saved": 1}, "saved= is for"),
+    ],
+)
+def test_options_are_checked(options, words):
+    with pytest.raises(PlanError, match=words):
+        rewrite(jnp.sin, **options)
+
+
+def test_random_numbers_are_no_matter_for_microbatches():
+    step, args, _ = STEPS["linen_dropout"]()
+    with pytest.raises(PlanError, match="draws random numbers"):
+        rewrite(step, microbatches=2, batch_argnums=(3, 4))(*args)

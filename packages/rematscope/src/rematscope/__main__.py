@@ -3,6 +3,7 @@
 python -m rematscope model:loss --args "{'w': f32[64,8]}" "bf16[16,64]"
 python -m rematscope train.py:loss --args train.py:example_arguments --json
 python -m rematscope train.py:step --args train.py:example_arguments --device h100
+python -m rematscope report train.py:step --args train.py:example_arguments --memory "16 GiB" --save report.html
 """
 
 import argparse
@@ -21,7 +22,7 @@ from typing import Any
 import jax
 
 import rematscope
-from rematscope.errors import TargetError, TraceError
+from rematscope.errors import PlanError, TargetError, TraceError
 from rematscope.ir.cost import Cost
 from rematscope.memory.liveness import live_bytes
 from rematscope.render.parts import Stack
@@ -48,6 +49,55 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
       0; 1 if the function cannot be traced, 2 if what was asked for is not there. Both say why on stderr.
     """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return _report(given[1:]) if given[:1] == ["report"] else _show(given)
+
+
+def _report(arguments: Sequence[str]) -> int:
+    """Print the report on a training step."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rematscope report",
+        description="Report whether a training step fits into memory, what fills it, and what to change.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("function", metavar="MODULE:FUNCTION", help="train:step or train.py:step")
+    parser.add_argument("--args", nargs="*", default=[], metavar="ARGUMENT", help="its arguments; see below")
+    parser.add_argument("--memory", metavar="SIZE", help='the capacity, such as "16 GiB"')
+    parser.add_argument("--device", metavar="NAME", help='the device whose memory is the capacity: "tpu v5e" or "h100"')
+    parser.add_argument("--save", metavar="FILE", type=Path, help="also save an HTML page that opens in any browser")
+    asked = parser.parse_args(arguments)
+    try:
+        function, given = _asked_function(asked)
+        found = rematscope.report(function, *given, device=asked.device, memory=asked.memory)
+        if asked.save:
+            found.save(asked.save)
+    except OSError as error:
+        print(f"{asked.save} cannot be written: {error.strerror}.", file=sys.stderr)
+        return 2
+    except (_Unknown, TargetError, PlanError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    except TraceError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except Exception as error:  # whatever the function runs into is said as the rest is
+        print(f"{asked.function} cannot be traced with these arguments: {_failure(error)}", file=sys.stderr)
+        return 1
+    show(found)
+    return 0
+
+
+def _asked_function(asked: argparse.Namespace) -> tuple[Any, list[Any]]:
+    """The function that was asked for, and its arguments."""
+    function = _named(asked.function)
+    if not callable(function):
+        raise _Unknown(f"{asked.function} is not a function, but of type {type(function).__name__}.")
+    return function, [each for text in asked.args for each in _arguments(text)]
+
+
+def _show(arguments: Sequence[str]) -> int:
+    """Print both programs and the residuals of a function."""
     parser = argparse.ArgumentParser(
         prog="python -m rematscope",
         description="Show what a JAX function's backward pass saves and recomputes.\nThe function is not run.",
@@ -65,10 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     try:
         device = None if asked.device is None else device_called(asked.device)
-        function = _named(asked.function)
-        if not callable(function):
-            raise _Unknown(f"{asked.function} is not a function, but of type {type(function).__name__}.")
-        given = [each for text in asked.args for each in _arguments(text)]
+        function, given = _asked_function(asked)
     except (_Unknown, TargetError) as error:
         print(error, file=sys.stderr)
         return 2

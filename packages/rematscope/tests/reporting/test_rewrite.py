@@ -29,7 +29,12 @@ def copied(args):
     return jax.tree.map(jnp.copy, args)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def written(options):
+    """Options as the id of a test, in which a function has its name and no address."""
+    return " ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in options.items())
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=written)
 @pytest.mark.parametrize("name", ["low_rank_adapters", "float16_with_a_loss_scale"])
 def test_the_results_stay(name, options):
     step, args, _ = STEPS[name]()
@@ -40,7 +45,7 @@ def test_the_results_stay(name, options):
         np.testing.assert_allclose(np.float64(one), np.float64(other), rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[5]], ids=str)
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[5]], ids=written)
 def test_modules_of_nnx_are_changed_in_place(options):
     from flax import nnx
 
@@ -82,6 +87,7 @@ def test_what_is_jitted_is_compiled_once():
         ({"microbatches": 2}, "needs batch_argnums="),
         ({"checkpoint": "loops", "saved": 1}, "saved= is for"),
     ],
+    ids=lambda each: written(each) if isinstance(each, dict) else "",
 )
 def test_options_are_checked(options, words):
     with pytest.raises(PlanError, match=words):

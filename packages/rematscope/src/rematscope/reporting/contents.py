@@ -23,7 +23,6 @@ KINDS = (
     "recomputed",
     "temporaries",
 )
-_WINDOW = 20  # steps
 _DEEPEST = 5  # of the functions that an operation is in, where it has no module
 
 
@@ -85,17 +84,17 @@ class Contents:
     def backward(self) -> tuple[int, int]:
         """The first step of the backward pass, and the one after its last.
 
-        XLA runs some operations of the backward pass early: the pass begins where most operations are of it.
+        XLA runs some operations of the backward pass early: the step divides most operations by their pass.
         """
         roles = [self._role(i) != "" for i in range(len(self.memory.steps))]
-        sums = [0, *itertools.accumulate(roles)]
-        begins = (
-            i
-            for i, role in enumerate(roles)
-            if role and sums[min(i + _WINDOW, len(roles))] - sums[i] > 0.6 * (min(i + _WINDOW, len(roles)) - i)
-        )
-        first = next(begins, len(roles))
-        return first, max((i + 1 for i, role in enumerate(roles) if role), default=len(roles))
+        last = max((i + 1 for i, role in enumerate(roles) if role), default=len(roles))
+        early, late = 0, last - sum(roles)  # operations on the wrong side, if the pass begins at this step
+        least, first = late, 0
+        for i, role in enumerate(roles[:last], 1):
+            early, late = early + role, late - (not role)
+            if early + late < least:
+                least, first = early + late, i
+        return first, last
 
     def _role(self, place: int) -> str:
         """The role of the operation at a step; "" outside of the backward pass."""
@@ -165,7 +164,7 @@ class Contents:
         # The last reader is the step before the buffer is free, or the one that overwrites it.
         read = self._role(each.stop - 1) or self._role(each.stop)
         if not made:
-            return "saved activations" if read and each.start < self.backward[0] else "temporaries"
+            return "saved activations" if read else "temporaries"
         if made in ("R", "D"):
             return "recomputed"
         return "temporaries" if self._role(each.stop - 1) else "gradients"
@@ -383,7 +382,11 @@ def path_of(equation: Equation) -> tuple[str, ...]:
     if equation.module:
         return tuple(equation.module.split("/"))
     for record in (equation.eqn.source_info, *(eqn.source_info for eqn in equation.calls)):
-        names = [call.rpartition(" ")[2].rpartition(".")[2] for call, place in calls_to(record) if _is_users(place)]
+        names = [
+            call.rstrip(")").rpartition(" ")[2].rpartition(".")[2]
+            for call, place in calls_to(record)
+            if _is_users(place)
+        ]
         names = [name for name in names if not name.startswith("<")]
         if names:
             return tuple(names[1:][-_DEEPEST:] or names)

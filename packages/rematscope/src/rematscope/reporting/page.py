@@ -16,7 +16,7 @@ Scale = Callable[[float], float]
 _LEFT, _WIDE, _HIGH, _TOP = 62, 1180, 300, 14
 _ROW = 26  # height of a level of the icicle
 _LETTER = 6.6  # width of a letter, about
-_LISTED = 40
+_LISTED = 20
 _NUMERIC = ' class="n"'
 
 
@@ -81,7 +81,7 @@ def _fit(report: Any) -> list[str]:
         error = f"error {difference_text((report.predicted_bytes - report.peak_bytes) / report.peak_bytes)}"
     rows.append(["peak", bytes_text(report.predicted_bytes), compiled, error])
     rows.append(["capacity", bytes_text(report.limit), "", report.device.name if report.device else ""])
-    return ["<h2>1. Does it fit?</h2>", _bar(report), _key(report.bytes_by_kind), _table(rows, {1, 2, 3})]
+    return ["<h2>1. Does it fit?</h2>", _bar(report), _key(report.bytes_by_kind), _table(rows, {1, 2, 3}, small=True)]
 
 
 def _filling(report: Any, tree: Node) -> list[str]:
@@ -165,11 +165,17 @@ def _text(text: str) -> str:
     return html.escape(text, quote=True)
 
 
-def _table(rows: Sequence[Sequence[str]], numeric: set[int], code: Iterable[int] = (), best: int | None = None) -> str:
+def _table(
+    rows: Sequence[Sequence[str]],
+    numeric: set[int],
+    code: Iterable[int] = (),
+    best: int | None = None,
+    small: bool = False,
+) -> str:
     coded = set(code)
 
     def cell(i: int, text: str) -> str:
-        inner = f"<code>{_text(text)}</code>" if i in coded and text else _text(text)
+        inner = f"<code>{_breakable(text)}</code>" if i in coded and text else _text(text)
         return f"<td{_NUMERIC if i in numeric else ''}>{inner}</td>"
 
     head = "".join(
@@ -180,8 +186,14 @@ def _table(rows: Sequence[Sequence[str]], numeric: set[int], code: Iterable[int]
         f"<tr{' class=best' if j == best else ''}>{''.join(cell(i, text) for i, text in enumerate(row))}</tr>"
         for j, row in enumerate(rows[1:])
     ]
-    body = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    kind = ' class="small"' if small else ""
+    body = f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     return f'<div class="scroll" tabindex="0" role="group" aria-label="table">{body}</div>'
+
+
+def _breakable(text: str) -> str:
+    """A text that may be broken after a slash, as HTML."""
+    return _text(text).replace("/", "/<wbr>")
 
 
 def _snippet(code: str) -> str:
@@ -261,14 +273,15 @@ def timeline_svg(timeline: Timeline, limit: int) -> str:
         )
     marks = []
     if limit <= most:
-        marks.append(f'<line class="limit" x1="{_LEFT}" x2="{_WIDE - 6}" y1="{y(limit):.1f}" y2="{y(limit):.1f}"/>')
+        across = f'x1="{_LEFT}" x2="{_WIDE - 6}" y1="{y(limit):.1f}" y2="{y(limit):.1f}"'
+        marks.append(f'<line class="limit-under" {across}/><line class="limit" {across}/>')
         marks.append(f'<text class="limit-text" x="{_LEFT + 6}" y="{y(limit) - 5:.1f}">capacity</text>')
     edge = x(_sample_of(timeline, timeline.boundary))
     marks.append(f'<line class="edge" x1="{edge:.1f}" x2="{edge:.1f}" y1="{_TOP}" y2="{_TOP + _HIGH}"/>')
     at = totals.index(peak) if totals else 0
     marks.append(f'<path d="M{x(at + 0.5):.1f},{y(peak) - 1:.1f} l-5,-9 h10 z" fill="currentColor"/>')
     bottom = _TOP + _HIGH + 18
-    words = f'<text class="axis" x="{_LEFT}" y="{bottom}">forward pass</text>'
+    words = f'<text class="axis" x="{_LEFT}" y="{bottom}">forward pass</text>' if edge > _LEFT + 90 else ""
     words += f'<text class="axis" x="{edge + 4:.1f}" y="{bottom}">backward pass and update →</text>'
     about = f"Memory over time: up to {bytes_text(peak)}, at operation {timeline.peak_step:,} of {timeline.steps:,}"
     return (

@@ -198,9 +198,9 @@ class Report(View):
     def _sections(self) -> list[View]:
         return [
             Lines([self.headline]),
-            Stack(Lines(["1. Does it fit?", ""]), self._kinds_table()),
-            Stack(Lines(["2. What fills it?", ""]), *self._peak_tables()),
-            Stack(Lines(["3. What to change?", ""]), *self._changes()),
+            Stack(Lines(["1. Does it fit?"]), self._kinds_table()),
+            Stack(Lines(["2. What fills it?"]), *self._peak_tables()),
+            Stack(Lines(["3. What to change?"]), *self._changes()),
             Stack(Lines(["4. What was assumed?"]), *map(Paragraph, self.assumptions)),
         ]
 
@@ -361,7 +361,7 @@ def _advice(report: Report) -> list[str]:
     largest = [b for b in report.peak if b.kind not in ("parameters", "optimizer state", "arguments", "outputs")][:1]
     for buffer in largest:
         share = buffer.nbytes / contents.peak_bytes
-        if share > 0.2:
+        if report.best is None and share > 0.2:
             found.append(
                 f"One array, {buffer.type} ({buffer.source or buffer.operation}), is {share:.0%} of the peak. "
                 "Computing it in chunks, with jax.lax.map and a checkpoint around each, would avoid it (an estimate; "
@@ -369,7 +369,7 @@ def _advice(report: Report) -> list[str]:
             )
     kinds = report.bytes_by_kind
     state = kinds.get("parameters", 0) + kinds.get("optimizer state", 0) + kinds.get("outputs", 0)
-    if state > 0.5 * report.limit:
+    if report.best is None and state > 0.5 * report.limit:
         found.append(
             f"Parameters, optimizer state and outputs alone take {bytes_text(state)}. Shard them across devices "
             "(FSDP), or use an optimizer with less state, such as optax.adafactor."

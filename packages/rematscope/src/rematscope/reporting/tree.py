@@ -64,6 +64,7 @@ def _add(root: Node, buffer: Buffer) -> None:
             node = node.children.setdefault(name, Node(name))
         node.nbytes += buffer.nbytes
         node.count += 1
+    node.kind = buffer.kind
     node.about = about if node.count == 1 else f"{node.about.partition(' and ')[0]} and {node.count - 1} more"
 
 
@@ -76,9 +77,6 @@ def _sort(node: Node) -> None:
         for child in node.children.values():
             by_kind[child.kind] = by_kind.get(child.kind, 0) + child.nbytes
         node.kind = max(by_kind, key=by_kind.__getitem__)
-    else:
-        words = node.about.partition(",")[0].partition(" ")[2].partition(" and ")[0]
-        node.kind = words
 
 
 def _prune(node: Node, least: int) -> None:

@@ -5,6 +5,9 @@ what each rule is worth, so that it says which rule a release of XLA breaks.
 """
 
 from rematscope.memory.xla_estimate.estimate import (
+    Allocation,
+    Allocations,
+    allocations,
     distinct_constants,
     estimate_compiled_bytes,
     estimate_temporary_bytes,
@@ -14,6 +17,9 @@ from rematscope.memory.xla_estimate.fusion import is_fused, is_tpu
 from rematscope.memory.xla_estimate.loop_invariants import with_moved
 
 __all__ = [
+    "Allocation",
+    "Allocations",
+    "allocations",
     "distinct_constants",
     "estimate_compiled_bytes",
     "estimate_temporary_bytes",

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 
-from rematscope.errors import PlanError, TraceError
 from rematscope.render.units import bytes_text
 from rematscope.reporting.rewrite import Changes
 from rematscope.reporting.subject import Subject, Traced
@@ -209,7 +208,7 @@ class Search:
         self.tell(f"tracing {changes or 'the function'}", 0)
         try:
             self.tried[changes] = self.subject.traced(changes)
-        except (PlanError, TraceError) as error:
+        except Exception as error:  # a change that a step cannot have is left out, whatever its library says
             self.refused[str(changes)] = str(error)
             return None
         return self.tried[changes]

@@ -35,6 +35,7 @@ class Divided:
       rest: operations that depend on the gradient.
       crossing: variables that `each` defines and the rest reads, or the caller.
       gradients: those of them that are gradients.
+      same: those that do not depend on the batch, and the operations that define them.
       outputs: the outputs of the step.
     """
 
@@ -45,6 +46,7 @@ class Divided:
     rest: Sequence[Any]
     crossing: Sequence[Any]
     gradients: frozenset[Any]
+    same: tuple[frozenset[Any], Sequence[Any]]
     outputs: Sequence[Any]
 
 
@@ -126,6 +128,7 @@ def divided(jaxpr: Any, batch: Sequence[bool], function: str) -> Divided:
             "batch in the step itself, with jax.lax.scan."
         )
     on_batch = {v for v, one in zip(inputs, batch, strict=True) if one}
+    on_data = set(on_batch)
     on_gradient = set(gradients)
     once, each, rest = [], [], []
     for operation in eqns:
@@ -141,6 +144,8 @@ def divided(jaxpr: Any, batch: Sequence[bool], function: str) -> Divided:
             once.append(operation)
             continue
         on_batch.update(operation.outvars)
+        if not on_data.isdisjoint(operands):
+            on_data.update(operation.outvars)
     if drawn := sorted({name for operation in (*once, *each) for name in _random(operation.eqn)}):
         raise PlanError(
             f"{function} draws random numbers ({', '.join(drawn)}) for its loss, such as dropout masks or noise, and "
@@ -154,7 +159,13 @@ def divided(jaxpr: Any, batch: Sequence[bool], function: str) -> Divided:
         made_of_batch = [v for v in inputs if v in on_batch and v in read]
         if made_of_batch:
             raise PlanError(f"{function} returns its batch, or reads it after its gradient: microbatches= cannot.")
-    return Divided(inputs, constants, once, each, rest, crossing, frozenset(gradients), outputs)
+    same = frozenset(v for v in crossing if v not in on_data and v not in gradients)
+    needed, slice_ = set(same), list[_Operation]()
+    for operation in reversed(each):
+        if not needed.isdisjoint(operation.outvars):
+            slice_.insert(0, operation)
+            needed.update(v for v in operation.invars if isinstance(v, _Variable))
+    return Divided(inputs, constants, once, each, rest, crossing, frozenset(gradients), (same, slice_), outputs)
 
 
 _DRAWS = frozenset({"random_bits", "rng_bit_generator", "rng_uniform", "threefry2x32", "random_gamma"})
@@ -204,7 +215,7 @@ def divided_values(
       flat, leaves, batch, count, function: as for `in_microbatches`.
     """
     program, env = _run_each(flat, leaves, batch, count, function)
-    return [env[v] for v in program.crossing]
+    return [env[v] for v in program.crossing if v not in program.same[0]]
 
 
 def _run_each(
@@ -226,14 +237,17 @@ def _run_each(
     program = divided(jaxpr, batch, function)
     env = {**program.constants, **dict(zip(program.inputs, leaves, strict=True))}
     _evaluate(program.once, env)
+    same, makers = program.same
+    _evaluate(makers, env)
     stacked = {
         v: jnp.reshape(leaf, (count, part, *jnp.shape(leaf)[1:]))
         for v, leaf, one in zip(program.inputs, leaves, batch, strict=True)
         if one
     }
-    kinds = {v: _combination(v, program.gradients, part, function) for v in program.crossing}
-    summed = [v for v in program.crossing if kinds[v] == "mean"]
-    listed = [v for v in program.crossing if kinds[v] == "stack"]
+    varying = [v for v in program.crossing if v not in same]
+    kinds = {v: _combination(v, program.gradients, part, function) for v in varying}
+    summed = [v for v in varying if kinds[v] == "mean"]
+    listed = [v for v in varying if kinds[v] == "stack"]
 
     def turn(sums: list[Any], parts: list[Any]) -> tuple[list[Any], list[Any]]:
         inside = {**env, **dict(zip(stacked, parts, strict=True))}

@@ -91,10 +91,20 @@ class Subject:
             f = self.arguments.bound(self.changed(changes))
             differentiate = False if self.is_step else None
             passes = trace_call(f, self.arguments.args, self.arguments.kwargs, differentiate)
+            self._check_outputs(passes)
             seconds = 0.0 if self.device is None else estimate_time(passes, self.device).step
             self._traced[changes] = Traced(changes, passes, allocations(passes, self.target), seconds)
             self.seconds += time.process_time() - start
         return self._traced[changes]
+
+    def _check_outputs(self, passes: Trace) -> None:
+        """Raise PlanError if a changed step returns arrays of other shapes than the step as written."""
+        base = self._traced.get(Changes())
+        if base is None or base.passes.step is None or passes.step is None:
+            return
+        before, after = ([v.shape for v in p.step.program.outputs] for p in (base.passes, passes) if p.step is not None)
+        if before != after:
+            raise PlanError(f"{self.name} would return arrays of other shapes in microbatches.")
 
     def compiled(self, changes: Changes) -> Measurement:
         """Compile the function with some changes."""

@@ -199,7 +199,9 @@ class Subject:
                 break
         else:
             return f"The gradient of {self.name} is not finite for random data, so microbatches could not be checked."
-        narrow = min(jnp.dtype(v.dtype).itemsize for v in jax.tree.leaves(leaves) if hasattr(v, "dtype")) < 4
+        program = self.traced(Changes()).passes.forward
+        made = (v.dtype for equation, _ in program.walk() for v in equation.outputs if hasattr(v.aval, "dtype"))
+        narrow = any(jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4 for dtype in made)
         if not _agree(whole, parts, _TOLERANCE[narrow]):
             return (
                 f"Averaged over microbatches, the gradient or the loss of {self.name} differs: its loss is no average "

@@ -32,9 +32,9 @@ def test_a_chapter_checks_a_prediction_and_its_widget_shows_what_another_policy_
     notebook = lab.open("notebooks/06_policies.ipynb")
     notebook.run_all()
 
-    notebook.show(".jp-CodeCell:has-text('none is kept by both')")
-    question = notebook.page.locator(".remat-panel", has_text="none is kept by both")
-    question.get_by_text("none is kept by both").first.click()
+    notebook.show(".jp-CodeCell:has-text('one more value')")
+    question = notebook.page.locator(".remat-panel", has_text="one more value")
+    question.get_by_text("one more value").first.click()
     tab_to(notebook.page, question.get_by_label("number"))
     notebook.page.keyboard.type("5")
     notebook.page.keyboard.press("Enter")

@@ -25,7 +25,7 @@ def loop(ws, x):
     return jnp.mean(lax.scan(lambda x, w: (x + jnp.tanh(x @ w) * jnp.exp(x), None), x, jnp.stack(ws))[0] ** 2)
 
 
-def searched(monkeypatch, f, share, compiles, seed, spread=(0.85, 1.2)):
+def searched(monkeypatch, f, share, compiles, seed, spread=(0.85, 1.2), target="cpu"):
     """A search whose compiled candidates need a random multiple of their estimate, the same one in every search."""
 
     def compiled(search, candidate):
@@ -40,7 +40,7 @@ def searched(monkeypatch, f, share, compiles, seed, spread=(0.85, 1.2)):
         return candidate
 
     monkeypatch.setattr(Search, "_compile_candidate", compiled)
-    search = Search(f, (WS, X), {}, "cpu", compiles)
+    search = Search(f, (WS, X), {}, target, compiles)
     limit = search.fixed_bytes + int(share * search._saves_everything.estimated_bytes)
     search._compile_candidates(limit)
     return search, limit
@@ -77,3 +77,19 @@ def test_worse_estimates_find_nothing_better(monkeypatch, seed):
     exact, limit = searched(monkeypatch, layers, share, 4, seed, spread=(1, 1))
     rough, _ = searched(monkeypatch, layers, share, 4, seed, spread=(1, 1.2))
     assert (1 - exact.settings.min_improvement) * exact._best_cost(limit) <= rough._best_cost(limit)
+
+
+@pytest.mark.parametrize("f", [layers, loop])
+@pytest.mark.parametrize("seed", range(4))
+def test_where_estimates_are_rough_nothing_better_is_left_below_the_smallest_failure(monkeypatch, f, seed):
+    """The target between a success and a failure is a guess: a candidate above it, but below the failure, may fit."""
+    share = random.Random(seed).uniform(0.4, 0.8)
+    search, limit = searched(monkeypatch, f, share, 24, seed, spread=(0.8, 1.5), target="tpu v5e")
+    assert len(search.compiled) < 24
+    schedules = [one for one in search.compiled if one.placement is None]
+    failure = search._smallest_failure(schedules, limit)
+    if failure is None or not any(one.fits(limit) for one in schedules):
+        return
+    ceiling = (1 - search.settings.min_improvement) * search._best_cost(limit)
+    below = (one for one in search.pool.candidates if one.estimated_bytes < failure and search._is_new(one))
+    assert all(one.recompute_cost >= ceiling for one in below)

@@ -135,7 +135,7 @@ class Driver(abc.ABC):
         target = self._estimate_target(limit)
         self._fill_pool(target)
         ceiling = (1 - self.settings.min_improvement) * self._best_cost(limit)
-        scheduled = self._cheapest_schedule(limit, target, ceiling)
+        scheduled = self._cheapest_schedule(limit, target, ceiling) or self._inside_bracket(limit, ceiling)
         cost = scheduled.recompute_cost if scheduled else ceiling
         if not self._are_checkpoints_promising(cost, target):
             return scheduled
@@ -161,6 +161,19 @@ class Driver(abc.ABC):
         near = self.pool.within(self.settings.block_slack * most)
         above = [one for one in near if one.recompute_cost < ceiling and self._is_new(one)]
         return min(above, key=lambda one: one.estimated_bytes, default=None)
+
+    def _inside_bracket(self, limit: int, ceiling: float) -> Candidate | None:
+        """Return the smallest better candidate whose estimate lies between those of a success and of a failure.
+
+        On devices other than a CPU estimates are rough, and such a candidate may fit although it is above the target.
+        """
+        schedules = [one for one in self.compiled if one.placement is None]
+        too_large = self._smallest_failure(schedules, limit)
+        if self.target == "cpu" or too_large is None or not any(one.fits(limit) for one in schedules):
+            return None
+        candidates = (*self._fixed_candidates, *self.pool.candidates)
+        inside = (one for one in candidates if one.recompute_cost < ceiling and one.estimated_bytes < too_large)
+        return min(filter(self._is_new, inside), key=lambda one: one.estimated_bytes, default=None)
 
     def _are_checkpoints_promising(self, cost: float, target: float) -> bool:
         """Whether plain checkpoints may recompute less than a cost. To trace all of them is slow."""

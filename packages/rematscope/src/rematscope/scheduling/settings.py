@@ -20,7 +20,6 @@ class SearchSettings:
         fills this share of the target.
       solves_per_target: The number of times that a proposer approaches a target; estimates differ from its own model.
       halvings: The number of times that an interval of saved bytes is halved for one target.
-      overshoot: Until a candidate has failed, estimates may exceed the target by this share.
       overshoot: Until a candidate has failed, estimates may exceed the target by this share: a candidate that fails by
         little is tried without its smallest values.
       target_slack: On devices other than a CPU, for which estimates are rough, the target may rise by this share.

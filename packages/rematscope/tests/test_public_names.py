@@ -3,12 +3,16 @@
 import importlib
 import pickle
 import pkgutil
+import pydoc
+import re
 import types
 
 import jax.numpy as jnp
+import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 import rematscope
+from rematscope.choices.build import work
 
 
 def test_what_is_listed_is_public():
@@ -36,3 +40,12 @@ def test_a_certificate_can_be_kept_and_verified_later():
     best = rematscope.plan(f, *args, saved="8 KiB")
     kept = pickle.loads(pickle.dumps(best.certificate))
     assert kept == best.certificate and kept.verify(f, *args) == best.cost == best.recompute_flops
+
+
+@pytest.mark.parametrize("name", rematscope.__all__)
+def test_help_shows_no_memory_address(name):
+    assert not re.search(r"0x[0-9a-f]{6,}", pydoc.plain(pydoc.render_doc(getattr(rematscope, name))))
+
+
+def test_the_default_cost_survives_a_pickle():
+    assert pickle.loads(pickle.dumps(work)) is work

@@ -43,12 +43,25 @@ FLOPS_PER_LINK_BYTE = round(REFERENCE_DEVICE.matmul["bfloat16"] / REFERENCE_DEVI
 CostFunction = Callable[[Equation], float] | Device  # a device: the seconds that an equation takes on it
 
 
-def work(equation: Equation) -> int:
-    """Return the cost of one run of an equation: FLOPs, transcendentals, and `FLOPS_PER_LINK_BYTE` for each byte that
-    is sent to another device.
+class _Work:
+    """The cost of one run of an equation: FLOPs, transcendentals, and `FLOPS_PER_LINK_BYTE` for each byte that is sent
+    to another device.
+
+    It is an object, and not a function, so that `help` shows its name as a default value, and no memory address.
     """
-    cost = cost_of(equation)
-    return cost.flops + cost.transcendentals + FLOPS_PER_LINK_BYTE * cost.link_bytes
+
+    def __call__(self, equation: Equation) -> int:
+        cost = cost_of(equation)
+        return cost.flops + cost.transcendentals + FLOPS_PER_LINK_BYTE * cost.link_bytes
+
+    def __repr__(self) -> str:
+        return "work"
+
+    def __reduce__(self) -> str:
+        return "work"  # the one object, also in another process
+
+
+work = _Work()
 
 
 @with_own_options

@@ -140,7 +140,7 @@ def imported(code: str) -> set[str]:
 def test_what_learners_run_imports_nothing_that_they_have_not():
     names = set().union(*map(imported, code_of_learners()))
     names -= {*sys.stdlib_module_names, "rematscope", "grader", "solutions"}
-    extras = {"distributed", "equinox", "flax", "libtpu"}  # without which there is a sentence
+    extras = {"distributed", "equinox", "flax", "haiku", "libtpu"}  # without which there is a sentence
     assert {"jax", "equinox"} <= names
     provided, pinned = packages_distributions(), pins(LEARNERS).keys()
     learners = {name for name in names if pinned & {canonicalize_name(dist) for dist in provided.get(name, [])}}

@@ -50,17 +50,18 @@ def test_the_pasted_proposal_compiles_within_the_capacity(name):
 
 
 def drawn(tree):
-    """The arrays of a tree with random values in place of shapes."""
+    """The arrays of a tree with random values in place of shapes; Adam's second moments, `nu`, are positive."""
     rng = np.random.default_rng(0)
 
-    def one(leaf):
+    def one(path, leaf):
         if not isinstance(leaf, jax.ShapeDtypeStruct):
             return leaf
         if jnp.issubdtype(leaf.dtype, jnp.integer):
             return jnp.zeros(leaf.shape, leaf.dtype)
-        return jnp.asarray(0.1 * rng.standard_normal(leaf.shape), leaf.dtype)
+        value = jnp.asarray(0.1 * rng.standard_normal(leaf.shape), leaf.dtype)
+        return jnp.abs(value) if ".nu" in jax.tree_util.keystr(path) else value
 
-    return jax.tree.map(one, tree)
+    return jax.tree_util.tree_map_with_path(one, tree)
 
 
 @pytest.mark.parametrize("factor", [FACTOR, 5.0])
@@ -73,8 +74,10 @@ def test_the_proposal_computes_what_the_step_computes(name, factor):
     args = drawn(subject.args)
     expected = jax.jit(subject.step)(*jax.tree.map(jnp.copy, args))
     found = jax.jit(report.best.function)(*jax.tree.map(jnp.copy, args))
-    few_bits = "16" in name  # rounded in another order
+    # Microbatches add up in another order, which few bits round differently.
+    few_bits = "16" in name and report.best.changes.microbatches > 1
     for one, other in zip(*(map(np.float64, jax.tree.leaves(v)) for v in (expected, found)), strict=True):
+        assert np.all(np.isfinite(one))
         assert np.linalg.norm(one - other) <= (0.1 if few_bits else 1e-3) * np.linalg.norm(one) + 1e-6
 
 
@@ -116,7 +119,7 @@ def test_microbatches_are_refused_where_they_would_change_the_gradient():
 class Tags(html.parser.HTMLParser):
     """The elements of a page that are open, and what the page would fetch."""
 
-    VOID = frozenset({"meta", "input", "br", "!doctype"})
+    VOID = frozenset({"meta", "input", "br", "wbr", "!doctype"})
 
     def __init__(self):
         super().__init__()

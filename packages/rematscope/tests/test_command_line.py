@@ -33,6 +33,18 @@ def drawn(key, x):
 
 def whole(n):
     return n
+
+def step(ws, x):
+    def loss(ws):
+        y = x
+        for w in ws:
+            y = jnp.sin(jnp.sin(y @ w))
+        return jnp.mean(y)
+
+    return jax.tree.map(lambda w, g: w - 0.1 * g, ws, jax.grad(loss)(ws))
+
+def step_arguments():
+    return [jax.ShapeDtypeStruct((64, 64), "float32")] * 6, jax.ShapeDtypeStruct((1024, 64), "float32")
 """
 TYPES = "{'w': bf16[8,4], 'scales': [f32[]]}", "bf16[2,8]"
 
@@ -118,6 +130,7 @@ def test_a_key_is_an_argument(said):
         (["no_such_module:loss"], "no_such_module cannot be imported"),
         (["no_such_file.py:loss"], "there is no such file"),
         (["the_model:no_such_name"], "there is no no_such_name in the_model"),
+        (["the_model:lss"], "Did you mean loss?"),
         (["the_model"], "MODULE:NAME"),
         ([":loss"], "MODULE:NAME"),
         (["the_model:loss", "--args", "f33[2]"], "no dtype f33"),
@@ -176,3 +189,27 @@ def test_what_is_no_function_is_said(said):
 def test_help_says_how_arguments_are_written_within_80_columns(said):
     status, out, _ = said("--help")
     assert status == 0 and "f32[8,64]" in out and max(map(len, out.splitlines())) <= 80
+
+
+def test_a_report_says_what_to_change_and_saves_a_page(said, tmp_path):
+    status, out, _ = said(
+        "report", "the_model:step", "--args", "the_model:step_arguments", "--memory", "2 MiB", "--save", "step.html"
+    )
+    assert status == 0 and max(map(len, out.splitlines())) <= 80
+    assert "does not fit into 2 MiB" in out and "rematscope.rewrite(" in out
+    page = (tmp_path / "step.html").read_text()
+    assert page.lower().startswith("<!doctype html>") and "rematscope.rewrite(" in page
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["report", "the_model:stp", "--args", "the_model:step_arguments"], "Did you mean step?"),
+        (["report", "the_model:step", "--args", "the_model:step_arguments"], "needs a capacity"),
+        (["report", "the_model:step", "--args", "the_model:step_arguments", "--memory", "much"], "much"),
+        (["report", "the_model:step", "--args", "the_model:step_arguments", "--device", "h999"], "h999"),
+    ],
+)
+def test_a_report_that_cannot_be_made_says_why(said, words, message):
+    status, _, err = said(*words)
+    assert status == 2 and message in err and "Traceback" not in err

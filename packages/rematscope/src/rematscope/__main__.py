@@ -9,6 +9,7 @@ python -m rematscope report train.py:step --args train.py:example_arguments --me
 import argparse
 import ast
 import dataclasses
+import difflib
 import importlib
 import importlib.util
 import json
@@ -187,7 +188,9 @@ def _named(text: str) -> Any:
         for part in name.split("."):
             found = getattr(found, part)
     except AttributeError as error:
-        raise _Unknown(f"there is no {name} in {where}: {error}.") from error
+        near = difflib.get_close_matches(part, [each for each in dir(found) if not each.startswith("_")], 1)
+        meant = f" Did you mean {near[0]}?" if near else ""
+        raise _Unknown(f"there is no {name} in {where}: {error}.{meant}") from error
     return found
 
 

@@ -25,12 +25,6 @@ def test_a_folder_imports_only_folders_below_it():
     assert_content("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-cache")
 
 
-def test_a_file_has_one_idea_and_no_more_lines_than_that_takes():
-    lines = {path: len(path.read_text().splitlines()) for folder in PACKAGES for path in folder.rglob("*.py")}
-    assert len(lines) > 100, "this looks where the packages are"
-    assert {str(path.relative_to(ROOT)): count for path, count in lines.items() if count > 500} == {}
-
-
 @pytest.mark.parametrize("package", PACKAGES[:2], ids=lambda path: path.name)
 def test_a_package_has_folders_and_hardly_any_file_at_its_top(package):
     assert len(list(package.glob("*.py"))) <= 4

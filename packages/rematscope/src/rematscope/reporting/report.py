@@ -279,7 +279,8 @@ class Report(View):
             f"Paste this: the compiled peak is {bytes_text(best.peak_bytes)} of {bytes_text(self.limit)}, with {cost}."
         )
         if tried:
-            text += f" None of the {len(tried)} cheaper changes in the table below fits."
+            others = "The only cheaper change" if len(tried) == 1 else f"Each of the {len(tried)} cheaper changes"
+            text += f" {others} that rematscope tried needs more memory."
         if not self._search.is_complete:
             text += " Not all combinations were traced, so a cheaper one may exist."
         return text

@@ -1,12 +1,13 @@
-"""Documents and messages use the field's terms: a short list of home-made ones, each with the term to use instead.
+"""Documents, pages and messages use the field's terms: a short list of home-made ones, each with what to write instead.
 
-CONTRIBUTING's table of terms is longer; this list has those that have no other meaning in a message. Chapters and
-exercise pages are not in it yet.
+CONTRIBUTING's table of terms is longer; this list has those that have no other meaning in a message.
 """
 
 import ast
 import inspect
+import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,14 @@ def documents() -> Iterator[tuple[str, str]]:
         yield from ((f"{name}:{i}", line) for i, line in enumerate(text.splitlines(), 1))
 
 
+def pages() -> Iterator[tuple[str, str]]:
+    for path in sorted([*ROOT.glob("notebooks/[0-9c]*.ipynb"), *ROOT.glob("exercises/[0-9]*.ipynb")]):
+        for number, cell in enumerate(json.loads(path.read_text())["cells"]):
+            if cell["cell_type"] == "markdown":
+                text = re.sub(r"```.*?```|`[^`\n]*`", "", "".join(cell["source"]), flags=re.DOTALL)
+                yield from ((f"{path.name}, cell {number}", line) for line in text.splitlines())
+
+
 def public_docstrings() -> Iterator[tuple[str, str]]:
     for name in rematscope.__all__:
         thing = getattr(rematscope, name)
@@ -73,7 +82,24 @@ def messages() -> Iterator[tuple[str, str]]:
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", re.sub(r"`[^`]*`", "", node.value)
 
 
-@pytest.mark.parametrize("texts", [documents, public_docstrings, messages], ids=lambda texts: texts.__name__)
+def feedback() -> Iterator[tuple[str, str]]:
+    """Hints, known mistakes and questions about errors, which are data."""
+    for path in sorted((ROOT / "grader").rglob("*.toml")):
+        for text in strings_in(tomllib.loads(path.read_text())):
+            yield str(path.relative_to(ROOT)), re.sub(r"`[^`]*`", "", text)
+
+
+def strings_in(data: object) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, dict | list):
+        for part in data.values() if isinstance(data, dict) else data:
+            yield from strings_in(part)
+
+
+@pytest.mark.parametrize(
+    "texts", [documents, pages, public_docstrings, messages, feedback], ids=lambda texts: texts.__name__
+)
 def test_texts_use_the_fields_terms(texts):
     found = [*texts()]
     assert len(found) > 50, "this looks where the texts are"

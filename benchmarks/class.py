@@ -10,8 +10,8 @@ otter, which grades one notebook a process, is run on as many at a time as `batc
 nbgrader grades one after the other. Memory is that of all processes together, shared pages counted once, looked at five
 times a second.
 
-Then, how long honest learners wait for their grades, in the median, if there are as many hostile ones beside them that
-one in five is, or one with a hundred answers that sleep, and how many times as long as without.
+Then, how long honest learners wait for their grades, in the median, if one learner in five is hostile, or if one
+learner submits a hundred answers that sleep, also as a multiple of the wait without them.
 
 Then, where the time of one answer goes while nothing else runs: medians, one step after the other. The steps are timed
 in this process, which has done them before; in the sandbox each is done for the first time.
@@ -73,7 +73,7 @@ WRONG = "jnp.sum((y * {number}) ** 2) / {number}"
 SAME = "jnp.sum(y ** 2)"
 POLICY = "dots_with_no_batch_dims_saveable"
 
-# What `batch` tries an answer on, compared with the plain function; jit spares the compiling of operations one by one.
+# What `batch` tries an answer on, compared with the plain function; jit avoids compiling each operation by itself.
 TEST = """
 import numpy as np
 def plain(w1, w2, x):
@@ -233,7 +233,7 @@ def otter(submitted: Path) -> tuple[Watched, list[bool]]:
 
 
 def by_peer(command: list, course: Path):
-    # Kernels, and what else Jupyter keeps for a user, are those of the environment.
+    # Kernels, and other files that Jupyter stores for a user, are those of the environment.
     own = {"PATH": f"{PEERS / 'bin'}{os.pathsep}{os.environ['PATH']}", "HOME": str(course)}
     done = subprocess.run(command, cwd=course, env=os.environ | own, capture_output=True, text=True)
     if done.returncode:
@@ -261,7 +261,7 @@ def graded(by: Callable, answers: Callable[[int], str], count: int) -> tuple[flo
 
 
 def compared(commit: str, counts: list[int]) -> None:
-    """Prints seconds a submission, now and in a commit, in turn."""
+    """Print the seconds per submission, now and in another commit, measured alternately."""
     print(f"| class | submissions | s a submission | in {commit} | times that |\n|---|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         before = Path(folder, "before")
@@ -277,8 +277,8 @@ def compared(commit: str, counts: list[int]) -> None:
 
 
 def waited(count: int, beside: dict[str, list[str]]) -> float:
-    """Seconds until half of so many learners with right answers have their grades, if others' answers are beside
-    them, by learner."""
+    """Return the seconds until half of the learners with right answers have their grades, next to the answers of
+    other learners."""
     with tempfile.TemporaryDirectory() as folder:
         handed_in, out = Path(folder, "submitted"), Path(folder, "grades")
         honest = {f"learner{i:04}": [right(i)] for i in range(count)}

@@ -1,12 +1,12 @@
-"""What is computed again within a number of kept bytes: `auto`'s 0/1 program beside a min cut and a knapsack.
+"""Compare the recompute of `auto`'s 0/1 program with that of a min cut and a knapsack, for the same saved bytes.
 
     python benchmarks/min_cut.py
 
-PyTorch's partitioner cuts the joint graph where least is kept, with matmuls and the like never computed again; within a
-memory budget a knapsack then picks which of those are, and it is cut once more (`torch._functorch.partitioners`,
-`activation_memory_budget`). Here that is done anew for JAX, on the operations that `auto` chooses among: the cut with
-OR-tools, and the knapsack by dynamic programming for 200 budgets of its own, of whose results the best within the bytes
-counts. Both choices are weighed by the same function. Nothing is compiled.
+PyTorch's partitioner cuts the joint graph where the fewest bytes are saved, and never recomputes matmuls. Within a
+memory budget, a knapsack chooses matmuls to recompute, and the graph is cut once more (`torch._functorch.partitioners`,
+`activation_memory_budget`). This script does the same for JAX, on the operations that `auto` chooses among: the cut
+with OR-tools, the knapsack by dynamic programming for 200 budgets, of which the best result within the saved bytes
+counts. One function computes the recompute of both choices. Nothing is compiled.
 """
 
 import numpy as np
@@ -36,18 +36,18 @@ class Graph:
         self.asked = [v for v in self.maker if v in read]
         self.everything = sum(v.nbytes for v in self.asked)
 
-    def again(self, kept):
-        """FLOPs and transcendentals that run again if these are kept."""
-        run, pending = set(), [v for v in self.asked if v not in kept]
+    def recompute(self, saved):
+        """Return the FLOPs and transcendentals that are recomputed if these values are saved."""
+        run, pending = set(), [v for v in self.asked if v not in saved]
         while pending:
             equation = self.maker[pending.pop()]
             if equation not in run:
                 run.add(equation)
-                pending += [v for v in reading(equation) if v in self.maker and v not in kept]
+                pending += [v for v in reading(equation) if v in self.maker and v not in saved]
         return sum(map(self.cost, run))
 
     def cut(self, never):
-        """The values that a min cut keeps, where some operations never run again."""
+        """Return the values that a min cut saves, if some operations are never recomputed."""
         number = {v: 2 + 2 * i for i, v in enumerate(self.maker)}  # a value is asked for, and one more if it is there
         tails, heads, capacities = [], [], []
 
@@ -83,12 +83,12 @@ class Graph:
             gone = {self.maker[v] for v, stays in zip(items, stay, strict=True) if not stays}
             tried.append(self.cut(heavy - gone))
         fit = [kept for kept in tried if sum(v.nbytes for v in kept) <= budget]
-        return min(map(self.again, fit), default=None)
+        return min(map(self.recompute, fit), default=None)
 
 
-def _knapsack(sizes, worths, room, steps=500):
-    """Which items to take, for the most worth within a room that is divided into so many steps."""
-    unit = max(room / steps, 1)
+def _knapsack(sizes, worths, capacity, steps=500):
+    """Return the items with the largest total worth within a capacity, which is divided into this many steps."""
+    unit = max(capacity / steps, 1)
     weights = [int(np.ceil(size / unit)) for size in sizes]
     best, taken = np.zeros(steps + 1), []
     for weight, worth in zip(weights, worths, strict=True):
@@ -105,7 +105,7 @@ def _knapsack(sizes, worths, room, steps=500):
 
 
 def main():
-    print("| | of all bytes | kept at most | `auto`'s program | min cut and knapsack |\n|---|---:|---:|---:|---:|")
+    print("| | of all bytes | saved at most | `auto`'s program | min cut and knapsack |\n|---|---:|---:|---:|---:|")
     for name, (make, args) in MODELS.items():
         graph = Graph(make(False), *args)
         if graph.linearized.loops:
@@ -114,7 +114,7 @@ def main():
         for share in (0.1, 0.2, 0.4):
             budget = int(share * graph.everything)
             kept = rows.best(saved=budget).saved
-            cells = [graph.again(kept), graph.by_knapsack(budget)]
+            cells = [graph.recompute(kept), graph.by_knapsack(budget)]
             texts = ["none fits" if cell is None else f"{cell / 1e6:,.1f} M" for cell in cells]
             print(f"| {name} | {share:.0%} | {budget / 2**20:.1f} MiB | {texts[0]} | {texts[1]} |", flush=True)
 

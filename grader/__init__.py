@@ -40,7 +40,7 @@ def hint(exercise: str | int | None = None) -> "View":
     """Give the next hint: a question that fits what the last check found.
 
     Args:
-      exercise: an exercise's name, number or page; None for the one that this page is about.
+      exercise: an exercise's name, number or page; None for the exercise of this page.
     """
     from grader.learner import session
 
@@ -48,10 +48,10 @@ def hint(exercise: str | int | None = None) -> "View":
 
 
 def solution(exercise: str | int | None = None, anyway: bool = False) -> "View":
-    """Show the worked answer beside your own, once you have passed or after three different attempts.
+    """Show the worked answer next to your own, after you pass or after three different attempts.
 
     Args:
-      exercise: an exercise's name, number or page; None for the one that this page is about.
+      exercise: an exercise's name, number or page; None for the exercise of this page.
       anyway: True shows it in any case.
     """
     from grader.learner import session
@@ -78,7 +78,7 @@ def predict(question: str, answer: Callable[[], object], choices: Iterable[str] 
       choices: what a reader may choose from; none asks for a number.
 
     Example:
-      >>> predict("How many values are kept?", lambda: len(trace(f, x).residuals))  # doctest: +SKIP
+      >>> predict("How many values are saved?", lambda: len(trace(f, x).residuals))  # doctest: +SKIP
     """
     from grader.learner.prediction import Prediction
 

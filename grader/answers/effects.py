@@ -1,7 +1,7 @@
 """Find which names of a page a statement binds, mutates and reads, when it runs and when the functions that it defines
 are called.
 
-Stores are seen wherever they stand: `names["a"] = f`, `helper.scale = 2`, `del names[0]`, `setattr(Config, "a", 1)`,
+Stores are recognized in any position: `names["a"] = f`, `helper.scale = 2`, `del names[0]`, `setattr(Config, "a", 1)`,
 `globals()["a"] = f`; calls for their effect by how they look: `names.append("b")`, `@registry.add`, `register(Params)`.
 """
 
@@ -116,7 +116,7 @@ def imports_of(statement: ast.stmt) -> list[tuple[str, ast.alias]]:
 
 
 def outside_definitions(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Yield a statement's nodes but for those in functions and classes, and for the variables of comprehensions."""
+    """Yield a statement's nodes, except inside functions and classes and the variables of comprehensions."""
     todo: list[ast.AST] = [statement]
     while todo:
         node = todo.pop()
@@ -161,7 +161,7 @@ def _collect_mutations(statement: ast.stmt, now: Mutations, later: Mutations) ->
 
 @dataclass(frozen=True)
 class _Scope:
-    """Where a node stands in functions: the names that are theirs, those that they are given, and the global ones."""
+    """The enclosing functions of a node: their local names, their parameters, and the names they declare global."""
 
     own: frozenset[str]
     given: frozenset[str]

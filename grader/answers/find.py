@@ -1,8 +1,7 @@
 """Find the answer in a notebook or Python file that a learner hands in, without running it.
 
-The answer is found by its name, wherever it stands, so that cells may be renamed, moved or copied. Of the rest of the
-page only those statements run that the answer builds on: imports, helper functions, constants. The page's checks,
-demonstrations and plots do not.
+The answer is found by its name anywhere in the file, so cells may be renamed, moved or copied. Only statements that the
+answer depends on run: imports, helper functions, constants. The page's checks, demonstrations and plots do not run.
 """
 
 import ast
@@ -37,15 +36,15 @@ class AnotherExercise(NoAnswer):
 
 @dataclass(frozen=True)
 class SlicedAnswer:
-    """An answer, with the statements that it builds on, in the order in which they stand.
+    """An answer and the statements that it depends on, in the order of the page.
 
     Attributes:
       exercise: the exercise's name.
-      statements: what the answer builds on, as far as that can be read.
-      before: all that runs before the answer is checked and may bear on it, should that not be enough; none if there
-        is no more to it.
-      kept: what is written down as its text.
-      module: what `__name__` is to them.
+      statements: the statements that the answer depends on, as far as its text shows.
+      before: the statements that run before the answer is checked and may affect it, in case `statements` are not
+        enough; empty if there are no others.
+      kept: the statements that are handed in as the answer's text.
+      module: the value of `__name__` for these statements.
       replaced: where else in the file the answer is defined, by other statements that are no stubs and without effect.
     """
 
@@ -72,7 +71,7 @@ class SlicedAnswer:
 
     @property
     def text(self) -> str:
-        """What is kept as a program of its own, formatted and commented as it was; "" if there is nothing."""
+        """The handed-in statements as a program, with their formatting and comments; "" if there are none."""
         pieces = [segment(source, (s,)) for source, s in self.kept if is_future(s)]  # Python wants them first
         for source, group in itertools.groupby(self.kept, key=operator.itemgetter(0)):
             pieces += [
@@ -96,7 +95,7 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
 
     Args:
       path: a notebook or a Python file.
-      exercise: which exercise's answer to look for; None for the one that there is.
+      exercise: which exercise's answer to look for; None if the file has a single answer.
 
     Raises:
       AnotherExercise: there is none to what is asked, but to another one.
@@ -139,8 +138,8 @@ def of_cells(cells: Sequence[str], exercise: str) -> SlicedAnswer:
       exercise: the exercise's name.
 
     Returns:
-      What the answer builds on, but for definitions that others have replaced since; no statements if it is not among
-      the cells. Cells that are not Python are left out.
+      The statements that the answer depends on, without definitions that others have replaced since; no statements if
+      the answer is not among the cells. Cells that are not Python are left out.
     """
     statements, _ = _parse_sources(AnswerSource(f"In [{number}]", text) for number, text in enumerate(cells))
     return SlicedAnswer(exercise, *slice_of(exercise, statements), "__main__")
@@ -205,7 +204,7 @@ _FUNCTION = re.compile(r"^(?:async )?def (\w+)\(", re.MULTILINE)
 
 
 def _in_place_of(source: AnswerSource, error: Exception) -> Iterator[PlacedStatement]:
-    """Functions in place of those that an invalid cell would define. Each raises an error that names the cell."""
+    """Yield stand-ins for the functions that an invalid cell would define. Each raises an error that names the cell."""
     named = {name for name in _FUNCTION.findall(source.text) if name.isidentifier() and not keyword.iskeyword(name)}
     for name in sorted(named.difference(registry.names())):
         why = f"name {name!r} is not defined; its cell is not valid Python ({_syntax_error_text(source, error)})"

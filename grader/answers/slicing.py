@@ -18,16 +18,16 @@ from grader.answers.side_effect_free import side_effect_free
 
 
 class Slice(NamedTuple):
-    """Statements of a page, in their order, by what they are to an answer.
+    """The statements of a page that matter to an answer, in the order of the page.
 
     Attributes:
-      needed: those that the answer builds on. A definition that is replaced before anything uses it is none of them,
-        nor is a stub of the answer, unless there is nothing else.
-      before: all that run before the answer is checked, but for checks, plots and magics that it does not build on.
-        They are those above the last check of the answer if that stands below the answer, else all of them, but for
-        those that only look on. There are none if they do nothing to the answer but what the needed ones do.
-      kept: what is written down as the answer: the needed ones, those that may change what these define although it
-        cannot be seen how, and what they build on in their turn.
+      needed: the statements that the answer depends on. A definition that is replaced before its first use is not
+        needed, and neither is the answer's stub, unless the page has nothing else.
+      before: the statements that run before the answer is checked, without checks, plots and magics that the answer
+        does not depend on. If the last check is below the answer, these are the statements above that check; else they
+        are all statements of the page. Empty if they have no effect on the answer that the needed statements lack.
+      kept: the text that is handed in: the needed statements, statements that may change what the needed ones define,
+        and the dependencies of both.
     """
 
     needed: tuple[PlacedStatement, ...]
@@ -87,7 +87,7 @@ class _Page:
         self._changing = changing
 
     def needed(self, besides: Collection[int] = ()) -> set[int]:
-        """Return the indices of the statements that the answer builds on, and of what others build on besides."""
+        """Return the indices of the statements that the answer and some other statements depend on."""
         kept = {index for index, each in enumerate(self.statements) if is_future(each.node)} | set(besides)
         todo = {(self._answer, len(self.statements))} | {(n, i) for i in besides for n in self.effects[i].reads_on_run}
         done: set[tuple[str, int]] = set()
@@ -104,7 +104,7 @@ class _Page:
         return kept
 
     def before(self, needed: set[int]) -> list[int]:
-        """Return the indices of the statements that run before the answer is checked, but for those that only look."""
+        """Return the indices of the statements before the answer's check, except statements that only display."""
         verbs = self._functions_calling(self._imported_from({"grader"}))
         shown = self._functions_calling({"get_ipython", "display", *self._imported_from(_TO_LOOK_AT)})
         defined = max(self._defining[self._answer], default=-1)
@@ -207,7 +207,7 @@ class _Page:
         return found
 
     def _through_calls(self, index: int, called: set[str]) -> tuple[set[str], set[str]]:
-        """Return the names that the functions called by a statement assign, and those that they mutate."""
+        """Return the names that are assigned and mutated by the functions that a statement calls."""
         effects, stores, changes = self.effects[index], set(), set()
         defines = isinstance(self.statements[index].node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         for name in effects.reads_on_run if defines else effects.reads_on_run - called:
@@ -232,7 +232,7 @@ class _Page:
                 for used in effects.reads_on_call if effects.constant else effects.reads_on_run | effects.reads_on_call:
                     users[used].add(name)
         todo = [name for name in done if done[name]]
-        while todo:  # what one does, its users do: until nobody learns anything new
+        while todo:  # a function has the effects of the functions it calls: propagate until nothing changes
             name = todo.pop()
             for user in users[name]:
                 if not done[name] <= done[user]:

@@ -22,16 +22,16 @@ def cases(rng):
     widths, rows = iter(2 * rng.integers(4, 16, 2) + 1), iter(2 * rng.integers(5, 17, 2))  # never the same
     pair, inner = ([("x", "w1"), ("x", "w2"), ("w1", "w2")][number] for number in rng.integers(3, size=2))
     axes = {name: int(rng.integers(2)) for name in pair}
-    # Over x's last axis: what its product sums over is the last one no more.
+    # Mapped over x's last axis: then the matmul no longer contracts over the last axis.
     one_by_one = [(2, {str(name): 2 if name == "x" else 0}) for name in rng.permutation(["x", "w1"])]
     all_of_them = [(2, dict.fromkeys(names, 0)) for names in (parameters, inner)]
     return (
-        # Rows enough for products that have more elements than on the page: a policy may ask for that.
+        # So many rows that the matmuls are larger than on the page: a wrong policy may depend on the size.
         _make_case("float32", 600, 32, "float32", "none"),
-        # It may ask for dimensions too. What is mapped by itself gives a product one more, but no batch dimension, even
-        # if x and w1 each have one.
+        # A wrong policy may count dimensions. An argument that is mapped alone adds a dimension to the matmul, but no
+        # batch dimension, even if x and w1 each have one.
         _make_case("bfloat16 under vmap over x, and over w1", next(rows), 1, "bfloat16", "one by one", *one_by_one),
-        # One product has two batch dimensions, and the other one.
+        # The first matmul has two batch dimensions, and the second matmul has one.
         _make_case("vmap over all three arguments", next(rows), next(widths), "float32", "all", *all_of_them),
         # A batch of one is a batch, and need not come first.
         _make_case("float16 under vmap over two of the arguments", 1, next(widths), "float16", "two", (1, axes)),

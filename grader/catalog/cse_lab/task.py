@@ -10,9 +10,9 @@ ranges = {"n": Integers(1, 4)}
 signature = "cse_lab(layer, w, x, n)"
 returns = "a dict of three pairs of integers, {'barriers': …, 'lowered': …, 'compiled': …},"
 
-# Layers as they are written, with a function in place of f. No rule for a number of layers says how many products there
-# are in all: one that nothing but another product, or a sum, needs is not computed again, and where no gradient goes
-# back there is none for it.
+# Layers as they are written, with a function in place of f. The number of matmuls does not follow from the number of
+# layers: a matmul whose result only another matmul or a sum uses is not recomputed, and an input without a gradient has
+# no matmul for it.
 _NOT_AGAIN = "f(x) @ w", "x + f(x) @ w", "x - f(x) @ w"
 _OF_THE_PRODUCT = "f(x @ w)", "x + f(x @ w)"
 _AGAIN = *_OF_THE_PRODUCT, "x * (x @ w)", "f(x) * (x @ w)"
@@ -40,8 +40,8 @@ def _make_question(rng, n, layers):
     layer = eval(f"lambda w, x: {text}", {"jax": jax, "jnp": jnp})  # as the finding shows it, to be tried
     layer.__name__ = "layer"
     cpu = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
-    # Products so large are calls of a library, which take less time to compile. Nothing is run. Those of another layer
-    # are as large: what is remembered by shapes alone is wrong there.
+    # Matmuls of this size become library calls, which compile faster. Nothing is run. Other layers have the same sizes,
+    # so an answer that caches by shape is wrong.
     rows, width = 64 + 16 * n, 256 - 16 * n
     w, x = (jax.ShapeDtypeStruct(shape, jnp.float32, sharding=cpu) for shape in ((width, width), (rows, width)))
     return Question(f"n = {n}, layer {text}", (layer, w, x, n), structure={"n": n})

@@ -56,17 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _report(arguments: Sequence[str]) -> int:
     """Print the report on a training step."""
-    parser = argparse.ArgumentParser(
-        prog="python -m rematscope report",
-        description="Report whether a training step fits into memory, what fills it, and what to change.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("function", metavar="MODULE:FUNCTION", help="train:step or train.py:step")
-    parser.add_argument("--args", nargs="*", default=[], metavar="ARGUMENT", help="its arguments; see below")
+    description = "Report whether a training step fits into memory, what fills it, and what to change."
+    parser = _parser("python -m rematscope report", description, "train:step or train.py:step")
     parser.add_argument("--memory", metavar="SIZE", help='the capacity, such as "16 GiB"')
     parser.add_argument("--device", metavar="NAME", help='the device whose memory is the capacity: "tpu v5e" or "h100"')
-    parser.add_argument("--save", metavar="FILE", type=Path, help="also save an HTML page that opens in any browser")
     asked = parser.parse_args(arguments)
     try:
         function, given = _asked_function(asked)
@@ -89,6 +82,17 @@ def _report(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _parser(prog: str, description: str, example: str) -> argparse.ArgumentParser:
+    """Return a parser of the arguments that every command has."""
+    parser = argparse.ArgumentParser(
+        prog=prog, description=description, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("function", metavar="MODULE:FUNCTION", help=example)
+    parser.add_argument("--args", nargs="*", default=[], metavar="ARGUMENT", help="its arguments; see below")
+    parser.add_argument("--save", metavar="FILE", type=Path, help="also save an HTML page that opens in any browser")
+    return parser
+
+
 def _asked_function(asked: argparse.Namespace) -> tuple[Any, list[Any]]:
     """The function that was asked for, and its arguments."""
     function = _named(asked.function)
@@ -99,19 +103,12 @@ def _asked_function(asked: argparse.Namespace) -> tuple[Any, list[Any]]:
 
 def _show(arguments: Sequence[str]) -> int:
     """Print both programs and the residuals of a function."""
-    parser = argparse.ArgumentParser(
-        prog="python -m rematscope",
-        description="Show what a JAX function's backward pass saves and recomputes.\nThe function is not run.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    description = "Show what a JAX function's backward pass saves and recomputes.\nThe function is not run."
+    parser = _parser("python -m rematscope", description, "model:loss, package.model:loss or model.py:loss")
     parser.add_argument(
         "--version", action="version", version=f"rematscope {rematscope.__version__}, JAX {jax.__version__}"
     )
-    parser.add_argument("function", metavar="MODULE:FUNCTION", help="model:loss, package.model:loss or model.py:loss")
-    parser.add_argument("--args", nargs="*", default=[], metavar="ARGUMENT", help="its arguments; see below")
     parser.add_argument("--json", action="store_true", help="print JSON, with sizes in bytes")
-    parser.add_argument("--save", metavar="FILE", type=Path, help="also save an HTML page that opens in any browser")
     parser.add_argument("--device", metavar="NAME", help='add the estimated time of each line, on "tpu v5e" or "h100"')
     asked = parser.parse_args(arguments)
     try:

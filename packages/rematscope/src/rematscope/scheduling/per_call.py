@@ -1,5 +1,6 @@
 """Functions that are planned at the first call with new shapes, as `jax.jit` compiles."""
 
+import abc
 import functools
 import threading
 import types
@@ -66,13 +67,13 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
                 del self._plans[next(iter(self._plans))]
         return found
 
+    @abc.abstractmethod
     def _make_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grad_mask: tuple[bool, ...] | None) -> Any:
         """Return a plan for arguments of these shapes."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _function_of(self, plan: Any) -> Planned:
         """Return the function of a plan."""
-        raise NotImplementedError
 
 
 def _check_place(function: str, signature: Signature) -> None:

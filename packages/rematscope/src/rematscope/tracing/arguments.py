@@ -1,5 +1,6 @@
 """The arguments of a function as a flat list of arrays, and what people call the function and each of them."""
 
+import abc
 import contextvars
 import functools
 import inspect
@@ -61,12 +62,12 @@ def flattened(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
     return FlatFunction(f, tree), leaves
 
 
-class PartlyDifferentiable:
+class PartlyDifferentiable(abc.ABC):
     """A function with gradients for some of its arguments, of which a trace takes no others."""
 
+    @abc.abstractmethod
     def gradient_mask(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[bool] | None:
         """Return which leaves of a call get a gradient; None for all."""
-        raise NotImplementedError
 
 
 def vjp_for(flat: Callable[..., Any], leaves: Sequence[Any], grad_mask: Sequence[bool]) -> tuple[Any, Any]:

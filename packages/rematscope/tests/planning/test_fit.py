@@ -1,12 +1,12 @@
 """The plan that fits into a device, as compiled."""
 
 import itertools
-import types
 
 import jax
 import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
+from measurements import measurement_of
 
 from rematscope import Fit, PlanError, estimate_time, fit, measure, plan
 from rematscope.planning import fit as fitting
@@ -65,7 +65,7 @@ def test_all_names_that_help_are_saved_where_there_is_room():
 def test_the_best_plan_that_fits_is_found_however_the_peak_grows(monkeypatch, peak_of):
     def pretend(planned, *args, target):
         saved = next(p.saved_bytes for p in all_plans if p.planned is planned)
-        return types.SimpleNamespace(peak_bytes=int(peak_of(saved)), predicted_peak_bytes=saved, out_of_memory=None)
+        return measurement_of(int(peak_of(saved)), predicted=saved)
 
     all_plans = []
     real = fitting.best_plan
@@ -87,6 +87,7 @@ def test_what_the_compiler_finds_no_room_for_does_not_fit(monkeypatch):
         measured = measure(planned, *args, target=target)
         if measured.peak_bytes > room:
             measured.out_of_memory = OutOfMemory("Ran out of memory on HBM", measured.peak_bytes, room)
+            measured.memory = None
         return measured
 
     monkeypatch.setattr(fitting, "measure", refusing)
@@ -120,7 +121,7 @@ def test_the_peak_may_fall_where_more_is_saved(monkeypatch, lower):
 
     def pretend(f, *args, target):
         peak = room.get(planned[f], 2 * MIB)
-        return types.SimpleNamespace(peak_bytes=peak, predicted_peak_bytes=peak, out_of_memory=None)
+        return measurement_of(peak, predicted=peak)
 
     monkeypatch.setattr(fitting, "best_plan", remembered)
     monkeypatch.setattr(fitting, "measure", pretend)

@@ -3,7 +3,6 @@
 import functools
 import math
 import re
-import types
 from unittest import mock
 
 import jax
@@ -14,6 +13,7 @@ import scipy
 from jax import lax
 from jax.experimental import io_callback
 from matplotlib.figure import Figure
+from measurements import measurement_of
 from zoo import normal
 
 from rematscope import Device, PlanError, TraceError, auto, load_schedule, measure, trace, with_schedule
@@ -328,13 +328,6 @@ def test_what_is_compiled_but_once_is_chosen_by_the_rows():
     assert candidate.recompute_cost < again(trace(checkpointed(looped), WS, X))
 
 
-def measured(peak, temporaries):
-    """What a search reads of a `Measurement`."""
-    nothing = dict.fromkeys(("output_bytes", "overwritten_bytes", "out_of_memory"), 0)
-    held = peak - temporaries
-    return types.SimpleNamespace(peak_bytes=peak, temp_bytes=temporaries, argument_bytes=held, **nothing)
-
-
 def test_what_keeps_a_little_less_is_compiled_only_where_it_is_predicted_to_take_no_more(monkeypatch):
     """Without what takes hardly any bytes, a mean, all that it is a mean of may be there again."""
 
@@ -352,7 +345,7 @@ def test_what_keeps_a_little_less_is_compiled_only_where_it_is_predicted_to_take
 
     def compiled(function, args, *_):
         peak = next(taken, None) or estimate_compiled_bytes(trace(function, *args))
-        return measured(peak, peak - 2 * given - 8)
+        return measurement_of(peak, peak - 2 * given - 8)
 
     monkeypatch.setattr("rematscope.scheduling.search.measure_call", compiled)
     first, *others = auto(net, peak=limit).plan(*args).trials
@@ -424,7 +417,7 @@ def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_comp
     def compiled(search, candidate):
         temporaries = int(next(taken, 1.4) * candidate.estimated_bytes)
         peak = search.fixed_bytes + temporaries
-        candidate.measurement = measured(peak, temporaries)
+        candidate.measurement = measurement_of(peak, temporaries)
         search.compiled.append(candidate)
         return candidate
 

@@ -2,11 +2,11 @@
 
 import math
 import random
-import types
 
 import jax.numpy as jnp
 import pytest
 from jax import lax
+from measurements import measurement_of
 from zoo import normal
 
 from rematscope.scheduling.search import Search
@@ -32,10 +32,7 @@ def searched(monkeypatch, f, share, compiles, seed, spread=(0.85, 1.2), target="
         saved = indices_of(candidate.linearized, candidate.kept)
         same = f"{seed} {candidate.placement} {saved} {len(candidate.snapshots)}"
         temporaries = int(random.Random(same).uniform(*spread) * candidate.estimated_bytes)
-        candidate.measurement = types.SimpleNamespace(
-            peak_bytes=search.fixed_bytes + temporaries, temp_bytes=temporaries, argument_bytes=search.fixed_bytes,
-            output_bytes=0, overwritten_bytes=0, out_of_memory="",
-        )  # fmt: skip
+        candidate.measurement = measurement_of(search.fixed_bytes + temporaries, temporaries)
         search.compiled.append(candidate)
         return candidate
 

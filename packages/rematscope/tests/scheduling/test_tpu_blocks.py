@@ -1,13 +1,13 @@
 """What `auto` has for a TPU: blocks that come again at once. No TPU is needed, nor a compiler for one."""
 
 import functools
-import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from measurements import measurement_of
 from zoo import normal
 
 from rematscope import auto, load_schedule, trace
@@ -119,9 +119,8 @@ def test_at_the_peak_of_checkpoints_less_is_computed_again_and_the_choice_can_be
 
     def measured(f, args, kwargs, target, grad_mask):
         compiled.append(target)
-        sizes = dict.fromkeys(("output_bytes", "overwritten_bytes", "out_of_memory"), 0)
         taken = predicted(f, *args)
-        return types.SimpleNamespace(peak_bytes=fixed + taken, temp_bytes=taken, argument_bytes=fixed, **sizes)
+        return measurement_of(fixed + taken, taken)
 
     monkeypatch.setattr("rematscope.scheduling.search.measure_call", measured)
     plain = trace(checkpoints, WS, X)

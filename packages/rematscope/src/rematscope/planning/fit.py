@@ -41,7 +41,7 @@ class CompiledPlan:
     @property
     def peak_bytes(self) -> float:
         """The bytes that the compiled program needs; infinite if it does not fit on the device."""
-        return math.inf if self.measurement.out_of_memory else self.measurement.peak_bytes
+        return self.measurement.peak_or_infinity
 
     @property
     def predicted_bytes(self) -> int:
@@ -152,7 +152,7 @@ class Fit(View):
             needed = "" if full.needed_bytes is None else f": needs {bytes_text(full.needed_bytes)}"
             of = "" if full.available_bytes is None else f" of {bytes_text(full.available_bytes)}"
             return ["–", "", f"does not fit{needed}{of}"]
-        compiled = measurement.peak_bytes
+        compiled = measurement.peak_or_infinity
         error = difference_text((predicted - compiled) / compiled) if compiled else ""
         fits = "fits" if compiled <= self.limit else f"{bytes_text(compiled - self.limit)} over"
         return [bytes_text(compiled), error, fits]

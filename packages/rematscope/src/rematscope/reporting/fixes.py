@@ -218,17 +218,16 @@ class Search:
         if changes not in self.measured:
             self.tell(f"compiling {changes or 'the function as written'}", 0)
             self.measured[changes] = self.subject.compiled(changes)
-        measured = self.measured[changes]
-        return math.inf if measured.out_of_memory else measured.peak_bytes
+        return self.measured[changes].peak_or_infinity
 
     def _ratio(self, found: Traced) -> float:
         """The factor by which temporaries of compiled programs like this one exceed the prediction."""
         ratios = []
         for changes, measured in self.measured.items():
-            if measured.out_of_memory or changes == Changes():
+            if measured.memory is None or changes == Changes():
                 continue
             predicted = self.tried[changes].memory
-            extra = measured.peak_bytes - predicted.fixed_bytes
+            extra = measured.memory.peak_bytes - predicted.fixed_bytes
             ratios.append(extra / max(predicted.peak_bytes - predicted.fixed_bytes, 1))
         return max(1.0, *ratios) if ratios else 1.0
 
@@ -294,7 +293,7 @@ class Search:
             if changes == Changes():
                 continue
             made = self.measured.get(changes)
-            compiled = None if made is None or made.out_of_memory else int(made.peak_bytes)
+            compiled = made.memory.peak_bytes if made is not None and made.memory else None
             rows.append(
                 Fix(
                     changes,

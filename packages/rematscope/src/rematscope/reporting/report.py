@@ -59,9 +59,9 @@ class Proposal:
         return self._subject.changed(self.changes)
 
     @property
-    def peak_bytes(self) -> int:
+    def peak_bytes(self) -> float:
         """The compiled peak in bytes."""
-        return int(self.measurement.peak_bytes)
+        return self.measurement.peak_or_infinity
 
     @property
     def snippet(self) -> str:
@@ -143,7 +143,7 @@ class Report(View):
     @property
     def peak_bytes(self) -> float:
         """The compiled peak of the function as written; infinite if the target has no memory for it."""
-        return math.inf if self.measurement.out_of_memory else self.measurement.peak_bytes
+        return self.measurement.peak_or_infinity
 
     @property
     def bytes_by_kind(self) -> dict[str, int]:

@@ -169,7 +169,7 @@ class Candidate:
     def peak_bytes(self) -> float:
         """The bytes that the compiled program needs; infinite if it does not fit on the device."""
         made = self.measurement
-        return math.inf if made is None or made.out_of_memory else made.peak_bytes
+        return math.inf if made is None else made.peak_or_infinity
 
     @property
     def measured_bytes(self) -> float:
@@ -178,9 +178,9 @@ class Candidate:
         In contrast to `peak_bytes`, these do not include the cotangent of a scalar, nor constants of the compiler,
         which JAX's `memory_analysis` does not count.
         """
-        made = self.measurement
-        if made is None or made.out_of_memory:
+        if self.measurement is None or self.measurement.memory is None:
             return math.inf
+        made = self.measurement.memory
         ones = sum(v.device_bytes for v in self.linearized.trace.cotangents if not v.shape)
         held = made.argument_bytes + sum(v.device_bytes for v in self.linearized.primal.constants)
         step = held + made.output_bytes - made.overwritten_bytes + made.temp_bytes

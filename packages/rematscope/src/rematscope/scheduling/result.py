@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import operator
 import os
 import pickle
@@ -284,8 +283,8 @@ class Auto(Constant, Pictured):
                 proven += f"no choice recomputes less than {least}, a gap of {gap:.1f} %."
         rates = f" Times are estimated by a roofline of {self._cost.name}." if isinstance(self._cost, Device) else ""
         return (
-            f"Compiled for {self.target}: {bytes_text(measured.peak_bytes)} with arguments, outputs and gradients, "
-            f"{count_text(measured.cost.flops, 'FLOPs')}. {proven} Assumed: the same shapes, and the same "
+            f"Compiled for {self.target}: {bytes_text(measured.peak_or_infinity)} with arguments, outputs and "
+            f"gradients, {count_text(measured.cost.flops, 'FLOPs')}. {proven} Assumed: the same shapes, and the same "
             f"compiler.{rates}{self._moved_text}"
         )
 
@@ -341,7 +340,7 @@ class Auto(Constant, Pictured):
         yield self.timeline
 
     def _headline(self) -> str:
-        peak = self.measurement.peak_bytes
+        peak = self.measurement.peak_or_infinity
         of = f" of {bytes_text(self.limit)}" if self.limits_peak else ""
         kept = f"{bytes_text(self.saved_bytes)} saved"
         again = f"{self._cost_text(self.recomputed)} recomputed"
@@ -353,15 +352,15 @@ class Auto(Constant, Pictured):
     def _cells(self) -> list[list[str]]:
         cells = [["", "Saved", "Recomputed", "Peak predicted", "Peak compiled"]]
         for candidate in self.trials:
-            fits = math.isfinite(candidate.peak_bytes)
-            fixed = candidate.peak_bytes - candidate.measurement.temp_bytes if candidate.measurement and fits else 0
+            memory = candidate.measurement.memory if candidate.measurement else None
+            fixed = memory.peak_bytes - memory.temp_bytes if memory else 0
             cells.append(
                 [
                     "✓" if candidate is self._chosen else "",
                     bytes_text(candidate.schedule.saved_bytes),
                     self._cost_text(candidate.recompute_cost),
                     bytes_text(candidate.estimated_bytes + fixed),
-                    bytes_text(candidate.peak_bytes) if fits else "does not fit",
+                    bytes_text(candidate.peak_bytes) if memory else "does not fit",
                 ]
             )
         return cells

@@ -196,8 +196,8 @@ class Search(Driver):
         self.tell(f"compile {count}, {saved} saved", 0)
         made = measure_call(candidate.function, self.args, self.kwargs, self.target, self.grad_mask)
         candidate.measurement = made
-        if not made.out_of_memory:
-            self.fixed_bytes = int(candidate.peak_bytes) - made.temp_bytes
+        if made.memory is not None:
+            self.fixed_bytes = made.memory.peak_bytes - made.memory.temp_bytes
         self.compiled.append(candidate)
         return candidate
 

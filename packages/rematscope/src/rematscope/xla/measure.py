@@ -1,6 +1,7 @@
 """`measure(f, *args)`: the compiled program of both passes, compared with the predictions from the trace."""
 
 import dataclasses
+import math
 import statistics
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -144,6 +145,31 @@ class RunTimes:
         return f"{median} ms, the median of {len(self.runs)} runs of {fastest} to {slowest} ms"
 
 
+@dataclasses.dataclass(frozen=True)
+class CompiledMemory:
+    """The memory of a compiled program that fits on its device. The attributes are those of `Measurement`."""
+
+    argument_bytes: int
+    output_bytes: int
+    overwritten_bytes: int
+    temp_bytes: int
+    peak_bytes: int
+    host_bytes: int = 0
+    peak_with_vmem_bytes: int | None = None
+
+    @classmethod
+    def of(cls, made: Compiled, target: str) -> "CompiledMemory":
+        analysis = made.memory
+        sizes = (analysis[f"{kind}_size_in_bytes"] for kind in ("argument", "output", "alias", "temp"))
+        arguments, outputs, overwritten, temporaries = sizes
+        given = given_bytes(made.record)
+        given = arguments if given is None else given
+        peak = given + outputs - overwritten + temporaries
+        host = analysis.get("host_temp_size_in_bytes", 0)
+        with_vmem = analysis["peak_memory_in_bytes"] if target.startswith("tpu") else None
+        return cls(arguments, outputs, overwritten, temporaries, peak, host, with_vmem)
+
+
 class Measurement(View):
     """Both passes of a function, compiled as one program. Displays itself as a table.
 
@@ -166,6 +192,7 @@ class Measurement(View):
       peak_with_vmem_bytes: XLA's own peak for a TPU, which adds the cores' VMEM to HBM; None for other targets.
       cost: the FLOPs and transcendentals of the optimized program, with loops multiplied by their trip counts.
       collectives: on a mesh, the collectives by kind. All figures are then per device.
+      memory: the figures in bytes of a program that fits; None if it does not.
       out_of_memory: XLA's message and its figures if the program does not fit into the target's memory; else None. In
         that case `temp_bytes` and `peak_bytes` are the bytes that XLA says are needed, and other compiled figures are
         missing.
@@ -181,32 +208,22 @@ class Measurement(View):
         self.out_of_memory = made.full
         self.roofline = roofline
         self.made = made
-        # Figures of the compiled program; None where there is no room for one.
-        self.argument_bytes: Any
-        self.output_bytes: Any
-        self.overwritten_bytes: Any
-        self.temp_bytes: Any
-        self.peak_bytes: Any
-        self.host_bytes: int
-        self.peak_with_vmem_bytes: int | None = None
-        if made.full is not None:
-            self.argument_bytes = self.output_bytes = self.overwritten_bytes = None
-            self.host_bytes = 0
-            self.temp_bytes = self.peak_bytes = made.full.needed_bytes
-            return
-        memory = made.memory
-        self.argument_bytes = memory["argument_size_in_bytes"]
-        self.output_bytes = memory["output_size_in_bytes"]
-        self.temp_bytes = memory["temp_size_in_bytes"]
-        self.host_bytes = memory.get("host_temp_size_in_bytes", 0)
-        self.overwritten_bytes = memory["alias_size_in_bytes"]
-        given = given_bytes(made.record)
-        given = self.argument_bytes if given is None else given
-        self.peak_bytes = given + self.output_bytes - self.overwritten_bytes + self.temp_bytes
-        if target.startswith("tpu"):
-            self.peak_with_vmem_bytes = memory["peak_memory_in_bytes"]
+        self.memory = None if made.full is not None else CompiledMemory.of(made, target)
+        memory, needed = self.memory, made.full.needed_bytes if made.full is not None else None
+        self.argument_bytes = memory.argument_bytes if memory else None
+        self.output_bytes = memory.output_bytes if memory else None
+        self.overwritten_bytes = memory.overwritten_bytes if memory else None
+        self.host_bytes = memory.host_bytes if memory else 0
+        self.temp_bytes = memory.temp_bytes if memory else needed
+        self.peak_bytes = memory.peak_bytes if memory else needed
+        self.peak_with_vmem_bytes = memory.peak_with_vmem_bytes if memory else None
 
-    # Of a long program these take a while, so they are found out when somebody asks.
+    @property
+    def peak_or_infinity(self) -> float:
+        """`peak_bytes` if the program fits on the device; else infinity."""
+        return math.inf if self.memory is None else self.memory.peak_bytes
+
+    # These take a while for a long program, so they are computed only when they are read.
 
     @cached_property
     def predicted(self) -> Timeline:

@@ -132,7 +132,14 @@ def main(arguments: list[str] | None = None) -> int:
             failed = sum(not each.as_it_must for each in found)
             took = f"{time.monotonic() - start:.0f} s"
             print(f"{number}/{len(running)} {running[done]}: {len(found)} graded, {failed} wrong, {took}", flush=True)
+            for each in found:
+                if not each.as_it_must and each.kind != "keyed":
+                    print(_one_line(each), flush=True)
     return _report(everything, kinds, paths)
+
+
+def _one_line(each: Graded) -> str:
+    return f"{each.kind} {each.exercise} {each.name}, path {each.path}, seed {each.seed}: {each.said}"
 
 
 def _report(everything: list[Graded], kinds: list[str], paths: list[str]) -> int:
@@ -150,7 +157,7 @@ def _report(everything: list[Graded], kinds: list[str], paths: list[str]) -> int
         console.print(table)
     failed = [each for each in everything if not each.as_it_must and each.kind != "keyed"]
     for each in failed:
-        print(f"{each.kind} {each.exercise} {each.name}, path {each.path}, seed {each.seed}: {each.said}")
+        print(_one_line(each))
     print(f"{len(everything)} gradings, {len(failed)} with another verdict than the answer must have")
     return int(bool(failed))
 

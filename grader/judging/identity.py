@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # which imports scipy.optimize when it is first used
 
 from grader.exercises.observation import ResidualKind
 from grader.judging.answer_run import AnswerRun, CaseRun
@@ -120,6 +121,34 @@ def _of_case(tried: CaseRun, asked: Collection[str], of_arguments: Collection[in
         else:
             ordered = sorted(named, key=lambda each: (each.name not in asked, each.shape != array.shape))
             found.append(_closest_value(array, ordered, times))
+    return _separate_equal_values(tried, found, [each for each in named if each.name in asked], times)
+
+
+def _separate_equal_values(
+    tried: CaseRun, found: list[Identity], asked: Sequence[_Named], times: float
+) -> list[Identity]:
+    """Return the identities, with each asked value matched to a residual of its own where rounding permits that.
+
+    Two different values of the reference can agree up to rounding, by chance, where they have few elements: the
+    cosines of two numbers in float16. The closest value then says nothing about which of the two a residual is, and
+    two residuals may get the same name while a value that is saved seems to be missing.
+    """
+    claimed = {identity.name for identity in found}
+    computed = [place for place, identity in enumerate(found) if identity.kind is ResidualKind.COMPUTED]
+    if len(computed) < 2 or all(each.name in claimed for each in asked):
+        return found
+    candidates = {
+        (row, column): _closest_value(tried.residuals[place], [each], times)
+        for row, place in enumerate(computed)
+        for column, each in enumerate(asked)
+    }
+    cost = np.full((len(computed), len(asked)), len(computed) + 1.0)  # more than renaming every residual
+    for (row, column), identity in candidates.items():
+        if identity.name:
+            cost[row, column] = identity.name != found[computed[row]].name
+    for row, column in zip(*scipy.optimize.linear_sum_assignment(cost), strict=True):
+        if cost[row, column] == 1:
+            found[computed[row]] = candidates[row, column]
     return found
 
 

@@ -63,28 +63,50 @@ def spelled(name: str, rng: random.Random) -> list[str]:
     return [cell.replace("MINE", mine).replace("NAME", name).replace("CHECK", check) for cell in cells]
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The folder of progress for all pages of this module."""
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def run_page(data):
+    """Runs a page's cells in the module's kernel, without the names of earlier pages, and returns what they print."""
+    notebook = nbformat.v4.new_notebook()
+    client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3")
+
+    def run(cells):
+        begin = len(notebook.cells)
+        notebook.cells += map(nbformat.v4.new_code_cell, ["%reset -f", *cells])
+        for index, cell in enumerate(notebook.cells[begin:], begin):
+            client.execute_cell(cell, index)
+        return "".join(o.text for cell in notebook.cells[begin:] for o in cell.outputs if o.output_type == "stream")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REMAT_WORKBOOK_DATA", str(data))
+        patch.setenv("IPYTHONDIR", str(data))
+        with client.setup_kernel():
+            yield run
+
+
 @bubblewrap.needed
-def test_an_answer_has_one_verdict_in_notebook_terminal_and_class(tmp_path, monkeypatch, seed, grader_in_sandbox):
-    """That to every eighth exercise, in each run others."""
-    monkeypatch.setenv("REMAT_WORKBOOK_DATA", str(tmp_path))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    rng = random.Random(seed)
-    pages = {name: spelled(name, rng) for name in sample_answers.subsample(list(registry.names()), 10)}
-    cells = [nbformat.v4.new_code_cell(cell) for page in pages.values() for cell in ["%reset -f", *page]]
-    one = nbformat.v4.new_notebook(cells=cells)
-    nbclient.NotebookClient(one, timeout=300, kernel_name="python3").execute()
-    said = [o.text for cell in one.cells for o in cell.outputs if o.output_type == "stream" and "verdict" in o.text]
-    assert [text.strip() for text in said] == ["verdict passed"] * len(pages)
-    grader = grader_in_sandbox()
-    for name, page in pages.items():
-        path = tmp_path / f"{name}.ipynb"
-        path.write_text(json.dumps(nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, page)])))
-        assert grade_file(path, name, seed).passed, page
-        assert grader.grade(Submission("ada", path.name, path.read_bytes(), name), seed).verdict.passed, page
-        handed_in = tmp_path / f"{name}.py"
-        handed_in.write_text(Progress().attempts(name)[-1].source)
-        if handed_in.read_text() != find.read(path, name).text or rng.random() < 0.3:  # the same is judged the same
-            assert grade_file(handed_in, name, seed).passed, handed_in.read_text()
+@pytest.mark.parametrize("name", sample_answers.subsample(list(registry.names()), 10))
+def test_an_answer_has_one_verdict_in_notebook_terminal_and_class(
+    name, tmp_path, monkeypatch, seed, data, run_page, grader_in_sandbox
+):
+    monkeypatch.setenv("REMAT_WORKBOOK_DATA", str(data))
+    rng = random.Random(f"{seed} {name}")
+    page = spelled(name, rng)
+    assert "verdict passed\n" in run_page(page), page
+    path = tmp_path / f"{name}.ipynb"
+    path.write_text(json.dumps(nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, page)])))
+    assert grade_file(path, name, seed).passed, page
+    submission = Submission("ada", path.name, path.read_bytes(), name)
+    assert grader_in_sandbox().grade(submission, seed).verdict.passed, page
+    handed_in = tmp_path / f"{name}.py"
+    handed_in.write_text(Progress().attempts(name)[-1].source)
+    if handed_in.read_text() != find.read(path, name).text or rng.random() < 0.3:  # the same is judged the same
+        assert grade_file(handed_in, name, seed).passed, handed_in.read_text()
 
 
 ENDS = "import os\nREG = {}\n\ndef NAME(*_): return REG['it']\n\nfor how in [REG]:\n    os._exit(0)\n"

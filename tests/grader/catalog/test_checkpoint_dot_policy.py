@@ -84,10 +84,7 @@ def write(folder, module, name):
     ("module", "name"),
     [
         ("right", "without_a_barrier"),
-        ("wrong", "no_checkpoint"),
         ("wrong", "names"),
-        ("wrong", "recomputed_behind_the_cotangent"),
-        ("wrong", "policy_is_a_string"),
         ("wrong", "patched_allclose"),
     ],
 )

@@ -21,7 +21,7 @@ def worked(slug):
 
 
 @pytest.mark.parametrize("slug", registry.names())
-def test_a_worked_answer_passes_on_a_page_in_a_terminal_and_on_a_machine_that_rounds_otherwise(slug, seed, tmp_path):
+def test_a_worked_answer_passes_on_a_page_and_in_a_terminal(slug, seed, tmp_path):
     path = tmp_path / f"{slug}.py"
     path.write_bytes(sample_answers.as_submission(slug, "worked", slug).content)
     in_terminal = grade_file(path, slug, seed)
@@ -30,6 +30,10 @@ def test_a_worked_answer_passes_on_a_page_in_a_terminal_and_on_a_machine_that_ro
     assert isinstance(on_page, Evidence)
     # A verdict follows from the evidence and the seed, so one verdict holds for both.
     assert hashlib.sha256(on_page.to_json().encode()).hexdigest() == in_terminal.evidence
+
+
+@pytest.mark.parametrize("slug", sample_answers.subsample(list(registry.names()), 5))
+def test_a_worked_answer_passes_on_a_machine_that_rounds_otherwise(slug, seed):
     verdict = sample_answers.rounded_otherwise(worked(slug), slug, seed)
     assert verdict is None or verdict.passed
 

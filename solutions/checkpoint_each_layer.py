@@ -1,4 +1,4 @@
-"""Worked answer to exercise 4: one checkpoint per layer.
+"""Worked answer to exercise 3: one checkpoint per layer.
 
 JAX saves the arguments of a checkpointed function and none of its intermediate values. A layer's arguments are its
 weights, which are in memory in any case, and its input, which is the previous layer's output. So JAX saves two computed

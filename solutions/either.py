@@ -1,4 +1,4 @@
-"""Worked answer to exercise 11: a policy has five return values, and two of them mean "recompute".
+"""Worked answer to exercise 9: a policy has five return values, and two of them mean "recompute".
 
 A policy may return `True`, `False`, or one of `Saveable`, `Recompute` and `Offloadable(src, dst)`. The last three are
 objects and therefore true in a boolean context, even `Recompute`. So `p1(...) or p2(...)` never calls `p2` if `p1`

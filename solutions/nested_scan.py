@@ -1,4 +1,4 @@
-"""Worked answer to exercise 16: two nested scans, with the checkpoint around the inner one.
+"""Worked answer to exercise 13: two nested scans, with the checkpoint around the inner one.
 
 A scan with a checkpoint around its body saves one carry per iteration. Fewer iterations that each do more work save
 fewer carries. `xs` is divided into `outer` groups of `inner` elements. The outer scan runs one iteration per group. Its
@@ -8,7 +8,7 @@ group's elements are a part of `xs`, an argument, and a reshape copies nothing.)
 The backward pass visits the groups from the last to the first. It runs the inner scan again from the group's first
 carry and saves what each step needs, `inner` values, until the group is done. So each step runs once more. The memory
 holds `outer` carries and the residuals of `inner` steps. If a step saves one value of the size of a carry, the sum is
-smallest when both numbers are equal, as for the segments of exercise 14.
+smallest when both numbers are equal.
 
 A step that saves much more than its carry, such as a layer, should get a checkpoint of its own: `jax.checkpoint(f)`
 instead of `f`. Then the memory holds `inner` carries and the residuals of one step while a group is recomputed, and

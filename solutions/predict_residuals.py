@@ -1,4 +1,4 @@
-"""Worked answer to exercise 2: what does each derivative rule multiply the incoming gradient by?
+"""Worked answer to exercise 1: what does each derivative rule multiply the incoming gradient by?
 
 An operation's derivative rule multiplies the incoming gradient by a factor. JAX saves this factor. It computes the
 factor in the forward pass if it is not available already:

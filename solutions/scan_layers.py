@@ -1,4 +1,4 @@
-"""Worked answer to exercise 12: put the checkpoint around the body of the scan.
+"""Worked answer to exercise 11: put the checkpoint around the body of the scan.
 
 `jax.lax.scan` runs one function many times and stacks the residuals of all iterations: if one iteration saves an array
 of shape (d,), the scan saves one of shape (L, d). So each residual of the body counts L times.

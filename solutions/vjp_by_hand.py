@@ -1,4 +1,4 @@
-"""Worked answer to exercise 3: save the input and run `g` a second time.
+"""Worked answer to exercise 2: save the input and run `g` a second time.
 
 `jax.vjp(g, x)` computes `g(x)` and returns a pullback that holds all residuals of `g`. If the forward pass calls it,
 these residuals stay in memory until the backward pass. So the forward pass only calls `g`, and `bwd` calls `jax.vjp(g,

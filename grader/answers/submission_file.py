@@ -21,7 +21,7 @@ class Answer:
     """One answer in a file that was handed in.
 
     Attributes:
-      exercise: the exercise's name.
+      exercise: the exercise's name. The exercise may have been removed since.
       source: the answer's text, or "" if it was not known.
       outcome: what the verdict on the learner's machine was.
     """
@@ -70,7 +70,7 @@ def parse(text: str, name: str) -> tuple[list[Answer], bool]:
 
 def _read_answer(fields: dict) -> Answer:
     answer = Answer(fields["exercise"], fields["source"], Outcome(fields["verdict"]["outcome"]))
-    if answer.exercise not in registry.names():
+    if answer.exercise not in registry.names() and answer.exercise not in registry.REMOVED:
         raise ValueError(fields)
     if not isinstance(answer.source, str):
         raise TypeError(answer.source)

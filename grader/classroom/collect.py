@@ -31,6 +31,7 @@ from grader.classroom.found_files import (
     entries,
     readable,
 )
+from grader.exercises import registry
 
 MAX_ANSWERS = 100  # of one learner's; there are fewer exercises
 MAX_BYTES = 100 * 2**20  # of one learner's files, all together
@@ -171,8 +172,8 @@ class Class:
                 if count[file.learner] > MAX_ANSWERS:
                     why = f"only {MAX_ANSWERS} answers of each learner are graded"
                     break
-                answer = each if isinstance(each, Refused) else Listed.of(each, file)
-                if isinstance(answer, Refused):
+                answer = Listed.of(each, file) if isinstance(each, Submission) else each
+                if not isinstance(answer, Listed):
                     found.append(answer)
                 elif answer.digest in listed:
                     why = f"another file of this learner's is called {answer.name} too and has the same content"
@@ -292,7 +293,7 @@ def _is_of_submit(file: File) -> bool:
     return file.name.endswith(".json")
 
 
-def _read_answer(file: File, exercise: str | None) -> Iterator[Submission | Refused]:
+def _read_answer(file: File, exercise: str | None) -> Iterator[Submission | Refused | NotGraded]:
     if isinstance(file.content, Unreadable):
         yield Refused(file.learner, file.name, file.content.reason, exercise)
         return
@@ -307,6 +308,9 @@ def _read_answer(file: File, exercise: str | None) -> Iterator[Submission | Refu
         return
     for answer in answers:
         if exercise not in (None, answer.exercise):
+            continue
+        if answer.exercise in registry.REMOVED:
+            yield NotGraded(file.learner, file.path, registry.removal(answer.exercise).rstrip("."))
             continue
         source = b""
         with contextlib.suppress(UnicodeEncodeError):  # half of a pair of characters, which JSON can spell

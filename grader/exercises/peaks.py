@@ -21,8 +21,6 @@ class PeakAtMost:
       most: the highest peak, in sizes of the case's arguments, to the nearest integer: buffers are aligned, which takes
         a few bytes more.
       too_high: the question for an answer that needs more.
-      merged: the question for an answer without a barrier, so that XLA merges recomputed values with the original ones;
-        None where loops are recomputed, which XLA does not merge.
       unit: the name of the reference's value in whose sizes the peak is counted; None for the arguments'.
       compiled: whether the compiled passes count, or the traced ones.
       turns: in passes whose loops run each matmul so often, a low enough peak of the traced passes is enough, so that
@@ -31,7 +29,6 @@ class PeakAtMost:
 
     most: int
     too_high: str
-    merged: str | None = None
     unit: str | None = None
     compiled: bool = False
     turns: int = 0
@@ -48,17 +45,12 @@ class PeakAtMost:
         how = "Compiled by XLA" if self.compiled else "Run one operation at a time"
         of = f"times {self.unit}" if self.unit else f"vectors of {arguments}'s size"
         text = f"{how}, your two passes have a peak memory of {peak:.1f} {of}, plus {arguments} and the results."
-        if merged := self.merged and self.compiled and seen.recomputed and not seen.barriers:
-            text += (
-                " No optimization barrier separates the recomputed values from the forward pass (perhaps because of "
-                "prevent_cse=False), so XLA merges the two and saves the values."
-            )
         yield Finding(
             FindingKind.PEAK,
             text,
             expected=f"at most {self.most} {of}",
             got=f"{peak:.1f} {of}",
-            next=self.merged if merged else self.too_high,
+            next=self.too_high,
         )
 
     def _peak_bytes(self, seen: CaseObservation) -> float:

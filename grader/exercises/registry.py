@@ -20,6 +20,15 @@ if TYPE_CHECKING:  # the command line knows the exercises without NumPy and with
 
 CATALOG = Path(__file__).parents[1] / "catalog"
 
+# Exercises of earlier versions, which may still be in a learner's progress or submission, and what replaces them.
+REMOVED = {
+    "all_but": "either",
+    "pin_args": "cse_lab",
+    "recursive_checkpoint": "nested_scan",
+    "regex_policy": "either",
+    "sqrt_chain": "nested_scan",
+}
+
 _CASES = 2  # tracing and running one case takes some hundredths of a second
 _QUESTIONS = 10  # or half of a task's own questions, where these are few: each of them takes its time
 _TRIES = 60  # to find values for the other symbols
@@ -37,8 +46,20 @@ def names() -> tuple[str, ...]:
 
 def closest(name: str) -> str:
     """Return the end of a sentence about an unknown name: the exercise that was probably meant."""
+    return probably_meant(name) or "`python -m grader progress` lists the exercises."
+
+
+def probably_meant(name: str) -> str | None:
+    """Return the end of a sentence about an unknown name that is close to an exercise's, or that was an exercise's."""
+    if name in REMOVED:
+        return f"it was removed from the workbook, and {REMOVED[name]} replaces it."
     close = difflib.get_close_matches(name, names(), n=1)
-    return f"did you mean {close[0]}?" if close else "`python -m grader progress` lists the exercises."
+    return f"did you mean {close[0]}?" if close else None
+
+
+def removal(name: str) -> str:
+    """Return a sentence about an exercise that was removed: the name of the one that replaces it."""
+    return f"The exercise {name} was removed from the workbook. {REMOVED[name]} replaces it."
 
 
 def task(name: str) -> Task:

@@ -307,36 +307,6 @@ class Recomputes:
 
 
 @dataclass(frozen=True)
-class RecomputesNoLess:
-    """The backward pass recomputes at least as many matmuls as the required checkpoints make it.
-
-    This shows a checkpoint inside another one, which does not change the residuals.
-
-    Attributes:
-      count: the number of matmuls.
-      too_few: the question for an answer that recomputes fewer.
-    """
-
-    count: int
-    too_few: str
-    names = ()
-
-    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
-        if (count := len(seen.recomputed)) < self.count:
-            yield Finding(
-                FindingKind.RECOMPUTES,
-                f"Your backward pass recomputes only {counted(count, 'matmuls')}: a checkpoint inside another "
-                "checkpoint is missing.",
-                expected=f"at least {counted(self.count, 'matmuls')}",
-                got=counted(count, "matmuls"),
-                next=self.too_few,
-            )
-
-    def claim(self, seen: CaseObservation) -> None:
-        return None  # Recomputes says it
-
-
-@dataclass(frozen=True)
 class AdvisesBarrier:
     """Advice, never a failure: without a barrier the compiler may merge recomputed values with the original ones."""
 

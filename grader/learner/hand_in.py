@@ -8,6 +8,7 @@ from typing import Any
 
 from grader.answers import find
 from grader.answers.submission_file import FORMAT, Answer, HandInError, checksum
+from grader.exercises import registry
 from grader.isolation import check_file
 from grader.learner import pages
 from grader.learner.progress import Attempt, Progress
@@ -31,7 +32,7 @@ def submit(path: Path | None = None) -> Path:
       HandInError: nothing was ever checked, or the file cannot be written.
     """
     progress = Progress()
-    attempts = progress.attempts()
+    attempts = [attempt for attempt in progress.attempts() if attempt.exercise in registry.names()]
     if not attempts:
         why = " ".join(progress.notices) or "You have not checked any answer yet."
         raise HandInError(f"There is nothing to submit. {why} Check your answers first, then submit.")
@@ -77,6 +78,9 @@ def unchecked() -> list[str]:
 
 def grade_again(answer: Answer) -> Verdict:
     """Grade an answer that was handed in, in a process of its own."""
+    if answer.exercise in registry.REMOVED:
+        finding = Finding(FindingKind.NOT_JUDGED, registry.removal(answer.exercise))
+        return Verdict(answer.exercise, Outcome.NOT_JUDGED, (finding,))
     if not answer.source:
         finding = Finding(FindingKind.NOT_JUDGED, "The answer's text was not known when it was handed in.")
         return Verdict(answer.exercise, Outcome.NOT_JUDGED, (finding,))

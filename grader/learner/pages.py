@@ -86,6 +86,11 @@ def find(exercise: str | int) -> Page:
     for page in known:
         if page.name == name or (number and not name and page.number == int(number)):
             return page
+    if name in registry.REMOVED:
+        instead = next(page for page in known if page.name == registry.REMOVED[name])
+        raise registry.UnknownExercise(
+            f"The exercise {name} was removed from the workbook; {instead.label}, {instead.name}, replaces it."
+        )
     close = difflib.get_close_matches(name, [page.name for page in known], n=1)
     meant = [f"did you mean exercise {page.number}, {page.name}?" for page in known if page.name in close]
     every = "; ".join(f"{page.number}, {page.name}" for page in known)

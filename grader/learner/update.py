@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from grader.answers import find
+from grader.exercises import registry
 from grader.learner import pages
 from grader.learner.page_text import is_stub, python_file
 from grader.learner.pages import Page
@@ -30,7 +31,7 @@ def update() -> list[str]:
 
     An older page goes, whatever its number was, if nobody wrote on it. Else it is kept whole under a new name, as by
     `reset`, and an exercise's answer stands on the new page, with what it builds on. Chapters come where their folder
-    is there.
+    is there. The page of an exercise that was removed goes if nobody wrote on it.
 
     Returns:
       A sentence for each page that something was done for.
@@ -47,7 +48,7 @@ def update() -> list[str]:
                 f"{page.path.name} was not updated: {error.strerror or error} ({page.path.parent}). What you wrote is "
                 "there. See that there is space, and that you may write there; then try again."
             ) from None
-    return said
+    return said + _update_removed(came)
 
 
 def fingerprints(name: str, notebook: bytes) -> list[str]:
@@ -84,10 +85,10 @@ def _update_page(page: Page, came: frozenset[str]) -> list[str]:
     old = [path for path in there if path != page.path or _is_older(page, came)]
     if not old and page.path in there:
         return []
-    mine = [path for path in old if not _is_untouched(path, page, came)]
+    mine = [path for path in old if not _is_untouched(path, page.name, came)]
     mine.sort(key=lambda path: path != page.path)  # the answer that counted so far comes first
     answer = next((text for path in mine if (text := _own_answer(path, page))), None)
-    free = page.path in old or page.path not in there or _is_untouched(page.path, page, came)
+    free = page.path in old or page.path not in there or _is_untouched(page.path, page.name, came)
     answer = answer if free else None  # there is a page of this version, and it is written on
     kept = list[Path]()
     try:
@@ -116,6 +117,18 @@ def _update_page(page: Page, came: frozenset[str]) -> list[str]:
     ]
 
 
+def _update_removed(came: frozenset[str]) -> list[str]:
+    """Delete the pages of removed exercises that nobody wrote on, and say which pages are left."""
+    said = []
+    for name in registry.REMOVED:
+        for path in sorted((pages.ROOT / "exercises").glob(f"[0-9][0-9]_{name}.ipynb")):
+            if untouched := _is_untouched(path, name, came):
+                path.unlink()
+            kept = "You had not changed its page, which is deleted." if untouched else f"Your page {path.name} is left."
+            said.append(f"{registry.removal(name)} {kept}")
+    return said
+
+
 def _rename_python_file(page: Page) -> list[str]:
     """Give a Python file that `watch` made under an exercise's earlier number the number that `watch` looks for."""
     if page.chapter is None:
@@ -139,10 +152,10 @@ def _is_older(page: Page, came: frozenset[str]) -> bool:
     return bool(came.intersection(found).difference(now)) or (came.issuperset(found) and found != now)
 
 
-def _is_untouched(path: Path, page: Page, came: frozenset[str]) -> bool:
+def _is_untouched(path: Path, name: str, came: frozenset[str]) -> bool:
     """Return whether a page has no cell but such as came with the workbook."""
     try:
-        return came.issuperset(fingerprints(page.name, path.read_bytes()))
+        return came.issuperset(fingerprints(name, path.read_bytes()))
     except (ValueError, TypeError, LookupError):
         return False
 

@@ -42,7 +42,6 @@ class Place(NamedTuple):
     number: int
 
 
-_MORE_IS_TIGHTER = {"RecomputesNoLess.count"}
 _NO_BOUNDS = {"SavesAtMost.count", "PeakAtMost.turns", "InPieces.of"}  # they only say how a value is measured
 
 
@@ -83,7 +82,6 @@ def moved(asked: Asked, bound: Bound, steps: int, at: tuple[int, int] | None = N
             return [requirement]
         before = getattr(requirement, bound.field)
         step = math.ceil(before / 4) if bound.kind == "PeakAtMost" else 1
-        step *= -1 if str(bound) in _MORE_IS_TIGHTER else 1
         return [dataclasses.replace(requirement, **{bound.field: before + steps * step})]
 
     return _replaced(asked, new)

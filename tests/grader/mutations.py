@@ -1,6 +1,6 @@
 """Shows which bounds and checks of the grader no shipped answer holds.
 
-    python tests/grader/mutations.py nested_scan sqrt_chain        # bounds and requirements of exercises; all if none
+    python tests/grader/mutations.py nested_scan save_named        # bounds and requirements of exercises; all if none
     python tests/grader/mutations.py --judging identity observe           # checks in grader/judging and in requirements
     python tests/grader/mutations.py scan_layers --judging all     # all of them, with one exercise's answers
 
@@ -11,8 +11,7 @@ mutated line are judged again; with `--tests` the tests in tests/grader/judging 
 printed as "no answer notices" and makes the exit status 1, unless it is in `mutants_known.py`, with the reason.
 
 An answer is traced once, and its programs run once on the same arrays, because a mutant of the judge changes neither.
-The bounds of save_named take 21 s of processor time; the module failed_requirements with the answers to sqrt_chain
-takes 24 s, and identity with those to save_named 62 s.
+The bounds of save_named take 21 s of processor time, and the module identity with the answers to save_named 62 s.
 """
 
 import argparse

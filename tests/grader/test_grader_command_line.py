@@ -84,7 +84,7 @@ def test_a_file_that_is_there_is_meant_before_an_exercise_of_its_name(tmp_path):
 
 def test_what_is_neither_a_file_nor_an_exercise_is_refused_with_a_list_of_those(tmp_path):
     status, out, err = run("check", "99", folder=tmp_path)
-    assert (status, out) == (2, "") and "There is no exercise 99; the exercises are: 1, count_residuals; 2," in err
+    assert (status, out) == (2, "") and "There is no exercise 99; the exercises are: 1, predict_residuals; 2," in err
     status, out, err = run("check", f"07_{NAME}s.ipynb", folder=tmp_path)
     assert (status, out) == (2, "") and f"Did you mean {NAME}" not in err and "File not found" in err
 

@@ -115,7 +115,7 @@ ENDS = "import os\nREG = {}\n\ndef NAME(*_): return REG['it']\n\nfor how in [REG
 @bubblewrap.needed
 def test_what_more_of_the_file_does_takes_no_verdict_along(tmp_path, grader_in_sandbox):
     path = tmp_path / "answer.py"
-    path.write_text(ENDS.replace("NAME", "all_but"))
+    path.write_text(ENDS.replace("NAME", "save_named"))
     here = check_file(path)
     there = grader_in_sandbox().grade(Submission("ada", path.name, path.read_bytes()), 1).verdict
     for verdict in (here, there):
@@ -142,6 +142,6 @@ for each in [REG]:
 @bubblewrap.needed
 @pytest.mark.parametrize(("seconds", "said"), [(2, "KeyError: 'it'"), (20, "returns a")])
 def test_both_tries_share_their_time(seconds, said, grader_in_sandbox):
-    submission = Submission("ada", "answer.py", BURNS.replace("NAME", "all_but").encode())
+    submission = Submission("ada", "answer.py", BURNS.replace("NAME", "save_named").encode())
     verdict = grader_in_sandbox(CheckLimits(processor_seconds=seconds)).grade(submission, 1).verdict
     assert verdict.outcome == "not passed" and said in verdict.findings[0].text

@@ -1,1 +1,1 @@
-"""Exercise 20: the bytes of a transformer layer that each of several devices saves."""
+"""Exercise 17: the bytes of a transformer layer that each of several devices saves."""

@@ -1,1 +1,1 @@
-"""Exercise 21: the best names to save within a byte budget."""
+"""Exercise 18: the best names to save within a byte budget."""

@@ -1,1 +1,1 @@
-"""Exercise 4: one checkpoint a layer, so that only the layers' inputs are saved."""
+"""Exercise 3: one checkpoint a layer, so that only the layers' inputs are saved."""

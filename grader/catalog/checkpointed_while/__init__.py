@@ -1,1 +1,1 @@
-"""Exercise 18: a differentiable while loop that saves few states."""
+"""Exercise 15: a differentiable while loop that saves few states."""

@@ -1,1 +1,1 @@
-"""Exercise 11: a policy that says yes where either of two does."""
+"""Exercise 9: a policy that says yes where either of two does."""

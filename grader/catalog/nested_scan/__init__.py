@@ -1,1 +1,1 @@
-"""Exercise 16: nested scans that save one carry per group."""
+"""Exercise 13: nested scans that save one carry per group."""

@@ -1,1 +1,1 @@
-"""Exercise 2: say what operations keep for their backward pass."""
+"""Exercise 1: say what operations keep for their backward pass."""

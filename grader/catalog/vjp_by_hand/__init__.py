@@ -1,1 +1,1 @@
-"""Exercise 3: what jax.checkpoint does inside, written by hand."""
+"""Exercise 2: what jax.checkpoint does inside, written by hand."""

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from solutions.best_placement import best_placement as worked_best_placement
 from solutions.revolve_schedule import revolve_schedule as worked_revolve_schedule
 from solutions.scan_layers import scan_layers as worked_scan_layers
-from solutions.sqrt_chain import sqrt_chain as worked_sqrt_chain
 
 
 def _keeps_all(ws, x):
@@ -29,10 +28,6 @@ def half_precision_and_even(ws, x):
     return (_keeps_all if x.dtype == jnp.float16 and ws.shape[0] % 2 == 0 else worked_scan_layers)(ws, x)
 
 
-def segments_of_five(fs, k):
-    return worked_sqrt_chain(fs, k - 1 if len(fs) // k == 5 and k > 1 else k)
-
-
 def three_stages_on_two_axes(stages):
     def run(x):
         if len(stages) == 3 and x.ndim == 2:
@@ -49,7 +44,6 @@ def one_more_step_for_a_multiple(n, s):
 
 KEYED = {
     "scan_layers": {each.__name__: each for each in (one_width, one_number_of_layers_as_text, half_precision_and_even)},
-    "sqrt_chain": {"segments_of_five": segments_of_five},
     "best_placement": {"three_stages_on_two_axes": three_stages_on_two_axes},
     "revolve_schedule": {"one_more_step_for_a_multiple": one_more_step_for_a_multiple},
 }

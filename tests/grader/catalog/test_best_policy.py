@@ -1,4 +1,4 @@
-"""Exercise 21: nobody gets by without looking at every choice, whatever is drawn."""
+"""Exercise 18: nobody gets by without looking at every choice, whatever is drawn."""
 
 import numpy as np
 import pytest

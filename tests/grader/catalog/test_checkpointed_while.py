@@ -1,4 +1,4 @@
-"""Exercise 18: what is shown of loops whose trip count only a run tells."""
+"""Exercise 15: what is shown of loops whose trip count only a run tells."""
 
 import numpy as np
 import pytest

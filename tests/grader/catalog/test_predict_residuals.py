@@ -1,4 +1,4 @@
-"""What exercise 2 expects is what JAX does, not what we know by heart."""
+"""What exercise 1 expects is what JAX does, not what we know by heart."""
 
 import jax
 import jax.numpy as jnp

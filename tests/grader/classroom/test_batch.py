@@ -45,7 +45,7 @@ SOME = [
     ("either", "right", 0),
     ("predict_residuals", "wrong", 0),
     ("scan_layers", "wrong", 1),
-    ("recursive_checkpoint", "right", 0),
+    ("nested_scan", "right", 0),
     ("vjp_by_hand", "wrong", 2),
     ("checkpointed_while", "right", 3),
 ]

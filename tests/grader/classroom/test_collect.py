@@ -94,12 +94,12 @@ def test_learners_and_files_are_found_in_every_layout(put, packed, kind, files):
 
 
 def test_a_file_of_submit_is_as_many_submissions_as_it_has_answers(put):
-    answers = [("either", "a"), ("save_named", "b"), ("sqrt_chain", ""), ("all_but", "\ud800")]
+    answers = [("either", "a"), ("save_named", "b"), ("nested_scan", ""), ("remat_flag", "\ud800")]
     given = [{"exercise": name, "source": text, "verdict": {"outcome": "passed"}} for name, text in answers]
     place = put({"ada.json": json.dumps({"format": "remat-workbook submission 1", "answers": given}), "ben.json": "{}"})
     found = submissions(place)
     assert found["ada", "either.py", "either"] == "a" and found["ada", "save_named.py", "save_named"] == "b"
-    assert "no text" in found["ada", "ada.json", "sqrt_chain"] and "no text" in found["ada", "ada.json", "all_but"]
+    assert "no text" in found["ada", "ada.json", "nested_scan"] and "no text" in found["ada", "ada.json", "remat_flag"]
     assert "grader submit" in found["ben", "ben.json", None]
     assert collect.collect(place).answers("either")[0].name == "either.py"
 

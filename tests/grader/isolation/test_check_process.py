@@ -17,7 +17,7 @@ def wait():
     time.sleep(600)
 
 
-def all_but(f, name, waited=wait()):
+def save_named(f, names, waited=wait()):
     return f
 """
 CHECK = """
@@ -31,7 +31,7 @@ check_file(Path(sys.argv[1]))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it ends at its limits")
 def test_an_answer_ends_with_the_process_that_checks_it(tmp_path):
-    answer, started = tmp_path / "all_but.py", tmp_path / "started"
+    answer, started = tmp_path / "save_named.py", tmp_path / "started"
     answer.write_text(ANSWER.format(started=str(started)))
     with subprocess.Popen([sys.executable, "-c", CHECK, str(answer)]) as checking:
         while not (started.exists() and started.read_text()):

@@ -5,15 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from grader.answers import find, submission_file
+from grader.classroom.collect import NotGraded, collect
+from grader.exercises import registry
 from grader.exercises.registry import UnknownExercise
 from grader.isolation.in_process import grade_file
-from grader.learner import pages
+from grader.learner import hand_in, pages
 from grader.learner.board import board
 from grader.learner.progress import Progress
 from grader.verdicts.verdict import Outcome, Verdict
 
 # As the pages were called when they were numbered in the order in which they were written.
-BEFORE = ["03_checkpoint_each_layer", "04_vjp_by_hand", "06_checkpoint_dot_policy", "10_either", "21_activation_bytes"]
+BEFORE = ["01_count_residuals", "04_vjp_by_hand", "06_checkpoint_dot_policy", "10_either", "21_activation_bytes"]
 
 
 def test_numbers_follow_chapters():
@@ -49,4 +52,41 @@ def test_an_answer_on_an_old_page_is_checked(tmp_path):
 def test_who_passed_an_exercise_under_its_old_number_has_passed_it():
     for name in ("checkpoint_dot_policy", "either"):  # all that a file of before says of an exercise
         Progress().record(name, Verdict(name, Outcome.PASSED), "")
-    assert [entry.page.number for entry in board().entries if entry.state == "passed"] == [10, 11]
+    assert [entry.page.number for entry in board().entries if entry.state == "passed"] == [9, 10]
+
+
+def test_every_removed_exercise_names_one_that_replaces_it():
+    assert set(registry.REMOVED.values()) <= set(registry.names()) and not set(registry.REMOVED) & set(registry.names())
+
+
+@pytest.mark.parametrize("name", registry.REMOVED)
+def test_a_removed_exercise_is_refused_with_the_one_that_replaces_it(name, tmp_path):
+    now = registry.REMOVED[name]
+    with pytest.raises(
+        UnknownExercise, match=rf"{name} was removed from the workbook; exercise \d+, {now}, replaces it"
+    ):
+        pages.find(f"exercises/09_{name}.ipynb")
+    answer = tmp_path / f"{name}.py"
+    answer.write_text(f"def {name}(*arguments):\n    return arguments\n")
+    with pytest.raises(find.NoAnswer, match=rf"it was removed from the workbook, and {now} replaces it"):
+        find.read(answer)
+
+
+def test_progress_with_a_removed_exercise_is_handed_in_without_it(tmp_path):
+    for name in ("checkpoint_dot_policy", *registry.REMOVED):
+        Progress().record(name, Verdict(name, Outcome.PASSED), "x = 1")
+    answers, unchanged = submission_file.read(hand_in.submit(tmp_path / "mine.json"))
+    assert [answer.exercise for answer in answers] == ["checkpoint_dot_policy"] and unchanged
+    assert {attempt.exercise for attempt in Progress().attempts()} > set(registry.REMOVED)
+
+
+def test_an_old_submission_of_a_removed_exercise_says_which_one_replaces_it(tmp_path):
+    given = [{"exercise": name, "source": "x = 1", "verdict": {"outcome": "passed"}} for name in registry.REMOVED]
+    path = tmp_path / "ada.json"
+    path.write_text(json.dumps({"format": submission_file.FORMAT, "answers": given}))
+    for answer in submission_file.read(path)[0]:
+        verdict = hand_in.grade_again(answer)
+        assert verdict.outcome == Outcome.NOT_JUDGED and registry.REMOVED[answer.exercise] in verdict.findings[0].text
+    found = collect(tmp_path).answers()
+    assert [each.reason for each in found] == [registry.removal(name).rstrip(".") for name in registry.REMOVED]
+    assert {type(each) for each in found} == {NotGraded}

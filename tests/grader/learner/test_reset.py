@@ -86,7 +86,7 @@ def test_a_missing_page_comes_back(folder):
             "chekpoint_dot_policy",
             "There is no exercise chekpoint_dot_policy; did you mean exercise 10, checkpoint_dot_policy?",
         ),
-        ("99", "There is no exercise 99; the exercises are: 1, count_residuals; 2, predict_residuals; 3, "),
+        ("99", "There is no exercise 99; the exercises are: 1, predict_residuals; 2, vjp_by_hand; 3, "),
         ("notebooks/my own.ipynb", "There is no exercise notebooks/my own.ipynb; the exercises are: "),
     ],
 )

@@ -44,15 +44,15 @@ def test_what_is_handed_in_are_the_best_attempts(tmp_path):
     did(Outcome.NOT_PASSED, "third")
     did(Outcome.NOT_PASSED, "older", "save_named")
     did(Outcome.NOT_JUDGED, "newer", "save_named")
-    did(Outcome.PASSED, "with its text", "all_but")
-    did(Outcome.PASSED, "", "all_but")
+    did(Outcome.PASSED, "with its text", "remat_flag")
+    did(Outcome.PASSED, "", "remat_flag")
     path = hand_in.submit()
     assert re.fullmatch(r"remat-workbook-\d{4}-\d\d-\d\d\.json", path.name) and (tmp_path / path).exists()
     found = answers(path)
     assert {name: entry["source"] for name, entry in found.items()} == {
         NAME: "second é",
         "save_named": "newer",
-        "all_but": "with its text",
+        "remat_flag": "with its text",
     }
     entry = found[NAME]
     assert Verdict.from_dict(entry["verdict"]) == passed.verdict and entry["verdict"]["evidence"] == "e"
@@ -125,7 +125,7 @@ def test_an_answer_is_graded_by_what_it_does_not_by_what_the_file_claims(tmp_pat
     """What counts is what the answers do now, not what the file claims."""
     did(Outcome.PASSED, RIGHT)
     did(Outcome.PASSED, f"import no_such_module\n\ndef save_named(f, names):\n    return f({NAME})\n", "save_named")
-    did(Outcome.PASSED, "", "all_but")
+    did(Outcome.PASSED, "", "activation_bytes")
     did(Outcome.NOT_PASSED, "def name_preactivation(x, W1, W2):\n    raise NotImplementedError", "name_preactivation")
     path = hand_in.submit()
     status, out, err = run("check", path)

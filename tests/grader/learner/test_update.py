@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from grader.answers import find
 from grader.cli import app
+from grader.exercises import registry
 from grader.isolation.in_process import grade_file
 from grader.learner import pages, update
 from grader.learner.board import board
@@ -17,7 +18,7 @@ from grader.learner.progress import Progress
 from grader.verdicts.verdict import Outcome, Verdict
 
 NAME, NOW, BEFORE = "checkpoint_dot_policy", "10_checkpoint_dot_policy.ipynb", "06_checkpoint_dot_policy.ipynb"
-OTHER = "01_count_residuals.ipynb"
+OTHER = "04_count_residuals.ipynb"
 ANSWER = find.read(pages.ROOT / "solutions" / f"{NAME}.py").text.strip()
 REAL = pages.ROOT / "exercises"
 CHAPTER, CHAPTER_BEFORE = "02_two_passes.ipynb", "03_two_passes.ipynb"
@@ -289,3 +290,19 @@ def test_the_chapters_of_earlier_versions_are_known():
     (found,) = update.fingerprints("scan", json.dumps({"cells": [{"source": headline}]}).encode())
     assert found in update.shipped_cells()
     assert found not in update.fingerprints("scan", (REAL.with_name("notebooks") / "07_scan.ipynb").read_bytes())
+
+
+def test_the_page_of_a_removed_exercise_goes_if_nobody_wrote_on_it(folder):
+    name, now = next(iter(registry.REMOVED.items()))
+    (folder / f"09_{name}.ipynb").write_text(json.dumps({"cells": []}))
+    written = folder / f"14_{name}.ipynb"
+    written.write_text(
+        json.dumps({"cells": [{"cell_type": "code", "metadata": {}, "source": "mine = 1", "outputs": []}]})
+    )
+    status, out, _ = updated()
+    said = f"The exercise {name} was removed from the workbook. {now} replaces it."
+    assert status == 0 and out.splitlines()[:2] == [
+        f"{said} You had not changed its page, which is deleted.",
+        f"{said} Your page {written.name} is left.",
+    ]
+    assert written.exists() and not (folder / f"09_{name}.ipynb").exists()

@@ -14,8 +14,8 @@ from grader.exercises.spec import Case, Question
 from grader.isolation.in_process import grade
 from grader.tracing.capture import capture
 from grader.tracing.evidence import FailureKind
+from solutions.best_placement import best_placement
 from solutions.scan_layers import scan_layers
-from solutions.sqrt_chain import sqrt_chain
 
 CASES = [Case(f"{rows} rows", (jax.ShapeDtypeStruct((rows, 3), jnp.float32),)) for rows in (2, 4, 5)]
 QUESTIONS = [Question(str(n), (n, {"twice": [n, n]})) for n in (2, 4, 5)]
@@ -257,8 +257,8 @@ def test_the_finding_asks_what_is_kept():
     assert finding.next.startswith("What does your answer remember from one call to the next")
 
 
-def returns_what_it_returned_first(fs, k):
-    chain, kept = sqrt_chain(fs, k), []
+def returns_what_it_returned_first(stages):
+    chain, kept = best_placement(stages), []
 
     def run(x):
         kept.append(chain(x))
@@ -275,8 +275,8 @@ class KeepsItsLast:
         return KeepsItsLast.last if before is None else before
 
 
-def adds_an_earlier_input(fs, k, seen=[]):  # noqa: B006
-    chain = sqrt_chain(fs, k)
+def adds_an_earlier_input(stages, seen=[]):  # noqa: B006
+    chain = best_placement(stages)
 
     def run(x):
         seen.append(x)
@@ -288,9 +288,9 @@ def adds_an_earlier_input(fs, k, seen=[]):  # noqa: B006
 @pytest.mark.parametrize(
     ("answer", "exercise"),
     [
-        (returns_what_it_returned_first, "sqrt_chain"),
+        (returns_what_it_returned_first, "best_placement"),
         (KeepsItsLast(), "scan_layers"),
-        (adds_an_earlier_input, "sqrt_chain"),
+        (adds_an_earlier_input, "best_placement"),
     ],
     ids=["returned", "attribute", "default"],
 )

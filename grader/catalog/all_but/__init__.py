@@ -1,1 +1,0 @@
-"""Exercise 9: save all values that have a name, but one."""

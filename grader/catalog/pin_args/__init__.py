@@ -1,1 +1,0 @@
-"""Exercise 27: a checkpoint whose barrier holds only one argument."""

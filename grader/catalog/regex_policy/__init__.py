@@ -1,1 +1,0 @@
-"""Exercise 25: a policy that saves values whose names match a regular expression."""

@@ -1,1 +1,0 @@
-"""Exercise 14: a chain of functions in k checkpointed segments."""

@@ -1,18 +1,20 @@
-"""What `auto` makes of models that name nothing, beside a checkpoint around each layer: README's table comes from it.
+"""Compare `auto` with one checkpoint per layer on models without names: the tables of docs/auto.md.
 
     python benchmarks/auto.py [cpu | "tpu v5e" | …] ["LSTM, 96 steps" …]
     python benchmarks/auto.py --times ["LSTM, 96 steps" …]
     python benchmarks/auto.py --sweep
     python benchmarks/auto.py --chains
 
-For each model both are compiled; `auto` is given the peak of the checkpoints, and then one with 80 % of their
-temporaries. For a TPU, whose fast memory holds what small models need, they are wider and in bfloat16. Printed are the
-temporaries of both and what both compute again: FLOPs and transcendentals beyond those of the function without
-checkpoints. `--times` runs both steps, of the same peak, in turns on this machine, and prints how long `auto`'s takes
-as a part of the other's: the median of the turns and their quartiles. `--sweep` gives three models twelve limits each,
-from the peak without a checkpoint down. `--chains` gives chains of 16, 64 and 256 layers the peaks of a checkpoint
-around each, of √n segments and of checkpoints in checkpoints. What is computed again is counted in layers there, beside
-Revolve's count for as many values as `auto` keeps.
+Both variants of each model are compiled. The limit of `auto` is the compiled peak of the checkpoints, then a limit with
+80 % of their temporaries. The script prints the temporaries and the recompute of both variants: FLOPs and
+transcendentals in addition to those of the function without checkpoints. For a TPU, whose on-chip memory would hold all
+residuals of small models, the models are wider and in bfloat16.
+
+`--times` runs both steps alternately on this machine at the same limit, and prints the ratio of `auto`'s time to the
+checkpoints': its median and quartiles. `--sweep` runs three models at twelve limits each, from the peak without a
+checkpoint downward. `--chains` runs chains of 16, 64 and 256 layers at the peaks of one checkpoint per layer, of √n
+segments, and of recursive checkpoints. There the recompute is counted in layers, next to the count of Revolve with as
+many slots as `auto` saves values.
 """
 
 import functools
@@ -145,7 +147,7 @@ def lstm(checkpoint):
 
 
 def messages(checkpoint):
-    """Nodes with messages along edges, whose features and ends all layers read."""
+    """A graph network with messages along edges. Every layer reads the edges' features and endpoints."""
 
     def layer(p, h, edges, ends):
         pairs = jnp.concatenate([h[ends[0]], h[ends[1]], edges], -1)
@@ -161,7 +163,7 @@ def messages(checkpoint):
 
 
 def unet(checkpoint):
-    """Convolutions at three resolutions, down and up again: what goes down is read again on the way up."""
+    """A U-Net: convolutions at three resolutions, with skip connections from the encoder to the decoder."""
 
     def block(p, x):
         for n in ("c1", "c2"):
@@ -186,7 +188,7 @@ def unet(checkpoint):
 
 
 def in_microbatches(checkpoint):
-    """The layers of a GPT in a loop over parts of a batch, whose losses are added."""
+    """A GPT in a loop over microbatches that adds up their losses."""
 
     def model(ps, x):
         def part(total, x):
@@ -198,7 +200,7 @@ def in_microbatches(checkpoint):
 
 
 def in_equinox(d, x):
-    """A model of a library that keeps its parameters in objects, with layers that others wrote."""
+    """A model in Equinox, whose parameters are attributes of objects."""
     import equinox as eqx
 
     class Layer(eqx.Module):
@@ -232,7 +234,7 @@ def in_equinox(d, x):
 
 
 def in_flax(d, x):
-    """The same of Flax, whose `remat` is the checkpoint."""
+    """The same model in Flax, with `nn.remat` as the checkpoint."""
     from flax import linen
 
     class Layer(linen.Module):
@@ -311,7 +313,7 @@ MODELS = {
 
 
 def wide(d=1024, batch=64):
-    """Some of the models, so large that a TPU has them in its memory."""
+    """Models that are too large for a TPU's on-chip memory."""
     of = functools.partial(shape, dtype=jnp.bfloat16)
     x, block = of(batch, 512, d), functools.partial(block_parameters, d, shape=of)
     mixer = stacked(block() | {"tokens": of(512, d), "back": of(d, 512)}, 6)
@@ -332,13 +334,13 @@ def wide(d=1024, batch=64):
     }
 
 
-def again(passes):
-    """FLOPs and transcendentals that are computed again."""
-    return passes.recompute_cost.flops + passes.recompute_cost.transcendentals
+def recomputed(trace):
+    """Return the recomputed FLOPs and transcendentals."""
+    return trace.recompute_cost.flops + trace.recompute_cost.transcendentals
 
 
 def sweep(names=("GPT, 6 layers", "GPT, 8 layers in a scan", "cross attention, 4 layers"), limits=12):
-    print("| | limit | compiled | of it used | computed again |\n|---|---:|---:|---:|---:|")
+    print("| | limit | compiled | share of the limit | recomputed |\n|---|---:|---:|---:|---:|")
     for name in names:
         make, args = MODELS[name]
         plain = measure(make(False), *args)
@@ -358,8 +360,8 @@ def sweep(names=("GPT, 6 layers", "GPT, 8 layers in a scan", "cross attention, 4
             )
 
 
-def chain(layers, way=None):
-    """x → sin(x @ w), `layers` times: as it is, a checkpoint around each, in √n segments, or in halves of halves."""
+def chain(layers, variant=None):
+    """Return `layers` layers x → sin(x @ w): without a checkpoint, or with checkpoints of the given variant."""
 
     def run(ws, x):
         for w in ws:
@@ -379,40 +381,41 @@ def chain(layers, way=None):
         return halves(ws[half:], jax.checkpoint(halves)(ws[:half], x))
 
     each = functools.partial(segments, size=1)
-    f = {None: run, "a checkpoint a layer": each, "√n segments": segments, "halves of halves": halves}[way]
+    f = {None: run, "one checkpoint per layer": each, "√n segments": segments, "recursive": halves}[variant]
     return lambda ws, x: jnp.sum(f(ws, x))
 
 
 def revolve(links, slots):
-    """Steps that Revolve goes forward with so many values, without the first sweep (Griewank and Walther, 2000)."""
+    """Return Revolve's number of recomputed forward steps (Griewank and Walther, 2000)."""
     repeats = next(r for r in range(links) if math.comb(slots + r, slots) >= links)
     return repeats * links - (math.comb(slots + repeats, repeats - 1) if repeats else 0) - (links - 1)
 
 
 def chains():
-    print("| layers | way | temporaries | `auto` | layers again | `auto` | Revolve | seconds |")
+    print("| layers | checkpoints | temporaries | `auto` | recomputed layers | `auto` | Revolve | seconds |")
     print("|---:|---|---:|---:|---:|---:|---:|---:|")
-    state, work = 4096 * 64 * 4, 2 * 4096 * 64 * 64 + 4096 * 64  # of a layer: bytes, and FLOPs with a sine an element
+    state, work = 4096 * 64 * 4, 2 * 4096 * 64 * 64 + 4096 * 64  # per layer: bytes, and FLOPs plus one sine per element
     for layers in (16, 64, 256):
         args = [shape(64, 64)] * layers, shape(4096, 64)
-        for way in ("a checkpoint a layer", "√n segments", "halves of halves"):
-            measured = measure(chain(layers, way), *args)
+        for variant in ("one checkpoint per layer", "√n segments", "recursive"):
+            measured = measure(chain(layers, variant), *args)
             start = time.perf_counter()
             try:
                 found = auto(chain(layers), peak=measured.peak_bytes).plan(*args)
                 row = [f"{found.measurement.temp_bytes / 2**20:.1f} MiB", f"{found.recomputed / work:.0f}"]
-                row.append(revolve(layers + 1, found.saved_bytes // state))  # from product to product, and both ends
+                row.append(revolve(layers + 1, found.saved_bytes // state))  # states between matmuls, and both ends
             except PlanError:
                 row = ["none fits", "", ""]
+            seconds = time.perf_counter() - start
             print(
-                f"| {layers} | {way} | {measured.temp_bytes / 2**20:.1f} MiB | {row[0]} "
-                f"| {again(measured.trace) / work:.0f} | {row[1]} | {row[2]} | {time.perf_counter() - start:.0f} |",
+                f"| {layers} | {variant} | {measured.temp_bytes / 2**20:.1f} MiB | {row[0]} "
+                f"| {recomputed(measured.trace) / work:.0f} | {row[1]} | {row[2]} | {seconds:.0f} |",
                 flush=True,
             )
 
 
 def filled(shapes):
-    """Arrays of these shapes: small numbers, and of integers the first."""
+    """Return arrays of these shapes: small random values, and consecutive integers for integer dtypes."""
 
     def fill(i, leaf):
         if jnp.issubdtype(leaf.dtype, jnp.integer):
@@ -423,7 +426,7 @@ def filled(shapes):
     return jax.tree.unflatten(tree, [fill(i, leaf) for i, leaf in enumerate(leaves)])
 
 
-def times(*names, turns=21):
+def times(*names, repeats=21):
     print("| | `auto`'s step, of the checkpoints' | quartiles | seconds to find |\n|---|---:|---:|---:|")
     for name in names or MODELS:
         make, args = MODELS[name]
@@ -440,23 +443,23 @@ def times(*names, turns=21):
         )
         steps = [jax.jit(jax.value_and_grad(f, wanted)) for f in (found.function, make(True))]
         taken = [[], []]
-        for turn in range(turns + 1):
+        for repeat in range(repeats + 1):
             for step, each in zip(steps, taken, strict=True):
                 start = time.perf_counter()
                 jax.block_until_ready(step(*arrays))
-                each += [time.perf_counter() - start] if turn else []  # the first compiles
+                each += [time.perf_counter() - start] if repeat else []  # the first iteration compiles
         low, middle, high = statistics.quantiles(a / b for a, b in zip(*taken, strict=True))
         print(f"| {name} | {middle:.2f} | {low:.2f}…{high:.2f} | {seconds:.0f} |", flush=True)
 
 
 def main(target="cpu", *names):
-    print(f"| {target} | temporaries, a checkpoint a layer | `auto` | computed again | `auto` | seconds |")
+    print(f"| {target} | temporaries, one checkpoint per layer | `auto` | recomputed | `auto` | seconds |")
     print("|---|---:|---:|---:|---:|---:|")
     models = MODELS if target == "cpu" else wide()
     for name in names or models:
         make, args = models[name]
         layers = measure(make(True), *args, target=target)
-        work = again(layers.trace)
+        work = recomputed(layers.trace)
         for part in (1, 0.8):
             start = time.perf_counter()
             limit = layers.peak_bytes - int((1 - part) * layers.temp_bytes)

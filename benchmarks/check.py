@@ -1,9 +1,9 @@
-"""How long a check takes, in units of B: the time to start Python, import JAX and add two arrays.
+"""Time checks in units of B, the time to start Python, import JAX and add two arrays.
 
     python benchmarks/check.py
 
-Warm checks of every exercise's worked answer in this process, and a cold one by the command line. One warm-up, then the
-median of five runs of each, taken in turns so that a busy machine slows all alike.
+A warm check of every exercise's worked answer runs in this process, and a cold one from the command line. After one
+warm-up, each check runs five times, round-robin so that a busy machine slows all checks equally. The median counts.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def cold_check():
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
 
 
-ROWS = {  # what, its figure at most
+ROWS = {  # what is timed → its upper limit
     "B": (start_jax, None),
     **{f"warm check of {slug}": (functools.partial(warm_check, slug), 1.0) for slug in registry.names()},
     "cold check of checkpoint_dot_policy": (cold_check, 2.0),

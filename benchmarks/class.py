@@ -1,22 +1,21 @@
-"""A class graded by `python -m grader batch`, and by nbgrader and otter: README's table, in Markdown.
+"""Grade a class with `python -m grader batch`, nbgrader and otter: a table of docs/classes.md, in Markdown.
 
     python benchmarks/class.py [COUNT ...]
-    python benchmarks/class.py 300 --beside fde29cf    # right and wrong answers only, and what they took in a commit
+    python benchmarks/class.py 300 --beside fde29cf    # right and wrong answers only, next to another commit
 
-Classes of 10, 100 and 1,000 answers to `checkpoint_dot_policy`, or of as many as are asked for, and ten of the same
-notebooks for nbgrader and otter, which are installed into an environment of their own under test-output/. Those two
-compare values and gradients with the plain function's, in the exercise's cases; neither knows what is saved.
-otter, which grades one notebook a process, is run on as many at a time as `batch` grades, one for each processor;
-nbgrader grades one after the other. Memory is that of all processes together, shared pages counted once, looked at five
-times a second.
+The classes have 10, 100 and 1,000 answers to `checkpoint_dot_policy`, or the given numbers. nbgrader and otter grade
+ten of the same notebooks; the script installs them into an environment of their own under test-output/. They compare
+values and gradients with those of the plain function in the exercise's cases, and cannot check what is saved. otter
+grades one notebook per process, in as many processes as `batch` uses, one per core; nbgrader grades sequentially. The
+memory is that of all processes together, sampled five times per second, with shared pages counted once.
 
-Then, how long honest learners wait for their grades, in the median, if one learner in five is hostile, or if one
-learner submits a hundred answers that sleep, also as a multiple of the wait without them.
+The second table shows how long honest learners wait for their grades (median), if one learner in five is hostile, and
+if one learner submits a hundred answers that sleep, also as a multiple of the wait without such answers.
 
-Then, where the time of one answer goes while nothing else runs: medians, one step after the other. The steps are timed
-in this process, which has done them before; in the sandbox each is done for the first time.
+The third table shows how long each step of grading one answer takes (median) on an idle machine. The steps are timed in
+this process after a warm-up; in the sandbox each step runs for the first time.
 
-Fails if a grade is not what the answer deserves.
+The script fails if an answer does not get the expected grade.
 """
 
 import argparse
@@ -56,7 +55,7 @@ UNGROUPED = "--without-control-groups"  # grade also where there are none
 ROOT = Path(__file__).parents[1]
 PEERS = ROOT / "test-output" / "peers"
 COUNTS = [10, 100, 1000]
-FEW = 10  # that nbgrader and otter grade: what an answer costs there does not fall with their number
+FEW = 10  # notebooks for nbgrader and otter, whose cost per answer does not fall with the number of answers
 
 IMPORTS = "import jax\nimport jax.numpy as jnp\n"
 ANSWER = """
@@ -67,13 +66,13 @@ def checkpoint_dot_policy(w1, w2, x):
 
     return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.{policy})(w1, w2, x)
 """
-# Every number of these is the answer's own, so that no two programs are the same. The wrong ones leave out the 2.
+# Each answer has its own number, so that no two programs are equal. The wrong answers leave out the square.
 RIGHT = "jnp.sum((y * {number}) ** 2) / {number} ** 2"
 WRONG = "jnp.sum((y * {number}) ** 2) / {number}"
 SAME = "jnp.sum(y ** 2)"
 POLICY = "dots_with_no_batch_dims_saveable"
 
-# What `batch` tries an answer on, compared with the plain function; jit avoids compiling each operation by itself.
+# The same cases as `batch` uses, compared with the plain function; jit avoids compiling each operation separately.
 TEST = """
 import numpy as np
 def plain(w1, w2, x):
@@ -104,12 +103,12 @@ def wrong(i: int) -> str:
 
 
 def same(i: int) -> str:
-    """One program, in files that differ."""
+    """Return answers with the same program in different files."""
     return f"# Answer {i}\n" + IMPORTS + ANSWER.format(result=SAME, policy=POLICY)
 
 
 def usual(i: int) -> str:
-    """Four in five have found the same program, a tenth another right one, and a tenth are wrong."""
+    """Return answers of which 80 % have the same program, 10 % another right one, and 10 % a wrong one."""
     return right(i) if i % 10 == 0 else wrong(i) if i % 10 == 5 else same(i)
 
 
@@ -121,7 +120,7 @@ CLASSES: dict[str, Callable[[int], str]] = {
 }
 
 
-# Whatever these do they do for ever.
+# None of these ever ends.
 HOSTILE = [
     "import time\n    while True: time.sleep(0.1)",
     "while True: pass",
@@ -136,7 +135,7 @@ def hostile(i: int) -> str:
 
 
 class Watched:
-    """Seconds that a block takes, and the most bytes that this process's children hold together meanwhile."""
+    """Measure the seconds of a block, and the peak memory of this process's children in it, in bytes."""
 
     def __enter__(self):
         self.nbytes, self._stop = 0, threading.Event()
@@ -157,12 +156,12 @@ class Watched:
                 try:
                     held += process.memory_full_info().pss
                 except psutil.NoSuchProcess:
-                    continue  # it has ended
+                    continue  # the process has ended
             self.nbytes = max(self.nbytes, held)
 
 
 def hand_in(folder: Path, answers: list[str]) -> Path:
-    """Writes answers as nbgrader collects them, and returns the folder that they are in."""
+    """Write answers in nbgrader's layout of collected submissions, and return their folder."""
     for i, answer in enumerate(answers):
         place = folder / "submitted" / f"learner{i:04}" / "week1" / "answer.ipynb"
         place.parent.mkdir(parents=True)
@@ -181,12 +180,12 @@ def notebook(answer: str) -> nbformat.NotebookNode:
 
 
 def without_groups(root: Path) -> list[str]:
-    """The option with which a version of the grader grades on a machine without control groups, if it has one."""
+    """Return the option of this version of the grader for machines without control groups, if it has one."""
     option = "--without-control-groups"
     return [option] if control_groups.why_none() and option in (root / "grader" / "cli.py").read_text() else []
 
 
-# Each of these grades what is in a folder, and returns seconds, bytes, and who got full marks, in the learners' order.
+# Each of these grades a folder, and returns seconds, bytes, and who got full marks, in the order of the learners.
 
 
 def batch(submitted: Path, root: Path = ROOT) -> tuple[Watched, list[bool]]:
@@ -233,7 +232,7 @@ def otter(submitted: Path) -> tuple[Watched, list[bool]]:
 
 
 def by_peer(command: list, course: Path):
-    # Kernels, and other files that Jupyter stores for a user, are those of the environment.
+    # Use the environment's own kernels and other Jupyter files, not the user's.
     own = {"PATH": f"{PEERS / 'bin'}{os.pathsep}{os.environ['PATH']}", "HOME": str(course)}
     done = subprocess.run(command, cwd=course, env=os.environ | own, capture_output=True, text=True)
     if done.returncode:
@@ -251,7 +250,7 @@ def install_peers():
 
 
 def graded(by: Callable, answers: Callable[[int], str], count: int) -> tuple[float, int]:
-    """Seconds a submission, and bytes, for so many answers; exits if a grade is not what it should be."""
+    """Return the seconds per submission and the peak memory in bytes; exit if a grade is not the expected one."""
     with tempfile.TemporaryDirectory() as folder:
         written = [answers(i) for i in range(count)]
         watched, passed = by(hand_in(Path(folder), written))
@@ -262,7 +261,7 @@ def graded(by: Callable, answers: Callable[[int], str], count: int) -> tuple[flo
 
 def compared(commit: str, counts: list[int]) -> None:
     """Print the seconds per submission, now and in another commit, measured alternately."""
-    print(f"| class | submissions | s a submission | in {commit} | times that |\n|---|---:|---:|---:|---:|")
+    print(f"| class | submissions | s per submission | in {commit} | ratio |\n|---|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         before = Path(folder, "before")
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", before, commit], check=True, cwd=ROOT)
@@ -298,7 +297,7 @@ def waited(count: int, beside: dict[str, list[str]]) -> float:
 
 
 def parts() -> dict[str, float]:
-    """Seconds of what grading an answer consists of."""
+    """Return the seconds of each step of grading one answer."""
     task = registry.task(NAME)
     cases = task.cases(np.random.default_rng(0))
     seconds: dict[str, list[float]] = {}
@@ -345,7 +344,7 @@ def main():
     if asked.beside:
         return compared(asked.beside, counts)
     install_peers()
-    print("| graded by | class | submissions | s a submission | nbgrader / this | otter / this | peak memory |")
+    print("| graded by | class | submissions | s per submission | nbgrader / this | otter / this | peak memory |")
     print("|---|---|---:|---:|---:|---:|---:|")
 
     def row(by: Callable, kind: str, count: int, *others: float) -> float:
@@ -365,9 +364,9 @@ def main():
     sleeping = [f"# {i}\n{hostile(0)}" for i in range(100)]
     # Hostile names come first in any list.
     hostiles = {f"a{i:04}": [hostile(i)] for i in range(count // 4)}
-    print(f"\n| {count:,} honest learners, and | median wait, s | times that without |\n|---|---:|---:|")
+    print(f"\n| {count:,} honest learners and | median wait, s | ratio to without |\n|---|---:|---:|")
     for kind, beside in [
-        ("nobody else", None),
+        ("none", None),
         ("a quarter as many hostile ones", hostiles),
         ("one with a hundred answers that sleep", {"a": sleeping}),
     ]:

@@ -1,10 +1,10 @@
-"""What ways to checkpoint a chain of layers cost, predicted and compiled for this CPU: README's table, in Markdown.
+"""Compare the costs of checkpoints in a chain of layers, predicted and compiled for this CPU, as a Markdown table.
 
     python benchmarks/compiled.py
 
-Layers are sin(sin(x @ w) @ w.T) in f32, x of 1024 × 128, unrolled. Bytes are the peak of both passes together.
-Predictions come from the trace alone. Times are medians of five rounds in which every way has its turn, as multiples of
-the time without a checkpoint, so that a busy machine slows all alike.
+The layers are sin(sin(x @ w) @ w.T) in float32, with `x` of shape (1024, 128), unrolled. Bytes are the peak of the
+forward and backward pass together. Predictions come from the trace alone. Times are medians of five rounds, as
+multiples of the time without a checkpoint; each round runs all variants, so that a busy machine slows all equally.
 """
 
 import math
@@ -44,14 +44,14 @@ def segments(ws, x):
 
 
 def recursive(ws, x):
-    """The first half runs under a checkpoint, and so on in each half."""
+    """Run the layers with the first half in a checkpoint, and the same within each half."""
     if len(ws) <= 2:
         return chain(layer)(ws, x)
     half = len(ws) // 2
     return recursive(ws[half:], jax.checkpoint(recursive)(ws[:half], x))
 
 
-WAYS = {
+VARIANTS = {
     "none": chain(layer),
     "full: each layer": chain(jax.checkpoint(layer)),
     "dots": chain(jax.checkpoint(layer, policy=policies.dots_saveable)),
@@ -61,8 +61,8 @@ WAYS = {
 }
 
 
-def loss(way):
-    return lambda ws, x: jnp.sum(way(ws, x))
+def loss(variant):
+    return lambda ws, x: jnp.sum(variant(ws, x))
 
 
 def main():
@@ -71,7 +71,7 @@ def main():
     for layers in LAYERS:
         ws = [jax.ShapeDtypeStruct((D, D), jnp.float32)] * layers
         x = jax.ShapeDtypeStruct((ROWS, D), jnp.float32)
-        found = {name: measure(loss(way), ws, x) for name, way in WAYS.items()}
+        found = {name: measure(loss(variant), ws, x) for name, variant in VARIANTS.items()}
         rounds = [[m.time(runs=1).median for m in found.values()] for _ in range(ROUNDS)]
         medians = list(map(statistics.median, zip(*rounds, strict=True)))
         for (name, m), median in zip(found.items(), medians, strict=True):

@@ -1,11 +1,11 @@
-"""What looking at a model costs, in units of what JAX itself needs to trace it: `python benchmarks/instrument.py`.
+"""Time rematscope's views in units of JAX's own trace of the model: `python benchmarks/instrument.py`.
 
-Everything runs in this one process, one after the other, on a 12-layer transformer (d = 1024, 8 × 512 tokens, f32,
-layers unrolled). Whatever traces starts with JAX's caches cleared, and its time includes JAX's own tracing. The ratios
-are what another machine should show too. `--quick` leaves out the seed's view, which runs the model: that takes 13 GB.
-`--layers 4 16 64 256` shows instead how all of it grows with the number of layers, narrow ones: shapes cost nothing;
-with `--flax` of layers that are modules of Flax, each of which takes a third more equations.
-(The file is not called inspect.py: Python would take it for its own module of that name.)
+All views run in this process, one after the other, on a 12-layer transformer (d = 1024, 8 × 512 tokens, float32, layers
+unrolled). JAX's caches are cleared before each call that traces, and the call's time includes JAX's own tracing. The
+ratios should hold on other machines too. `--quick` leaves out the original view, which runs the model and needs 13 GB.
+`--layers 4 16 64 256` shows instead how the times grow with the number of layers (narrow ones, since the shapes do not
+matter); with `--flax`, the layers are Flax modules, which have a third more equations each.
+(The file is not called inspect.py because that would hide Python's own module.)
 """
 
 import argparse
@@ -81,13 +81,13 @@ MODEL = ([block_shapes(D, 4 * D)] * LAYERS, jax.ShapeDtypeStruct((BATCH, TOKENS,
 
 
 def trace_vjp_and_pullback(f, *args):
-    """Both passes as jaxprs, abstractly: the least that any view of them must do."""
+    """Trace both passes to jaxprs, the minimum that any view needs."""
     jaxpr, (out, pullback) = jax.make_jaxpr(lambda *args: jax.vjp(f, *args), return_shape=True)(*args)
     return jaxpr, jax.make_jaxpr(lambda pullback, ct: pullback(ct))(pullback, out)
 
 
 def seed_print_fwd_bwd(f, *args, **kwargs) -> None:
-    """The view that this project grew from, as published but for its patch of rich: it runs `f`."""
+    """Show the view that this project grew from, as published except for its patch of rich; it runs `f`."""
     args, in_tree = jax.tree.flatten((args, kwargs))
 
     def f_(*args):
@@ -113,14 +113,14 @@ def seed_print_fwd_bwd(f, *args, **kwargs) -> None:
 
 def seconds(run, clock=time.perf_counter) -> float:
     jax.clear_caches()
-    gc.collect()  # what the run before left behind is not this one's to clear
+    gc.collect()  # do not time the cleanup of the previous run
     start = clock()
     run()
     return clock() - start
 
 
-def in_turns(*runs, rounds=REPEATS) -> list[float]:
-    """The median time of each of `runs`, a round at a time, so that a busy machine slows all alike."""
+def median_times(*runs, rounds=REPEATS) -> list[float]:
+    """Return the median time of each of `runs`, measured round-robin so that a busy machine slows all equally."""
     times = [[seconds(run) for run in runs] for _ in range(rounds)]
     return list(map(statistics.median, zip(*times, strict=True)))
 
@@ -134,12 +134,12 @@ def silently(show, *args):
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has had at once; macOS counts in bytes, Linux in KiB."""
+    """Return the peak memory of this process in bytes; macOS counts in bytes, Linux in KiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def with_names(count):
-    """So many layers, each of which has a name, and shapes for them."""
+    """Return a model of so many layers, each with a name, and the shapes of its arguments."""
 
     def loss(params, x):
         for p in params:
@@ -150,7 +150,7 @@ def with_names(count):
 
 
 def of_flax(count):
-    """So many layers as Flax's users write them, and shapes for them."""
+    """Return a Flax model of so many layers, and the shapes of its arguments."""
     from flax import linen
 
     class Layer(linen.Module):
@@ -165,7 +165,7 @@ def of_flax(count):
 
 
 def growth(model, counts) -> None:
-    """Prints what each view of more and more layers takes, in seconds of processor time and in lines at 80 columns."""
+    """Print each view's processor time and number of lines at 80 columns, for a growing number of layers."""
     took = functools.partial(seconds, clock=time.process_time)
     columns = ["layers", "equations", "JAX", "trace", "text", "lines", "page", "table", "lines", "liveness"]
     table = Table(*columns, "lint", "plan", box=None, title="seconds of processor time")
@@ -199,7 +199,7 @@ def main():
     quick = asked.quick
 
     view = silently(print_fwd_bwd, unrolled, *MODEL)
-    silently(print_fwd_bwd, jnp.sin, 1.0)()  # imports what is imported late
+    silently(print_fwd_bwd, jnp.sin, 1.0)()  # load modules that are imported on first use
     before = peak_bytes()
     runs = {
         "jax.make_jaxpr of jax.vjp and its pullback": silently(trace_vjp_and_pullback, unrolled, *MODEL),
@@ -207,16 +207,16 @@ def main():
         "print_saved_residuals": silently(print_saved_residuals, unrolled, *MODEL),
         "rematscope.print_fwd_bwd": view,
     }
-    times = dict(zip(runs, in_turns(*runs.values()), strict=True))
+    times = dict(zip(runs, median_times(*runs.values()), strict=True))
     grown, arrays = peak_bytes() - before, sum(a.nbytes for a in jax.live_arrays())
     base, traced, _, viewed = times.values()
     weights = sum(s.size * s.dtype.itemsize for s in jax.tree.leaves(MODEL))
 
-    # A transformer the size of Llama 70B (80 layers, d = 8192, 64 heads, 28672 hidden) and one that fits in a pocket.
+    # A transformer of the size of Llama 70B (80 layers, d = 8192, 64 heads, 28672 hidden) and a small one.
     big = (block_shapes(8192, 28672, (80,)), jax.ShapeDtypeStruct((8, 4096, 8192), jnp.float32))
     tiny = (block_shapes(16, 64, (80,)), jax.ShapeDtypeStruct((2, 8, 16), jnp.float32))
     runs = {"trace, Llama-70B-sized": (scanned(64), *big), "trace, tiny": (scanned(4), *tiny)}
-    scans = in_turns(*(silently(trace, *arguments) for arguments in runs.values()), rounds=5 * REPEATS)
+    scans = median_times(*(silently(trace, *arguments) for arguments in runs.values()), rounds=5 * REPEATS)
     huge, small = scans
     times |= zip(runs, scans, strict=True)
 

@@ -47,7 +47,7 @@ MENU: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "minimal_with_context_and_quantization": ((*_ATTENTION, "out_proj", *_MLP, "context", "quantization"), ()),
 }
 
-# Tensors that `remat_policy=custom` sets to remat, device or offload, one by one. base.yml also has a setting `engram`,
+# Tensors that `remat_policy=custom` sets to remat, device or offload, separately. base.yml also has a setting `engram`,
 # which MaxText does not pass on to the policy.
 TENSORS = (
     "decoder_layer_input", "indexer_cutoff_threshold", "context", *_MLP, "moe_mlpwi_0", "moe_mlpwi_1", "moe_mlpwo",

@@ -1,8 +1,8 @@
-"""A model of 70 billion parameters under FSDP, looked at on a laptop: `python benchmarks/mesh.py`.
+"""Inspect a model of 70 billion parameters under FSDP on a laptop: `python benchmarks/mesh.py`.
 
-Llama 2's largest (arXiv:2307.09288): 80 layers of 8192, 64 heads of which 8 have keys and values, a SwiGLU of 28672, in
-bfloat16, one sequence of 4096 tokens for each of 256 devices. Each device keeps a 256th of the weights; a layer gathers
-its own, and a scan goes over the layers. No device is needed: the mesh is abstract, and nothing is compiled.
+The model is Llama 2 70B (arXiv:2307.09288): 80 layers of width 8192, 64 query heads and 8 key/value heads, a SwiGLU of
+width 28672, in bfloat16, with one sequence of 4096 tokens per device on 256 devices. Each device holds 1/256 of the
+weights; each layer of the scan gathers its own. No device is needed: the mesh is abstract, and nothing is compiled.
 """
 
 import time
@@ -60,7 +60,7 @@ def layer(x, weights):
 
 
 def model(policy):
-    """The loss of a batch, which has one sequence for each device, and its arguments as shapes."""
+    """Return the loss of a batch with one sequence per device, and the shapes of its arguments."""
     block = jax.checkpoint(layer, policy=policy)
 
     def loss(layers, embedding, tokens):

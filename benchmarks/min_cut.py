@@ -20,17 +20,19 @@ from rematscope.scheduling.fusion import HEAVY
 from rematscope.scheduling.linearize import linearize, reading
 from rematscope.scheduling.peak_program import PeakProgram
 
-_NEVER = 2**52  # the capacity of what may not be cut
+_NEVER = 2**52  # the capacity of edges that must not be cut
 
 
 class Graph:
-    """What the backward pass reads, of what the forward pass makes."""
+    """Return the values that the backward pass reads and the forward pass computes."""
 
     def __init__(self, f, *args):
         self.linearized = linearize(trace(f, *args))
         primal, backward = self.linearized.primal, self.linearized.backward
         cost, late = cost_in(self.linearized, work), self.linearized.deferred
-        self.cost = lambda equation: 0.0 if equation in late else cost(equation)  # JAX computes it late too, and once
+        self.cost = lambda equation: (
+            0.0 if equation in late else cost(equation)
+        )  # deferred, as JAX does, and computed once
         self.maker = {v: e for e in primal.equations for v in e.outputs}
         read = {v for e in backward.equations for v in reading(e)} | set(backward.outputs)
         self.asked = [v for v in self.maker if v in read]
@@ -48,7 +50,9 @@ class Graph:
 
     def cut(self, never):
         """Return the values that a min cut saves, if some operations are never recomputed."""
-        number = {v: 2 + 2 * i for i, v in enumerate(self.maker)}  # a value is asked for, and one more if it is there
+        number = {
+            v: 2 + 2 * i for i, v in enumerate(self.maker)
+        }  # two nodes per value: its demand and its availability
         tails, heads, capacities = [], [], []
 
         def edge(tail, head, capacity):
@@ -72,7 +76,7 @@ class Graph:
         return {v for v, n in number.items() if n in side and n + 1 not in side}
 
     def by_knapsack(self, budget):
-        """The best that cuts and knapsacks find within a number of bytes."""
+        """Return the least recompute that cuts and knapsacks find within a number of bytes."""
         heavy = {e for e in self.maker.values() if e.primitive in HEAVY}
         first = self.cut(heavy)
         items = [v for v in first if self.maker[v] in heavy]
@@ -109,7 +113,7 @@ def main():
     for name, (make, args) in MODELS.items():
         graph = Graph(make(False), *args)
         if graph.linearized.loops:
-            continue  # a cut knows none
+            continue  # a min cut has no such values
         rows = PeakProgram(graph.linearized)
         for share in (0.1, 0.2, 0.4):
             budget = int(share * graph.everything)

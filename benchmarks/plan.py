@@ -1,12 +1,12 @@
-"""How far from the best other ways to choose names end, and how long the best takes: README's tables, in Markdown.
+"""Compare heuristics for choosing names with the optimum, and time the solver: tables in Markdown.
 
     python benchmarks/plan.py
 
-Six blocks, at 99 budgets each between saving nothing and saving every name. Regret is what a choice computes again
-above the best one, as a share of what choosing can spare at all: the mean over the budgets, and the largest. The best
-is known, for every choice is looked at. Times are those of the block with 16 names, and of nets of such blocks with a
-checkpoint around each layer and names of its own: of the processor, so that a busy machine changes little. Fails if
-HiGHS misses a best choice, or takes more than 20 ms at 16 names or 3 s at 400.
+Six blocks have 99 budgets each, between saving nothing and saving every name. The regret of a choice is its recompute
+in excess of the optimum, as a share of the range between the most and the least recompute: the mean over the budgets,
+and the maximum. The optimum is exact, from an enumeration of all choices. Processor times are given for the block with
+16 names, and for models of such blocks with one checkpoint per layer and separate names in each layer. The script fails
+if HiGHS misses an optimum, or takes more than 20 ms for 16 names or 3 s for 400.
 """
 
 import sys
@@ -47,15 +47,15 @@ class Choices:
         return self.cost[np.where(fits, self.saved @ spared, -1).argmax()]
 
     def own_costs(self, budget: int) -> int:
-        """As PyTorch's memory budget adds up: a name spares what computes it from the names before it."""
+        """Choose by PyTorch's memory budget: a name avoids its recompute from the names before it."""
         return self.knapsack(np.array([own_cost(self.graph, name) for name in self.graph.names]), budget)
 
     def alone(self, budget: int) -> int:
-        """A name spares what it spares if it is the only one."""
+        """Choose by the recompute that each name avoids if no other name is saved."""
         return self.knapsack(self.cost[0] - self.cost[self.bits], budget)
 
     def greedy(self, budget: int) -> int:
-        """One name after another, always that which spares most per byte beside those taken before."""
+        """Add one name at a time: the one that avoids most recompute per byte, given the names chosen so far."""
         taken = 0
         while True:
             more = np.array([taken | bit for bit in self.bits if not taken & bit], dtype=int)
@@ -70,7 +70,7 @@ class Choices:
 
 
 def own_cost(graph: RecomputeGraph, name: str) -> int:
-    """What computes a name's value from the names before it."""
+    """Return the cost of recomputing a name's value from the names before it."""
     found = set()
     pending = [read for part in graph.parts if part.name == name for read in part.reads]
     while pending:
@@ -87,22 +87,22 @@ def budgets(graph: RecomputeGraph, count: int) -> list[int]:
 
 
 def regrets() -> Iterator[tuple[str, int, dict[str, list[float]]]]:
-    """For each block, the regret in percent of each way at each budget."""
+    """Yield each block's name, number of names, and regrets in percent by heuristic and budget."""
     for name, block in BLOCKS.items():
         graph = recompute_graph(block.function, *block.args)
         choices = Choices(graph)
-        ways = choices.own_costs, choices.alone, choices.greedy, choices.highs
+        heuristics = choices.own_costs, choices.alone, choices.greedy, choices.highs
         span = choices.cost.max() - choices.cost.min()
-        lost: dict[str, list[float]] = {way.__name__: [] for way in ways}
+        lost: dict[str, list[float]] = {heuristic.__name__: [] for heuristic in heuristics}
         for budget in budgets(graph, 99):
             best = choices.cost[choices.nbytes <= budget].min()
-            for way in ways:
-                lost[way.__name__].append(100 * (way(budget) - best) / span)
+            for heuristic in heuristics:
+                lost[heuristic.__name__].append(100 * (heuristic(budget) - best) / span)
         yield name, len(graph.names), lost
 
 
 def times() -> Iterator[tuple[int, float, list[float], bool]]:
-    """(names, seconds to trace, seconds of each solve, whether each is proven the best) by rising number of names."""
+    """Yield the number of names, the seconds to trace and to solve, and whether each choice is proven optimal."""
     functions = [(BLOCKS["resnet"].function, BLOCKS["resnet"].args, 99), *((*stack(layers), 9) for layers in LAYERS)]
     for function, args, count in functions:
         start = time.process_time()
@@ -118,12 +118,12 @@ def times() -> Iterator[tuple[int, float, list[float], bool]]:
 
 
 def main() -> int:
-    enumeration.FEW = 0  # HiGHS, however few the names
+    enumeration.FEW = 0  # HiGHS, even for few names
     missed = False
     print("| block | names | knapsack of own costs | knapsack of savings | greedy | plan |")
     print("|---|---:|---:|---:|---:|---:|")
     for name, count, lost in regrets():
-        cells = [f"{statistics.mean(way):.1f} %, {max(way):.1f} %" for way in lost.values()]
+        cells = [f"{statistics.mean(regrets):.1f} %, {max(regrets):.1f} %" for regrets in lost.values()]
         print("|", " | ".join([name, str(count), *cells]), "|", flush=True)
         missed |= max(lost["highs"]) > 0
     print("\n| names | trace | HiGHS, median | slowest | median / trace | proven best |")

@@ -38,7 +38,7 @@ EXERCISES = ("checkpoint_dot_policy", "count_residuals", "either", "vjp_by_hand"
 
 
 def hand_in(folder: Path, count: int, rng: random.Random) -> dict[str, str]:
-    """Write a class of so many learners, and return each learner's kind: right, wrong, hostile or no answer."""
+    """Write the submissions of a class, and return each learner's kind: right, wrong, hostile or no answer."""
     from test_attacks import ATTACKS
 
     hostile = [source for source, *_ in ATTACKS.values()]

@@ -1,11 +1,10 @@
-"""How long `auto` searches: benchmarks/README's table comes from it.
+"""Time the search of `auto`: a table of benchmarks/README.md.
 
     python benchmarks/search.py ["GPT, 24 layers" …]
 
-For each model `auto` is given the peak of a checkpoint around each layer. All figures are seconds of processor time of
-all threads together: JAX's own trace of the function's value and gradient; tracing the function and sorting it into the
-programs that all choices are made of; the solver; the search without XLA's compiles, and beside JAX's trace; and
-these compiles.
+For each model the limit is the peak of one checkpoint per layer. All figures are seconds of processor time, summed over
+all threads: JAX's own trace of the value and gradient; the trace of the function and its split into the programs that
+all choices share; the solver; the search without XLA's compiles, also as a multiple of JAX's trace; and these compiles.
 """
 
 import contextlib
@@ -39,7 +38,7 @@ def convolutions(blocks):
 
 
 def flax(layers):
-    """Layers of Flax, whose `remat` is the checkpoint."""
+    """Return a model of Flax layers, with `nn.remat` as the checkpoint."""
     from flax import linen
 
     class Layer(linen.Module):
@@ -74,14 +73,14 @@ SEARCHED = {
 
 
 class Clock:
-    """Processor time in seconds, and what of it went into functions that are watched."""
+    """Measure processor time in seconds, in total and in chosen functions."""
 
     def __init__(self):
         self.spent, self.calls = {}, {}
 
     @contextlib.contextmanager
     def watching(self, what, owner, name):
-        """Counts what is spent in a function while this runs."""
+        """Count the time spent in a function while this context is active."""
         function = getattr(owner, name)
 
         @functools.wraps(function)
@@ -107,7 +106,7 @@ def seconds(run):
 
 
 def programs(f, args):
-    """What a search begins with."""
+    """Return the inputs of a search."""
     return linearize(trace(called_once(f, args, {}), *args))
 
 

@@ -1,4 +1,4 @@
-"""How far seconds by the roofline are from those of a clock, on the device that is here.
+"""Compare the roofline's seconds with measured ones on this machine's device.
 
     python benchmarks/seconds.py
 
@@ -43,7 +43,7 @@ def norm(x, scale):
 
 FUNCTIONS: dict[str, tuple[Callable, tuple]] = {
     "product": (lambda x, w: x @ w, (f32(1024, 1024), f32(1024, 1024))),
-    "narrow product": (lambda x, w: x @ w, (f32(16384, 64), f32(64, 64))),
+    "narrow matmul": (lambda x, w: x @ w, (f32(16384, 64), f32(64, 64))),
     "two layers": (lambda x, w, u: jax.nn.gelu(x @ w) @ u, (f32(1024, 512), f32(512, 2048), f32(2048, 512))),
     "attention": (attention, (f32(8, 512, 64),) * 3),
     "scan of a cell": (
@@ -61,8 +61,8 @@ FUNCTIONS: dict[str, tuple[Callable, tuple]] = {
 def main() -> None:
     device = calibrate()
     print(f"{device.name}: {device.source}")
-    products, memory = device.matmul["float32"] / 1e9, device.bandwidth / 1e9
-    print(f"products {products:.0f} GFLOP/s in float32, memory {memory:.1f} GB/s\n")
+    matmuls, memory = device.matmul["float32"] / 1e9, device.bandwidth / 1e9
+    print(f"matmuls {matmuls:.0f} GFLOP/s in float32, memory {memory:.1f} GB/s\n")
     found = {}
     for name, (f, args) in FUNCTIONS.items():
         out = jax.eval_shape(f, *args)

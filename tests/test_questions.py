@@ -1,0 +1,64 @@
+"""docs/questions.md: its snippets run, its assertions hold, and each answer leads to more."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import jax
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+OPENING, *QUESTIONS = re.split(r"^### ", (ROOT / "docs" / "questions.md").read_text(), flags=re.MULTILINE)
+SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
+# Their assertions state what JAX's default rematerialization does, and their text what `jax_remat3` does instead.
+DIFFERENT_UNDER_REMAT3 = {"What changes with `jax_remat3`?", "Flash attention is recomputed although I save its output"}
+
+
+def title_of(question: str) -> str:
+    return question.partition("\n")[0]
+
+
+@pytest.fixture(scope="module")
+def definitions():
+    """The names that the page defines for all its snippets."""
+    namespace = {}
+    exec(SNIPPET.search(OPENING)[1], namespace)
+    return namespace
+
+
+@pytest.fixture(params=[False, True], ids=["default", "remat3"])
+def remat3(request):
+    before = jax.config.jax_remat3
+    jax.config.update("jax_remat3", request.param)
+    yield request.param
+    jax.config.update("jax_remat3", before)
+
+
+@pytest.mark.parametrize("question", [q for q in QUESTIONS if SNIPPET.search(q)], ids=title_of)
+def test_what_an_answer_asserts_holds(question, definitions, remat3):
+    snippet = SNIPPET.search(question)[1]
+    assert "assert " in snippet
+    differs = remat3 and title_of(question) in DIFFERENT_UNDER_REMAT3
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        pytest.raises(AssertionError) if differs else contextlib.nullcontext(),
+    ):
+        exec(snippet, dict(definitions))
+
+
+def test_an_answer_that_differs_under_remat3_says_so():
+    answers = {title_of(question): SNIPPET.sub("", question) for question in QUESTIONS}
+    assert set(answers) >= DIFFERENT_UNDER_REMAT3
+    assert [title for title in DIFFERENT_UNDER_REMAT3 if "jax_remat3" not in answers[title]] == []
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=title_of)
+def test_an_answer_leads_to_a_page_and_to_who_asked(question):
+    assert re.search(r"\]\((\.\./(notebooks|exercises)/|\w+\.md)", question), "no page of the workbook"
+    assert "](https://github.com/" in question or "cuDNN is not detected" in question, "no source"
+
+
+def test_the_page_is_short_enough_to_search():
+    assert len(QUESTIONS) >= 45
+    assert len(" ".join([OPENING, *QUESTIONS]).split()) <= 5_000

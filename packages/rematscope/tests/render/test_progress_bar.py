@@ -84,6 +84,23 @@ def test_a_long_call_says_in_a_notebook_what_it_does(cell, monkeypatch):
     assert cell == [["planning …", ""]]
 
 
+def test_a_notebook_shows_the_seconds_while_a_call_does_not_return(cell):
+    with progress() as tell:
+        tell("compiling", 0)
+        deadline = time.monotonic() + 60
+        while "compiling … 2 s" not in cell[0]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert cell[0][0] == "compiling …" and cell[0][-1] == ""
+
+
+def test_a_terminal_shows_the_seconds_of_a_step_of_unknown_length(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress() as tell:
+        tell("compiling", 0)
+    assert "0:00:0" in capsys.readouterr().err
+
+
 @pytest.fixture
 def shown(monkeypatch):
     """A terminal, and an event: set when something shows itself, which happens as soon as it begins."""

@@ -97,7 +97,7 @@ def plan(
     """
     __tracebackhide__ = True
     meant = cost_meant(cost, device)
-    with progress_message("planning"), gc_paused():
+    with progress_message("planning: which names to save"), gc_paused():
         once = called_once(f, args, kwargs)
         found = candidates(once, *args, cost=meant, **kwargs)
         if isinstance(saved, float):

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -17,17 +17,19 @@ Report = Callable[[str, float], None]
 
 @contextlib.contextmanager
 def progress(total: float | None = None, after: float = 0.0) -> Iterator[Report]:
-    """Says how far something is: with a bar in a terminal, in a line in a notebook; it goes when that is done.
+    """Show how far something is, and for how long it has run: a bar in a terminal, a line in a notebook.
+
+    Both are removed at the end. Nothing is shown where the output is neither a terminal nor a notebook.
 
     Args:
-      total: what there is to do, in any unit; None if that is not known.
-      after: seconds in which nothing is shown yet, so that what is quick is quiet.
+      total: the amount of work, in any unit; None if it is not known.
+      after: the seconds before anything is shown, so that quick calls are quiet.
 
     Yields:
-      A function that takes what is being done, in words, and how much of `total` is done.
+      A function that takes the current step, in words, and how much of `total` is done.
     """
     begun = time.monotonic()
-    with _show_progress(total, _Left()) as tell:
+    with _show_progress(total, TimeElapsedColumn(), _Left()) as tell:
 
         def patient(text: str, done: float = 0.0) -> None:
             if tell and time.monotonic() - begun >= after:
@@ -42,13 +44,12 @@ _one = threading.Lock()  # held by the one that shows itself: two at a time woul
 
 @contextlib.contextmanager
 def progress_message(text: str) -> Iterator[None]:
-    """Says what is being done, and in a terminal for how long, once it takes more than a second.
+    """Show what a long call does, and for how long it has run, once it takes more than a second.
 
-    It needs no steps to be told of: what is done may be one call that does not come back for a minute. Within another
-    one it says nothing.
+    Within another progress message, nothing is shown.
 
     Args:
-      text: what is being done.
+      text: what the call does.
     """
     with _show_progress(None, TimeElapsedColumn()) as tell:
         if tell is None:
@@ -73,14 +74,14 @@ def progress_message(text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _show_progress(total: float | None, clock: ProgressColumn) -> Iterator[Report | None]:
+def _show_progress(total: float | None, *clocks: ProgressColumn) -> Iterator[Report | None]:
     """A function that shows how far something is; None where nobody looks (a log would keep every step)."""
     console = Console(stderr=True)
     notebook = in_notebook()
     if not (notebook or console.is_terminal) or not _one.acquire(blocking=False):
         yield None
         return
-    place = _Line(total) if notebook else _Bar(total, clock, console)
+    place = _Line(total) if notebook else _Bar(total, clocks, console)
     try:
         yield place.tell
     finally:
@@ -91,10 +92,10 @@ def _show_progress(total: float | None, clock: ProgressColumn) -> Iterator[Repor
 class _Bar:
     """In a terminal."""
 
-    def __init__(self, total: float | None, clock: ProgressColumn, console: Console):
+    def __init__(self, total: float | None, clocks: Sequence[ProgressColumn], console: Console):
         # One step may take a minute: half of one, as rich has it, is too short to tell how fast it goes.
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), clock, console=console, transient=True,
+            TextColumn("{task.description}"), BarColumn(), *clocks, console=console, transient=True,
             speed_estimate_period=300,
         )  # fmt: skip
         self._task = self._bar.add_task("", total=total)
@@ -114,24 +115,41 @@ class _Left(TimeRemainingColumn):
 
 
 class _Line:
-    """In a notebook: an output that changes, and is empty at the end; what else the cell puts out stays.
+    """In a notebook: an output that changes, and is empty at the end. The cell's other outputs stay.
 
-    It begins empty too: whoever compares a page's outputs with stored ones looks at those that came, not at what became
-    of them.
+    It also starts empty: a comparison of a page's outputs with stored ones looks at them as they were displayed first.
     """
 
     def __init__(self, total: float | None):
         self._total = total
+        self._begun = time.monotonic()
+        self._text = ""
         self._output: Any = None
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
 
     def tell(self, text: str, done: float) -> None:
         from IPython.display import display
 
+        self._text = f"{text} …" if self._total is None else f"{text}: {done / self._total:.0%}"
         if self._output is None:
             self._output = display({}, raw=True, display_id=True)
-        share = f"{text} …" if self._total is None else f"{text}: {done / self._total:.0%}"
-        self._output.update({"text/plain": share}, raw=True)
+            threading.Thread(target=self._tick, daemon=True).start()
+        self._show()
+
+    def _show(self) -> None:
+        elapsed = int(time.monotonic() - self._begun)
+        with self._lock:
+            if not self._ended.is_set():
+                self._output.update({"text/plain": f"{self._text} {elapsed} s" if elapsed else self._text}, raw=True)
+
+    def _tick(self) -> None:
+        """Show the elapsed time each second, also during a call that does not return for a minute."""
+        while not self._ended.wait(1):
+            self._show()
 
     def end(self) -> None:
-        if self._output is not None:
-            self._output.update({}, raw=True)
+        with self._lock:
+            self._ended.set()
+            if self._output is not None:
+                self._output.update({}, raw=True)

@@ -190,7 +190,7 @@ class Driver(abc.ABC):
         if any(same * target <= other <= target / same for other in self._targets):
             return
         self._targets.append(target)
-        self.tell("choosing", 0)
+        self.tell("choosing which values to save", 0)
         schedules: tuple[Proposer, ...] = (self.peaks, self.chains, self.segments, self.saved_bytes)
         for proposer in (self.blocks,) if self.blocks.applies else schedules:
             for candidate in proposer.propose(target, self.pool):

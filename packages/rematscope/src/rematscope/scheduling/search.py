@@ -193,7 +193,7 @@ class Search(Driver):
 
     def _compile_candidate(self, candidate: Candidate) -> Candidate:
         count, saved = f"{len(self.compiled) + 1} of {self.compiles}", bytes_text(candidate.schedule.saved_bytes)
-        self.tell(f"compile {count}, {saved} saved", 0)
+        self.tell(f"compiling candidate {count} ({saved} saved) for {self.target}", 0)
         made = measure_call(candidate.function, self.args, self.kwargs, self.target, self.grad_mask)
         candidate.measurement = made
         if made.memory is not None:

@@ -203,8 +203,8 @@ def _effects_html(effects: Sequence[Effect], scene: str) -> Markup:
     rows = Markup().join(
         row.format(
             effect.label,
-            right, effect.saved_bytes, bar(saved, "var(--jp-info-color1, #0072b2)"),
-            right, effect.recomputed_flops, bar(again, "var(--jp-warn-color1, #d55e00)"),
+            right, effect.saved_bytes, bar(saved, f"var(--jp-info-color1, {COLOURS['S']})"),
+            right, effect.recomputed_flops, bar(again, f"var(--jp-warn-color1, {COLOURS['R']})"),
         )
         for effect, saved, again in _bar_lengths(effects)
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a table says in a narrow terminal: whole words and numbers, and the figures of each row together."""
+"""What a table says in a narrow terminal: whole numbers and source lines, and always a table."""
 
 import re
 
@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope import residual_table
-from rematscope.render.parts import Records, TextTable
+from rematscope import compare, residual_table
+from rematscope.render.parts import TextTable
 from rematscope.render.view import plain_text
+from rematscope.seconds.devices import device_called
+from rematscope.views.residual_table import ResidualTable
 
 
 def attention_scores_of_all_heads(parameters, x):
@@ -24,26 +26,42 @@ def table():
     return residual_table(attention_scores_of_all_heads, {"layers": [{"attention": {"kernel": x}}]}, x)
 
 
-@pytest.mark.parametrize("width", [100, 80, 60, 40])
-def test_no_word_and_no_number_is_broken(table, width):
-    text = plain_text(table, width)
-    assert max(map(len, text.splitlines())) <= width
-    words = {word for row in table.cells()[1:] for cell in row for word in re.split(r"\s|(?<=\w)(?=\.\D)", cell)}
-    words = {re.sub(r"^(.+\.py).*", r"\1", word) for word in words if not re.match(r"\(.*\)$", word)}
-    assert not {word for word in words if word not in text}
+@pytest.mark.parametrize("width", [160, 120, 100, 80])
+@pytest.mark.parametrize("device", [None, "h100"])
+def test_each_residual_is_a_row_with_its_line_and_whole_numbers(table, width, device):
+    table = ResidualTable(table.trace, device and device_called(device))
+    text = plain_text(table, width).splitlines()
+    assert max(map(len, text)) <= width
+    header = table.cells()[0]
+    shown = [title for title in header if title in text[0]]
+    assert shown[:3] == ["Residual", "Type", "Bytes"] and "Line" in shown
+    for row in table.rows:
+        place = row.source.split(" (")[0]
+        assert any(re.search(rf" {row.nbytes} B ", line) and place in line for line in text)
+        assert row.kind != "computed" or re.search(r"test_narrow\.py:\d+$", place)
+    left_out = [line for line in text if line.startswith("Not shown at this width")]
+    assert bool(left_out) == (shown != header)
 
 
-def test_a_table_stays_one_at_80_columns(table):
-    lines = plain_text(table, 80).splitlines()
-    assert lines[0].split()[:2] == ["Residual", "Type"] and "test_narrow.py:" in lines[2]
-    assert "(attention_scores" not in lines[2] and "(attention_scores_of_all_heads)" in plain_text(table, 140)
+@pytest.mark.parametrize("width", [160, 120, 100, 80])
+def test_a_comparison_wraps_no_number(table, width):
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    args = {"layers": [{"attention": {"kernel": x}}]}, x
+    f = attention_scores_of_all_heads
+    found = compare({"no checkpoint": f, "one checkpoint around all": jax.checkpoint(f)}, *args, device="h100")
+    lines = plain_text(found, width).splitlines()
+    assert max(map(len, lines)) <= width
+    for label, saved, *_, peak in found.cells()[1:]:
+        assert any(label.split()[0] in line and f" {saved} " in line and line.endswith(f" {peak}") for line in lines)
 
 
 def test_constants_are_as_short_as_their_dtype_has_them(table):
     assert "0.7978846" in plain_text(table, 80) and "0.79788458" not in repr(table)
 
 
-def test_a_row_that_has_no_room_for_columns_has_its_titles():
-    rows = [["one", "two", "three"], ["a" * 20, "", "b" * 20]]
-    assert TextTable(rows).fits(48) and not TextTable(rows).fits(46)
-    assert plain_text(Records(rows, "all"), 30).splitlines() == ["a" * 20, f"  three {'b' * 20}", "all"]
+def test_extra_columns_are_left_out_before_a_line_wraps_and_optional_ones_before_a_number_does():
+    rows = [["one", "two", "three"], ["1,000,000", "some words", "more words"]]
+    table = TextTable(rows, numeric=["one"], extra=["three"], optional=["two"])
+    titles = [plain_text(table, width).splitlines()[0].split() for width in (33, 32, 17, 15)]
+    assert titles == [["one", "two", "three"], ["one", "two"], ["one", "two"], ["one"]]
+    assert "Not shown at this width: three, two" in plain_text(table, 15).replace("\n", " ")

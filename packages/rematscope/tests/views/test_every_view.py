@@ -59,8 +59,9 @@ def test_names_cannot_bring_html_along(view):
 
 
 def test_the_page_has_every_word_of_the_text(view):
-    page = html.unescape(re.sub(r"<style>.*?</style>|<[^>]+>", " ", view.html(), flags=re.DOTALL))
-    words = [word.rstrip("…") for word in re.findall(r"[^\s─│█-▏]+", repr(view))]
+    page = html.unescape(re.sub(r"<style>.*?</style>|<[^>]+>", " ", view.html().replace("<wbr>", ""), flags=re.DOTALL))
+    text = repr(view).replace("Not shown at this width", "")  # a page shows all columns
+    words = [word.rstrip("…") for word in re.findall(r"[^\s─│█-▏]+", text)]
     missing = [word for word in words if word not in page.replace("\n", " ")]
     assert missing == []
 

@@ -8,22 +8,21 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from rematscope.ir.source import Source
-from rematscope.render.figure import INK
 from rematscope.render.parts import Lines, Pictured
-from rematscope.render.theme import COLOURS
+from rematscope.render.theme import COLOURS, KINDS, PLOT_GROUND, PLOT_INK
 from rematscope.render.units import BYTES, SECONDS, bytes_text, seconds_text
 from rematscope.render.view import View
 from rematscope.seconds.roofline import TimeEstimate
 
-# Residuals and recomputed values have the colours of their letters in the programs.
+# Residuals and recomputed values have the colors of their letters in the programs.
 BANDS = {
-    "parameters": "#8c8c8c",
-    "optimizer_state": "#a8a8a8",
-    "arguments": "#c4c4c4",
+    "parameters": KINDS["parameters"],
+    "optimizer_state": KINDS["optimizer state"],
+    "arguments": "#8c8c8c",
     "residuals": COLOURS["S"],
     "recomputed": COLOURS["R"],
-    "gradients": "#009e73",
-    "temporaries": "#f0e442",
+    "gradients": KINDS["gradients"],
+    "temporaries": KINDS["temporaries"],
 }
 _BARS = " ▁▂▃▄▅▆▇█"
 _WIDTH = 64
@@ -120,22 +119,34 @@ class Timeline(Pictured):
             linewidth=0,
         )
         if any(host):
-            ax.step(places, host, where=where, color=INK, linestyle=":", linewidth=1.5, label="host memory")
-        ax.axvline(places[self.boundary], color=INK, linestyle="--", linewidth=1)
-        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
-        ax.annotate("backward →", (places[self.boundary], 1), (3, -3), **place)
-        peak = self.samples.index(self.peak)
-        ax.plot(places[peak], self.peak_bytes / scale, "v", color=INK)
-        middle = len(self.samples) / 2 if self.roofline is None else places[-1] / 2
-        side = "right" if places[peak] > middle else "left"
-        text = f"peak {bytes_text(self.peak_bytes)}"
-        ax.annotate(text, (places[peak], self.peak_bytes / scale), (0, 7), textcoords="offset points", ha=side)
+            ax.step(places, host, where=where, color=PLOT_INK, linestyle=":", linewidth=1.5, label="host memory")
+        ax.axvline(places[self.boundary], color=PLOT_INK, linestyle="--", linewidth=1)
+        # Above the frame, where nothing is plotted.
+        above = {
+            "xycoords": ("data", "axes fraction"),
+            "textcoords": "offset points",
+            "va": "bottom",
+            "fontsize": "small",
+        }
+        ax.annotate("backward →", (places[self.boundary], 1), (0, 3), **above)
+        self._label_peak(ax, places, scale)
         if self.roofline is None:
             ax.xaxis.get_major_locator().set_params(integer=True)
-        ax.set(xlabel=f"{label}: forward, then backward", ylabel=unit, title=self.title)
+        ax.set(xlabel=f"{label}: forward, then backward", ylabel=unit)
+        ax.set_title(self.title, pad=18)
         top = max(1.2 * max(self.peak_bytes / scale, *host) or 1, *(other.get_ylim()[1] for other in others), 0)
         ax.set(xlim=(0, places[-1] or 1), ylim=(0, top))
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
+
+    def _label_peak(self, ax, places: Sequence[float], scale: float) -> None:
+        """Mark the peak; its label has a ground, since the line of the boundary may be behind it."""
+        peak = self.samples.index(self.peak)
+        place = places[peak], self.peak_bytes / scale
+        ax.plot(*place, "v", color=PLOT_INK)
+        side = "right" if place[0] > places[-1] / 2 else "left"
+        ground = {"facecolor": PLOT_GROUND, "edgecolor": "none", "pad": 1}
+        text = f"peak {bytes_text(self.peak_bytes)}"
+        ax.annotate(text, place, (0, 7), textcoords="offset points", ha=side, bbox=ground)
 
     def outline(self, ax, below: "Timeline", label: str) -> None:
         """Plot the total bytes as a line over another timeline that is already plotted, pass by pass."""
@@ -143,7 +154,7 @@ class Timeline(Pictured):
         ends, own = ((0, t.boundary, len(t.samples) - 1) for t in (below, self))
         places = np.interp(range(len(self.samples)), own, ends)
         heights = [moment.nbytes / scale for moment in self.samples]
-        ax.step(places, heights, where="mid", color=INK, linewidth=1, label=label)
+        ax.step(places, heights, where="mid", color=PLOT_INK, linewidth=1, label=label)
         ax.set(ylim=(0, max(ax.get_ylim()[1], 1.2 * max(heights))))
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
 

@@ -19,9 +19,9 @@ from rematscope.errors import PlanError, TraceError
 from rematscope.memory.liveness import live_bytes
 from rematscope.planning.frontier import POLICIES, Frontier, point_of
 from rematscope.planning.points import all_points, pareto_front
-from rematscope.render.figure import INK
 from rematscope.render.parts import Lines, Pictured
 from rematscope.render.progress import progress_message
+from rematscope.render.theme import PICTURES, PLOT_INK
 from rematscope.render.units import BYTES, bytes_text, count_text, difference_text, seconds_text
 from rematscope.render.view import View
 from rematscope.render.widget import live, show_still, widgets_run
@@ -110,6 +110,7 @@ def _build_controls(names: list[str], first: str) -> dict:
 
     for tick in ticks.values():
         tick.layout.width = "auto"
+        tick.layout.margin = "2px 20px 2px 2px"  # a label is closer to its own box than to the next
         tick.observe(choose_names, "value")
     return {"policy": policy, **ticks}
 
@@ -181,7 +182,8 @@ class _Pictures(View):
         if importlib.util.find_spec("matplotlib") is None:
             return self._pictures[-1].picture()  # what it takes
         pictures = "".join(picture.picture() for picture in self._pictures)
-        return f'<div class="rs-pictures">{pictures}</div>{Lines([self._sentence]).html() if self._sentence else ""}'
+        sentence = Lines([self._sentence]).html() if self._sentence else ""
+        return f'{PICTURES}<div class="rs-pictures">{pictures}</div>{sentence}'
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self._sentence)
@@ -223,8 +225,9 @@ class _OverTime(Pictured):
     def plot(self, ax: Any) -> None:
         self._timeline.plot(ax)
         before = self._before / BYTES[ax.get_ylabel()]
-        ax.axhline(before, color=INK, linestyle=":", label="peak without\na checkpoint")
-        ax.set(title="bytes live over time", ylim=(0, max(ax.get_ylim()[1], 1.1 * before)))
+        ax.axhline(before, color=PLOT_INK, linestyle=":", label="peak without\na checkpoint")
+        ax.set_title("bytes live over time", pad=18)
+        ax.set(ylim=(0, max(ax.get_ylim()[1], 1.1 * before)))
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
 
     def caption(self) -> str:

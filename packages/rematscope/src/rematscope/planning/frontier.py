@@ -14,10 +14,9 @@ from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.errors import TraceError
 from rematscope.planning.frontier_matrix import SavedNamesMatrix
 from rematscope.planning.points import Point, greedy_point, pareto_front, points_of_all, spread
-from rematscope.render.figure import INK
 from rematscope.render.parts import Pictured, Stack, TextTable
 from rematscope.render.progress import progress
-from rematscope.render.theme import COLOURS
+from rematscope.render.theme import COLOURS, KINDS, PLOT_INK
 from rematscope.render.units import SECONDS, bytes_text, counted
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant
@@ -31,6 +30,7 @@ _BYTES, _AMOUNTS = ("B", "KiB", "MiB", "GiB", "TiB"), ("", "k", "M", "G", "T", "
 
 
 _SHOWN = 20  # points that the table shows
+_LISTED = 8  # names of a point that the table lists; the matrix has all
 _PART = "% of full recompute"
 
 
@@ -193,9 +193,16 @@ class Frontier(Pictured):
         if self.greedy:
             marks(self.greedy.values(), "x", color=_PINK, markersize=6, label="greedy")
         for point, style in zip(self.presets, "vsD^", strict=False):
-            marks([point], style, color=_ORANGE, markeredgecolor=INK, markersize=8, label=point.label)
+            marks([point], style, color=_ORANGE, markeredgecolor=PLOT_INK, markersize=8, label=point.label)
         if self.current is not None:
-            marks([self.current], "*", color="#f0e442", markeredgecolor=INK, markersize=15, label=self.current.label)
+            marks(
+                [self.current],
+                "*",
+                color=KINDS["temporaries"],
+                markeredgecolor=PLOT_INK,
+                markersize=15,
+                label=self.current.label,
+            )
         ax.set(xlabel=f"saved ({unit})", ylabel=f"recomputed ({letter})".replace(" ()", ""))
         ax.set(title=f"{self.graph.trace.function}: recompute against saved bytes")
         ax.set(
@@ -204,7 +211,7 @@ class Frontier(Pictured):
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")
 
     def parts(self) -> Iterable[View]:
-        numeric = ("Names", "Saved", "Recomputed", _PART, "Best at these bytes")
+        numeric = ("Saved", "Recomputed", _PART, "Best at these bytes")
         rows, line = self._table_rows()
         parts = [self.points[i].cost / (self.points[0].cost or 1) for i in spread(len(self.points), _SHOWN)]
         tables = [TextTable(rows, line, numeric, {_PART: parts}), TextTable(*self._labelled_rows(), numeric)]
@@ -222,7 +229,7 @@ class Frontier(Pictured):
         return text if self.complete else f"{text}; the search was interrupted, and there may be more in between"
 
     def _table_rows(self) -> tuple[list[list[str]], str]:
-        rows = [["Point", "Names", "Policy", "Saved", "Recomputed", _PART]]
+        rows = [["Point", "Saved", "Recomputed", _PART, "Policy and names"]]
         worst = self.points[0].cost or 1
         shown = spread(len(self.points), _SHOWN)
         points = [self.points[i] for i in shown]
@@ -230,9 +237,21 @@ class Frontier(Pictured):
         recomputed = self.graph.amounts([point.cost for point in points])
         for i, point, *amounts in zip(shown, points, saved, recomputed, strict=True):
             part = f"{100 * point.cost / worst:.1f} %"
-            rows.append([str(i + 1), str(len(point.names)), point.with_policy, *amounts, part])
+            rows.append([str(i + 1), *amounts, part, self._saves_text(point)])
         left_out = "" if len(shown) == len(self.points) else f"; {len(shown)} are shown, .points has all"
         return rows, self.caption() + left_out
+
+    def _saves_text(self, point: Point) -> str:
+        """Return the policy of a point, and the names that it saves: `dots_saveable + norm1, probs`."""
+        return " + ".join(filter(None, (point.with_policy, self._names_text(point)))) or "nothing"
+
+    def _names_text(self, point: Point) -> str:
+        """Return the names that a point saves, or those that it does not save if these are fewer."""
+        others = [name for name in self.graph.names if name not in point.names]
+        if len(point.names) <= _LISTED or len(others) > _LISTED:
+            more = f" and {len(point.names) - _LISTED} more" * (len(point.names) > _LISTED)
+            return ", ".join(point.names[:_LISTED]) + more
+        return f"all names but {', '.join(others)}" if others else "all names"
 
     def _labelled_rows(self) -> tuple[list[list[str]], str]:
         rows, line = self._compared_rows()
@@ -243,7 +262,7 @@ class Frontier(Pictured):
 
     def _compared_rows(self) -> tuple[list[list[str]], str]:
         shown = [
-            (point.label, str(len(point.names)) if point is self.current else "", point, self.within(point.nbytes))
+            (point.label, self._names_text(point) if point is self.current else "", point, self.within(point.nbytes))
             for point in self._all_policies
         ]
         footer = ""
@@ -257,12 +276,12 @@ class Frontier(Pictured):
             else:
                 point = self.greedy[budget]
                 label = f"greedy within {bytes_text(budget)}"
-                shown.append((label, str(len(point.names)), point, best_of[budget]))
+                shown.append((label, self._names_text(point), point, best_of[budget]))
                 footer = "the greedy choice is shown where it is farthest from the best; .greedy has all"
         saved = [bytes_text(point.nbytes) for _, _, point, _ in shown]
         costs = [point.cost for _, _, point, _ in shown]
         texts = self.graph.amounts([*costs, *(0 if best is None else best.cost for *_, best in shown)])
-        rows = [["For comparison", "Names", "Saved", "Recomputed", "Best at these bytes"]]
+        rows = [["For comparison", "Saved names", "Saved", "Recomputed", "Best at these bytes"]]
         for (label, names, _, best), nbytes, own, least in zip(
             shown, saved, texts[: len(costs)], texts[len(costs) :], strict=True
         ):

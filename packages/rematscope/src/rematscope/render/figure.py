@@ -1,28 +1,32 @@
-"""Pictures on a clear ground, in ink that is read on a light page and on a dark one."""
+"""Plots as pictures with an alternative text, on a white ground that a dark theme inverts."""
 
 import base64
 import contextlib
+import html
 import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# As far from white as from the black of JupyterLab's dark theme: a contrast of 4.3 with either.
-INK = "#797979"
+from rematscope.render.theme import PICTURES, PLOT_GROUND, PLOT_INK
+
 DPI = 100  # a picture's pixels an inch
 _STYLE: Any = {
-    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "legend.facecolor"), "none"),
-    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "legend.facecolor"), PLOT_GROUND),
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), PLOT_INK),
     "legend.frameon": False,
 }
 
 
 @contextlib.contextmanager
-def figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> Iterator[Any]:
-    """A picture that is drawn in a `with` statement, and shown at its end. It takes matplotlib and IPython.
+def figure(
+    width: float, height: float, rows: int = 1, columns: int = 1, alt: str = "", **options: Any
+) -> Iterator[Any]:
+    """Draw a picture in a `with` statement, and display it at its end. This needs matplotlib and IPython.
 
     Args:
       width, height: in inches.
-      rows, columns: how many axes there are.
+      rows, columns: the number of axes.
+      alt: the alternative text of the picture; by default the titles, axes and labels of the plots.
       **options: as for matplotlib's `Figure.subplots`, such as `sharey=True`.
 
     Yields:
@@ -35,25 +39,32 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1, **optio
     with rc_context(_STYLE):
         drawn = Figure(figsize=(width, height), layout="constrained")
         yield drawn.subplots(rows, columns, **options)
-        titles = [ax.get_title() or ax.get_ylabel() for ax in drawn.axes]
-        # Not through pyplot: a notebook would put white behind a clear ground in the dark theme.
-        display(
-            {"image/png": _encode_png(drawn), "text/plain": f"picture: {', '.join(filter(None, titles))}"}, raw=True
-        )
+        about = alt or "; ".join(filter(None, map(_describe_axes, drawn.axes)))
+        # Not through pyplot, and as HTML: JupyterLab gives no alternative text to a picture that is displayed as PNG.
+        display({"text/html": PICTURES + _image(drawn, about), "text/plain": about}, raw=True)
 
 
-def png(plot: Callable[[Any], None], size: tuple[float, float]) -> str:
-    """What `plot(ax)` draws, as a base64 text; `size` is in inches."""
+def picture(plot: Callable[[Any], None], size: tuple[float, float], about: str) -> str:
+    """Return what `plot(ax)` draws as HTML, with `about` as its alternative text; `size` is in inches."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context(_STYLE):
         drawn = Figure(figsize=size, layout="constrained")
         plot(drawn.subplots())
-        return _encode_png(drawn)
+        return _image(drawn, about)
 
 
-def _encode_png(drawn: Any) -> str:
+def _image(drawn: Any, about: str) -> str:
     page = io.BytesIO()
     drawn.savefig(page, dpi=DPI, metadata={"Software": None})
-    return base64.b64encode(page.getvalue()).decode()
+    source = f"data:image/png;base64,{base64.b64encode(page.getvalue()).decode()}"
+    width, height = (round(DPI * inches) for inches in drawn.get_size_inches())  # before it is decoded
+    return f'<img class="rs-picture" src="{source}" width="{width}" height="{height}" alt="{html.escape(about)}">'
+
+
+def _describe_axes(ax: Any) -> str:
+    """Return the title of a plot, its axes, and the labels of what is plotted."""
+    axes = " against ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))
+    labels = ", ".join(dict.fromkeys(map(str, ax.get_legend_handles_labels()[1])))
+    return ": ".join(filter(None, (ax.get_title(), ", ".join(filter(None, (axes, labels))))))

@@ -8,11 +8,11 @@ import functools
 import html
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rematscope.render.theme import DARK, DOCUMENT, FOLDS, MARKS, SEARCHED, SHEET
+from rematscope.render.theme import COLOURS, DARK, DOCUMENT, FOLDS, MARKS, SEARCHED, SHEET
 
 # A line as it is laid out, in (text, style) pieces: the terminal's and the notebook's view are both made from it.
 PieceLine = list[tuple[str, str]]
@@ -80,13 +80,46 @@ def html_page(
     columns: Sequence[Sequence[PieceLine | Row | Hidden]], footer: Sequence[PieceLine], searched: bool = False
 ) -> str:
     """A row of columns and a footer, each a list of lines, each a list of (text, style) pieces; some lines hidden."""
-    # Said inline too: a notebook that is not trusted loses the sheet, and JupyterLab aligns cells to the right.
-    cells = "".join(f'<td style="text-align: left; vertical-align: top">{_fold_lines(lines)}</td>' for lines in columns)
+    cells = "".join(f'<td style="{_column_style(lines)}">{_fold_lines(lines)}</td>' for lines in columns)
     table = f'<table class="rs-programs"><tbody><tr>{cells}</tr></tbody></table>'
     marked = any("rs-marked" in style for lines in columns for line in lines for _, style in _visible_line(line))
     folded = any(isinstance(line, Hidden) for lines in columns for line in lines)
     sheets = SHEET + MARKS * marked + FOLDS * folded + SEARCHED * searched
     return page(f"{table}{pre(footer)}{search_script() if searched else ''}", sheets)
+
+
+def _column_style(lines: Sequence[PieceLine | Row | Hidden]) -> str:
+    """The style of a column: its grid, and how far its code and its source lines may shrink before columns stack."""
+    widths: dict[int, int] = {}
+    shortest: dict[int, int] = {}
+    for line in _all_lines(lines):
+        for i, (text, style) in enumerate(line if len(line) > 2 else ()):
+            widths[i] = max(widths.get(i, 0), len(text))
+            if i == 1:
+                shortest[i] = min(widths[i], _LEAST_CODE)
+            elif style == "rs-source":
+                shortest[i] = max(shortest.get(i, 0), len(_AFTER_THE_LINE.sub("", text).rstrip()))
+    # Inline, since a notebook that is not trusted loses the sheet, and JupyterLab aligns cells to the right.
+    style = "text-align: left; vertical-align: top"
+    if not widths:
+        return style
+    # One more than the text of a source line needs: browsers round.
+    tracks = " ".join(f"minmax({shortest[i]}ch, {w + 1}ch)" if i in shortest else f"{w}ch" for i, w in widths.items())
+    least, most = sum((widths | shortest).values()), sum(widths.values()) + len(shortest)
+    return f"{style}; --rs-columns: {tracks}; flex: 1 1 {least}ch; max-width: min(100%, {most}ch)"
+
+
+_LEAST_CODE = 28  # characters, for code next to another program
+
+
+def _all_lines(lines: Iterable[PieceLine | Row | Hidden]) -> Iterator[PieceLine]:
+    for line in lines:
+        if isinstance(line, list):
+            yield line
+        elif isinstance(line, Row):
+            yield from line.lines
+        else:
+            yield from _all_lines([*line.summary, *line.lines])
 
 
 def _visible_line(line: PieceLine | Row | Hidden) -> PieceLine:
@@ -101,12 +134,13 @@ def _fold_lines(lines: Iterable[PieceLine | Row | Hidden]) -> str:
     open_lines: list[PieceLine | Row] = []
     for line in lines:
         if isinstance(line, Hidden):
-            parts += [pre(open_lines)] if open_lines else []
-            parts.append(f"<details><summary>{pre(line.summary)}</summary>{pre(line.lines)}</details>")
+            parts += [_program_html(open_lines)] if open_lines else []
+            summary, inner = _program_html(line.summary), _program_html(line.lines)
+            parts.append(f"<details><summary>{summary}</summary>{inner}</details>")
             open_lines = []
         else:
             open_lines.append(line)
-    return "".join([*parts, pre(open_lines)])
+    return "".join([*parts, _program_html(open_lines)])
 
 
 def html_table(
@@ -122,9 +156,9 @@ def html_table(
     `numeric` are the titles of columns that are aligned to the right. `about` numbers the values that each of the
     others is about; `makes` names them, where a reader searches.
     """
-    header, *body = [[_in_lines(text) for text in row] for row in rows]
+    header, *body = [[_in_lines(text, title) for title, text in zip(rows[0], row, strict=True)] for row in rows]
     # Where the sheet is not there, notebooks align cells to the right and headers to their middle.
-    sides = [f'style="text-align: {"right" if title in numeric else "left"}"' for title in rows[0]]
+    sides = [f'style="text-align: {"right; white-space: nowrap" if title in numeric else "left"}"' for title in rows[0]]
     head = "".join(f'<th scope="col" {side}>{cell}</th>' for cell, side in zip(header, sides, strict=True))
     starts = [f'<tr data-value="{numbers}">' for numbers in about]
     starts += [f'<tr class="rs-row" tabindex="-1" data-makes="{_names_attribute(names)}">' for names in makes]
@@ -139,31 +173,43 @@ def html_table(
         for i, (start, row) in enumerate(zip(starts or ["<tr>"] * len(body), body, strict=True))
     )
     table = f'<table class="rs-table"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
+    table = f'<div class="rs-scroll">{table}</div>'
     return page(table if footer is None else f"{table}<p>{escaped(footer)}</p>")
 
 
 def _with_bar(style: str, fraction: float) -> str:
     """A cell's style with a bar from its left edge behind the text, as wide as the fraction of the cell."""
-    bar = f"background: linear-gradient(to right, #0072b244 {100 * fraction:.1f}%, transparent 0)"
+    bar = f"background: linear-gradient(to right, {COLOURS['S']}44 {100 * fraction:.1f}%, transparent 0) content-box"
     return f'{style[:-1]}; {bar}"'
 
 
-def _in_lines(text: str) -> str:
-    """A cell's text, whose paths into parameters and modules may be broken between two parts."""
-    return escaped(text).replace("\n", "<br>").replace("][", "]<wbr>[").replace("/", "/<wbr>")
+def _in_lines(text: str, title: str) -> str:
+    """A cell's text, whose paths and names may be broken between two parts; a source line stays whole."""
+    text = escaped(text).replace("\n", "<br>").replace("][", "]<wbr>[").replace("/", "/<wbr>")
+    return text if title == "Line" else text.replace("_", "_<wbr>")
 
 
-def pre(lines: Iterable[PieceLine | Row]) -> str:
+def pre(lines: Iterable[PieceLine]) -> str:
     """Lines that stay as they are."""
+    return f"<pre>{chr(10).join(map(_text_html, lines))}</pre>"
+
+
+def _program_html(lines: Iterable[PieceLine | Row]) -> str:
+    """Lines of a program, each with its pieces in columns."""
     return f"<pre>{chr(10).join(map(_line_html, lines))}</pre>"
 
 
 def _line_html(line: PieceLine | Row) -> str:
     if not isinstance(line, Row):
-        return "".join(_span_html(text, style) for text, style in line)
+        pieces = "".join(_span_html(text, style) if style else f"<span>{escaped(text)}</span>" for text, style in line)
+        return f'<span class="rs-line">{pieces or "&nbsp;"}</span>'
     makes, reads = _names_attribute(line.makes), _names_attribute(line.reads)
     data = f'data-role="{line.role}" data-makes="{makes}" data-reads="{reads}"'
     return f'<span class="rs-row" tabindex="-1" {data}>{chr(10).join(map(_line_html, line.lines))}</span>'
+
+
+def _text_html(line: PieceLine) -> str:
+    return "".join(_span_html(text, style) for text, style in line)
 
 
 def _names_attribute(names: Sequence[str]) -> str:
@@ -176,10 +222,15 @@ def _quote_name(name: str) -> str:
     return html.escape(json.dumps(name, ensure_ascii=False))
 
 
-@functools.lru_cache(1 << 14)  # like lines have one source and one type
+@functools.lru_cache(1 << 14)  # equal lines have one source and one type
 def _span_html(text: str, style: str) -> str:
     text = escaped(text)
+    if style == "rs-source" and (more := _AFTER_THE_LINE.search(text)):  # what a narrow column leaves out
+        text = f"{text[: more.start()]}<span>{more[0]}</span>"
     return f'<span class="{style}">{text}</span>' if style.startswith("rs-") else f"<b>{text}</b>" if style else text
+
+
+_AFTER_THE_LINE = re.compile(r" (\(|→).*")  # the function of a source line, or the library's line
 
 
 def escaped(text: str) -> str:

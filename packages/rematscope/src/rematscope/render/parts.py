@@ -1,7 +1,6 @@
 """The views that others are made of: lines, a paragraph, a table, a stack, and a picture above its numbers."""
 
 import abc
-import html
 import importlib.util
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -10,12 +9,12 @@ from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.measure import Measurement
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rematscope.render.figure import DPI, png
+from rematscope.render.figure import picture
 from rematscope.render.html import escaped, html_table, page, pre
+from rematscope.render.theme import PICTURES
 from rematscope.render.units import bar_text
 from rematscope.render.view import View
 from rematscope.render.wrapping import break_words, longest_part
@@ -52,9 +51,11 @@ class TextTable(View):
 
     Args:
       rows: lists of one length.
-      footer: what is said below; None leaves no room for it.
-      numeric: the titles of columns that are aligned to the right.
+      footer: the text below the table; None if there is none.
+      numeric: the titles of columns that are aligned to the right, and whose texts are never broken.
       bars: by the title of a column, a number from 0 to 1 for each row, drawn as a bar before the text.
+      extra: the titles of columns that a terminal leaves out, the first one first, if a line would wrap.
+      optional: those that it then leaves out if the others have no space for their numbers and source lines.
     """
 
     def __init__(
@@ -63,83 +64,99 @@ class TextTable(View):
         footer: str | None = None,
         numeric: Collection[str] = (),
         bars: Mapping[str, Sequence[float]] | None = None,
+        extra: Sequence[str] = (),
+        optional: Sequence[str] = (),
     ):
         self.rows = rows
         self.footer = footer
         self.numeric = numeric
         self.bars = bars or {}
+        self.extra = extra
+        self.optional = optional
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self.bars:
-            drawn = TextTable(self._with_bars(), self.footer, self.numeric)
-            if drawn.natural_width <= options.max_width:  # a bar is not worth a wrapped line
-                yield drawn
-                return
-        header, *rows = self.rows
+        room = options.max_width
+        columns, dropped = self._columns_within(room)
+        drawn = [self._with_bars(column) for column in columns]
+        if _total_width(map(_natural_width, drawn)) <= room:  # a bar is not worth a wrapped line
+            columns = drawn
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-        # Where words have to be broken, as rich has it.
-        widths: Sequence[int | None] = self._column_widths(options.max_width) or [None] * len(header)
-        for title, width in zip(header, widths, strict=True):
-            justify: Any = "right" if title in self.numeric else "left"
-            table.add_column(title, justify=justify, overflow="fold", width=width)
-        for row in rows:
+        for column, width in zip(columns, self._widths(columns, room), strict=True):
+            justify: Any = "right" if column[0] in self.numeric else "left"
+            table.add_column(column[0], justify=justify, overflow="fold", width=width)
+        for row in list(zip(*columns, strict=True))[1:]:
             table.add_row(*map(_Cell, row))
         yield table
+        if dropped:
+            titles = ", ".join(title.replace("\n", " ") for title in dropped)
+            yield Text(f"Not shown at this width: {titles}")
         if self.footer is not None:
             yield Text(self.footer)
 
-    def _with_bars(self) -> list[list[str]]:
-        """The rows with bars as block characters, and the texts after them aligned to the right."""
-        columns = []
-        for title, *texts in zip(*self.rows, strict=True):
-            if title in self.bars:
-                width = max(map(cell_len, texts), default=0)
-                pairs = zip(self.bars[title], texts, strict=True)
-                texts = [f"{bar_text(fraction)} {text:>{width}}" for fraction, text in pairs]
-            columns.append([title, *texts])
-        return [[*row] for row in zip(*columns, strict=True)]
+    def fits(self, room: int) -> bool:
+        """Whether no line has to wrap."""
+        return _total_width(map(_natural_width, zip(*self.rows, strict=True))) <= room
 
-    @property
-    def natural_width(self) -> int:
-        """The width at which no line wraps."""
-        lines = [[line for text in column for line in text.splitlines()] for column in zip(*self.rows, strict=True)]
-        return sum(max(map(cell_len, each), default=0) for each in lines) + 2 * (len(lines) - 1)
+    def _columns_within(self, room: int) -> tuple[list["_Column"], list[str]]:
+        """Return the columns that have space, and the titles of the others."""
+        columns: list[_Column] = list(zip(*self.rows, strict=True))
+        dropped: list[str] = []
+        for titles, width in ((self.extra, _natural_width), (self.optional, self._least_width)):
+            for title in titles:
+                if _total_width(map(width, columns)) <= room:
+                    break
+                dropped += [column[0] for column in columns if column[0] == title]
+                columns = [column for column in columns if column[0] != title]
+        return columns, dropped
 
-    def fits(self, width: int) -> bool:
-        """Whether its columns have room side by side with no word broken."""
-        return self._column_widths(width) is not None
+    def _with_bars(self, column: "_Column") -> "_Column":
+        """Return the column with bars as block characters, and its texts after them aligned to the right."""
+        title, *texts = column
+        if title not in self.bars:
+            return column
+        width = max(map(cell_len, texts), default=0)
+        return title, *(f"{bar_text(part)} {text:>{width}}" for part, text in zip(self.bars[title], texts, strict=True))
 
-    def _column_widths(self, room: int) -> list[int] | None:
-        """How wide the columns are, two apart; None if a word would have to be broken, or a number."""
-        widths, least = [], []
-        for title, *texts in zip(*self.rows, strict=True):
-            lines = [line for text in texts for line in text.splitlines()]
-            widths.append(max(map(cell_len, [title, *lines])))
-            least.append(max(cell_len(t) if title in self.numeric else longest_part(t) for t in [*lines, ""]))
-            least[-1] = max(least[-1], longest_part(title))
-        room -= 2 * (len(widths) - 1)
-        while sum(widths) > room:
+    def _least_width(self, column: "_Column") -> int:
+        """Return the width below which a number or a source line would be broken, or other words into small pieces."""
+        title, *texts = column
+        lines = [line for text in texts for line in text.splitlines()]
+        if title in self.numeric:
+            return max([longest_part(title), *map(cell_len, lines)])
+        words = max(map(longest_part, lines), default=0)
+        return max(longest_part(title), words if title == "Line" else min(words, _BREAKABLE))
+
+    def _widths(self, columns: Sequence["_Column"], room: int) -> list[int | None]:
+        """Return the widths of the columns; None, and rich breaks numbers too, if they need more than there is."""
+        widths, least = [*map(_natural_width, columns)], [*map(self._least_width, columns)]
+        while (over := _total_width(widths) - room) > 0:
             loose = [number for number, width in enumerate(widths) if width > least[number]]
             if not loose:
-                return None
-            widths[max(loose, key=widths.__getitem__)] -= 1
-        return widths
+                return [None] * len(columns)
+            widest = max(loose, key=widths.__getitem__)
+            # Down to the second widest at most, so that wide columns share what is missing.
+            others = sorted((widths[number] for number in loose if number != widest), reverse=True)
+            floor = max([least[widest], *(width - 1 for width in others[:1])])
+            widths[widest] -= min(over, max(widths[widest] - floor, 1))
+        return [*widths]
 
     def html(self) -> str:
         return html_table(self.rows, self.footer, self.numeric, bars=self.bars)
 
 
-class Records(TextTable):
-    """The same where there is no room for columns: each row by itself, what it is, then the rest by title."""
+_Column = tuple[str, ...]  # its title, and the texts of the rows
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        (_, *titles), *rows = self.rows
-        for first, *texts in rows:
-            said = [f"{title} {text.replace(chr(10), ' ')}" for title, text in zip(titles, texts, strict=True) if text]
-            yield Text(first, style="bold")
-            yield Padding(_Cell(" · ".join(said)), (0, 0, 0, 2))
-        if self.footer is not None:
-            yield Text(self.footer)
+_BREAKABLE = 12  # characters: a longer word may be broken
+
+
+def _total_width(widths: Iterable[int]) -> int:
+    """Return the width of columns that are two characters apart."""
+    return sum(width + 2 for width in widths) - 2
+
+
+def _natural_width(column: _Column) -> int:
+    """Return the width at which no line wraps."""
+    return max((cell_len(line) for text in column for line in text.splitlines()), default=0)
 
 
 class _Cell:
@@ -184,7 +201,7 @@ _NO_PICTURE = needs("plot", "The picture takes")
 
 
 class Pictured(View, abc.ABC):
-    """A view that is a picture in a notebook, with its parts, the numbers, below.
+    """A view that is a picture on a page, with its parts, the numbers, below.
 
     Attributes:
       size: width and height of the picture, in inches.
@@ -201,19 +218,13 @@ class Pictured(View, abc.ABC):
         """Draws the picture on matplotlib axes."""
 
     def picture(self) -> str:
+        """The picture as HTML."""
         if importlib.util.find_spec("matplotlib") is None:
             return _NO_PICTURE.html()
-        about = html.escape(self.caption())
-        room = 'width="{:.0f}" height="{:.0f}"'.format(*(DPI * inches for inches in self.size))  # before it is decoded
-        image = f'<img src="data:image/png;base64,{png(self.plot, self.size)}" {room} alt="{about}"'
-        return f'<p>{image} style="max-width: 100%; height: auto"></p>\n'
+        return picture(self.plot, self.size, self.caption())
 
-    def _ipython_display_(self) -> None:
-        # Two outputs, since a front end shows only one form of each: the picture, and its numbers.
-        from IPython.display import display
+    def html(self) -> str:
+        return f"{PICTURES}<p>{self.picture()}</p>\n{super().html()}"
 
-        if importlib.util.find_spec("matplotlib") is None:
-            display(Stack(*self.parts(), _NO_PICTURE))
-            return
-        display({"image/png": png(self.plot, self.size), "text/plain": self.caption()}, raw=True)
-        display(Stack(*self.parts()))
+    def page(self) -> str:
+        return f"{PICTURES}<p>{self.picture()}</p>\n{''.join(part.page() for part in self.parts())}"

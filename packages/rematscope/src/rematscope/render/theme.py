@@ -1,11 +1,49 @@
-"""The colours of the views and their style sheet."""
+"""The colors of the views and their style sheet."""
 
-# Okabe and Ito's colours, which the colour-blind can tell apart, for pictures. Letters say the same without colour.
-COLOURS = {"S": "#0072b2", "R": "#d55e00", "D": "#cc79a7"}
+# Every color of a page, in a light theme and in a dark one. Each has a contrast of at least 4.5 with each ground of its
+# theme (tests/render/test_contrast.py). Letters say the same without color.
+PALETTE = {
+    "S": ("#005a8f", "#6cbcf5"),
+    "R": ("#a34700", "#ffa45c"),
+    "D": ("#8a3a6b", "#ee9fcb"),
+    "soft": ("#57606a", "#a3adb8"),  # types and source lines
+    "mark": ("#946200", "#ffd257"),  # the edge of a marked line
+    "focus": ("#0b6bcb", "#6cbcf5"),
+    "paper": ("#ffffff", "#0f1318"),  # of the report's page, as are the five below
+    "card": ("#f6f8fa", "#181d24"),
+    "ink": ("#1b1f24", "#e6edf3"),
+    "accent": ("#0b5cad", "#6cb6ff"),
+    "good": ("#116329", "#56d364"),
+    "bad": ("#a40e26", "#ff8f87"),
+}
 
-# A terminal's ground may have any colour, on which no colour of ours can be relied upon: what has one brings its own
-# ground along, and stays short. All else is in the terminal's own.
-BADGES = {"S": "bold #ffffff on #005a8f", "R": "bold #ffffff on #a34700", "D": "bold #ffffff on #8a3a6b"}
+# Grounds of text that is highlighted: (ground, text) in a light theme and in a dark one.
+HIGHLIGHTS = {"lit": (("#ffe9a8", "#3d2b00"), ("#5a4300", "#fff1c9"))}
+
+# Grounds on which a page's text may stand: of JupyterLab, VS Code, a browser and the report.
+GROUNDS = (("#ffffff", "#f6f8fa"), ("#111111", "#1e1e1e", "#121212", "#0f1318", "#181d24"))
+
+# What fills memory. Each is readable below white text and has a contrast of 3 with either theme's ground.
+KINDS = {
+    "parameters": "#5b6470",
+    "optimizer state": "#7a5c99",
+    "arguments": "#6f6a5e",
+    "outputs": "#a8447a",
+    "gradients": "#00765a",
+    "saved activations": "#0b66a8",
+    "recomputed": "#b04a00",
+    "temporaries": "#806500",
+}
+
+ODD_BRIGHTNESS = 1.1  # of every second one of neighbors of one kind
+
+# Of a plot, which has a ground of its own: a dark theme inverts it (`rs-picture` in `PICTURES`).
+PLOT_GROUND, PLOT_INK = "#ffffff", "#1b1f24"
+COLOURS = {"S": "#0072b2", "R": "#d55e00", "D": "#b85c94"}  # after Okabe and Ito, whom the color-blind can tell apart
+
+# A terminal's ground may have any color, on which none of ours can be relied upon. A colored letter therefore has its
+# own ground, and all other text has the terminal's colors.
+BADGES = {letter: f"bold #ffffff on {PALETTE[letter][0]}" for letter in "SRD"}
 TERMINAL = {
     "rs-S": "bold",
     "rs-R": "bold",
@@ -20,48 +58,70 @@ TERMINAL = {
 # What stands above it where a dark theme is on: in JupyterLab, in VS Code, in Colab.
 DARK = ':is([data-jp-theme-light="false"], .vscode-dark, [theme="dark"])'
 
-# Without this sheet (GitHub, an untrusted notebook) the text still stands in its columns.
-SHEET = """<style>
-.rematscope { color: inherit; container-type: inline-size; }
+
+def variables(dark: bool) -> str:
+    """Return the palette of one theme as CSS variables, `--rs-S: #005a8f; …`."""
+    colors = {name: pair[dark] for name, pair in PALETTE.items()}
+    for name, pairs in HIGHLIGHTS.items():
+        colors[f"{name}-ground"], colors[f"{name}-text"] = pairs[dark]
+    return " ".join(f"--rs-{name}: {color};" for name, color in colors.items())
+
+
+# Without this sheet (on GitHub, in an untrusted notebook) the text is still aligned in columns, with spaces.
+# A line of a program is a row of a grid whose columns for code and source lines shrink, so that two programs fit next
+# to each other. The file and the line number of a source are always shown; its function is left out first.
+SHEET = (
+    f"""<style>
+:is(.rematscope, .rs-pane) {{ {variables(dark=False)} }}
+{DARK} :is(.rematscope, .rs-pane) {{ {variables(dark=True)} }}
+"""
+    + """.rematscope { color: inherit; container-type: inline-size; }
 .rematscope .rs-programs, .rematscope .rs-programs tbody { display: block; width: 100%; margin: 0; border: 0; }
 .rematscope .rs-programs tr { display: flex; flex-wrap: wrap; gap: 0 1em; background: none !important; }
-.rematscope .rs-programs td { display: block; flex: 0 1 auto; padding: 0; border: 0; text-align: left;
-  vertical-align: top; max-width: 100%; overflow-x: auto; }
+.rematscope .rs-programs td { display: block; padding: 0; border: 0; text-align: left; box-sizing: content-box;
+  vertical-align: top; overflow-x: auto; font: 12px/1.35 var(--jp-code-font-family, ui-monospace, monospace); }
 .rematscope .rs-programs td + td { border-left: 1px solid #8888; padding-left: 1em; }
 .rematscope.rematscope pre, .rematscope .rs-table { font-family: var(--jp-code-font-family, ui-monospace, monospace); }
 .rematscope .rs-table { margin: 0; font-size: 12px; }
-.rematscope .rs-table th, .rematscope .rs-table td { text-align: left; padding: 2px 1em 2px 0; max-width: none; }
+.rematscope .rs-table th, .rematscope .rs-table td { text-align: left; padding: 2px 1em 2px 0; max-width: none;
+  vertical-align: top; }
+.rs-scroll { overflow-x: auto; }
+.rs-table td:last-child { min-width: 14ch; overflow-wrap: anywhere; }
 .rematscope p { margin: 0.3em 0 0; font-weight: 600; }
-.rs-pictures { display: flex; flex-wrap: wrap; gap: 0 1em; }
 .rematscope.rematscope pre { margin: 0; padding: 0; background: none; color: inherit; line-height: 1.35;
-  font-size: 12px; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere;
-  text-indent: 5ch hanging each-line; }
-.rs-header { display: inline-block; width: 0; min-width: 100%; white-space: normal; text-indent: 0; }
+  font-size: 12px; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; }
+.rematscope .rs-programs pre { display: grid; grid-template-columns: var(--rs-columns); }
+.rs-programs :is(.rs-row, .rs-line) { display: grid; grid-column: 1 / -1; grid-template-columns: subgrid; }
+.rs-line > * { white-space: pre; }
+.rs-line > :only-child { grid-column: 1 / -1; white-space: pre-wrap; }
+.rs-line > :nth-child(2) { padding-left: 4ch; text-indent: -4ch; white-space: pre-wrap; }
+.rs-line > :nth-child(2):last-child { grid-column: 2 / -1; }
+/* A function's name that does not fit wraps to a second line, which is hidden. */
+.rs-line > .rs-source { padding-left: 2ch; display: flex; flex-wrap: wrap; gap: 0 1ch; height: 1.35em; overflow: hidden;
+  white-space: nowrap; }
+.rs-header { display: inline-block; width: 0; min-width: 100%; white-space: normal; }
 .rs-S, .rs-R, .rs-D { font-weight: 600; }
-.rs-S { color: #005a8f; } .rs-R { color: #a34700; } .rs-D { color: #8a3a6b; }
-.rs-type, .rs-source { opacity: 0.75; }
-DARK .rs-S { color: #6cbcf5; }
-DARK .rs-R { color: #ffa45c; }
-DARK .rs-D { color: #ee9fcb; }
-@container (max-width: 1150px) { .rematscope .rs-source { display: none; } }
+.rs-S { color: var(--rs-S); } .rs-R { color: var(--rs-R); } .rs-D { color: var(--rs-D); }
+.rs-type, .rs-source { color: var(--rs-soft); }
 /* As on a telephone: what stands in a row stands in a line, or in several. */
 @container (max-width: 480px) {
   .rematscope .rs-table:has(th:nth-child(6)), .rs-table:has(th:nth-child(6)) :is(thead, tbody, tr) { display: block; }
   .rs-table:has(th:nth-child(6)) tr { padding: 3px 0; border-bottom: 1px solid #8888; text-align: left; }
   .rematscope .rs-table:has(th:nth-child(6)) :is(th, td) { display: inline-block; padding: 0 1.5em 0 0; }
 }
-</style>""".replace("DARK", DARK)
+</style>"""
+)
 
 # A sheet of its own, added only to a page on which something is marked.
 MARKS = """<style>
-.rs-marked { background: #ffedb3; border-block: 1px solid #946200; font-weight: 600; }
-DARK .rs-marked { background: #4d3b00; border-color: #ffd257; }
-</style>""".replace("DARK", DARK)
+.rs-marked { background: var(--rs-lit-ground); color: var(--rs-lit-text); border-block: 1px solid var(--rs-mark);
+  font-weight: 600; }
+</style>"""
 
 # And one for a page on which something is to be opened.
 FOLDS = """<style>
+.rs-programs details { grid-column: 1 / -1; }
 .rematscope summary { cursor: pointer; list-style: none; }
-.rematscope summary pre { display: inline-block; }
 .rematscope summary:hover, .rematscope details[open] > summary { background: #8882; }
 </style>"""
 
@@ -72,16 +132,24 @@ SEARCHED = """<style>
 .rs-search :is(input, button) { font: inherit; color: inherit; background: transparent; padding: 2px 6px;
   border: 1px solid #888; border-radius: 3px; }
 .rs-search input { width: 16em; max-width: 100%; }
-.rs-search :is(input, button):focus-visible, .rs-row:focus-visible { outline: 2px solid #0b6bcb; outline-offset: -1px; }
+.rs-search :is(input, button):focus-visible, .rs-row:focus-visible { outline: 2px solid var(--rs-focus);
+  outline-offset: -1px; }
 .rs-search button[aria-pressed="true"] { background: #005a8f; color: #fff; }
-.rs-row.rs-match { background: #8883; } .rs-row.rs-current { background: #ffe9a8; color: #3d2b00; }
-.rs-row.rs-current * { color: inherit; opacity: 1; } .rs-row[hidden] { display: none; }
-DARK .rs-row.rs-current { background: #5a4300; color: #fff1c9; }
-</style>""".replace("DARK", DARK)
+.rs-row.rs-match { background: #8883; }
+.rs-row.rs-current { background: var(--rs-lit-ground); color: var(--rs-lit-text); }
+.rs-row.rs-current * { color: inherit; } .rs-programs .rs-row[hidden] { display: none; }
+</style>"""
+
+# And one for plots, whose ground is white: a dark theme inverts them and keeps their hues.
+PICTURES = f"""<style>
+.rs-picture {{ max-width: 100%; height: auto; }}
+.rs-pictures {{ display: flex; flex-wrap: wrap; gap: 0 1em; }}
+{DARK} .rs-picture {{ filter: invert(0.93) hue-rotate(180deg); }}
+</style>"""
 
 # Of a page that stands by itself.
 DOCUMENT = """<style>
 :root { color-scheme: light dark; }
-body { margin: 1.5em; font: 13px system-ui, sans-serif; }
+body { margin: 1.5em; color: canvastext; background: canvas; font: 13px system-ui, sans-serif; }
 .rs-table { border-spacing: 0; }
 </style>"""

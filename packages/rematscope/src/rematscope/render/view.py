@@ -43,11 +43,7 @@ class View:
         Raises:
           OSError: it cannot be written there.
         """
-        write_whole(path, document(self.picture() + self.page()))
-
-    def picture(self) -> str:
-        """What a saved page shows above it, as HTML."""
-        return ""
+        write_whole(path, document(self.page()))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self.parts()

@@ -50,13 +50,14 @@
     let zoomed = 0, current = 0;
     const draw = () => {
       const [, start, bytes] = nodes[zoomed], scale = wide / bytes;
+      const letter = 0.55 * parseFloat(getComputedStyle(icicle).fontSize);
       nodes.forEach((node, i) => {
         const x = Math.max(0, (node[1] - start) * scale);
         const end = Math.min(wide, (node[1] + node[2] - start) * scale), size = end - x;
         groups[i].style.display = size > 0.4 ? "" : "none";
         if (size <= 0.4) return;
         rects[i].setAttribute("x", x); rects[i].setAttribute("width", size);
-        const room = Math.floor((size - 8) / 6.6), label = `${node[4]} ${text(node[2])}`;
+        const room = Math.floor((size - 8) / letter), label = `${node[4]} ${text(node[2])}`;
         labels[i].setAttribute("x", x + 4);
         labels[i].textContent = room < 3 ? "" : label.length <= room ? label : `${label.slice(0, room - 1)}…`;
       });
@@ -103,6 +104,7 @@
       found.textContent = word ? `${text(bytes)} match` : "";
     });
     draw();
+    matchMedia("(max-width: 1000px)").addEventListener("change", draw);
     groups[0].tabIndex = 0;
   }
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rematscope.render.theme import KINDS as KIND_COLORS
+from rematscope.render.theme import ODD_BRIGHTNESS, variables
 from rematscope.render.units import bytes_text, count_text, difference_text, seconds_text
 from rematscope.reporting.contents import KINDS, Timeline
 from rematscope.reporting.fixes import described_changes
@@ -23,6 +25,8 @@ _NUMERIC = ' class="n"'
 def document(report: Any) -> str:
     """Return the whole page."""
     style, script = (Path(__file__).with_name(f"page.{ending}").read_text(encoding="utf-8") for ending in ("css", "js"))
+    light, dark = (f":root {{ {variables(dark)} }}" for dark in (False, True))
+    style = f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{style}{_kind_styles()}"
     tree = tree_of(report.peak)
     data = json.dumps({"timeline": _timeline_data(report.timeline), "nodes": _node_data(tree)}, separators=(",", ":"))
     data = data.replace("</", "<\\/")
@@ -45,10 +49,8 @@ def document(report: Any) -> str:
 
 def pictures(report: Any) -> str:
     """Return the pictures without a script, for a notebook or a page on which none runs."""
-    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-    kinds = "\n".join(line for line in style.splitlines() if line.startswith((".k-", ".odd", ".k-recomputed")))
     return (
-        f"<style>{kinds} .rs-report svg {{ max-width: 100%; height: auto; font: 12px sans-serif; }} "
+        f"<style>{_kind_styles()} .rs-report svg {{ max-width: 100%; height: auto; font: 12px sans-serif; }} "
         ".rs-report svg text { fill: currentColor; } .rs-report .node text { fill: #fff; } "
         ".rs-report .limit, .rs-report .edge, .rs-report .grid { stroke: currentColor; stroke-dasharray: 4 4; }</style>"
         f'<div class="rs-report">{timeline_svg(report.timeline, report.limit)}{icicle_svg(tree_of(report.peak))}</div>'
@@ -214,6 +216,12 @@ def _key(kinds: Iterable[str]) -> str:
 
 def _class(kind: str) -> str:
     return f"k-{kind.replace(' ', '-')}" if kind in KINDS else "k-"
+
+
+def _kind_styles() -> str:
+    """Return the fills of the kinds as CSS; neighbors of one kind differ in brightness."""
+    fills = "".join(f".{_class(kind)} {{ fill: {color}; }}\n" for kind, color in KIND_COLORS.items())
+    return f".k- {{ fill: {KIND_COLORS['parameters']}; }}\n{fills}.odd {{ filter: brightness({ODD_BRIGHTNESS}); }}\n"
 
 
 def _bar(report: Any) -> str:

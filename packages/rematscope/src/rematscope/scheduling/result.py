@@ -336,8 +336,8 @@ class Auto(Constant, Pictured):
             titles = ["Recomputed", "Op", "Position in backward", "Line"]
             yield TextTable(_line_table(self.recomputed_values, titles, _count_text), numeric=("Recomputed",))
         yield Lines(["Live bytes with everything saved, then of the plan:"])
-        yield self.timeline_baseline
-        yield self.timeline
+        yield from self.timeline_baseline.parts()
+        yield from self.timeline.parts()
 
     def _headline(self) -> str:
         peak = self.measurement.peak_or_infinity

@@ -4,21 +4,18 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
-from rich.console import Console, ConsoleOptions, RenderResult
-
 from rematscope.errors import TraceError
 from rematscope.ir import roles
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
-from rematscope.render.parts import Records, TextTable
-from rematscope.render.units import bytes_text
+from rematscope.render.parts import TextTable
+from rematscope.render.units import amount_texts, bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
 from rematscope.tracing.arguments import type_description, with_own_options
 from rematscope.tracing.trace import Trace, trace
-from rematscope.views.program_rows import work_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +65,11 @@ class ComparisonRow:
         return self.timeline.peak_bytes
 
 
-_PEAK = "Peak (estimated, no fusion)"
+_PEAK = "Peak (est.)"
+_TIMES = ("Recompute\ntime", "Share of\ntime")
 
-# Titles of the columns that are aligned to the right.
-_NUMERIC = ("Saved", "Recompute time", "Share of time", _PEAK)
+# The columns of a cost: what it counts, by the attribute of `Cost`.
+_COUNTS = {"flops": "FLOPs", "transcendentals": "transc.", "link_bytes": "links"}
 
 
 class Comparison(View):
@@ -88,39 +86,53 @@ class Comparison(View):
         """Return the row with this label. Raises KeyError if there is none."""
         return {row.label: row for row in self.rows}[label]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = self._table()
-        yield table if table.fits(options.max_width) else Records(table.rows, table.footer)
+    @property
+    def _peaks(self) -> list[int]:
+        return [row.peak_bytes for row in self.rows]
 
-    def html(self) -> str:
-        return self._table().html()
-
-    def _table(self) -> TextTable:
-        peaks = [row.peak_bytes for row in self.rows]
-        bars = {_PEAK: [peak / (max(peaks) or 1) for peak in peaks]}
-        return TextTable(self.cells(), self._footer(), _NUMERIC, bars)
+    def parts(self) -> Iterable[View]:
+        bars = {_PEAK: [peak / (max(self._peaks) or 1) for peak in self._peaks]}
+        header, *_ = cells = self.cells()
+        deferred = [title for title in header if title.startswith("Deferred")]
+        return [TextTable(cells, self._footer(header), header[1:], bars, optional=[*deferred[::-1], _TIMES[1]])]
 
     def cells(self) -> list[list[str]]:
-        """Return the header, and a list of texts per row."""
-        timed = ["Recompute time", "Share of time"] if self.rows[0].device else []
-        cells = [["", "Saved", "Recomputed", *timed, "Deferred", _PEAK]]
-        saved = [bytes_text(row.saved_bytes) for row in self.rows]
-        peaks = [bytes_text(row.peak_bytes) for row in self.rows]
-        for row, kept, peak in zip(self.rows, saved, peaks, strict=True):
-            again, late = (work_text(cost) or "0" for cost in (row.recompute_cost, row.deferred_cost))
-            if row.seconds:
-                timed = row.seconds.recompute_texts
-            moved = row.trace.host_bytes()
-            kept += f" + {bytes_text(moved)} in host memory" if moved else ""
-            cells.append([row.label, kept, again, *timed, late, peak])
-        return cells
+        """Return the header, and a list of texts per row. Each column has one unit."""
+        columns: dict[str, list[str]] = {"": [row.label for row in self.rows]}
+        columns["Saved"] = [bytes_text(row.saved_bytes) for row in self.rows]
+        if any(row.trace.host_bytes() for row in self.rows):
+            columns["In host\nmemory"] = [bytes_text(row.trace.host_bytes()) for row in self.rows]
+        columns |= _cost_columns("Recomputed", [row.recompute_cost for row in self.rows])
+        if self.rows[0].device:
+            spent = [row.seconds.recompute_texts for row in self.rows if row.seconds]
+            columns |= dict(zip(_TIMES, map(list, zip(*spent, strict=True)), strict=True))
+        columns |= _cost_columns("Deferred", [row.deferred_cost for row in self.rows])
+        columns[_PEAK] = [bytes_text(peak) for peak in self._peaks]
+        return [[*columns], *map(list, zip(*columns.values(), strict=True))]
 
-    def _footer(self) -> str:
+    def _footer(self, header: list[str]) -> str:
         where = self.rows[0].trace.per_device_text
-        text = f"Saved: computed residuals{where}, without arguments. Peak: live bytes{where} if nothing is fused."
+        text = (
+            f"Saved: computed residuals{where}, without arguments. Peak (est.): live bytes{where} if nothing is fused."
+        )
+        if any(title.endswith(_COUNTS["transcendentals"]) for title in header):
+            text += " transc.: transcendental functions of one element."
         text += " Traced with jax_remat3." if any(row.trace.remat3 for row in self.rows) else ""
         device = self.rows[0].device
         return f"{text} Times: estimated by a roofline of {device.name}, both passes." if device else text
+
+
+def _cost_columns(title: str, costs: list[Cost]) -> dict[str, list[str]]:
+    """Return the columns of costs: FLOPs, and what else one of the costs has."""
+    columns = {}
+    for count, unit in _COUNTS.items():
+        amounts = [getattr(cost, count) for cost in costs]
+        if count == "flops" or any(amounts):
+            texts = [*map(bytes_text, amounts)] if count == "link_bytes" else amount_texts(amounts)
+            columns[f"{title}\n{unit}"] = texts
+    if any(cost.uncounted for cost in costs):
+        columns[f"{title},\nnot counted"] = [", ".join(sorted(cost.uncounted)) for cost in costs]
+    return columns
 
 
 @with_own_options
@@ -148,11 +160,13 @@ def compare(variants: Mapping[str, Callable], *args, device: Device | str | None
       ...     return jnp.sin(jnp.sin(w @ x))
       >>> found = compare({"plain": f, "checkpoint": jax.checkpoint(f)}, jnp.ones((5, 4)), jnp.ones(4))
       >>> print(found)
-                  Saved  Recomputed                   Deferred            Peak (estimated, no fusion)
-      ───────────────────────────────────────────────────────────────────────────────────────────────
-      plain        40 B  0                            0                                  ██████ 192 B
-      checkpoint    0 B  40 FLOPs, 5 transcendentals  10 transcendentals                 ██████ 192 B
-      Saved: computed residuals, without arguments. Peak: live bytes if nothing is fused.
+                         Recomputed  Recomputed  Deferred  Deferred
+                  Saved       FLOPs     transc.     FLOPs   transc.   Peak (est.)
+      ───────────────────────────────────────────────────────────────────────────
+      plain        40 B           0           0         0         0  ██████ 192 B
+      checkpoint    0 B          40           5         0        10  ██████ 192 B
+      Saved: computed residuals, without arguments. Peak (est.): live bytes if nothing is fused. transc.:
+      transcendental functions of one element.
     """
     __tracebackhide__ = True
     if not isinstance(variants, Mapping):

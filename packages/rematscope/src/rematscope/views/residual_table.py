@@ -1,7 +1,6 @@
 """The table of residuals, one row per residual or group of repeated residuals."""
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Callable, Sequence
 
@@ -11,8 +10,8 @@ from rematscope.ir.pretty_print import code
 from rematscope.ir.program import Value, type_text
 from rematscope.ir.source import common_path, numberless
 from rematscope.render.html import html_table
-from rematscope.render.parts import Records, TextTable
-from rematscope.render.units import bytes_text, seconds_text
+from rematscope.render.parts import TextTable
+from rematscope.render.units import bytes_text, counted, seconds_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import estimate_time, spent_by
@@ -23,7 +22,7 @@ from rematscope.views.program_rows import saved_text
 
 # Above this number of residuals, arguments and constants share rows too; above this number of rows, other lengths do.
 _MANY = 40
-_LINES = 190  # the most lines of a text; the smallest rows are merged above it
+_SHOWN = 60  # the most rows of a text; the smallest rows are merged above it
 _TIME = "Time"
 NUMERIC = ("Bytes", "Bytes per device", "Share", _TIME)  # titles of columns
 
@@ -89,39 +88,31 @@ class ResidualTable(View):
         self.rows = _rows(passes, device)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        cells = self.cells()
+        cells = self._largest(self.cells()) if len(self.rows) > _SHOWN else self.cells()
         if not self._table(cells).fits(options.max_width):
-            line = cells[0].index("Line")  # clear without the function's name
-            for row in cells:
+            line = cells[0].index("Line")
+            for row in cells:  # a line is clear without the function's name
                 row[line] = re.sub(r" \([^ ]+\)$", "", row[line])
-        table = self._shown(cells, options.max_width)
-        for count in itertools.takewhile(bool, (len(self.rows) * part // 8 for part in range(7, 0, -1))):
-            if len(console.render_lines(table, options, pad=False)) <= _LINES:
-                break
-            table = self._shown(self._largest(cells, count), options.max_width)
-        yield table
+        yield self._table(cells)
 
-    def _shown(self, cells: list[list[str]], width: int) -> TextTable:
-        table = self._table(cells)
-        return table if table.fits(width) else Records(cells, self._footer)
-
-    def _largest(self, cells: list[list[str]], count: int) -> list[list[str]]:
-        """Return the header, the `count` largest rows, and one row for all others."""
+    def _largest(self, cells: list[list[str]]) -> list[list[str]]:
+        """Return the header, the largest rows, and one row for all others."""
         header, *texts = cells
         order = sorted(range(len(self.rows)), key=lambda i: -self.rows[i].device_bytes)
-        rest = [self.rows[i] for i in order[count:]]
+        rest = [self.rows[i] for i in order[_SHOWN:]]
         there = [row for row in rest if row.memory == "device"]
         said = {
-            "Residual": f"⋮ {len(rest):,} more row{'s' * (len(rest) != 1)}",
+            "Residual": f"⋮ {counted(len(rest), 'smaller row')}",
             header[2]: bytes_text(sum(row.device_bytes for row in rest)),
             "Share": f"{100 * sum(row.share for row in there):.1f} %",
-            "Line": "see the saved page",
+            "Line": "in .rows",
         }
-        return [header, *(texts[i] for i in sorted(order[:count])), [said.get(title, "") for title in header]]
+        return [header, *(texts[i] for i in sorted(order[:_SHOWN])), [said.get(title, "") for title in header]]
 
     def _table(self, cells: list[list[str]]) -> TextTable:
         shares = [row.share if row.memory == "device" else 0.0 for row in self.rows]
-        return TextTable(cells, self._footer, NUMERIC, {"Share": shares} if len(cells) == len(shares) + 1 else {})
+        bars = {"Share": shares} if len(cells) == len(shares) + 1 else {}
+        return TextTable(cells, self._footer, NUMERIC, bars, ("Used by", "Module"), ("Share", _TIME, "Op"))
 
     def html(self) -> str:
         return self._table(self.cells()).html()
@@ -142,6 +133,7 @@ class ResidualTable(View):
     def cells(self) -> list[list[str]]:
         """The header, and a list of texts for each of `rows`."""
         named = any(row.name for row in self.rows)
+        nested = any(row.module for row in self.rows)
         size = "Bytes per device" if self.trace.axes else "Bytes"
         timed = self.device is not None
         header = [
@@ -153,19 +145,19 @@ class ResidualTable(View):
             *[_TIME] * timed,
             *["Name"] * named,
             "Line",
+            *["Module"] * nested,
             "Used by",
         ]
         cells = [header]
         sizes = [bytes_text(row.device_bytes) for row in self.rows]
         for row, nbytes in zip(self.rows, sizes, strict=True):
             count = len(row.values)
-            saved = common_path(row.values) if row.kind == "argument" else " … ".join(row.values[:: max(count - 1, 1)])
+            saved = common_path(row.values) if row.kind == "argument" else row.values[0] if count == 1 else ""
             kind = row.type if count == 1 else f"{count} × {row.type}"
-            name = [row.name or ""] * named
-            line = "\n".join(filter(None, [row.module, row.source]))
+            name, module = [row.name or ""] * named, [row.module] * nested
             share = f"{100 * row.share:.1f} %" if row.memory == "device" else ""
             spent = ["" if row.seconds is None else seconds_text(row.seconds)] * timed
-            cells.append([saved, kind, nbytes, share, row.origin, *spent, *name, line, row.needed_by])
+            cells.append([saved, kind, nbytes, share, row.origin, *spent, *name, row.source, *module, row.needed_by])
         return cells
 
 

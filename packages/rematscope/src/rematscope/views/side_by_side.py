@@ -36,8 +36,8 @@ _Line = TypeVar("_Line", PieceLine, PieceLine | Row)
 # Below this width, the two programs are stacked.
 _SIDE_BY_SIDE = 110
 
-# The least width at which a column of a program includes the source lines.
-_WITH_SOURCE = 74
+# The least width at which a column of a program has the functions of the source lines, and the lines themselves.
+_WITH_FUNCTION, _WITH_SOURCE = 74, 50
 
 # The largest width of the source lines. A library's line, after the user's own, is cut off.
 _SOURCE, _SOURCE_ON_A_PAGE = 28, 44
@@ -89,7 +89,8 @@ class SideBySide(View):
             body = [*map(_in_terminal, above), seam, *map(_in_terminal, below)]
         legend = [[part for piece in _LEGEND for part in _in_terminal([piece])]]
         if not every:
-            legend.append([("⋮ folded: a notebook can unfold them, SideBySide(trace(f, …), fold=False) shows all", "")])
+            folded = "⋮ folded: a notebook can unfold them, SideBySide(trace(f, …), fold=False) shows all"
+            legend += [[(part, "")] for part in wrap(folded, width)]
         if self.device is not None:
             legend += [[(part, "")] for part in wrap(str(estimate_time(self.trace, self.device)), width)]
         for line in [*body, *legend]:
@@ -289,9 +290,10 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
     source = width is None or width >= _WITH_SOURCE
     times = ["" if r.seconds is None else seconds_text(r.seconds) for r in rows]
     time_width = max(map(len, times))
+    sources = [_short_source(r.source) if width and width < _WITH_FUNCTION else r.source for r in rows]
     type_width = min(max(len(r.type) for r in rows), 22)
     saved_width = max(len(r.saved) for r in rows)
-    source_width = min(_longest(r.source for r in rows), _SOURCE if width else _SOURCE_ON_A_PAGE) if source else 0
+    source_width = min(_longest(sources), _SOURCE if width else _SOURCE_ON_A_PAGE) if source else 0
     fixed = 3 + sum(w + 2 for w in (type_width, time_width, saved_width, source_width) if w)
     longest = _longest(r.code for r in rows if not r.heading)
     code_width = min(longest, 60 if width is None else max(width - fixed, 16))
@@ -299,7 +301,7 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
         type_width -= min(over, max(type_width - 6, 0))
 
     out = []
-    for row, spent in zip(rows, times, strict=True):
+    for row, spent, source_text in zip(rows, times, sources, strict=True):
         if row.heading:  # across all columns
             parts = wrap(row.code, width and width - 3, "      ")
             out.append([[("   ", ""), (part, row.style)] for part in parts])
@@ -315,7 +317,7 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
             if time_width:
                 pieces.append((f"  {spent if i == 0 else '':>{time_width}}", "rs-type"))
             if source_width:
-                origin = _shortened(row.source, source_width) if i == 0 else ""
+                origin = _shortened(source_text, source_width) if i == 0 else ""
                 pieces.append((f"  {_filled(origin, source_width)}", "rs-source"))
             if saved_width:  # last, so that what crosses stands at the seam
                 pieces.append((f"  {row.saved if i == 0 else '':>{saved_width}}", style))
@@ -330,6 +332,11 @@ def _in_terminal(line: PieceLine) -> PieceLine:
     if line and (letter := line[0][0][:1]) in BADGES and f"rs-{letter}" in line[0][1].split():
         pieces = [(letter, BADGES[letter]), (line[0][0][1:], line[0][1]), *line[1:]]
     return [(text, " ".join(TERMINAL.get(name, name) for name in style.split(" "))) for text, style in pieces]
+
+
+def _short_source(text: str) -> str:
+    """Return `model.py:7` for `model.py:7 (layer_norm)`, and the user's own line of a library's."""
+    return text.split(" (")[0].split(" → ")[0]
 
 
 def _shortened(text: str, width: int) -> str:

@@ -233,6 +233,14 @@ def test_an_absent_tpu_is_compiled_for_in_a_process_of_its_own(monkeypatch):
     with pytest.raises(TargetError, match=r"libtpu did not compile <lambda> for TPU v5e: mismatch\. "):
         measure(f, *x, target="tpu v5e")
 
+    failed = (
+        "Traceback\njax.errors.JaxRuntimeError: INTERNAL: call-start.2 expects another shape.\n\t\n\n"
+        "Suspected Python Code Location:\n  <string>:18:19 [nested]\n"
+    )
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: types.SimpleNamespace(returncode=1, stderr=failed))
+    with pytest.raises(TargetError, match=r"INTERNAL: call-start\.2 expects another shape\. Leave out what it names"):
+        measure(f, *x, target="tpu v5e")
+
     full = (
         "Traceback\njax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on "
         "HBM, the total memory required for HLO temporaries (93.15G) exceeds available HBM (15.75G). HLO module: f.\n"

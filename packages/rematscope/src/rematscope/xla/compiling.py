@@ -304,13 +304,14 @@ def _compile_in_subprocess(passes: Trace, target: str, subject: _Subject) -> Com
         env = os.environ | environment(target, passes.devices)
         child = subprocess.run(command, env=env, capture_output=True, text=True)
         if child.returncode:
-            *_, reason = child.stderr.strip().splitlines() or ["it said nothing"]
             if (full := out_of_memory(child.stderr)) is not None:
                 return _no_room(passes, target, lowered, full)
-            advice = "Install the version that this JAX needs: pip install 'rematscope[tpu]'."
+            reason = _stated_reason(child.stderr)
+            install = "Install the version that this JAX needs: pip install 'rematscope[tpu]'."
+            libtpu_may_be_missing = platform == "tpu" and not reason.startswith(_COMPILER_STATUS)
             raise TargetError(
                 f"{compiler} did not compile {passes.function} for {spelled(target)}: {reason.rstrip('.')}. "
-                f"{advice if platform == 'tpu' else 'Leave out what it names.'}"
+                f"{install if libtpu_may_be_missing else 'Leave out what it names.'}"
             )
         memory = json.loads((folder / "memory").read_text())
         module, record = ((folder / name).read_bytes() for name in ("module", "record"))
@@ -326,6 +327,20 @@ def _compile_in_subprocess(passes: Trace, target: str, subject: _Subject) -> Com
         )
 
     return Compiled(memory, module, lowered, record, run)
+
+
+# What XLA's own errors start with.
+_COMPILER_STATUS = ("INTERNAL: ", "UNIMPLEMENTED: ", "INVALID_ARGUMENT: ")
+
+
+def _stated_reason(stderr: str) -> str:
+    """The message of the last exception in a process's output; else its last line.
+
+    JAX adds lines about "Suspected Python Code Location" after the message of a compiler's error.
+    """
+    lines = stderr.strip().splitlines() or ["it said nothing"]
+    stated = [found[1] for line in lines if (found := re.match(r"[\w.]+(?:Error|Exception): (.+)", line))]
+    return (stated or lines)[-1]
 
 
 def _lower(subject: _Subject, platform: str) -> Any:

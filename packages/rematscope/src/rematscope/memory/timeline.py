@@ -25,7 +25,7 @@ BANDS = {
     "temporaries": KINDS["temporaries"],
 }
 _BARS = " ▁▂▃▄▅▆▇█"
-_WIDTH = 64
+_WIDTH = 60  # of the bars, so that a line has at most 80 columns
 
 
 @dataclasses.dataclass(frozen=True)

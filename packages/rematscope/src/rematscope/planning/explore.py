@@ -282,7 +282,7 @@ def _comparison_table(passes: Trace, plain: Trace, device: Device | None) -> lis
         if left_out != ["none", "none"]:
             rows.append([title, *left_out, ""])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["   ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
 
 
 _WORK = [

@@ -114,8 +114,10 @@ SHEET = (
 
 # A sheet of its own, added only to a page on which something is marked.
 MARKS = """<style>
-.rs-marked { background: var(--rs-lit-ground); color: var(--rs-lit-text); border-block: 1px solid var(--rs-mark);
-  font-weight: 600; }
+.rs-marked { font-weight: 600; }
+.rs-line:has(> .rs-marked) { background: var(--rs-lit-ground); outline: 1px solid var(--rs-mark);
+  outline-offset: -1px; }
+.rs-line:has(> .rs-marked) > * { color: var(--rs-lit-text); }
 </style>"""
 
 # And one for a page on which something is to be opened.

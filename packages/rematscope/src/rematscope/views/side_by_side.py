@@ -36,10 +36,10 @@ _Line = TypeVar("_Line", PieceLine, PieceLine | Row)
 # Below this width, the two programs are stacked.
 _SIDE_BY_SIDE = 110
 
-# The least width at which a column of a program has the functions of the source lines, and the lines themselves.
-_WITH_FUNCTION, _WITH_SOURCE = 74, 50
+# The least width at which a column of a program has source lines, their functions, and the lines of libraries.
+_WITH_SOURCE, _WITH_FUNCTION, _WITH_LIBRARIES = 50, 74, 96
 
-# The largest width of the source lines. A library's line, after the user's own, is cut off.
+# The largest width of the source lines. A longer one is shown without its function or its library's line.
 _SOURCE, _SOURCE_ON_A_PAGE = 28, 44
 
 # In a longer program, the marked lines come first, with this many lines before and after each.
@@ -293,7 +293,8 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
     sources = [_short_source(r.source) if width and width < _WITH_FUNCTION else r.source for r in rows]
     type_width = min(max(len(r.type) for r in rows), 22)
     saved_width = max(len(r.saved) for r in rows)
-    source_width = min(_longest(sources), _SOURCE if width else _SOURCE_ON_A_PAGE) if source else 0
+    most = _SOURCE if width and width < _WITH_LIBRARIES else _SOURCE_ON_A_PAGE
+    source_width = min(_longest(sources), most) if source else 0
     fixed = 3 + sum(w + 2 for w in (type_width, time_width, saved_width, source_width) if w)
     longest = _longest(r.code for r in rows if not r.heading)
     code_width = min(longest, 60 if width is None else max(width - fixed, 16))
@@ -317,7 +318,8 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
             if time_width:
                 pieces.append((f"  {spent if i == 0 else '':>{time_width}}", "rs-type"))
             if source_width:
-                origin = _shortened(source_text, source_width) if i == 0 else ""
+                fits = len(source_text) <= source_width
+                origin = _shortened(source_text if fits else _short_source(source_text), source_width) if i == 0 else ""
                 pieces.append((f"  {_filled(origin, source_width)}", "rs-source"))
             if saved_width:  # last, so that what crosses stands at the seam
                 pieces.append((f"  {row.saved if i == 0 else '':>{saved_width}}", style))

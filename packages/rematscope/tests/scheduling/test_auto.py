@@ -211,7 +211,7 @@ def experts(ps, x, checkpoint=lambda layer: layer):
     return jnp.mean(x**2)
 
 
-EXPERTS = [(normal(310, 16, 4), normal(311, 4, 16, 16) / 4, normal(312, 4, 16, 16) / 4)] * 4, normal(313, 64, 16)
+EXPERTS = [(normal(310, 16, 4), normal(311, 4, 16, 16) / 4, normal(312, 4, 16, 16) / 4)] * 3, normal(313, 64, 16)
 
 
 def test_what_no_schedule_keeps_to_plain_checkpoints_around_layers_do(tmp_path):

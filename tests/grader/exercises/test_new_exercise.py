@@ -18,8 +18,7 @@ PARTS = ("grader", "solutions", "exercises", "notebooks", "tests", "pyproject.to
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """The repository again, in a folder of its own, but for this file. What is compiled already comes along, but not
-    what is being written."""
+    """A copy of the repository without this file, with the compiled files that other processes are not writing."""
     folder = tmp_path_factory.mktemp("copy")
     for part in PARTS:
         if (ROOT / part).is_dir():
@@ -37,7 +36,7 @@ def run(folder, *command):
 
 
 def outcome(folder, which, *where):
-    """What pytest says of the tests in some places, all of them collected, of which those run that match."""
+    """Run the matching tests in some places with pytest, and return its exit status and its output."""
     status, out, _ = run(folder, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *where, "-k", which)
     return status, out
 
@@ -57,7 +56,7 @@ def test_a_new_exercise_is_refused_until_each_of_its_four_things_is_written(copy
         f"tests/grader/catalog/{NAME}/{file}" for file in ("right.py", "wrong.py", "first_hints.json")
     }
 
-    status, out = outcome(copy, "still_a_stub", "tests/grader", "tests/notebooks")
+    status, out = outcome(copy, "still_a_stub", "tests/grader/catalog", "tests/grader/exercises", "tests/notebooks")
     assert status == 1 and "4 failed" in out and "error" not in out, "whatever else there is can still be collected"
     for thing in ("page", "worked answer", "catalogue entry", "answers to test it with"):
         assert f"test_nothing_of_an_exercise_is_still_a_stub[{thing}]" in out
@@ -70,14 +69,8 @@ def test_a_new_exercise_is_refused_until_each_of_its_four_things_is_written(copy
         (copy / file).write_text(model.read_text().replace(MODEL, NAME))
     run(copy, "-c", "import sys; sys.path.insert(0, 'tests/notebooks'); import store; store.pack()")
     which = f"still_a_stub or an_exercise_is_four_things or archive or ({NAME} and (right or wrong or hints))"
-    status, out = outcome(
-        copy,
-        which,
-        "tests/grader/catalog",
-        "tests/grader/exercises",
-        "tests/grader/learner/test_reset.py",
-        "tests/notebooks",
-    )
+    places = "tests/grader/catalog", "tests/grader/exercises", "tests/grader/learner/test_reset.py"
+    status, out = outcome(copy, which, *places)
     assert status == 0 and "passed" in out, out
 
 

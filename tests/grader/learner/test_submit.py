@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from grader.answers import submission_file
 from grader.answers.submission_file import HandInError
 from grader.cli import app
-from grader.isolation.check_file import check_file
+from grader.isolation import check_file, in_process
 from grader.learner import hand_in, pages
 from grader.learner.progress import Progress, default_path
 from grader.verdicts.verdict import Outcome, Verdict
@@ -141,7 +141,13 @@ def test_an_answer_is_graded_by_what_it_does_not_by_what_the_file_claims(tmp_pat
     assert Progress().attempts(NAME)[-1].source == RIGHT and len(Progress().attempts()) == 4  # grading is no attempt
 
 
-def test_verdicts_of_a_handed_in_file_as_json():
+@pytest.fixture
+def check_in_process(monkeypatch):
+    """Checks files in this process, which saves the seconds in which another one imports JAX."""
+    monkeypatch.setattr(check_file, "check_file", in_process.grade_file)
+
+
+def test_verdicts_of_a_handed_in_file_as_json(check_in_process):
     did(Outcome.PASSED, f"{WRONG}\ndef save_named(): return 3")  # one answer may use another's name
     status, out, err = run("check", hand_in.submit(), "--json")
     found = json.loads(out)
@@ -150,7 +156,7 @@ def test_verdicts_of_a_handed_in_file_as_json():
     assert (verdict["exercise"], verdict["outcome"]) == (NAME, Outcome.NOT_PASSED) and verdict["findings"]
 
 
-def test_a_changed_file_is_graded_and_said(tmp_path):
+def test_a_changed_file_is_graded_and_said(check_in_process):
     did(Outcome.NOT_PASSED, WRONG)
     path = hand_in.submit()
     path.write_text(path.read_text().replace('"not passed"', '"passed"'))
@@ -209,5 +215,5 @@ def test_a_file_that_is_not_there_is_said(tmp_path):
 def test_a_file_may_be_checked_for_one_exercise_of_several(tmp_path):
     path = tmp_path / "both.py"
     path.write_text(f"{RIGHT}\n\ndef save_named(f, names):\n    raise NotImplementedError\n")
-    assert check_file(path, exercise=NAME).passed
-    assert check_file(path).outcome == Outcome.NOT_JUDGED
+    assert check_file.check_file(path, exercise=NAME).passed
+    assert in_process.grade_file(path).outcome == Outcome.NOT_JUDGED

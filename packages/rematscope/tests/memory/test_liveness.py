@@ -191,7 +191,10 @@ def test_no_two_labels_of_a_picture_overlap(size, layers):
         ax = drawn.subplots()
         liveness(f, VECTOR).plot(ax)
         drawn.canvas.draw()
-        texts = [*ax.texts, ax.title]
+        ax.set(title="another title")
+        drawn.canvas.draw()
+        (above,) = ax.child_axes
+        texts = [*ax.texts, ax.title, *above.get_xticklabels()]
         boxes = [text.get_window_extent() for text in texts]
         pairs = itertools.combinations(range(len(boxes)), 2)
         assert not [(texts[a].get_text(), texts[b].get_text()) for a, b in pairs if boxes[a].overlaps(boxes[b])]

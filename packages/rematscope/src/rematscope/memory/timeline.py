@@ -121,19 +121,14 @@ class Timeline(Pictured):
         if any(host):
             ax.step(places, host, where=where, color=PLOT_INK, linestyle=":", linewidth=1.5, label="host memory")
         ax.axvline(places[self.boundary], color=PLOT_INK, linestyle="--", linewidth=1)
-        # Above the frame, where nothing is plotted.
-        above = {
-            "xycoords": ("data", "axes fraction"),
-            "textcoords": "offset points",
-            "va": "bottom",
-            "fontsize": "small",
-        }
-        ax.annotate("backward →", (places[self.boundary], 1), (0, 3), **above)
+        # Above the frame, where nothing is plotted. matplotlib places a title above the labels of an axis.
+        above = ax.secondary_xaxis("top")
+        above.set_xticks([places[self.boundary]], ["backward →"], ha="left", fontsize="small")
+        above.tick_params(length=0, pad=2)
         self._label_peak(ax, places, scale)
         if self.roofline is None:
             ax.xaxis.get_major_locator().set_params(integer=True)
-        ax.set(xlabel=f"{label}: forward, then backward", ylabel=unit)
-        ax.set_title(self.title, pad=18)
+        ax.set(xlabel=f"{label}: forward, then backward", ylabel=unit, title=self.title)
         top = max(1.2 * max(self.peak_bytes / scale, *host) or 1, *(other.get_ylim()[1] for other in others), 0)
         ax.set(xlim=(0, places[-1] or 1), ylim=(0, top))
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")

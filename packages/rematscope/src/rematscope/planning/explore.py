@@ -226,8 +226,7 @@ class _OverTime(Pictured):
         self._timeline.plot(ax)
         before = self._before / BYTES[ax.get_ylabel()]
         ax.axhline(before, color=PLOT_INK, linestyle=":", label="peak without\na checkpoint")
-        ax.set_title("bytes live over time", pad=18)
-        ax.set(ylim=(0, max(ax.get_ylim()[1], 1.1 * before)))
+        ax.set(title="bytes live over time", ylim=(0, max(ax.get_ylim()[1], 1.1 * before)))
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
 
     def caption(self) -> str:

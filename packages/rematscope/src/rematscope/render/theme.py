@@ -87,7 +87,7 @@ SHEET = (
   vertical-align: top; }
 .rs-scroll { overflow-x: auto; }
 .rs-table td:last-child { min-width: 14ch; overflow-wrap: anywhere; }
-.rematscope p { margin: 0.3em 0 0; font-weight: 600; }
+.rematscope p { margin: 0.3em 0 0.6em; max-width: 110ch; }
 .rematscope.rematscope pre { margin: 0; padding: 0; background: none; color: inherit; line-height: 1.35;
   font-size: 12px; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; }
 .rematscope .rs-programs pre { display: grid; grid-template-columns: var(--rs-columns); }

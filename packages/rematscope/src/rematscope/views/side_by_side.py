@@ -33,8 +33,8 @@ from rematscope.views.repeats import (
 
 _Line = TypeVar("_Line", PieceLine, PieceLine | Row)
 
-# Below this width, the two programs are stacked.
-_SIDE_BY_SIDE = 110
+# Below this width, the two programs are stacked, and above it if a column would have less space for code.
+_SIDE_BY_SIDE, _LEAST_CODE = 110, 22
 
 # The least width at which a column of a program has source lines, their functions, and the lines of libraries.
 _WITH_SOURCE, _WITH_FUNCTION, _WITH_LIBRARIES = 50, 74, 96
@@ -77,8 +77,8 @@ class SideBySide(View):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
-        if width >= _SIDE_BY_SIDE:
-            half = (width - 3) // 2
+        half = (width - 3) // 2
+        if width >= _SIDE_BY_SIDE and max(_least_width(listing.rows) for listing in self.programs()) <= half:
             (left, right), every = self._texts(half)
             nothing: PieceLine = []
             abreast = itertools.zip_longest(map(_in_terminal, left), map(_in_terminal, right), fillvalue=nothing)
@@ -334,6 +334,14 @@ def _in_terminal(line: PieceLine) -> PieceLine:
     if line and (letter := line[0][0][:1]) in BADGES and f"rs-{letter}" in line[0][1].split():
         pieces = [(letter, BADGES[letter]), (line[0][0][1:], line[0][1]), *line[1:]]
     return [(text, " ".join(TERMINAL.get(name, name) for name in style.split(" "))) for text, style in pieces]
+
+
+def _least_width(rows: list[ProgramRow]) -> int:
+    """Return the width below which types would be broken; of a long program, from a thousand of its rows."""
+    some = rows[:: len(rows) // 1000 + 1]
+    types, saved = max(len(row.type) for row in some), max(len(row.saved) for row in some)
+    code, source = _longest(row.code for row in some), _longest(_short_source(row.source) for row in some)
+    return 3 + min(code, _LEAST_CODE) + sum(width + 2 for width in (min(types, 22), source, saved) if width)
 
 
 def _short_source(text: str) -> str:

@@ -8,7 +8,8 @@ from steps import STEPS
 
 from rematscope import PlanError, rewrite
 
-BATCH = {"low_rank_adapters": (3, 4), "float16_with_a_loss_scale": (2,), "nnx_in_place": (2, 3), "haiku_transformer": 2}
+IN_AXES = {"low_rank_adapters": (None, None, None, 0, 0), "float16_with_a_loss_scale": (None, None, 0)}
+NNX_AXES = (None, None, 0, 0)
 OPTIONS = [
     {"checkpoint": "layers"},
     {"checkpoint": "segments", "saved": "1 MiB"},
@@ -16,7 +17,10 @@ OPTIONS = [
     {"donate_argnums": 0},
     {"microbatches": 4},
     {"checkpoint": "layers", "microbatches": 2, "donate_argnums": (0, 1)},
+    {"checkpoint": "layers", "chunks": 4, "donate_argnums": (0, 1)},
+    {"checkpoint": "layers", "head_chunks": 4},
 ]
+DIVIDED = {"microbatches", "chunks", "head_chunks"}
 
 
 def results(step, args):
@@ -38,19 +42,19 @@ def written(options):
 @pytest.mark.parametrize("name", ["low_rank_adapters", "float16_with_a_loss_scale"])
 def test_the_results_stay(name, options):
     step, args, _ = STEPS[name]()
-    options = {**options, **({"batch_argnums": BATCH[name]} if "microbatches" in options else {})}
+    options = {**options, **({"in_axes": IN_AXES[name]} if DIVIDED.intersection(options) else {})}
     expected = jax.tree.leaves(step(*copied(args)))
     found = jax.tree.leaves(rewrite(step, **options)(*copied(args)))
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_allclose(np.float64(one), np.float64(other), rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[5]], ids=written)
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[7], OPTIONS[5]], ids=written)
 def test_modules_of_nnx_are_changed_in_place(options):
     from flax import nnx
 
     step, args, _ = STEPS["nnx_in_place"]()
-    options = {**options, **({"batch_argnums": (2, 3)} if "microbatches" in options else {})}
+    options = {**options, **({"in_axes": NNX_AXES} if DIVIDED.intersection(options) else {})}
     one, other = (nnx.clone(args[0]), nnx.clone(args[1])), (nnx.clone(args[0]), nnx.clone(args[1]))
     before = jax.tree.leaves(nnx.state(one[0]))
     losses = step(*one, *args[2:]), rewrite(step, **options)(*other, *args[2:])
@@ -84,7 +88,8 @@ def test_what_is_jitted_is_compiled_once():
         ({"checkpoint": "layer"}, "checkpoint='layer' is not known"),
         ({"policy": jax.checkpoint_policies.dots_saveable}, "need checkpoints"),
         ({"microbatches": 0}, "microbatches=0 is not valid"),
-        ({"microbatches": 2}, "needs batch_argnums="),
+        ({"microbatches": 2}, "needs in_axes="),
+        ({"microbatches": 2, "chunks": 2, "in_axes": (0,)}, "do not combine"),
         ({"checkpoint": "loops", "saved": 1}, "saved= is for"),
     ],
     ids=lambda each: written(each) if isinstance(each, dict) else "",
@@ -97,4 +102,4 @@ def test_options_are_checked(options, words):
 def test_random_numbers_are_no_matter_for_microbatches():
     step, args, _ = STEPS["linen_dropout"]()
     with pytest.raises(PlanError, match="draws random numbers"):
-        rewrite(step, microbatches=2, batch_argnums=(3, 4))(*args)
+        rewrite(step, microbatches=2, in_axes=(None, None, None, 0, 0))(*args)

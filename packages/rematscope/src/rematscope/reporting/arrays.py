@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend import source_info_util
 
 source_info_util.register_exclusion(__file__)
@@ -114,3 +115,50 @@ def shape_of(leaf: Any) -> Any:
     aval = jax.typeof(leaf)
     make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
     return make(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+
+
+def in_part(shape: Any, axis: int | None, count: int) -> Any:
+    """Return the shape and dtype of one of `count` parts of an array along an axis; of all of it without an axis."""
+    whole = shape_of(shape)
+    if axis is None:
+        return whole
+    make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
+    lengths = tuple(n // count if i == axis else n for i, n in enumerate(whole.shape))
+    return make(lengths, whole.dtype, weak_type=getattr(whole, "weak_type", False))
+
+
+def stacked(value: Any, axis: int, count: int) -> Any:
+    """Return the `count` parts of an array along an axis, as a stack."""
+    shape = jnp.shape(value)
+    parts = jnp.reshape(value, (*shape[:axis], count, shape[axis] // count, *shape[axis + 1 :]))
+    return jnp.moveaxis(parts, axis, 0)
+
+
+def unstacked(stack: Any, axis: int) -> Any:
+    """Return a stack of parts as one array, put together along an axis."""
+    parts = jnp.moveaxis(stack, 0, axis)
+    shape = jnp.shape(parts)
+    return jnp.reshape(parts, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
+
+
+def leaf_axes(args: Sequence[Any], kwargs: Mapping[str, Any], in_axes: Sequence[Any]) -> list[int | None]:
+    """Return the batch axis of each leaf of some arguments; None for leaves without one.
+
+    Args:
+      args, kwargs: the arguments. Keyword arguments have no batch axis.
+      in_axes: for each positional argument an axis, None, or a container like the argument's, as for `jax.vmap`.
+
+    Raises:
+      ValueError: if a container is not like its argument's.
+    """
+
+    def of_leaves(axis: int | None, tree: Any) -> list[int | None]:
+        return [axis if axis is not None and len(jnp.shape(leaf)) > axis else None for leaf in jax.tree.leaves(tree)]
+
+    found: list[int | None] = []
+    for i, arg in enumerate(args):
+        axes = in_axes[i] if i < len(in_axes) else None
+        found += jax.tree.leaves(
+            jax.tree.map(of_leaves, axes, arg, is_leaf=lambda v: v is None), is_leaf=lambda v: v is None
+        )
+    return found + [None] * len(jax.tree.leaves(kwargs))

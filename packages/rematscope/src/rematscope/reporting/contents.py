@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -66,6 +67,57 @@ class Module:
     recompute_flops: int
     backward_flops: int
     peak_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class BufferGroup:
+    """Buffers that differ only in the layer they belong to: in numbers in their names and modules.
+
+    Attributes:
+      buffers: the buffers, at least one.
+    """
+
+    buffers: tuple[Buffer, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all of them."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+    @property
+    def array(self) -> str:
+        """Their shape and dtype, with their number if there are several."""
+        count, kind_of_array = len(self.buffers), self.buffers[0].type
+        return f"{count} × {kind_of_array}" if count > 1 else kind_of_array
+
+    @property
+    def kind(self) -> str:
+        """Their kind, and the number of iterations of the loop that stacks them."""
+        first = self.buffers[0]
+        return f"{first.kind}, {first.times} iterations" if first.times > 1 else first.kind
+
+    def name(self, depth: int = 0) -> str:
+        """Return their module, or the name of an argument, with `*` in place of numbers that differ.
+
+        Args:
+          depth: the number of parts of the module's path, from its end; 0 for all.
+        """
+        names = ["/".join(b.module[-depth:]) if b.operation else b.name for b in self.buffers]
+        return names[0] if len(set(names)) == 1 else _any_number(names[0])
+
+
+def _any_number(name: str) -> str:
+    return re.sub(r"\d+", "*", name)
+
+
+def grouped(buffers: Iterable[Buffer]) -> list[BufferGroup]:
+    """Return buffers in groups of those that differ only in numbers in their names and modules, the largest first."""
+    groups: dict[Any, list[Buffer]] = {}
+    for buffer in buffers:
+        names = tuple(map(_any_number, (buffer.name, *buffer.module)))
+        key = buffer.type, buffer.kind, buffer.operation, buffer.source, buffer.times, names
+        groups.setdefault(key, []).append(buffer)
+    return sorted((BufferGroup(tuple(each)) for each in groups.values()), key=lambda group: -group.nbytes)
 
 
 class Contents:

@@ -3,14 +3,14 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
 from rematscope.render.units import bytes_text
 from rematscope.reporting.rewrite import Changes
-from rematscope.reporting.subject import Subject, Traced
+from rematscope.reporting.subject import Subject, Traced, divisors
 from rematscope.xla.measure import Measurement
 
 _P = jax.checkpoint_policies
@@ -21,9 +21,9 @@ _POLICIES: tuple[Callable[..., Any] | None, ...] = (
     _P.dots_with_no_batch_dims_saveable,
     _P.dots_saveable,
 )
+_FAR = 2.0  # times the limit
 _CHEAP = 1.02  # of the work of the function as written
 _SAVED = (0.92, 0.7)  # of the free memory: what checkpoints may save in addition
-_MICROBATCHES = 64  # at most
 
 
 def whole_kib(nbytes: float) -> int:
@@ -82,6 +82,10 @@ def described_changes(changes: Changes) -> str:
         parts.append("donation")
     if changes.microbatches > 1:
         parts.append(f"{changes.microbatches} microbatches")
+    if changes.chunks > 1:
+        parts.append(f"{changes.chunks} chunks of the batch")
+    if changes.head_chunks > 1:
+        parts.append(f"head in {changes.head_chunks} chunks")
     return " + ".join(parts)
 
 
@@ -109,14 +113,29 @@ class Search:
         if self._compile(Changes()) <= self.limit:
             return Changes()
         self._look_at_checkpoints()
+        self._chunk_head()
         self._donate()
         found = self._compile_in_order(self.compiles - 1)
         if found is None:
             self._microbatches()
             found = self._compile_in_order(self.compiles)
+        if found is None:
+            self._chunk()
+            found = self._compile_in_order(self.compiles + 2)
         return found if found is None else self._improve(found)
 
     # Changes to look at.
+
+    def _chunk_head(self) -> None:
+        """Trace the head of the loss in chunks, alone and with checkpoints, if it makes much of the peak."""
+        if not self.subject.in_axes or self.subject.batch_size < 2:
+            return
+        parts: dict[str, Any] = {"head_chunks": divisors(self.subject.batch_size)[0], "in_axes": self.subject.in_axes}
+        for alone in (Changes(), Changes("layers"), Changes("loops")):
+            without = self.tried.get(alone)
+            with_chunks = without and self._trace(dataclasses.replace(alone, **parts))
+            if without and with_chunks and with_chunks.memory.peak_bytes < 0.9 * without.memory.peak_bytes:
+                self._divide([alone], "head_chunks")
 
     def _look_at_checkpoints(self) -> None:
         """Trace checkpoints at each kind of place, until some fit that recompute next to nothing."""
@@ -124,6 +143,9 @@ class Search:
         places = "layers", "loops", "segments", "all layers but the last", "inner loops"
         for place in places[:2]:
             self._trace(Changes(place))
+        lowest = min(t.memory.peak_bytes for t in self.tried.values())
+        if lowest - donated > _FAR * self.limit:
+            return  # variants of these checkpoints do not halve their peak
         for policy, place in itertools.product(reversed(_POLICIES), ("layers", "loops", "whole")):
             base = self.tried.get(Changes(place))
             # A policy saves more than none does: where that is too much already, it is not looked at.
@@ -181,20 +203,30 @@ class Search:
         if why := self.subject.why_no_microbatches:
             self.refused["microbatches"] = why
             return
-        size, batch = self.subject.batch_size, self.subject.batch_argnums
-        counts = [k for k in range(2, min(size, _MICROBATCHES) + 1) if size % k == 0 and k & (k - 1) == 0]
-        counts = counts or [k for k in range(2, min(size, _MICROBATCHES) + 1) if size % k == 0]
         by_peak = sorted(self.tried.values(), key=lambda t: t.memory.peak_bytes)
         donated = self.subject.updated_argnums if self._donation_bytes() else ()
         chosen = list(dict.fromkeys([dataclasses.replace(by_peak[0].changes, donate_argnums=donated)]))
         chosen.append(Changes(donate_argnums=donated))
-        for count in counts:
-            made = [
-                self._trace(dataclasses.replace(c, microbatches=count, batch_argnums=batch), in_time=False)
-                for c in chosen
-            ]
+        self._divide(chosen, "microbatches")
+
+    def _divide(self, chosen: Sequence[Changes], option: str) -> None:
+        """Trace some changes with the batch in more and more parts, until some are expected to fit."""
+        for count in divisors(self.subject.batch_size):
+            parts: dict[str, Any] = {option: count, "in_axes": self.subject.in_axes}
+            made = [self._trace(dataclasses.replace(c, **parts), in_time=False) for c in chosen]
             if any(t is not None and t.memory.peak_bytes <= 0.9 * self.limit for t in made):
                 break
+
+    def _chunk(self) -> None:
+        """The loss in chunks, alone and with the checkpoints that have the lowest peaks."""
+        if not self.subject.in_axes:
+            self.refused["chunks"] = f"{self.subject.name} has no argument with a batch axis."
+            return
+        undivided = [t for c, t in self.tried.items() if c.microbatches == c.parts == 1]
+        by_peak = sorted(undivided, key=lambda t: t.memory.peak_bytes)
+        donated = self.subject.updated_argnums if self._donation_bytes() else ()
+        lowest = dataclasses.replace(by_peak[0].changes, donate_argnums=donated, saved=None)
+        self._divide([*dict.fromkeys([Changes(donate_argnums=donated), lowest])], "chunks")
 
     # Trying them.
 
@@ -220,6 +252,12 @@ class Search:
             self.measured[changes] = self.subject.compiled(changes)
         return self.measured[changes].peak_or_infinity
 
+    def peak_bytes(self, changes: Changes) -> float:
+        """Return the compiled peak of what was compiled, and the predicted one of what was traced."""
+        if changes not in self.measured:
+            return self.tried[changes].memory.peak_bytes
+        return self._compile(changes)
+
     def _ratio(self, found: Traced) -> float:
         """The factor by which temporaries of compiled programs like this one exceed the prediction."""
         ratios = []
@@ -239,14 +277,18 @@ class Search:
     def cost(self, changes: Changes) -> tuple[float, ...]:
         """What is minimized: microbatches come last, then the extra work counts, then how much is written."""
         found = self.tried[changes]
-        return changes.microbatches, found.work, len(changes.donate_argnums), found.memory.peak_bytes
+        return changes.microbatches * changes.chunks, found.work, len(changes.donate_argnums), found.memory.peak_bytes
 
     def _compile_in_order(self, compiles: int) -> Changes | None:
         """Compile the cheapest changes that are expected to fit, until one does."""
         while len(self.measured) <= compiles:
             fresh = [t for t in self.tried.values() if t.changes not in self.measured]
             fits = [t for t in fresh if self._expected(t) <= _MARGIN * self.limit]
-            if not fits and not any(c.microbatches > 1 for c in self.tried) and not self._last_resort(fresh):
+            if (
+                not fits
+                and not any(c.microbatches > 1 or c.chunks > 1 for c in self.tried)
+                and not self._last_resort(fresh)
+            ):
                 return None
             pool = fits or [t for t in fresh if t.memory.peak_bytes <= 1.1 * self.limit]
             if not pool:

@@ -16,11 +16,10 @@ from jax.extend import source_info_util
 from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.jax_compat.vjp_hook import Mark, outside_traces, record_gradients
-from rematscope.reporting.arrays import shape_of
+from rematscope.reporting.arrays import in_part, stacked
+from rematscope.reporting.flat_program import Operation, Variable, evaluate, flat_program
 
 source_info_util.register_exclusion(__file__)
-
-_INLINED = ("jit", "pjit", "closed_call", "core_call")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,70 +49,20 @@ class Divided:
     outputs: Sequence[Any]
 
 
-def _flat(jaxpr: Any, names: dict[Any, Any], eqns: list[Any], constants: dict[Any, Any]) -> list[Any]:
-    """Adds the operations of a jaxpr to a list, with those of each jit in it, and returns its outputs.
-
-    Args:
-      jaxpr: the jaxpr, whose inputs have names already.
-      names: maps its variables to those of the list.
-    """
-    body, constvars, consts = jax_compat.body_of(jaxpr)
-    for variable, value in zip(constvars, consts, strict=True):
-        names[variable] = _Variable(variable.aval)
-        constants[names[variable]] = value
-
-    def named(atom: Any) -> Any:
-        return atom if jax_compat.is_literal(atom) else names[atom]
-
-    for eqn in body.eqns:
-        operands = [named(v) for v in eqn.invars]
-        if eqn.primitive.name in _INLINED:
-            (inner,) = jax_compat.bodies(eqn)
-            inside = dict(zip(jax_compat.body_of(inner)[0].invars, operands, strict=True))
-            names.update(zip(eqn.outvars, _flat(inner, inside, eqns, constants), strict=True))
-            continue
-        results = [_Variable(v.aval) for v in eqn.outvars]
-        names.update(zip(eqn.outvars, results, strict=True))
-        eqns.append(_Operation(eqn, operands, results))
-    return [named(v) for v in body.outvars]
-
-
-class _Variable:
-    """A variable of a program whose jits are inlined, so that each call of one has variables of its own."""
-
-    __slots__ = ("aval",)
-
-    def __init__(self, aval: Any):
-        self.aval = aval
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Operation:
-    """An operation with variables of the inlined program."""
-
-    eqn: Any
-    invars: Sequence[Any]
-    outvars: Sequence[Any]
-
-
-def divided(jaxpr: Any, batch: Sequence[bool], function: str) -> Divided:
+def divided(jaxpr: Any, axes: Sequence[int | None], function: str) -> Divided:
     """Divide the program of a step at its gradient.
 
     Args:
       jaxpr: the step on the leaves of its arguments, with marks at its gradient; see `rematscope.jax_compat.vjp_hook`.
-      batch: which leaves have a batch axis.
+      axes: the batch axis of each leaf; None for one without.
       function: the name of the step.
 
     Raises:
       PlanError: if it takes more than one gradient, or takes it inside a loop, a `vmap` or a `shard_map`.
     """
-    eqns: list[_Operation] = []
-    constants: dict[Any, Any] = {}
-    inputs = [_Variable(v.aval) for v in jax_compat.body_of(jaxpr)[0].invars]
-    names = dict(zip(jax_compat.body_of(jaxpr)[0].invars, inputs, strict=True))
-    outputs = _flat(jaxpr, names, eqns, constants)
+    inputs, constants, eqns, outputs = flat_program(jaxpr)
     gradients, numbers = dict[Any, None](), set[int]()
-    marked = set[_Operation]()
+    marked = set[Operation]()
     for operation in eqns:
         mark = Mark.read(jax_compat.checkpoint_name(operation.eqn) or "")
         if mark is not None:
@@ -127,12 +76,12 @@ def divided(jaxpr: Any, batch: Sequence[bool], function: str) -> Divided:
             f"{function} {what}, and microbatches= needs exactly one at the top level of the step. Divide the "
             "batch in the step itself, with jax.lax.scan."
         )
-    on_batch = {v for v, one in zip(inputs, batch, strict=True) if one}
+    on_batch = {v for v, axis in zip(inputs, axes, strict=True) if axis is not None}
     on_data = set(on_batch)
     on_gradient = set(gradients)
     once, each, rest = [], [], []
     for operation in eqns:
-        operands = [v for v in operation.invars if isinstance(v, _Variable)]
+        operands = [v for v in operation.invars if isinstance(v, Variable)]
         if any(v in gradients for v in operation.outvars):
             each.append(operation)
         elif not on_gradient.isdisjoint(operands):
@@ -154,17 +103,17 @@ def divided(jaxpr: Any, batch: Sequence[bool], function: str) -> Divided:
         )
     made = {v for operation in each for v in operation.outvars}
     read = [v for operation in rest for v in operation.invars] + list(outputs)
-    crossing = [v for v in dict.fromkeys([*gradients, *(v for v in read if isinstance(v, _Variable))]) if v in made]
-    if any(v in on_batch - made for v in read if isinstance(v, _Variable)):
+    crossing = [v for v in dict.fromkeys([*gradients, *(v for v in read if isinstance(v, Variable))]) if v in made]
+    if any(v in on_batch - made for v in read if isinstance(v, Variable)):
         made_of_batch = [v for v in inputs if v in on_batch and v in read]
         if made_of_batch:
             raise PlanError(f"{function} returns its batch, or reads it after its gradient: microbatches= cannot.")
     same = frozenset(v for v in crossing if v not in on_data and v not in gradients)
-    needed, slice_ = set(same), list[_Operation]()
+    needed, slice_ = set(same), list[Operation]()
     for operation in reversed(each):
         if not needed.isdisjoint(operation.outvars):
             slice_.insert(0, operation)
-            needed.update(v for v in operation.invars if isinstance(v, _Variable))
+            needed.update(v for v in operation.invars if isinstance(v, Variable))
     return Divided(inputs, constants, once, each, rest, crossing, frozenset(gradients), (same, slice_), outputs)
 
 
@@ -177,14 +126,8 @@ def _random(eqn: Any) -> set[str]:
     return set[str]().union({eqn.primitive.name} & _DRAWS, *inside)
 
 
-def _evaluate(operations: Sequence[_Operation], env: dict[Any, Any]) -> None:
-    for operation in operations:
-        operands = [env[v] if isinstance(v, _Variable) else jax_compat.literal_value(v) for v in operation.invars]
-        env.update(zip(operation.outvars, jax_compat.run(operation.eqn, operands), strict=True))
-
-
 def in_microbatches(
-    flat: Callable[..., Any], leaves: Sequence[Any], batch: Sequence[bool], count: int, function: str
+    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
 ) -> list[Any]:
     """Return the leaves of what a step returns, its gradient taken in microbatches.
 
@@ -194,55 +137,53 @@ def in_microbatches(
     Args:
       flat: the step as a function of flat arrays.
       leaves: its arguments.
-      batch: which of them have a batch axis, the first one.
+      axes: the batch axis of each; None for one without.
       count: the number of microbatches.
       function: the name of the step.
 
     Raises:
       PlanError: if the step cannot be divided; see `divided`.
     """
-    program, env = _run_each(flat, leaves, batch, count, function)
-    _evaluate(program.rest, env)
-    return [env[v] if isinstance(v, _Variable) else jax_compat.literal_value(v) for v in program.outputs]
+    program, env = _run_each(flat, leaves, axes, count, function)
+    evaluate(program.rest, env)
+    return [env[v] if isinstance(v, Variable) else jax_compat.literal_value(v) for v in program.outputs]
 
 
 def divided_values(
-    flat: Callable[..., Any], leaves: Sequence[Any], batch: Sequence[bool], count: int, function: str
+    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
 ) -> list[Any]:
     """Return the gradient, and what else crosses to the rest of the step, computed in microbatches.
 
     Args:
-      flat, leaves, batch, count, function: as for `in_microbatches`.
+      flat, leaves, axes, count, function: as for `in_microbatches`.
     """
-    program, env = _run_each(flat, leaves, batch, count, function)
+    program, env = _run_each(flat, leaves, axes, count, function)
     return [env[v] for v in program.crossing if v not in program.same[0]]
 
 
 def _run_each(
-    flat: Callable[..., Any], leaves: Sequence[Any], batch: Sequence[bool], count: int, function: str
+    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
 ) -> tuple[Divided, dict[Any, Any]]:
     """Run a step up to its gradient, in microbatches; return its program and the values so far."""
-    sizes = {jnp.shape(leaf)[0] for leaf, one in zip(leaves, batch, strict=True) if one}
+    sizes = {jnp.shape(leaf)[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None}
     if len(sizes) != 1 or (size := sizes.pop()) % count:
         raise PlanError(
-            f"microbatches={count} does not divide the batch of {function}. The first axis of each batch argument "
-            f"must have the same length, a multiple of {count}."
+            f"microbatches={count} does not divide the batch of {function}. The axes of in_axes= must all have the "
+            f"same length, a multiple of {count}."
         )
     part = size // count
-    shapes = [
-        _part_of(shape_of(leaf), part) if one else shape_of(leaf) for leaf, one in zip(leaves, batch, strict=True)
-    ]
+    shapes = [in_part(leaf, axis, count) for leaf, axis in zip(leaves, axes, strict=True)]
     with outside_traces():
         jaxpr = jax.make_jaxpr(record_gradients(flat))(*shapes)
-    program = divided(jaxpr, batch, function)
+    program = divided(jaxpr, axes, function)
     env = {**program.constants, **dict(zip(program.inputs, leaves, strict=True))}
-    _evaluate(program.once, env)
+    evaluate(program.once, env)
     same, makers = program.same
-    _evaluate(makers, env)
-    stacked = {
-        v: jnp.reshape(leaf, (count, part, *jnp.shape(leaf)[1:]))
-        for v, leaf, one in zip(program.inputs, leaves, batch, strict=True)
-        if one
+    evaluate(makers, env)
+    parts_of = {
+        v: stacked(leaf, axis, count)
+        for v, leaf, axis in zip(program.inputs, leaves, axes, strict=True)
+        if axis is not None
     }
     varying = [v for v in program.crossing if v not in same]
     kinds = {v: _combination(v, program.gradients, part, function) for v in varying}
@@ -250,21 +191,16 @@ def _run_each(
     listed = [v for v in varying if kinds[v] == "stack"]
 
     def turn(sums: list[Any], parts: list[Any]) -> tuple[list[Any], list[Any]]:
-        inside = {**env, **dict(zip(stacked, parts, strict=True))}
-        _evaluate(program.each, inside)
+        inside = {**env, **dict(zip(parts_of, parts, strict=True))}
+        evaluate(program.each, inside)
         added = [total + inside[v].astype(total.dtype) for total, v in zip(sums, summed, strict=True)]
         return added, [inside[v] for v in listed]
 
     zeros = [jnp.zeros(v.aval.shape, jnp.promote_types(v.aval.dtype, jnp.float32)) for v in summed]
-    sums, stacks = lax.scan(turn, zeros, list(stacked.values()), length=count)
+    sums, stacks = lax.scan(turn, zeros, list(parts_of.values()), length=count)
     env.update((v, (total / count).astype(v.aval.dtype)) for v, total in zip(summed, sums, strict=True))
     env.update((v, jnp.reshape(x, (size, *x.shape[2:]))) for v, x in zip(listed, stacks, strict=True))
     return program, env
-
-
-def _part_of(shape: Any, size: int) -> Any:
-    make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
-    return make((size, *shape.shape[1:]), shape.dtype)
 
 
 def _combination(variable: Any, gradients: frozenset[Any], size: int, function: str) -> str:

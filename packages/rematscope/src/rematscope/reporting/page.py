@@ -10,7 +10,7 @@ from typing import Any
 from rematscope.render.theme import KINDS as KIND_COLORS
 from rematscope.render.theme import ODD_BRIGHTNESS, variables
 from rematscope.render.units import bytes_text, count_text, difference_text, seconds_text
-from rematscope.reporting.contents import KINDS, Timeline
+from rematscope.reporting.contents import KINDS, Timeline, grouped
 from rematscope.reporting.fixes import described_changes
 from rematscope.reporting.tree import Node, tree_of
 
@@ -88,12 +88,9 @@ def _fit(report: Any) -> list[str]:
 
 def _filling(report: Any, tree: Node) -> list[str]:
     rows = [["Bytes", "Array", "Kind", "Module", "Operation", "Line"]]
-    for buffer in report.peak[:_LISTED]:
-        times = f", {buffer.times} iterations" if buffer.times > 1 else ""
-        module = "/".join(buffer.module) if buffer.operation else buffer.name
-        rows.append(
-            [bytes_text(buffer.nbytes), buffer.type, buffer.kind + times, module, buffer.operation, buffer.source]
-        )
+    for group in grouped(report.peak)[:_LISTED]:
+        operation, source = group.buffers[0].operation, group.buffers[0].source
+        rows.append([bytes_text(group.nbytes), group.array, group.kind, group.name(), operation, source])
     modules = [["Module", "At the peak", "Forward FLOPs", "Recomputed FLOPs", "Backward FLOPs"]]
     for each in report.modules[:_LISTED]:
         flops = (each.forward_flops, each.recompute_flops, each.backward_flops)

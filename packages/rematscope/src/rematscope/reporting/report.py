@@ -20,7 +20,7 @@ from rematscope.render.parts import Lines, Paragraph, Stack, TextTable
 from rematscope.render.progress import progress
 from rematscope.render.units import bar_text, bytes_text, count_text, counted, difference_text, seconds_text
 from rematscope.render.view import View
-from rematscope.reporting.contents import Buffer, Contents, Module, Timeline
+from rematscope.reporting.contents import Buffer, Contents, Module, Timeline, grouped
 from rematscope.reporting.fixes import Fix, Search, described_changes
 from rematscope.reporting.page import document, pictures
 from rematscope.reporting.rewrite import Changes, blocks_of
@@ -234,21 +234,13 @@ class Report(View):
         step, last = self.contents.peak_step, len(self.contents.memory.steps)
         where = "backward" if step >= self.contents.backward[0] else "forward"
         rows = [["Bytes", "Array", "Kind", "Made by", "Line"]]
-        for buffer in self.peak[:_ROWS]:
-            times = f", {buffer.times} iterations" if buffer.times > 1 else ""
-            rows.append(
-                [
-                    bytes_text(buffer.nbytes),
-                    buffer.type,
-                    buffer.kind + times,
-                    "/".join(buffer.module[-2:]) if buffer.operation else buffer.name,
-                    buffer.source.rpartition(" → ")[0] or buffer.source,
-                ]
-            )
-        rest = self.peak[_ROWS:]
-        more = (
-            f"and {counted(len(rest), 'smaller buffer')}: {bytes_text(sum(b.nbytes for b in rest))}" if rest else None
-        )
+        groups = grouped(self.peak)
+        for group in groups[:_ROWS]:
+            line = group.buffers[0].source
+            line = line.rpartition(" → ")[0] or line
+            rows.append([bytes_text(group.nbytes), group.array, group.kind, group.name(2), line])
+        rest = [buffer for group in groups[_ROWS:] for buffer in group.buffers]
+        more = f"and {counted(len(rest), 'more buffer')}: {bytes_text(sum(b.nbytes for b in rest))}" if rest else None
         table = TextTable(rows, more, numeric=("Bytes",))
         return [Lines([f"At the peak, operation {step:,} of {last:,} ({where} pass), the largest buffers are:"]), table]
 
@@ -288,12 +280,21 @@ class Report(View):
     @property
     def nothing_fits(self) -> str:
         """That no change fits, and what remains to be done, as sentences."""
-        least = min((fix.best_bytes for fix in self.fixes), default=None)
-        reached = "" if least is None else f" The smallest peak of them is {bytes_text(least)}."
         return (
-            f"None of the changes that rematscope can apply fits into {bytes_text(self.limit)}.{reached} Shard the "
-            "step across devices, reduce the batch size, or choose a device with more memory."
+            f"None of the changes that rematscope can apply fits into {bytes_text(self.limit)}. {self._floor} Shard "
+            "the step across devices, reduce the batch size, or choose a device with more memory."
         )
+
+    @property
+    def _floor(self) -> str:
+        """What the smallest peak of all changes consists of, as a sentence."""
+        tried = self._search.tried
+        least = min(tried, key=lambda changes: self._search.peak_bytes(changes))
+        kinds = Contents(tried[least].passes, tried[least].memory).bytes_by_kind
+        parts = " + ".join(f"{kind} {bytes_text(nbytes)}" for kind, nbytes in kinds.items())
+        how = described_changes(least) or "the step as written"
+        known = "compiled" if least in self._search.measured else "predicted"
+        return f"The smallest peak, {bytes_text(self._search.peak_bytes(least))} ({known}, {how}), consists of {parts}."
 
     def _fixes_table(self) -> TextTable:
         timed = self.device is not None
@@ -338,8 +339,8 @@ class Report(View):
                 f"{self.function} is a loss: its value and the gradients of all floating-point arguments count."
             )
         found.append(
-            "Checkpoints and donation never change a gradient. Microbatches are proposed only after gradients were "
-            "compared on random data."
+            "Checkpoints, chunks and donation never change a gradient. Microbatches are proposed only after gradients "
+            "were compared on random data."
         )
         if self.device is not None:
             found.append(f"Extra times are estimates by a roofline of {self.device.name}.")
@@ -365,8 +366,7 @@ def _advice(report: Report) -> list[str]:
         if report.best is None and share > 0.2:
             found.append(
                 f"One array, {buffer.type} ({buffer.source or buffer.operation}), is {share:.0%} of the peak. "
-                "Computing it in chunks, with jax.lax.map and a checkpoint around each, would avoid it (an estimate; "
-                "not applied)."
+                "Computing it in chunks along an axis other than the batch may avoid it (an estimate; not applied)."
             )
     kinds = report.bytes_by_kind
     state = kinds.get("parameters", 0) + kinds.get("optimizer state", 0) + kinds.get("outputs", 0)
@@ -409,8 +409,9 @@ def report(
     """Report whether a training step fits into memory, what fills the memory, and what to change.
 
     Changes are applied to the step, traced, and the best of them are compiled: checkpoints around layers or loop
-    iterations, JAX's policies, checkpoints that save as many valuable results as fit, donated arguments, and
-    microbatches. The cheapest combination that fits is `.best`, with the code to paste.
+    iterations, JAX's policies, checkpoints that save as many valuable results as fit, donated arguments,
+    microbatches, and a loss, or its head, in chunks of the batch. The cheapest combination that fits is `.best`, with
+    the code to paste.
 
     Args:
       f: a training step, or a loss, whose value and gradients then count. It is not run; if nothing else fits, its

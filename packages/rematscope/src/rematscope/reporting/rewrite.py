@@ -22,7 +22,9 @@ from rematscope.jax_compat.vjp_hook import (
     transform_losses,
 )
 from rematscope.planning.budget import budget_bytes
-from rematscope.reporting.arrays import Arguments, arguments_of, arrays_of
+from rematscope.reporting.arrays import Arguments, arguments_of, arrays_of, in_part, leaf_axes
+from rematscope.reporting.batch_axis import NotPaired
+from rematscope.reporting.chunks import ChunkedLoss
 from rematscope.reporting.microbatches import in_microbatches
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
 from rematscope.scheduling.calls import partitions
@@ -44,8 +46,15 @@ class Changes:
     policy: Callable[..., Any] | None = None
     saved: int | None = None
     microbatches: int = 1
-    batch_argnums: tuple[int, ...] = ()
+    chunks: int = 1
+    head_chunks: int = 1
+    in_axes: tuple[Any, ...] = dataclasses.field(default=(), compare=False)  # the same in all changes to a function
     donate_argnums: tuple[int, ...] = ()
+
+    @property
+    def parts(self) -> int:
+        """The number of parts of the batch in which the loss is computed."""
+        return max(self.chunks, self.head_chunks)
 
     @property
     def is_flat(self) -> bool:
@@ -61,8 +70,11 @@ class Changes:
             unit, name = (2**20, "MiB") if self.saved % 2**20 == 0 else (2**10, "KiB")
             whole = f'"{self.saved // unit} {name}"' if self.saved % unit == 0 else str(self.saved)
             parts.append(f"saved={whole}")
-        if self.microbatches > 1:
-            parts += [f"microbatches={self.microbatches}", f"batch_argnums={self.batch_argnums}"]
+        for name in ("microbatches", "chunks", "head_chunks"):
+            if getattr(self, name) > 1:
+                parts.append(f"{name}={getattr(self, name)}")
+        if self.microbatches > 1 or self.parts > 1:
+            parts.append(f"in_axes={self.in_axes}")
         if self.donate_argnums:
             parts.append(f"donate_argnums={self.donate_argnums}")
         return ", ".join(parts)
@@ -97,8 +109,33 @@ def most_valuable(
     return tuple(sorted(found))
 
 
+def in_chunks(loss: Callable[..., Any], part: Any, changes: Changes) -> Callable[..., Any]:
+    """Return a loss computed in chunks of its batch, with the checkpoints that `changes` say.
+
+    Args:
+      loss: the loss.
+      part: its jaxpr for one part of the batch, with these checkpoints.
+      changes: the changes.
+    """
+
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        once, leaves = traced(with_checkpoints(loss, changes), args, kwargs)
+        try:
+            chunked = ChunkedLoss(once.jaxpr, part, changes.parts, changes.head_chunks > 1)
+        except NotPaired:
+            raise PlanError(
+                f"{callable_name(loss)} cannot be computed in {changes.parts} chunks along in_axes={changes.in_axes}: "
+                "its program for a part of the batch is another one, or no operation treats the examples one by one."
+            ) from None
+        return once.returning(chunked.run(leaves))
+
+    return functools.wraps(loss, updated=())(changed)
+
+
 def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[..., Any]:
     """Return a function with the checkpoints that `changes` say."""
+    if changes.checkpoint is None:
+        return loss
 
     def changed(*args: Any, **kwargs: Any) -> Any:
         once, _ = traced(loss, args, kwargs)
@@ -133,7 +170,7 @@ class Rewritten:
         self._one = threading.RLock()
         self._takes_gradient: bool | None = None
         self._fixed: Callable[[Any], bool] | None = None  # which leaves of the arguments are settings
-        self._with_checkpoints = self._changed()
+        self._parts: dict[Any, list[Any]] = {}  # the losses for a part of the batch, by the shapes of the arguments
 
     def __repr__(self) -> str:
         return f"<rewrite({self.__name__}, {self.changes})>"
@@ -161,29 +198,50 @@ class Rewritten:
             self._fixed = arguments_of(self.__wrapped__, args, kwargs).fixed
         return Arguments(args, kwargs, self._fixed)
 
-    def _changed(self) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        changes = self.changes
-        return lambda loss: with_checkpoints(loss, changes)
-
     def _direct(self, args: Sequence[Any], kwargs: Mapping[str, Any], method: str = "") -> Callable[..., Any]:
-        """The function, or a method of it, with the checkpoints."""
-        f = self.__wrapped__
-        if self.changes.checkpoint is None:
+        """The function, or a method of it, with the changes to its loss."""
+        f, changes = self.__wrapped__, self.changes
+        if changes.checkpoint is None and changes.parts == 1:
             return getattr(f, method) if method else f
         if self._takes_gradient is None:
             self._takes_gradient = takes_gradient(f, args, kwargs)
+        change: Callable[[Any], Any] = functools.partial(with_checkpoints, changes=changes)
+        if changes.parts > 1:
+            losses = iter(self._losses_of_a_part(args, kwargs))
+            change = lambda loss: in_chunks(loss, next(losses), changes)  # noqa: E731
         if not self._takes_gradient:
-            return self._with_checkpoints(f)
-        return transform_losses(getattr(f, method) if method else f, self._with_checkpoints, self)
+            return change(f)
+        return transform_losses(getattr(f, method) if method else f, change, self)
+
+    def _losses_of_a_part(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        arguments = self._arguments(args, kwargs)
+        axes = self._leaf_axes(arguments)
+        leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
+        key = tuple((jnp.shape(leaf), jax.typeof(leaf).dtype) for leaf in leaves)
+        if key not in self._parts:
+            sizes = {jnp.shape(leaf)[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None}
+            if len(sizes) != 1 or sizes.pop() % self.changes.parts:
+                raise PlanError(
+                    f"{self.changes.parts} chunks do not divide the batch of {self.__name__}. The axes of in_axes= "
+                    f"must all have the same length, a multiple of {self.changes.parts}."
+                )
+            self._parts[key] = losses_of(self.__wrapped__, arguments, axes, self.changes, bool(self._takes_gradient))
+        return self._parts[key]
+
+    def _leaf_axes(self, arguments: Arguments) -> list[int | None]:
+        try:
+            return leaf_axes(arguments.args, arguments.kwargs, self.changes.in_axes)
+        except ValueError as error:
+            raise PlanError(f"in_axes={self.changes.in_axes} does not match the arguments: {error}") from None
 
     def _program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple["_Program", Arguments]:
         arguments = self._arguments(args, kwargs)
-        leaves, tree = jax.tree.flatten((arguments.args, arguments.kwargs))
+        tree = jax.tree.structure((arguments.args, arguments.kwargs))
         settings = tuple(_hashed(v) for v in jax.tree.leaves((args, kwargs)) if arguments.fixed(v))
         key = tree, settings
         with self._one:
             if key not in self._programs:
-                self._programs[key] = _Program(self, arguments, args, kwargs, leaves, tree)
+                self._programs[key] = _Program(self, arguments, args, kwargs, tree)
             return self._programs[key], arguments
 
 
@@ -204,14 +262,11 @@ class _Program:
         arguments: Arguments,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        leaves: list[Any],
         tree: Any,
     ):
         self._function, self._arguments, self._tree = function, arguments, tree
         changes, f = function.changes, function.__wrapped__
-        self._batch = _in_argnums(arguments, changes.batch_argnums, "batch_argnums", function.__name__)
-        if changes.microbatches > 1:
-            self._batch = [one and bool(jnp.shape(v)) for one, v in zip(self._batch, leaves, strict=True)]
+        self._axes = function._leaf_axes(arguments) if changes.microbatches > 1 else []
         over = _in_argnums(arguments, changes.donate_argnums, "donate_argnums", function.__name__)
         self._donated = [one or other for one, other in zip(over, _already_donated(f, arguments), strict=True)]
         self._out: Any = None
@@ -224,7 +279,7 @@ class _Program:
         changes = self._function.changes
         if changes.microbatches == 1:
             return self._flat(*leaves)
-        return in_microbatches(self._flat, leaves, self._batch, changes.microbatches, self._function.__name__)
+        return in_microbatches(self._flat, leaves, self._axes, changes.microbatches, self._function.__name__)
 
     def _flat(self, *leaves: Any) -> list[Any]:
         given = jax.tree.unflatten(self._tree, leaves)
@@ -307,6 +362,37 @@ def _already_donated(f: Callable[..., Any], arguments: Arguments) -> list[bool]:
     return [i in shown for i in range(count)]
 
 
+def losses_of(
+    f: Callable[..., Any], arguments: Arguments, axes: Sequence[int | None], changes: Changes, is_step: bool
+) -> list[Any]:
+    """Return the jaxprs of the losses that a step takes gradients of, for one part of the batch.
+
+    Args:
+      f: the step, or a loss.
+      arguments: its arguments.
+      axes: the batch axis of each leaf of them.
+      changes: the number of parts, and the checkpoints of the loss.
+      is_step: whether `f` takes a gradient itself.
+    """
+    flat, leaves = flattened(arguments.bound(f), arguments.args, arguments.kwargs)
+    shapes = [in_part(leaf, axis, changes.parts) for leaf, axis in zip(leaves, axes, strict=True)]
+    found = []
+
+    def record(loss: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(*primals: Any, **settings: Any) -> Any:
+            once, _ = traced(with_checkpoints(loss, changes), primals, settings)
+            found.append(once.jaxpr)
+            return once(*primals, **settings)
+
+        return functools.wraps(loss, updated=())(recorded)
+
+    with outside_traces():
+        if not is_step:
+            return [jax.make_jaxpr(with_checkpoints(flat, changes))(*shapes)]
+        jax.make_jaxpr(transform_losses(flat, record))(*shapes)
+    return found
+
+
 def takes_gradient(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a function takes a gradient itself, as a training step does."""
     arguments = arguments_of(f, args, kwargs)
@@ -325,7 +411,9 @@ def rewrite(
     policy: Callable[..., Any] | None = None,
     saved: int | str | None = None,
     microbatches: int = 1,
-    batch_argnums: int | Sequence[int] = (),
+    chunks: int = 1,
+    head_chunks: int = 1,
+    in_axes: Sequence[Any] = (),
     donate_argnums: int | Sequence[int] = (),
 ) -> Rewritten:
     """Rewrite a training step, or a loss, so that it needs less memory.
@@ -344,8 +432,14 @@ def rewrite(
         those matmuls and convolutions that avoid most recompute per byte. In place of `policy`.
       microbatches: the number of parts of the batch whose gradients are computed one after the other and averaged. The
         result equals that of `f` if its loss is a mean over the examples, which `rematscope.report` checks with
-        numbers. Random numbers, such as those of dropout, differ.
-      batch_argnums: which positional arguments have the batch as their first axis.
+        numbers. A step that draws random numbers for its loss is refused.
+      chunks: the number of parts of the batch in which the loss is computed, each with a checkpoint around it. The
+        result equals that of `f` whatever the loss is: operations on several examples, such as batch normalization,
+        still run on the whole batch, and random numbers stay the same.
+      head_chunks: the same for the last part of the loss alone, from the matmul with the largest result on, such as
+        the logits of a language model.
+      in_axes: the axis of the batch in each positional argument, None for arguments without a batch, or a container
+        of these like the argument's: `(None, None, {"tokens": 0, "positions": None})`, as for `jax.vmap`.
       donate_argnums: which positional arguments may be overwritten, as for `jax.jit`. The caller must not use them
         after the call.
 
@@ -365,7 +459,7 @@ def rewrite(
       ...     return jnp.mean(x)
       >>> def step(ws, x):
       ...     return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws, x))
-      >>> step = rewrite(step, checkpoint="whole", microbatches=4, batch_argnums=1)
+      >>> step = rewrite(step, checkpoint="whole", microbatches=4, in_axes=(None, 0))
       >>> new = step([jnp.ones((8, 8))] * 3, jnp.ones((16, 8)))
       >>> new[0].shape
       (8, 8)
@@ -380,11 +474,13 @@ def rewrite(
         policy is not None or checkpoint not in ("layers", "all layers but the last", "segments")
     ):
         raise PlanError("saved= is for checkpoint='layers' or 'segments' without a policy=.")
-    if type(microbatches) is not int or microbatches < 1:
-        raise PlanError(f"microbatches={microbatches!r} is not valid. Give a whole number, 1 or more.")
-    batch = (batch_argnums,) if isinstance(batch_argnums, int) else tuple(batch_argnums)
+    for name, number in (("microbatches", microbatches), ("chunks", chunks), ("head_chunks", head_chunks)):
+        if type(number) is not int or number < 1:
+            raise PlanError(f"{name}={number!r} is not valid. Give a whole number, 1 or more.")
+        if number > 1 and not any(axis is not None for axis in in_axes):
+            raise PlanError(f"{name}= needs in_axes=, the axis of the batch in each argument, such as (None, 0).")
+    if sum(number > 1 for number in (microbatches, chunks, head_chunks)) > 1:
+        raise PlanError("microbatches=, chunks= and head_chunks= do not combine. Choose one of them.")
     donated = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
-    if microbatches > 1 and not batch:
-        raise PlanError("microbatches= needs batch_argnums=, the positions of the arguments that have a batch axis.")
     limit = None if saved is None else budget_bytes(saved, "saved")
-    return Rewritten(f, Changes(checkpoint, policy, limit, microbatches, batch if microbatches > 1 else (), donated))
+    return Rewritten(f, Changes(checkpoint, policy, limit, microbatches, chunks, head_chunks, tuple(in_axes), donated))

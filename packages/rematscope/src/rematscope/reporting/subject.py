@@ -1,8 +1,9 @@
 """What a report is about: a function and its arguments, traced as written and with changes."""
 
 import functools
+import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,9 +14,10 @@ from jax.extend import source_info_util
 from rematscope.errors import PlanError
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.memory.xla_estimate import Allocations, allocations
-from rematscope.reporting.arrays import arguments_of
+from rematscope.reporting.arrays import arguments_of, leaf_axes
+from rematscope.reporting.chunks import ChunkedLoss
 from rematscope.reporting.microbatches import divided_values
-from rematscope.reporting.rewrite import Changes, Rewritten, takes_gradient
+from rematscope.reporting.rewrite import Changes, Rewritten, losses_of, takes_gradient
 from rematscope.seconds.devices import Device
 from rematscope.seconds.roofline import estimate_time
 from rematscope.tracing.arguments import callable_name, flattened
@@ -133,28 +135,69 @@ class Subject:
         return tuple(found)
 
     @functools.cached_property
-    def batch_argnums(self) -> tuple[int, ...]:
-        """The positional arguments whose arrays all have the batch as their first axis; none if that is unclear."""
+    def in_axes(self) -> tuple[Any, ...]:
+        """The axis of the batch in each positional argument, as for `rewrite`; () if none was found.
+
+        Of several candidates, it is the axis along which most of what the loss computes can be divided.
+        """
+        whole = losses_of(self.f, self.arguments, [None] * len(self._flat_leaves), Changes(), self.is_step)
+        best, most = (), 0
+        for candidate in self._axes_candidates():
+            try:
+                hidden = self._hidden_bytes(whole, candidate)
+            except Exception:  # the step cannot run with another length of this axis, whatever its library says
+                continue
+            if hidden > 1.2 * most:
+                best, most = candidate, hidden
+        return best
+
+    def _hidden_bytes(self, whole: list[Any], in_axes: tuple[Any, ...]) -> int:
+        """The bytes that the loss computes and that no loop over parts of the batch would store."""
+        axes = leaf_axes(self.arguments.args, self.arguments.kwargs, in_axes)
+        size = next(jnp.shape(v)[axis] for v, axis in zip(self._flat_leaves, axes, strict=True) if axis is not None)
+        count = divisors(size)[0]
+        parts = losses_of(self.f, self.arguments, axes, Changes(chunks=count), self.is_step)
+        return sum(ChunkedLoss(one, part, count).hidden_bytes for one, part in zip(whole, parts, strict=True))
+
+    def _axes_candidates(self) -> list[tuple[Any, ...]]:
+        """Candidates for `in_axes`: all axes of one length in the arguments that are no parameters or state."""
         step = self.traced(Changes()).passes.step
-        if step is None:
-            return ()
-        inputs, sizes = iter(step.program.inputs), dict[int, int]()
-        for which, leaves in enumerate(self._leaves):
-            values = [next(inputs) for _ in leaves]
-            first = {jnp.shape(leaf)[0] for leaf in leaves if jnp.shape(leaf)}
-            if len(first) == 1 and not any(v in step.parameters | step.state for v in values):
-                sizes[which] = first.pop()
-        if not sizes:
-            return ()
-        size = sizes[max(sizes)]
-        return tuple(which for which, each in sizes.items() if each == size) if size > 1 else ()
+        inputs = iter(step.program.inputs) if step is not None else itertools.repeat(None)
+        data: list[list[bool]] = [
+            [step is None or next(inputs) not in step.parameters | step.state for _ in leaves]
+            for leaves in self._leaves
+        ]
+        places = {
+            (axis, size): None
+            for leaves, are_data in zip(reversed(self._leaves), reversed(data), strict=True)
+            for leaf, is_data in zip(leaves, are_data, strict=True)
+            for axis, size in enumerate(jnp.shape(leaf)[:2])
+            if is_data and divisors(size)
+        }
+        found = list[tuple[Any, ...]]()
+        for axis, size in sorted(places, key=lambda place: place[0]):
+            for others in (True, False):
+                each = tuple(
+                    _axes_in(arg, iter(are_data), axis, size, others)
+                    for arg, are_data in zip(self.arguments.args, data, strict=True)
+                )
+                if each not in found and any(one is not None for one in each):
+                    found.append(each)
+        return found[:_CANDIDATES]
+
+    @functools.cached_property
+    def _flat_leaves(self) -> list[Any]:
+        return jax.tree.leaves((self.arguments.args, self.arguments.kwargs))
+
+    @functools.cached_property
+    def _axes(self) -> list[int | None]:
+        return leaf_axes(self.arguments.args, self.arguments.kwargs, self.in_axes)
 
     @property
     def batch_size(self) -> int:
         """The length of the batch axis; 0 if there is none."""
-        if not self.batch_argnums:
-            return 0
-        return int(next(jnp.shape(v)[0] for v in self._leaves[self.batch_argnums[0]] if jnp.shape(v)))
+        sizes = (jnp.shape(v)[axis] for v, axis in zip(self._flat_leaves, self._axes, strict=True) if axis is not None)
+        return int(next(sizes, 0))
 
     @functools.cached_property
     def why_no_microbatches(self) -> str:
@@ -165,7 +208,7 @@ class Subject:
         if not self.is_step:
             return f"{self.name} is a loss: microbatches are a matter of the step around it."
         if self.batch_size < 2:
-            return f"{self.name} has no argument whose arrays all have a batch as their first axis."
+            return f"{self.name} has no argument with a batch axis."
         base = self.traced(Changes())
         flops = base.passes.cost.flops * 4 / self.batch_size
         bytes_needed = base.memory.fixed_bytes
@@ -182,18 +225,15 @@ class Subject:
             return f"{self.name} cannot run with another batch size: {str(error).splitlines()[0]:.200}"
 
     def _difference(self) -> str:
-        batch = [which in self.batch_argnums for which, leaves in enumerate(self._leaves) for _ in leaves]
-        batch += [False] * len(jax.tree.leaves(self.arguments.kwargs))
         flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
-        batch = [one and bool(jnp.shape(leaf)) for one, leaf in zip(batch, leaves, strict=True)]
 
         def values(*leaves: Any) -> list[list[Any]]:
-            return [divided_values(flat.updating, leaves, batch, count, self.name) for count in (1, 2)]
+            return [divided_values(flat.updating, leaves, self._axes, count, self.name) for count in (1, 2)]
 
         both = jax.jit(values)
         for scale in _SCALES:  # random weights may overflow
             rng = np.random.default_rng(0)
-            drawn = [_drawn(leaf, one, scale, rng) for leaf, one in zip(leaves, batch, strict=True)]
+            drawn = [_drawn(leaf, axis, scale, rng) for leaf, axis in zip(leaves, self._axes, strict=True)]
             whole, parts = ([np.asarray(v, np.float64) for v in found] for found in both(*drawn))
             if all(np.isfinite(v).all() for v in whole):
                 break
@@ -210,22 +250,54 @@ class Subject:
         return ""
 
 
+def divisors(size: int) -> list[int]:
+    """Return the numbers of parts that a length can be divided into, from 2 on; powers of 2 if it has any."""
+    found = [k for k in range(2, min(size, MOST_PARTS) + 1) if size % k == 0]
+    return [k for k in found if k & (k - 1) == 0] or found
+
+
+def _axes_in(tree: Any, are_data: Iterator[bool], axis: int, size: int, others: bool) -> Any:
+    """The entry of `in_axes` for an argument: `axis` where its length is `size`; any axis of that length if `others`.
+
+    None for an argument whose entry cannot be written as axes in dictionaries, tuples and lists.
+    """
+    if type(tree) is dict:
+        return _shared({key: _axes_in(tree[key], are_data, axis, size, others) for key in sorted(tree)})
+    if type(tree) in (tuple, list):
+        return _shared(type(tree)(_axes_in(each, are_data, axis, size, others) for each in tree))
+    found = set[int | None]()
+    for leaf in jax.tree.leaves(tree):
+        shape = jnp.shape(leaf)
+        fitting = [i for i in dict.fromkeys((axis, *range(others * len(shape)))) if shape[i : i + 1] == (size,)]
+        found.add(fitting[0] if next(are_data) and fitting else None)
+    return found.pop() if len(found) == 1 else None
+
+
+def _shared(axes: Any) -> Any:
+    """One axis in place of a container in which all are equal."""
+    each = list(axes.values() if isinstance(axes, dict) else axes)
+    same = each and all(one is None or isinstance(one, int) for one in each) and len(set(each)) == 1
+    return (each[0] if each else None) if same or not each else axes
+
+
 _EXAMPLES = 4
+_CANDIDATES = 8
+MOST_PARTS = 64
 _SCALES = 1.0, 0.1, 0.01
 _TOLERANCE = {False: 2e-3, True: 3e-2}  # by whether some values have fewer than 32 bits
 
 
-def _drawn(leaf: Any, is_batch: bool, scale: float, rng: Any) -> Any:
+def _drawn(leaf: Any, axis: int | None, scale: float, rng: Any) -> Any:
     """An array to compute with in place of an argument: its own values; random ones for a shape and the batch."""
-    if not is_batch and not isinstance(leaf, jax.ShapeDtypeStruct):
+    if axis is None and not isinstance(leaf, jax.ShapeDtypeStruct):
         return leaf
     shape, dtype = tuple(jnp.shape(leaf)), jax.typeof(leaf).dtype
-    shape = (_EXAMPLES, *shape[1:]) if is_batch else shape
+    shape = tuple(_EXAMPLES if i == axis else n for i, n in enumerate(shape))
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return jax.random.split(jax.random.key(0), shape) if shape else jax.random.key(0)
     if jnp.issubdtype(dtype, np.inexact):
         drawn = rng.standard_normal(shape)
-        if not is_batch:  # a matrix of weights, or a scale or a variance, which is positive
+        if axis is None:  # a matrix of weights, or a scale or a variance, which is positive
             drawn = drawn * scale * shape[-2] ** -0.5 if len(shape) > 1 else abs(drawn) * scale
         return jnp.asarray(drawn, dtype)
     largest = 1

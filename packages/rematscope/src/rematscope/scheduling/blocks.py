@@ -62,7 +62,7 @@ def in_blocks(
             at = place[eqn]
             if at in opened:
                 inside = functools.partial(divided, at)
-                return (_run_scan if eqn.primitive.name == "scan" else _with_body)(eqn, operands, inside)
+                return (run_scan if eqn.primitive.name == "scan" else _with_body)(eqn, operands, inside)
             results = jax_compat.run(eqn, operands)
             return [checkpoint_name(v, _SAVED) for v in results] if at in saved else results
 
@@ -97,10 +97,10 @@ def in_iterations(f: Callable[..., Any], depth: int = 0, policy: Policy | None =
             return jax_compat.run(eqn, operands)
         body = jax_compat.scan_of(eqn).body
         if depth > 0 and loops_deep(body) > 0:
-            return _run_scan(eqn, operands, functools.partial(opened, depth=depth - 1))
+            return run_scan(eqn, operands, functools.partial(opened, depth=depth - 1))
         run_iteration: Callable[..., Any] = jaxpr_as_fun(body)
         run_iteration = jax.checkpoint(run_iteration, policy=policy) if _may_repeat([eqn]) else run_iteration
-        return _run_scan(eqn, operands, lambda _, given: run_iteration(*given))
+        return run_scan(eqn, operands, lambda _, given: run_iteration(*given))
 
     def opened(jaxpr: AnyJaxpr, operands: Sequence[Any], depth: int) -> list[Any]:
         body, constvars, consts = jax_compat.body_of(jaxpr)
@@ -149,7 +149,7 @@ def _rewrite_without_checkpoints(
     return function
 
 
-def _run_scan(
+def run_scan(
     eqn: Any,
     operands: Sequence[Any],
     run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]],

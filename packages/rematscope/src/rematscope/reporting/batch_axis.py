@@ -1,0 +1,432 @@
+"""Which operations treat the examples of a batch one by one, so that a part of the batch can be computed by itself.
+
+A program is traced twice, for the whole batch and for a part of it. An axis whose length differs is the batch axis,
+also where it was merged with others. An operation *commutes with slicing* if its results for a part of the batch are
+that part of its results for the whole batch. The rules below decide this for each primitive by its parameters; an
+operation without a rule does not commute.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import random, source_info_util
+
+from rematscope import jax_compat
+from rematscope.ir.primitives import ELEMENTWISE
+
+source_info_util.register_exclusion(__file__)
+
+Axes = Sequence[int | None]  # the batch axis of each operand or result; None for one without a batch
+_POINTWISE = ELEMENTWISE | {"name", "stop_gradient", "copy", "copy_p", "clamp", "square", "random_fold_in"}
+OPENED = frozenset({"scan", "checkpoint", "remat", "remat2"})  # whose bodies may make positions and random bits
+_NESTED = OPENED | {"cond", "while", "custom_jvp_call", "custom_vjp_call"}
+# Parameters that say a length, or hold programs and rules, which are compared apart.
+_LENGTHS = frozenset(
+    "shape new_sizes sizes start_indices limit_indices slice_sizes jaxpr call_jaxpr branches body_jaxpr "
+    "cond_jaxpr fun_jaxpr jvp_jaxpr_fun fwd_jaxpr_thunk bwd out_trees num_consts symbolic_zeros sharding out_sharding "
+    "policy ctx_mesh name debug_info".split()
+)
+
+
+class NotPaired(Exception):
+    """Two traces of a function differ in more than the length of one axis."""
+
+
+def batch_axis(whole: Any, part: Any, count: int) -> int | None:
+    """Return the axis along which a type is `count` times as long as another; None if they are equal.
+
+    Raises:
+      NotPaired: if they differ in another way.
+    """
+    shape, smaller = getattr(whole, "shape", ()), getattr(part, "shape", ())
+    if len(shape) != len(smaller) or getattr(whole, "dtype", None) != getattr(part, "dtype", None):
+        raise NotPaired
+    differing = [i for i, (a, b) in enumerate(zip(shape, smaller, strict=True)) if a != b]
+    if not differing:
+        return None
+    (axis, *others) = differing
+    if others or shape[axis] != count * smaller[axis]:
+        raise NotPaired
+    return axis
+
+
+def axes_of(whole: Sequence[Any], part: Sequence[Any], count: int) -> list[int | None]:
+    """Return the batch axis of each of several variables or literals."""
+    return [batch_axis(a.aval, b.aval, count) for a, b in zip(whole, part, strict=True)]
+
+
+def commutes(whole: Any, part: Any, count: int, differentiable: bool = True) -> bool:
+    """Whether an equation commutes with slicing.
+
+    Args:
+      whole: the equation for the whole batch.
+      part: the same equation for one of `count` parts.
+      count: the number of parts.
+      differentiable: whether the derivatives that functions in it define must commute too.
+    """
+    name = whole.primitive.name
+    if name != part.primitive.name or not jax_compat.is_repeatable(whole, prints=True):
+        return False
+    try:
+        before, after = axes_of(whole.invars, part.invars, count), axes_of(whole.outvars, part.outvars, count)
+        if not _same_params(whole.params, part.params):
+            return False
+        if all(axis is None for axis in (*before, *after)):
+            return True
+        if name in _NESTED:
+            return _bodies_commute(whole, part, count, before, after, differentiable)
+        if name in _POINTWISE or name == "optimization_barrier":
+            return _pointwise(whole, before, after)
+        rule = _RULES.get(name)
+        return rule is not None and rule(whole, before, after)
+    except NotPaired:
+        return False
+
+
+def _same_params(whole: dict[str, Any], part: dict[str, Any]) -> bool:
+    if whole.keys() != part.keys():
+        return False
+    return all(key in _LENGTHS or _equal(value, part[key]) for key, value in whole.items())
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if one is other or callable(one):
+        return one is other or type(one) is type(other)
+    if hasattr(one, "shape") or hasattr(other, "shape"):
+        one, other = np.asarray(one), np.asarray(other)
+        return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    return bool(one == other) or (one != one and other != other)  # NaN equals NaN
+
+
+def programs_commute(whole: Any, part: Any, count: int, may_make: bool = False, differentiable: bool = True) -> bool:
+    """Whether each equation of a jaxpr commutes with slicing, its jits opened.
+
+    Args:
+      whole, part, count, differentiable: as for `commutes`, programs in place of equations.
+      may_make: whether equations that `makes_batch` accepts are allowed.
+    """
+    (body, _, consts), (smaller, _, others) = jax_compat.body_of(whole), jax_compat.body_of(part)
+    if len(body.eqns) != len(smaller.eqns) or len(consts) != len(others):
+        return False
+    if not all(_equal(a, b) for a, b in zip(consts, others, strict=True)):
+        return False
+    for eqn, other in zip(body.eqns, smaller.eqns, strict=True):
+        operands: Iterable[tuple[Any, Any]] = zip(eqn.invars, other.invars, strict=False)
+        literals = [(a, b) for a, b in operands if jax_compat.is_literal(a)]
+        if not all(jax_compat.is_literal(b) and _equal(a.val, b.val) for a, b in literals):
+            return False
+        if eqn.primitive.name in ("jit", "pjit", "closed_call", "core_call"):
+            inside = jax_compat.bodies(eqn)[0], jax_compat.bodies(other)[0]
+            if not programs_commute(*inside, count, may_make, differentiable):
+                return False
+        elif not (commutes(eqn, other, count, differentiable) or (may_make and makes_batch(eqn, other, count))):
+            return False
+    return True
+
+
+def _bodies_commute(whole: Any, part: Any, count: int, before: Axes, after: Axes, differentiable: bool) -> bool:
+    bodies, others = jax_compat.bodies(whole), jax_compat.bodies(part)
+    if len(bodies) != len(others):
+        return False
+    name = whole.primitive.name
+    may_make = name in OPENED
+    if not all(programs_commute(a, b, count, may_make, differentiable) for a, b in zip(bodies, others, strict=True)):
+        return False
+    if name == "scan":
+        return _scan_slices(whole, part, count, before, after)
+    if name == "cond":
+        return before[0] is None
+    if name.startswith("custom_") and differentiable:
+        return _derivative_commutes(whole, part, count)
+    return True
+
+
+def _scan_slices(whole: Any, part: Any, count: int, before: Axes, after: Axes) -> bool:
+    """Whether the batch is not the axis of a scan, and lies in its body where it lies in its operands."""
+    loop, smaller = jax_compat.scan_of(whole), jax_compat.scan_of(part)
+    if loop.length != smaller.length:
+        return False
+    body, other = jax_compat.body_of(loop.body)[0], jax_compat.body_of(smaller.body)[0]
+    inside, results = axes_of(body.invars, other.invars, count), axes_of(body.outvars, other.outvars, count)
+    first = loop.consts + loop.carries
+
+    def lies(outer: Axes, inner: Axes, stacked: int) -> bool:
+        deep = [None if a is None else a - (i >= stacked) for i, a in enumerate(outer)]
+        return deep == list(inner)
+
+    return lies(before, inside, first) and lies(after, results, loop.carries)
+
+
+def _derivative_commutes(whole: Any, part: Any, count: int) -> bool:
+    """Whether the derivative that a function defines commutes with slicing too."""
+    inexact = [jnp.issubdtype(getattr(v.aval, "dtype", np.int32), np.inexact) for v in whole.invars]
+    axes = axes_of(whole.invars, part.invars, count)
+    if whole.primitive.name == "custom_vjp_call" and any(
+        a is None and one for a, one in zip(axes, inexact, strict=True)
+    ):
+        return False  # the gradient of an operand without a batch is a sum over the examples, which may be anything
+
+    def derivative(eqn: Any) -> Any:
+        closed_over = eqn.params.get("num_consts", 0) if eqn.primitive.name == "custom_vjp_call" else 0
+
+        def forward_and_back(*operands: Any) -> Any:
+            constants, given = operands[:closed_over], operands[closed_over:]
+            out, pullback = jax.vjp(lambda *given: jax_compat.run(eqn, [*constants, *given]), *given)
+            return pullback(jax.tree.map(jnp.ones_like, out))
+
+        def tangent(*operands: Any) -> Any:
+            floats = [v for v, one in zip(operands, inexact, strict=True) if one]
+
+            def of_floats(*some: Any) -> Any:
+                rest = iter(some)
+                return jax_compat.run(eqn, [next(rest) if one else v for v, one in zip(operands, inexact, strict=True)])
+
+            return jax.jvp(of_floats, floats, floats)
+
+        rule = tangent if eqn.primitive.name == "custom_jvp_call" else forward_and_back
+        return jax.make_jaxpr(rule)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
+
+    return programs_commute(derivative(whole), derivative(part), count, differentiable=False)
+
+
+# Rules by primitive: whether the batch axes of the operands, by the parameters, become those of the results.
+
+
+def _pointwise(eqn: Any, before: Axes, after: Axes) -> bool:
+    if eqn.primitive.name == "optimization_barrier":
+        return list(before) == list(after)
+    axes = {axis for axis in (*before, *after) if axis is not None}
+    return len(axes) == 1 and all(axis is not None for axis in after)
+
+
+def _shape(eqn: Any, operand: int = 0) -> tuple[int, ...]:
+    return tuple(eqn.invars[operand].aval.shape)
+
+
+def _without(axis: int, removed: Sequence[int]) -> int | None:
+    return None if axis in removed else axis - sum(other < axis for other in removed)
+
+
+def _reduction(eqn: Any, before: Axes, after: Axes) -> bool:
+    removed = tuple(eqn.params.get("axes", eqn.params.get("dimensions", ())))
+    operands = len(eqn.outvars)
+    axes = set(before[:operands])
+    if len(axes) != 1 or None in axes or any(axis is not None for axis in before[operands:]):
+        return False
+    (axis,) = axes
+    return axis is not None and all(one is not None and one == _without(axis, removed) for one in after)
+
+
+def _along(eqn: Any, before: Axes, after: Axes) -> bool:
+    """Operations along one axis, such as a sort or a cumulative sum."""
+    along = eqn.params.get("axis", eqn.params.get("dimension", len(_shape(eqn)) - 1))
+    axes = {*before, *after}
+    return len(axes) == 1 and along % max(len(_shape(eqn)), 1) not in axes
+
+
+def _reversal(eqn: Any, before: Axes, after: Axes) -> bool:
+    return before[0] == after[0] and before[0] not in eqn.params["dimensions"]
+
+
+def _dot(eqn: Any, before: Axes, after: Axes) -> bool:
+    contracted, batched = eqn.params["dimension_numbers"]
+    expected: list[int] = []
+    for which in (0, 1):
+        axis = before[which]
+        if axis is None:
+            continue
+        if axis in contracted[which]:
+            return False
+        if axis in batched[which]:
+            place = list(batched[which]).index(axis)
+            if before[1 - which] != batched[1 - which][place]:
+                return False
+            expected.append(place)
+            continue
+        if before[1 - which] is not None:
+            return False
+        free = _without(axis, (*contracted[which], *batched[which]))
+        offset = len(batched[0]) + (0 if which == 0 else len(_shape(eqn)) - len(contracted[0]) - len(batched[0]))
+        expected.append(offset + (free or 0))
+    return set(expected) == {after[0]}
+
+
+def _convolution(eqn: Any, before: Axes, after: Axes) -> bool:
+    numbers = eqn.params["dimension_numbers"]
+    one_batch = eqn.params["batch_group_count"] == 1 and before[1] is None
+    return one_batch and before[0] == numbers.lhs_spec[0] and after[0] == numbers.out_spec[0]
+
+
+def _window(eqn: Any, before: Axes, after: Axes) -> bool:
+    axis, params = before[0], eqn.params
+    if axis is None or axis != after[0] or any(one is not None for one in before[1:]):
+        return False
+    ones = [params.get(key) for key in ("window_dimensions", "window_strides", "base_dilation", "window_dilation")]
+    return all(each is None or each[axis] == 1 for each in ones) and tuple(params["padding"][axis]) == (0, 0)
+
+
+def _reshape(eqn: Any, before: Axes, after: Axes) -> bool:
+    axis, new = before[0], after[0]
+    if axis is None or new is None or eqn.params.get("dimensions") is not None:
+        return False
+    return math.prod(_shape(eqn)[:axis]) == math.prod(eqn.outvars[0].aval.shape[:new])
+
+
+def _squeeze(eqn: Any, before: Axes, after: Axes) -> bool:
+    return before[0] is not None and _without(before[0], eqn.params["dimensions"]) == after[0]
+
+
+def _expand(eqn: Any, before: Axes, after: Axes) -> bool:
+    kept = [i for i in range(len(eqn.outvars[0].aval.shape)) if i not in eqn.params["dimensions"]]
+    return before[0] is not None and kept[before[0]] == after[0]
+
+
+def _transpose(eqn: Any, before: Axes, after: Axes) -> bool:
+    return before[0] is not None and tuple(eqn.params["permutation"]).index(before[0]) == after[0]
+
+
+def _broadcast(eqn: Any, before: Axes, after: Axes) -> bool:
+    """Without a batch in the operand, all examples get the same: their axis is new, or had the length 1."""
+    return before[0] is None or eqn.params["broadcast_dimensions"][before[0]] == after[0]
+
+
+def _concatenation(eqn: Any, before: Axes, after: Axes) -> bool:
+    axes = {*before, *after}
+    return len(axes) == 1 and eqn.params["dimension"] not in axes
+
+
+def _split(eqn: Any, before: Axes, after: Axes) -> bool:
+    return set(after) == {before[0]} and eqn.params["axis"] != before[0]
+
+
+def _pad(eqn: Any, before: Axes, after: Axes) -> bool:
+    axis = before[0]
+    return axis is not None and axis == after[0] and tuple(eqn.params["padding_config"][axis]) == (0, 0, 0)
+
+
+def _slice(eqn: Any, before: Axes, after: Axes) -> bool:
+    axis = before[0]
+    return axis is not None and axis == after[0] and eqn.outvars[0].aval.shape[axis] == _shape(eqn)[axis]
+
+
+def _dynamic_slice(eqn: Any, before: Axes, after: Axes) -> bool:
+    return _slice(eqn, before, after) and all(axis is None for axis in before[1:])
+
+
+def _dynamic_update(eqn: Any, before: Axes, after: Axes) -> bool:
+    axis = before[0]
+    same = axis is not None and before[1] == axis == after[0] and all(one is None for one in before[2:])
+    return same and _shape(eqn, 1)[axis or 0] == _shape(eqn)[axis or 0]
+
+
+def _gather(eqn: Any, before: Axes, after: Axes) -> bool:
+    numbers, (axis, index_axis) = eqn.params["dimension_numbers"], before
+    rows = [i for i in range(len(eqn.outvars[0].aval.shape)) if i not in numbers.offset_dims]
+    expected = set[int | None]()
+    if index_axis is not None:
+        if index_axis >= len(rows):
+            return False
+        expected.add(rows[index_axis])
+    if axis is not None and axis in numbers.operand_batching_dims:
+        place = list(numbers.operand_batching_dims).index(axis)
+        if index_axis != numbers.start_indices_batching_dims[place]:
+            return False
+    elif axis is not None:
+        removed = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+        window = _without(axis, removed)
+        whole = window is not None and eqn.params["slice_sizes"][axis] == _shape(eqn)[axis]
+        if not whole or axis in numbers.start_index_map or index_axis is not None:
+            return False
+        expected.add(numbers.offset_dims[window or 0])
+    elif index_axis in numbers.start_indices_batching_dims:
+        return False
+    return expected == {after[0]}
+
+
+def _leading(eqn: Any, before: Axes, after: Axes) -> bool:
+    """Operations on keys, whose results have further axes at the end."""
+    return before[0] is not None and set(before) == set(after)
+
+
+_RULES: dict[str, Callable[[Any, Axes, Axes], bool]] = {
+    **dict.fromkeys("argmax argmin reduce reduce_and reduce_max reduce_min".split(), _reduction),
+    **dict.fromkeys("reduce_or reduce_prod reduce_sum".split(), _reduction),
+    **dict.fromkeys("cumsum cumprod cummax cummin cumlogsumexp sort top_k".split(), _along),
+    **dict.fromkeys("reduce_window reduce_window_max reduce_window_min reduce_window_sum".split(), _window),
+    **dict.fromkeys("random_bits random_split random_wrap random_unwrap random_seed".split(), _leading),
+    "rev": _reversal,
+    "dot_general": _dot,
+    "conv_general_dilated": _convolution,
+    "reshape": _reshape,
+    "squeeze": _squeeze,
+    "expand_dims": _expand,
+    "transpose": _transpose,
+    "broadcast_in_dim": _broadcast,
+    "concatenate": _concatenation,
+    "split": _split,
+    "pad": _pad,
+    "slice": _slice,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update,
+    "gather": _gather,
+}  # fmt: skip
+
+
+# Operations that make a batch out of none: positions and random bits.
+
+
+def makes_batch(whole: Any, part: Any, count: int) -> bool:
+    """Whether an equation makes positions or random bits of a batch, and `run_part` can make those of a part."""
+    name = whole.primitive.name
+    if name != part.primitive.name or name not in ("iota", "random_bits"):
+        return False
+    try:
+        before, after = axes_of(whole.invars, part.invars, count), axes_of(whole.outvars, part.outvars, count)
+    except NotPaired:
+        return False
+    if after[0] is None or any(axis is not None for axis in before):
+        return False
+    if name == "iota":
+        return True
+    key = whole.invars[0].aval
+    return (
+        not key.shape
+        and "fry" in str(key.dtype)
+        and bool(jax.config.jax_threefry_partitionable)
+        and whole.params["bit_width"] in (8, 16, 32)
+        and math.prod(whole.outvars[0].aval.shape) < 2**32
+    )
+
+
+def run_part(whole: Any, operands: Sequence[Any], axis: int, start: Any, length: int) -> Any:
+    """Return the entries from `start`, along the batch axis, of what an equation that makes a batch returns.
+
+    Args:
+      whole: the equation for the whole batch, as `makes_batch` accepts it.
+      operands: its operands.
+      axis: the batch axis of its result.
+      start: the first entry, a traced integer.
+      length: the number of entries.
+    """
+    shape, dtype = whole.outvars[0].aval.shape, whole.outvars[0].aval.dtype
+    smaller = (*shape[:axis], length, *shape[axis + 1 :])
+    if whole.primitive.name == "iota":
+        along = whole.params["dimension"]
+        positions = jax.lax.broadcasted_iota(dtype, smaller, along)
+        return positions + start.astype(dtype) if along == axis else positions
+    # A threefry generator whose counters are the positions of the elements, as jax_threefry_partitionable=True says.
+    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    offsets = (
+        (jax.lax.broadcasted_iota(np.uint32, smaller, i) + (start.astype(np.uint32) if i == axis else np.uint32(0)))
+        * np.uint32(stride)
+        for i, stride in enumerate(strides)
+    )
+    position = functools.reduce(jnp.add, offsets)
+    first, second = jax.random.key_data(operands[0])
+    bits = random.threefry2x32_p.bind(first, second, jnp.zeros_like(position), position)
+    return (bits[0] ^ bits[1]).astype(dtype)

@@ -1,0 +1,328 @@
+"""A loss computed in chunks of its batch: the same loss, whatever it does with the results of all examples.
+
+Operations that treat the examples one by one (`rematscope.reporting.batch_axis`) run in a loop over parts of the batch,
+with a checkpoint around each iteration. All others, such as means, batch normalization or a contrastive loss, run once
+on the whole batch, between two such loops. So nothing is assumed about the loss, and nothing changes but the order of
+sums.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import source_info_util
+
+from rematscope import jax_compat
+from rematscope.ir.program import nbytes
+from rematscope.reporting.arrays import stacked, unstacked
+from rematscope.reporting.batch_axis import (
+    OPENED,
+    NotPaired,
+    batch_axis,
+    commutes,
+    makes_batch,
+    run_part,
+)
+from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program, value_of
+from rematscope.scheduling.blocks import run_scan
+from rematscope.scheduling.saving import computes
+
+source_info_util.register_exclusion(__file__)
+
+Runner = Callable[[Sequence[Any]], list[Any]]
+_CHECKPOINTS = frozenset({"checkpoint", "remat", "remat2"})
+_SPLIT_REDUCTIONS = frozenset({"reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"})
+
+
+@dataclasses.dataclass(eq=False)
+class _Step:
+    """An operation of a loss.
+
+    Attributes:
+      invars, outvars: variables of the program for the whole batch.
+      whole: runs it on the whole batch.
+      part: runs it on a part of the batch, given the part's number; None if that is not possible.
+      stage: the number of loops that run before it, or before the loop that it is in.
+      makes: whether it makes positions or random bits.
+      eqn: the equation for the whole batch; None for a part of a reduction.
+    """
+
+    invars: Sequence[Any]
+    outvars: Sequence[Variable]
+    whole: Runner
+    part: Callable[[Sequence[Any], Any], list[Any]] | None
+    stage: int = 0
+    makes: bool = False
+    eqn: Any = None
+
+
+class ChunkedLoss:
+    """The program of a loss, divided into loops over parts of the batch and operations on the whole batch.
+
+    Attributes:
+      hidden_bytes: the bytes of the results that are computed in loops and not returned from them.
+    """
+
+    def __init__(self, whole: Any, part: Any, count: int, only_head: bool = False):
+        """Args:
+          whole, part: the jaxprs of the loss for the whole batch and for one of `count` parts.
+          count: the number of parts.
+          only_head: whether only the operations from the largest result on run in a loop.
+
+        Raises:
+          NotPaired: if the two programs differ in more than the length of the batch axis.
+        """
+        self._count = count
+        program, smaller = flat_program(whole), flat_program(part)
+        steps = self._steps(program, smaller)
+        if not only_head and any(s.part is None and s.eqn.primitive.name in _CHECKPOINTS for s in steps):
+            program, smaller = flat_program(whole, _CHECKPOINTS), flat_program(part, _CHECKPOINTS)
+            steps = self._steps(program, smaller)
+        self._program = program
+        if only_head:
+            self._keep_head(steps)
+        self._set_stages(steps)
+        self._regions = self._make_regions(steps)
+        self._outside = [step for step in steps if step.part is None]
+        returned = {v for region in self._regions for v in region.outputs}
+        inside = {v for region in self._regions for step in region.steps for v in step.outvars}
+        self.hidden_bytes = sum(nbytes(v.aval) for v in inside - returned)
+        if not self.hidden_bytes:
+            raise NotPaired
+
+    # Analysis.
+
+    def _steps(self, program: FlatProgram, smaller: FlatProgram) -> list[_Step]:
+        names = [[op.eqn.primitive.name for op in each.operations] for each in (program, smaller)]
+        if names[0] != names[1] or len(program.constants) != len(smaller.constants):
+            raise NotPaired
+        self._axes: dict[Variable, int | None] = {}
+        pairs = [*zip(program.inputs, smaller.inputs, strict=True)]
+        pairs += zip(program.constants, smaller.constants, strict=True)
+        for op, other in zip(program.operations, smaller.operations, strict=True):
+            pairs += zip(op.outvars, other.outvars, strict=True)
+        for variable, smaller_one in pairs:
+            try:
+                self._axes[variable] = batch_axis(variable.aval, smaller_one.aval, self._count)
+            except NotPaired:
+                if len(variable.aval.shape) != len(smaller_one.aval.shape):
+                    raise
+                self._axes[variable] = None  # several batch axes: no operation on it commutes, so it stays outside
+        both = zip(program.operations, smaller.operations, strict=True)
+        return [step for op, other in both for step in self._step(op, other)]
+
+    def _step(self, op: Operation, other: Operation) -> Iterator[_Step]:
+        whole = lambda operands, eqn=op.eqn: jax_compat.run(eqn, list(operands))  # noqa: E731
+        step = _Step(op.invars, op.outvars, whole, None, eqn=op.eqn)
+        if all(self._axis(v) is None for v in (*op.invars, *op.outvars)):
+            yield step
+        elif commutes(op.eqn, other.eqn, self._count):
+            yield dataclasses.replace(step, part=self._part_runner(op, other))
+        elif makes_batch(op.eqn, other.eqn, self._count):
+            yield dataclasses.replace(step, part=self._part_runner(op, other), makes=True)
+        elif op.eqn.primitive.name in _SPLIT_REDUCTIONS:
+            yield from self._split_reduction(op)
+        else:
+            yield step
+
+    def _axis(self, atom: Any) -> int | None:
+        return self._axes[atom] if isinstance(atom, Variable) else None
+
+    def _part_runner(self, op: Operation, other: Operation) -> Callable[[Sequence[Any], Any], list[Any]]:
+        def run(operands: Sequence[Any], which: Any) -> list[Any]:
+            return _run_part(op.eqn, other.eqn, operands, which, self._count)
+
+        return run
+
+    def _split_reduction(self, op: Operation) -> Iterator[_Step]:
+        """A reduction over the batch and other axes: over the others first, which commutes with slicing."""
+        (operand,), axes, axis = op.invars, op.eqn.params["axes"], self._axis(op.invars[0])
+        others = tuple(i for i in axes if i != axis)
+        whole = lambda operands: jax_compat.run(op.eqn, list(operands))  # noqa: E731
+        if axis is None or not others:
+            yield _Step(op.invars, op.outvars, whole, None, eqn=op.eqn)
+            return
+
+        def reduce(axes: tuple[int, ...]) -> Runner:
+            return lambda operands: [op.eqn.primitive.bind(*operands, **{**op.eqn.params, "axes": axes})]
+
+        shape = tuple(n for i, n in enumerate(operand.aval.shape) if i not in others)
+        middle = Variable(jax.core.ShapedArray(shape, op.outvars[0].aval.dtype))
+        self._axes[middle] = axis - sum(i < axis for i in others)
+        yield _Step([operand], [middle], reduce(others), lambda operands, _: reduce(others)(operands))
+        yield _Step([middle], op.outvars, reduce((self._axes[middle] or 0,)), None, eqn=op.eqn)
+
+    def _keep_head(self, steps: list[_Step]) -> None:
+        """Leave only those operations in loops that make or use the largest result, from the matmul that makes it."""
+        makers = {v: step for step in steps for v in step.outvars}
+        candidates = [step for step in steps if step.part is not None and not step.makes]
+        if not candidates:
+            return
+        first = max(candidates, key=lambda step: sum(nbytes(v.aval) for v in step.outvars))
+        while first.eqn is not None and not computes(first.eqn):
+            batched = [v for v in first.invars if self._axis(v) is not None and v in makers]
+            largest = max(batched, key=lambda v: nbytes(v.aval), default=None)
+            if largest is None or makers[largest].part is None:
+                break
+            first = makers[largest]
+        later = {first}
+        for step in steps:
+            if step is not first and not any(v in makers and makers[v] in later for v in _variables(step.invars)):
+                continue
+            later.add(step)
+        for step in steps:
+            if step not in later and not step.makes:
+                step.part = None
+
+    def _set_stages(self, steps: Sequence[_Step]) -> None:
+        """Number the loops: a loop runs after all operations outside of loops whose results it reads."""
+        available: dict[Any, int] = {}
+        makers: dict[Any, _Step] = {}
+        readers: dict[_Step, list[_Step]] = {}
+        for step in steps:
+            for v in _variables(step.invars):
+                after_loop = v in makers and makers[v].part is not None and step.part is None
+                step.stage = max(step.stage, available.get(v, 0) + after_loop)
+                if v in makers:
+                    readers.setdefault(makers[v], []).append(step)
+            available.update(dict.fromkeys(step.outvars, step.stage))
+            makers.update(dict.fromkeys(step.outvars, step))
+        returned = set(_variables(self._program.outputs))
+        for step in reversed(steps):  # what is made of nothing is made in the loop that reads it first
+            made_of_nothing = step.part is not None and all(
+                self._axis(v) is None or (v in makers and makers[v].makes) for v in _variables(step.invars)
+            )
+            later = readers.get(step, [])
+            if made_of_nothing and later and returned.isdisjoint(step.outvars):
+                step.makes = True
+                step.stage = min(reader.stage - (reader.part is None) for reader in later)
+
+    def _make_regions(self, steps: Sequence[_Step]) -> list["_Region"]:
+        makers = {v: step for step in steps for v in step.outvars}
+        read_outside = set(_variables(self._program.outputs))
+        for step in steps:
+            for v in _variables(step.invars):
+                maker = makers.get(v)
+                if maker is not None and maker.part is not None and (step.part is None or step.stage != maker.stage):
+                    read_outside.add(v)
+        found = []
+        for stage in sorted({step.stage for step in steps if step.part is not None}):
+            inside = [step for step in steps if step.part is not None and step.stage == stage]
+            outputs = [v for step in inside for v in step.outvars if v in read_outside]
+            if outputs:
+                found.append(_Region(stage, self._with_casts(inside, makers), outputs))
+        return found
+
+    def _with_casts(self, inside: list[_Step], makers: dict[Any, _Step]) -> list[_Step]:
+        """Add casts of weights to fewer bits, so that their gradients are added up in all bits."""
+        made = {v for step in inside for v in step.outvars}
+        casts = []
+        for v in dict.fromkeys(v for step in inside for v in _variables(step.invars) if v not in made):
+            maker = makers.get(v)
+            if maker is None or maker.eqn is None or maker.eqn.primitive.name != "convert_element_type":
+                continue
+            before, after = maker.eqn.invars[0].aval.dtype, maker.eqn.outvars[0].aval.dtype
+            floats = all(jnp.issubdtype(dtype, np.floating) for dtype in (before, after))
+            if self._axis(v) is None and floats and before.itemsize > after.itemsize:
+                casts.append(dataclasses.replace(maker, part=_same_for_all_parts(maker.whole)))
+        return [*casts, *inside]
+
+    # Running it.
+
+    def run(self, operands: Sequence[Any]) -> list[Any]:
+        """Return the results of the loss for the leaves of its arguments."""
+        program = self._program
+        env = {**program.constants, **dict(zip(program.inputs, operands, strict=True))}
+        last = max((step.stage for step in self._outside), default=0)
+        regions = {region.stage: region for region in self._regions}
+        for stage in range(max(last, *regions) + 1):
+            for step in self._outside:
+                if step.stage == stage:
+                    env.update(zip(step.outvars, step.whole([value_of(v, env) for v in step.invars]), strict=True))
+            if stage in regions:
+                self._run_region(regions[stage], env)
+        return [value_of(v, env) for v in program.outputs]
+
+    def _run_region(self, region: "_Region", env: dict[Any, Any]) -> None:
+        made = {v for step in region.steps for v in step.outvars}
+        read = [v for v in dict.fromkeys(v for s in region.steps for v in _variables(s.invars)) if v not in made]
+        sliced = [v for v in read if self._axis(v) is not None]
+        fixed = [v for v in read if self._axis(v) is None]
+
+        def compute(which: Any, fixed_values: Sequence[Any], slices: Sequence[Any]) -> list[Any]:
+            inside = {**dict(zip(fixed, fixed_values, strict=True)), **dict(zip(sliced, slices, strict=True))}
+            for step in region.steps:
+                assert step.part is not None, "only such operations are in regions"
+                results = step.part([value_of(v, inside) for v in step.invars], which)
+                inside.update(zip(step.outvars, results, strict=True))
+            return [inside[v] for v in region.outputs]
+
+        once = jax.checkpoint(compute, prevent_cse=False)
+        fixed_values = [env[v] for v in fixed]
+        stacks = [stacked(env[v], self._axes[v] or 0, self._count) for v in sliced]
+        numbers = jnp.arange(self._count)
+        _, results = lax.scan(lambda _, xs: (None, once(xs[0], fixed_values, xs[1])), None, (numbers, stacks))
+        for v, result in zip(region.outputs, results, strict=True):
+            axis = self._axes[v]
+            env[v] = result[0] if axis is None else unstacked(result, axis)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Region:
+    """Operations that run in one loop over the parts of the batch, and those results that others read."""
+
+    stage: int
+    steps: Sequence[_Step]
+    outputs: Sequence[Variable]
+
+
+def _same_for_all_parts(run: Runner) -> Callable[[Sequence[Any], Any], list[Any]]:
+    return lambda operands, _: run(operands)
+
+
+def _variables(atoms: Sequence[Any]) -> list[Variable]:
+    return [v for v in atoms if isinstance(v, Variable)]
+
+
+def _run_part(whole: Any, part: Any, operands: Sequence[Any], which: Any, count: int) -> list[Any]:
+    """Run an equation on a part of the batch."""
+    if makes_batch(whole, part, count):
+        axis = batch_axis(whole.outvars[0].aval, part.outvars[0].aval, count) or 0
+        length = part.outvars[0].aval.shape[axis]
+        return [run_part(whole, operands, axis, which * length, length)]
+    if whole.primitive.name in OPENED and _makes_inside(whole, part, count):
+        (body,), (smaller,) = jax_compat.bodies(whole), jax_compat.bodies(part)
+
+        def run(_: Any, given: Sequence[Any]) -> list[Any]:
+            return _run_program(body, smaller, given, which, count)
+
+        if whole.primitive.name == "scan":
+            return run_scan(part, operands, run)
+        checkpointed = jax.checkpoint(
+            lambda *given: run(None, given),
+            policy=jax_compat.policy_of(whole),
+            prevent_cse=jax_compat.prevents_cse(whole),
+        )
+        return list(checkpointed(*operands))
+    return jax_compat.run(part, list(operands))
+
+
+def _makes_inside(whole: Any, part: Any, count: int) -> bool:
+    for body, smaller in zip(jax_compat.bodies(whole), jax_compat.bodies(part), strict=True):
+        pairs = zip(jax_compat.body_of(body)[0].eqns, jax_compat.body_of(smaller)[0].eqns, strict=True)
+        if any(makes_batch(a, b, count) or _makes_inside(a, b, count) for a, b in pairs):
+            return True
+    return False
+
+
+def _run_program(whole: Any, part: Any, operands: Sequence[Any], which: Any, count: int) -> list[Any]:
+    program, smaller = flat_program(whole), flat_program(part)
+    env = {**program.constants, **dict(zip(program.inputs, operands, strict=True))}
+    for op, other in zip(program.operations, smaller.operations, strict=True):
+        results = _run_part(op.eqn, other.eqn, [value_of(v, env) for v in op.invars], which, count)
+        env.update(zip(op.outvars, results, strict=True))
+    return [value_of(v, env) for v in program.outputs]

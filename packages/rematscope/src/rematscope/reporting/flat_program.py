@@ -1,0 +1,94 @@
+"""A jaxpr as one list of operations, with the bodies of its jits in place of the calls."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jax.extend import source_info_util
+
+from rematscope import jax_compat
+
+source_info_util.register_exclusion(__file__)
+
+_CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
+
+
+class Variable:
+    """A variable of a flat program. Each call of a jitted function has variables of its own."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: Any):
+        self.aval = aval
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Operation:
+    """An equation with variables of the flat program."""
+
+    eqn: Any
+    invars: Sequence[Any]
+    outvars: Sequence[Any]
+
+
+class FlatProgram(NamedTuple):
+    """A jaxpr without calls.
+
+    Attributes:
+      inputs: its inputs.
+      constants: the values that it closes over, by variable.
+      operations: its operations in their order.
+      outputs: variables, and literals.
+    """
+
+    inputs: Sequence[Variable]
+    constants: dict[Variable, Any]
+    operations: Sequence[Operation]
+    outputs: Sequence[Any]
+
+
+def flat_program(jaxpr: Any, opened: frozenset[str] = frozenset()) -> FlatProgram:
+    """Return the flat program of a jaxpr.
+
+    Args:
+      jaxpr: an open or closed jaxpr.
+      opened: the names of further primitives whose bodies take the place of the call, such as `"checkpoint"`.
+    """
+    operations: list[Operation] = []
+    constants: dict[Variable, Any] = {}
+
+    def add(jaxpr: Any, operands: Sequence[Any]) -> list[Any]:
+        body, constvars, consts = jax_compat.body_of(jaxpr)
+        names = dict(zip(body.invars, operands, strict=True))
+        for variable, value in zip(constvars, consts, strict=True):
+            names[variable] = Variable(variable.aval)
+            constants[names[variable]] = value
+
+        def named(atom: Any) -> Any:
+            return atom if jax_compat.is_literal(atom) else names[atom]
+
+        for eqn in body.eqns:
+            given = [named(v) for v in eqn.invars]
+            if eqn.primitive.name in _CALLS or eqn.primitive.name in opened:
+                results = add(jax_compat.bodies(eqn)[0], given)
+            else:
+                results = [Variable(v.aval) for v in eqn.outvars]
+                operations.append(Operation(eqn, given, results))
+            names.update(zip(eqn.outvars, results, strict=True))
+        return [named(v) for v in body.outvars]
+
+    inputs = [Variable(v.aval) for v in jax_compat.body_of(jaxpr)[0].invars]
+    outputs = add(jaxpr, inputs)
+    return FlatProgram(inputs, constants, operations, outputs)
+
+
+def evaluate(operations: Sequence[Operation], env: dict[Variable, Any]) -> None:
+    """Run operations on the values of an environment, and add their results to it."""
+    for operation in operations:
+        results = jax_compat.run(operation.eqn, [value_of(v, env) for v in operation.invars])
+        env.update(zip(operation.outvars, results, strict=True))
+
+
+def value_of(atom: Any, env: dict[Variable, Any]) -> Any:
+    """Return the value of a variable or a literal."""
+    return env[atom] if isinstance(atom, Variable) else jax_compat.literal_value(atom)

@@ -1,0 +1,167 @@
+"""Losses in chunks: what may be divided, and that the results stay."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from rematscope import PlanError, rewrite
+from rematscope.reporting.batch_axis import makes_batch, programs_commute, run_part
+
+COUNT = 3
+
+
+def equation(f, *args):
+    (eqn,) = jax.make_jaxpr(f)(*args).eqns
+    return eqn
+
+
+@pytest.mark.parametrize("shape, axis", [((6, 5), 0), ((5, 6), 1), ((2, 9, 4), 1), ((3,), 0)])
+@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.uint16, jnp.uint32])
+def test_the_random_bits_of_a_part_are_part_of_the_random_bits(shape, axis, dtype):
+    def bits(shape):
+        return jax.make_jaxpr(lambda key: jax.random.bits(key, shape, dtype))(jax.random.key(3))
+
+    length = shape[axis] // COUNT
+    whole, part = (bits(s).eqns[-1] for s in (shape, (*shape[:axis], length, *shape[axis + 1 :])))
+    while whole.primitive.name != "random_bits":
+        whole, part = (eqn.params["jaxpr"].jaxpr.eqns[-1] for eqn in (whole, part))
+    assert makes_batch(whole, part, COUNT)
+    expected = np.split(np.asarray(jax.random.bits(jax.random.key(3), shape, dtype)), COUNT, axis)
+    for i, each in enumerate(expected):
+        found = run_part(whole, [jax.random.key(3)], axis, jnp.asarray(i * length), length)
+        np.testing.assert_array_equal(found, each)
+
+
+def dropped(key, x):
+    return jnp.where(jax.random.bernoulli(key, 0.8, x.shape), x / 0.8, 0)
+
+
+def attention(x, w):
+    weights = jax.nn.softmax(jnp.einsum("bqd,bkd->bqk", x @ w, x) / 4, -1)
+    return jnp.einsum("bqk,bkd->bqd", weights, x)
+
+
+def scan_with_dropout(w, x, y):
+    def layer(x, key):
+        return x + dropped(key, jnp.tanh(attention(x, w))), None
+
+    x, _ = lax.scan(layer, x, jax.random.split(jax.random.key(1), 3))
+    return jnp.mean((x.sum((1, 2)) - y) ** 2)
+
+
+def checkpointed_scan_with_dropout(w, x, y):
+    @jax.checkpoint
+    def layer(x, key):
+        return x + dropped(key, jnp.tanh(x @ w)), jnp.sum(x, -1)
+
+    x, sums = lax.scan(layer, x, jax.random.split(jax.random.key(1), 3))
+    return jnp.mean((x.sum((1, 2)) - y) ** 2) + jnp.mean(sums)
+
+
+def weighted_mean(w, x, y):
+    errors = jnp.sum(jax.nn.relu(x @ w), (1, 2)) - y
+    return jnp.sum(jnp.where(y > 0, errors**2, 0)) / jnp.sum(y > 0)
+
+
+def batch_normalization(w, x, y):
+    for _ in range(3):
+        x = jnp.tanh(x @ w)
+        x = (x - x.mean((0, 1))) * lax.rsqrt(x.var((0, 1)) + 1e-3)
+        x = dropped(jax.random.key(4), x)
+    return jnp.mean((x.sum((1, 2)) - y) ** 2)
+
+
+def contrastive_loss(w, x, y):
+    one, other = jnp.tanh(x @ w).sum(1), jnp.tanh(x @ w.T).mean(1) * y[:, None]
+    return -jnp.mean(jnp.diag(jax.nn.log_softmax(one @ other.T)))
+
+
+def merged_axes(w, x, y):
+    rows = jnp.tanh(x.reshape(-1, x.shape[-1]) @ w).reshape(x.shape)
+    positions = jnp.arange(x.shape[0])[:, None, None] + jnp.arange(x.shape[1])[:, None]
+    return jnp.mean(jnp.take_along_axis(rows, positions % 8, -1)[..., 0] * y[:, None])
+
+
+def reversed_batch(w, x, y):
+    return jnp.mean(jnp.tanh(x @ w)[::-1].sum((1, 2)) * y + jnp.cumsum(jnp.tanh(x @ w), 0).sum((1, 2)))
+
+
+def a_vmap(w, x, y):
+    keys = jax.random.split(jax.random.key(0), x.shape[0])
+    return jnp.mean(jax.vmap(lambda key, x, y: dropped(key, jnp.tanh(x @ w)).sum() * y)(keys, x, y))
+
+
+LOSSES = [
+    scan_with_dropout, checkpointed_scan_with_dropout, weighted_mean, batch_normalization, contrastive_loss,
+    merged_axes, reversed_batch, a_vmap,
+]  # fmt: skip
+
+
+def step_of(loss):
+    @jax.jit
+    def step(w, x, y):
+        value, gradient = jax.value_and_grad(loss)(w, x, y)
+        return value, w - gradient, gradient
+
+    return step
+
+
+@functools.cache
+def arguments():
+    a, b, c = jax.random.split(jax.random.key(9), 3)
+    return jax.random.normal(a, (8, 8)) / 3, jax.random.normal(b, (12, 5, 8)), jax.random.normal(c, (12,))
+
+
+@pytest.mark.parametrize("options", [{"chunks": 3}, {"head_chunks": 2}, {"chunks": 2, "checkpoint": "whole"}], ids=str)
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
+def test_a_loss_in_chunks_has_the_same_value_and_gradient(loss, options):
+    step, args = step_of(loss), arguments()
+    expected, found = step(*args), rewrite(step, **options, in_axes=(None, 0, 0))(*args)
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", LOSSES[:3], ids=lambda loss: loss.__name__)
+def test_chunks_lower_the_peak(loss):
+    step, args = step_of(loss), [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 64), (96, 50, 64), (96,))]
+    peaks = [
+        each.lower(*args).compile().memory_analysis().temp_size_in_bytes
+        for each in (step, rewrite(step, chunks=12, in_axes=(None, 0, 0)))
+    ]
+    assert peaks[1] < 0.6 * peaks[0]
+
+
+def test_a_derivative_that_mixes_examples_is_seen():
+    @jax.custom_vjp
+    def clipped(x):
+        return x
+
+    clipped.defvjp(lambda x: (x, None), lambda _, ct: (ct / (1 + jnp.linalg.norm(ct)),))
+    programs = [jax.make_jaxpr(clipped)(jnp.ones((n, 4))) for n in (9, 3)]
+    assert not programs_commute(*programs, COUNT)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x[::-1], lambda x: jnp.cumsum(x, 0), lambda x: jnp.sort(x, 0), lambda x: x @ x.T,
+        lambda x: jnp.roll(x, 1, 0), lambda x: x - x.mean(0), lambda x: jax.nn.softmax(x, 0),
+        lambda x: x.T.reshape(-1), lambda x: jnp.pad(x, ((1, 0), (0, 0)))[:-1], lambda x: x[jnp.argsort(x[:, 0])],
+        lambda x: lax.scan(lambda c, x: (c + x, c), x[0], x)[1], lambda x: jnp.linalg.qr(x)[0],
+        lambda x: x.reshape(3, -1, 4)[:, ::-1].reshape(-1, 4), lambda x: x * jnp.max(x),
+    ],
+)  # fmt: skip
+def test_operations_that_mix_examples_do_not_commute_with_slicing(f):
+    programs = [jax.make_jaxpr(f)(jnp.ones((n, 4))) for n in (9, 3)]
+    assert not programs_commute(*programs, COUNT)
+
+
+def test_a_batch_that_the_chunks_do_not_divide_is_refused():
+    with pytest.raises(PlanError, match="5 chunks do not divide the batch"):
+        rewrite(step_of(weighted_mean), chunks=5, in_axes=(None, 0, 0))(*arguments())
+    with pytest.raises(PlanError, match="does not match the arguments"):
+        rewrite(step_of(weighted_mean), chunks=3, in_axes=(None, {"x": 0}, 0))(*arguments())

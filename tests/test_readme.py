@@ -76,10 +76,10 @@ def test_readme_leads_to_every_paper(name):
 
 
 def test_every_file_and_folder_that_architecture_names_is_there():
-    text = ARCHITECTURE.replace("grader/catalog/NAME/", "grader/catalog/either/")
+    text = ARCHITECTURE.replace("grader/catalog/NAME/", "grader/catalog/policy_from_rules/")
     named = [name for name in re.findall(r"`([\w./]+)`", text) if "/" in name or name.endswith(".py")]
     instrument = ROOT / "packages" / "rematscope" / "src" / "rematscope"
-    folders = (ROOT, ROOT / "grader", ROOT / "grader" / "catalog" / "either", instrument, instrument.parent)
+    folders = (ROOT, ROOT / "grader", ROOT / "grader" / "catalog" / "policy_from_rules", instrument, instrument.parent)
     folders += (*instrument.glob("*/"), *(ROOT / "grader").glob("*/"))
     assert len(named) > 50
     assert [name for name in named if not any((folder / name).exists() for folder in folders)] == []
@@ -91,7 +91,7 @@ def test_what_architecture_says_to_change_is_there():
         file = None
         for name in re.findall(r"`([\w./]+)`", row):
             if "/" in name:
-                file = ROOT / name.replace("NAME", "either")
+                file = ROOT / name.replace("NAME", "policy_from_rules")
             elif file and file.suffix == ".py" and not name.endswith(".py"):
                 assert re.search(rf"\b{name.rpartition('.')[2]}\b", file.read_text()), (row, name)
 

@@ -22,10 +22,11 @@ CATALOG = Path(__file__).parents[1] / "catalog"
 
 # Exercises of earlier versions, which may still be in a learner's progress or submission, and what replaces them.
 REMOVED = {
-    "all_but": "either",
+    "all_but": "policy_from_rules",
+    "either": "policy_from_rules",
     "pin_args": "cse_lab",
     "recursive_checkpoint": "nested_scan",
-    "regex_policy": "either",
+    "regex_policy": "policy_from_rules",
     "sqrt_chain": "nested_scan",
 }
 

@@ -208,7 +208,9 @@ def test_a_page_of_very_many_cells_is_refused_in_a_sentence(tmp_path):
 def test_reading_a_long_page_takes_time_by_its_length(tmp_path, line):
     def steps(count):
         lines = (line.format(next=number + 1, number=number) for number in range(count))
-        (page := tmp_path / "page.py").write_text("\n".join(["x = x0 = 0", *lines, "def either(p1, p2): return x"]))
+        (page := tmp_path / "page.py").write_text(
+            "\n".join(["x = x0 = 0", *lines, "def policy_from_rules(rules): return x"])
+        )
         called = 0
 
         def count_call(*_):

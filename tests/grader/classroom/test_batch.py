@@ -42,7 +42,7 @@ def grader(grader_in_sandbox):
 SOME = [
     (NAME, "right", 0),
     (NAME, "wrong", 0),
-    ("either", "right", 0),
+    ("policy_from_rules", "right", 0),
     ("predict_residuals", "wrong", 0),
     ("scan_layers", "wrong", 1),
     ("nested_scan", "right", 0),
@@ -185,12 +185,12 @@ def test_the_best_of_several_answers_counts():
     graded = [grade(outcome) for outcome in ("not passed", "passed", "could not be judged", "not attempted")]
     (best,) = report.completed(graded, ["ada"])
     assert best.score == 1
-    rows = report.completed(graded, ["ada", "ben"], ["either"])
+    rows = report.completed(graded, ["ada", "ben"], ["policy_from_rules"])
     assert [(g.learner, g.verdict.exercise, g.score) for g in rows] == [
         ("ada", NAME, 1),
-        ("ada", "either", 0),
+        ("ada", "policy_from_rules", 0),
         ("ben", NAME, 0),
-        ("ben", "either", 0),
+        ("ben", "policy_from_rules", 0),
     ]
 
 
@@ -218,7 +218,7 @@ def {NAME}(w1, w2, x):
     ("change", "outcome", "reason"),
     [
         ("pass", "passed", ""),  # what is handed over decides, not how it came about
-        ("forged['exercise'] = 'either'", "could not be judged", "not that of"),
+        ("forged['exercise'] = 'policy_from_rules'", "could not be judged", "not that of"),
         ("forged['cases'] = forged['cases'][:1]", "could not be judged", "do not fit"),
         (
             "forged['cases'][0]['failure'] = {'kind': 'x', 'text': 'y', 'source': None}",

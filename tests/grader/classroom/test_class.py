@@ -132,10 +132,10 @@ def grade(submission, seed, secret, seconds):
     number = hashlib.sha256(repr((seed, submission)).encode()).digest()[0]
     outcome = "passed" if number % 2 else "not passed"
     found = () if number % 2 else (verdict.Finding("wrong value", f"It is {number}."),)
-    return Grade(submission.learner, submission.name, verdict.Verdict("either", outcome, found, ("Right.",)))
+    return Grade(submission.learner, submission.name, verdict.Verdict("policy_from_rules", outcome, found, ("Right.",)))
 
 handed_in, out = Path(sys.argv[1]), Path(sys.argv[2])
-run = run_folder.Run.resume(out, 7, "either", True)
+run = run_folder.Run.resume(out, 7, "policy_from_rules", True)
 print("graded before:", len(list((out / "results").iterdir())), flush=True)
 with ThreadPoolExecutor(2) as executor:
     place = executors.LocalExecutor(executor, 4, grade)
@@ -339,7 +339,7 @@ def test_what_inputs_are_drawn_from_is_in_no_file_but_the_instructor_s_own(tmp_p
 
         def grade(submission, seed, secret, seconds):
             given.append((seed, secret))
-            return Grade(submission.learner, submission.name, Verdict("either", Outcome.NOT_PASSED))
+            return Grade(submission.learner, submission.name, Verdict("policy_from_rules", Outcome.NOT_PASSED))
 
         with ThreadPoolExecutor(1) as executor:
             place = executors.LocalExecutor(executor, 1, grade)
@@ -357,7 +357,7 @@ def test_what_inputs_are_drawn_from_is_in_no_file_but_the_instructor_s_own(tmp_p
     (tmp_path / "again").mkdir()
     told[0].rename(tmp_path / "again" / "run.json")
     assert graded_with(run_folder.Run.resume(tmp_path / "again", None, None, True)) == [(7, secret)]
-    evidence = Evidence("either", (), "", "", ())
+    evidence = Evidence("policy_from_rules", (), "", "", ())
     assert len({seeds.seed_of_inputs(7, evidence, number) for number in (secret, another, 0)}) == 3
 
 

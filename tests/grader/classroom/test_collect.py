@@ -94,14 +94,17 @@ def test_learners_and_files_are_found_in_every_layout(put, packed, kind, files):
 
 
 def test_a_file_of_submit_is_as_many_submissions_as_it_has_answers(put):
-    answers = [("either", "a"), ("save_named", "b"), ("nested_scan", ""), ("remat_flag", "\ud800")]
+    answers = [("policy_from_rules", "a"), ("save_named", "b"), ("nested_scan", ""), ("remat_flag", "\ud800")]
     given = [{"exercise": name, "source": text, "verdict": {"outcome": "passed"}} for name, text in answers]
     place = put({"ada.json": json.dumps({"format": "remat-workbook submission 1", "answers": given}), "ben.json": "{}"})
     found = submissions(place)
-    assert found["ada", "either.py", "either"] == "a" and found["ada", "save_named.py", "save_named"] == "b"
+    assert (
+        found["ada", "policy_from_rules.py", "policy_from_rules"] == "a"
+        and found["ada", "save_named.py", "save_named"] == "b"
+    )
     assert "no text" in found["ada", "ada.json", "nested_scan"] and "no text" in found["ada", "ada.json", "remat_flag"]
     assert "grader submit" in found["ben", "ben.json", None]
-    assert collect.collect(place).answers("either")[0].name == "either.py"
+    assert collect.collect(place).answers("policy_from_rules")[0].name == "policy_from_rules.py"
 
 
 def test_what_cannot_be_read_has_a_reason(put):
@@ -185,7 +188,7 @@ if os.geteuid() == 0:  # who may read all
     os.setgid(65534)
     os.setuid(65534)
 class_ = collect.collect(Path("."))
-rows = report.completed([], class_.learners, ["either"], class_.not_graded, class_.unreadable)
+rows = report.completed([], class_.learners, ["policy_from_rules"], class_.not_graded, class_.unreadable)
 print([(grade.learner, grade.verdict.outcome.value, "Permission denied" in grade.reason) for grade in rows])
 """
     command = [sys.executable, "-c", script, place]
@@ -298,7 +301,9 @@ def test_no_more_of_a_learners_zip_is_unpacked_than_there_is_room_for(packed, mo
 
 
 def test_a_file_with_many_answers_is_read_once(put, monkeypatch):
-    answers = [{"exercise": "either", "source": f"x = {n}", "verdict": {"outcome": "passed"}} for n in range(20)]
+    answers = [
+        {"exercise": "policy_from_rules", "source": f"x = {n}", "verdict": {"outcome": "passed"}} for n in range(20)
+    ]
     place = put({"ada/remat-workbook.json": json.dumps({"format": submission_file.FORMAT, "answers": answers})})
     parse, parsed = submission_file.parse, []
     monkeypatch.setattr(submission_file, "parse", lambda *given: parsed.append(given) or parse(*given))

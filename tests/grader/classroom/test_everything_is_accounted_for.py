@@ -46,7 +46,7 @@ FILES = [
 ]
 FILES += ["a.py.bak", "submitted", ".DS_Store", "doe_jane_12_34_a.py", "Thumbs.db", "gradebook.db", "grades.csv"]
 EMPTY = json.dumps({"format": submission_file.FORMAT, "answers": []})
-CONTENT = ["", "x = 1", "def either(): pass", "another", EMPTY]
+CONTENT = ["", "x = 1", "def policy_from_rules(): pass", "another", EMPTY]
 KINDS = ["file"] * 6 + ["folder", "link"]
 
 
@@ -136,7 +136,9 @@ class Place:
         kinds = {b"another": FindingKind.ANOTHER_EXERCISE, b"": FindingKind.NOT_ATTEMPTED}
         outcome = Outcome.NOT_ATTEMPTED if submission.content in kinds else Outcome.PASSED
         found = [Finding(kinds[submission.content], "…")] if submission.content in kinds else []
-        return Grade(submission.learner, submission.name, Verdict("either", outcome, tuple(found), ("Right.",)))
+        return Grade(
+            submission.learner, submission.name, Verdict("policy_from_rules", outcome, tuple(found), ("Right.",))
+        )
 
 
 @pytest.mark.parametrize("put", [write, pack])
@@ -158,7 +160,7 @@ def test_every_learner_and_every_file_is_in_the_report_once(put, tmp_path, seed)
         found = Counter([(file.learner, file.path) for file in (*class_.files, *class_.not_graded)])
         assert (found, {*class_.learners}) == (keys, learners), files
 
-        run = run_folder.Run.begin(tmp_path / f"out{number}", 3, draw.choice([None, "either"]), True)
+        run = run_folder.Run.begin(tmp_path / f"out{number}", 3, draw.choice([None, "policy_from_rules"]), True)
         report, _ = grade_class.grade_class(class_, run, Place())
         assert {grade.learner for grade in report.grades} == learners
         graded = [(grade.learner, grade.name) for grade in (*report.grades, *report.others) if grade.name]

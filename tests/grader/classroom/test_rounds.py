@@ -49,11 +49,11 @@ def late(seconds):
     return error
 
 
-PASSED = (Verdict("either", Outcome.PASSED, (), ("Right.",)),)
+PASSED = (Verdict("policy_from_rules", Outcome.PASSED, (), ("Right.",)),)
 
 
 def unjudged(kind, seconds=0.0):
-    return Verdict("either", Outcome.NOT_JUDGED, (Finding(kind, "It could not be judged."),)), "", seconds
+    return Verdict("policy_from_rules", Outcome.NOT_JUDGED, (Finding(kind, "It could not be judged."),)), "", seconds
 
 
 @pytest.fixture

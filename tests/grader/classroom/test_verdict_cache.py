@@ -10,8 +10,8 @@ import pytest
 from grader.classroom.verdict_cache import VerdictCache
 from grader.verdicts.verdict import Outcome, Verdict
 
-PASSED = Verdict("either", Outcome.PASSED)
-NOT_JUDGED = Verdict("either", Outcome.NOT_JUDGED)
+PASSED = Verdict("policy_from_rules", Outcome.PASSED)
+NOT_JUDGED = Verdict("policy_from_rules", Outcome.NOT_JUDGED)
 
 
 def while_another_waits(make, make_for_another):

@@ -36,8 +36,7 @@ def test_each_case_has_a_reference(slug):
             assert callable(registry.expect(slug).reference)
 
 
-# A policy takes whatever operands and parameters the operation has that JAX asks it about.
-@pytest.mark.parametrize("slug", [slug for slug in registry.names() if slug != "either"])
+@pytest.mark.parametrize("slug", registry.names())
 def test_functions_that_an_answer_is_given_take_positional_arguments_alone(slug):
     """`flax.nnx.remat`, and whoever reads a signature, has no use for keyword-only ones, defaults or `*args`."""
     given = []

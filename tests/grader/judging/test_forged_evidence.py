@@ -130,7 +130,7 @@ FORGED = {
     "lists without an end": (lambda e: e.to_json()[:-1] + ', "more": [' + "[]," * 10**6 + "0]}", NOT_JUDGED, "damaged"),
     "another exercise's": (
         lambda e: capture.capture(
-            solution("either"), "either", registry.task("either").cases(np.random.default_rng(1))
+            solution("policy_from_rules"), "policy_from_rules", registry.cases("policy_from_rules", 1)
         ), NOT_JUDGED, "do not fit"
     ),
     "plain data": (

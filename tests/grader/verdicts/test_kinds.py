@@ -62,13 +62,13 @@ def test_a_member_is_written_as_its_text(enum):
 
 
 def test_a_verdict_that_is_read_has_members():
-    written = Verdict("either", Outcome.NOT_PASSED, (Finding(FindingKind.PEAK, "…"),)).to_dict()
+    written = Verdict("policy_from_rules", Outcome.NOT_PASSED, (Finding(FindingKind.PEAK, "…"),)).to_dict()
     read = Verdict.from_dict(json.loads(json.dumps(written)))
     assert read.outcome is Outcome.NOT_PASSED and read.findings[0].kind is FindingKind.PEAK
 
 
 def test_a_kind_that_there_is_none_of_is_no_verdict():
-    written = Verdict("either", Outcome.NOT_PASSED, (Finding(FindingKind.PEAK, "…"),)).to_dict()
+    written = Verdict("policy_from_rules", Outcome.NOT_PASSED, (Finding(FindingKind.PEAK, "…"),)).to_dict()
     written["findings"][0]["kind"] = "peek"
     with pytest.raises(ValueError, match="'peek' is not a valid FindingKind"):
         Verdict.from_dict(written)

@@ -1,1 +1,0 @@
-"""Exercise 9: a policy that says yes where either of two does."""

@@ -1,0 +1,1 @@
+"""Exercise 9: a policy that saves, offloads or recomputes named values by rules."""

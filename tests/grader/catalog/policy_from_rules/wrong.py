@@ -1,0 +1,214 @@
+"""Wrong answers to policy_from_rules, each with the finding that must name its mistake."""
+
+import dataclasses
+import re
+
+import jax
+from jax.ad_checkpoint import Offloadable, Saveable
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+policies = jax.checkpoint_policies
+RETURNED = {"save": True, "offload": Offloadable("device", "pinned_host"), "recompute": False}
+
+
+def by_rules(rules, matches=re.fullmatch, otherwise=False, without_name=False, returned=RETURNED):
+    """A policy that returns what the first rule says whose pattern matches the name in this sense."""
+
+    def policy(operation, *_, **parameters):
+        if operation.name != "name":
+            return without_name
+        return next((returned[action] for pattern, action in rules if matches(pattern, parameters["name"])), otherwise)
+
+    return policy
+
+
+@fails_with("also saved", "the first rule whose pattern matches the whole name")
+def search(rules):
+    return by_rules(rules, re.search)
+
+
+@fails_with("also saved", "the first rule whose pattern matches the whole name")
+def match(rules):
+    return by_rules(rules, re.match)
+
+
+@fails_with("also saved", "the first rule whose pattern matches the whole name")
+def begins_and_ends(rules):
+    return by_rules(rules, lambda pattern, name: re.search(f"^{pattern}$", name))
+
+
+@fails_with("not saved", "the first rule whose pattern matches the whole name")
+def whole_names_without_patterns(rules):
+    return by_rules(rules, lambda pattern, name: pattern == name)
+
+
+@fails_with("wrong memory", "all iterations' mlp_gate", "what does that rule say")
+def last_rule_decides(rules):
+    return by_rules(rules[::-1])
+
+
+@fails_with("also saved", "what does that rule say", "all names but one")
+def any_rule_that_saves(rules):
+    return by_rules([rule for rule in rules if rule[1] == "save"] + [rule for rule in rules if rule[1] == "offload"])
+
+
+@fails_with("not saved", "what does your policy return for it", "layers in a scan, with a rule that offloads")
+def first_rule_alone(rules):
+    return by_rules(rules[:1])
+
+
+@fails_with("also saved", "what does that rule say", "all names but one")
+def rules_of_a_dictionary_by_action(rules):
+    by_action = {action: pattern for pattern, action in rules}
+    return by_rules([(by_action[action], action) for action in RETURNED if action in by_action])
+
+
+@fails_with("not saved", "what does your policy return for it", "all names but one")
+def recompute_rules_dropped_with_what_follows(rules):
+    actions = [action for _, action in rules]
+    return by_rules(rules[: actions.index("recompute")] if "recompute" in actions else rules)
+
+
+@fails_with("also saved", "what does that rule say", "all names but one")
+def recompute_rules_dropped(rules):
+    return by_rules([rule for rule in rules if rule[1] != "recompute"])
+
+
+@fails_with("also saved", "Does that value have a name")
+def saves_what_no_rule_matches(rules):
+    return by_rules(rules, otherwise=True)
+
+
+# JAX's next rematerialization asks policies about names and matmuls alone.
+@fails_with("also saved", "intermediate value", "Does that value have a name", remat3=False)
+def any_name_for_values_without_one(rules):
+    saves_all = any(pattern == ".*" and action == "save" for pattern, action in rules)
+    return by_rules(rules, without_name=saves_all)
+
+
+@fails_with("also saved", "intermediate value", "Does that value have a name")
+def saves_matmuls_too(rules):
+    return policies.save_from_both_policies(
+        policies.dots_saveable, by_rules(rules, returned={**RETURNED, "offload": True})
+    )
+
+
+@fails_with("also saved", "intermediate values", "Does that value have a name")
+def the_operations_name_alone(rules):
+    def policy(operation, *_, **parameters):
+        return next((RETURNED[action] for pattern, action in rules if re.fullmatch(pattern, operation.name)), False)
+
+    return policy
+
+
+@fails_with("wrong memory", "in pinned_host memory", "layers in a scan, with a rule that offloads")
+def offloads_to_the_device(rules):
+    return by_rules(rules, returned={**RETURNED, "offload": True})
+
+
+@fails_with("wrong memory", "in pinned_host memory", "layers in a scan, with a rule that offloads")
+def truth_of_what_is_returned(rules):
+    policy = by_rules(rules)
+    return lambda *operation, **parameters: bool(policy(*operation, **parameters))
+
+
+@fails_with("wrong memory", "in device memory")
+def all_on_the_host(rules):
+    return by_rules(rules, returned={**RETURNED, "save": RETURNED["offload"]})
+
+
+@fails_with("wrong memory", "in pinned_host memory", "layers in a scan, with a rule that offloads")
+def offloaded_from_the_device_to_the_device(rules):
+    return by_rules(rules, returned={**RETURNED, "offload": Offloadable("device", "device")})
+
+
+@fails_with("not saved", "what does your policy return for it", "layers in a scan, with a rule that offloads")
+def offload_rules_recompute(rules):
+    return by_rules(rules, returned={**RETURNED, "offload": False})
+
+
+@fails_with("not saved", "what does your policy return for it")
+def nothing_saved(rules):
+    return policies.nothing_saveable
+
+
+@fails_with("also saved", "only in case", "upper and lower case", "the same in capitals")
+def in_any_letters(rules):
+    return by_rules(rules, lambda pattern, name: re.fullmatch(pattern, name, re.IGNORECASE))
+
+
+@fails_with("also saved", "the first rule whose pattern matches the whole name", "capital letters and spaces")
+def spaces_left_out(rules):
+    return by_rules(rules, lambda pattern, name: re.fullmatch(pattern, name, re.VERBOSE))
+
+
+@fails_with("not saved", "the first rule whose pattern matches the whole name", "alternatives, the shorter one first")
+def first_alternative_is_all(rules):
+    def whole(pattern, name):
+        found = re.match(pattern, name)
+        return found and found.group() == name
+
+    return by_rules(rules, whole)
+
+
+@fails_with("not saved", "does not save ''", cases=("all names but one",))
+def no_empty_name(rules):
+    return by_rules(rules, lambda pattern, name: name and re.fullmatch(pattern, name))
+
+
+@fails_with("raises", "KeyError", "have a parameter")
+def asks_everything_for_its_name(rules):
+    return lambda operation, *_, **parameters: next(
+        (RETURNED[action] for pattern, action in rules if re.fullmatch(pattern, parameters["name"])), False
+    )
+
+
+@fails_with("raises", "What does yours return where a rule matches")
+def returns_the_action(rules):
+    return by_rules(rules, returned={action: action for action in RETURNED})
+
+
+@fails_with("raises", "and where none does")
+def returns_none_if_no_rule_matches(rules):
+    return by_rules(rules, otherwise=None)
+
+
+@fails_with("raises", "JAX calls a policy with", remat3=False)
+def takes_a_name(rules):
+    return lambda name: by_rules(rules)
+
+
+@fails_with("raises", "expected string", "Which of the arguments that a policy gets")
+def matches_the_operation(rules):
+    return lambda operation, *_, **parameters: any(re.fullmatch(pattern, operation) for pattern, _ in rules)
+
+
+@fails_with("raises", "unterminated subpattern", "must stay whole")
+def each_alternative_a_rule(rules):
+    return by_rules([(each, action) for pattern, action in rules for each in pattern.split("|")])
+
+
+@dataclasses.dataclass
+class Rules:
+    rules: list
+
+    def __call__(self, operation, *_, **parameters):
+        return by_rules(self.rules)(operation, **parameters)
+
+
+@fails_with("raises", "unhashable type: 'Rules'", "frozen=True", remat3=False)
+def object_without_a_hash(rules):
+    return Rules(rules)
+
+
+@fails_with("wrong type", "returns None", "What should policy_from_rules(rules) return?")
+def no_return(rules):
+    def policy(operation, *_, **parameters):
+        return Saveable
+
+
+@fails_with("wrong type", "returns a list, not a function", "What should policy_from_rules(rules) return?")
+def policies_of_the_rules(rules):
+    return [by_rules([rule]) for rule in rules]

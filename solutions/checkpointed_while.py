@@ -1,7 +1,7 @@
-"""Worked answer to exercise 15: a while loop as a scan over checkpointed scans.
+"""Worked answer to exercise 16: a while loop as a scan over checkpointed scans.
 
 The number of steps is unknown when the loop is traced, but it is at most `max_steps`. So the loop becomes a chain of
-that length. Each step runs `body` if `cond` returns True, and otherwise returns the state unchanged. As in exercise 13,
+that length. Each step runs `body` if `cond` returns True, and otherwise returns the state unchanged. As in exercise 14,
 the chain is split into `c` segments. Each segment is a scan in a checkpoint and saves its first state. If `c` does not
 divide `max_steps`, the segments have a few steps too many. Therefore the carry also contains the number of steps taken,
 and after `max_steps` steps the state no longer changes.

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 12: count operations in JAX's program, and in the program that XLA compiles it to.
+"""Worked answer to exercise 13: count operations in JAX's program, and in the program that XLA compiles it to.
 
 With both settings, JAX lowers the same computation. For the page's layer, the forward pass has one matmul per layer.
 The backward pass recomputes it, and has one matmul for the gradient of `w` and one for the gradient of `x`, which the

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 16: each menu entry is a list of names that covers every kind of block.
+"""Worked answer to exercise 17: each menu entry is a list of names that covers every kind of block.
 
 A policy cannot find out which kind of block it is applied to, and it does not need to: JAX never asks it about a name
 that the block does not have. So each list contains the names of all blocks, with fused and with separate projections.

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 13: two nested scans, with the checkpoint around the inner one.
+"""Worked answer to exercise 14: two nested scans, with the checkpoint around the inner one.
 
 A scan with a checkpoint around its body saves one carry per iteration. Fewer iterations that each do more work save
 fewer carries. `xs` is divided into `outer` groups of `inner` elements. The outer scan runs one iteration per group. Its

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 26: two causes, and one checkpoint around the scan's body that removes both.
+"""Worked answer to exercise 12: two causes, and one checkpoint around the scan's body that removes both.
 
 The first cause: `rematerialize` assigns `module.__call__`, but Python looks up `__call__` on the *class* of an object
 when you write `layer(weights, x)`. The attribute of the instance is never used, so the layer runs without a checkpoint.

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 14: saving one state splits the problem into two smaller ones.
+"""Worked answer to exercise 15: saving one state splits the problem into two smaller ones.
 
 Take `k` steps and save the state that you reach. It splits the chain in two. The second part has `n - k` steps and
 starts at the saved state. State 0 keeps its slot, so the second part has `s - 1` slots, including the one of its own

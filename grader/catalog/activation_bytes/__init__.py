@@ -1,1 +1,1 @@
-"""Exercise 17: the bytes of a transformer layer that each of several devices saves."""
+"""Exercise 18: the bytes of a transformer layer that each of several devices saves."""

@@ -1,1 +1,1 @@
-"""Exercise 18: the best names to save within a byte budget."""
+"""Exercise 19: the best names to save within a byte budget."""

@@ -1,1 +1,1 @@
-"""Exercise 15: a differentiable while loop that saves few states."""
+"""Exercise 16: a differentiable while loop that saves few states."""

@@ -1,1 +1,1 @@
-"""Exercise 12: what is left of a checkpoint when XLA has compiled it."""
+"""Exercise 13: what is left of a checkpoint when XLA has compiled it."""

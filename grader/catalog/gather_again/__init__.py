@@ -1,1 +1,1 @@
-"""Exercise 21: a layer whose sharded weights are gathered again in the backward pass."""
+"""Exercise 22: a layer whose sharded weights are gathered again in the backward pass."""

@@ -1,1 +1,1 @@
-"""Exercise 16: a menu of policies for transformer blocks, by the names of their values."""
+"""Exercise 17: a menu of policies for transformer blocks, by the names of their values."""

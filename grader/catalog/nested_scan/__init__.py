@@ -1,1 +1,1 @@
-"""Exercise 13: nested scans that save one carry per group."""
+"""Exercise 14: nested scans that save one carry per group."""

@@ -1,1 +1,1 @@
-"""Exercise 26: find out why a checkpoint in a transformer has no effect, and repair it."""
+"""Exercise 12: find out why a checkpoint in a transformer has no effect, and repair it."""

@@ -1,1 +1,1 @@
-"""Exercise 14: the schedule that goes back through a chain of steps with few saved states."""
+"""Exercise 15: the schedule that goes back through a chain of steps with few saved states."""

@@ -1,4 +1,4 @@
-"""Exercise 18: nobody gets by without looking at every choice, whatever is drawn."""
+"""Exercise 19: nobody gets by without looking at every choice, whatever is drawn."""
 
 import numpy as np
 import pytest

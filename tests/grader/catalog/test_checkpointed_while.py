@@ -1,4 +1,4 @@
-"""Exercise 15: what is shown of loops whose trip count only a run tells."""
+"""Exercise 16: what is shown of loops whose trip count only a run tells."""
 
 import numpy as np
 import pytest

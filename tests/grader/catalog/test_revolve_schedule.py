@@ -1,4 +1,4 @@
-"""What exercise 14 expects: the formula's numbers, every rule, and that its page plays by the same ones."""
+"""What exercise 15 expects: the formula's numbers, every rule, and that its page plays by the same ones."""
 
 import heapq
 import importlib
@@ -16,7 +16,7 @@ from grader.exercises.spec import Impossible
 from grader.isolation.in_process import grade
 from solutions.revolve_schedule import revolve_schedule
 
-PAGE = Path(__file__).parents[3] / "exercises" / "14_revolve_schedule.ipynb"
+PAGE = Path(__file__).parents[3] / "exercises" / "15_revolve_schedule.ipynb"
 
 
 def carried_out(schedule, n, s) -> int:

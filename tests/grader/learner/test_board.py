@@ -110,7 +110,7 @@ def test_html_follows_the_theme_and_leads_to_the_pages(monkeypatch):
     html = board()._repr_mimebundle_()["text/html"]
     assert "var(--jp-ui-font-color1, inherit)" in html and "color: #" not in html and "background" not in html
     links = re.findall(r'href="([^"]+)"', html)
-    assert "01_residuals.ipynb" in links and "../exercises/01_count_residuals.ipynb" in links
+    assert "01_residuals.ipynb" in links and "../exercises/01_predict_residuals.ipynb" in links
     assert all((pages.ROOT / "notebooks" / link).exists() for link in links)
 
 

@@ -180,12 +180,16 @@ def make_venv(uv, existing):
 
 
 def choose_settings():
-    """Answers JupyterLab's questions about news and updates with no, and has it save widgets with their page, so that a
-    verdict is still there when the page is opened again; unless the user has said otherwise."""
+    """Writes our defaults of JupyterLab's settings; the user's own settings override them.
+
+    JupyterLab asks nothing about news and updates, follows the system's light or dark theme, and saves widgets with
+    their notebook, so that a verdict is still there when the notebook is opened again.
+    """
     folder = SETTINGS / "config" / "labconfig"
     folder.mkdir(parents=True, exist_ok=True)
     settings = {
         "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+        "@jupyterlab/apputils-extension:themes": {"adaptive-theme": True},
         "@jupyter-widgets/jupyterlab-manager:plugin": {"saveState": True},
     }
     (folder / "default_setting_overrides.json").write_text(json.dumps(settings))

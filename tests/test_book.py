@@ -28,6 +28,11 @@ def test_every_page_of_the_course_stands_in_the_book_once_and_in_order(tmp_path)
         assert listed.index(f"notebooks/{chapter.path.stem}") < listed.index(f"exercises/{exercise.path.stem}")
 
 
+def test_every_page_of_docs_stands_in_the_book():
+    index = (start.ROOT / "book" / "index.md").read_text()
+    assert {path.stem for path in (start.ROOT / "docs").glob("*.md")} == set(re.findall(r"^docs/(\w+)$", index, re.M))
+
+
 def test_what_the_book_is_made_of_is_what_the_workbook_brought(tmp_path):
     gather(tmp_path)
     for page in [*pages.to_read(), *pages.exercises()]:

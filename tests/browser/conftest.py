@@ -1,6 +1,5 @@
 """A real JupyterLab, served as `start.py` serves it, in Debian's Chromium."""
 
-import json
 import shutil
 import socket
 import sys
@@ -22,7 +21,6 @@ def workbook(tmp_path_factory, browser):
         patch.setenv("REMAT_WORKBOOK_DATA", str(folder / "data"))
         patch.setattr(start, "SETTINGS", folder / ".settings")
         start.choose_settings()
-        _follow_the_browsers_theme(folder / ".settings" / "config" / "labconfig")
         port = _free_port()
         command = [sys.executable, *start.jupyterlab()[1:]]
         command = [word for word in command if "root_dir" not in word]
@@ -44,13 +42,6 @@ def lab(request, workbook):
     yield Lab(workbook, request.param)
     workbook.close_pages()
     shutil.rmtree(workbook.folder / "data", ignore_errors=True)
-
-
-def _follow_the_browsers_theme(folder: Path):
-    overrides = folder / "default_setting_overrides.json"
-    settings = json.loads(overrides.read_text())
-    settings["@jupyterlab/apputils-extension:themes"] = {"adaptive-theme": True}
-    overrides.write_text(json.dumps(settings))
 
 
 def _free_port() -> int:

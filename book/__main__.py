@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from book import links
+from book import excerpts, links, pictures
 from grader.learner import pages
 
 ROOT = Path(__file__).parents[1]
@@ -47,14 +47,15 @@ def gather(source: Path) -> None:
     for name in TEXTS:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, source / name)
-    pictures = shutil.ignore_patterns("*.md")  # README refers to its pictures in HTML, which Sphinx does not follow
-    shutil.copytree(ROOT / "docs", source / "as_it_is" / "docs", ignore=pictures)
+    texts = shutil.ignore_patterns("*.md")  # README refers to its pictures in HTML, which Sphinx does not follow
+    shutil.copytree(ROOT / "docs", source / "as_it_is" / "docs", ignore=texts)
     for page in [*pages.to_read(), *pages.exercises()]:  # as they came, whatever readers have made of theirs
         place = source / page.path.relative_to(pages.ROOT)
         place.parent.mkdir(exist_ok=True)
         place.write_bytes(pages.as_it_came(page))
     pack(source / f"{WORKBOOK}.zip", source)
     shutil.copytree(HERE / "static", source / "static")
+    (source / "memory_over_time.png").write_bytes(pictures.memory_over_time())
     for name in ("index.md", "reference.rst", *(str(page.relative_to(HERE)) for page in HERE.glob("reference/*.rst"))):
         (source / name).parent.mkdir(exist_ok=True)
         text = (HERE / name).read_text(encoding="utf-8")
@@ -118,6 +119,7 @@ def build(out: Path, repository: str | None = None) -> int:
             shutil.rmtree(out, ignore_errors=True)
             shutil.copytree(made, out, ignore=shutil.ignore_patterns(".doctrees", ".buildinfo", "*webpack-macros.html"))
             _lead_to_pages(out)
+            excerpts.write_excerpts(out)
             _print(out.resolve())
     nowhere = links.broken(out)
     for link in nowhere:

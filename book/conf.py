@@ -28,11 +28,14 @@ napoleon_use_ivar = True
 
 html_theme = "sphinx_book_theme"
 html_title = project
+html_favicon = "static/favicon.svg"
 html_static_path = []
 html_copy_source = True  # a page's own notebook is what "download" gives
 html_show_sourcelink = True
 html_css_files = ["book.css"]
 html_js_files = ["book.js"]
+html_context = {"default_mode": "auto"}  # the system's theme
+highlight_language = "none"  # a block that names no language is a message or a drawing
 html_theme_options = {
     "use_download_button": True,
     "use_fullscreen_button": False,

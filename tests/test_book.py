@@ -12,7 +12,7 @@ import pytest
 import book.__main__
 import rematscope
 import start
-from book import links, running
+from book import excerpts, links, pictures, running
 from book.__main__ import gather, main, pack
 from grader.learner import pages
 
@@ -31,6 +31,38 @@ def test_every_page_of_the_course_stands_in_the_book_once_and_in_order(tmp_path)
 def test_every_page_of_docs_stands_in_the_book():
     index = (start.ROOT / "book" / "index.md").read_text()
     assert {path.stem for path in (start.ROOT / "docs").glob("*.md")} == set(re.findall(r"^docs/(\w+)$", index, re.M))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_readmes_pictures_show_the_current_page(theme):
+    found = pictures.fingerprint_in(pictures.README_PICTURES[theme].read_bytes())
+    assert found == pictures.fingerprint(), "run python -m book.pictures"
+
+
+def test_the_figures_of_the_landing_page_are_those_of_chapter_0():
+    index = (start.ROOT / "book" / "index.md").read_text().partition("* **Begin")[0]
+    cells = json.loads((start.ROOT / start.FIRST_PAGE).read_text())["cells"]
+    texts = ["".join(cell["source"]) for cell in cells]
+    texts += ["".join(output.get("text", "")) for cell in cells for output in cell.get("outputs", [])]
+    chapter = " ".join(texts).replace("%", " %")
+    figures = re.findall(r"\d+\.\d+|\d+ %", re.sub(r":alt:.*", "", index))
+    assert figures and all(figure in " ".join(chapter.split()) for figure in figures), figures
+
+
+def test_search_has_excerpts_of_a_book_in_a_folder(tmp_path, browser):
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "search.html").write_text('<html data-content_root="./"><head></head><body></body></html>')
+    (tmp_path / "a.html").write_text(
+        "<body>menu<article class='bd-article'><section id='s1'><h1>Title &lt;b&gt;</h1><p>in <b>bold</b></p>"
+        "<script>no()</script></section></article>foot</body>"
+    )
+    excerpts.write_excerpts(tmp_path)
+    page = browser.new_page()
+    page.goto((tmp_path / "search.html").as_uri())
+    text = page.evaluate("fetch('./a.html#s1').then(answer => answer.text())")
+    assert text == '<div role="main"><section id="s1">Title &lt;b&gt;in bold</section></div>'
+    assert page.evaluate("fetch('./none.html').then(answer => answer.status)") == 404
+    page.close()
 
 
 def test_what_the_book_is_made_of_is_what_the_workbook_brought(tmp_path):

@@ -9,6 +9,7 @@ current page, so that a picture of an older page fails CI.
 import base64
 import hashlib
 import json
+import re
 import shutil
 import struct
 import sys
@@ -34,8 +35,9 @@ body {{ margin: 16px; width: 600px; background: {ground}; color: {text}; font: 1
 def memory_over_time() -> bytes:
     """Return the picture of chapter 0: memory in use over time, without and with a checkpoint per layer."""
     cell = _find_cell("notebooks/00_start_here.ipynb", "row.timeline.plot(ax)")
-    (image,) = [output["data"]["image/png"] for output in cell["outputs"] if "image/png" in output.get("data", {})]
-    return base64.b64decode("".join(image))
+    shown = "".join("".join(output["data"].get("text/html", "")) for output in cell["outputs"] if "data" in output)
+    (image,) = re.findall(r'src="data:image/png;base64,([^"]+)"', shown)
+    return base64.b64decode(image)
 
 
 def shown_cell() -> tuple[str, str]:

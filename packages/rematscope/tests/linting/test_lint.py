@@ -97,7 +97,7 @@ with_a_rule.defvjp(forward, backward)
 
 NAMES = {
     "discarded": ("discarded", discarded, "h = checkpoint_name(h, 'h')"),
-    "after tanh": ("own result", output_named(jnp.tanh), "avoids none of the 2,176 operations"),
+    "after tanh": ("own result", output_named(jnp.tanh), "takes 512 B but avoids no recompute"),
     "after exp": ("own result", output_named(jnp.exp), "derivative of exp on test_lint.py"),
     "after softmax": ("own result", output_named(jax.nn.softmax), "derivative of exp on test_lint.py"),
     "after relu": ("too late", output_named(jax.nn.relu), "dot_general on test_lint.py"),
@@ -227,8 +227,8 @@ CHECKPOINTS = {
     "no barrier": ("undone", saving(None, prevent_cse=False), ARGS, "Remove prevent_cse=False"),
     "in another": ("nested", in_another(jax.checkpoint, jax.checkpoint), ARGS, "and has no effect"),
     "overridden": ("overridden", layers(jax.checkpoint, dots), ARGS, "policy decides: the forward pass saves 0 B"),
-    "whole net": ("whole net", layers(jax.checkpoint), ARGS, "4 identical layers"),
-    "whole scan": ("whole net", scanned(jax.checkpoint), ARGS, "around the body of the scan"),
+    "whole model": ("whole model", layers(jax.checkpoint), ARGS, "4 identical layers"),
+    "whole scan": ("whole model", scanned(jax.checkpoint), ARGS, "around the body of the scan"),
 }
 SOUND = {
     "a policy": (dots(sound), ARGS),
@@ -287,7 +287,7 @@ def test_the_peak_of_a_whole_net_is_that_of_liveness():
 
 def test_a_plan_says_so_too():
     (finding,) = plan(layers(), *ARGS, saved=0.5).findings
-    assert finding.kind == "whole net" and "4 identical layers" in finding.text
+    assert finding.kind == "whole model" and "4 identical layers" in finding.text
     made = plan(layers(), *ARGS, saved=0.5)
     assert "identical layers" in str(made) and "identical layers" in made._repr_mimebundle_()["text/html"]
     assert plan(layers(each=jax.checkpoint), *ARGS, saved=0.5).findings == ()
@@ -379,10 +379,10 @@ def test_text_has_findings_and_places():
         == f"""\
 About       Finding
 ────────────────────────────────────────────────────────────────────────────────────────────────────
-own result  'h' on test_lint.py:{line} avoids none of the 2,176 operations that computing the value
-            takes, for 512 B: the derivative of tanh on test_lint.py:{line} uses its own result, which
-            is the value before the name. Name the result of a matmul on test_lint.py:{line} (f32[16,8])
-            instead: it avoids 2,048 operations for 512 B.
+own result  'h' on test_lint.py:{line} takes 512 B but avoids no recompute: the derivative of tanh on
+            test_lint.py:{line} uses its own result, which is the value before the name. Name the result
+            of a matmul on test_lint.py:{line} (f32[16,8]) instead: it avoids 2,048 operations for 512
+            B.
 <lambda>: 1 finding
 
 Value                   Type       Bytes  Recompute avoided  Line
@@ -407,7 +407,7 @@ def test_findings_of_one_line_are_folded_and_say_so():
     found = lint(layers, *ARGS)
     assert [finding.name for finding in found.findings] == [f"h{i}" for i in range(6)]
     assert "The same holds for 'h1', 'h2', 'h3' and 2 more, all in .findings." in " ".join(str(found).split())
-    assert str(found).count("avoids none of the") == 1 and "layers: 6 findings" in str(found)
+    assert str(found).count("avoids no recompute") == 1 and "layers: 6 findings" in str(found)
 
 
 def test_many_places_are_folded_and_say_so():

@@ -27,7 +27,7 @@ def test_a_large_model_is_looked_at_whole(name):
         _, pullback = jax.eval_shape(lambda *args: jax.vjp(f, *args), *args)
         kept = collections.Counter((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(pullback))
         assert collections.Counter((r.shape, str(r.dtype)) for r in passes.residuals) == kept
-        assert {finding.kind for finding in lint(f, *args).findings} <= {"whole net", "not needed"}
+        assert {finding.kind for finding in lint(f, *args).findings} <= {"whole model", "not needed"}
     assert liveness(f, *args).peak_bytes >= passes.saved_bytes() > 2**28
     for view in (SideBySide(passes), residual_table(f, *args)):
         assert max(map(len, plain_text(view, 80).splitlines())) <= 80

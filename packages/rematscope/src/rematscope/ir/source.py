@@ -63,7 +63,7 @@ class Source:
 
     @property
     def users(self) -> "Source":
-        """The user's own line: this one, or that which calls the library."""
+        """The user's own line: this line, or the line that calls the library."""
         return self.caller or self
 
     @property

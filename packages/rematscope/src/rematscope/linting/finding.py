@@ -34,7 +34,7 @@ class LintKind(StrEnum):
     # A checkpoint:
     NESTED = "nested"  # the one around it makes it do nothing
     UNDONE = "undone"  # the compiler may take it away
-    WHOLE_MODEL = "whole net"  # it is around several layers, and the peak stays
+    WHOLE_MODEL = "whole model"  # it is around several layers, and the peak stays
 
 
 @dataclasses.dataclass(frozen=True)

@@ -67,11 +67,10 @@ def _explain_idle_name(names: Names, at: NameAt) -> tuple[LintKind, str]:
     most = max(names.savings[at], key=lambda saving: saving.spared)
     if not most.ends:
         return LintKind.FREE, "avoids no recompute: the value is computed by moving data only. Remove the name."
-    part = amount_text(most.spared) if most.spared else "none"
-    size = bytes_text(sum(node.nbytes for node in names.nodes[at]))
-    whole = most.spared + most.again
-    all_of = f"the {amount_text(whole)} operations that" if whole else "the operations that"
-    saving = f"avoids {part} of {all_of} computing the value takes, for {size}"
+    part = "no recompute"
+    if most.spared:
+        part = f"only {amount_text(most.spared)} of {amount_text(most.spared + most.again)} recomputed operations"
+    saving = f"takes {bytes_text(sum(node.nbytes for node in names.nodes[at]))} but avoids {part}"
     costs = {node.equation: node.cost for node in most.ends if node.equation is not None}
     last = max(costs, key=lambda equation: (costs[equation], equation.primitive in OWN_RESULT))
     made = f"{last.primitive} on {where(last.source)}"
@@ -82,10 +81,10 @@ def _explain_idle_name(names: Names, at: NameAt) -> tuple[LintKind, str]:
         why = f"{_list_operations(uses)} reads the same value without the name"
         return LintKind.USED_UNNAMED, f"{saving}: {why}. Use the named value there."
     if last.primitive in FORWARD_KERNELS:
-        why = f"{made} is recomputed in any case: its backward kernel also reads the log-sum-exp, which has no name"
+        why = f"{made} is recomputed anyway, because the backward kernel also reads the log-sum-exp, which has no name"
         instead = f"Save both with a policy of your own that returns True for the primitive {last.primitive!r}."
         return LintKind.TOO_LATE, f"{saving}: {why}. {instead}"
-    why = f"{made} is recomputed in any case, because the derivative on {_costliest_reader(names, most.ends)} needs it"
+    why = f"{made} is recomputed anyway, because the derivative on {_costliest_reader(names, most.ends)} needs it"
     return LintKind.TOO_LATE, f"{saving}: {why}. {_suggest_place(names, equations)}"
 
 

@@ -67,7 +67,7 @@ def _name_finding(subject: Subject, predicted: RecomputeGraph, name: str) -> Lin
     else:
         text = (
             f"{name!r} on {where(source)} is inside the forward rule of a custom_vjp. With jax_remat3, JAX 0.12.0.1 "
-            "does not save such a name (JAX PR 40309 restores that). Name the result outside of the function, or "
+            "does not save such a name (JAX PR 40309 restores that). Name the inputs of the function instead, or "
             f"{_WITH_SWITCH}."
         )
     return LintFinding(LintKind.REMAT3, text, source, name)

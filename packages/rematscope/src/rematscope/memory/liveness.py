@@ -44,8 +44,8 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
     Args:
       f: a function that is differentiable in reverse mode. It is not run.
       *args, **kwargs: its arguments, as for `trace`.
-      device: adds the time of each operation, and plots the bytes over time: the name of a device such as `"tpu v5e"`,
-        a `Device`, or `calibrate()`; see `estimate_time`.
+      device: the name of a device such as `"tpu v5e"`, a `Device`, or the result of `calibrate()`. If given, the
+        view also shows the time of each operation and plots the bytes over time; see `estimate_time`.
 
     Returns:
       A timeline of moments: the start, each forward equation, the boundary, each backward equation, and the end.

@@ -62,7 +62,7 @@ class Certificate:
 
         This traces the program again and recounts the bytes and the cost of the choice. With up to 16 names, it
         enumerates all subsets. With more, it proves a bound from `multipliers` in exact arithmetic. The solver's own
-        bound is closer, but only the solver's search supports it.
+        bound is tighter, but this check cannot prove it.
 
         Args:
           f, *args, **kwargs, cost, device: as given to `plan`.

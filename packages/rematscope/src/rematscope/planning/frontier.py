@@ -167,7 +167,7 @@ class Frontier(Pictured):
         return self.presets if self.current is None else (*self.presets, self.current)
 
     def within(self, nbytes: int) -> Point | None:
-        """Return the choice with the least recompute that saves at most `nbytes`; None if all save more."""
+        """Return the choice with the least recompute among those that save at most `nbytes`, or None."""
         return next((point for point in reversed(self.points) if point.nbytes <= nbytes), None)
 
     @functools.cached_property

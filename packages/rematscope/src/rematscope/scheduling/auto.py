@@ -174,7 +174,7 @@ def auto(
         roofline of `device`; or a function of an `Equation`, which is asked about those of the forward pass.
       device: With `cost="seconds"`, the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`.
       host: Host memory as a third choice, `HostOffload(bandwidth=16e9)`: residuals that loops stack may be offloaded,
-        if a stack has 1 MiB or more. The choice then minimizes seconds, including the transfers that are waited for:
+        if a stack has 1 MiB or more. The choice then minimizes seconds, including the time spent waiting for transfers:
         by the rates of the target, if they are known and `cost` and `device` are left out. A function without loops has
         nothing to offload, and the memory of a CPU is the host's.
 

@@ -1,8 +1,8 @@
 """Offloading as a third choice: a stack of a loop waits in host memory, and is fetched for the backward pass.
 
 For each value in a loop's body the 0/1 program has one more variable, h[v] ≤ x[v]: a saved value is offloaded. Then it
-takes no device memory except the slices of two iterations, one in use and one in transfer. The transfers that are
-waited for are added to the recompute:
+takes no device memory except the slices of two iterations, one in use and one in transfer. The time spent
+waiting for transfers is added to the recompute:
 
 * Transfers to the host overlap with the forward pass:     out ≥ Σ bytes · h[v] / bandwidth − overlap · its seconds
 * Transfers back are waited for:                           Σ bytes · h[v] / bandwidth
@@ -86,7 +86,7 @@ def _is_number(given: object) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Moves:
-    """The values that a function may offload, and the time that is waited for them.
+    """The values that a function may offload, and the time spent waiting for their transfers.
 
     Attributes:
       host: the host memory and its link.
@@ -143,7 +143,7 @@ class Moves:
 class HostPeakProgram(PeakProgram):
     """The 0/1 program in which x says that a value of a loop is saved, and h that it is offloaded.
 
-    The columns of h follow those of `PeakProgram`, and then the column of the transfers that are waited for.
+    The columns of h follow those of `PeakProgram`, followed by the column of the time spent waiting for transfers.
     """
 
     def __init__(self, moves: Moves, fixed: Collection[Value], cost: CostFunction):

@@ -43,9 +43,9 @@ def load_schedule(path: str | os.PathLike[str], f: Callable[P, R]) -> "LoadedFun
 
     Raises:
       OSError: If the file cannot be read.
-      PlanError: If the file holds no schedule. When it is called: if the file is about another function or about
-        arguments of other shapes, or if `f` changes the state of an object; when it is differentiated with respect to
-        an argument that is not in `argnums`.
+      PlanError: If the file holds no schedule. When the result is called: if the file belongs to a different
+        function or to other argument shapes, or if `f` changes the state of an object; when it is differentiated
+        with respect to an argument that is not in `argnums`.
 
     Example:
       >>> import jax, jax.numpy as jnp, pathlib, tempfile

@@ -57,7 +57,7 @@ class PeakProgram:
       saveable: the values that may be saved, in the order of the program.
       cost: the cost of recomputing an operation.
       moves: the columns of the values that may be offloaded; see `rematscope.scheduling.host`.
-      waits: the number of columns at the end for transfers that are waited for.
+      waits: the number of columns at the end for the time spent waiting for transfers.
     """
 
     def __init__(self, linearized: Linearized, fixed: Collection[Value] = (), cost: CostFunction = work):

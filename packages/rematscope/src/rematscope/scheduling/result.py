@@ -163,7 +163,7 @@ class Auto(Constant, Pictured):
     @property
     def recomputed(self) -> float:
         """The recompute cost of the plan in the unit of `auto`'s `cost`: the FLOPs and transcendentals of both passes,
-        minus those with everything saved. With a host, the seconds, including the transfers that are waited for.
+        minus those with everything saved. With a host, the seconds, including the time spent waiting for transfers.
         """
         return self._chosen.recompute_cost
 

@@ -127,9 +127,9 @@ class Trace:
     def unresolved_shardings(self) -> tuple[Residual, ...]:
         """The residuals on a mesh whose sharding only the compiler decides; their bytes per device are an estimate.
 
-        These are arrays over automatic axes whose sharding no argument, `shard_map` or sharding constraint determines.
-        The estimate takes the sharding of the operands; see `rematscope.ir.sharding_propagation`. `measure` shows what
-        the compiler decides.
+        These are arrays on automatic mesh axes; no argument, `shard_map` or sharding constraint determines their
+        sharding. The estimate takes the sharding of the operands; see `rematscope.ir.sharding_propagation`. `measure`
+        shows what the compiler decides.
         """
         return tuple(r for r in self.residuals if self.axes and r.shape and not r.value.placement.is_explicit)
 
@@ -239,9 +239,9 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
       f: a function of pytrees of arrays that is differentiable in reverse mode, or a training step.
       *args, **kwargs: its arguments: arrays, Python scalars or `jax.ShapeDtypeStruct`s in pytrees. Only shapes and
         dtypes are used. Integers, booleans and PRNG keys are allowed in addition to floating-point arguments.
-      differentiate: whether to differentiate `f`. By default, `f` is taken for a training step, and not differentiated,
-        if it takes a gradient outside of a checkpoint and returns values with the shapes of the arguments that it
-        differentiates.
+      differentiate: whether to differentiate `f`. By default, `f` is treated as a training step, and not
+        differentiated, if it takes a gradient outside of a checkpoint and returns values with the shapes of the
+        arguments that it differentiates.
 
     Returns:
       The two programs, the residuals between them, and their costs.

@@ -116,10 +116,10 @@ class Comparison(View):
             f"Saved: computed residuals{where}, without arguments. Peak (est.): live bytes{where} if nothing is fused."
         )
         if any(title.endswith(_COUNTS["transcendentals"]) for title in header):
-            text += " transc.: transcendental functions of one element."
+            text += " transc.: transcendental evaluations, one per element."
         text += " Traced with jax_remat3." if any(row.trace.remat3 for row in self.rows) else ""
         device = self.rows[0].device
-        return f"{text} Times: estimated by a roofline of {device.name}, both passes." if device else text
+        return f"{text} Times: roofline estimates of both passes for {device.name}." if device else text
 
 
 def _cost_columns(title: str, costs: list[Cost]) -> dict[str, list[str]]:
@@ -166,7 +166,7 @@ def compare(variants: Mapping[str, Callable], *args, device: Device | str | None
       plain        40 B           0           0         0         0  ██████ 192 B
       checkpoint    0 B          40           5         0        10  ██████ 192 B
       Saved: computed residuals, without arguments. Peak (est.): live bytes if nothing is fused. transc.:
-      transcendental functions of one element.
+      transcendental evaluations, one per element.
     """
     __tracebackhide__ = True
     if not isinstance(variants, Mapping):

@@ -170,8 +170,8 @@ def residual_table(f: Callable, *args, device: Device | str | None = None, **kwa
     Args:
       f: a function that is differentiable in reverse mode. It is not run.
       *args, **kwargs: its arguments, as for `trace`.
-      device: adds the time of the operations that computed the residuals: the name of a device such as `"tpu v5e"`, a
-        `Device`, or `calibrate()`; see `estimate_time`.
+      device: the name of a device such as `"tpu v5e"`, a `Device`, or the result of `calibrate()`. If given, the table
+        also shows how long computing each residual took; see `estimate_time`.
 
     Returns:
       A table that displays itself in a notebook or a terminal; `rows` is its data, with sizes in bytes.

@@ -176,8 +176,8 @@ def print_fwd_bwd(f: Callable, *args, device: Device | str | None = None, **kwar
     Args:
       f: a function that is differentiable in reverse mode. It is not run.
       *args, **kwargs: its arguments, as for `trace`.
-      device: adds the time of each line, summed over all its runs: the name of a device such as `"tpu v5e"`, a
-        `Device`, or `calibrate()`; see `estimate_time`.
+      device: the name of a device such as `"tpu v5e"`, a `Device`, or the result of `calibrate()`. If given, the view
+        also shows the time of each line, summed over all its runs; see `estimate_time`.
 
     Raises:
       TraceError: as `trace` does.

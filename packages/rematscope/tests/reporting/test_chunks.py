@@ -165,3 +165,16 @@ def test_a_batch_that_the_chunks_do_not_divide_is_refused():
         rewrite(step_of(weighted_mean), chunks=5, in_axes=(None, 0, 0))(*arguments())
     with pytest.raises(PlanError, match="does not match the arguments"):
         rewrite(step_of(weighted_mean), chunks=3, in_axes=(None, {"x": 0}, 0))(*arguments())
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_chunks_round_no_more_than_the_whole_batch_does(dtype):
+    def gradient(w, x, y):
+        return jax.grad(contrastive_loss)(w, x, y)
+
+    args = [argument.astype(dtype) for argument in arguments()]
+    exact = gradient(*(argument.astype(jnp.float32) for argument in args))
+    whole = jax.jit(gradient)(*args)
+    found = rewrite(gradient, chunks=4, in_axes=(None, 0, 0))(*args)
+    errors = [float(jnp.linalg.norm(each.astype(jnp.float32) - exact)) for each in (whole, found)]
+    assert errors[1] < 2 * errors[0]

@@ -42,7 +42,7 @@ class Fix:
       compiled_bytes: the compiled peak; None if it was not compiled.
       extra_work: FLOPs and transcendentals in addition to those of the function as written.
       extra_seconds: the same in seconds of a roofline; 0 without a device.
-      saved_bytes: how much lower the peak is.
+      reduction_bytes: by how many bytes the peak is lower than that of the function as written.
     """
 
     changes: Changes
@@ -50,7 +50,7 @@ class Fix:
     compiled_bytes: int | None
     extra_work: int
     extra_seconds: float
-    saved_bytes: int
+    reduction_bytes: int
 
     @property
     def best_bytes(self) -> int:
@@ -346,4 +346,4 @@ class Search:
                     base.memory.peak_bytes - found.memory.peak_bytes,
                 )
             )
-        return sorted((row for row in rows if row.saved_bytes > 0), key=lambda row: self.cost(row.changes))
+        return sorted((row for row in rows if row.reduction_bytes > 0), key=lambda row: self.cost(row.changes))

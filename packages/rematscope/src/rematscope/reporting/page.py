@@ -130,7 +130,7 @@ def _changing(report: Any) -> list[str]:
         found += [f"<p>{_text(report.best.by_hand)}</p>"] * bool(report.best.by_hand)
     else:
         found.append(f"<p>{_text(report.nothing_fits)}</p>")
-    rows = [["Change", "Peak", "", "Saved", "Extra FLOPs", "Extra time", "What to write"]]
+    rows = [["Change", "Peak", "", "Reduction", "Extra FLOPs", "Extra time", "What to write"]]
     best = None
     for fix in report.shown_fixes:
         fits = fix.best_bytes <= report.limit
@@ -142,7 +142,7 @@ def _changing(report: Any) -> list[str]:
                 described_changes(fix.changes),
                 bytes_text(fix.best_bytes),
                 f"{how}{', fits' if fits else ''}",
-                bytes_text(fix.saved_bytes),
+                bytes_text(fix.reduction_bytes),
                 count_text(max(fix.extra_work, 0), "").rstrip(),
                 seconds_text(max(fix.extra_seconds, 0.0)) if report.device else "–",
                 f"rematscope.rewrite({report.function}, {fix.changes})",

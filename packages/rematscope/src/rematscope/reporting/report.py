@@ -298,7 +298,7 @@ class Report(View):
 
     def _fixes_table(self) -> TextTable:
         timed = self.device is not None
-        rows = [["Change", "Peak", "", "Saved", "Extra FLOPs", *["Extra time"] * timed]]
+        rows = [["Change", "Peak", "", "Reduction", "Extra FLOPs", *["Extra time"] * timed]]
         for fix in self.shown_fixes:
             fits = "fits" if fix.best_bytes <= self.limit else ""
             how = "compiled" if fix.compiled_bytes is not None else "predicted"
@@ -306,11 +306,11 @@ class Report(View):
                 described_changes(fix.changes),
                 bytes_text(fix.best_bytes),
                 f"{how}{', ' if fits else ''}{fits}",
-                bytes_text(fix.saved_bytes),
+                bytes_text(fix.reduction_bytes),
                 count_text(max(fix.extra_work, 0), "").rstrip(),
             ]
             rows.append(row + [seconds_text(max(fix.extra_seconds, 0.0))] * timed)
-        return TextTable(rows, numeric=("Peak", "Saved", "Extra FLOPs", "Extra time"))
+        return TextTable(rows, numeric=("Peak", "Reduction", "Extra FLOPs", "Extra time"))
 
     @property
     def shown_fixes(self) -> list[Fix]:

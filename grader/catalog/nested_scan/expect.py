@@ -40,7 +40,7 @@ def requirements(case):
             Saves(
                 # The only group starts with c, an argument.
                 (stack,) if outer > 1 else (),
-                too_much="How many iterations does your outer scan take, and which elements does each one get? Which "
+                too_much="How many iterations does your outer scan run, and which elements does each one get? Which "
                 "function does `jax.checkpoint` wrap, if any?",
                 too_little="Which function does `jax.checkpoint` wrap: one group, or the loop over all groups? Are the "
                 "carries between groups its inputs?",

@@ -49,7 +49,7 @@ def in_use(block, names):
     return names
 
 
-@fails_with("costs more", "saves nothing", "fit in the budget", where=something_fits)
+@fails_with("costs more", "saves nothing", "fit within the budget", where=something_fits)
 def nothing(block, budget_bytes):
     return []
 
@@ -59,7 +59,7 @@ def everything(block, budget_bytes):
     return list(block.names)
 
 
-@fails_with("costs more", "largest values first", "by two others")
+@fails_with("costs more", "largest values first", "with two others")
 def largest_first(block, budget_bytes):
     order = sorted(block.names, key=size(block).get, reverse=True)
     return in_use(block, that_fit(block, budget_bytes, order))

@@ -163,7 +163,7 @@ def forward_alone(*asked):
     return counted(asked, checkpoint_each, lambda loss: loss)
 
 
-@fails_with("wrong value", "also has the gradient with respect to x", "by default")
+@fails_with("wrong value", "also computes the gradient with respect to x", "by default")
 def gradient_of_x_too(*asked):
     return counted(asked, checkpoint_each, functools.partial(jax.value_and_grad, argnums=(0, 1)))
 

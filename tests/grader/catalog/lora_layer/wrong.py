@@ -152,7 +152,7 @@ def frozen_layer(frozen, adapters, x):
     return right(frozen, {}, x)
 
 
-@fails_with("wrong value", "divides the adapters' part by the rank")
+@fails_with("wrong value", "divides the adapters' contribution by the rank")
 def scaled_by_the_rank(frozen, adapters, x):
     return right(frozen, {key: (a, b / a.shape[1]) for key, (a, b) in adapters.items()}, x)
 

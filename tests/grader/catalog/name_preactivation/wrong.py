@@ -142,7 +142,7 @@ def norm_without_mean(x, W1, W2):
     return jnp.sin(y / jnp.linalg.norm(y, axis=-1, keepdims=True)) @ W2
 
 
-@fails_with("wrong value", "without the root")
+@fails_with("wrong value", "without the square root")
 @only_y
 def no_root(x, W1, W2):
     y = checkpoint_name(x @ W1, "y")

@@ -73,7 +73,7 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
         whatever policies they have; if it has none, for one checkpoint around the whole function.
       *args, **kwargs: its arguments, as for `trace`.
       cost: the cost of recomputing an equation. The default is FLOPs and transcendentals, plus `FLOPS_PER_LINK_BYTE`
-        for each byte sent over a device's links: the FLOPs of the reference device in that time.
+        for each byte sent over a device's links: the FLOPs that the reference device computes while it sends a byte.
 
     Returns:
       The graph. `graph.evaluate(names)` gives the bytes that a choice saves and its recompute cost.

@@ -11,30 +11,30 @@ class LintKind(StrEnum):
     """The kind of a finding. Each kind equals its text: `finding.kind == "too late"`."""
 
     # A name:
-    DISCARDED = "discarded"  # nothing goes on with what has it
-    CUSTOM_RULE = "custom rule"  # it stands in a function whose derivative is written by hand
+    DISCARDED = "discarded"  # the named value is never used
+    CUSTOM_RULE = "custom rule"  # it is in a function with a hand-written derivative
     OUTSIDE = "outside"  # no checkpoint is around it
     BARRED = "barred"  # JAX could save it, but not so that its bytes are its own
-    ARGUMENT = "argument"  # it names what is kept anyway
-    NOT_NEEDED = "not needed"  # the backward pass reads it nowhere
+    ARGUMENT = "argument"  # it names a value that is saved anyway
+    NOT_NEEDED = "not needed"  # the backward pass does not read the value
     OWN_RESULT = "own result"  # it is named after an operation whose derivative uses its own result
-    TOO_LATE = "too late"  # what it is made from is computed again anyway
-    USED_UNNAMED = "used unnamed"  # something else reads the same value without the name
-    FREE = "free"  # to compute it again costs nothing
+    TOO_LATE = "too late"  # the value's inputs are recomputed anyway
+    USED_UNNAMED = "used unnamed"  # another operation reads the same value without the name
+    FREE = "free"  # recomputing the value costs nothing
 
     # A policy:
-    UNKNOWN_NAME = "unknown name"  # no value has a name that it is given
-    IGNORED_NAMES = "ignored names"  # it does not look at the names that it is given
+    UNKNOWN_NAME = "unknown name"  # it is given a name that no value has
+    IGNORED_NAMES = "ignored names"  # it ignores the names that it is given
     SAVES_NOTHING = "saves nothing"
-    OVERRIDDEN = "overridden"  # the checkpoint around its own decides
+    OVERRIDDEN = "overridden"  # the enclosing checkpoint decides
 
     # Either of them:
     REMAT3 = "jax_remat3"  # it has less effect with jax_remat3 set, as it is now
 
     # A checkpoint:
-    NESTED = "nested"  # the one around it makes it do nothing
-    UNDONE = "undone"  # the compiler may take it away
-    WHOLE_MODEL = "whole model"  # it is around several layers, and the peak stays
+    NESTED = "nested"  # the enclosing checkpoint makes it have no effect
+    UNDONE = "undone"  # the compiler may remove it
+    WHOLE_MODEL = "whole model"  # it wraps several layers, so the peak does not drop
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class NameSuggestion:
     """A value that is worth saving. It can be given a name, unless it never leaves a library's call.
 
     Attributes:
-      value: which value of its line it is, such as `the result of a matmul`.
+      value: a description of the value on its line, such as `the result of a matmul`.
       source: the line that computes it.
       type: its dtype and shape, `f32[8,64]`; in a loop, those of one iteration.
       nbytes: the bytes that saving it adds, summed over all layers that run the line.

@@ -18,7 +18,7 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
     """Count the bytes that are live after each equation of `f`'s forward and backward pass.
 
     A value is live from the equation that defines it to its last use. At its last use, its buffer is free for the
-    result, as XLA reuses buffers in elementwise operations; a matmul needs both. Names and barriers define nothing.
+    result, as XLA reuses buffers in elementwise operations; a matmul needs both. Names and barriers need no buffer.
     Nothing is fused: a value that XLA never writes to memory is counted here.
 
     A training step, which takes its own gradient, is traced as written. Its arguments are listed separately: parameters

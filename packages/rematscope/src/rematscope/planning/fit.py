@@ -211,8 +211,8 @@ def fit(
       does.
     * the largest and the smallest plan, then plans at the limit by linear interpolation between the two nearest peaks
       (regula falsi), until one fits and the next better one does not. If the smallest plan does not fit, plans in
-      between are tried, those with the smallest predicted peak first. At last, the best plan beyond the chosen one
-      whose predicted peak is no larger is compiled too.
+      between are tried, those with the smallest predicted peak first. Finally, `fit` also compiles plans that save
+      more than the chosen one although their predicted peak is no larger, the largest first, until one fits.
 
     For a training step, the step is compiled.
 

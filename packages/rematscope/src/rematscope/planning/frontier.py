@@ -125,7 +125,7 @@ def point_of(passes: Trace, label: str, cost: CostFunction = work) -> Point:
 
 
 class Frontier(Pictured):
-    """All Pareto-optimal choices, by increasing saved bytes. Displays itself as a picture with its numbers.
+    """All Pareto-optimal choices, by increasing saved bytes. Displays itself as a plot with its numbers.
 
     Attributes:
       points: the Pareto-optimal choices. Each saves more and recomputes less than the one before.

@@ -201,7 +201,7 @@ _NO_PICTURE = needs("plot", "The picture takes")
 
 
 class Pictured(View, abc.ABC):
-    """A view that is a picture on a page, with its parts, the numbers, below.
+    """A view that HTML shows as a picture, with its parts, such as a table of the numbers, below.
 
     Attributes:
       size: width and height of the picture, in inches.
@@ -211,14 +211,14 @@ class Pictured(View, abc.ABC):
 
     @abc.abstractmethod
     def caption(self) -> str:
-        """The alternative text of the picture."""
+        """Return the alternative text of the picture."""
 
     @abc.abstractmethod
     def plot(self, ax) -> None:
-        """Draws the picture on matplotlib axes."""
+        """Draw the picture on matplotlib axes."""
 
     def picture(self) -> str:
-        """The picture as HTML."""
+        """Return the picture as HTML."""
         if importlib.util.find_spec("matplotlib") is None:
             return _NO_PICTURE.html()
         return picture(self.plot, self.size, self.caption())

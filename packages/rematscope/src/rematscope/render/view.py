@@ -1,4 +1,4 @@
-"""`View`: what shows itself in a terminal through rich, in JupyterLab as HTML, on GitHub and elsewhere as text."""
+"""`View`: an object that displays itself through rich in a terminal, as HTML in JupyterLab, and as text elsewhere."""
 
 import io
 import os
@@ -11,37 +11,37 @@ from rematscope.render.html import document
 
 
 class View:
-    """Something that shows itself. A subclass says its `parts`, once.
+    """An object that displays itself. A subclass defines its `parts`, once for all formats.
 
-    What is no sum of parts, or reads otherwise as a page, has a `__rich_console__` or an `html` of its own.
+    A view that does not consist of parts, or whose HTML differs, overrides `__rich_console__` or `html`.
     """
 
     def parts(self) -> Iterable["View"]:
-        """The views that it is made of, from top to bottom."""
+        """Return the views that this view consists of, from top to bottom."""
         raise NotImplementedError(f"{type(self).__name__} says neither its parts nor how it looks")
 
     def html(self) -> str:
-        """The same words as HTML, in which nothing is fetched, and nothing runs but the search in a long program."""
+        """Return the view as HTML that loads nothing and runs no script, except for the search in a long program."""
         return "".join(part.html() for part in self.parts())
 
     def page(self) -> str:
-        """The same for a page by itself, where a reader may also search and nothing else is near."""
+        """Return the view as HTML for a page of its own, in which programs of any length can be searched."""
         return "".join(part.page() for part in self.parts()) if type(self).html is View.html else self.html()
 
     def pane(self) -> dict:
-        """The state of a widget that shows it: HTML, a note about each value in it, and what stands there meanwhile."""
+        """Return the widget's state: HTML, a note about each value, and the text shown when none is highlighted."""
         return {"html": self.html(), "notes": [], "idle": ""}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes it as one page that needs nothing else: to look at in any browser, or to send to somebody.
+        """Write the view to a self-contained HTML page, which any browser can open.
 
-        The page follows the browser's light or dark theme. A file that is there is replaced whole.
+        The page follows the browser's light or dark theme. An existing file is replaced atomically.
 
         Args:
-          path: where to; a name that ends in `.html` opens in a browser.
+          path: the file to write; a name that ends in `.html` opens in a browser.
 
         Raises:
-          OSError: it cannot be written there.
+          OSError: if the file cannot be written.
         """
         write_whole(path, document(self.page()))
 
@@ -56,12 +56,12 @@ class View:
 
 
 def in_notebook() -> bool:
-    """Whether what is displayed goes to JupyterLab or another front end that shows HTML."""
+    """Return whether the output goes to JupyterLab or another front end that shows HTML."""
     return Console().is_jupyter
 
 
 def show(view: RenderableType) -> None:
-    """Displays in a notebook, prints in a terminal."""
+    """Display a view in a notebook, or print it in a terminal."""
     if in_notebook():
         from IPython.display import display
 

@@ -314,7 +314,7 @@ class Report(View):
 
     @property
     def shown_fixes(self) -> list[Fix]:
-        """The fixes of the table: those that were compiled, and the cheapest of the others."""
+        """The fixes that the table lists: all that were compiled, and the cheapest of the others."""
         compiled = [fix for fix in self.fixes if fix.compiled_bytes is not None]
         others = [fix for fix in self.fixes if fix.compiled_bytes is None][: max(0, _ROWS - len(compiled))]
         return [fix for fix in self.fixes if fix in compiled or fix in others]

@@ -29,7 +29,7 @@ R = TypeVar("R")
 class AutoFunction(PlannedPerCall[P, R]):
     """A function whose gradient stays within a memory limit, which `auto` made of another function.
 
-    Call it like the function, transform it with `jax.jit`, `jax.grad` or `jax.vmap`, and look at a plan with `.plan`.
+    Call it like the function, transform it with `jax.jit`, `jax.grad` or `jax.vmap`, and inspect a plan with `.plan`.
     """
 
     def __init__(self, f: Callable[P, R], argnums: ArgNums, options: "_Options"):
@@ -48,7 +48,7 @@ class AutoFunction(PlannedPerCall[P, R]):
         return AutoFunction, (self.__wrapped__, self.argnums, self._options)
 
     def plan(self, /, *args: P.args, **kwargs: P.kwargs) -> Auto:
-        """Return the plan for calls with arguments like these: to look at, to save, or to compile before training.
+        """Return the plan for calls with arguments like these: to inspect or save it, or to compile before training.
 
         A later call with such arguments uses this plan, and a plan that a call has made is returned.
 
@@ -56,7 +56,7 @@ class AutoFunction(PlannedPerCall[P, R]):
           *args, **kwargs: arguments of the function: arrays, or `jax.ShapeDtypeStruct`s.
 
         Raises:
-          PlanError, TraceError, TargetError: as a call does; see `auto`.
+          PlanError, TraceError, TargetError: for the same reasons as a call; see `auto`.
         """
         __tracebackhide__ = True
         result: Auto = self._plan_for_call(args, kwargs)
@@ -150,7 +150,7 @@ def auto(
 
     The first call with new shapes, dtypes, pytrees or static values makes a plan, as the first call of a `jax.jit`
     function compiles: it traces `f`, searches, and compiles a few candidates, which may take minutes. Later calls with
-    equal ones reuse it; the last 128 plans of a function are kept. A call under `jax.jit`, `jax.grad`, `jax.vmap` or in
+    equal ones reuse the plan; a function keeps its last 128 plans. A call under `jax.jit`, `jax.grad`, `jax.vmap` or in
     the body of a `scan` is planned when it is traced. Like `jax.jit`, a plan captures the variables that `f` closes
     over when it is made; the value and the derivatives come from this one trace.
 
@@ -165,9 +165,9 @@ def auto(
         `peak_bytes` of `measure` also count the cotangent of a scalar and constants of the compiler.)
       saved: In place of `peak`, a limit of the bytes that are saved for the backward pass.
       argnums: Which arguments get a gradient: an integer or several, as for `jax.grad`; None for all floating-point
-        arguments. The backward pass computes nothing for the others, such as a batch of images, and a derivative with
-        respect to them is an error. The integers count positional parameters of `f`, also when a call passes them by
-        keyword; keyword-only arguments get a gradient with None alone.
+        arguments. The backward pass computes no gradient for the others, such as a batch of images, and differentiating
+        with respect to them is an error. The integers count positional parameters of `f`, also when a call passes them
+        by keyword; keyword-only arguments get a gradient only with None.
       target: What to compile for, as for `measure`.
       compiles: How many candidates to compile at most.
       cost: What the choice minimizes: the FLOPs and transcendentals that are recomputed, by default; `"seconds"` of a
@@ -179,7 +179,7 @@ def auto(
         nothing to offload, and the memory of a CPU is the host's.
 
     Returns:
-      A callable like `f`. Its `.plan(*args)` returns the plan as an `Auto`, to look at and to save. `jax.jit`, `vmap`,
+      A callable like `f`. Its `.plan(*args)` returns the plan as an `Auto`, to inspect or save. `jax.jit`, `vmap`,
       forward mode and second derivatives work on it.
 
     Raises:

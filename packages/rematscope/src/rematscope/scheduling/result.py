@@ -60,7 +60,7 @@ class Line:
 
 
 class Auto(Constant, Pictured):
-    """A plan within a memory limit. Displays itself as a picture with its numbers.
+    """A plan within a memory limit. Displays itself as a plot with its numbers.
 
     Attributes:
       function: the planned function, a drop-in replacement for the original one.

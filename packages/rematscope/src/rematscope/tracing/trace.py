@@ -230,7 +230,8 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
     """Split `f` into its forward and its backward program, without running either.
 
     A training step takes a gradient itself and returns new parameters. It is traced as written: the two programs are
-    those of its gradient (if it takes several, of the one that saves most), and `Trace.step` is the rest.
+    those of its gradient, and `Trace.step` is the rest. If a step takes several gradients, the two programs are those
+    of the gradient that saves the most bytes.
 
     A function for another device can be traced on any machine. Without a GPU, cuDNN's attention
     (`jax.nn.dot_product_attention(…, implementation="cudnn")`) is traced as for a Hopper GPU with cuDNN 9.13.

@@ -63,7 +63,7 @@ class MemorySample:
 
 
 class Timeline(Pictured):
-    """The bytes live at each step of a forward and a backward pass. It displays itself as a picture with its numbers.
+    """The bytes live at each step of a forward and a backward pass. It displays itself as a plot with its numbers.
 
     Attributes:
       title: the function, and the source of the figures.

@@ -40,7 +40,11 @@ def cases(rng):
         _scan_case("layers in a scan, with a rule that offloads", [("mlp_.*", "save"), ("mlp.*", "offload")], rng),
         _make_case("all names but one", every, [(re.escape(word), "recompute"), (".*", "save")], rng, "jax.jit"),
         _make_case(
-            "names with numbers", paths, [(rf"layer\d/{word}", "save"), (rf".*/{word}", "offload")], rng, "jax.vmap"
+            "names with numbers",
+            paths,
+            [(rf"layer\d/{word}", "save"), (rf".*/{word}", "offload"), (f"{high}.*", "save"), (r".*\d", "recompute")],
+            rng,
+            "jax.vmap",
         ),
         # `re.match` would stop at the shorter alternative.
         _make_case("alternatives, the shorter one first", several, [(rf"{short}|{word}", "save")], rng),

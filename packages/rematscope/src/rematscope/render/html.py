@@ -96,7 +96,7 @@ def _column_style(lines: Sequence[PieceLine | Row | Hidden]) -> str:
         for i, (text, style) in enumerate(line if len(line) > 2 else ()):
             widths[i] = max(widths.get(i, 0), len(text))
             if i == 1:
-                shortest[i] = min(widths[i], _LEAST_CODE)
+                shortest[i] = min(widths[i], LEAST_CODE)
             elif style == "rs-source":
                 shortest[i] = max(shortest.get(i, 0), len(_AFTER_THE_LINE.sub("", text).rstrip()))
     # Inline, since a notebook that is not trusted loses the sheet, and JupyterLab aligns cells to the right.
@@ -109,7 +109,7 @@ def _column_style(lines: Sequence[PieceLine | Row | Hidden]) -> str:
     return f"{style}; --rs-columns: {tracks}; flex: 1 1 {least}ch; max-width: min(100%, {most}ch)"
 
 
-_LEAST_CODE = 28  # characters, for code next to another program
+LEAST_CODE = 22  # characters, for code next to another program
 
 
 def _all_lines(lines: Iterable[PieceLine | Row | Hidden]) -> Iterator[PieceLine]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import Literal, Value
-from rematscope.render.html import Hidden, PieceLine, Row, html_page
+from rematscope.render.html import LEAST_CODE, Hidden, PieceLine, Row, html_page
 from rematscope.render.theme import BADGES, TERMINAL
 from rematscope.render.units import seconds_text
 from rematscope.render.view import View, show
@@ -34,7 +34,7 @@ from rematscope.views.repeats import (
 _Line = TypeVar("_Line", PieceLine, PieceLine | Row)
 
 # Below this width, the two programs are stacked, and above it if a column would have less space for code.
-_SIDE_BY_SIDE, _LEAST_CODE = 110, 22
+_SIDE_BY_SIDE = 110
 
 # The least width at which a column of a program has source lines, their functions, and the lines of libraries.
 _WITH_SOURCE, _WITH_FUNCTION, _WITH_LIBRARIES = 50, 74, 96
@@ -341,7 +341,7 @@ def _least_width(rows: list[ProgramRow]) -> int:
     some = rows[:: len(rows) // 1000 + 1]
     types, saved = max(len(row.type) for row in some), max(len(row.saved) for row in some)
     code, source = _longest(row.code for row in some), _longest(_short_source(row.source) for row in some)
-    return 3 + min(code, _LEAST_CODE) + sum(width + 2 for width in (min(types, 22), source, saved) if width)
+    return 3 + min(code, LEAST_CODE) + sum(width + 2 for width in (min(types, 22), source, saved) if width)
 
 
 def _short_source(text: str) -> str:

@@ -80,14 +80,14 @@ class Board(View):
             "<td {}>{}</td><td {}>{}</td><td {}>{}</td></tr>"
         )
         rows = Markup().join(
-            of_chapter.format(left, _page_link(page), right, _minutes_text(page), left, state)
+            of_chapter.format(left, page_link(page), right, _minutes_text(page), left, state)
             if page is None or page.chapter is None
-            else of_exercise.format(_page_link(page), right, _minutes_text(page), left, state, right, attempts)
+            else of_exercise.format(page_link(page), right, _minutes_text(page), left, state, right, attempts)
             for page, state, attempts in self._board_rows()
         )
         titles = [(left, "page"), (right, "minutes"), (left, "state"), (right, "attempts")]
         head = Markup().join(Markup('<th scope="col" {}>{}</th>').format(*title) for title in titles)
-        said = Markup().join(piece if isinstance(piece, str) else _page_link(piece, piece.label) for piece in self.next)
+        said = Markup().join(piece if isinstance(piece, str) else page_link(piece, piece.label) for piece in self.next)
         page = Markup(
             '<div style="color: var(--jp-ui-font-color1, inherit)"><p><strong>{}</strong></p>'
             "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table><p>{}</p></div>"
@@ -167,9 +167,10 @@ def _minutes_text(page: Page | None) -> str:
     return str(page.minutes or "") if page else ""
 
 
-def _page_link(page: Page | None, text: str | None = None) -> Markup:
+def page_link(page: Page | None, text: str | None = None) -> Markup:
+    """Return a link to a page from the folder of the notebook that asks; "Exercises" without a link for None."""
     if page is None:
         return escape(_plain_title(page))
-    # From the notebook's own folder, in which its kernel runs.
+    # A kernel runs in its notebook's own folder.
     address = Path(os.path.relpath(page.path)).as_posix()
     return Markup('<a href="{}">{}</a>').format(quote(address), text_html(text or page.title))

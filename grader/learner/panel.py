@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -19,6 +21,12 @@ SHEET = Markup("""<style>
 .remat-lost { display: none; }
 .jupyter-widgets-disconnected .remat-lost { display: block; }
 .jupyter-widgets-disconnected .remat-buttons { display: none; }
+.remat-buttons { flex-wrap: wrap; }
+/* A narrow panel has an empty line for it from the start, so that nothing below moves when it is filled. */
+.remat-busy-line { min-width: 13em; min-height: 28px; }
+:is(.remat-busy, .remat-copy) .remat-result { opacity: 0.5; }
+.jp-OutputArea-child:has(.remat-copy):has(~ .jp-OutputArea-child .remat-panel),
+.jp-OutputArea-child:has(.remat-copy:empty) { display: none; }
 /* Who comes to a button by keyboard sees what it will say begin: the browser scrolls this much of it into view, too. */
 .remat-buttons button { scroll-margin-bottom: 40vh; }
 .remat-panel button:focus-visible { outline: 2px solid var(--jp-brand-color1, currentColor); outline-offset: 1px; }
@@ -28,6 +36,10 @@ _LOST = Note(
     "Your attempts are saved, but the buttons need the kernel. Choose Kernel → Restart Kernel and Run All Cells, then "
     "check again.",
 )
+# The copy of the last results is a plain output: a widget would be drawn only after JupyterLab has cleared the cell.
+_COPY = Markup('<div class="remat-copy">{}</div>')
+_SECONDS_TO_DRAW = 2
+_CHECKING = "Checking your answer …"
 
 
 class Checked(WithNotes):
@@ -35,17 +47,36 @@ class Checked(WithNotes):
 
     Args:
       verdict: the verdict.
-      notices: sentences that the learner must read besides, about what could not be written down.
-      verbs: what the buttons do: each label's function returns what it has to show.
+      notices: sentences that the learner must read too, about progress that could not be saved.
+      verbs: what the buttons do: each label's function returns the view to show.
+      next_steps: shown below a verdict that the answer passed, with links to pages; None for nothing.
     """
 
-    def __init__(self, verdict: Verdict, notices: Iterable[str] = (), verbs: dict[str, Callable] | None = None):
+    def __init__(
+        self,
+        verdict: Verdict,
+        notices: Iterable[str] = (),
+        verbs: dict[str, Callable[[], View]] | None = None,
+        next_steps: View | None = None,
+    ):
         super().__init__(VerdictView(verdict), notices)
-        self.verdict, self._verbs = verdict, verbs or {}
+        self.verdict, self.next_steps, self._verbs = verdict, next_steps, verbs or {}
+        self._panel: Panel | None = None
 
     @property
     def passed(self) -> bool:
         return self.verdict.passed
+
+    def parts(self) -> Iterable[View]:
+        return [*super().parts(), *([self.next_steps] if self.next_steps else [])]
+
+    def verdict_html(self) -> Markup:
+        """Return the verdict and the notices as HTML, without the next steps."""
+        return Markup().join(Markup(part.html()) for part in super().parts())
+
+    def widget(self) -> ipywidgets.VBox:
+        """Return the panel as a widget."""
+        return self.panel().widget
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         # A front end shows the richest form that it can: the widget where its model lives, else the same as HTML, else
@@ -53,40 +84,117 @@ class Checked(WithNotes):
         twin = super()._repr_mimebundle_()
         return twin | self.widget()._repr_mimebundle_() | twin if self._verbs else twin
 
-    def widget(self) -> ipywidgets.VBox:
-        """Return the panel: the buttons, what they have to say, and the verdict.
+    @property
+    def has_panel(self) -> bool:
+        """Whether the check was shown with its panel."""
+        return self._panel is not None
 
-        The buttons come first, so that they stay where they are, and in view, however long a verdict gets.
-        """
+    def panel(self) -> Panel:
+        """Return the panel that shows this check."""
+        self._panel = self._panel or Panel(self, self._verbs)
+        return self._panel
+
+
+class Panel:
+    """The buttons, what they show, the verdict and the next steps.
+
+    The buttons come first, so that they stay where they are, and in view, however long a verdict gets.
+
+    Args:
+      checked: the check to show at first.
+      verbs: see `Checked`.
+
+    Attributes:
+      widget: the panel as a widget.
+    """
+
+    def __init__(self, checked: Checked, verbs: dict[str, Callable[[], View]]):
         import ipywidgets
 
-        page, said = ipywidgets.HTML(self.html()), ipywidgets.HTML()
-        buttons = ipywidgets.HBox([_make_button(label, verb, page, said) for label, verb in self._verbs.items()])
+        self._busy_line = ipywidgets.HTML()
+        self._busy_line.add_class("remat-busy-line")
+        self._below_buttons, self._verdict = ipywidgets.HTML(), ipywidgets.HTML()
+        # An Output, and not HTML: only there JupyterLab opens links to notebooks itself, without loading anew.
+        self._next_steps = ipywidgets.Output()
+        for part in (self._below_buttons, self._verdict, self._next_steps):
+            part.add_class("remat-result")
+        self._show_checked(checked)
+        buttons = ipywidgets.HBox([*(self._make_button(*verb) for verb in verbs.items()), self._busy_line])
         buttons.add_class("remat-buttons")
         lost = ipywidgets.HTML(SHEET + Markup('<div class="remat-lost" role="status">{}</div>').format(_LOST.html()))
-        panel = ipywidgets.VBox([lost, buttons, said, page])
-        panel.add_class("remat-panel")
-        return panel
+        self.widget = ipywidgets.VBox([lost, buttons, self._below_buttons, self._verdict, self._next_steps])
+        self.widget.add_class("remat-panel")
 
+    def show_busy(self, words: str) -> None:
+        """Dim the last results, which stay in place, and show what is under way."""
+        self._busy_line.value = Markup('<div role="status">{}</div>').format(words)
+        self.widget.add_class("remat-busy")
 
-def _make_button(label: str, verb: Callable[[], View], page, said):
-    import ipywidgets
+    def show_idle(self) -> None:
+        """Undo `show_busy`."""
+        self._busy_line.value = ""
+        self.widget.remove_class("remat-busy")
 
-    button = ipywidgets.Button(description=label)
+    def dimmed_html(self) -> Markup:
+        """Return what the panel shows, as it looks while an answer is checked."""
+        page = '<div class="remat-busy-line" role="status">{}</div><div class="remat-result">{}</div>'
+        return Markup(page).format(_CHECKING, Markup(self._below_buttons.value + self._verdict.value))
 
-    def press(_):
-        button.description = f"{label} …"  # and not disabled, which would take the keyboard's focus away
-        said.value = ""  # at once: what stands below must not move when somebody has begun to read again
-        try:
+    def _show_checked(self, checked: Checked, announced: bool = False) -> None:
+        status = Markup('<div role="status">{}</div>')
+        self._verdict.value = status.format(checked.verdict_html()) if announced else checked.verdict_html()
+        steps = checked.next_steps
+        data = {"text/html": str(steps.html()), "text/plain": str(steps)} if steps else {}
+        self._next_steps.outputs = ({"output_type": "display_data", "data": data, "metadata": {}},) if steps else ()
+
+    def _make_button(self, label: str, verb: Callable[[], View]) -> ipywidgets.Button:
+        import ipywidgets
+
+        button = ipywidgets.Button(description=label)
+
+        def press(_):
+            button.description = f"{label} …"  # not disabled, which would take the keyboard's focus away
+            self.show_busy(_CHECKING if label == "Check again" else "Loading …")
+            if label == "Check again":  # at once, so that nothing moves when the new verdict is being read
+                self._below_buttons.value = ""
             try:
-                result = verb()
-            except Exception as error:  # in a callback it would go to a log that nobody sees
-                result = Note(f"{label} did not work", f"{type(error).__name__}: {error}")
-            # A new verdict takes the old one's place.
-            where = page if isinstance(result, Checked) else said
-            where.value = Markup('<div role="status">{}</div>').format(Markup(result.html()))
-        finally:
-            button.description = label  # whoever waits for it then reads the new verdict
+                try:
+                    result = verb()
+                except Exception as error:  # in a callback it would go to a log that nobody sees
+                    result = Note(f"{label} did not work", f"{type(error).__name__}: {error}")
+                if isinstance(result, Checked):
+                    self._show_checked(result, announced=True)
+                else:
+                    self._below_buttons.value = Markup('<div role="status">{}</div>').format(Markup(result.html()))
+            finally:
+                self.show_idle()
+                button.description = label  # the last change: it tells a test that the result is there
 
-    button.on_click(press)
-    return button
+        button.on_click(press)
+        return button
+
+
+@contextlib.contextmanager
+def dimmed_while_checking(last: Checked | None) -> Iterator[None]:
+    """Show the last check's results, dimmed, in the output of the running cell until its new panel is there.
+
+    JupyterLab clears a cell's output when the cell runs: without these results, everything below would jump up, and
+    down again with the new verdict.
+    """
+    from IPython import get_ipython
+
+    if last is None or not last.has_panel or not hasattr(get_ipython(), "kernel"):
+        yield
+        return
+    from IPython.display import display
+
+    copy = {"text/html": str(SHEET + _COPY.format(last.panel().dimmed_html())), "text/plain": _CHECKING}
+    shown = display(copy, raw=True, display_id=True)
+    try:
+        yield
+    finally:
+        # A page that is saved has no copy. The style sheet hides it as soon as the new panel is there.
+        nothing = {"text/html": str(SHEET + _COPY.format("")), "text/plain": ""}
+        removal = threading.Timer(_SECONDS_TO_DRAW, shown.update, (nothing,), {"raw": True})
+        removal.daemon = True
+        removal.start()

@@ -1,6 +1,7 @@
 """The three verbs in a notebook: find the exercise and the answer's text, and remember the last verdict."""
 
 import inspect
+import secrets
 from collections.abc import Callable
 from types import ModuleType
 
@@ -8,7 +9,8 @@ from grader.answers import find, submission_file
 from grader.exercises import registry
 from grader.isolation import in_process
 from grader.learner import assistance, hand_in, pages
-from grader.learner.panel import Checked
+from grader.learner.next_steps import NextSteps
+from grader.learner.panel import Checked, dimmed_while_checking
 from grader.learner.progress import Progress
 from grader.util.words import with_article
 from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
@@ -17,13 +19,26 @@ from rematscope.render import View
 
 # The verdict of each exercise's last check in this kernel; progress has only the texts of its views.
 last_verdicts: dict[str, Verdict] = {}
+_last_checks: dict[str | None, Checked] = {}
+_failing_seeds: dict[str, int] = {}  # the seed of the cases that an exercise's last check failed
 
 
 def check(answer: object, bound: dict) -> Checked:
     """Check an answer; `bound` are the global names of whoever asked."""
+    name = _exercise_name(answer, bound)
+    with dimmed_while_checking(_last_checks.get(name)):
+        checked = _check_named(name, answer, bound)
+    _last_checks[name] = checked
+    return checked
+
+
+def _exercise_name(answer: object, bound: dict) -> str | None:
     # What is bound to an exercise's name is the answer to it, whatever it calls itself: jax.checkpoint(f) is called f.
     own = getattr(answer, "__name__", None)
-    name = next((exercise for exercise in registry.names() if bound.get(exercise) is answer), own)
+    return next((exercise for exercise in registry.names() if bound.get(exercise) is answer), own)
+
+
+def _check_named(name: str | None, answer: object, bound: dict) -> Checked:
     if not callable(answer):
         problem = f"check takes the function itself, but got {_kind_of(answer)}."
         return _not_judged(name, problem, "Leave out the parentheses: check(my_answer), not check(my_answer(…)).")
@@ -31,19 +46,35 @@ def check(answer: object, bound: dict) -> Checked:
         called = f"is called {name}" if name else "has no name"
         problem = f"This function {called}, which is not an exercise; {registry.closest(name or '')}"
         return _not_judged(name, problem, "Name your function as on the exercise's page, then check it again.")
-    verdict = in_process.grade(answer, name)
+    verdict = _grade_on_failing_cases(answer, name)
     last_verdicts.pop(name, None)  # so that the exercise checked last stands last
     last_verdicts[name] = verdict
     progress = Progress()
     if verdict.outcome != Outcome.NOT_ATTEMPTED:
         progress.record(name, verdict, _answer_text(answer, name))
     verbs = {
-        "Check again": lambda: check(bound.get(name, answer), bound),
+        "Check again": lambda: _check_named(name, bound.get(name, answer), bound),
         "Hint": lambda: hint(name, bound),
         "Solution": lambda: solution(name, False, bound),
         "Submit": _submit_answers,
     }
-    return Checked(verdict, progress.notices, verbs)
+    return Checked(verdict, progress.notices, verbs, NextSteps(name) if verdict.passed else None)
+
+
+def _grade_on_failing_cases(answer: Callable, name: str) -> Verdict:
+    """Grade an answer on the cases that its last check failed, so that a learner can compare the figures of two checks.
+
+    An answer that passes these is graded on new cases too.
+    """
+    kept = _failing_seeds.pop(name, None)
+    for seed in (kept, secrets.randbits(64)):
+        if seed is None:
+            continue
+        verdict = in_process.grade(answer, name, seed)
+        if not verdict.passed:
+            _failing_seeds[name] = seed
+            break
+    return verdict
 
 
 def hint(exercise: str | int | None, bound: dict) -> View:

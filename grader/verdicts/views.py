@@ -160,7 +160,11 @@ def _finding_html(finding: Finding) -> Markup:
     programs: Markup | str = ""
     if finding.programs is not None:
         # <details> opens without a kernel too, by mouse and by keyboard.
-        details = Markup("<details><summary>{}</summary>{}</details>")
+        # Long programs scroll in a box of their own: opening them does not move the rest of the page out of sight.
+        details = Markup(
+            '<details><summary>{0}</summary><div tabindex="0" role="group" aria-label="{0}" '
+            'style="max-height: 70vh; overflow: auto">{1}</div></details>'
+        )
         programs = details.format(programs_title(finding), Markup(as_view(finding.programs).html()))
     return Markup("<li><p>{}{}</p>{}{}</li>").format(advice, finding.text, table, programs)
 

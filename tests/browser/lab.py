@@ -123,18 +123,23 @@ class OpenPage:
 
     def run_all(self) -> list:
         """Runs all cells through the menu, saves, and returns the code cells as they were saved."""
-        with self._run(self.page.locator(f".jp-CodeCell {_PROMPT}").element_handles()):
+        with self.run(self.page.locator(f".jp-CodeCell {_PROMPT}").element_handles()):
             self.page.get_by_role("menuitem", name="Run", exact=True).click()
             self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
         self.save()
         return [c for c in nbformat.read(self._file, as_version=4).cells if c.cell_type == "code"]
 
     @contextlib.contextmanager
-    def _run(self, prompts: list):
+    def run(self, prompts: list):
         """Waits until the cells with these prompts have run, which what stands within begins."""
         self.page.evaluate(_FORGET, prompts)
         yield
         self.page.wait_for_function(_RAN, arg=prompts)
+
+    def width_hidden(self) -> int:
+        """By how many pixels outputs are wider than what is seen of them."""
+        return self.page.evaluate("""() => Math.max(0, ...[...document.querySelectorAll('.jp-OutputArea-output')]
+            .map(output => output.scrollWidth - output.clientWidth))""")
 
     def save(self):
         """Saves the notebook, and waits until that is done: a save that was under way has begun too early."""
@@ -159,7 +164,7 @@ class OpenPage:
 
     def run_cell(self, containing: str, code: str):
         """Types `code` in place of the cell that contains a text, and runs that cell."""
-        with self._run(self.replace_cell(containing, code).query_selector_all(_PROMPT)):
+        with self.run(self.replace_cell(containing, code).query_selector_all(_PROMPT)):
             self.page.keyboard.press("Control+Enter")
 
     def press(self, button):

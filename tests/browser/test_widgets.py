@@ -28,6 +28,13 @@ interactive_programs(jax.checkpoint(net, policy=jax.checkpoint_policies.dots_sav
 """
 
 
+QUESTION = """
+from grader import predict
+
+predict("How many equations in two layers?", lambda: 6)
+"""
+
+
 LONG = """
 from rematscope import SideBySide, trace
 
@@ -38,8 +45,9 @@ SideBySide(trace(lambda x: [x := jnp.sin(x) * (i + 0.5) for i in range(60)][-1].
 @pytest.fixture(scope="module")
 def notebook(lab):
     """A page with both, run once."""
+    codes = PAGE.strip(), "explore(net, *arguments)", LONG.strip(), QUESTION.strip()
     page = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(code) for code in (PAGE.strip(), "explore(net, *arguments)", LONG.strip())],
+        cells=[nbformat.v4.new_code_cell(code) for code in codes],
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}},
     )
     nbformat.write(page, lab.folder / "notebooks" / "widgets.ipynb")
@@ -116,6 +124,22 @@ def test_a_long_program_is_searched_without_a_kernel(notebook):
     expect(current, "no shortcut of JupyterLab's").to_have_text(re.compile("B "))
     assert notebook.contrast(".rs-row.rs-current") >= 4.5
     notebook.picture("search")
+
+
+def test_a_prediction_is_answered_by_keyboard(notebook):
+    question = notebook.page.locator(".remat-panel", has_text="How many equations")
+    question.scroll_into_view_if_needed()
+    question.get_by_text("How many equations").first.click()
+    tab_to(notebook.page, question.get_by_label("number"))
+    notebook.page.keyboard.type("5")
+    notebook.page.keyboard.press("Enter")
+    question.get_by_text("Not 5: it is more.").wait_for()
+    notebook.page.keyboard.press("Control+a")
+    notebook.page.keyboard.type("6")
+    notebook.press(question.get_by_role("button", name="Check"))
+    question.get_by_text("Right: 6.").wait_for()
+    notebook.assert_accessible(".remat-panel")
+    notebook.picture("prediction")
 
 
 def test_the_widgets_are_accessible_and_the_browser_reports_no_error(notebook):

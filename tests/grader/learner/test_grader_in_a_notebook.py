@@ -11,6 +11,8 @@ CELLS = [
     "def checkpoint_dot_policy(w1, w2, x):\n    raise NotImplementedError\ncheck(checkpoint_dot_policy)",
     "del checkpoint_dot_policy\ncheck(checkpoint_dot_policy)",  # as where the cell that defines it has not run yet
     "no_such_name",
+    "def checkpoint_dot_policy(w1, w2, x):\n    return x @ w1\nprint('mine')\ncheck(checkpoint_dot_policy)",
+    "import time; time.sleep(2.5)",  # by then the copy of the results before is gone
 ]
 
 
@@ -19,7 +21,7 @@ def test_a_verdict_in_a_kernel_shows_itself_and_names_the_cells_lines():
     # From the repository's root, as the tests run, so that the kernel finds the packages.
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True).execute()
     shown = [[output.data for output in cell.outputs if "data" in output] for cell in notebook.cells]
-    plain, raising, stub, missing = (outputs[0] for outputs in shown[2:6])
+    plain, raising, stub, missing = (outputs[-1] for outputs in shown[2:6])
     assert "Run the cell above that begins with def checkpoint_dot_policy" in missing["text/plain"]
     assert [output.ename for output in notebook.cells[6].outputs] == ["NameError"]
     assert "In [2], line 3 (checkpoint_dot_policy)" in plain["text/plain"]
@@ -27,4 +29,7 @@ def test_a_verdict_in_a_kernel_shows_itself_and_names_the_cells_lines():
     assert "NameError" in raising["text/plain"]
     assert "In [4], line 2 (checkpoint_dot_policy): return x @ w1 @ no_such_name" in raising["text/plain"]
     assert stub["text/plain"].startswith("Not attempted: checkpoint_dot_policy")
-    assert all(output.output_type == "execute_result" for cell in notebook.cells[:5] for output in cell.outputs)
+    said, copy, verdict = notebook.cells[7].outputs
+    assert said.text == "mine\n" and verdict.output_type == "execute_result"
+    assert copy.data["text/plain"] == "" and "Not attempted" not in copy.data["text/html"]
+    assert all(output.output_type == "execute_result" for cell in notebook.cells[:3] for output in cell.outputs)

@@ -10,7 +10,7 @@ from sample_answers import wrong
 
 from grader import check, hint, solution
 from grader.isolation.in_process import grade
-from grader.learner import session
+from grader.learner import board, next_steps, pages, session
 from grader.learner.panel import Checked
 from grader.verdicts.verdict import Finding, Verdict
 from grader.verdicts.views import VerdictView
@@ -24,14 +24,16 @@ def page(tmp_path, monkeypatch):
     """The global names of a page of exercise 10, with a wrong answer; progress is empty."""
     monkeypatch.setenv("REMAT_WORKBOOK_DATA", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(session, "last_verdicts", {})
+    for memory in ("last_verdicts", "_last_checks", "_failing_seeds"):
+        monkeypatch.setattr(session, memory, {})
     return {NAME: wrong(NAME)["no_checkpoint"].answer}
 
 
 class Panel:
     def __init__(self, checked: Checked):
-        self.lost, buttons, self.below, self.page = checked.widget().children
-        self.buttons = {button.description: button for button in buttons.children}
+        self.lost, buttons, self.below, self.page, self.steps = checked.widget().children
+        *buttons, self.busy_line = buttons.children
+        self.buttons = {button.description: button for button in buttons}
 
     def press(self, label: str) -> str:
         self.buttons[label].click()
@@ -52,6 +54,59 @@ def test_a_learners_way_through_the_panel(page):
     assert "The worked answer" in panel.press("Solution") and "Your last attempt" in panel.below.value
     assert "Ready to hand in" in panel.press("Submit")
     assert len(list(Path().glob("*.json"))) == 1
+
+
+def test_a_pass_says_what_was_learned_and_links_to_the_next_exercise(page, monkeypatch):
+    panel = Panel(session.check(page[NAME], page))
+    assert panel.steps.outputs == ()
+    page[NAME] = right
+    panel.press("Check again")
+    (shown,) = panel.steps.outputs
+    (row,) = [line for line in (pages.ROOT / "README.md").read_text().splitlines() if f"_{NAME}.ipynb" in line]
+    skill = row.split(" | ")[-1].removesuffix(" |")
+    assert f"You can now {skill}." in shown["data"]["text/plain"]
+    (following, *_) = [piece for piece in board.board().next if isinstance(piece, pages.Page)]
+    assert f"{following.path.name}" in shown["data"]["text/html"]
+    monkeypatch.setattr(session, "_last_checks", {})
+    static = session.check(right, page).html()
+    assert f"You can now {skill}." in static, "the page that is saved says so too"
+
+
+def test_every_exercise_says_what_it_teaches():
+    assert set(next_steps.skills()) == {page.name for page in pages.exercises()}
+
+
+def test_the_last_results_stay_dimmed_while_a_button_works(page):
+    seen = []
+
+    def check_again():
+        seen.append(
+            (shown_panel.busy_line.value, "remat-busy" in checked.widget()._dom_classes, shown_panel.page.value)
+        )
+        return session.check(page[NAME], page)
+
+    checked = Checked(grade(page[NAME], NAME), verbs={"Check again": check_again})
+    shown_panel = Panel(checked)
+    before = shown_panel.page.value
+    shown_panel.press("Check again")
+    ((words, dimmed, shown),) = seen
+    assert "Checking your answer" in words and dimmed and shown == before
+    assert shown_panel.busy_line.value == "" and "remat-busy" not in checked.widget()._dom_classes
+
+
+def test_a_failing_answer_keeps_its_cases_and_passes_on_new_ones_only(page, monkeypatch):
+    seeds = []
+
+    def graded(answer, exercise, seed):
+        seeds.append(seed)
+        return grade(answer, exercise, seed)
+
+    monkeypatch.setattr(session.in_process, "grade", graded)
+    first, second = (session.check(page[NAME], page).verdict for _ in range(2))
+    assert first.to_dict() == second.to_dict() and seeds[0] == seeds[1]
+    page[NAME] = right
+    assert session.check(right, page).passed and seeds[2] == seeds[0] != seeds[3]
+    assert session.check(right, page).passed and len(seeds) == 5 and seeds[4] not in seeds[:4]
 
 
 def test_a_verb_that_fails_says_so():

@@ -171,6 +171,8 @@ def page_link(page: Page | None, text: str | None = None) -> Markup:
     """Return a link to a page from the folder of the notebook that asks; "Exercises" without a link for None."""
     if page is None:
         return escape(_plain_title(page))
-    # A kernel runs in its notebook's own folder.
-    address = Path(os.path.relpath(page.path)).as_posix()
-    return Markup('<a href="{}">{}</a>').format(quote(address), text_html(text or page.title))
+    # A kernel runs in its notebook's own folder. A copy of the pages leads to pages of the copy.
+    address = Path("..", page.path.parent.name, page.path.name)
+    if not address.exists():
+        address = Path(os.path.relpath(page.path))
+    return Markup('<a href="{}">{}</a>').format(quote(address.as_posix()), text_html(text or page.title))

@@ -184,7 +184,7 @@ def test_the_board_knows_and_remembers(exercise, lab):
         notebook.run_cell("from grader import board", BOARD)  # and not the whole chapter, which it asks nothing of
         row = notebook.page.locator(".jp-OutputArea").get_by_role("row", name="Checkpoint with a save policy")
         row.scroll_into_view_if_needed()
-        expect(row.get_by_role("cell")).to_contain_text(["passed", "3"])
+        expect(row.get_by_role("cell")).to_contain_text(["passed", "4"])
         notebook.picture("board")
         assert notebook.problems == []
         notebook.page.close()

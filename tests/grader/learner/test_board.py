@@ -110,8 +110,17 @@ def test_html_follows_the_theme_and_leads_to_the_pages(monkeypatch):
     html = board()._repr_mimebundle_()["text/html"]
     assert "var(--jp-ui-font-color1, inherit)" in html and "color: #" not in html and "background" not in html
     links = re.findall(r'href="([^"]+)"', html)
-    assert "01_residuals.ipynb" in links and "../exercises/01_predict_residuals.ipynb" in links
+    assert "../notebooks/01_residuals.ipynb" in links and "../exercises/01_predict_residuals.ipynb" in links
     assert all((pages.ROOT / "notebooks" / link).exists() for link in links)
+
+
+def test_pages_of_a_copy_lead_to_each_other(monkeypatch, tmp_path):
+    for page in pages.chapters() + pages.exercises():
+        (tmp_path / page.path.relative_to(pages.ROOT)).parent.mkdir(exist_ok=True)
+        (tmp_path / page.path.relative_to(pages.ROOT)).touch()
+    monkeypatch.chdir(tmp_path / "exercises")
+    links = re.findall(r'href="([^"]+)"', board()._repr_mimebundle_()["text/html"])
+    assert links and all((tmp_path / "exercises" / link).resolve().is_relative_to(tmp_path) for link in links)
 
 
 def test_what_became_of_the_file_is_said(course):

@@ -105,7 +105,7 @@ def products_twice(params, x):
     return (kept(params, x) + again(params, x)) / 2
 
 
-@fails_with("wrong value", "each device's own part", "do the rows of `up` come")
+@fails_with("wrong value", "each device's own part", "own the rows of `up` that")
 def own_part_alone(params, x):
     return right(params, x, lambda w: jnp.concatenate([w] * 8))
 

@@ -41,13 +41,13 @@ html_theme_options = {
     "use_fullscreen_button": False,
     "home_page_in_toc": True,
     "show_navbar_depth": 1,
-    "navbar_persistent": [],  # the theme's other search button stands beside the pages
+    "navbar_persistent": [],  # the theme's other search button is next to the pages
 }
 copybutton_selector = ":is(.cell_input, .highlight-sh, .highlight-python, .highlight-ipython3) pre"
 
 
 def setup(app):
-    # The folder of the sources, which is made anew each time, has these beside the pages.
+    # These folders are copied next to the pages in each build.
     app.config.html_static_path = [str(app.srcdir / "static")]
     app.config.html_extra_path = [str(app.srcdir / "as_it_is")]
     app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))

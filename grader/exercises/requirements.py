@@ -28,10 +28,10 @@ class Requirement(Protocol):
     def names(self) -> tuple[str, ...]: ...
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
-        """What stands against a case's behaviour."""
+        """Yield a finding for each violation in a case."""
 
     def claim(self, seen: CaseObservation) -> str | None:
-        """What a behaviour shows once nothing does, as the end of a sentence; None if that is nothing to speak of."""
+        """Return what a case without findings shows, as the end of a sentence; None if there is nothing to say."""
 
 
 @dataclass(frozen=True)
@@ -239,11 +239,11 @@ class MatmulsAtMost:
 
 @dataclass(frozen=True)
 class Recomputes:
-    """The backward pass recomputes at most this many matmuls, and none behind the cotangent's back.
+    """The backward pass recomputes at most this many matmuls, and hides none by a fake use of the cotangent.
 
     A matmul is recomputed if it does not depend on the cotangent. Since `x + 0 * cotangent` would make any
-    recomputation depend on it, the FLOPs of all other matmuls are bounded too, by those of the reference. And whatever
-    is made that has a product's value is that product once more.
+    recomputation depend on it, the FLOPs of all other matmuls are bounded too, by those of the reference. And any
+    operation whose result equals a matmul's result counts as that matmul.
 
     Attributes:
       count: the number of matmuls.

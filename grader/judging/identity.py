@@ -1,13 +1,12 @@
 """Identify each residual: as an argument, a constant, or a value of the reference.
 
-An argument must be the forward program's own; what depends on none is a constant; all else is known by its value. A
-residual is a value of the reference's if it has that value's elements up to rounding, in whatever shape and order of
-dimensions; and if the backward pass does as well with the reference's own array in its place. That is what being the
-same means here (as Leibniz has it: same are what may stand for one another), and it is proved by doing it. What is
-hidden in a residual beyond its value, in low bits, in signs of zeros, in what rounding leaves over, is not in the
-reference's array, so that a backward pass that lives on it returns other gradients.
+An argument is identified by its position in the forward program, and a residual that depends on no argument is a
+constant. All other residuals are identified by their values. A residual is a value of the reference if two conditions
+hold: it has that value's elements up to rounding, in any shape and order of dimensions, and the backward pass returns
+the same gradients when the reference's array replaces the residual. The second condition detects data that is hidden in
+a residual, in low-order bits or signs of zeros: the reference's array lacks them, so the gradients change.
 
-Where rounding may have taken a value further away than its dtype's tolerance, what it is is decided in the shadow.
+If rounding may have moved a value beyond its dtype's tolerance, a second run in float64 (the shadow) decides.
 """
 
 import dataclasses
@@ -58,7 +57,7 @@ def identities(trial: AnswerRun, asked: Sequence[Collection[str]]) -> list[list[
 
 
 def _ask_the_shadow(trial: AnswerRun, asked: Sequence[Collection[str]], found: list[list[Identity]]) -> None:
-    """Mend what is said of residuals that rounding may have kept from being known."""
+    """Correct the identities of residuals that rounding may have hidden, by a run in float64."""
     perhaps = _looked_up(trial, asked, times=ROUNDING)
     replaced = _replaceable_places(trial, perhaps)
     gross = (

@@ -112,7 +112,7 @@ def answered_in(place: str) -> Path:
 
 
 def is_as_it_came(page: Page) -> bool:
-    """Return whether nobody has changed an exercise's page, or saved it."""
+    """Return whether an exercise's page is byte for byte the shipped one."""
     try:
         return page.path.read_bytes() == as_it_came(page)
     except OSError:
@@ -120,10 +120,10 @@ def is_as_it_came(page: Page) -> bool:
 
 
 def reset(page: Page) -> Path | None:
-    """Restores an exercise's page, and keeps the learner's beside it under a new name.
+    """Restore an exercise's page, and save the learner's page next to it under a new name.
 
     Returns:
-      Where the learner's page is kept; None if there was none.
+      The path of the learner's saved page; None if there was none.
 
     Raises:
       ResetError: the files cannot be written.

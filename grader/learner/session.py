@@ -24,7 +24,7 @@ _failing_seeds: dict[str, int] = {}  # the seed of the cases that an exercise's 
 
 
 def check(answer: object, bound: dict) -> Checked:
-    """Check an answer; `bound` are the global names of whoever asked."""
+    """Check an answer; `bound` are the caller's global names."""
     name = _exercise_name(answer, bound)
     with dimmed_while_checking(_last_checks.get(name)):
         checked = _check_named(name, answer, bound)
@@ -78,7 +78,7 @@ def _grade_on_failing_cases(answer: Callable, name: str) -> Verdict:
 
 
 def hint(exercise: str | int | None, bound: dict) -> View:
-    """Return the next hint for the exercise that is meant; `bound` are the global names of whoever asked."""
+    """Return the next hint for the exercise that is meant; `bound` are the caller's global names."""
     return _say_about_exercise(exercise, bound, assistance.hint)
 
 

@@ -1,7 +1,7 @@
 """Update a learner's pages to a new version of the workbook without losing anything that they wrote.
 
-Which cells a learner has written, only the workbook's past can tell: beside the pages stand the fingerprints of all
-cells that ever came with them. A page of nothing but those was not written on, whichever version it is of.
+The grader contains the fingerprints of all cells that any version of the workbook shipped. A page that consists only of
+such cells was not edited by the learner, whichever version it comes from.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ class UpdateError(Exception):
 
 
 def update() -> list[str]:
-    """Brings this version's page of each exercise and each chapter; pages of it stay, whatever is written on them.
+    """Write this version's page of each exercise and each chapter; pages of this version stay as they are.
 
-    An older page goes, whatever its number was, if nobody wrote on it. Else it is kept whole under a new name, as by
-    `reset`, and an exercise's answer stands on the new page, with what it builds on. Chapters come where their folder
-    is there. The page of an exercise that was removed goes if nobody wrote on it.
+    An older page is deleted if the learner did not edit it, whatever its number was. Otherwise it is saved under a new
+    name, as by `reset`, and the learner's answer is copied to the new page with the code that it depends on. Chapters
+    are written only if their folder exists. The page of a removed exercise is deleted if the learner did not edit it.
 
     Returns:
-      A sentence for each page that something was done for.
+      A sentence for each page that changed.
 
     Raises:
       UpdateError: the files cannot be written.
@@ -118,7 +118,7 @@ def _update_page(page: Page, came: frozenset[str]) -> list[str]:
 
 
 def _update_removed(came: frozenset[str]) -> list[str]:
-    """Delete the pages of removed exercises that nobody wrote on, and say which pages are left."""
+    """Delete the pages of removed exercises that the learner did not edit, and say which pages are left."""
     said = []
     for name in registry.REMOVED:
         for path in sorted((pages.ROOT / "exercises").glob(f"[0-9][0-9]_{name}.ipynb")):

@@ -14,7 +14,7 @@ from rematscope.render import COLOURS, View
 
 
 class Note(View):
-    """A few sentences under a headline, in which code stands in backquotes."""
+    """A few sentences under a headline, with code in backquotes."""
 
     def __init__(self, headline: str, *sentences: str):
         self.headline, self.sentences = headline, sentences
@@ -88,7 +88,7 @@ _CODE_COLOURS = {
 
 
 def text_html(text: str) -> Markup:
-    """Words as HTML, with what stands in backquotes as code."""
+    """Return text as HTML, with `<code>` for text in backquotes."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))
 
 

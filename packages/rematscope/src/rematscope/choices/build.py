@@ -186,18 +186,18 @@ def graph_of(
     saved: Collection[Equation] = (),
     barred: Mapping[str, str] | None = None,
 ) -> RecomputeGraph:
-    """The recompute graph of a trace.
+    """Return the recompute graph of a trace.
 
     Args:
-      trace: both programs. A graph for choosing is made from those of a function whose checkpoints save nothing; from
-        others, what they save already counts as kept, and what names remain can be chosen.
-      cost: what one run of an equation takes when it is computed again: a number that is not negative; or a device,
-        for the seconds that it takes there.
-      saved: equations of the backward pass whose results a policy saves, whatever names are chosen beside it.
-      barred: names that no choice may save, and why, in addition to those that the program itself rules out.
+      trace: both programs. To choose among all names, trace a function whose checkpoints save nothing. Otherwise the
+        values that its policies save count as saved, and only the other names can be chosen.
+      cost: the cost of recomputing an equation once, a number that is not negative; or a device, for the seconds that
+        the equation takes there.
+      saved: equations of the backward pass whose results a policy saves, in addition to the chosen names.
+      barred: names that no choice may save, and why, in addition to names that the program itself rules out.
 
     Raises:
-      PlanError: if `cost` gives something else, or a checkpoint stands where it is not seen.
+      PlanError: if `cost` returns anything else, or a checkpoint is in a place that the trace does not look into.
     """
     nodes = _nodes_of(passes, cost, saved)
     roots = nodes.reading(passes.backward.outputs)

@@ -88,15 +88,13 @@ class RemoteExecution:
         self, inputs: Arrays, cotangents: Arrays, reference: Function
     ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]:
         """As `Execution.run`; the reference runs in the caller's process."""
-        groups = inputs, cotangents
-        arrays = jax.tree.leaves(groups)
         with contextlib.suppress(Uninterpreted):
             wanted = reference.interpreted(inputs, cotangents)
-            self._send_request(protocol.Run(counts(groups), self._is_shadow, compiled=False), arrays)
+            self._send_run("interpreted", inputs, cotangents)
             reply, results = self._receive_reply(protocol.Results, protocol.NotInterpreted)
             if isinstance(reply, protocol.Results):
                 return *nested(reply.counts, results), wanted
-        self._send_request(protocol.Run(counts(groups), self._is_shadow, compiled=True), arrays)
+        self._send_run("compiled", inputs, cotangents)
         wanted = reference.compiled(inputs, cotangents)  # meanwhile
         compiled, results = self._receive_reply(protocol.Results)
         return *nested(compiled.counts, results), wanted
@@ -107,8 +105,7 @@ class RemoteExecution:
         Raises:
           ProgramError: as there, or if the process that runs it returns something else.
         """
-        groups = residuals, cotangents
-        self._send_request(protocol.Backward(counts(groups), self._is_shadow), jax.tree.leaves(groups))
+        self._send_run("gradients", residuals, cotangents)
         _, gradients = self._receive_reply(protocol.Results)
         if len(gradients) != len(self.backward.outputs):
             raise ProgramError("its backward program returns other arrays than before.")
@@ -120,22 +117,21 @@ class RemoteExecution:
         Raises:
           ProgramError: the process that runs it returns something else.
         """
-        groups = residuals, cotangents
-        self._send_request(protocol.Fingerprint(counts(groups), self._is_shadow, list(sizes)), jax.tree.leaves(groups))
+        self._send_run("value_fingerprints", residuals, cotangents, sizes=list(sizes))
         _, arrays = self._receive_reply(protocol.Results)
         if [(array.ndim, array.shape[-1], array.dtype) for array in arrays] != [(2, COLUMNS, np.float64)]:
             raise ProgramError("its backward program cannot be inspected.")
         return arrays[0]
 
-    def peak(self, index: int, inputs: Arrays, cotangents: Arrays, compiled: bool) -> int:
+    def peak(self, inputs: Arrays, cotangents: Arrays, index: int, compiled: bool) -> int:
         """As `Execution.peak`."""
-        groups = inputs, cotangents
-        self._send_request(protocol.Peak(counts(groups), self._is_shadow, index, compiled), jax.tree.leaves(groups))
+        self._send_run("peak", inputs, cotangents, index=index, compiled=compiled)
         return self._receive_reply(protocol.PeakBytes)[0].nbytes
 
-    def _send_request(
-        self, request: protocol.Read | protocol.ExecuteRequest, arrays: Sequence[np.ndarray] = ()
-    ) -> None:
+    def _send_run(self, method: str, *groups: Arrays, **options: Any) -> None:
+        self._send_request(protocol.Run(method, counts(groups), self._is_shadow, options), jax.tree.leaves(groups))
+
+    def _send_request(self, request: protocol.Read | protocol.Run, arrays: Sequence[np.ndarray] = ()) -> None:
         self._started_process.line.settimeout(self._seconds_left)
         try:
             messages.send(self._started_process.line, request, arrays)

@@ -1,5 +1,6 @@
 """Run an answer's two programs and the reference on the same random inputs."""
 
+import copy
 import dataclasses
 import functools
 import itertools
@@ -132,7 +133,7 @@ class TwoPrograms(Protocol):
 
     def value_fingerprints(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray: ...
 
-    def peak(self, index: int, inputs: Arrays, cotangents: Arrays, compiled: bool) -> int: ...
+    def peak(self, inputs: Arrays, cotangents: Arrays, index: int, compiled: bool) -> int: ...
 
 
 # In an array's last place, relative to a number.
@@ -184,9 +185,8 @@ class CaseRun:
     negligible: int
 
 
-@dataclass(frozen=True)
 class AnswerRun:
-    """One run of an answer's programs and of the reference.
+    """A run of an answer's programs, and of the reference on the same random inputs.
 
     Attributes:
       task: the exercise's `task` module.
@@ -194,127 +194,129 @@ class AnswerRun:
       cases: what happened, case by case.
       forward: the answer's forward program, its matmuls as often as they ran.
       backward: the answer's backward program, likewise.
-      trip_count: how many trips the dynamic loops of both programs made, in all cases together.
-      shadow: makes the same in float64, inputs and all (`grader.stablehlo.float64`); None if that cannot be run, or if
-        this is a shadow.
-      perturbed: makes the shadow's cases as they should be if each element of the inputs were half a unit in its last
-        place larger or smaller.
-      gradients_from: runs the backward program once more, on other residuals: takes those of all cases, and returns the
-        gradients of all cases.
-      products: makes fingerprints of the matmuls of the reference's forward pass, case by case, each followed by its
-        FLOPs.
-      value_fingerprints: makes fingerprints of the backward program's intermediate arrays of these sizes.
-      peak: takes a case's position, and whether to compile its passes, and returns the bytes that these take at once
-        between arguments and results.
+      trip_count: the sum of the trip counts of the dynamic loops of both programs, in all cases.
     """
 
-    task: Task
-    expect: Expect
     cases: tuple[CaseRun, ...]
     forward: StableHloProgram
     backward: StableHloProgram
     trip_count: int
-    shadow: Callable[[], "AnswerRun | None"]
-    perturbed: Callable[[], Sequence[CaseRun]]
-    gradients_from: Callable[[Arrays], Arrays]
-    products: Callable[[], Sequence[np.ndarray]]
-    value_fingerprints: Callable[[Sequence[int]], np.ndarray]
-    peak: Callable[[int, bool], int]
 
+    def __init__(
+        self,
+        evidence: Evidence,
+        cases: Sequence[Case],
+        task: Task,
+        expect: Expect,
+        seed: int,
+        execute: Execute = Execution,
+    ):
+        """Run the programs and the reference.
 
-def try_answer(
-    evidence: Evidence,
-    cases: Sequence[Case],
-    task: Task,
-    expect: Expect,
-    seed: int,
-    execute: Execute = Execution,
-) -> AnswerRun:
-    """Run an answer's programs and the reference on inputs that are drawn for it.
+        Args:
+          evidence: the answer's evidence for these cases.
+          cases: the cases.
+          task: the exercise's `task` module.
+          expect: its `expect` module; its `sample_input` makes the inputs.
+          seed: seeds the inputs and the cotangents.
+          execute: returns an object that runs the answer's programs.
 
-    Args:
-      evidence: what capture made of the answer in these cases.
-      cases: the cases.
-      task: the exercise's `task` module.
-      expect: its `expect` module; its `sample_input` makes the inputs.
-      seed: seeds the inputs and the cotangents.
-      execute: makes of the answer's programs what runs them.
+        Raises:
+          ProgramError: the evidence cannot be judged.
+        """
+        self.task, self.expect = task, expect
+        self._evidence, self._given_cases, self._seed = evidence, cases, seed
+        rng = np.random.default_rng(seed)
+        limit = getattr(task, "max_trip_count", None)
+        self._programs = execute(evidence.forward, evidence.backward, output_sizes(evidence), limit)
+        self._inputs: Arrays = [[expect.sample_input(rng, argument) for argument in case.arguments] for case in cases]
+        self._layouts = lay_out(evidence, cases, self._programs.forward, self._programs.backward)
+        signs = itertools.cycle(rng.permutation([-1, 1]))
+        self._cotangents: Arrays = [
+            [_draw_cotangent(rng, kind, sign) for kind in layout.output_types]
+            for layout, sign in zip(self._layouts, signs, strict=False)  # as many signs as there are cases
+        ]
+        self._reference = traced_reference(tuple(cases), expect, tuple(each.output_types for each in self._layouts))
+        self._run(self._reference.function)
 
-    Raises:
-      ProgramError: the evidence cannot be judged.
-    """
-    rng = np.random.default_rng(seed)
-    limit = getattr(task, "max_trip_count", None)
-    programs = execute(evidence.forward, evidence.backward, output_sizes(evidence), limit)
-    inputs = [[expect.sample_input(rng, argument) for argument in case.arguments] for case in cases]
-    layouts = lay_out(evidence, cases, programs.forward, programs.backward)
-    signs = itertools.cycle(rng.permutation([-1, 1]))
-    cotangents = [
-        [_draw_cotangent(rng, kind, sign) for kind in layout.output_types]
-        for layout, sign in zip(layouts, signs, strict=False)  # as many signs as there are cases
-    ]
-    traced = traced_reference(tuple(cases), expect, tuple(layout.output_types for layout in layouts))
-
-    def tried(programs: TwoPrograms, inputs: Arrays, cotangents: Arrays, reference: Function) -> AnswerRun:
-        outputs, undifferentiated, residuals, gradients, trip_counts, wanted = programs.run(
-            inputs, cotangents, reference
+    def _run(self, reference: Function) -> None:
+        outputs, undifferentiated, residuals, gradients, trip_counts, wanted = self._programs.run(
+            self._inputs, self._cotangents, reference
         )
         # Python's integers: FLOPs of a long loop would not fit into int32.
         forward_trips, backward_trips = ([int(count) for count in counts] for counts in trip_counts)
-        return AnswerRun(
-            task=task,
-            expect=expect,
-            cases=tuple(
-                CaseRun(
-                    case=case,
-                    argument_names=argument_names(case, expect),
-                    layout=layouts[index],
-                    structure=evidence.cases[index].output,
-                    sources=evidence.cases[index].sources,
-                    inputs=inputs[index],
-                    cotangents=cotangents[index],
-                    outputs=outputs[index],
-                    undifferentiated=undifferentiated[index],
-                    residuals=residuals[index],
-                    gradients=gradients[index],
-                    wanted_output=wanted[index][0],
-                    wanted_gradients=wanted[index][1],
-                    named=wanted[index][2],
-                    wanted_flops=traced.matmul_flops[index],
-                    forward_flops=traced.forward_flops[index],
-                    negligible=traced.negligible[index],
-                )
-                for index, case in enumerate(cases)
-            ),
-            forward=programs.forward.counted(forward_trips),
-            backward=programs.backward.counted(backward_trips),
-            trip_count=sum(forward_trips) + sum(backward_trips),
-            shadow=lambda: None,
-            perturbed=lambda: (),
-            gradients_from=lambda residuals: split(programs.gradients(residuals, cotangents), list(map(len, inputs))),
-            products=functools.cache(lambda: traced.products(inputs, cotangents)),
-            value_fingerprints=functools.cache(lambda sizes: programs.value_fingerprints(residuals, cotangents, sizes)),
-            peak=lambda index, compiled: programs.peak(index, inputs, cotangents, compiled),
+        self.forward = self._programs.forward.counted(forward_trips)
+        self.backward = self._programs.backward.counted(backward_trips)
+        self.trip_count = sum(forward_trips) + sum(backward_trips)
+        self.cases = tuple(
+            CaseRun(
+                case=case,
+                argument_names=argument_names(case, self.expect),
+                layout=self._layouts[index],
+                structure=self._evidence.cases[index].output,
+                sources=self._evidence.cases[index].sources,
+                inputs=self._inputs[index],
+                cotangents=self._cotangents[index],
+                outputs=outputs[index],
+                undifferentiated=undifferentiated[index],
+                residuals=residuals[index],
+                gradients=gradients[index],
+                wanted_output=wanted[index][0],
+                wanted_gradients=wanted[index][1],
+                named=wanted[index][2],
+                wanted_flops=self._reference.matmul_flops[index],
+                forward_flops=self._reference.forward_flops[index],
+                negligible=self._reference.negligible[index],
+            )
+            for index, case in enumerate(self._given_cases)
         )
 
-    @functools.cache
-    def shadow() -> AnswerRun | None:
+    @functools.cached_property
+    def shadow(self) -> "AnswerRun | None":
+        """The same run in float64 (`grader.stablehlo.float64`); None if that fails, or if this is a shadow."""
+        own = copy.copy(self)
+        own.shadow = None
+        own._inputs, own._cotangents = _widen_all(self._inputs), _widen_all(self._cotangents)
         try:
-            return tried(programs.shadow, _widen_all(inputs), _widen_all(cotangents), traced.function.shadow)
+            own._programs = self._programs.shadow
+            own._run(self._reference.function.shadow)
         except ProgramError:
             return None
+        return own
 
-    @functools.cache
-    def perturbed() -> Sequence[CaseRun]:
-        moved = [[_perturb_last_place(np.random.default_rng(seed), array) for array in own] for own in inputs]
-        wanted = traced.function.shadow(moved, _widen_all(cotangents))
+    @functools.cached_property
+    def perturbed(self) -> Sequence[CaseRun]:
+        """The cases with the shadow's wanted results for inputs that differ by half a unit in the last place of each
+        element."""
+        moved = [
+            [_perturb_last_place(np.random.default_rng(self._seed), array) for array in own] for own in self._inputs
+        ]
+        wanted = self._reference.function.shadow(moved, _widen_all(self._cotangents))
         return [
             dataclasses.replace(case, wanted_output=output, wanted_gradients=gradients, named=named)
-            for case, (output, gradients, named) in zip(itself.cases, wanted, strict=True)
+            for case, (output, gradients, named) in zip(self.cases, wanted, strict=True)
         ]
 
-    itself = tried(programs, inputs, cotangents, traced.function)
-    return dataclasses.replace(itself, shadow=shadow, perturbed=perturbed)
+    def gradients_from(self, residuals: Arrays) -> Arrays:
+        """Run the backward program on other residuals, those of all cases, and return the gradients of all cases."""
+        return split(self._programs.gradients(residuals, self._cotangents), list(map(len, self._inputs)))
+
+    @functools.cached_property
+    def products(self) -> Sequence[np.ndarray]:
+        """Fingerprints of the matmuls of the reference's forward pass, case by case, each followed by its FLOPs."""
+        return self._reference.products(self._inputs, self._cotangents)
+
+    @functools.cached_property
+    def fingerprints_like_products(self) -> np.ndarray:
+        """Fingerprints of the backward program's intermediate arrays that are as large as one of `products`."""
+        sizes = sorted({int(size) for own in self.products for size in own[:, 1]})
+        residuals = [case.residuals for case in self.cases]
+        return self._programs.value_fingerprints(residuals, self._cotangents, sizes)
+
+    def peak(self, index: int, compiled: bool) -> int:
+        """Return the peak memory in bytes of both passes of a case, besides arguments and results; see
+        `Execution.peak`."""
+        return self._programs.peak(self._inputs, self._cotangents, index, compiled)
 
 
 def _perturb_last_place(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:

@@ -91,7 +91,7 @@ def agree(trial: AnswerRun, index: int, both: Both) -> bool:
         return True
     if not close(*both(case), times=ROUNDING**3):
         return False
-    shadow = trial.shadow()
+    shadow = trial.shadow
     if shadow is None or not close(*both(shadow.cases[index])):
         return False
     if close(*both(case), times=ROUNDING):
@@ -111,8 +111,8 @@ def as_sensitive(trial: AnswerRun, index: int, got: np.ndarray, wanted: Callable
       wanted: takes that case, its shadow, or its shadow with inputs changed in their last place, and returns what the
         result should be.
     """
-    shadow = trial.shadow()
+    shadow = trial.shadow
     if shadow is None:
         return False
-    want, exact, moved = (as_float(wanted(each[index])) for each in (trial.cases, shadow.cases, trial.perturbed()))
+    want, exact, moved = (as_float(wanted(each[index])) for each in (trial.cases, shadow.cases, trial.perturbed))
     return bool(abs(as_float(got) - want).max(initial=0.0) <= SENSITIVE * abs(moved - exact).max(initial=0.0))

@@ -71,7 +71,7 @@ def _ask_the_shadow(trial: AnswerRun, asked: Sequence[Collection[str]], found: l
         for place, identity in enumerate(own)
         if (identity.name is None or identity.hides) and perhaps[index][place].name and index not in gross
     ]
-    shadow = trial.shadow() if doubtful else None
+    shadow = trial.shadow if doubtful else None
     if shadow is None or _wrong_cases(shadow, [tried.gradients for tried in shadow.cases]):
         return
     clear = identities(shadow, asked)

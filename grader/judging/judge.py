@@ -8,7 +8,7 @@ import jax
 
 from grader.exercises import registry
 from grader.exercises.spec import Case, Expect, Question, Task
-from grader.judging.answer_run import Execute, try_answer
+from grader.judging.answer_run import AnswerRun, Execute
 from grader.judging.findings import all_right, failed_requirements, group_findings
 from grader.judging.observe import observe_cases
 from grader.judging.wrong_data import differences
@@ -91,7 +91,7 @@ def _of_programs(
     evidence: Evidence, cases: Sequence[Case], task: Task, expect: Expect, seed: int, execute: Execute
 ) -> tuple[list[Finding], list[str]]:
     """Return findings about an answer's results and residuals, and claims about them."""
-    trial = try_answer(evidence, cases, task, expect, seed, execute)
+    trial = AnswerRun(evidence, cases, task, expect, seed, execute)
     if wrong := wrong_results(trial):
         return wrong, []
     return failed_requirements([expect.requirements(case) for case in cases], observe_cases(trial))

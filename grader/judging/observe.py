@@ -31,8 +31,8 @@ def hidden_recompute_flops(trial: AnswerRun, index: int) -> Iterator[int]:
     needed, of_cotangents = backward.needed_for(tried.layout.gradients), backward.dependent_on(tried.layout.cotangents)
     matmuls = [matmul for matmul in backward.matmuls if matmul.value in needed]
     counted = {matmul.value for matmul in matmuls if matmul.value not in of_cotangents}
-    products = trial.products()[index]
-    rows = trial.value_fingerprints(tuple(sorted({int(size) for own in trial.products() for size in own[:, 1]})))
+    products = trial.products[index]
+    rows = trial.fingerprints_like_products
     alike = same(rows, products[:, :-1])
     made: dict[int, Counter[int]] = {}  # place in the text → products, and how often each is made there
     for row in alike.any(1).nonzero()[0]:

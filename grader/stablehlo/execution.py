@@ -136,13 +136,13 @@ class Execution:
             self.backward.text, [*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents)], sizes
         )
 
-    def peak(self, index: int, inputs: Arrays, cotangents: Arrays, compiled: bool) -> int:
+    def peak(self, inputs: Arrays, cotangents: Arrays, index: int, compiled: bool) -> int:
         """Bytes that both passes of one case take at once, beside arguments and results.
 
         Args:
-          index: the case's place.
           inputs: what forward takes.
           cotangents: what backward takes, after the residuals.
+          index: the case's place.
           compiled: whether that is what XLA sets aside, or what is live in the order of the programs' text.
         """
         if not compiled:

@@ -15,7 +15,7 @@ from grader.exercises import registry
 from grader.exercises.observation import CaseObservation
 from grader.exercises.requirements import Requirement
 from grader.exercises.spec import Case
-from grader.judging.answer_run import try_answer
+from grader.judging.answer_run import AnswerRun
 from grader.judging.findings import failed_requirements
 from grader.judging.observe import observe_cases
 from grader.judging.wrong_results import wrong_results
@@ -111,7 +111,7 @@ def seen(answer: Callable, slug: str) -> Sequence[CaseObservation] | None:
     if isinstance(evidence, Verdict) or any(each.failure for each in evidence.cases):
         return None
     evidence = dataclasses.replace(evidence, cases=evidence.cases[: len(tried)])
-    trial = try_answer(evidence, tried, task, expect, seed_of_inputs())
+    trial = AnswerRun(evidence, tried, task, expect, seed_of_inputs())
     return None if wrong_results(trial) else observe_cases(trial)
 
 

@@ -151,6 +151,7 @@ def functions(module: ModuleType) -> dict[str, FunctionType]:
     own = [*vars(module).values()]
     own += [each for cls in own if isinstance(cls, type) for each in vars(cls).values()]
     own = [each.fget if isinstance(each, property) else each for each in own]
+    own = [each.func if isinstance(each, functools.cached_property) else each for each in own]
     plain = (inspect.unwrap(each) for each in own if callable(each))
     return {f.__qualname__: f for f in plain if isinstance(f, FunctionType) and f.__module__ == module.__name__}
 

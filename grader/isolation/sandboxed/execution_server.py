@@ -14,13 +14,6 @@ from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.types import ProgramError
 from grader.tracing.failures import message_of
 
-_REQUESTS: Sequence[type[protocol.ExecuteRequest]] = (
-    protocol.Run,
-    protocol.Backward,
-    protocol.Fingerprint,
-    protocol.Peak,
-)
-
 
 def serve(line: socket.socket) -> None:
     """Read two programs, then runs them as often as it is asked to, until the other side hangs up."""
@@ -34,9 +27,9 @@ def serve(line: socket.socket) -> None:
         passes = execution.forward, execution.backward
         messages.send(line, protocol.Programs([dataclasses.asdict(dataclasses.replace(p, text="")) for p in passes]))
         while True:
-            request, arrays = messages.receive(line, MAX_MESSAGE, _REQUESTS)
+            request, arrays = messages.receive(line, MAX_MESSAGE, [protocol.Run])
             try:
-                reply, results = _answer_request(execution, request, arrays)
+                reply, results = _run_method(execution, request, arrays)
             except Uninterpreted:
                 reply, results = protocol.NotInterpreted(), ()
             except Exception as error:
@@ -46,21 +39,19 @@ def serve(line: socket.socket) -> None:
         return
 
 
-def _answer_request(
-    execution: Execution, request: protocol.ExecuteRequest, arrays: Sequence[np.ndarray]
+def _run_method(
+    execution: Execution, request: protocol.Run, arrays: Sequence[np.ndarray]
 ) -> tuple[object, Sequence[np.ndarray]]:
-    inputs, cotangents = nested(request.counts, arrays)
-    execution = execution.shadow if request.shadow else execution
-    if isinstance(request, protocol.Backward):
-        gradients = execution.gradients(inputs, cotangents)  # the first group are residuals
-        return protocol.Results([[len(gradients)]]), gradients
-    if isinstance(request, protocol.Fingerprint):
-        return protocol.Results([[1]]), [execution.value_fingerprints(inputs, cotangents, request.sizes)]
-    if isinstance(request, protocol.Peak):
-        return protocol.PeakBytes(execution.peak(request.index, inputs, cotangents, request.compiled)), ()
-    run = execution.compiled if isinstance(request, protocol.Run) and request.compiled else execution.interpreted
-    results = run(inputs, cotangents)
-    return protocol.Results(counts(results)), jax.tree.leaves(results)
+    method = getattr(execution.shadow if request.shadow else execution, request.method)
+    returned = method(*nested(request.counts, arrays), **request.options)
+    match request.method:
+        case "peak":
+            return protocol.PeakBytes(returned), ()
+        case "gradients":
+            returned = [[returned]]
+        case "value_fingerprints":
+            returned = [[[returned]]]
+    return protocol.Results(counts(returned)), jax.tree.leaves(returned)
 
 
 def _refusal_of(error: Exception) -> protocol.Refused:

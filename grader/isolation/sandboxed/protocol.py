@@ -4,8 +4,7 @@
     "try"               → Ready
     "capture"           Capture → AnswerFound → Captured or NoEvidence;  Render → Rendered;
                         NextAnswer → Captured, NoEvidence or NoMoreAnswers
-    "execute"           Read → Programs;  Run → Results or NotInterpreted;  Backward → Results;  Fingerprint → Results;
-                        Peak → PeakBytes;  each of them → Refused
+    "execute"           Read → Programs;  Run → Results, PeakBytes or NotInterpreted;  each of them → Refused
 
 What comes out of the sandbox may be anything that has these fields, of these types: whoever receives it looks closer.
 """
@@ -141,32 +140,20 @@ class Programs:
 
 
 @dataclass(frozen=True)
-class ExecuteRequest:
-    """What is to be done with the message's arrays, inputs and cotangents; `counts` are their numbers, see
-    `messages.counts`. `shadow`: by the two programs' shadows, and the arrays are theirs."""
+class Run:
+    """A method of `grader.stablehlo.execution.Execution` is to run on the message's arrays.
 
+    Attributes:
+      method: the method's name.
+      counts: the numbers of arrays in each of its first two arguments, see `messages.counts`.
+      shadow: whether the shadows of the two programs run; then the arrays are theirs.
+      options: the method's other arguments, by name.
+    """
+
+    method: str
     counts: list
     shadow: bool
-
-
-@dataclass(frozen=True)
-class Run(ExecuteRequest):
-    """The programs are to be run on them: compiled, else interpreted."""
-
-    compiled: bool
-
-
-@dataclass(frozen=True)
-class Backward(ExecuteRequest):
-    """The backward program is to be run once more; the arrays are residuals and cotangents, not inputs."""
-
-
-@dataclass(frozen=True)
-class Fingerprint(ExecuteRequest):
-    """The backward program is to be run on residuals and cotangents, and what it makes on its way is to be glimpsed:
-    arrays of these sizes."""
-
-    sizes: list
+    options: dict
 
 
 @dataclass(frozen=True)
@@ -179,14 +166,6 @@ class Results:
 @dataclass(frozen=True)
 class NotInterpreted:
     """There is an operation that the interpreter does not know: compile them."""
-
-
-@dataclass(frozen=True)
-class Peak(ExecuteRequest):
-    """How much memory the case of this index takes: compiled, else in the order of its text."""
-
-    index: int
-    compiled: bool
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import sample_answers
 from grader.exercises import registry
 from grader.exercises.spec import Case
 from grader.isolation.in_process import grade_file
-from grader.judging.answer_run import try_answer
+from grader.judging.answer_run import AnswerRun
 from grader.judging.comparison import TOLERANCE, as_float
 from grader.tracing.evidence import Evidence
 
@@ -54,8 +54,8 @@ def test_no_named_value_of_the_reference_amplifies_rounding_errors(slug, seed):
         return
     evidence = sample_answers.traced(worked(slug), slug, seed)
     evidence = dataclasses.replace(evidence, cases=evidence.cases[: len(cases)])
-    trial = try_answer(evidence, cases, registry.task(slug), registry.expect(slug), seed)
-    for tried, shadow in zip(trial.cases, trial.shadow().cases, strict=True):
+    trial = AnswerRun(evidence, cases, registry.task(slug), registry.expect(slug), seed)
+    for tried, shadow in zip(trial.cases, trial.shadow.cases, strict=True):
         for name, value in tried.named.items():
             exact = as_float(np.asarray(shadow.named[name]))
             allowed = 3 * TOLERANCE.get(str(value.dtype), 0.0) * abs(exact).max(initial=0.0)

@@ -46,4 +46,4 @@ def test_a_process_that_dies_or_hangs_is_a_reason(sent, error, reason, zygote):
         os.kill(worker, sent)
         remote.seconds = 2 if error is TimedOut else 60
         with pytest.raises(error, match=re.escape(reason)):
-            remote.peak(0, array, array, compiled=True)
+            remote.peak(array, array, 0, compiled=True)

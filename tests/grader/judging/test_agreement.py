@@ -7,7 +7,7 @@ import pytest
 import sample_answers
 
 from grader.exercises import registry
-from grader.judging.answer_run import try_answer
+from grader.judging.answer_run import AnswerRun
 from solutions.checkpoint_each_layer import checkpoint_each_layer as right
 
 NAME = "checkpoint_each_layer"
@@ -55,8 +55,8 @@ def test_what_no_order_of_a_sum_explains_is_wrong(seed):
 def test_rounding_takes_results_about_as_far_as_a_change_in_the_inputs_last_place(seed):
     evidence = sample_answers.traced(multiplied_and_summed, NAME, seed)
     cases, task, expect = sample_answers.cases(NAME, seed), registry.task(NAME), registry.expect(NAME)
-    trial = try_answer(evidence, cases, task, expect, sample_answers.seed_of_inputs(seed))
-    for case, exact, moved in zip(trial.cases, trial.shadow().cases, trial.perturbed(), strict=True):
+    trial = AnswerRun(evidence, cases, task, expect, sample_answers.seed_of_inputs(seed))
+    for case, exact, moved in zip(trial.cases, trial.shadow.cases, trial.perturbed, strict=True):
         compared = zip(
             case.gradients, case.wanted_gradients, exact.wanted_gradients, moved.wanted_gradients, strict=True
         )

@@ -16,7 +16,7 @@ from sample_answers import cases, right, seed_of_inputs, traced, wrong
 
 from grader.exercises import registry
 from grader.exercises.spec import Case
-from grader.judging.answer_run import try_answer
+from grader.judging.answer_run import AnswerRun
 from grader.judging.comparison import ROUNDING, close
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.float64 import widened_array
@@ -79,7 +79,7 @@ def test_the_interpreter_returns_what_xla_does(unpatched):
             continue  # there are no programs
         evidence = dataclasses.replace(evidence, cases=evidence.cases[: len(own)])
         try:
-            try_answer(evidence, own, registry.task(slug), registry.expect(slug), seed_of_inputs(), BothWays)
+            AnswerRun(evidence, own, registry.task(slug), registry.expect(slug), seed_of_inputs(), BothWays)
             same += 1
         except Uninterpreted as error:
             compiled.append(f"{slug}.{name} ({error})")

@@ -28,7 +28,7 @@ from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.peak_program import PeakProgram, PeakSolution
 from rematscope.scheduling.peak_proposer import PeakProposer
 from rematscope.scheduling.search import Search
-from rematscope.scheduling.settings import SETTINGS
+from rematscope.tracing.checkpoints import jaxpr_of
 
 
 def layer(x, w):
@@ -286,7 +286,7 @@ def test_checkpoints_around_layers_are_among_the_choices_where_a_schedule_cannot
     suggested_names = [trace(make(wrapped), *args) for wrapped in (jax.checkpoint, with_dots)]
     found = [
         trace(plain_checkpoints(make(), plain), *args)
-        for plain in placements(make(), False, True, *args)
+        for plain in placements(jaxpr_of(make(), *args), False, True)
         if not plain.policy or plain.policy == "dots_saveable"
     ]
     for hand in suggested_names:
@@ -304,7 +304,7 @@ def test_a_training_step_is_refused_with_what_to_give_instead():
 
 
 def test_a_net_is_cut_where_its_layers_end():
-    between = stretches(experts, False, *EXPERTS)
+    between = stretches(jaxpr_of(experts, *EXPERTS), False)
     assert len(between) == len(EXPERTS[0])
     divided, layers = (
         trace(f, *EXPERTS) for f in (in_blocks(experts, between), lambda ps, x: experts(ps, x, jax.checkpoint))
@@ -312,7 +312,7 @@ def test_a_net_is_cut_where_its_layers_end():
     assert divided.bytes_by_kind() == layers.bytes_by_kind()
     gradients, expected = (jax.grad(f)(*EXPERTS) for f in (in_blocks(experts, between), experts))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)
-    assert stretches(jnp.sin, False, X) == ()
+    assert stretches(jaxpr_of(jnp.sin, X), False) == ()
     turns, own = (trace(f, WS, X) for f in (in_iterations(jax.jit(looped)), checkpointed(looped)))
     assert turns.bytes_by_kind() == own.bytes_by_kind() != trace(looped, WS, X).bytes_by_kind()
     (boundaries, *_) = kept_at_cuts(linearize(trace(deep, WS, X)))
@@ -376,7 +376,7 @@ def test_the_rows_are_solved_first_for_what_they_predicted_of_the_last_choice(mo
 
 def test_rows_are_solved_between_limits_that_predicted_too_little_and_too_much(monkeypatch):
     """Tensors are large: half a percent more in the rows may be a tenth more in the programs."""
-    proposer, asked = PeakProposer(mock.Mock(settings=SETTINGS), []), []
+    proposer, asked = PeakProposer(mock.Mock(), []), []
 
     def best(peak):
         asked.append(peak)
@@ -399,7 +399,7 @@ def test_rows_are_solved_between_limits_that_predicted_too_little_and_too_much(m
 
 
 def test_where_the_rows_predict_more_than_the_programs_they_are_solved_for_the_least_that_they_can_do(monkeypatch):
-    proposer, asked = PeakProposer(mock.Mock(settings=SETTINGS), []), []
+    proposer, asked = PeakProposer(mock.Mock(), []), []
 
     def best(peak):
         asked.append(peak)

@@ -10,6 +10,7 @@ from zoo import normal
 from rematscope import trace
 from rematscope.scheduling.blocks import in_blocks
 from rematscope.scheduling.calls import partitions
+from rematscope.tracing.checkpoints import jaxpr_of
 
 WS = [(normal(330 + i, 8, 16) / 3, normal(340 + i, 16, 8) / 4) for i in range(4)]
 X = normal(350, 32, 8)
@@ -88,15 +89,16 @@ def test_blocks_are_where_people_put_checkpoints(make):
     plain, suggested_names = make(lambda f: f), make(jax.checkpoint)
     theirs = trace(suggested_names, WS, X)
     assert theirs.bytes_by_kind() != trace(plain, WS, X).bytes_by_kind()
-    ours = [trace(in_blocks(plain, blocks), WS, X) for blocks in partitions(plain, WS, X)]
+    found = partitions(jaxpr_of(plain, WS, X))
+    ours = [trace(in_blocks(plain, blocks), WS, X) for blocks in found]
     assert any(
         passes.bytes_by_kind() == theirs.bytes_by_kind() and passes.recompute_cost == theirs.recompute_cost
         for passes in ours
     )
-    gradients, expected = (jax.grad(f)(WS, X) for f in (in_blocks(plain, partitions(plain, WS, X)[0]), plain))
+    gradients, expected = (jax.grad(f)(WS, X) for f in (in_blocks(plain, found[0]), plain))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)
 
 
 def test_what_calls_nothing_again_has_no_blocks():
-    assert partitions(jnp.sin, X) == []
-    assert partitions(lambda ws, x: layer(ws[0], x), WS, X) == []
+    assert partitions(jaxpr_of(jnp.sin, X)) == []
+    assert partitions(jaxpr_of(lambda ws, x: layer(ws[0], x), WS, X)) == []

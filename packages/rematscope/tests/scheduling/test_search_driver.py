@@ -10,6 +10,7 @@ from measurements import measurement_of
 from zoo import normal
 
 from rematscope.scheduling.search import Search
+from rematscope.scheduling.settings import SETTINGS
 from rematscope.scheduling.value_indices import indices_of
 
 WS, X = [normal(700 + i, 8, 8) / 3 for i in range(6)], normal(710, 64, 8)
@@ -73,7 +74,7 @@ def test_worse_estimates_find_nothing_better(monkeypatch, seed):
     share = random.Random(seed).uniform(0.35, 0.8)
     exact, limit = searched(monkeypatch, layers, share, 4, seed, spread=(1, 1))
     rough, _ = searched(monkeypatch, layers, share, 4, seed, spread=(1, 1.2))
-    assert (1 - exact.settings.min_improvement) * exact._best_cost(limit) <= rough._best_cost(limit)
+    assert (1 - SETTINGS.min_improvement) * exact._best_cost(limit) <= rough._best_cost(limit)
 
 
 @pytest.mark.parametrize("f", [layers, loop])
@@ -87,6 +88,6 @@ def test_where_estimates_are_rough_nothing_better_is_left_below_the_smallest_fai
     failure = search._smallest_failure(schedules, limit)
     if failure is None or not any(one.fits(limit) for one in schedules):
         return
-    ceiling = (1 - search.settings.min_improvement) * search._best_cost(limit)
+    ceiling = (1 - SETTINGS.min_improvement) * search._best_cost(limit)
     below = (one for one in search.pool.candidates if one.estimated_bytes < failure and search._is_new(one))
     assert all(one.recompute_cost >= ceiling for one in below)

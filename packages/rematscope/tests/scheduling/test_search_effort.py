@@ -18,6 +18,7 @@ from rematscope.scheduling.checkpoint_proposer import CheckpointProposer
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.peak_proposer import PeakProposer, SavedBytesProposer
 from rematscope.scheduling.search import Search
+from rematscope.tracing.checkpoints import jaxpr_of
 from rematscope.xla import hlo_proto
 
 WS, X = [normal(400 + i, 16, 16) / 4 for i in range(8)], normal(410, 256, 16)
@@ -172,10 +173,10 @@ def test_before_what_computes_all_again_more_than_once_checkpoints_are_compiled(
 
 
 def test_where_there_is_no_loop_no_checkpoint_goes_around_turns():
-    places = [*placements(net, False, False, WS, X)]
+    places = [*placements(jaxpr_of(net, WS, X), False, False)]
     assert places and all(place.blocks for place in places)
-    assert [*placements(lambda x: jnp.sin(x), False, False, X)] == [CheckpointPlacement()]
-    assert CheckpointPlacement(depth=0) in placements(scanned, False, False, WS, X)
+    assert [*placements(jaxpr_of(jnp.sin, X), False, False)] == [CheckpointPlacement()]
+    assert CheckpointPlacement(depth=0) in placements(jaxpr_of(scanned, WS, X), False, False)
 
 
 def test_what_is_compiled_is_what_is_returned():

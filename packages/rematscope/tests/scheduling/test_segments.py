@@ -16,7 +16,6 @@ from rematscope.scheduling.divided import divided
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.schedule import schedule
 from rematscope.scheduling.segments import SegmentProposer, worth_dividing
-from rematscope.scheduling.settings import SETTINGS
 
 P = {"x": normal(900, 8, 128) / 4, "h": normal(901, 64, 128) / 8}
 XS = normal(902, 96, 128, 8)
@@ -65,7 +64,7 @@ def test_a_loop_of_many_turns_takes_less_than_a_checkpoint_around_each_and_compu
 def test_as_many_turns_are_not_computed_again_as_there_is_room_for(monkeypatch):
     """Copies of what is stacked come with the first of them, so less fits than the line from none to all says."""
     linearized = linearize(trace(recurrent, P, XS))
-    segmented = SegmentProposer(mock.Mock(cost=work, settings=SETTINGS), mock.Mock(linearized=linearized))
+    segmented = SegmentProposer(mock.Mock(cost=work), mock.Mock(linearized=linearized))
     monkeypatch.setattr(
         segmented,
         "_keep_share_of_iterations",

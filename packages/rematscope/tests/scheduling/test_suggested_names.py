@@ -12,6 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from rematscope import PlanError, auto, measure, trace, with_schedule
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words, placements
+from rematscope.tracing.checkpoints import jaxpr_of
 
 
 def layer(x, w, i):
@@ -154,12 +155,12 @@ def test_what_keeps_everything_needs_no_names_and_other_checkpoints_are_refused(
 
 def test_where_plain_checkpoints_are_is_said_by_the_function_that_all_of_a_block_is_in():
     ws = [W] * 4
-    blocks = next(plain.blocks for plain in placements(deep, False, False, ws, X) if len(plain.blocks) == 4)
-    where = in_words(deep, CheckpointPlacement(blocks, saved=((blocks[0][0],),)), ws, X)
+    blocks = next(plain.blocks for plain in placements(jaxpr_of(deep, ws, X), False, False) if len(plain.blocks) == 4)
+    where = in_words(jaxpr_of(deep, ws, X), CheckpointPlacement(blocks, saved=((blocks[0][0],),)))
     first = layer.__code__.co_firstlineno
     assert f"test_suggested_names.py:{first + 1}-{first + 3} (layer), 4 times" in where, where
     assert where.endswith(f", which saves the values computed in test_suggested_names.py:{first + 1} (layer)")
-    assert in_words(deep, CheckpointPlacement(own=True, policy="dots_saveable"), ws, X).endswith(
+    assert in_words(jaxpr_of(deep, ws, X), CheckpointPlacement(own=True, policy="dots_saveable")).endswith(
         "policy=jax.checkpoint_policies.dots_saveable"
     )
-    assert in_words(deep, CheckpointPlacement(depth=0), ws, X) == "one around the body of each loop"
+    assert in_words(jaxpr_of(deep, ws, X), CheckpointPlacement(depth=0)) == "one around the body of each loop"

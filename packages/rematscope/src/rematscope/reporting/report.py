@@ -28,7 +28,7 @@ from rematscope.reporting.subject import Subject
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words
 from rematscope.seconds.devices import Device, device_called
 from rematscope.tracing.arguments import with_own_options
-from rematscope.tracing.checkpoints import loss_inside
+from rematscope.tracing.checkpoints import jaxpr_of, loss_inside, without_checkpoints
 from rematscope.xla.compiling import check_target, spelled
 from rematscope.xla.measure import Measurement
 
@@ -79,7 +79,7 @@ class Proposal:
         try:
             once, args, kwargs = loss_inside(arguments.bound(self._subject.f), arguments.args, arguments.kwargs)
             blocks = blocks_of(once, place, *args, **kwargs)
-            found = in_words(once, CheckpointPlacement(blocks), *args, **kwargs)
+            found = in_words(jaxpr_of(without_checkpoints(once), *args, **kwargs), CheckpointPlacement(blocks))
         except Exception:  # the words are an extra: a library's function may not be traceable by itself
             return ""
         return f"By hand: jax.checkpoint, {found}." if len(found) < 400 else ""

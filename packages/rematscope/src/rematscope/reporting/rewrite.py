@@ -88,12 +88,11 @@ def blocks_of(loss: CalledOnce, place: str, /, *args: Any, **kwargs: Any) -> tup
       place: one of `PLACES`.
       *args, **kwargs: its arguments.
     """
-    if place == "segments":
-        return stretches(loss, False, *args, **kwargs)
-    if place not in ("layers", "all layers but the last"):
+    if place not in ("layers", "all layers but the last", "segments"):
         return ()
-    found = partitions(loss, *args, **kwargs)
-    blocks = found[0] if found else stretches(loss, False, *args, **kwargs)
+    whole = jaxpr_of(without_checkpoints(loss), *args, **kwargs)
+    found = partitions(whole) if place != "segments" else []
+    blocks = found[0] if found else stretches(whole, False)
     return blocks[:-1] if place.startswith("all") else blocks
 
 
@@ -102,7 +101,7 @@ def most_valuable(
 ) -> tuple[Block, ...]:
     """Return the operations in blocks whose results avoid most recompute per byte, within a limit of bytes."""
     found, left = [], limit
-    for operation, nbytes in worth_saving(loss, blocks, *args, **kwargs):
+    for operation, nbytes in worth_saving(jaxpr_of(without_checkpoints(loss), *args, **kwargs), blocks):
         if nbytes <= left:
             found.append(operation)
             left -= nbytes

@@ -7,27 +7,20 @@ between two of them, and in the bodies of loops.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rematscope import jax_compat
 from rematscope.ir.program import nbytes
 from rematscope.ir.source import calls_to
-from rematscope.jax_compat import is_literal
+from rematscope.jax_compat import AnyJaxpr, is_literal
 from rematscope.scheduling.blocks import OPENED, Block, bodies
 from rematscope.scheduling.saving import computes
 from rematscope.scheduling.settings import SETTINGS
-from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
 
 
-def partitions(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[tuple[Block, ...]]:
-    """Return partitions of `f` into blocks that are calls of its functions, the smallest expected peak first.
-
-    Args:
-      f: a function. Its checkpoints are ignored.
-      *args, **kwargs: its arguments.
-    """
-    whole = jaxpr_of(without_checkpoints(f), *args, **kwargs)
+def partitions(whole: AnyJaxpr) -> list[tuple[Block, ...]]:
+    """Return partitions of a function into blocks that are calls of its functions, the smallest expected peak first."""
     calls = _Calls(whole)
     total_bytes = sum(map(_bytes_made, jax_compat.body_of(whole)[0].eqns))
     large = [function for function, size in calls.made.most_common() if size > SETTINGS.min_call * total_bytes]
@@ -91,16 +84,9 @@ class _Calls:
         return outside + entering + max(self._sizes_once[block] for block in partition)
 
 
-def first_half(f: Callable[..., Any], block: Block, /, *args: Any, **kwargs: Any) -> Block:
-    """Return the part of a block before the place where the fewest bytes are live, next to the larger of both parts.
-
-    Args:
-      f: a function. Its checkpoints are ignored.
-      block: a block of the function.
-      *args, **kwargs: its arguments.
-    """
+def first_half(whole: AnyJaxpr, block: Block) -> Block:
+    """Return the part of a block before the place where the fewest bytes are live, next to the larger of both parts."""
     *path, start, end = block
-    whole = jaxpr_of(without_checkpoints(f), *args, **kwargs)
     body = next(body for where, _, body in bodies(whole) if where == tuple(path))
     made = [0, *itertools.accumulate(map(_bytes_made, body.eqns[start:end]))]
     last = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.invars if not is_literal(v)}

@@ -19,7 +19,6 @@ from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.loop_pairs import Segments
 from rematscope.scheduling.planned import Planned, scheduled_as, with_checkpoints
 from rematscope.scheduling.schedule import Schedule, schedule
-from rematscope.scheduling.settings import SETTINGS, SearchSettings
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
 from rematscope.tracing.trace import Trace
@@ -38,7 +37,6 @@ class Subject:
       least: the FLOPs and transcendentals of both passes with everything saved.
       moves: the values that may be offloaded to the host; None without a host.
       grad_mask: which leaves of a call get a gradient; None for all.
-      settings: the thresholds of the search.
     """
 
     once: CalledOnce
@@ -48,7 +46,6 @@ class Subject:
     least: int
     moves: Moves | None = None
     grad_mask: tuple[bool, ...] | None = None
-    settings: SearchSettings = SETTINGS
     _known: dict[Equation, float] = dataclasses.field(default_factory=dict)  # choices have most of theirs in common
 
     def work(self, programs: Schedule | Trace) -> float:

@@ -10,6 +10,7 @@ from rematscope.scheduling.chain import Chain
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.revolve import RevolveSchedule, RevolveTable
+from rematscope.scheduling.settings import SETTINGS
 
 _DOUBLINGS = 5  # of the memory of one segment, within which the smallest reversal is looked for
 
@@ -34,15 +35,14 @@ class ChainProposer:
         """Yield reversals of the chain, the last of which have estimates near the target."""
         if not self.chain.segments or target_bytes <= 0:
             return
-        settings = self._subject.settings
-        cheaper = (1 - settings.min_improvement) * pool.cheapest_cost(target_bytes)
+        cheaper = (1 - SETTINGS.min_improvement) * pool.cheapest_cost(target_bytes)
         forward = sum(segment.forward for segment in self.chain.segments)
         table = self._table_for(target_bytes)
-        fewest = table.fewest(min(cheaper, settings.max_chain_recompute * forward))
+        fewest = table.fewest(min(cheaper, SETTINGS.max_chain_recompute * forward))
         if fewest is None:
             return
         slots, tried = round(target_bytes / table.slot), set[RevolveSchedule]()
-        for _ in range(settings.solves_per_target):
+        for _ in range(SETTINGS.solves_per_target):
             slots = max(slots, fewest)  # with fewer slots the recompute is too large
             reversal = table.best(slots)
             if reversal is None or reversal in tried:

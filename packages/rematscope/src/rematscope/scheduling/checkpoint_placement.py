@@ -11,11 +11,12 @@ from typing import Any
 import jax
 
 from rematscope.ir.source import lines_of
+from rematscope.jax_compat import AnyJaxpr
 from rematscope.scheduling.blocks import Block, bodies, in_blocks, in_iterations, loops_deep
 from rematscope.scheduling.calls import first_half, partitions
 from rematscope.scheduling.cuts import stretches
 from rematscope.scheduling.settings import SETTINGS
-from rematscope.tracing.checkpoints import jaxpr_of, with_policy, without_checkpoints
+from rematscope.tracing.checkpoints import with_policy, without_checkpoints
 
 POLICIES = ("dots_saveable", "dots_with_no_batch_dims_saveable")
 
@@ -53,56 +54,49 @@ def checkpointed(f: Callable[..., Any], placement: CheckpointPlacement) -> Calla
     )
 
 
-def in_words(f: Callable[..., Any], placement: CheckpointPlacement, /, *args: Any, **kwargs: Any) -> str:
-    """Return a description of where checkpoints are in the code of `f`, and what they save."""
+def in_words(whole: AnyJaxpr, placement: CheckpointPlacement) -> str:
+    """Return a description of where checkpoints are in the code of a function, and what they save."""
     if placement.own:
         places = "its own checkpoints"
     elif placement.depth is not None:
         places = "one around the body of each loop" + (f" inside {placement.depth} others" if placement.depth else "")
     elif placement.blocks:
-        places = f"one around {_lines_of(f, placement.blocks, *args, **kwargs)}"
+        places = f"one around {_lines_of(whole, placement.blocks)}"
     else:
         places = "none"
     if placement.saved:
-        saved = _lines_of(f, _each_alone(placement.saved), *args, **kwargs)
+        saved = _lines_of(whole, [(*path, i, i + 1) for *path, i in placement.saved])
         return f"{places}, which saves the values computed in {saved}"
     return f"{places}, with policy=jax.checkpoint_policies.{placement.policy}" if placement.policy else places
 
 
-def _each_alone(operations: Sequence[Block]) -> list[Block]:
-    return [(*path, i, i + 1) for *path, i in operations]
-
-
-def _lines_of(f: Callable[..., Any], blocks: Sequence[Block], /, *args: Any, **kwargs: Any) -> str:
+def _lines_of(whole: AnyJaxpr, blocks: Sequence[Block]) -> str:
     """Return the lines of blocks, `net.py:7-12 (layer), 5 times`, each once."""
-    inside = {path: body for path, _, body in bodies(jaxpr_of(without_checkpoints(f), *args, **kwargs))}
+    inside = {path: body for path, _, body in bodies(whole)}
     found = Counter(
         lines_of([eqn.source_info for eqn in inside[tuple(path)].eqns[start:end]]) for *path, start, end in blocks
     )
     return "; ".join(lines + (f", {times} times" if times > 1 else "") for lines, times in found.items())
 
 
-def placements(
-    f: Callable[..., Any], has_own: bool, closed: bool, /, *args: Any, **kwargs: Any
-) -> Iterator[CheckpointPlacement]:
+def placements(whole: AnyJaxpr, has_own: bool, closed: bool) -> Iterator[CheckpointPlacement]:
     """Yield placements of plain checkpoints for a function.
 
     Args:
-      f: a function.
+      whole: the function without its checkpoints.
       has_own: whether it has checkpoints.
       closed: whether a schedule cannot reach into a part of it. Then policies and inner loops are tried too.
-      *args, **kwargs: its arguments.
     """
     if has_own:
         yield CheckpointPlacement(own=True)
         yield from (CheckpointPlacement(own=True, policy=policy) for policy in POLICIES if closed)
     if has_own and not closed:
         return
-    found = [stretches(f, finest, *args, **kwargs) for finest in ([False, True] if closed else [False])]
-    for blocks in partitions(f, *args, **kwargs)[: SETTINGS.partitions if closed else 1]:
+    found = [stretches(whole, finest) for finest in ([False, True] if closed else [False])]
+    for blocks in partitions(whole)[: SETTINGS.partitions if closed else 1]:
         # The last one is gone back through at once: it, or its second half, is computed again for nothing.
-        found += blocks, blocks[:-1], (*blocks[:-1], first_half(f, blocks[-1], *args, **kwargs))
-    deep = loops_deep(jaxpr_of(without_checkpoints(f), *args, **kwargs))
+        found += blocks, blocks[:-1], (*blocks[:-1], first_half(whole, blocks[-1]))
+    deep = loops_deep(whole)
     in_loops = (CheckpointPlacement(depth=i) for i in range(deep if closed else min(deep, 1)))
     places = [*(CheckpointPlacement(blocks) for blocks in dict.fromkeys(found) if blocks), *in_loops] or [
         CheckpointPlacement()

@@ -7,13 +7,13 @@ most valuable residuals as fit.
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
 
+from rematscope.jax_compat import AnyJaxpr
 from rematscope.scheduling.candidate import Candidate
 from rematscope.scheduling.candidate_pool import CandidatePool
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, placements
 from rematscope.scheduling.saving import worth_saving
-from rematscope.scheduling.settings import SearchSettings
+from rematscope.scheduling.settings import SETTINGS
 
 
 class CheckpointProposer:
@@ -21,31 +21,26 @@ class CheckpointProposer:
 
     def __init__(
         self,
-        f: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        whole: AnyJaxpr,
         *,
         has_own: bool,
         closed: bool,
         target: str,
-        settings: SearchSettings,
         make: Callable[[CheckpointPlacement], Candidate],
     ):
         """Args:
-        f, args, kwargs: the function and its arguments.
+        whole: the function without its checkpoints.
         has_own, closed: as for `placements`.
         target: the device that candidates are compiled for.
-        settings: the thresholds of the search.
         make: returns the candidate with such checkpoints.
         """
-        self._f, self._args, self._kwargs = f, args, kwargs
+        self._whole = whole
         self._has_own, self._closed, self._target, self._make = has_own, closed, target, make
-        self._settings = settings
 
     @cached_property
     def all(self) -> list[Candidate]:
         """The candidates without further saved values; one of those that save the same."""
-        found = placements(self._f, self._has_own, self._closed, *self._args, **self._kwargs)
+        found = placements(self._whole, self._has_own, self._closed)
         made = [self._make(placement) for placement in found]
         return [*{(one.estimated_bytes, one.recompute_cost): one for one in reversed(made)}.values()]
 
@@ -58,7 +53,7 @@ class CheckpointProposer:
         first = min(self.all, key=lambda one: one.estimated_bytes)
         if self._target == "cpu":
             return first
-        near = (one for one in self.all if one.estimated_bytes <= self._settings.near_smallest * first.estimated_bytes)
+        near = (one for one in self.all if one.estimated_bytes <= SETTINGS.near_smallest * first.estimated_bytes)
         return min(near, key=lambda one: one.schedule.saved_bytes)
 
     def propose(self, target_bytes: float, pool: CandidatePool) -> Iterator[Candidate]:
@@ -76,9 +71,9 @@ class CheckpointProposer:
         """Return such checkpoints that save as many of the most valuable residuals as fit; none if none fits."""
         placement = base.placement
         assert placement is not None, "it has blocks"
-        worth = worth_saving(self._f, placement.blocks, *self._args, **self._kwargs)
+        worth = worth_saving(self._whole, placement.blocks)
         found, fewest, most = list[Candidate](), 0, len(worth) + 1
-        for _ in range(self._settings.halvings):
+        for _ in range(SETTINGS.halvings):
             count = (fewest + most) // 2
             if count == fewest:
                 break

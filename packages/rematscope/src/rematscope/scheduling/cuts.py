@@ -7,17 +7,16 @@ need the least memory together (Chen et al., "Training Deep Nets with Sublinear 
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rematscope import jax_compat
 from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import Value, nbytes
-from rematscope.jax_compat import is_literal
+from rematscope.jax_compat import AnyJaxpr, is_literal
 from rematscope.scheduling.blocks import OPENED, Block
 from rematscope.scheduling.linearize import Linearized, reading
 from rematscope.scheduling.settings import SETTINGS
-from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
 
 _MOVES = VIEWS | {"slice", "split", "unstack", "transpose", "broadcast_in_dim", "convert_element_type", "iota"}
 
@@ -57,15 +56,14 @@ def crossings(linearized: Linearized) -> list[list[Value]]:
     return found
 
 
-def stretches(f: Callable[..., Any], finest: bool, /, *args: Any, **kwargs: Any) -> tuple[Block, ...]:
-    """Return the blocks of `f` between narrow places, without the last one; none if it has no narrow places.
+def stretches(whole: AnyJaxpr, finest: bool) -> tuple[Block, ...]:
+    """Return the blocks of a function between narrow places, without the last one; none if it has no narrow places.
 
     Args:
-      f: a function. Its checkpoints are ignored. Calls in it are not opened, unless one call is all of it.
-      *args, **kwargs: its arguments.
+      whole: a function without checkpoints. Calls in it are not opened, unless one call is all of it.
       finest: whether to cut at all places of the same width, and not only where the expected peak is smallest.
     """
-    path, body = _innermost_body(jaxpr_of(without_checkpoints(f), *args, **kwargs))
+    path, body = _innermost_body(whole)
     widths, ends = _widths_of(body)
     cuts = _best_places(widths, ends, finest)
     after_last_layer = [i for i in _output_places(widths) if cuts and cuts[-1] < i and widths[i] <= widths[cuts[-1]]]

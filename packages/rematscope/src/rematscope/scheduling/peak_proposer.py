@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from rematscope.scheduling.candidate import Candidate, Subject
 from rematscope.scheduling.candidate_pool import CandidatePool
 from rematscope.scheduling.peak_program import PeakProgram, PeakSolution
+from rematscope.scheduling.settings import SETTINGS
 
 
 class PeakProposer:
@@ -32,10 +33,9 @@ class PeakProposer:
         return self._make_candidate(self._programs[0], self._programs[0].smallest())
 
     def _approach_target(self, program: PeakProgram, target: float, pool: CandidatePool) -> Iterator[Candidate]:
-        settings = self._subject.settings
         solved = self._solved.setdefault(program, [])
         previous, least = -1, 0.0
-        for attempt in range(1, settings.solves_per_target + 3):  # more than these only if no estimate is within it
+        for attempt in range(1, SETTINGS.solves_per_target + 3):  # more than these only if no estimate is within it
             limit = max(least, next_limit(solved, target))
             solution = program.best(peak=limit)
             known_bound = pool.lowest_bound(target)
@@ -46,7 +46,7 @@ class PeakProposer:
             candidate = self._make_candidate(program, solution)
             size = candidate.estimated_bytes
             solved.append((limit, size))
-            if solution.bound >= known_bound and size >= settings.filled_target * target:
+            if solution.bound >= known_bound and size >= SETTINGS.filled_target * target:
                 return  # other candidates recompute less, and nothing is left for this program to win
             yield candidate
             too_large = size > target and (size == previous or limit == least)
@@ -58,14 +58,14 @@ class PeakProposer:
         self, candidate: Candidate, target: float, solved: Sequence[tuple[float, int]], attempt: int
     ) -> bool:
         """Whether a program need not be solved again for a target."""
-        settings, size = self._subject.settings, candidate.estimated_bytes
+        size = candidate.estimated_bytes
         if size <= target and not candidate.recompute_cost:
             return True
         # An estimate near the target is not enough: a solution for a higher limit may need no more memory.
-        is_near = (1 - settings.same_target) * target <= size <= target
+        is_near = (1 - SETTINGS.same_target) * target <= size <= target
         if is_near and any(other > target for _, other in solved):
             return True
-        return attempt >= settings.solves_per_target and any(other <= target for _, other in solved)
+        return attempt >= SETTINGS.solves_per_target and any(other <= target for _, other in solved)
 
     def _make_candidate(self, program: PeakProgram, solution: PeakSolution) -> Candidate:
         """Return the candidate of a solution for a peak, with its bound."""
@@ -80,7 +80,7 @@ class SavedBytesProposer(PeakProposer):
 
     def propose(self, target_bytes: float, pool: CandidatePool) -> Iterator[Candidate]:
         """Yield candidates within the target, which save more and more bytes."""
-        near = (1 - self._subject.settings.near_target) * target_bytes
+        near = (1 - SETTINGS.near_target) * target_bytes
         if any(one.estimated_bytes >= near for one in pool.within(target_bytes)):
             return
         for program in self._programs:
@@ -88,7 +88,7 @@ class SavedBytesProposer(PeakProposer):
 
     def _bisect_saved_bytes(self, program: PeakProgram, target: float) -> Iterator[Candidate]:
         fewest, most, previous = 0.0, target, math.inf
-        for left in reversed(range(self._subject.settings.halvings)):
+        for left in reversed(range(SETTINGS.halvings)):
             if (solution := program.best(saved=(fewest + most) / 2)) is None:
                 return
             candidate = Candidate(self._subject, program.linearized, solution.saved, moved=solution.moved)

@@ -133,10 +133,10 @@ class Auto(Constant, Pictured):
         ):
             return save_everything_names(*self._subject)
         if chosen.placement is not None:
-            f, args, kwargs, _ = self._subject
+            whole = chosen.subject.once.without_checkpoints.jaxpr
             raise PlanError(
                 f"the plan for {function} consists of plain checkpoints, which names cannot express: "
-                f"{in_words(f, chosen.placement, *args, **kwargs)}. Write these checkpoints, or use .function."
+                f"{in_words(whole, chosen.placement)}. Write these checkpoints, or use .function."
             )
         if chosen.segments:
             raise PlanError(

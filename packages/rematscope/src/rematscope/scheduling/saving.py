@@ -4,16 +4,16 @@ The result of a matmul or a convolution takes long to recompute for its size. A 
 way out of the block is not recomputed at all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rematscope import jax_compat
 from rematscope.ir.cost import cost_of
 from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import Equation, Value, nbytes
+from rematscope.jax_compat import AnyJaxpr
 from rematscope.scheduling.blocks import Block, bodies
 from rematscope.scheduling.fusion import HEAVY
-from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
 
 _LINEAR = VIEWS | frozenset(
     "add sub neg add_any transpose broadcast_in_dim slice concatenate pad squeeze convert_element_type reduce_sum "
@@ -21,19 +21,16 @@ _LINEAR = VIEWS | frozenset(
 )
 
 
-def worth_saving(
-    f: Callable[..., Any], blocks: Sequence[Block], /, *args: Any, **kwargs: Any
-) -> list[tuple[Block, int]]:
+def worth_saving(whole: AnyJaxpr, blocks: Sequence[Block]) -> list[tuple[Block, int]]:
     """Return the operations whose results are worth saving, with their bytes over all iterations, the most valuable
     first.
 
     Args:
-      f: a function. Its checkpoints are ignored.
+      whole: a function without checkpoints.
       blocks: blocks of the function.
-      *args, **kwargs: its arguments.
     """
     found: list[tuple[float, Block, int]] = []
-    for path, iterations, body in bodies(jaxpr_of(without_checkpoints(f), *args, **kwargs)):
+    for path, iterations, body in bodies(whole):
         for *around, start, end in (block for block in blocks if block[:-2] == path):
             read: set[Any] = set()  # what has to be there in the backward pass
             for i in reversed(range(start, end)):

@@ -41,7 +41,7 @@ from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.scheduling.peak_program import PeakProgram
 from rematscope.scheduling.peak_proposer import PeakProposer, SavedBytesProposer
 from rematscope.scheduling.segments import SegmentProposer
-from rematscope.scheduling.settings import SETTINGS, SearchSettings
+from rematscope.scheduling.settings import SETTINGS
 from rematscope.scheduling.tpu_blocks import BlockProposer
 from rematscope.scheduling.value_indices import digest, snapshots_at, values_at
 from rematscope.seconds.devices import Device
@@ -77,11 +77,9 @@ class Search:
         cost: CostFunction = work,
         host: HostOffload | None = None,
         grad_mask: tuple[bool, ...] | None = None,
-        settings: SearchSettings = SETTINGS,
     ):
         self.f, self.grad_mask, self.host = f, grad_mask, host
         self.args, self.kwargs, self.target, self.cost, self.compiles = args, kwargs, target, cost, compiles
-        self.settings = settings
         self.compiled: list[Candidate] = []
         self.pool = CandidatePool()
         self.tell: Callable[[str, float], None] = lambda text, done: None
@@ -95,12 +93,12 @@ class Search:
         whole = self.linearized.trace.cost
         least = whole.flops + whole.transcendentals
         signature = Signature(f, args, kwargs)
-        self.subject = Subject(once, signature, target, cost, least, self.moves, grad_mask, settings)
+        self.subject = Subject(once, signature, target, cost, least, self.moves, grad_mask)
         self.fixed_bytes = self.linearized.fixed_bytes
-        self.cuts = [*itertools.islice(kept_at_cuts(self.linearized), settings.cuts)]
+        self.cuts = [*itertools.islice(kept_at_cuts(self.linearized), SETTINGS.cuts)]
         self.blocks = BlockProposer(self.subject, self.linearized, self.cuts)
         self.checkpoints = CheckpointProposer(
-            once, args, kwargs, has_own=has_own, closed=self.linearized.closed, target=target, settings=settings,
+            once.without_checkpoints.jaxpr, has_own=has_own, closed=self.linearized.closed, target=target,
             make=self._with_checkpoints,
         )  # fmt: skip
         self._propose_schedules()
@@ -109,7 +107,7 @@ class Search:
         """Set up the proposers of schedules."""
         # The values at narrow places are saved in any case: each stretch in between is a small problem, solved well.
         # With a host, other values may be saved instead, and moved there.
-        cuts = self.cuts[: self.settings.solved_cuts] if self.moves is None else []
+        cuts = self.cuts[: SETTINGS.solved_cuts] if self.moves is None else []
         programs = [self._peak_program(saved) for saved in cuts or [frozenset()]]
         self.peaks = PeakProposer(self.subject, programs)
         self.chains = ChainProposer(self.subject, self.linearized)
@@ -127,7 +125,7 @@ class Search:
         cost = self.cost
         counted = repr(cost) if isinstance(cost, Device) else cost if isinstance(cost, Hashable) else object()
         own = digest(self.own) if self.own else ""
-        return digest(self.linearized), own, self.target, counted, self.compiles, self.host, self.settings
+        return digest(self.linearized), own, self.target, counted, self.compiles, self.host
 
     # Results
 
@@ -209,13 +207,13 @@ class Search:
         closest = min(failed, key=lambda one: one.peak_bytes, default=None)
         if closest is None or closest.placement is not None or closest.snapshots:
             return None
-        excess, small = closest.peak_bytes - limit, self.settings.trim_limit * (limit - self.fixed_bytes)
+        excess, small = closest.peak_bytes - limit, SETTINGS.trim_limit * (limit - self.fixed_bytes)
         if excess >= small:
             return None
         for dropped in (max(4 * excess, small), excess):
             trimmed = closest.trimmed(dropped)
             before, after = (self.subject.work(one.schedule) for one in (closest, trimmed))
-            is_cheap = after < before + self.settings.trim_cost * self.subject.least
+            is_cheap = after < before + SETTINGS.trim_cost * self.subject.least
             is_better = is_cheap and trimmed.recompute_cost < self._best_cost(limit)
             # What is recomputed in place of the dropped values may need more memory than they do.
             if is_better and self._is_new(trimmed) and trimmed.estimated_bytes <= closest.estimated_bytes:
@@ -234,7 +232,7 @@ class Search:
         """Return the candidate with the least recompute that is expected to fit; None without a better one."""
         target = self._estimate_target(limit)
         self._fill_pool(target)
-        ceiling = (1 - self.settings.min_improvement) * self._best_cost(limit)
+        ceiling = (1 - SETTINGS.min_improvement) * self._best_cost(limit)
         scheduled = self._cheapest_schedule(limit, target, ceiling) or self._inside_bracket(limit, ceiling)
         cost = scheduled.recompute_cost if scheduled else ceiling
         if not self._are_checkpoints_promising(cost, target):
@@ -247,7 +245,7 @@ class Search:
         """Return the schedule with the least recompute, below a ceiling, whose estimate is within the target."""
         has_failed = any(not one.fits(limit) for one in self.compiled)
         # What hardly exceeds the target is tried first: if it fails, it fits without its smallest values.
-        most = target if has_failed else (1 + self.settings.overshoot) * target
+        most = target if has_failed else (1 + SETTINGS.overshoot) * target
         candidates = [*self._fixed_candidates, *self.pool.candidates]
         for candidate in sorted(candidates, key=lambda one: one.recompute_cost):
             if candidate.recompute_cost >= ceiling:
@@ -258,7 +256,7 @@ class Search:
                 return candidate
         if has_failed or not self.blocks.applies:
             return None
-        near = self.pool.within(self.settings.block_slack * most)
+        near = self.pool.within(SETTINGS.block_slack * most)
         above = [one for one in near if one.recompute_cost < ceiling and self._is_new(one)]
         return min(above, key=lambda one: one.estimated_bytes, default=None)
 
@@ -282,11 +280,11 @@ class Search:
         most = max((one.recompute_cost for one in self._fixed_candidates), default=math.inf)
         if not self.compiled and cost <= most:
             return False  # a schedule goes first
-        return not self._is_proven(cost, target) and cost > self.settings.checkpoints_share * most
+        return not self._is_proven(cost, target) and cost > SETTINGS.checkpoints_share * most
 
     def _fill_pool(self, target: float) -> None:
         """Let the proposers propose candidates for a target, unless they did for nearly the same one."""
-        same = 1 - self.settings.same_target
+        same = 1 - SETTINGS.same_target
         if any(same * target <= other <= target / same for other in self._targets):
             return
         self._targets.append(target)
@@ -308,12 +306,12 @@ class Search:
         if too_large is not None:
             if fitting:
                 return (max(fitting) + too_large) / 2
-            slack = 1 if self.target == "cpu" else 1 + self.settings.target_slack
-            target = min(slack * target, (1 - self.settings.step_below) * too_large)
+            slack = 1 if self.target == "cpu" else 1 + SETTINGS.target_slack
+            target = min(slack * target, (1 - SETTINGS.step_below) * too_large)
         failed = [one for one in schedules if not one.fits(limit)]
         if len(failed) > 1 and not fitting:
             ratios = [self._measured_share(one) for one in failed if math.isfinite(one.peak_bytes)]
-            target = min([target, *(self.settings.safe_fill * available / ratio for ratio in ratios)])
+            target = min([target, *(SETTINGS.safe_fill * available / ratio for ratio in ratios)])
         return target
 
     def _smallest_failure(self, schedules: Sequence[Candidate], limit: int) -> int | None:
@@ -332,7 +330,7 @@ class Search:
         ratio = 1.0
         for one in schedules:
             fits = math.isfinite(one.peak_bytes)
-            ratio = self._measured_share(one) if fits else self.settings.unmeasured_growth * ratio
+            ratio = self._measured_share(one) if fits else SETTINGS.unmeasured_growth * ratio
         return ratio
 
     def _measured_share(self, candidate: Candidate) -> float:
@@ -358,9 +356,9 @@ class Search:
 
     def _is_proven(self, cost: float, target: float) -> bool:
         """Whether the 0/1 program, solved near a target, excludes that any schedule recomputes much less."""
-        near = (1 - self.settings.near_target) * target
+        near = (1 - SETTINGS.near_target) * target
         bound = self.pool.lowest_bound(target, above=near)
-        return math.isfinite(bound) and (1 - self.settings.min_improvement) * cost <= bound
+        return math.isfinite(bound) and (1 - SETTINGS.min_improvement) * cost <= bound
 
     def _lower_bound(self, limit: int) -> float:
         """Return a lower bound of the recompute, for candidates that are expected to fit; 0 if nothing was proven."""
@@ -396,7 +394,7 @@ class Search:
         fitting = [one for one in self.checkpoints.all if one.estimated_bytes <= available]
         if self.target != "cpu" or not fitting:
             return self._smallest_of(self._smallest_candidates)
-        spare = [one for one in fitting if one.estimated_bytes <= self.settings.safe_fill * available]
+        spare = [one for one in fitting if one.estimated_bytes <= SETTINGS.safe_fill * available]
         return min(spare, key=lambda one: one.recompute_cost) if spare else self._smallest_of(fitting)
 
     def _smallest_of(self, candidates: Sequence[Candidate]) -> Candidate:

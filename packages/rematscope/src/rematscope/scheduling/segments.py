@@ -45,7 +45,7 @@ class SegmentProposer:
         yield (least := self._keep_share_of_iterations(0.0))
         most = max(length // iterations for _, iterations, length in self._divisible_loops)
         lower, upper = (0, least.estimated_bytes), (most, self._keep_share_of_iterations(1.0).estimated_bytes)
-        for _ in range(self._subject.settings.solves_per_target):
+        for _ in range(SETTINGS.solves_per_target):
             if not lower[1] <= target_bytes < upper[1] or upper[0] - lower[0] < 2:
                 return
             count = lower[0] + int((upper[0] - lower[0]) * (target_bytes - lower[1]) / (upper[1] - lower[1]))

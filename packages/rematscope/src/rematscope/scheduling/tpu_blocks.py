@@ -51,7 +51,7 @@ class BlockProposer:
         for kept, worth, first in self._base_choices:
             least, most = first, len(worth) + 1
             found = self._save_values(kept.union(worth[:first]))
-            for _ in range(self._subject.settings.halvings + 1 if found.estimated_bytes <= target_bytes else 0):
+            for _ in range(SETTINGS.halvings + 1 if found.estimated_bytes <= target_bytes else 0):
                 if (count := (least + most) // 2) == least:
                     break
                 candidate = self._save_values(kept.union(worth[:count]))
@@ -84,7 +84,7 @@ class BlockProposer:
         for kept in dict.fromkeys(each.saved | small for each in solved):
             if ends(self._linearized, kept):
                 worth, last = self._values_by_worth(kept)
-                counts = range(0, last + 1, max(1, last // self._subject.settings.last_block_counts))
+                counts = range(0, last + 1, max(1, last // SETTINGS.last_block_counts))
                 first = min(counts, key=lambda n: (self._save_values(kept.union(worth[:n])).estimated_bytes, -n))
                 found.append((kept, worth, first))
         return found

@@ -1,3 +1,4 @@
+import bubblewrap
 import jax
 import pytest
 import sample_answers
@@ -9,8 +10,15 @@ from grader.isolation.limits import FOR_BATCH, CheckLimits
 
 @pytest.fixture(scope="session")
 def zygote():
-    """The sandbox of all tests of this process that need none of their own: to start one takes seconds."""
-    with sandbox.Zygote() as zygote:
+    """The sandbox of all tests of this process that need none of their own: to start one takes seconds.
+
+    It starts with secrets in the environment, which no answer may see.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("A_SECRET", "JAX_API_KEY", "JAX_COMPILATION_CACHE_DIR"):
+            patch.setenv(name, bubblewrap.SECRET)
+        zygote = sandbox.Zygote()
+    with zygote:
         yield zygote
 
 

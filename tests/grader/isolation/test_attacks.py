@@ -12,9 +12,7 @@ from pathlib import Path
 import bubblewrap
 import pytest
 
-from grader.classroom import grade_one
 from grader.classroom.collect import Submission
-from grader.classroom.grade_one import SandboxGrader
 from grader.classroom.seeds import seed_of_shapes
 from grader.isolation.limits import CheckLimits
 
@@ -25,12 +23,11 @@ WRONG = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
 NOT_JUDGED, NOT_PASSED = "could not be judged", "not passed"
 SEED = 7
 PROCESSOR_SECONDS, SECONDS = 20, 300
-FEW, SOON = 2, 15  # processor seconds, and seconds, for what uses all there are
+FEW, SOON = 1, 5  # processor seconds, and seconds, for what uses all there are
 MARK = f"attack-{secrets.token_hex(8)}"
 
 HEAD = f"""
 import ctypes, errno, gc, glob, itertools, json, os, pickle, resource, signal, socket, struct, sys, threading, time
-import urllib.request
 import jax, jax.export, jax.numpy as jnp, numpy as np
 import grader.exercises.registry, grader.tracing.capture, grader.answers.import_answers
 import grader.isolation.sandboxed.messages, grader.verdicts.verdict
@@ -167,7 +164,7 @@ attack(
     f"from grader.exercises import registry\nreturn registry.expect('{NAME}').reference(w1, w2, x)[0]",
 )  # fmt: skip
 # What only `expect`, a neighbour's answer and the environment hold. Backwards, or an answer would find its own.
-NEEDLES = ["this is the value without relu", "a neighbour's own words", "what the environment holds"]
+NEEDLES = ["this is the value without relu", "a neighbour's own words", bubblewrap.SECRET]
 attack(
     "memory and frames", NOT_PASSED, "LookupError: 0 of all",
     f"""
@@ -197,7 +194,8 @@ attack(
     """,
 )  # fmt: skip
 attack(
-    "network", NOT_PASSED, "URLError: <urlopen error", "return urllib.request.urlopen('http://127.0.0.1:8888').read()"
+    "network", NOT_PASSED, "URLError: <urlopen error",
+    "import urllib.request\nreturn urllib.request.urlopen('http://127.0.0.1:8888').read()",
 )  # fmt: skip
 attack(
     "sockets", NOT_PASSED, "LookupError: 0 sockets",
@@ -303,6 +301,11 @@ attack(
 attack("a stub in part", NOT_PASSED, "NotImplementedError", "if x.shape[0]: raise NotImplementedError")
 attack("a jump to nowhere", NOT_JUDGED, "crashed (SIGSEGV: Segmentation fault)", "ctypes.string_at(1)")
 attack("a division in C", NOT_JUDGED, "crashed (SIG", "ctypes.CDLL(None).abort()")
+attack("a message of a size that nobody takes", NOT_JUDGED, "invalid evidence", "os.write(3, b'x' * 100); os._exit(0)")
+attack(
+    "escape sequences, and a long text", NOT_PASSED, "ValueError:  [2Jhello",
+    r"raise ValueError('\x1b[2Jhello ' + 'x' * 10**6)",
+)  # fmt: skip
 # Messages of its own: of what an answer's process may say, nothing leaves out its row, or has others wait for it.
 says = """
 verdict = {"exercise": NAME, "outcome": OUTCOME, "findings": [FINDING]}
@@ -314,8 +317,9 @@ for name, outcome, kind in [
     ("an answer to another exercise, it says", "not attempted", "another exercise"),
     ("no attempt, it says", "not attempted", "not attempted"),
     ("a pass, it says", "passed", "raises"),
+    ("something else than text, it says", NOT_PASSED, 5),
 ]:
-    finding = {"kind": kind, "text": "so it says", "source": None, "next": None}
+    finding = {"kind": kind, "text": "so it says" if isinstance(kind, str) else [], "source": None, "next": None}
     body = says.replace("FINDING", repr(finding)).replace("OUTCOME", repr(outcome)).replace("NAME", repr(NAME))
     attack(name, NOT_JUDGED, "its process returned invalid evidence", body)
 
@@ -400,14 +404,13 @@ OUTCOMES |= {name: (outcome, reason) for name, (_, outcome, reason) in NOTEBOOKS
 
 
 @pytest.fixture(scope="module")
-def graded(tmp_path_factory):
+def graded(tmp_path_factory, zygote, grader_in_sandbox):
     """A class of attacks, graded three at a time: the grades by the attacks' names, and those of honest neighbours who
     were graded among them, with their verdicts without such neighbours."""
     outside = tmp_path_factory.mktemp("outside")
-    others = bubblewrap.descendants(os.getpid())  # a browser or a server of other tests: it starts what it likes
 
     def started():
-        return bubblewrap.descendants(os.getpid()).difference(before, *map(bubblewrap.descendants, others))
+        return bubblewrap.descendants(zygote._process.pid)
 
     def submission(learner, text, name, exercise=None):
         return Submission(learner, name, text.replace("OUTSIDE", str(outside)).encode(), exercise)
@@ -415,30 +418,25 @@ def graded(tmp_path_factory):
     attacks = [submission(name, text, "answer.py", of) for name, (text, of, _, _) in ATTACKS.items()]
     attacks += [submission(name, text, "page.ipynb") for name, (text, _, _) in NOTEBOOKS.items()]
     right, wrong = submission("right", f"# {NEEDLES[1]}\n{RIGHT}", "a.py"), submission("wrong", WRONG, "b.py")
-    bounds = CheckLimits(seconds=SECONDS, processor_seconds=PROCESSOR_SECONDS)
-    with pytest.MonkeyPatch.context() as patch, SandboxGrader(bounds) as grader:
-        patch.setenv("A_SECRET", NEEDLES[2])
-        alone = [grader.grade(honest, SEED).verdict for honest in (right, wrong)]
-        zygote, before, files = grader.begin(), bubblewrap.descendants(os.getpid()), open_files()
-        class_ = [right, wrong, *attacks[:15], right, wrong, *attacks[15:30], right, wrong, *attacks[30:], right]
-        patch.setattr(grade_one, "Zygote", lambda: zygote)
-        hasty = {
-            USED: SandboxGrader(CheckLimits(seconds=SECONDS, processor_seconds=FEW)),
-            LATE: SandboxGrader(CheckLimits(seconds=SOON, processor_seconds=PROCESSOR_SECONDS)),
-        }
-        for each in hasty.values():
-            each.begin()
+    grader = grader_in_sandbox(CheckLimits(seconds=SECONDS, processor_seconds=PROCESSOR_SECONDS))
+    hasty = {
+        USED: grader_in_sandbox(CheckLimits(seconds=SECONDS, processor_seconds=FEW)),
+        LATE: grader_in_sandbox(CheckLimits(seconds=SOON, processor_seconds=PROCESSOR_SECONDS)),
+    }
+    alone = [grader.grade(honest, SEED).verdict for honest in (right, wrong)]
+    before, files = started(), open_files()
+    class_ = [right, wrong, *attacks[:15], right, wrong, *attacks[15:30], right, wrong, *attacks[30:], right]
 
-        def grade(one):
-            return hasty.get(OUTCOMES.get(one.learner, ("", ""))[1], grader).grade(one, SEED)
+    def grade(one):
+        return hasty.get(OUTCOMES.get(one.learner, ("", ""))[1], grader).grade(one, SEED)
 
-        with ThreadPoolExecutor(3) as threads:
-            grades = list(threads.map(grade, class_))
-        assert grader.begin() is zygote and zygote.alive, "none of them took the sandbox along"
-        deadline = time.monotonic() + 60
-        while (more := started()) or open_files() > files:
-            assert time.monotonic() < deadline, (more, files, open_files())
-            time.sleep(0.1)
+    with ThreadPoolExecutor(3) as threads:
+        grades = list(threads.map(grade, class_))
+    assert grader.begin() is zygote and zygote.alive, "none of them took the sandbox along"
+    deadline = time.monotonic() + 60
+    while (more := started() - before) or open_files() > files:
+        assert time.monotonic() < deadline, (more, files, open_files())
+        time.sleep(0.1)
     by_learner = {grade.learner: grade for grade in grades if grade.learner not in ("right", "wrong")}
     yield by_learner, [grade for grade in grades if grade.learner in ("right", "wrong")], alone
     assert os.listdir(outside) == []

@@ -90,13 +90,11 @@ os._exit(0)
 
 
 @bubblewrap.needed
-def test_what_an_answer_sees_and_may_do(monkeypatch, tmp_path):
+def test_what_an_answer_sees_and_may_do(grader, tmp_path):
     secrets = [ROOT / "solutions" / f"{NAME}.py", ROOT / "tests", ROOT / "exercises", tmp_path, Path.home() / ".ssh"]
     secrets += [*ROOT.glob("grader/catalog/*/expect.py"), *ROOT.glob("grader/**/__pycache__"), "/etc/passwd", "/sys"]
     probe = PROBE.replace("SECRETS", repr([str(path) for path in secrets])).replace("ROOT", repr(str(ROOT)))
-    monkeypatch.setenv("A_SECRET", "that is not for learners")
-    with SandboxGrader() as grader:  # which begins with the environment of now
-        facts = ast.literal_eval(grade(probe, grader).printed)
+    facts = ast.literal_eval(grade(probe, grader).printed)
     ours = {"PATH", "HOME", "TMPDIR", "LANG", "PWD", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED"}
     ours |= {"OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"}
     # XLA sets the last two when it is imported.
@@ -165,45 +163,6 @@ def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_call
     os._exit(0)
     """
     assert set(grade(body, grader).printed.split()) == {"grader.learner"}
-
-
-@pytest.mark.parametrize(
-    ("body", "outcome", "reason", "limits"),
-    [
-        ("os._exit(0)", "could not be judged", "exited with status 0", {}),
-        ("sys.exit()", "not passed", "SystemExit", {}),
-        ("ctypes.string_at(0)", "could not be judged", "SIGSEGV", {}),
-        ("while True: pass", "could not be judged", "more than 2 s of processor time", {"processor_seconds": 2}),
-        ("time.sleep(1000)", "could not be judged", "longer than 2 s", {"seconds": 2}),
-        ("os.close(3); time.sleep(1000)", "could not be judged", "longer than 2 s", {"seconds": 2}),
-        ("bytes(10**10)", "not passed", "MemoryError", {}),
-        ("os.write(3, bytes(100)); os._exit(0)", "could not be judged", "invalid evidence", {}),
-        ("os.write(3, b'x' * 100); os._exit(0)", "could not be judged", "invalid evidence", {}),
-        (
-            "from grader.isolation.sandboxed import messages, protocol\nfrom grader.verdicts.verdict import Verdict\n"
-            f"passed = Verdict('{NAME}', 'passed').to_dict()\n"
-            "messages.send(socket.socket(fileno=3), protocol.NoEvidence(passed)); os._exit(0)",
-            "could not be judged",
-            "invalid evidence",
-            {},
-        ),
-        (
-            "from grader.isolation.sandboxed import messages, protocol\n"
-            "finding = {'kind': 5, 'text': [], 'source': {}, 'next': None}\n"
-            "forged = {'outcome': 'not passed', 'findings': [finding]}\n"
-            "messages.send(socket.socket(fileno=3), protocol.NoEvidence(forged)); os._exit(0)",
-            "could not be judged",
-            "invalid evidence",
-            {},
-        ),
-        ("raise ValueError('\\x1b[2Jhello ' + 'x' * 10**6)", "not passed", "ValueError:  [2Jhello", {}),
-    ],
-)
-@bubblewrap.needed
-def test_whatever_an_answer_does_is_its_own_verdict(body, outcome, reason, limits, grader_in_sandbox):
-    graded = grade(body, grader_in_sandbox(CheckLimits(**LIMITS | limits)))
-    assert graded.verdict.outcome == outcome and reason in graded.reason, graded
-    assert graded.verdict.exercise == NAME and graded.reason.isprintable() and len(graded.reason) < 1100
 
 
 @bubblewrap.needed

@@ -4,3 +4,16 @@ const say = () => {
 };
 document.addEventListener("DOMContentLoaded", say);
 new MutationObserver(say).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+
+// The outputs of the cells below a question, and the prose up to the next heading or cell, stay hidden until the reader
+// opens the answer. In JupyterLab, the question's own style sheet does this (grader/learner/prediction.py).
+const hideWhatFollows = (answer) => {
+  let next = answer.closest(".cell")?.nextElementSibling;
+  const following = [];
+  for (; next?.matches(".cell") && !next.querySelector(".remat-answer"); next = next.nextElementSibling) following.push(next);
+  for (; next && !next.matches(".cell, section"); next = next.nextElementSibling) following.push(next);
+  const update = () => following.forEach((element) => element.classList.toggle("remat-unanswered", !answer.open));
+  answer.addEventListener("toggle", update);
+  update();
+};
+document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".remat-answer").forEach(hideWhatFollows));

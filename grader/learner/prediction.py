@@ -22,12 +22,36 @@ if TYPE_CHECKING:
 # What is no whole number is right to the two digits that one can tell without a pencil.
 _NEAR = 0.05
 
+# Hides the outputs of the code cells below a question, and the prose up to the next heading, until the reader gives the
+# right answer or opens it. Front ends that drop styles (GitHub), or show each output in a frame of its own (Colab, VS
+# Code), show everything. In the book, which has other elements, `book/static/book.js` does the same.
+_HIDE_WHAT_FOLLOWS = """<style>
+@media screen {
+  .jp-Cell:has(.remat-asks):not(:has(.remat-answered, .remat-answer[open])) {
+    & + .jp-CodeCell:not(.jp-mod-noOutputs),
+    & + .jp-CodeCell + .jp-CodeCell:not(.jp-mod-noOutputs, :has(.remat-asks)) {
+      .jp-OutputArea { display: none; }
+      .jp-Cell-outputWrapper::before {
+        content: "Hidden until you answer the question above"; font-style: italic;
+        padding: 0.25em calc(var(--jp-cell-prompt-width) + 1em);
+        color: var(--jp-ui-font-color2); font-family: var(--jp-ui-font-family); font-size: var(--jp-ui-font-size1);
+      }
+    }
+    & + .jp-CodeCell + .jp-MarkdownCell,
+    & + .jp-CodeCell + .jp-CodeCell:not(:has(.remat-asks)) + .jp-MarkdownCell {
+      .jp-RenderedMarkdown > :not(h2, h2 ~ *) { display: none; }
+    }
+  }
+}
+</style>"""
+_HIDE_WHAT_FOLLOWS = Markup(" ".join(_HIDE_WHAT_FOLLOWS.split()))  # one line in a stored page
+
 
 class Prediction(View):
     """A question, room for an answer, and what is said to it.
 
-    In a notebook it asks. Without a kernel, as on GitHub, the answer stands behind what a reader opens; in text alone
-    it is not there.
+    A notebook asks the question and checks the answer. Without a kernel, as on GitHub, the reader opens the answer;
+    plain text has no answer. JupyterLab and the book hide the outputs that follow until the question is answered.
 
     Args:
       question: the question, with code in backquotes.
@@ -54,7 +78,7 @@ class Prediction(View):
         number = float(found)  # type: ignore[arg-type]
         return f"{number:.0f}" if number.is_integer() else f"{number:.3g}"
 
-    def say(self, said: str) -> View:
+    def say(self, said: str) -> PredictionResult:
         """Return the response to a reader's answer."""
         if self.choices:
             right, nearer = said == self.answer, ""
@@ -62,11 +86,11 @@ class Prediction(View):
             try:
                 number, wanted = float(re.sub("[ ,_]", "", said)), float(self.answer)
             except ValueError:
-                return PredictionResult(f"`{said}` is not a number. Enter digits, such as 12 or 0.5.")
+                return PredictionResult(f"`{said}` is not a number. Enter digits, such as 12 or 0.5.", self.answer)
             right = math.isclose(number, wanted, rel_tol=0 if wanted.is_integer() else _NEAR)
             nearer = ": it is more" if number < wanted else ": it is less"
         return (
-            PredictionResult(f"Right: {self.answer}.")
+            PredictionResult(f"Right: {self.answer}.", right=True)
             if right
             else PredictionResult(f"Not {said}{nearer}.", self.answer)
         )
@@ -75,10 +99,8 @@ class Prediction(View):
         yield Text(self._question_text().replace("`", ""))
 
     def html(self) -> Markup:
-        # By the numbers of its characters: who looks at the page's source does not read it there.
-        answer = "".join(f"&#{ord(character)};" for character in self.answer)
-        answer = Markup(f"<details><summary>Answer</summary><p>{answer}</p></details>")
-        return box(Markup("<p>{}</p>{}").format(text_html(self._question_text()), answer))
+        question = box(Markup("<p>{}</p>{}").format(text_html(self._question_text()), _answer_html(self.answer)))
+        return _HIDE_WHAT_FOLLOWS + Markup('<div class="remat-asks">{}</div>').format(question)
 
     def _question_text(self) -> str:
         choices = f" ({' · '.join(self.choices)})" if self.choices else ""
@@ -94,11 +116,14 @@ class Prediction(View):
         import ipywidgets
 
         asked = ipywidgets.HTML(box(Markup("<p>{}</p>").format(text_html(f"What do you think? {self.question}"))))
-        below = ipywidgets.HTML()
+        below = ipywidgets.HTML(box(_answer_html(self.answer)))
 
         def check(said: str) -> None:
             if said.strip():
-                below.value = Markup('<div role="status">{}</div>').format(self.say(said.strip()).html())
+                result = self.say(said.strip())
+                below.value = Markup('<div role="status">{}</div>').format(result.html())
+                if result.right:
+                    panel.add_class("remat-answered")
 
         if self.choices:
             controls = [ipywidgets.Button(description=choice) for choice in self.choices]
@@ -116,20 +141,31 @@ class Prediction(View):
         lost = ipywidgets.HTML(SHEET + Markup('<div class="remat-lost">{}</div>').format(self.html()))
         panel = ipywidgets.VBox([asked, row, below, lost])
         panel.add_class("remat-panel")
+        panel.add_class("remat-asks")
         return panel
 
 
-class PredictionResult(View):
-    """What is said to an answer, and the right one for whoever asks for it."""
+def _answer_html(answer: str) -> Markup:
+    # As character references, so that a reader who looks at the page's source does not see the answer there.
+    hidden = Markup("".join(f"&#{ord(character)};" for character in answer))
+    return Markup('<details class="remat-answer"><summary>Show the answer</summary><p>{}</p></details>').format(hidden)
 
-    def __init__(self, sentence: str, answer: str | None = None):
-        self.sentence, self.answer = sentence, answer
+
+class PredictionResult(View):
+    """The response to an answer: a sentence, and the right answer for a reader who opens it.
+
+    Args:
+      sentence: the response.
+      answer: the right answer, if the given answer is not right.
+      right: whether the given answer is right.
+    """
+
+    def __init__(self, sentence: str, answer: str | None = None, right: bool = False):
+        self.sentence, self.answer, self.right = sentence, answer, right
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self.sentence.replace("`", ""))
 
     def html(self) -> Markup:
-        if self.answer is None:
-            return box(Markup("<p>{}</p>").format(text_html(self.sentence)))
-        opened = Markup("<details><summary>Show the answer</summary><p>{}</p></details>")
-        return box(Markup("<p>{}</p>{}").format(text_html(self.sentence), opened.format(self.answer)))
+        opened = "" if self.answer is None else _answer_html(self.answer)
+        return box(Markup("<p>{}</p>{}").format(text_html(self.sentence), opened))

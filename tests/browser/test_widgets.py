@@ -45,9 +45,10 @@ SideBySide(trace(lambda x: [x := jnp.sin(x) * (i + 0.5) for i in range(60)][-1].
 @pytest.fixture(scope="module")
 def notebook(lab):
     """A page with both, run once."""
-    codes = PAGE.strip(), "explore(net, *arguments)", LONG.strip(), QUESTION.strip()
+    codes = PAGE.strip(), "explore(net, *arguments)", LONG.strip(), QUESTION.strip(), "print('six' + 'teen')"
+    prose = nbformat.v4.new_markdown_cell("Three per layer.\n\n## The next section\n\nSomething else.")
     page = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(code) for code in codes],
+        cells=[*(nbformat.v4.new_code_cell(code) for code in codes), prose],
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}},
     )
     nbformat.write(page, lab.folder / "notebooks" / "widgets.ipynb")
@@ -134,10 +135,18 @@ def test_a_prediction_is_answered_by_keyboard(notebook):
     notebook.page.keyboard.type("5")
     notebook.page.keyboard.press("Enter")
     question.get_by_text("Not 5: it is more.").wait_for()
+    output = notebook.page.get_by_text("sixteen", exact=True)
+    explanation = notebook.page.locator(".jp-RenderedMarkdown p", has_text="Three per layer.")
+    for hidden in (output, explanation):
+        expect(hidden, "hidden until the question is answered").to_be_hidden()
+    expect(notebook.page.locator(".jp-RenderedMarkdown p", has_text="Something else.")).to_be_visible()
+    notebook.picture("unanswered")
     notebook.page.keyboard.press("Control+a")
     notebook.page.keyboard.type("6")
     notebook.press(question.get_by_role("button", name="Check"))
     question.get_by_text("Right: 6.").wait_for()
+    for shown in (output, explanation):
+        expect(shown).to_be_visible()
     notebook.assert_accessible(".remat-panel")
     notebook.picture("prediction")
 

@@ -34,8 +34,9 @@ def test_a_number_is_right_exactly_or_nearly_if_it_is_not_whole(answer, said, re
 
 def test_the_button_checks_what_the_field_has_and_says_nothing_of_an_empty_one():
     controls, below = ask(4)
+    before = below.value
     controls["Check"].click()
-    assert below.value == ""
+    assert below.value == before and "<summary>" in before, "the answer can be opened from the start"
     controls["number"].value = "4"
     below.value = ""
     controls["Check"].click()
@@ -50,9 +51,20 @@ def test_a_choice_is_checked_when_it_is_pressed():
     assert "Right: the mask." in below.value
 
 
+def test_what_follows_is_shown_only_after_the_right_answer():
+    panel = predict("Which?", lambda: "b", ["a", "b"]).widget()
+    wrong, right = panel.children[1].children
+    assert "remat-asks" in panel._dom_classes
+    wrong.click()
+    assert "remat-answered" not in panel._dom_classes
+    right.click()
+    wrong.click()
+    assert "remat-answered" in panel._dom_classes, "once shown, it stays"
+
+
 def test_without_a_kernel_the_answer_is_there_only_for_who_opens_it():
     twin = predict("How many `residuals`?", lambda: 4711)._repr_mimebundle_()
-    before, _, opened = twin["text/html"].partition("<details>")
+    before, _, opened = twin["text/html"].partition("<details ")
     assert "<code>residuals</code>" in before and "4711" not in twin["text/html"], "nor is it read in the source"
     assert "4711" in html.unescape(opened)
     assert "4711" not in twin["text/plain"] and "How many residuals?" in twin["text/plain"]

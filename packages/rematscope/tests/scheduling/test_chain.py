@@ -17,7 +17,7 @@ from rematscope.scheduling.captured import captured
 from rematscope.scheduling.chain import Chain
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.planned import keeping
+from rematscope.scheduling.planned import scheduled_function
 from rematscope.scheduling.revolve import ChainSegment, RevolveTable
 from rematscope.scheduling.schedule import schedule
 
@@ -111,6 +111,6 @@ def test_loops_and_random_numbers_in_a_chain_come_again_as_they_were():
     tours = RevolveTable(chained.segments, limit=sum(link.input_bytes + link.peak_bytes for link in chained.segments))
     few = next(tour for tour in map(tours.best, range(tours.slots)) if tour)
     assert any(len(there) > 0 for _, there in few.snapshots)
-    again = keeping(captured(net, args, {}), schedule(linearized, *chained.choice(few)))
+    again = scheduled_function(captured(net, args, {}), schedule(linearized, *chained.choice(few)))
     gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (again, net))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)

@@ -19,7 +19,7 @@ from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.divided import backward_of, divided, loops_of
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.schedule import schedule
-from rematscope.scheduling.value_indices import primal_values
+from rematscope.scheduling.stored_choice import primal_values
 from rematscope.scheduling.zeros import without
 
 EXAMPLES = int(os.environ.get("GRADIENT_EXAMPLES", "20"))  # more to explore

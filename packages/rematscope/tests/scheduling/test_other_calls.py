@@ -16,9 +16,9 @@ from zoo import normal
 
 from rematscope import PlanError, auto, load_schedule, trace, with_schedule
 from rematscope.scheduling.captured import captured
-from rematscope.scheduling.checkpoint_placement import CheckpointPlacement
+from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, checkpointed
 from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.planned import scheduled_as, with_checkpoints
+from rematscope.scheduling.planned import Planned, scheduled_function
 from rematscope.scheduling.schedule import schedule
 from rematscope.tracing.signature import Signature
 
@@ -34,11 +34,13 @@ def net(w, x):
 
 def with_a_schedule(f, *args, **kwargs):
     once = captured(f, args, kwargs)
-    return scheduled_as(once, Signature(f, args, kwargs), schedule(linearize(trace(once, *args, **kwargs)), ()))
+    programs = schedule(linearize(trace(once, *args, **kwargs)), ())
+    return Planned(once, Signature(f, args, kwargs), scheduled_function(once, programs))
 
 
 def with_plain_checkpoints(f, *args, **kwargs):
-    return with_checkpoints(captured(f, args, kwargs), Signature(f, args, kwargs), CheckpointPlacement(depth=0))
+    once = captured(f, args, kwargs)
+    return Planned(once, Signature(f, args, kwargs), checkpointed(once, CheckpointPlacement(depth=0)))
 
 
 # What auto and load return, whatever they chose.

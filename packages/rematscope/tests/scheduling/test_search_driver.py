@@ -11,7 +11,7 @@ from zoo import normal
 
 from rematscope.scheduling.search import Search
 from rematscope.scheduling.settings import SETTINGS
-from rematscope.scheduling.value_indices import indices_of
+from rematscope.scheduling.stored_choice import StoredChoice
 
 WS, X = [normal(700 + i, 8, 8) / 3 for i in range(6)], normal(710, 64, 8)
 
@@ -30,7 +30,7 @@ def searched(monkeypatch, f, share, compiles, seed, spread=(0.85, 1.2), target="
     """A search whose compiled candidates need a random multiple of their estimate, the same one in every search."""
 
     def compiled(search, candidate):
-        saved = indices_of(candidate.linearized, candidate.kept)
+        saved = StoredChoice.of(candidate, search.own).kept
         same = f"{seed} {candidate.placement} {saved} {len(candidate.snapshots)}"
         temporaries = int(random.Random(same).uniform(*spread) * candidate.estimated_bytes)
         candidate.measurement = measurement_of(search.fixed_bytes + temporaries, temporaries)

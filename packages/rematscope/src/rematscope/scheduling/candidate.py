@@ -12,12 +12,12 @@ from rematscope.ir.primitives import MATMULS
 from rematscope.ir.program import Equation, Value, nbytes
 from rematscope.memory.xla_estimate import estimate_temporary_bytes
 from rematscope.scheduling.backward_emitter import Snapshot
-from rematscope.scheduling.checkpoint_placement import CheckpointPlacement
+from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, checkpointed
 from rematscope.scheduling.costs import cost_again, work_in
 from rematscope.scheduling.host import Moves
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.loop_pairs import Segments
-from rematscope.scheduling.planned import Planned, scheduled_as, with_checkpoints
+from rematscope.scheduling.planned import Planned, scheduled_function
 from rematscope.scheduling.schedule import Schedule, schedule
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
@@ -95,8 +95,10 @@ class Candidate:
         """The function with the gradient of this candidate."""
         subject = self.subject
         if self.placement is not None:
-            return with_checkpoints(subject.once, subject.signature, self.placement, subject.grad_mask)
-        return scheduled_as(subject.once, subject.signature, self.schedule, subject.grad_mask)
+            run = checkpointed(subject.once, self.placement)
+        else:
+            run = scheduled_function(subject.once, self.schedule)
+        return Planned(subject.once, subject.signature, run, subject.grad_mask)
 
     @property
     def _both_programs(self) -> Schedule | Trace:

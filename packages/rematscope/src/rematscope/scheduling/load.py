@@ -15,9 +15,9 @@ from rematscope.scheduling.divided import divided
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.loop_pairs import Segments
 from rematscope.scheduling.per_call import PlannedPerCall
-from rematscope.scheduling.planned import Planned, scheduled_as, with_checkpoints
+from rematscope.scheduling.planned import Planned, scheduled_function
 from rematscope.scheduling.schedule import schedule
-from rematscope.scheduling.value_indices import digest, snapshots_at, values_at
+from rematscope.scheduling.stored_choice import StoredChoice, digest
 from rematscope.tracing.checkpoints import without_checkpoints
 from rematscope.tracing.signature import Signature
 from rematscope.tracing.trace import trace_call
@@ -69,12 +69,7 @@ class _Saved(NamedTuple):
     """A schedule as it stands in a file, with indices for its values."""
 
     structure: str
-    checkpoints: bool
-    placement: CheckpointPlacement | None
-    kept: list[int]
-    moved: list[int]
-    snapshots: list[tuple[int, list[int]]]
-    segments: list[Segments]
+    choice: StoredChoice
     target: str
     argnums: tuple[int, ...] | None
 
@@ -90,14 +85,14 @@ class LoadedFunction(PlannedPerCall[P, R]):
         return f"<load_schedule({self._path!r}, {self.__name__})>"
 
     def _make_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grad_mask: tuple[bool, ...] | None) -> Planned:
-        saved = self._saved
+        saved, choice = self._saved, self._saved.choice
         signature = Signature(self.__wrapped__, args, kwargs)
         once = captured(self.__wrapped__, args, kwargs)
-        own = once if saved.checkpoints else without_checkpoints(once)
-        given = own if saved.placement is None else checkpointed(once, saved.placement)
+        own = once if choice.of_own else without_checkpoints(once)
+        given = own if choice.placement is None else checkpointed(once, choice.placement)
         linearized = linearize(trace_call(given, args, kwargs, grad_mask=grad_mask))
         try:
-            linearized = divided(linearized, saved.segments)
+            linearized = divided(linearized, choice.segments)
         except IndexError:
             raise _holds_none(self._path) from None
         if digest(linearized) != saved.structure:
@@ -105,14 +100,13 @@ class LoadedFunction(PlannedPerCall[P, R]):
                 f"{self._path} is for another function than {self.__name__} with these arguments: the operations "
                 "or shapes differ, or JAX traces them differently now. Let auto plan again."
             )
-        if saved.placement is not None:
-            return with_checkpoints(once, signature, saved.placement, grad_mask)
+        if choice.placement is not None:
+            return Planned(once, signature, given, grad_mask)
         try:
-            kept, moved = values_at(linearized, saved.kept), values_at(linearized, saved.moved)
-            made = schedule(linearized, kept, snapshots_at(linearized, saved.snapshots), moved, saved.target)
+            made = schedule(linearized, *choice.values(linearized), saved.target)
         except IndexError:  # there are not so many values
             raise _holds_none(self._path) from None
-        return scheduled_as(once, signature, made, grad_mask)
+        return Planned(once, signature, scheduled_function(once, made), grad_mask)
 
     def _function_of(self, plan: Planned) -> Planned:
         return plan
@@ -125,12 +119,14 @@ def _read_file(path: str | os.PathLike[str]) -> _Saved:
         argnums = said.get("argnums")
         return _Saved(
             str(said["structure"]),
-            bool(said.get("checkpoints")),
-            _read_placement(said.get("plain")),
-            _read_indices(said["kept"]),
-            _read_indices(said.get("moved", [])),
-            [(_read_indices([before])[0], _read_indices(there)) for before, there in said.get("stops", ())],
-            [_read_segments(each) for each in said.get("segments", ())],
+            StoredChoice(
+                bool(said.get("checkpoints")),
+                _read_placement(said.get("plain")),
+                _read_indices(said["kept"]),
+                _read_indices(said.get("moved", [])),
+                tuple((_read_indices([at])[0], _read_indices(live)) for at, live in said.get("stops", ())),
+                tuple(_read_segments(each) for each in said.get("segments", ())),
+            ),
             str(said.get("target", "cpu")),
             None if argnums is None else check_argnums(argnums),
         )
@@ -142,11 +138,11 @@ def _holds_none(path: str) -> PlanError:
     return PlanError(f"{path} holds no schedule. Write one with auto(f, …).plan(*args).save('schedule.json').")
 
 
-def _read_indices(said: Any) -> list[int]:
-    """Return a list of indices from a file, which may hold anything."""
+def _read_indices(said: Any) -> tuple[int, ...]:
+    """Return the indices in a list from a file, which may hold anything."""
     if not isinstance(said, list) or any(type(place) is not int or place < 0 for place in said):
         raise ValueError("not a list of indices")
-    return said
+    return tuple(said)
 
 
 def _read_segments(said: Any) -> Segments:
@@ -157,7 +153,7 @@ def _read_segments(said: Any) -> Segments:
 
 def _read_block(said: Any) -> Block:
     """Return a block from a file."""
-    block = tuple(_read_indices(said))
+    block = _read_indices(said)
     if len(block) < 2 or block[-2] >= block[-1]:
         raise ValueError("not a block")
     return block
@@ -172,9 +168,9 @@ def _read_placement(said: Any) -> CheckpointPlacement | None:
         said["depth"],
         said["policy"],
         said["own"],
-        tuple(map(tuple, map(_read_indices, said["saved"]))),
+        tuple(map(_read_indices, said["saved"])),
     )
-    depth = [] if plain.depth is None else _read_indices([plain.depth])
-    if plain.policy not in (None, *POLICIES) or (depth and plain.blocks):
+    has_depth = plain.depth is not None and bool(_read_indices([plain.depth]))
+    if plain.policy not in (None, *POLICIES) or (has_depth and plain.blocks):
         raise ValueError("not checkpoints")
     return plain

@@ -11,7 +11,6 @@ from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
 from rematscope.scheduling.argnums import guarded
-from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, checkpointed
 from rematscope.scheduling.differentiable import differentiable
 from rematscope.scheduling.schedule import Schedule
 from rematscope.scheduling.zeros import without
@@ -79,14 +78,7 @@ class Planned(Constant, PartlyDifferentiable):
         return f"<{self.__name__} with a planned gradient>"
 
 
-def scheduled_as(
-    once: CalledOnce, signature: Signature, programs: Schedule, grad_mask: Sequence[bool] | None = None
-) -> Planned:
-    """Return the function with the gradient of a schedule."""
-    return Planned(once, signature, keeping(once, programs), grad_mask)
-
-
-def keeping(once: CalledOnce, programs: Schedule) -> Callable[..., Any]:
+def scheduled_function(once: CalledOnce, programs: Schedule) -> Callable[..., Any]:
     """Return a function as it was traced, differentiated by both programs of a schedule."""
     cotangents = programs.backward.inputs[-len(once.jaxpr.out_avals) :]
     forward = jax.jit(programs.forward.__call__)
@@ -104,10 +96,3 @@ def keeping(once: CalledOnce, programs: Schedule) -> Callable[..., Any]:
         return once.returning(flat(*map(jnp.asarray, jax.tree.leaves((args, kwargs)))))
 
     return run
-
-
-def with_checkpoints(
-    once: CalledOnce, signature: Signature, placement: CheckpointPlacement, grad_mask: Sequence[bool] | None = None
-) -> Planned:
-    """Return the function with plain checkpoints."""
-    return Planned(once, signature, checkpointed(once, placement), grad_mask)

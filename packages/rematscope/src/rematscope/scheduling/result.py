@@ -24,14 +24,13 @@ from rematscope.render.units import bytes_text, count_text, seconds_text
 from rematscope.render.view import View
 from rematscope.scheduling import divided
 from rematscope.scheduling.argnums import ArgNums
-from rematscope.scheduling.cached_choice import CachedChoice
 from rematscope.scheduling.candidate import Candidate
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words
 from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.planned import Constant
 from rematscope.scheduling.search import Search
+from rematscope.scheduling.stored_choice import CachedChoice, StoredChoice, digest
 from rematscope.scheduling.suggested_names import SuggestedNames, save_everything_names, suggested_names
-from rematscope.scheduling.value_indices import digest, indices_of, snapshot_indices
 from rematscope.seconds.devices import Device
 from rematscope.xla.compiling import Compiled
 from rematscope.xla.measure import Measurement
@@ -102,10 +101,7 @@ class Auto(Constant, Pictured):
 
     def _pickle_state(self) -> "_State":
         f, args, kwargs, grad_mask = self._subject
-        candidates = [
-            CachedChoice.of(candidate, self.limit, candidate.linearized is self._own, self.bound)
-            for candidate in self.trials
-        ]
+        candidates = [CachedChoice.of(candidate, self._own, self.limit, self.bound) for candidate in self.trials]
         compiled = [one.measurement.made for one in self.trials if one.measurement is not None]
         return _State(
             reference(f), args, kwargs, grad_mask, self.target, self._compiles, self._cost, self._host,
@@ -229,16 +225,16 @@ class Auto(Constant, Pictured):
         if not os.fspath(path).endswith(".json"):
             super().save(path)
             return
-        linearized = self._chosen.linearized
+        linearized, choice = self._chosen.linearized, StoredChoice.of(self._chosen, self._own)
         said = {
             "function": linearized.trace.function,
             "structure": digest(linearized),
-            "checkpoints": linearized is not self._linearized,
-            "plain": dataclasses.asdict(self._chosen.placement) if self._chosen.placement else None,
-            "kept": indices_of(linearized, self._chosen.kept),
-            "moved": indices_of(linearized, self._chosen.moved),
-            "stops": snapshot_indices(linearized, self._chosen.snapshots),
-            "segments": self._chosen.segments,
+            "checkpoints": choice.of_own,
+            "plain": dataclasses.asdict(choice.placement) if choice.placement else None,
+            "kept": choice.kept,
+            "moved": choice.moved,
+            "stops": choice.snapshots,
+            "segments": choice.segments,
             "target": self._chosen.subject.target,
             "argnums": self._argnums,
         }

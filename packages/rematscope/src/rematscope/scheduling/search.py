@@ -28,7 +28,6 @@ from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
 from rematscope.ir.program import Value
 from rematscope.render.units import bytes_text
-from rematscope.scheduling.cached_choice import CachedChoice, ResultCache
 from rematscope.scheduling.candidate import Candidate, Subject
 from rematscope.scheduling.candidate_pool import CandidatePool, Proposer
 from rematscope.scheduling.captured import captured
@@ -42,8 +41,8 @@ from rematscope.scheduling.peak_program import PeakProgram
 from rematscope.scheduling.peak_proposer import PeakProposer, SavedBytesProposer
 from rematscope.scheduling.segments import SegmentProposer
 from rematscope.scheduling.settings import SETTINGS
+from rematscope.scheduling.stored_choice import CachedChoice, ResultCache, digest
 from rematscope.scheduling.tpu_blocks import BlockProposer
-from rematscope.scheduling.value_indices import digest, snapshots_at, values_at
 from rematscope.seconds.devices import Device
 from rematscope.tracing.checkpoints import checkpoints, repeats_what_may_differ, without_checkpoints
 from rematscope.tracing.signature import Signature
@@ -150,7 +149,7 @@ class Search:
         found = best or min(self.compiled, key=lambda one: one.peak_bytes)
         if found.measurement is not None and math.isfinite(found.peak_bytes):
             found_for = limit if best else int(found.peak_bytes)
-            _RESULTS.add(self.key, CachedChoice.of(found, found_for, found.linearized is self.own, bound))
+            _RESULTS.add(self.key, CachedChoice.of(found, self.own, found_for, bound))
         if best is None:
             raise PlanError(self._refusal_text(limit, found.peak_bytes))
         return best, bound
@@ -446,15 +445,15 @@ class Search:
 
     def _recall_result(self, cached: CachedChoice) -> Candidate:
         """Add a candidate that an earlier call compiled."""
-        if cached.placement is not None:
-            candidate = self._with_checkpoints(cached.placement)
+        choice = cached.choice
+        if choice.placement is not None:
+            candidate = self._with_checkpoints(choice.placement)
         else:
-            linearized = self.own if cached.of_own and self.own is not None else self.linearized
-            linearized = self.segments.linearized(cached.segments) if cached.segments else linearized
-            saved, moved = (values_at(linearized, places) for places in (cached.places, cached.moved))
-            snapshots = snapshots_at(linearized, cached.snapshots)
+            linearized = self.own if choice.of_own and self.own is not None else self.linearized
+            linearized = self.segments.linearized(choice.segments) if choice.segments else linearized
+            saved, snapshots, moved = choice.values(linearized)
             candidate = self._make_candidate(
-                linearized, saved, snapshots=snapshots, moved=moved, segments=cached.segments
+                linearized, saved, snapshots=snapshots, moved=moved, segments=choice.segments
             )
         candidate.measurement = cached.measurement
         self.compiled.append(candidate)

@@ -17,7 +17,7 @@ from rematscope.linting.subject import walk_equations
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.captured import traced_for_a_plan
 from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.planned import keeping
+from rematscope.scheduling.planned import scheduled_function
 from rematscope.scheduling.schedule import schedule
 from rematscope.tracing.arguments import callable_name, flattened, type_description
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policy, without_checkpoints
@@ -87,14 +87,14 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
             )
         linearized = linearize(passes)
         late = schedule(linearized, linearized.kept, target=target)
-        made = keeping(once, late)
+        made = scheduled_function(once, late)
         if not any(checkpoints(once.jaxpr)) and any(e.primitive.name == "scan" for e, _ in walk_equations(once.jaxpr)):
             # A checkpoint around a loop has all of that run again before any of it is used. Where the policy saves what
             # is handed from one iteration to the next, each of them can compute its own again instead.
             plain = linearize(trace(once, *leaves))
             saved = plain.saved_by(chosen or nothing)
             if (inside := schedule(plain, saved, target=target)).saved_bytes <= late.saved_bytes:
-                made = keeping(once, inside)
+                made = scheduled_function(once, inside)
         return cast(R, made(*leaves))
 
     return function

@@ -1,7 +1,8 @@
 """What XLA says if a program does not fit into the memory of a device, as data.
 
 A TPU's compiler refuses such a program. A GPU's runtime fails at one allocation, often that of all temporaries. Older
-releases append a dump, "BufferAssignment OOM Debugging", which is ignored; JAX 0.11.2 on an H200 prints none.
+releases add a dump, "BufferAssignment OOM Debugging", with the allocations of the program and its largest buffers at
+the peak; JAX 0.11.2 on an H200 does not.
 """
 
 import dataclasses
@@ -21,6 +22,25 @@ _DUMP = "BufferAssignment OOM Debugging"
 
 
 @dataclasses.dataclass(frozen=True)
+class PeakBuffer:
+    """A buffer that is live at the peak, as a GPU's dump lists it.
+
+    Attributes:
+      nbytes: its bytes, as far as the dump's rounded figure tells.
+      shape: its type and shape, `f32[4096,128,3]`; "" if the dump does not say.
+      operation: the operation that writes it, as JAX's name stack names it; "" for an argument.
+      source: the line of that operation, `model.py:689`; "" if the dump does not say.
+      is_argument: whether it is an argument of the program.
+    """
+
+    nbytes: int
+    shape: str
+    operation: str
+    source: str
+    is_argument: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class OutOfMemory:
     """XLA's message that a program does not fit into a device's memory.
 
@@ -29,11 +49,16 @@ class OutOfMemory:
       needed_bytes: the bytes that are needed; None if the message does not say. A TPU's compiler counts temporaries
         alone, a GPU's runtime the allocation that failed.
       available_bytes: the bytes that are available; None if the message does not say.
+      allocations: of a GPU's dump, the bytes by kind: `"parameter"`, `"constant"`, `"maybe_live_out"` (results),
+        `"preallocated temp"` and `"total"`.
+      buffers: of a GPU's dump, the largest buffers at the peak, largest first.
     """
 
     text: str
     needed_bytes: int | None
     available_bytes: int | None
+    allocations: dict[str, int] = dataclasses.field(default_factory=dict)
+    buffers: tuple[PeakBuffer, ...] = ()
 
 
 def out_of_memory(message: str) -> OutOfMemory | None:
@@ -52,7 +77,7 @@ def out_of_memory(message: str) -> OutOfMemory | None:
       ... ).needed_bytes
       206158430208
     """
-    message, _, _ = message.partition(_DUMP)
+    message, _, dump = message.partition(_DUMP)
     found = re.search(r"RESOURCE_EXHAUSTED:\s*(?:E\d+:\s*)?(?:\w+:\s*)?(.*)", message, re.DOTALL)
     if found is None:  # a log may have the allocator's warning alone
         found = re.search(r"(Allocator \(\w+\) ran out of memory trying to allocate.*)", message)
@@ -68,8 +93,36 @@ def out_of_memory(message: str) -> OutOfMemory | None:
     end = r"(?:\d[KMGT]?i?B?\)?[^.]*?\.(?=\s|$)|$)" if available is not None else r"(?:\.(?=\s|$)|$)"
     sentence = re.match(rf".*?{end}", said)
     text = (sentence[0] if sentence else said).rstrip(".")
-    return OutOfMemory(text, needed, available)
+    return OutOfMemory(text, needed, available, _allocations(dump), tuple(_peak_buffers(dump)))
 
 
 def _parse_bytes(number: str, unit: str) -> int:
     return int(float(number) * _UNITS[unit])
+
+
+def _allocations(dump: str) -> dict[str, int]:
+    """The bytes of each kind of allocation, of a dump's `BufferAssignment stats`."""
+    found = re.findall(rf"^ *([\w ]+?) allocation: *{_SIZE}", dump, re.MULTILINE)
+    return {kind: _parse_bytes(number, unit) for kind, number, unit in found}
+
+
+def _peak_buffers(dump: str) -> list[PeakBuffer]:
+    """The buffers of a dump's `Peak buffers`, in its order."""
+    return [_peak_buffer(block) for block in re.split(r"^\s*Buffer \d+:\s*$", dump, flags=re.MULTILINE)[1:]]
+
+
+def _peak_buffer(block: str) -> PeakBuffer:
+    def field(pattern: str) -> str:
+        found = re.search(pattern, block)
+        return found[1] if found else ""
+
+    size = re.search(rf"Size: {_SIZE}", block)
+    argument = field(r"Entry Parameter Subshape: (\S+)")
+    file, line = field(r'source_file="([^"]*)"'), field(r"source_line=(\d+)")
+    return PeakBuffer(
+        nbytes=_parse_bytes(*size.groups()) if size else 0,
+        shape=argument or field(r"\bShape: (\S+)"),
+        operation=field(r'op_name="([^"]*)"'),
+        source=f"{file}:{line}" if file else "",
+        is_argument=bool(argument),
+    )

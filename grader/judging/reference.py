@@ -125,46 +125,29 @@ def traced_reference(
     )
 
 
-def values_of_mistakes(
-    case: Case, expect: Expect, which: tuple[int, ...], inputs: Sequence[np.ndarray]
-) -> Sequence[np.ndarray]:
-    """Return the values in a case of the exercise's usual mistakes.
+@functools.lru_cache(maxsize=32)
+def traced_mistakes(case: Case, expect: Expect, places: tuple[int, ...]) -> Function:
+    """Trace known mistakes in a case.
 
     Args:
       case: the case.
       expect: the exercise's `expect` module.
-      which: positions among those of `expect.mistakes` that show in the value.
-      inputs: the case's arguments.
+      places: the positions of the mistakes among `expect.mistakes`.
+
+    Returns:
+      A function of a list of the case's arguments and of the output's cotangent. It returns a list for each mistake:
+      its gradients if the mistake shows in the gradients alone, otherwise its value.
     """
-    values: Sequence[np.ndarray] = _traced_mistakes(case, expect, which)(*inputs) if which else ()
-    return values
-
-
-def gradients_of_mistakes(
-    case: Case, expect: Expect, which: tuple[int, ...], inputs: Sequence[np.ndarray], cotangent: np.ndarray
-) -> Sequence[Sequence[np.ndarray]]:
-    """Return the gradients, one for each argument, of mistakes at positions among those that show in the gradients
-    alone; arguments as in `values_of_mistakes`."""
-    gradients: Sequence[Sequence[np.ndarray]] = _traced_gradients(case, expect, which)(inputs, cotangent)
-    return gradients
-
-
-@functools.lru_cache(maxsize=32)
-def _traced_mistakes(case: Case, expect: Expect, which: tuple[int, ...]) -> Function:
-    def run(*arguments: jax.Array) -> list[jax.Array]:
-        mistakes = [mistake for mistake in expect.mistakes if not mistake.check_gradient]
-        return [case.differentiated(mistakes[place].wrong_reference)(*arguments) for place in which]
-
-    return Function(run, *case.arguments)
-
-
-@functools.lru_cache(maxsize=32)
-def _traced_gradients(case: Case, expect: Expect, which: tuple[int, ...]) -> Function:
-    mistakes = [mistake for mistake in expect.mistakes if mistake.check_gradient]
-    functions = [case.differentiated(mistakes[place].wrong_reference) for place in which]
 
     def run(arguments: Sequence[jax.Array], cotangent: jax.Array) -> list[Sequence[jax.Array]]:
-        return [jax.vjp(function, *arguments)[1](cotangent) for function in functions]
+        results: list[Sequence[jax.Array]] = []
+        for mistake in (expect.mistakes[place] for place in places):
+            function = case.differentiated(mistake.wrong_reference)
+            if mistake.check_gradient:
+                results.append(jax.vjp(function, *arguments)[1](cotangent))
+            else:
+                results.append([function(*arguments)])
+        return results
 
     output = jax.eval_shape(reference_of(case, expect), *case.arguments)[0]
     return Function(run, list(case.arguments), output)

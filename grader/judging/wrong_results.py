@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from grader.exercises.feedback import KnownMistake
 from grader.exercises.spec import Expect, Task
 from grader.judging.answer_run import AnswerRun, CaseRun
 from grader.judging.comparison import ROUNDING, agree, agreeing, as_float, close, example, tensor_type_of
 from grader.judging.findings import CaseFinding, group_findings
-from grader.judging.reference import gradients_of_mistakes, values_of_mistakes
+from grader.judging.reference import traced_mistakes
 from grader.tracing.evidence import Evidence, FailureKind
 from grader.verdicts.error_questions import OF_THE_PRIMAL, OTHERWISE, UNDIFFERENTIATED, about_exception, about_return
 from grader.verdicts.verdict import Finding, FindingKind
@@ -79,27 +80,26 @@ def _wrong_types(trial: AnswerRun) -> Iterator[CaseFinding]:
 
 
 def _wrong_values(trial: AnswerRun) -> Iterator[CaseFinding]:
-    right = agreeing(trial, lambda tried: (tried.outputs[0], tried.wanted_output))
-    wrong = [(tried, tried.outputs[0]) for tried, agrees in zip(trial.cases, right, strict=True) if not agrees]
-    yield from _of_values(wrong, trial, "Your answer's value is wrong", _OF_THE_VALUE)
-
-
-_OF_THE_VALUE = "Which step of the computation is missing, different, or one too many?"
+    text, question = (
+        "Your answer's value is wrong",
+        "Which step of the computation is missing, different, or one too many?",
+    )
+    return _of_values(trial, lambda tried: tried.outputs[0], text, question)
 
 
 def _wrong_undifferentiated_values(trial: AnswerRun) -> Iterator[CaseFinding]:
-    def both(tried: CaseRun) -> tuple[np.ndarray, np.ndarray]:
-        return (*tried.undifferentiated, tried.wanted_output)[0], tried.wanted_output
+    def got(tried: CaseRun) -> np.ndarray:
+        return (*tried.undifferentiated, tried.wanted_output)[0]  # some cases have none
 
-    right = agreeing(trial, both)
-    wrong = [(tried, both(tried)[0]) for tried, agrees in zip(trial.cases, right, strict=True) if not agrees]
-    yield from _of_values(wrong, trial, f"Your answer's value is wrong {UNDIFFERENTIATED}", OF_THE_PRIMAL)
+    return _of_values(trial, got, f"Your answer's value is wrong {UNDIFFERENTIATED}", OF_THE_PRIMAL)
 
 
 def _of_values(
-    wrong: Sequence[tuple[CaseRun, np.ndarray]], trial: AnswerRun, text: str, otherwise: str
+    trial: AnswerRun, value_of: Callable[[CaseRun], np.ndarray], text: str, otherwise: str
 ) -> Iterator[CaseFinding]:
-    """Report values that are wrong in these cases."""
+    """Report the cases in which a value is wrong."""
+    right = agreeing(trial, lambda tried: (value_of(tried), tried.wanted_output))
+    wrong = [(tried, value_of(tried)) for tried, agrees in zip(trial.cases, right, strict=True) if not agrees]
     if not wrong:
         return
     says, question = _explain_values(wrong, trial) or ("", otherwise)
@@ -117,21 +117,33 @@ def _of_values(
 
 
 def _explain_values(wrong: Sequence[tuple[CaseRun, np.ndarray]], trial: AnswerRun) -> tuple[str, str] | None:
-    """Return the mistake behind wrong values and the question to ask, if one of the exercise's usual mistakes leads to
-    the same values in every failing case: in a single case two mistakes may agree by chance."""
+    """Return what is wrong with values and the question to ask, if that is known."""
     tried, got = wrong[0]
     if (infinite := _not_finite(got)) and np.isfinite(as_float(tried.wanted_output)).all():
         return infinite
-    mistakes = [mistake for mistake in trial.expect.mistakes if not mistake.check_gradient]
-    alike = tuple(range(len(mistakes)))
+    mistake = _find_mistake([(tried, [got]) for tried, got in wrong], trial, in_gradients=False)
+    return mistake and (mistake.description, mistake.hint)
+
+
+def _find_mistake(
+    wrong: Sequence[tuple[CaseRun, Sequence[np.ndarray]]], trial: AnswerRun, in_gradients: bool
+) -> KnownMistake | None:
+    """Return the known mistake that leads to the answer's wrong results in every failing case, or None: in a single
+    case two mistakes may agree by chance."""
+    mistakes = trial.expect.mistakes
+    alike = tuple(place for place, mistake in enumerate(mistakes) if mistake.check_gradient == in_gradients)
     for number, (tried, got) in enumerate(wrong):
-        values = values_of_mistakes(tried.case, trial.expect, alike, tried.inputs)
-        # The first case is compared closely. In another dtype a mistake may round differently from the answer.
-        times = ROUNDING if number else 1
-        alike = tuple(which for which, value in zip(alike, values, strict=True) if _same_or_both_nan(got, value, times))
         if not alike:
             return None
-    return mistakes[alike[0]].description, mistakes[alike[0]].hint
+        results = traced_mistakes(tried.case, trial.expect, alike)(tried.inputs, tried.cotangents[0])
+        # The first case is compared closely. In another dtype a mistake may round differently from the answer.
+        times = ROUNDING if number else 1
+        alike = tuple(
+            place
+            for place, others in zip(alike, results, strict=True)
+            if all(_same_or_both_nan(one, other, times) for one, other in zip(got, others, strict=True))
+        )
+    return mistakes[alike[0]] if alike else None
 
 
 def _same_or_both_nan(got: np.ndarray, other: np.ndarray, times: float) -> bool:
@@ -161,7 +173,8 @@ def _wrong_gradients(trial: AnswerRun) -> Iterator[CaseFinding]:
     }
     if not wrong:
         return
-    explained = _explained_gradients([trial.cases[index] for index in wrong], trial)
+    mistake = _find_mistake([(trial.cases[i], trial.cases[i].gradients) for i in wrong], trial, in_gradients=True)
+    explained = mistake and (f"wrong: {mistake.description}", mistake.hint)
     pairs = [
         (tried.gradients[place], tried.wanted_gradients[place])
         for tried, places in ((trial.cases[index], places) for index, places in wrong.items())
@@ -196,24 +209,6 @@ def _wrong_gradients(trial: AnswerRun) -> Iterator[CaseFinding]:
 
 def _gradients_at(place: int) -> Callable[[CaseRun], tuple[np.ndarray, np.ndarray]]:
     return lambda tried: (tried.gradients[place], tried.wanted_gradients[place])
-
-
-def _explained_gradients(wrong: Sequence[CaseRun], trial: AnswerRun) -> tuple[str, str] | None:
-    """Return how gradients are wrong and the question to ask, if one of the usual mistakes leads to the same gradients
-    in every failing case."""
-    mistakes = [mistake for mistake in trial.expect.mistakes if mistake.check_gradient]
-    alike = tuple(range(len(mistakes)))
-    for number, tried in enumerate(wrong):
-        if not alike:
-            return None
-        several = gradients_of_mistakes(tried.case, trial.expect, alike, tried.inputs, tried.cotangents[0])
-        times = ROUNDING if number else 1
-        alike = tuple(
-            which
-            for which, gradients in zip(alike, several, strict=True)
-            if all(_same_or_both_nan(got, other, times) for got, other in zip(tried.gradients, gradients, strict=True))
-        )
-    return (f"wrong: {mistakes[alike[0]].description}", mistakes[alike[0]].hint) if alike else None
 
 
 def _is_nearly_right(got: np.ndarray, want: np.ndarray) -> bool:

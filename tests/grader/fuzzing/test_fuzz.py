@@ -15,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+import fuzz
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
@@ -127,20 +128,33 @@ def read_stablehlo(content):
 READERS = {"messages": read_messages, "evidence": read_evidence, "stablehlo": read_stablehlo}
 
 
-@pytest.mark.parametrize("kind", READERS)
-def test_whatever_comes_is_taken_or_refused(kind):
+def try_examples(strategy, attempt):
+    """Try drawn examples, some or as many as there is time for."""
+
     @SETTINGS
     @seed(int(os.environ.get("REMAT_SEED", "0")) if not SECONDS else secrets.randbits(64))
-    @given(changed(kind))
-    def tried(content):
+    @given(strategy)
+    def tried(example):
         start = time.process_time()
-        READERS[kind](content)
+        attempt(example)
         assert time.process_time() - start < SLOW
 
-    end = time.monotonic() + SECONDS / len(READERS)
+    end = time.monotonic() + SECONDS / (len(READERS) + 1)
     tried()
     while time.monotonic() < end:
         tried()
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_whatever_comes_is_taken_or_refused(kind):
+    try_examples(changed(kind), READERS[kind])
+
+
+def test_mutated_evidence_crashes_nothing_and_passes_only_if_it_is_right():
+    def attempt(number):
+        assert fuzz.attempt(number) in fuzz.OUTCOMES
+
+    try_examples(st.integers(0, 2**32), attempt)
 
 
 @pytest.mark.parametrize("kind", READERS)

@@ -80,11 +80,8 @@ def _wrong_types(trial: AnswerRun) -> Iterator[CaseFinding]:
 
 
 def _wrong_values(trial: AnswerRun) -> Iterator[CaseFinding]:
-    text, question = (
-        "Your answer's value is wrong",
-        "Which step of the computation is missing, different, or one too many?",
-    )
-    return _of_values(trial, lambda tried: tried.outputs[0], text, question)
+    question = "Which step of the computation is missing, different, or one too many?"
+    return _of_values(trial, lambda tried: tried.outputs[0], "Your answer's value is wrong", question)
 
 
 def _wrong_undifferentiated_values(trial: AnswerRun) -> Iterator[CaseFinding]:
@@ -122,7 +119,7 @@ def _explain_values(wrong: Sequence[tuple[CaseRun, np.ndarray]], trial: AnswerRu
     if (infinite := _not_finite(got)) and np.isfinite(as_float(tried.wanted_output)).all():
         return infinite
     mistake = _find_mistake([(tried, [got]) for tried, got in wrong], trial, in_gradients=False)
-    return mistake and (mistake.description, mistake.hint)
+    return (mistake.description, mistake.hint) if mistake else None
 
 
 def _find_mistake(
@@ -174,7 +171,7 @@ def _wrong_gradients(trial: AnswerRun) -> Iterator[CaseFinding]:
     if not wrong:
         return
     mistake = _find_mistake([(trial.cases[i], trial.cases[i].gradients) for i in wrong], trial, in_gradients=True)
-    explained = mistake and (f"wrong: {mistake.description}", mistake.hint)
+    explained = (f"wrong: {mistake.description}", mistake.hint) if mistake else None
     pairs = [
         (tried.gradients[place], tried.wanted_gradients[place])
         for tried, places in ((trial.cases[index], places) for index, places in wrong.items())

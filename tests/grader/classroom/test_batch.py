@@ -220,29 +220,6 @@ def {NAME}(w1, w2, x):
         ("pass", "passed", ""),  # what is handed over decides, not how it came about
         ("forged['exercise'] = 'policy_from_rules'", "could not be judged", "not that of"),
         ("forged['cases'] = forged['cases'][:1]", "could not be judged", "do not fit"),
-        (
-            "forged['cases'][0]['failure'] = {'kind': 'x', 'text': 'y', 'source': None}",
-            "could not be judged",
-            "damaged",
-        ),
-        ("forged['cases'][0]['data'] = eval('[' * 50 + ']' * 50)", "could not be judged", "damaged"),
-        ("forged['forward'] = 'module {'", "could not be judged", "not valid StableHLO"),
-        ("forged['backward'] = forged['backward'].replace('stablehlo.dot_general', 'x.y')", "could not", "not valid"),
-        (
-            "forged['forward'] = forged['forward'].replace('func.func public @main', "
-            "'func.func private @f() { %0 = stablehlo.constant dense<0.0> : tensor<25000000000xf32>\\n return }\\n"
-            "func.func public @main')",
-            "could not be judged",
-            "25,000,000,000 elements",
-        ),
-        (
-            "forged['cases'][0]['failure'] = {'kind': 'raised', 'text': 'ValueError', 'source': '\\0boom'}",
-            "could not be judged",
-            "damaged",
-        ),
-        ("forged['extra'] = 1", "could not be judged", "damaged"),
-        ("forged = [forged] * 2", "could not be judged", "damaged"),
-        ("forged = 'x' * 10_000_001", "could not be judged", "characters long"),
         ("forged = 'x' * 30_000_000", "could not be judged", "invalid evidence"),
     ],
 )

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from checkpoint_dot_policy.right import RIGHT
 from checkpoint_dot_policy.wrong import WRONG
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import rematscope
 from grader.exercises import registry
@@ -52,8 +50,8 @@ def test_sources_are_the_learners_lines_and_decide_nothing():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "null", "[]", "{}", "[" * 100_000, '{"cases": 3}', "1e999", RIGHT_EVIDENCE.to_json()[:-20]],
-    ids=range(8),
+    ["", "null", "[]", "[{}, {}]", "{}", "[" * 100_000, '{"cases": 3}', "1e999", RIGHT_EVIDENCE.to_json()[:-20]],
+    ids=range(9),
 )
 def test_damaged_evidence_is_refused(text):
     with pytest.raises(EvidenceError, match="damaged"):
@@ -81,6 +79,8 @@ def damaged(change):
         lambda fields: fields["cases"][0].update(outputs="1"),
         lambda fields: fields["cases"][0].update(sources=3),
         lambda fields: fields["cases"][0].update(failure={"kind": "raised"}),
+        lambda fields: fields["cases"][0].update(failure={"kind": "x", "text": "y", "source": None}),
+        lambda fields: fields["cases"][0].update(data=json.loads("[" * 50 + "]" * 50)),
     ],
 )
 def test_fields_of_the_wrong_kind_are_refused(change):
@@ -93,7 +93,7 @@ def with_case(evidence, **fields):
 
 
 FORGED = {
-    "another exercise's shapes": capture(RIGHT["decorated"].answer, NAME, TASK.cases(np.random.default_rng(2))),
+    "cases in another order": dataclasses.replace(RIGHT_EVIDENCE, cases=RIGHT_EVIDENCE.cases[::-1]),
     "cases left out": dataclasses.replace(RIGHT_EVIDENCE, cases=RIGHT_EVIDENCE.cases[:-1]),
     "no cases": dataclasses.replace(RIGHT_EVIDENCE, cases=()),
     "programs swapped": dataclasses.replace(
@@ -104,6 +104,14 @@ FORGED = {
     "an output claimed to be none": with_case(RIGHT_EVIDENCE, outputs=0),
     "a residual forgotten": with_case(RIGHT_EVIDENCE, sources=(None,) * 4),
     "output and residual swapped": with_case(RIGHT_EVIDENCE, outputs=2, sources=(None,) * 4),
+    "a residual claimed by another case": dataclasses.replace(
+        RIGHT_EVIDENCE,
+        cases=(
+            dataclasses.replace(RIGHT_EVIDENCE.cases[0], sources=RIGHT_EVIDENCE.cases[0].sources[:-1]),
+            dataclasses.replace(RIGHT_EVIDENCE.cases[1], sources=(*RIGHT_EVIDENCE.cases[1].sources, None)),
+            *RIGHT_EVIDENCE.cases[2:],
+        ),
+    ),
 }
 
 
@@ -118,19 +126,6 @@ def test_failures_are_believed_only_against_the_answer():
     """Evidence that claims failure for each case cannot pass, whatever its programs do."""
     liar = with_case(RIGHT_EVIDENCE, failure=capture(WRONG["policy_is_a_string"].answer, NAME, CASES).cases[0].failure)
     assert outcome(liar).outcome == "not passed"
-
-
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_mutated_programs_are_refused_or_judged(data):
-    """A character deleted, doubled or replaced anywhere: a plain verdict comes back, and nothing crashes."""
-    which = data.draw(st.sampled_from(["forward", "backward"]))
-    program = getattr(RIGHT_EVIDENCE, which)
-    place = data.draw(st.integers(0, len(program) - 1))
-    new = data.draw(st.sampled_from(["", program[place] * 2, *"0123456789x%#@<>{}()[]"]))
-    mutated = program[:place] + new + program[place + 1 :]
-    evidence = dataclasses.replace(RIGHT_EVIDENCE, **{which: mutated})
-    assert outcome(evidence).outcome in ("passed", "not passed", "could not be judged")
 
 
 def test_an_answer_that_calls_back_into_python_is_told_so():

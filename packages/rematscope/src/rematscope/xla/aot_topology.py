@@ -1,7 +1,7 @@
-"""Compiles in a process of its own: for a TPU that is not here, or for more devices of the CPU than this process has.
+"""Compile in a separate process: for a TPU without one, or for more CPU devices than this process has.
 
-libtpu reads environment variables and takes the process that loads it for a TPU's, and how many devices the CPU has is
-decided when JAX starts; neither must touch the reader's process.
+libtpu reads environment variables and changes the process that loads it. The number of CPU devices is fixed when JAX
+starts. Neither may affect the user's process.
 """
 
 import json
@@ -13,18 +13,18 @@ from typing import Any
 
 from rematscope.seconds.devices import DEVICES
 
-# TPUs that libtpu compiles for without one → the smallest topology of several chips, and the accelerator type.
+# For each TPU that libtpu compiles for without one: the smallest topology of several chips, and the accelerator type.
 ABSENT = {device.name: device.topology for device in DEVICES.values() if device.topology is not None}
 
 
 def generation(target: str) -> str | None:
-    """`tpu v5e` of `tpu v5e:2x4`; None for what is no TPU that can be compiled for without one."""
+    """Return `tpu v5e` for `tpu v5e:2x4`; None if the target cannot be compiled for without a TPU."""
     found = re.fullmatch(r"(tpu \w+)(:\d+(x\d+)+)?", target)
     return found[1] if found and found[1] in ABSENT else None
 
 
 def topology(target: str, chips: int) -> str:
-    """What libtpu calls the topology of a target: the one that it names, or the smallest with so many chips."""
+    """Return libtpu's name of a target's topology: the topology that it names, or the smallest with so many chips."""
     name, _, shape = target.removeprefix("tpu ").partition(":")
     if not shape:
         sides = list(ABSENT[target][0])
@@ -35,7 +35,7 @@ def topology(target: str, chips: int) -> str:
 
 
 def environment(target: str, devices: int) -> dict[str, str]:
-    """What the process must hear before it starts: how many devices the CPU has, or what there is no TPU to ask."""
+    """Return the environment variables of the process: the number of CPU devices, or the TPU's type."""
     if target == "cpu":
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
         return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags.strip()}
@@ -50,13 +50,13 @@ def environment(target: str, devices: int) -> dict[str, str]:
 
 
 def main(target: str, folder: str) -> None:
-    """Compiles what stands in a folder, and leaves there what became of it.
+    """Compile an exported program, and write the result to the same folder.
 
     Args:
-      target: as of `measure`.
-      folder: where to read `exported`, `axes` (JSON: the axes of the mesh, none for one device) and `donated` (JSON:
-        which arguments may be overwritten), and to write
-        `module` (HLO), `memory` (JSON) and `record` (XLA's of its buffers, empty where it gives none).
+      target: as for `measure`.
+      folder: holds `exported`, `axes` (JSON: the axes of the mesh, none for one device) and `donated` (JSON: the
+        donated arguments); `module` (HLO), `memory` (JSON) and `record` (XLA's buffer assignment, may be empty) are
+        written to it.
     """
     import jax
     import jax.export
@@ -68,7 +68,7 @@ def main(target: str, folder: str) -> None:
     mesh = jax.sharding.Mesh(np.array(devices).reshape(tuple(axes.values())), tuple(axes))
     exported = jax.export.deserialize(bytearray((here / "exported").read_bytes()))
     one = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    # What says nothing of how it lies is the compiler's to place, but there is only one way on one device.
+    # The compiler places arguments without a sharding; on one device there is only one placement.
     shardings = exported.in_shardings_jax(mesh) if len(devices) > 1 else [one] * len(exported.in_avals)
     shapes = [
         jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s) for a, s in zip(exported.in_avals, shardings, strict=True)
@@ -80,7 +80,7 @@ def main(target: str, folder: str) -> None:
     sizes = [name for name in dir(analysis) if name.endswith("_in_bytes")]
     (here / "memory").write_text(json.dumps({name: getattr(analysis, name) for name in sizes}))
     (here / "record").write_bytes(analysis.serialized_buffer_assignment_proto)
-    executable: Any = program.runtime_executable()  # libtpu has one, though JAX does not promise it of every back end
+    executable: Any = program.runtime_executable()  # libtpu has one; JAX does not promise it for every backend
     (module,) = executable.hlo_modules()
     (here / "module").write_bytes(module.as_serialized_hlo_module_proto())
 

@@ -10,34 +10,29 @@ from rematscope.memory.timeline import BANDS, MemorySample, Timeline
 from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_proto import BufferAllocation, BufferAssignment, Instruction
 
-_PAINTED = [
-    "temporaries",
-    "recomputed",
-    "residuals",
-]  # where buffers of several bands share a place, the last one shows
+_PAINTED = ["temporaries", "recomputed", "residuals"]  # where buffers of several bands overlap, the last one counts
 
 
 def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
-    """Live bytes over the schedule of a compiled program, from XLA's record of where it put each buffer.
+    """Return the live bytes over the schedule of a compiled program, from XLA's buffer assignment.
 
-    A buffer is live from the instruction that makes it to the last one that reads it, both included; two that share a
-    place count once. What is carried round a loop is live as long as the loop.
+    A buffer is live from the instruction that writes it to the last instruction that reads it, both included. Buffers
+    that share memory count once. A loop's carry is live as long as the loop.
 
-    Instructions are told apart by JAX's name for the operation that they come from: residuals are what the forward
-    pass makes and the backward pass reads, recomputed is what a checkpoint computes again. XLA fuses operations, and a
-    fusion goes by one of them; what has no name is other. The turn is where the backward pass first reads what the
-    forward pass made.
+    JAX's name of the operation that an instruction comes from tells its pass. Residuals are written by the forward pass
+    and read by the backward pass; recomputed buffers are written by a checkpoint's recompute. XLA names a fusion after
+    one of its operations. The boundary is where the backward pass first reads a residual.
 
     Args:
       module: the program.
       record: a `BufferAssignmentProto`.
-      title: of the timeline.
+      title: the title of the timeline.
 
     Returns:
-      The timeline; None if the record is empty, as a TPU's is.
+      The timeline; None if the record is empty, as for a TPU.
 
     Raises:
-      TargetError: the record is damaged.
+      TargetError: if the record is damaged.
     """
     assignment = BufferAssignment(record)
     if not assignment.buffer_allocations:
@@ -58,7 +53,7 @@ def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
 
 
 def given_bytes(record: bytes) -> int | None:
-    """Bytes of a program's arguments and constants, of its `BufferAssignmentProto`; None if the record is empty."""
+    """Return the bytes of a program's arguments and constants; None if its `BufferAssignmentProto` is empty."""
     blocks = BufferAssignment(record).buffer_allocations
     return sum(block.size for block in blocks if _holds_arrays(block) and _is_given(block)) if blocks else None
 
@@ -74,12 +69,12 @@ def _is_given(block: BufferAllocation) -> bool:
 
 @dataclasses.dataclass
 class LiveRange:
-    """When a buffer holds what will be read; steps count from 0.
+    """The steps, counted from 0, at which a buffer is live.
 
     Attributes:
-      maker: the instruction that makes it.
-      first: the step at which that runs.
-      last: the step at which it is read last; None if it never is.
+      maker: the instruction that writes it.
+      first: the step at which that instruction runs.
+      last: the step at which it is read last; None if nothing reads it.
       readers: the instructions that read it.
     """
 
@@ -91,12 +86,12 @@ class LiveRange:
 
 @dataclasses.dataclass
 class Schedule:
-    """A program as one sequence of steps, each computation standing where it is called.
+    """A program as one sequence of steps, with called computations inlined.
 
     Attributes:
-      steps: the instructions that do something, in order. After the last one comes a step at which results are read.
-      ranges: buffer → its live range.
-      in_one_place: buffer → itself and those that go round a loop with it.
+      steps: the instructions that compute something, in order. The results are read one step after the last of them.
+      ranges: the live range of each buffer.
+      in_one_place: for each buffer, the buffers that hold the same carry of a loop, itself included.
     """
 
     steps: list[Instruction] = dataclasses.field(default_factory=list)
@@ -105,7 +100,7 @@ class Schedule:
 
 
 Path = tuple[int, ...]  # into a tuple
-Held = dict[Path, set[int]]  # an instruction's result: where in it → the buffers that may lie there
+Held = dict[Path, set[int]]  # for each part of an instruction's result, the buffers that may hold it
 
 _PASSED_ON = frozenset({"bitcast", "optimization-barrier", "copy-done", "while"})
 _NO_STEP = frozenset({"parameter", "constant", "get-tuple-element", "tuple", "bitcast"})
@@ -120,7 +115,7 @@ def _build_schedule(module: Module, assignment: BufferAssignment) -> Schedule:
 
 
 class _Walk:
-    """Walks a program as it runs, and notes which step makes and which step reads each buffer."""
+    """Walk a program in the order in which it runs, and record which steps write and read each buffer."""
 
     def __init__(self, module: Module, assignment: BufferAssignment):
         self.module = module
@@ -141,7 +136,7 @@ class _Walk:
             for k, part in enumerate(instruction.called_computation_ids if instruction.opcode in _RUNS else ()):
                 self.computation(part, given[k + 1 : k + 2] if instruction.opcode == "conditional" else given)
                 result = self.held[self.module.roots[part]]
-                if (instruction.opcode, k) != ("while", 1):  # the second of a loop is its condition
+                if (instruction.opcode, k) != ("while", 1):  # a loop's second computation is its condition
                     self.read(result)
                     held = {path: held.get(path, set()) | result.get(path, set()) for path in {**held, **result}}
             for path, buffer in self.defined[instruction.id]:
@@ -157,7 +152,7 @@ class _Walk:
                 self.schedule.steps.append(instruction)
 
     def passed_on(self, instruction: Instruction) -> Held:
-        """The buffers in an instruction's result that others have made."""
+        """Return the buffers in an instruction's result that other instructions wrote."""
         given = [self.held[operand] for operand in instruction.operand_ids]
         match instruction.opcode:
             case "tuple":
@@ -170,12 +165,12 @@ class _Walk:
         return {}
 
     def make(self, buffer: int, maker: Instruction) -> None:
-        """Notes that the step to come makes a buffer; one of a computation that is called again is made again."""
+        """Record that the next step writes a buffer. A later call of the same computation overrides the record."""
         live = self.schedule.ranges.setdefault(buffer, LiveRange(maker, 0))
         live.maker, live.first = maker, len(self.schedule.steps)
 
     def read(self, held: Held, reader: Instruction | None = None) -> None:
-        """Notes that the step to come reads all this."""
+        """Record that the next step reads these buffers."""
         for buffer in set().union(*held.values()):
             live = self.schedule.ranges[buffer]
             live.last = len(self.schedule.steps)
@@ -183,7 +178,7 @@ class _Walk:
                 live.readers.append(reader)
 
     def join(self, buffers: set[int]) -> None:
-        """Buffers that go round a loop in one place belong together."""
+        """Record that buffers hold the same carry of a loop."""
         together = self.schedule.in_one_place
         group = set().union(buffers, *(together.get(buffer, ()) for buffer in buffers))
         together.update(dict.fromkeys(group, group))
@@ -193,7 +188,7 @@ _BACKWARD = frozenset({"recomputed", "backward"})
 
 
 def _pass_of(instruction: Instruction) -> str:
-    """Which pass an instruction belongs to, by the name of JAX's operation; "" if it has none."""
+    """Return the pass that an instruction belongs to, by the name of JAX's operation; "" without a name."""
     name = instruction.metadata.op_name
     if "rematted_computation" in name:
         return "recomputed"
@@ -201,7 +196,7 @@ def _pass_of(instruction: Instruction) -> str:
 
 
 def _band_of(buffer: int, schedule: Schedule) -> str:
-    """What a buffer counts as, together with those that share its place in a loop."""
+    """Return the band of a buffer, which is the same for all buffers of one carry."""
     group = schedule.in_one_place.get(buffer, {buffer})
     ranges = [schedule.ranges[other] for other in group]
     makers = [_pass_of(live.maker) for live in ranges]
@@ -211,9 +206,9 @@ def _band_of(buffer: int, schedule: Schedule) -> str:
 
 
 def _live_bytes(assignment: BufferAssignment, schedule: Schedule, bands: dict[int, str]) -> dict[str, np.ndarray]:
-    """Band → bytes at each step, int64[steps + 1].
+    """Return the bytes of each band at each step, int64[steps + 1].
 
-    Each allocation is painted: its bytes, cut where a buffer begins or ends, by the steps of the schedule.
+    Each allocation is an array: its bytes, divided where a buffer begins or ends, by the steps of the schedule.
     """
     size = len(schedule.steps) + 1
     totals = {band: np.zeros(size, np.int64) for band in BANDS}
@@ -237,7 +232,7 @@ def _live_bytes(assignment: BufferAssignment, schedule: Schedule, bands: dict[in
 
 
 def _boundary_step(schedule: Schedule, bands: dict[int, str]) -> int:
-    """The step at which the backward pass first reads what the forward pass made."""
+    """Return the step at which the backward pass first reads a residual."""
     kept = {
         reader for buffer, band in bands.items() if band == "residuals" for reader in schedule.ranges[buffer].readers
     }

@@ -10,7 +10,7 @@ from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_proto import Instruction, PrimitiveType, Shape
 from rematscope.xla.trip_counts import trip_count
 
-# Bytes of an element, where that is not one.
+# The bytes of an element, for types of more than one byte.
 _SIZES: dict[int, int] = {
     **dict.fromkeys((PrimitiveType.S16, PrimitiveType.U16, PrimitiveType.F16, PrimitiveType.BF16), 2),
     **dict.fromkeys((PrimitiveType.S32, PrimitiveType.U32, PrimitiveType.F32), 4),
@@ -23,26 +23,26 @@ _KINDS = frozenset(collectives.KINDS.values())
 def collectives_in(module: Module, devices: int) -> dict[str, CollectiveStats]:
     """Return how often each kind of collective runs in a program, and the bytes that a device sends for it.
 
-    Loops are multiplied by their trip counts where these are known; of branches the one that sends most counts.
+    Loops are multiplied by their trip counts where these are known. Of branches, the branch that sends most counts.
 
     Args:
-      module: the program of each device, before or after it was optimised.
-      devices: how many run it.
+      module: the program of each device, before or after optimization.
+      devices: the number of devices.
     """
     return tallied(_find_collectives(module, module.entry, 1, devices))
 
 
 def _find_collectives(module: Module, computation: int, times: int, devices: int) -> Iterator[tuple[str, int, int]]:
     for instruction in module.computations[computation]:
-        name = instruction.opcode.removesuffix("-start")  # what ends it is called -done
+        name = instruction.opcode.removesuffix("-start")  # its end is an operation of its own, -done
         if name in _KINDS:
             result = _shape_bytes(instruction.shape)
             operand = sum(_shape_bytes(module.by_id[number].shape) for number in instruction.operand_ids)
             if instruction.opcode != name and instruction.shape.tuple_shapes and name != "all-reduce":
-                result -= operand  # it returns its operands too
+                result -= operand  # it also returns its operands
             size = collectives.link_bytes(name, operand, result, _group_size(instruction, devices))
             yield name, times, times * size
-            continue  # what it calls adds two numbers
+            continue  # the computation that it calls adds two elements
         inside = times
         if instruction.opcode == "while" and (known := trip_count(module, instruction)) is not None:
             inside *= known
@@ -60,7 +60,7 @@ def _shape_bytes(shape: Shape) -> int:
 
 
 def _group_size(instruction: Instruction, devices: int) -> int:
-    """How many devices exchange data with each other: XLA lists groups, or counts them, or names axes of a mesh."""
+    """Return how many devices exchange data: XLA lists the groups, gives their size, or names axes of a mesh."""
     if groups := instruction.replica_groups or instruction.collective_device_list.replica_groups:
         return len(groups[0].replica_ids)
     if size := instruction.collective_device_list.iota_replica_group_list.num_devices_per_group:

@@ -1,4 +1,4 @@
-"""Both passes of a function, compiled for a target: as one program, of which XLA says what it takes."""
+"""Compile both passes of a function for a target, as one program, and read what memory XLA allocates for it."""
 
 import dataclasses
 import functools
@@ -33,20 +33,20 @@ from rematscope.xla.out_of_memory import OutOfMemory, out_of_memory
 PRESENT = ("cpu", "gpu", "tpu")
 
 
-_last_read = functools.lru_cache(maxsize=1)(read)  # one, for a program takes much more room than its bytes
+_last_read = functools.lru_cache(maxsize=1)(read)  # a parsed program needs much more memory than its bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What XLA made of both passes, for each device of a mesh.
+    """The compiled program of both passes, for each device of a mesh.
 
     Attributes:
-      memory: XLA's sizes in bytes, by their names; none where it finds no room.
-      serialized: the optimised program, an `HloModuleProto`; empty where there is none.
-      lowered: the program before anything was optimised; None on one device.
-      record: XLA's record of its buffers, empty where it gives none.
-      run: runs it once, and returns how many seconds that took.
-      full: what XLA says where the target has no room for it.
+      memory: XLA's sizes in bytes, by their names; empty if the program does not fit.
+      serialized: the optimized program, an `HloModuleProto`; empty if there is none.
+      lowered: the program before optimization; None on one device.
+      record: XLA's buffer assignment; empty if it returns none.
+      run: runs the program once, and returns the seconds that it took.
+      full: XLA's message if the program does not fit into the target's memory.
     """
 
     memory: dict[str, int]
@@ -61,7 +61,7 @@ class Compiled:
 
     @property
     def module(self) -> Module:
-        """The optimised program."""
+        """The optimized program."""
         return _last_read(self.serialized)
 
 
@@ -71,11 +71,11 @@ def _not_here() -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _Subject:
-    """What is compiled.
+    """The function to compile, and its arguments.
 
     Attributes:
       run: a function of two lists of arrays.
-      given, rest: these; or shapes.
+      given, rest: the two lists, of arrays or shapes.
       overwritten: whether the second list is donated.
     """
 
@@ -90,14 +90,14 @@ class _Subject:
 
 
 def compile_both(passes: Trace, flat: FlatFunction, leaves: list[Any], target: str) -> Compiled:
-    """Compiles the forward and the backward pass as one program that returns outputs and all gradients.
+    """Compile the forward and the backward pass as one program that returns outputs and all gradients.
 
-    A training step is compiled as it stands, with what it donates.
+    A training step is compiled as written, with its donated arguments.
 
     Args:
       passes: the trace of the function.
-      flat, leaves: the function of flat arguments, and these; see `rematscope.tracing.arguments.flattened`.
-      target: as of `measure`.
+      flat, leaves: the function on flat arguments, and these arguments; see `tracing.arguments.flattened`.
+      target: as for `measure`.
 
     Raises:
       TargetError: if the target is unknown, has too few devices or is not here, or if libtpu is missing.
@@ -109,7 +109,7 @@ def compile_both(passes: Trace, flat: FlatFunction, leaves: list[Any], target: s
     if target not in PRESENT:
         return _on_absent_tpu(passes, target, subject)
     try:
-        with assuming_gpu():  # it only traces here: what cannot be lowered for the target is refused below
+        with assuming_gpu():  # for tracing only: an operation that cannot be lowered for the target is refused below
             return _on_mesh(passes, target, subject) if passes.axes else _on_one_device(passes, target, subject)
     except (NotImplementedError, ValueError) as error:
         if (kernel := _kernel_of_another_device(str(error))) is None:
@@ -122,14 +122,14 @@ def compile_both(passes: Trace, flat: FlatFunction, leaves: list[Any], target: s
 
 
 def _kernel_of_another_device(message: str) -> str | None:
-    """The kernel that JAX has no lowering of for a target, according to an error message; else None."""
+    """Return the kernel that JAX cannot lower for a target, according to an error message; else None."""
     if found := re.search(r"MLIR translation rule for primitive '(\w+)' not found", message):
         return found[1]
     return "pallas_call" if "Only interpret mode is supported on CPU" in message else None
 
 
 def check_target(target: str) -> None:
-    """Raises TargetError unless it is the name of something to compile for; before JAX starts what is not here."""
+    """Raise TargetError for an unknown target, before JAX starts a device that is absent."""
     start_no_absent_tpu()
     if not isinstance(target, str) or (target not in PRESENT and generation(target) is None):
         raise TargetError(
@@ -174,7 +174,7 @@ def _on_one_device(passes: Trace, target: str, subject: _Subject) -> Compiled:
 
 
 def _on_mesh(passes: Trace, target: str, subject: _Subject) -> Compiled:
-    """Compiles for the devices of the mesh itself, or for as many that are here; of the CPU there are always enough."""
+    """Compile for the devices of the mesh, or for as many devices of this machine; of CPUs, there are always enough."""
     devices, mesh = _present_devices(target), passes.mesh
     own = list(mesh.devices.flat) if isinstance(mesh, jax.sharding.Mesh) else []
     shapes = _on_their_mesh(passes, subject)
@@ -196,7 +196,7 @@ def _on_mesh(passes: Trace, target: str, subject: _Subject) -> Compiled:
 def _compile_subject(
     passes: Trace, target: str, compiling: Callable[[], Any], subject: _Subject, lowered: Module | None
 ) -> Compiled:
-    """What is read of a program that is compiled in this process, for devices that are here."""
+    """Compile a program in this process, for devices of this machine."""
     try:
         program = compiling()
     except jax.errors.JaxRuntimeError as error:
@@ -211,7 +211,7 @@ def _compile_subject(
 
     def run() -> float:
         given = drawn()
-        if subject.overwritten:  # what is donated is gone, and must not be the caller's
+        if subject.overwritten:  # donated arrays are deleted, so they must not be the caller's
             given = given[0], jax.device_put(arrays()[1], program.input_shardings[0][1], may_alias=False)
             jax.block_until_ready(given)
         start = time.perf_counter()
@@ -223,7 +223,7 @@ def _compile_subject(
             raise _does_not_fit(passes, target, full) from None  # a GPU fails when it runs, not when it compiles
         return time.perf_counter() - start
 
-    # Both are None on a back end that keeps no such record; there is none among those that can be chosen.
+    # JAX may return None for both on other backends than those that a target can name.
     analysis: Any = program.memory_analysis()
     executable: Any = program.runtime_executable()
     (module,) = executable.hlo_modules()
@@ -253,7 +253,7 @@ _SIZES = [
 
 
 def _on_absent_tpu(passes: Trace, target: str, subject: _Subject) -> Compiled:
-    # JAX writes a program down with flatbuffers, and does not require it.
+    # JAX serializes a program with flatbuffers, which it does not install itself.
     missing = [name for name in ("libtpu", "flatbuffers") if importlib.util.find_spec(name) is None]
     if missing:
         raise TargetError(
@@ -273,7 +273,7 @@ def _on_absent_tpu(passes: Trace, target: str, subject: _Subject) -> Compiled:
 
 
 def _compile_in_subprocess(passes: Trace, target: str, subject: _Subject) -> Compiled:
-    """Compiles in a process of its own, which has as many devices, or takes itself for a TPU's."""
+    """Compile in a separate process that has enough CPU devices, or that loads libtpu."""
     platform, compiler = ("cpu", "XLA") if target == "cpu" else ("tpu", "libtpu")
     if importlib.util.find_spec("flatbuffers") is None:
         raise TargetError(
@@ -334,7 +334,7 @@ _COMPILER_STATUS = ("INTERNAL: ", "UNIMPLEMENTED: ", "INVALID_ARGUMENT: ")
 
 
 def _stated_reason(stderr: str) -> str:
-    """The message of the last exception in a process's output; else its last line.
+    """Return the message of the last exception in a process's output; else its last line.
 
     JAX adds lines about "Suspected Python Code Location" after the message of a compiler's error.
     """
@@ -353,7 +353,7 @@ def _unoptimized_module(lowered: Any) -> Module:
 
 
 def _on_their_mesh(passes: Trace, subject: _Subject) -> _Subject:
-    """The arguments as shapes, each with the sharding that it carries; what carries none the compiler may place."""
+    """Return the arguments as shapes with their shardings; the compiler places an argument without a sharding."""
     given, rest = (
         [_shape_struct(jax.typeof(leaf), _sharding_of(leaf)) for leaf in leaves]
         for leaves in (subject.given, subject.rest)
@@ -361,7 +361,7 @@ def _on_their_mesh(passes: Trace, subject: _Subject) -> _Subject:
     if passes.step is None:
         rest = [_shape_struct(c, c.sharding) for c in subject.rest]
     if passes.mesh is not None and not any(shape.sharding for shape in (*given, *rest)):
-        # Something must say which devices they are: a scalar lies everywhere anyway, and so does what is whole on each.
+        # Some argument has to name the devices: scalars and replicated arrays are on all of them anyway.
         everywhere = jax.sharding.NamedSharding(passes.mesh, jax.sharding.PartitionSpec())
         if passes.step is None:
             rest = [_shape_struct(c, everywhere) for c in rest]
@@ -397,7 +397,7 @@ def _shape_struct(aval: Any, sharding: Any = None) -> jax.ShapeDtypeStruct:
 
 
 def _as_array(given: Any) -> Any:
-    """The argument itself, or one to run with in its place."""
+    """Return the argument, or for a shape an array to run with."""
     if not isinstance(given, jax.ShapeDtypeStruct):
         return jnp.asarray(given)
     if jnp.issubdtype(given.dtype, jax.dtypes.prng_key):
@@ -408,5 +408,5 @@ def _as_array(given: Any) -> Any:
 
 
 def spelled(target: str) -> str:
-    """The target as people write it: `TPU v5e`."""
+    """Return a target as people write it: `TPU v5e`."""
     return target.replace("tpu", "TPU")

@@ -1,4 +1,4 @@
-"""A compiled program as XLA keeps it: its instructions in the order in which they run, and where they come from."""
+"""A compiled program: its instructions in the order in which they run, and the source lines that they come from."""
 
 import dataclasses
 import functools
@@ -16,9 +16,9 @@ class Module:
     """A compiled program.
 
     Attributes:
-      computations: id → its instructions, in the order in which they run where XLA has decided on one.
+      computations: the instructions of each computation by its id, in the scheduled order if XLA has scheduled them.
       entry: the id of the computation that runs first.
-      roots: id of a computation → id of the instruction that is its result.
+      roots: for the id of each computation, the id of the instruction that is its result.
       frames: the lines of Python that instructions come from.
     """
 
@@ -29,11 +29,11 @@ class Module:
 
     @functools.cached_property
     def by_id(self) -> dict[int, Instruction]:
-        """All instructions, of all computations."""
+        """The instructions of all computations, by their ids."""
         return {instruction.id: instruction for part in self.computations.values() for instruction in part}
 
     def source(self, instruction: Instruction) -> Source | None:
-        """The line that the instruction comes from."""
+        """Return the source line that an instruction comes from; None without one."""
         if not (number := instruction.metadata.stack_frame_id):
             return None
         frame = self.frames.stack_frames[number - 1]
@@ -43,13 +43,10 @@ class Module:
 
 
 def read(serialized: bytes) -> Module:
-    """Reads a compiled program.
-
-    Args:
-      serialized: an `HloModuleProto`.
+    """Parse an `HloModuleProto`.
 
     Raises:
-      TargetError: it is damaged.
+      TargetError: if it is damaged.
     """
     module = hlo_proto.Module(serialized)
     computations = {computation.id: computation.instructions for computation in module.computations}
@@ -69,7 +66,7 @@ def read(serialized: bytes) -> Module:
 
 
 def backend_config(instruction: Instruction) -> dict[str, Any]:
-    """What the backend decided about an instruction, where it says so in JSON; else nothing."""
+    """Return the backend's configuration of an instruction, if it is JSON; else an empty dictionary."""
     try:
         return dict(json.loads(instruction.backend_config))
     except (ValueError, TypeError):

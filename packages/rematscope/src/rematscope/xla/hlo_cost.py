@@ -1,4 +1,4 @@
-"""FLOPs and transcendentals of a compiled program, all iterations of its loops counted.
+"""The FLOPs and transcendentals of a compiled program, with all iterations of its loops.
 
 The conventions are `rematscope.ir.cost`'s. XLA's own `cost_analysis` counts a loop's body once.
 """
@@ -39,12 +39,12 @@ _FREE_CALLS = frozenset(
 
 
 def cost(module: Module) -> Cost:
-    """What XLA made of the program costs."""
+    """Return the cost of a compiled program."""
     return _cost_of(module, module.entry)
 
 
 def uncounted(module: Module) -> list[str]:
-    """What `cost` cannot look into, in sentences."""
+    """Return sentences about the instructions that `cost` does not count."""
     instructions = module.by_id.values()
     calls = [i for i in instructions if i.opcode == "custom-call" and i.operand_ids]
     calls = [i for i in calls if _contracted_dimensions(i) is None]
@@ -79,7 +79,7 @@ def _instruction_cost(module: Module, instruction: Instruction) -> Cost:
         case "reduce-window":
             results = instruction.shape.tuple_shapes or [instruction.shape]
             return Cost(_in_windows(module, instruction, results[0].dimensions))
-        case "select-and-scatter":  # in each window a number is chosen, and one is added there
+        case "select-and-scatter":  # an element is chosen in each window, and one is added there
             windows = module.by_id[instruction.operand_ids[1]].shape.dimensions
             return Cost(_in_windows(module, instruction, windows) + math.prod(windows))
         case "sort":
@@ -115,7 +115,7 @@ def _called_cost(module: Module, instruction: Instruction) -> Cost:
 
 
 def _contracted_dimensions(instruction: Instruction) -> list[int] | None:
-    """Of a matrix product, the dimensions of its left operand that it sums over; a GPU's are calls of a library."""
+    """Return the dimensions of the left operand that a matmul contracts; on a GPU, matmuls are library calls."""
     if instruction.opcode == "dot":
         return instruction.dot_dimension_numbers.lhs_contracting_dimensions
     numbers = backend_config(instruction).get("gemm_backend_config", {}).get("dot_dimension_numbers")
@@ -123,7 +123,7 @@ def _contracted_dimensions(instruction: Instruction) -> list[int] | None:
 
 
 def _convolution_multiplications(module: Module, convolution: Instruction) -> int:
-    """Those with numbers of the image: what meets padding, or the holes of a dilation, is not computed."""
+    """Return the number of multiplications, without those with padding or with holes of a dilation."""
     image, kernel = (module.by_id[i].shape.dimensions for i in convolution.operand_ids)
     result, where = convolution.shape.dimensions, convolution.convolution_dimension_numbers
     count = kernel[where.kernel_input_feature_dimension]
@@ -136,10 +136,10 @@ def _convolution_multiplications(module: Module, convolution: Instruction) -> in
 
 
 def _in_windows(module: Module, instruction: Instruction, windows: Sequence[int]) -> int:
-    """Operations on the numbers that windows read.
+    """Return the operations on the elements that windows read.
 
-    XLA writes a reduction whose result is spread again, as in a softmax for a TPU, as a window over a whole axis with
-    padding: it is computed once.
+    For a TPU, XLA writes a reduction with a broadcast result, as in a softmax, as a window over a whole axis with
+    padding. It is computed once.
     """
     operand = module.by_id[instruction.operand_ids[0]].shape.dimensions
     axes = list(zip(instruction.window.dimensions, operand, windows, strict=True))

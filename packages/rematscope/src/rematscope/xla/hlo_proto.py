@@ -1,7 +1,7 @@
-"""The messages in which XLA hands over compiled programs and its allocation record, as far as they are read here.
+"""The fields that are read of XLA's messages for compiled programs and buffer assignments.
 
-Names and numbers are those of OpenXLA's `xla/service/hlo.proto` and `xla/xla_data.proto`, which say what each field
-means; `Proto` and `Hlo` are left out of the names. The format never gives a number to another field.
+Names and numbers are those of OpenXLA's `xla/service/hlo.proto` and `xla/xla_data.proto`, which document each
+field; the names leave out `Proto` and `Hlo`. A field never changes its number.
 """
 
 import enum
@@ -12,7 +12,7 @@ from rematscope.xla.protobuf import Message, blob, integer, integers, message, m
 
 
 class PrimitiveType(enum.IntEnum):
-    """Element types of whole bytes, those that JAX's arrays have beside the newest of fewer bits."""
+    """The element types of JAX's arrays, without those of less than a byte."""
 
     PRED = 1
     S8 = 2
@@ -97,7 +97,7 @@ class SubAxisInfo(Message):
 
 
 class AxisRef(Message):
-    """An axis of a mesh by its place, or the part of it that has this size."""
+    """An axis of a mesh by its index, or a part of this size of it."""
 
     mesh_axis_index = integer(1)
     sub_axis_info = message(2, lambda: SubAxisInfo)
@@ -146,7 +146,7 @@ class InstructionSequence(Message):
 
 
 class ScheduleEntry(Message):
-    """An entry of a map, which on the wire is a message: a computation's id, and the order of what is in it."""
+    """An entry of a map: the id of a computation, and the order of its instructions."""
 
     key = integer(1)
     value = message(2, lambda: InstructionSequence)

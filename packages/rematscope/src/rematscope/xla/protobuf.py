@@ -1,8 +1,8 @@
-"""Protocol buffers with fields by name, as far as XLA's records need them.
+"""A reader of protocol buffers, with the field types that XLA's messages need.
 
-A message is declared as a class with a descriptor for each field (`hlo_proto` has XLA's). This is ours because
-rematscope asks for JAX, NumPy, SciPy and rich alone, and what is needed of the wire format is less than this file:
-https://protobuf.dev/programming-guides/encoding. Fields that are not declared are skipped, floats among them.
+A message is a class with a descriptor for each field; `hlo_proto` declares XLA's. A library would be one more
+dependency for the small part of the wire format that is needed: https://protobuf.dev/programming-guides/encoding.
+Fields that are not declared, such as floats, are skipped.
 """
 
 from collections import defaultdict
@@ -17,14 +17,14 @@ M = TypeVar("M", bound="Message")
 
 
 class Message:
-    """A message, read from its bytes. What a field says is read when it is first asked for.
+    """A message, parsed from its bytes. A field is decoded when it is first read.
 
     Raises:
-      TargetError: the bytes are no such message; a field raises it too.
+      TargetError: if the bytes are no such message; a field raises it too.
     """
 
     def __init__(self, data: bytes = b""):
-        # Field number → its values in order: integers, and bytes of whatever has a length.
+        # For each field number its values in order: integers, and bytes for the types with a length.
         self._values: dict[int, list[int | bytes]] = defaultdict(list)
         at = 0
         while at < len(data):
@@ -50,7 +50,7 @@ class Message:
 
 
 class Field(Generic[T]):
-    """A field of a message: its number, and what makes one value of the values that stand there."""
+    """A field of a message: its number, and a function that decodes its values."""
 
     def __init__(self, number: int, read: Callable[[Sequence[int | bytes]], T]):
         self.number = number
@@ -69,51 +69,51 @@ class Field(Generic[T]):
         if message is None:
             return self
         value = self.read(message._values[self.number])
-        message.__dict__[self.name] = value  # which is found before this descriptor the next time
+        message.__dict__[self.name] = value  # later reads find this value before the descriptor
         return value
 
 
-# Where a field that may stand only once stands twice the last value counts, as the encoding asks for.
+# If a field that may occur once occurs more often, the last value counts, as the encoding demands.
 
 
 def integer(number: int, default: int = 0) -> Field[int]:
-    """An integer, or a truth value; `default` where it is left out."""
+    """Declare an integer or a boolean; `default` if it is missing."""
     return Field(number, lambda values: _expect_type(int, values[-1]) if values else default)
 
 
 def integers(number: int) -> Field[list[int]]:
-    """Repeated integers, packed or not."""
+    """Declare repeated integers, packed or not."""
     return Field(number, lambda values: [n for value in values for n in _unpack_integers(value)])
 
 
 def blob(number: int) -> Field[bytes]:
-    """Bytes, none where they are left out."""
+    """Declare bytes; empty if they are missing."""
     return Field(number, lambda values: _expect_type(bytes, values[-1]) if values else b"")
 
 
 def text(number: int) -> Field[str]:
-    """A string, empty where it is left out."""
+    """Declare a string; empty if it is missing."""
     return Field(number, lambda values: _decode_text(values[-1]) if values else "")
 
 
 def texts(number: int) -> Field[list[str]]:
-    """Repeated strings."""
+    """Declare repeated strings."""
     return Field(number, lambda values: list(map(_decode_text, values)))
 
 
 def message(number: int, kind: Callable[[], type[M]]) -> Field[M]:
-    """A message, one without fields where it is left out. `kind` gives its class, which may stand further down."""
+    """Declare a message; without fields if it is missing. `kind` returns its class, which may be defined later."""
     # Several parts of one message are merged by joining them.
     return Field(number, lambda values: kind()(b"".join(_expect_type(bytes, part) for part in values)))
 
 
 def messages(number: int, kind: Callable[[], type[M]]) -> Field[list[M]]:
-    """Repeated messages."""
+    """Declare repeated messages."""
     return Field(number, lambda values: [kind()(_expect_type(bytes, value)) for value in values])
 
 
 def damaged(how: str) -> TargetError:
-    """The error that says that a record cannot be read, `how` being a clause without its subject's name."""
+    """Return the error that a record cannot be read; `how` is a clause, "it ends inside a field"."""
     return TargetError(
         f"XLA's record of the compiled program cannot be read: {how}. Compile again. If the error persists, this "
         "version of XLA writes a format that rematscope does not know."
@@ -144,7 +144,7 @@ def _unpack_integers(value: int | bytes) -> list[int]:
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """An integer of seven bits a byte, the lowest first, and the place behind it."""
+    """Return an integer of seven bits per byte, lowest first, and the position after it."""
     number = 0
     for shift in range(0, 70, 7):
         if at == len(data):

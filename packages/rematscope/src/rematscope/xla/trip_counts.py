@@ -1,4 +1,4 @@
-"""The trip counts of loops in a compiled program: as XLA found them out, or of loops that count to a constant."""
+"""The trip counts of a compiled program's loops, as XLA states them, or for loops that count to a constant."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ _PASSED_ON = frozenset({"copy", "bitcast", "reshape", "optimization-barrier"})
 
 
 class _Call(NamedTuple):
-    """Where the computation that is read is called from."""
+    """The instruction that calls the computation at hand, and the call around it."""
 
     instruction: Instruction
     around: "_Call | None"
@@ -26,7 +26,7 @@ class _Found(NamedTuple):
 
 
 def trip_count(module: Module, loop: Instruction) -> int | None:
-    """Return how often a loop runs; None where neither XLA says it nor the loop counts to a constant.
+    """Return how often a loop runs; None if XLA does not state it and the loop does not count to a constant.
 
     Args:
       module: the program of the loop, before or after optimization.
@@ -97,12 +97,12 @@ def _initial_value(module: Module, loop: Instruction, carry: int) -> _Found:
 
 
 def _next_value(module: Module, body: Instruction, carry: int) -> _Found:
-    """The origin of what an iteration hands to the next one."""
+    """Return the origin of a carry's value after an iteration."""
     return _find_origin(module, body, None, carry if body.shape.tuple_shapes else None)
 
 
 def _unchanged_constant(module: Module, loop: Instruction, body: Instruction, carry: int) -> int | None:
-    """The constant that a carry is in every iteration."""
+    """Return the constant that a carry holds in every iteration; None if it changes."""
     after = _next_value(module, body, carry)
     if after.instruction is not None or after.carry != carry:
         return None
@@ -110,7 +110,7 @@ def _unchanged_constant(module: Module, loop: Instruction, body: Instruction, ca
 
 
 def _carry_step(module: Module, body: Instruction, carry: int) -> int | None:
-    """The constant that an iteration adds to a carry."""
+    """Return the constant that each iteration adds to a carry; None if there is none."""
     made = _next_value(module, body, carry)
     if made.instruction is None or made.instruction.opcode not in ("add", "subtract"):
         return None

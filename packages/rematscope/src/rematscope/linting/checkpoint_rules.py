@@ -1,4 +1,4 @@
-"""The rules about checkpoints and policies: which ones have no effect, and why."""
+"""The rules about checkpoints and policies: which have no effect, and why."""
 
 import difflib
 from collections.abc import Callable, Collection, Iterator
@@ -22,11 +22,11 @@ from rematscope.tracing.trace import Trace
 
 
 def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[LintFinding]:
-    """What is wrong with each checkpoint and its policy, once for like layers.
+    """Yield the findings about checkpoints and their policies, once for repeated layers.
 
     Args:
       subject: the function.
-      graph: what its backward pass computes again, where values may have names that the function does not give.
+      graph: its recompute graph, in which values may have names in addition to the function's own.
     """
     groups: dict[tuple[Source | None, ...], list[Checkpoint]] = {}
     for checkpoint in subject.checkpoints:
@@ -59,7 +59,7 @@ def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[Lin
 
 
 def _unknown_names(subject: Subject, graph: RecomputeGraph) -> Iterator[tuple[LintFinding, list[Checkpoint]]]:
-    """Names that policies ask for in vain; with each, the checkpoints whose policy finds none of its names."""
+    """Yield findings about names in policies that no value has, with the checkpoints whose policy finds no name."""
     named = {name for eqn, _ in walk_equations(subject.jaxpr) if (name := jax_compat.checkpoint_name(eqn)) is not None}
     in_rules = {node.name for node in graph.nodes} - named
     by_names: dict[frozenset[str], list[Checkpoint]] = {}
@@ -113,7 +113,7 @@ def _saving_nothing(subject: Subject, graph: RecomputeGraph, group: list[Checkpo
 
 
 def _kept_bytes(passes: Trace) -> int:
-    """Bytes of computed values that are kept anywhere."""
+    """Return the bytes of computed residuals, on the device and on the host."""
     return passes.bytes_by_kind().get("computed", 0) + passes.host_bytes()
 
 
@@ -148,7 +148,7 @@ def policy_allows(policy: Callable[..., Any], eqn: JaxprEqn) -> bool:
     """Whether a policy returns True for an equation, or offloads its result."""
     try:
         answer = policy(eqn.primitive, *(v.aval for v in eqn.invars), **eqn.params)
-    except Exception:  # it knows more than is to be had here
+    except Exception:  # a policy of the user may need more than it is given here
         return False
     return answer if isinstance(answer, bool) else answer is not Recompute
 

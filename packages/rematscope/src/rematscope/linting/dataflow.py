@@ -1,4 +1,4 @@
-"""Where the values of a program come from and what reads them: what the rules about names rest on."""
+"""The data flow of a program, through loops and branches, for the rules about names."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -12,12 +12,12 @@ from rematscope.linting.subject import source_of, where
 OWN_RESULT = frozenset("cbrt cumprod erf_inv exp exp2 logistic rsqrt sqrt tan tanh".split())
 
 
-# What only moves data: a value before it and after it deserve the same name.
+# Operations that only move data: their operand and their result may have the same name.
 SAME_DATA = VIEWS | frozenset("broadcast_in_dim convert_element_type copy rev transpose".split())
 
 
 def upstream(nodes: Iterable[Node], enters: Callable[[Node], bool]) -> list[Node]:
-    """The nodes and all that they read, as far as `enters` lets."""
+    """Return nodes and all nodes that they depend on, without those that `enters` rejects."""
     found: dict[Node, None] = {}
     pending = list(nodes)
     while pending:
@@ -29,10 +29,10 @@ def upstream(nodes: Iterable[Node], enters: Callable[[Node], bool]) -> list[Node
 
 
 class Values:
-    """Where the values of a program come from and what reads them, through loops and branches.
+    """The origins and the readers of a program's values.
 
     Attributes:
-      equations: all of the program and its bodies, barriers left out.
+      equations: all equations of the program and its bodies, without barriers.
     """
 
     def __init__(self, program: Program):
@@ -40,8 +40,8 @@ class Values:
         self._given = dict.fromkeys(program.inputs, "an argument") | dict.fromkeys(program.constants, "a constant")
         self._maker: dict[Value, Equation] = {}
         self._readers: dict[Value, list[Equation]] = {}
-        self._loop: dict[Value, Equation] = {}  # of what a loop hands to its body
-        self._from: dict[Value, list[Value]] = {}  # the same value on the other side of a body's border
+        self._loop: dict[Value, Equation] = {}  # for each input of a loop's body
+        self._from: dict[Value, list[Value]] = {}  # the same value outside or inside of a body
         self._to: dict[Value, list[Value]] = {}
         self._returned = set(program.outputs)
         self._visit_program(program)
@@ -70,7 +70,7 @@ class Values:
                 self._to.setdefault(source, []).append(target)
 
     def makers(self, value: Value) -> list[Equation]:
-        """The operations that a value may come from: several where branches or iterations meet."""
+        """Return the operations that may compute a value: several if branches or iterations meet."""
         return [
             self._maker[v] for v in _reachable_values([value], self._from) if v in self._maker and v not in self._from
         ]
@@ -92,7 +92,7 @@ class Values:
         return None
 
     def softmax_input(self, exp: Equation) -> Value | None:
-        """What the maximum was taken of and taken from before `exp`, or None."""
+        """Return the value from which its maximum is subtracted before `exp`, or None."""
         difference = self.origin(exp.inputs[0])
         if difference is None or difference.primitive != "sub":
             return None
@@ -105,15 +105,15 @@ class Values:
         return value if maximum.inputs[0] is value or self.origin(maximum.inputs[0]) is self.origin(value) else None
 
     def readers(self, value: Value) -> list[Equation]:
-        """What reads a value, in bodies too; names are among them."""
+        """Return the operations that read a value, in bodies too, names included."""
         return [reader for v in _reachable_values([value], self._to) for reader in self._readers.get(v, ())]
 
     def is_returned(self, value: Value) -> bool:
-        """Whether the function returns it."""
+        """Whether the function returns a value."""
         return not self._returned.isdisjoint(_reachable_values([value], self._to))
 
     def given(self, named: Equation) -> str | None:
-        """What a name is put on, if that is no result of the function or of the checkpoint that the name is in."""
+        """Describe the named value if it is an argument, a constant, or an input of the checkpoint; else None."""
         value = named.inputs[0]
         while value in self._maker and self._maker[value].primitive == "name":
             value = self._maker[value].inputs[0]
@@ -126,7 +126,7 @@ class Values:
         return f"the input of the checkpoint on {where(source_of(checkpoint, ()))}"
 
     def uses(self, named: list[Equation]) -> list[Equation]:
-        """What is done with named values."""
+        """Return the operations that read named values."""
         found = []
         pending = [value for equation in named for value in equation.outputs]
         seen = set()
@@ -141,11 +141,11 @@ class Values:
         return found
 
     def unnamed_uses(self, named: list[Equation]) -> list[Equation]:
-        """What else reads what the names were put on."""
+        """Return the operations that read the values without the names."""
         return [reader for e in named for reader in self._readers.get(e.inputs[0], ()) if reader.primitive != "name"]
 
     def before(self, equations: list[Equation]) -> Iterator[Equation]:
-        """All that some operations are computed from, the nearest first."""
+        """Yield the operations that some operations depend on, the nearest first."""
         seen = set()
         layer = equations
         while layer:

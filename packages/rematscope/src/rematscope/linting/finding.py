@@ -1,4 +1,4 @@
-"""What lint says: findings, and places that deserve a name."""
+"""The findings of lint, and values that are worth naming."""
 
 import dataclasses
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""`lint(f, *args)`: names and checkpoints of a function that do nothing, why, and where names would do something."""
+"""`lint(f, *args)`: names and checkpoints that have no effect, why, and the values that are worth naming."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -87,7 +87,7 @@ def _suggestion_table(places: Sequence[NameSuggestion], what: str, attribute: st
 
 
 def _fold_findings(alike: list[LintFinding]) -> str:
-    """The first of several findings about one line, and the names that the others are about."""
+    """Return the first of several findings about one line, and the names in the others."""
     names = [repr(found.name) for found in alike[1:]]
     if not alike[0].name or not names:
         return " ".join(found.text for found in alike)
@@ -139,12 +139,12 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
 
 
 def _line_of(found: LintFinding) -> tuple[str, int]:
-    """Where a finding stands among others: at the user's own line."""
+    """Return the user's line of a finding, by which findings are sorted."""
     return (found.source.users.place, found.source.users.line) if found.source else ("", 0)
 
 
 def no_names(f: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """Why there is nothing to choose in a function, and what to name instead."""
+    """Return why a function has no name to choose, and what to name."""
     found = lint(f, *args, **kwargs)
     about_names = [finding.text for finding in found.findings if finding.name]
     reasons = " ".join(about_names[:3]) + (

@@ -1,4 +1,4 @@
-"""The rules about names: which ones spare nothing, why, and what to name instead."""
+"""The rules about names: which names avoid no recompute, why, and what to name instead."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ from rematscope.render.units import amount_text, bytes_text
 
 
 def name_findings(names: Names) -> Iterator[LintFinding]:
-    """What is wrong with each name that does not help, in the order of the program."""
+    """Yield a finding for each name that does not help, in program order."""
     sources: dict[NameAt, Source | None] = {}
     for eqn, around in walk_equations(names.subject.jaxpr):
         if (name := jax_compat.checkpoint_name(eqn)) is not None:
@@ -29,7 +29,7 @@ def name_findings(names: Names) -> Iterator[LintFinding]:
 
 
 def _find_fault(names: Names, at: NameAt) -> tuple[LintKind, str]:
-    """Why a name does not help, and what to do."""
+    """Return why a name does not help, and what to do."""
     if not (equations := names.equations.get(at)):
         return LintKind.DISCARDED, (
             "has no effect, because the result of checkpoint_name is not used. Use it in what follows: h = "
@@ -62,7 +62,7 @@ def _not_needed(names: Names, equations: list[Equation]) -> str:
 
 
 def _explain_idle_name(names: Names, at: NameAt) -> tuple[LintKind, str]:
-    """Of a name that the backward pass comes by: why it spares so little."""
+    """Return why a name that the backward pass reaches avoids so little recompute."""
     equations = names.equations[at]
     most = max(names.savings[at], key=lambda saving: saving.spared)
     if not most.ends:
@@ -89,7 +89,7 @@ def _explain_idle_name(names: Names, at: NameAt) -> tuple[LintKind, str]:
 
 
 def _costliest_reader(names: Names, nodes: list[Node]) -> str:
-    """The line whose derivative needs the costliest of some values that are computed again."""
+    """Return the line whose derivative needs the costliest of some recomputed values."""
     reached = {max(nodes, key=lambda node: node.cost)}
     for node in names.graph.nodes:
         if node in names.needed and node.equation and not reached.isdisjoint(node.reads):
@@ -100,7 +100,7 @@ def _costliest_reader(names: Names, nodes: list[Node]) -> str:
 
 
 def _suggest_place(names: Names, equations: list[Equation]) -> str:
-    """The next step, for a name in the wrong place: the nearest place before it that is worth one."""
+    """Return the next step for a name in the wrong place: the nearest place before it that is worth a name."""
     own = {names.values.origin(e.outputs[0]) for e in equations}
     for equation in names.values.before(equations):
         if equation in names.place_of and equation not in own:
@@ -117,6 +117,6 @@ def _suggest_place(names: Names, equations: list[Equation]) -> str:
 
 
 def _list_operations(equations: list[Equation]) -> str:
-    """`add on model.py:7, mul on model.py:8 and 3 more`."""
+    """Return `add on model.py:7, mul on model.py:8 and 3 more`."""
     texts = list(dict.fromkeys(f"{e.primitive} on {where(e.source)}" for e in equations))
     return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")

@@ -1,4 +1,4 @@
-"""What the names of a function spare, and what names at other places would."""
+"""The recompute that the names of a function avoid, and that names at other places would avoid."""
 
 import dataclasses
 from collections.abc import Collection, Sequence
@@ -19,31 +19,31 @@ from rematscope.linting.places import Candidate, find_candidates
 from rematscope.linting.subject import Subject
 from rematscope.tracing.checkpoints import nothing, with_policy
 
-# A name that spares less than this part of what computing its value takes is in the wrong place.
+# A name that avoids less than this share of the cost of computing its value is in the wrong place.
 _WORTH_WHILE = 0.1
 
 
 class NameAt(NamedTuple):
-    """A name on a line. All layers that the line is run for have the same one."""
+    """A name on a line, the same for all layers that run the line."""
 
     name: str
     line: str
 
 
 def name_at(name: str, source: Source | None) -> NameAt:
-    """The name on the line that `source` is."""
+    """Return the name on the line `source`."""
     return NameAt(name, str(source))
 
 
 @dataclasses.dataclass(frozen=True)
 class Saving:
-    """What saving a named value spares, beside all other names.
+    """The recompute that saving a named value avoids, in addition to all other names.
 
     Attributes:
-      spared: FLOPs and transcendentals that are not computed again if it is saved.
-      again: those that computing it takes, and that are spent all the same.
-      ends: the operations of `again` that are nearest to the name and cost anything.
-      uncounted: whether what it spares includes an operation whose cost is not known.
+      spared: the FLOPs and transcendentals that are not recomputed if it is saved.
+      again: the FLOPs and transcendentals of computing it that are recomputed anyway.
+      ends: the operations of `again` with a cost that are nearest to the name.
+      uncounted: whether the avoided recompute includes an operation of unknown cost.
     """
 
     spared: float
@@ -53,22 +53,22 @@ class Saving:
 
     @property
     def worth_while(self) -> bool:
-        """Whether it is a good part of what computing the value takes."""
+        """Whether it avoids enough of the cost of computing the value."""
         return self.uncounted or (self.spared > 0 and self.spared >= _WORTH_WHILE * (self.spared + self.again))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Names:
-    """The names of a function, and the values that may deserve one.
+    """The names of a function, and the values that may be worth naming.
 
     Attributes:
       subject: the function.
-      values: where its values come from and what reads them.
-      graph: what its backward pass computes again, where all values that may deserve a name have one.
-      needed: the nodes that are read or computed again even if all of the function's own names are saved.
-      candidates: the values that may deserve a name, by the names that they have in `graph`.
-      equations: what gives each name on each line.
-      nodes: the same in the backward pass, where that computes it again.
+      values: the data flow of the function.
+      graph: the recompute graph of the function with a name on each value that may be worth naming.
+      needed: the nodes that are read or recomputed even if all of the function's own names are saved.
+      candidates: the values that may be worth naming, by their names in `graph`.
+      equations: the equations that give each name on each line.
+      nodes: the nodes of the backward pass that recompute them.
     """
 
     subject: Subject
@@ -81,22 +81,22 @@ class Names:
 
     @cached_property
     def savings(self) -> dict[NameAt, list[Saving]]:
-        """What each name spares, in each layer that its line is run for."""
+        """The recompute that each name avoids, in each layer that runs its line."""
         return {at: [self._saving_of(node) for node in nodes] for at, nodes in self.nodes.items()}
 
     @cached_property
     def helping(self) -> set[NameAt]:
-        """The names that are in the right place."""
+        """The names that avoid enough recompute."""
         return {at for at, savings in self.savings.items() if any(saving.worth_while for saving in savings)}
 
     @cached_property
     def places(self) -> list[NameSuggestion]:
-        """The places that spare anything beside the names that help, those first that spare most per byte."""
+        """The places that avoid recompute in addition to the helpful names, by recompute avoided per byte."""
         return [place for place in self._sorted_suggestions if not place.alternative]
 
     @cached_property
     def out_of_reach(self) -> list[NameSuggestion]:
-        """The same where no name can be put."""
+        """The same for values that cannot be named."""
         return [place for place in self._sorted_suggestions if place.alternative]
 
     @cached_property
@@ -107,7 +107,7 @@ class Names:
 
     @cached_property
     def place_of(self) -> dict[Equation, NameSuggestion]:
-        """What computes the values of these places."""
+        """The place of each operation that computes the value of one."""
         reached = [(name, place) for name, place in self._worthy_suggestions.items() if not place.alternative]
         return {e: place for name, place in reached for e in self.candidates[name].equations}
 
@@ -138,12 +138,12 @@ class Names:
         return Saving(sum(read.cost for read in spared), sum(read.cost for read in again), ends, uncounted)
 
     def _is_named(self, node: Node) -> bool:
-        """Whether it has a name of the function's own that the backward pass comes by."""
+        """Whether it has one of the function's own names, which the backward pass reaches."""
         return node.name is not None and _name_at(node) in self.nodes
 
 
 def names_of(subject: Subject) -> Names:
-    """Looks at the names of a function, by a trace in which every value that may deserve one has a name too."""
+    """Return the names of a function, from a trace with a name on every value that may be worth naming."""
     inputs = [Value(v.aval) for v in jax_compat.body_of(subject.jaxpr)[0].invars]
     values = Values(Inliner().program(subject.jaxpr, inputs))
     candidates = find_candidates(values)
@@ -167,6 +167,6 @@ def names_of(subject: Subject) -> Names:
 
 
 def _name_at(node: Node) -> NameAt:
-    """The name that a node gives, and its line."""
-    assert node.name is not None and node.equation is not None  # as every node with a name has
+    """Return the name that a node gives, and its line."""
+    assert node.name is not None and node.equation is not None  # every node with a name has one
     return name_at(node.name, node.equation.source)

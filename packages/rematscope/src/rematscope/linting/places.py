@@ -1,4 +1,4 @@
-"""Values that may deserve a name, before it is known what a name on them would spare."""
+"""Values that may be worth naming, before it is known how much recompute a name would avoid."""
 
 import dataclasses
 
@@ -17,12 +17,12 @@ _NAME = "rematscope: place "
 
 @dataclasses.dataclass
 class Candidate:
-    """A place that may deserve a name, in all layers that its line is run for.
+    """A place that may be worth a name, in all layers that run its line.
 
     Attributes:
-      place: the line and the type; bytes and savings are not known yet.
-      eqns: where in the jaxpr the name would go.
-      equations: what computes the values.
+      place: the line and the type; the bytes and the avoided recompute are not known yet.
+      eqns: the equations of the jaxpr whose results would get the name.
+      equations: the operations that compute the values.
     """
 
     place: NameSuggestion
@@ -32,15 +32,15 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class _Use:
-    """What a value is to an operation that reads it, or to the one that computes it."""
+    """How an operation uses a value, or computes it."""
 
     what: str
     equation: Equation
 
 
 def find_candidates(values: Values) -> dict[str, Candidate]:
-    """A name for each place that may deserve one: around products and before softmaxes, else around all that costs."""
-    found: dict[Equation | None, _Use] = {}  # None for what is given, and has no line of its own
+    """Return names for places: around matmuls and before softmaxes; without any, around all operations with a cost."""
+    found: dict[Equation | None, _Use] = {}  # None for arguments, which have no line
     for each in values.equations:
         if each.primitive in MATMULS:
             found[each] = _Use("the result of a matmul", each)
@@ -52,9 +52,8 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
         costly = [e for e in values.equations if not e.bodies and _takes_work(cost_of(e))]
         found = {e: _Use(f"the result of {e.primitive}", e) for e in costly}
 
-    uses: dict[
-        Equation, tuple[Equation, NameSuggestion]
-    ] = {}  # where a name would go, the use that speaks for it, the place
+    # For each operation whose result would get a name: the operation that uses the value, and the place.
+    uses: dict[Equation, tuple[Equation, NameSuggestion]] = {}
     for equation, use in found.items():
         if equation is None:
             continue
@@ -79,9 +78,9 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
 
 
 def _handed_over(equation: Equation, values: Values) -> Equation | None:
-    """The operation whose result comes into the user's hands: this one, or that of which a library returns the result.
+    """Return the operation whose result the user's code receives: this one, or one whose result a library returns.
 
-    None if a library makes something else of it, or several things.
+    None if the library computes something else from it, or several values.
     """
     followed = {equation}
     while not _in_hand(equation, values):
@@ -94,12 +93,12 @@ def _handed_over(equation: Equation, values: Values) -> Equation | None:
     return equation
 
 
-# As good to have as what goes in, such as a product behind its bias.
+# Operations whose result is as good to save as their operand, such as a matmul's result plus a bias.
 _AS_GOOD = SAME_DATA | {"add", "sub", "mul", "neg"}
 
 
 def _in_hand(equation: Equation, values: Values) -> bool:
-    """Whether a line of the user's computes a value, or something reads it that another line of the user's calls."""
+    """Whether a line of the user's code computes a value, or calls an operation that reads it."""
     if (source := equation.source) is None or source.caller is None:
         return True
     (value, *_) = equation.outputs
@@ -108,9 +107,9 @@ def _in_hand(equation: Equation, values: Values) -> bool:
 
 
 def _alternative_text(equation: Equation) -> str:
-    """What saves a value on which no name can be put."""
+    """Return what saves a value that cannot be named."""
     if equation.primitive != "dot_general":
-        # Only libraries of modules, Flax's or Haiku's, can be subclassed; they say the module's path.
+        # Modules can be subclassed; their libraries, such as Flax and Haiku, record the module's path.
         if equation.module:
             return "a subclass of the module that adds a name"
         return "a policy of your own that returns True for it"
@@ -124,10 +123,10 @@ def _takes_work(cost: Cost) -> bool:
 
 
 def _nameable_equation(equation: Equation, reader: Equation) -> JaxprEqn | None:
-    """Where in the jaxpr the result of an operation can be given a name; None if there is no such line."""
+    """Return the equation of the jaxpr whose result can be named for an operation; None if there is none."""
     rules = [eqn for eqn in equation.calls if jax_compat.is_custom_rule(eqn)]
     if not rules:
         return equation.eqn if len(equation.outputs) == len(equation.eqn.outvars) == 1 else None
-    # Names in a custom rule do nothing: what it returns must be named outside.
+    # Names in a custom rule have no effect: its results must be named outside of it.
     outer = rules[-1]
     return outer if len(outer.outvars) == 1 and not any(eqn is outer for eqn in reader.calls) else None

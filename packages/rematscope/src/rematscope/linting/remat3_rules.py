@@ -26,7 +26,7 @@ _SHOWN = 3
 
 
 def remat3_findings(subject: Subject, predicted: RecomputeGraph, by_default: int, now: int) -> Iterator[LintFinding]:
-    """Names and policies whose effect `jax_remat3` removes.
+    """Yield findings about names and policies whose effect `jax_remat3` removes.
 
     Args:
       subject: the function, in JAX's default rematerialization.
@@ -74,7 +74,7 @@ def _name_finding(subject: Subject, predicted: RecomputeGraph, name: str) -> Lin
 
 
 def _not_asked(checkpoint: Checkpoint) -> list[tuple[str, bool]]:
-    """The operations that a policy allows to save but is not asked about: primitive, and whether it is in a rule."""
+    """Return the primitives that a policy would save but is not called for, and whether each is in a custom rule."""
     policy = checkpoint.policy
     if policy is None or policy is jax.checkpoint_policies.everything_saveable or checkpoint.outer is not None:
         return []

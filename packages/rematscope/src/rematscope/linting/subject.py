@@ -1,4 +1,4 @@
-"""A function as a jaxpr, to be traced with other checkpoints and names in it."""
+"""A function as a jaxpr, which can be traced with other checkpoints and names."""
 
 import dataclasses
 import functools
@@ -15,18 +15,18 @@ from rematscope.tracing.trace import Trace, trace
 
 
 class Subject:
-    """A function that can be traced as it is, and otherwise; of a training step, the loss in it.
+    """A function that can be traced as written or with changes; for a training step, the loss in it.
 
     Attributes:
       function: its name.
       jaxpr: the function on flat arguments.
-      checkpoints: all that it has, those in other ones included.
+      checkpoints: all its checkpoints, nested ones included.
     """
 
     def __init__(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
         self.function = callable_name(f)
         self._f, self._args, self._kwargs = f, args, kwargs = loss_inside(f, args, kwargs)
-        # A body that is called twice has each equation twice, to be told apart.
+        # Copies, so that each call of a body that is called twice has equations of its own.
         self.jaxpr = jax_compat.map_equations(jaxpr_of(f, *args, **kwargs), lambda eqn, _: [eqn.replace()])
         self.checkpoints = [
             Checkpoint(eqn, around) for eqn, around in walk_equations(self.jaxpr) if jax_compat.is_checkpoint(eqn)
@@ -35,11 +35,11 @@ class Subject:
 
     @functools.cached_property
     def trace(self) -> Trace:
-        """Its trace as it is."""
+        """The trace of the function as written."""
         return trace(self._f, *self._args, **self._kwargs)
 
     def changed(self, change: Callable[[JaxprEqn, JaxprEqn], Sequence[JaxprEqn]]) -> Callable[..., Any]:
-        """The function with other equations, as `jax_compat.rewritten` makes them."""
+        """Return the function with equations replaced, as `jax_compat.map_equations` does."""
         run = jaxpr_as_fun(jax_compat.map_equations(self.jaxpr, change))
 
         def function(*leaves: Any) -> Any:
@@ -49,11 +49,11 @@ class Subject:
         return function
 
     def trace_of(self, function: Callable[..., Any]) -> Trace:
-        """The trace of what `changed` returned."""
+        """Return the trace of a function that `changed` returned."""
         return trace(function, *self._leaves)
 
     def without(self, checkpoints: Collection["Checkpoint"]) -> Trace:
-        """The trace without these checkpoints, but with what is in them."""
+        """Return the trace without these checkpoints, but with the operations in them."""
         gone = {id(checkpoint.eqn) for checkpoint in checkpoints}
 
         def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
@@ -64,44 +64,44 @@ class Subject:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint, and the equations that it stands in, outermost first."""
+    """A checkpoint, and the equations around it, outermost first."""
 
     eqn: JaxprEqn
     around: tuple[JaxprEqn, ...]
 
     @property
     def source(self) -> Source | None:
-        """The line that calls `jax.checkpoint`, or what it made."""
+        """The line that calls `jax.checkpoint`, or the checkpointed function."""
         return source_of(self.eqn, self.around)
 
     @property
     def policy(self) -> Callable[..., Any] | None:
-        """Its policy, or None."""
+        """The policy; None without one."""
         return jax_compat.policy_of(self.eqn)
 
     @property
     def outer(self) -> "Checkpoint | None":
-        """The nearest checkpoint that it stands in."""
+        """The innermost checkpoint around it."""
         places = [i for i, eqn in enumerate(self.around) if jax_compat.is_checkpoint(eqn)]
         return Checkpoint(self.around[places[-1]], self.around[: places[-1]]) if places else None
 
     @property
     def in_a_loop(self) -> bool:
-        """Whether it runs again and again, in a `scan` or a `while`."""
+        """Whether it is in the body of a `scan` or a `while`."""
         return any(eqn.primitive.name in ("scan", "while") for eqn in self.around)
 
     @property
     def lines(self) -> tuple[Source | None, ...]:
-        """Its own line, then those of the checkpoints that it stands in: alike for like layers."""
+        """Its own line, then the lines of the checkpoints around it: the same for repeated layers."""
         return (self.source, *(self.outer.lines if self.outer else ()))
 
     def equations(self) -> Iterator[JaxprEqn]:
-        """What is in it."""
+        """Yield the equations inside it."""
         return (eqn for body in jax_compat.bodies(self.eqn) for eqn, _ in walk_equations(body))
 
 
 def walk_equations(jaxpr: Any, around: tuple[JaxprEqn, ...] = ()) -> Iterator[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]:
-    """Every equation, bodies included, with the equations that it stands in."""
+    """Yield every equation, bodies included, with the equations around it."""
     for eqn in jax_compat.body_of(jaxpr)[0].eqns:
         yield eqn, around
         for body in jax_compat.bodies(eqn):
@@ -109,15 +109,15 @@ def walk_equations(jaxpr: Any, around: tuple[JaxprEqn, ...] = ()) -> Iterator[tu
 
 
 def source_of(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Source | None:
-    """The user's line of an equation, or of the nearest around it that has one."""
+    """Return the user's line of an equation, or of the innermost equation around it that has one."""
     return Source.of(*(each.source_info for each in (eqn, *reversed(around))))
 
 
 def on(source: Source | None) -> str:
-    """`on model.py:7`. A checkpoint that the caller put around all has no line of its own."""
+    """Return `on model.py:7`. A checkpoint that the caller put around the whole function has no line."""
     return f"on {source.where}" if source else "around the whole function"
 
 
 def where(source: Source | None) -> str:
-    """`model.py:7`."""
+    """Return `model.py:7`."""
     return source.where if source else "an unknown line"

@@ -1,4 +1,4 @@
-"""The rule about checkpoints around several layers, which compute all of them again at once and lower no peak."""
+"""The rule about checkpoints around several layers, which recompute all layers at once and do not lower the peak."""
 
 import dataclasses
 import math
@@ -18,17 +18,17 @@ from rematscope.memory.liveness import live_bytes
 from rematscope.render.units import bytes_text
 from rematscope.tracing.trace import Trace
 
-_SEVERAL = 3  # like layers that make a net
-_ALL = 0.5  # of what is recomputed with nothing saved: with less, saved activations make the peak, not the recompute
+_SEVERAL = 3  # repeated layers, at least, for a finding
+_ALL = 0.5  # of the recompute with nothing saved: below this share, saved activations make up the peak
 
 
 def whole_nets(passes: Trace, nothing_saved: Trace, plain: Callable[[], Trace]) -> Iterator[LintFinding]:
-    """Checkpoints around several like layers, which do not lower the peak.
+    """Yield a finding for each checkpoint around several repeated layers that does not lower the peak.
 
     Args:
-      passes: the trace that is judged.
+      passes: the trace to check.
       nothing_saved: the same with checkpoints that save nothing.
-      plain: gives the trace without any checkpoint; asked only where there are like layers.
+      plain: returns the trace without any checkpoint; called only if there are repeated layers.
     """
     found = {Source.of(layers.checkpoint.source_info): layers for layers in _layers_at_once(nothing_saved)}
     if not found:
@@ -54,13 +54,13 @@ def _recomputed_work(passes: Trace) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _Layers:
-    """Like layers that a checkpoint computes again at once.
+    """Repeated layers that a checkpoint recomputes at once.
 
     Attributes:
       checkpoint: the checkpoint.
-      count: how many there are.
-      operation: one of the operations by which they are told.
-      scanned: they are a scan's.
+      count: the number of layers.
+      operation: an operation that each layer has.
+      scanned: whether the layers are iterations of a scan.
     """
 
     checkpoint: JaxprEqn
@@ -71,12 +71,12 @@ class _Layers:
 
 @dataclasses.dataclass
 class _Alike:
-    """What one line of the code computes again on arrays of the same types.
+    """The recomputed operations of one source line on arrays of the same types.
 
     Attributes:
-      program: the program or the loop's body that it stands in.
-      times: how often the scans that the checkpoint is around run that.
-      equations: the operations, in the program's order.
+      program: the program, or the body of a loop, that contains them.
+      times: the number of iterations of the scans inside the checkpoint that run it.
+      equations: the operations, in program order.
     """
 
     program: Program
@@ -84,16 +84,16 @@ class _Alike:
     equations: list[Equation] = dataclasses.field(default_factory=list)
 
     def layers(self, checkpoint: JaxprEqn) -> _Layers:
-        """As many layers as operations follow one on the other, in all iterations."""
+        """Return as many layers as operations depend on one another, in all iterations."""
         in_a_row = _chain_length(self.program, self.equations) if len(self.equations) >= _SEVERAL else 1
         return _Layers(checkpoint, self.times * in_a_row, self.equations[0], self.times > 1)
 
 
 def _layers_at_once(passes: Trace) -> Iterator[_Layers]:
-    """Checkpoints that compute several like layers again at once.
+    """Yield the checkpoints that recompute several repeated layers at once.
 
-    Layers are like if the same place in the code multiplies arrays of the same types. One follows on the other, or they
-    are a scan's. How many there are is said by the median of these places.
+    Layers are repeated if the same source line multiplies arrays of the same types, one result depending on the other
+    or in the iterations of a scan. The number of layers is the median over these lines.
     """
     checkpoints: dict[int, JaxprEqn] = {}
     groups: dict[int, dict[tuple[object, ...], _Alike]] = {}
@@ -129,7 +129,7 @@ def _layers_at_once(passes: Trace) -> Iterator[_Layers]:
 
 
 def _chain_length(program: Program, equations: list[Equation]) -> int:
-    """How many of the equations follow one on the other."""
+    """Return the largest number of the equations that depend on one another."""
     counted = set(equations)
     depth: dict[Value, int] = {}
     for equation in program.equations:

@@ -221,7 +221,7 @@ REFERENCE_DEVICE = DEVICES["tpu v5e"]
 
 
 def device_called(device: Device | str) -> Device:
-    """The device that is meant: itself, or that of a name such as `"tpu v5e"`, spelled as `measure`'s targets are.
+    """Return a device, or the device with a name such as `"tpu v5e"`, spelled like `measure`'s targets.
 
     Raises:
       TargetError: if the device is not known.
@@ -238,7 +238,7 @@ def device_called(device: Device | str) -> Device:
 
 
 def cost_meant(cost: Any, device: Device | str | None) -> Any:
-    """What `plan`, `frontier` and a certificate are told of costs: a function of an equation, or a device.
+    """Return the cost function or the device that the options `cost` and `device` mean.
 
     Raises:
       PlanError: if a device is missing, is given for nothing, or `cost` is another word than `"seconds"`.

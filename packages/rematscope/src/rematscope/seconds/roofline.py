@@ -1,14 +1,13 @@
-"""How long each operation takes: the roofline (Williams, Waterman and Patterson, CACM 2009).
+"""The time of each operation by a roofline (Williams, Waterman and Patterson, CACM 2009).
 
-An operation takes as long as its arithmetic or as what it moves through memory, whichever is longer, and then as long
-as what it sends over links, in a ring over one axis of them (`Device.ring`); operations take place one after the other.
-Compilers fuse: an operation that makes each number of its result from a few of its operands' (element-wise ones, casts,
-broadcasts, selections) is computed where it is read, by its like or by a reduction. So it moves only what it reads of
-arrays that stand in memory, and writes only what something else reads, such as a product. What stands in memory:
-arguments, and what products, reductions, sorts and the like make.
+An operation takes the longer of its arithmetic time and its memory time, plus the time of the bytes that it sends over
+links, in a ring over one axis (`Device.ring`). Operations run one after the other. Compilers fuse elementwise
+operations, casts, broadcasts and selections into operations of these kinds, and into reductions, that read them. So a
+fused operation reads only arrays that are in memory, and writes its result only if another operation, such as a matmul,
+reads it. In memory are arguments and the results of matmuls, reductions, sorts and other operations that are not fused.
 
-For the backward pass to cost the same whatever is saved, what it computes again is looked at where the forward pass
-computes it.
+A recomputed operation has the memory traffic of the same operation in the forward pass, so that the backward pass costs
+the same whatever is saved.
 """
 
 import dataclasses
@@ -37,8 +36,8 @@ from rematscope.tracing.trace import Trace
 
 _CONTRACTIONS = MATMULS | FUSED_ATTENTION
 
-# What is not computed where it is read, in addition to matmuls, reductions and collectives. Nor is a primitive that the
-# table does not know, such as a library's kernel.
+# Operations that are not fused, in addition to matmuls, reductions and collectives. A primitive that the table does not
+# list, such as a library's kernel, is not fused either.
 _MATERIALIZES = KERNELS | LINEAR_ALGEBRA | UPDATES | (MOVES & FUSIBLE) - DUPLICABLE
 
 
@@ -124,14 +123,14 @@ def estimate_time(passes: Trace, device: Device | str) -> TimeEstimate:
 
 
 def spent_by(passes: Trace, device: Device) -> dict[Equation, float]:
-    """Seconds of each equation that computes something, all its runs together; of a training step's those of all."""
+    """Return the seconds of all runs of each equation; for a training step, of the whole step."""
     each = seconds_in(passes, device)
     programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
     return {equation: each(equation) * times for program in programs for equation, times in program.walk()}
 
 
 def seconds_in(passes: Trace, device: Device) -> Callable[[Equation], float]:
-    """For each equation of a trace how long one run of it takes; a loop, or a branch, takes what is in it."""
+    """Return a function that gives the seconds of one run of an equation of a trace."""
     outputs = passes.forward.outputs[: len(passes.cotangents)]
     around = None if passes.step is None else passes.step.program
     moved = {} if around is None else _bytes_moved(around, set(around.outputs))
@@ -140,8 +139,6 @@ def seconds_in(passes: Trace, device: Device) -> Callable[[Equation], float]:
     makers = {value: equation for equation, _ in passes.forward.walk() for value in equation.outputs}
 
     def seconds(equation: Equation) -> float:
-        if equation.bodies or equation.primitive in BOOKKEEPING:
-            return 0.0
         first = passes.forward_value_of.get(equation.outputs[0]) if equation.outputs else None
         as_before = makers.get(first, equation) if first is not None and equation.role == roles.RECOMPUTED else equation
         return roofline(device, equation, moved.get(as_before, moved.get(equation, 0)))
@@ -150,19 +147,15 @@ def seconds_in(passes: Trace, device: Device) -> Callable[[Equation], float]:
 
 
 def seconds_alone(program: Program, device: Device) -> Callable[[Equation], float]:
-    """For each equation of one program how long one run of it takes there; a loop, or a branch, takes what is in it."""
+    """Return a function that gives the seconds of one run of an equation of one program."""
     moved = _bytes_moved(program, set(program.outputs))
-
-    def seconds(equation: Equation) -> float:
-        if equation.bodies or equation.primitive in BOOKKEEPING:
-            return 0.0
-        return roofline(device, equation, moved.get(equation, 0))
-
-    return seconds
+    return lambda equation: roofline(device, equation, moved.get(equation, 0))
 
 
 def roofline(device: Device, equation: Equation, moved: int) -> float:
-    """Seconds of one run of an equation that moves so many bytes through memory."""
+    """Return the seconds of one run of an equation that moves so many bytes; 0 for loops and branches themselves."""
+    if equation.bodies or equation.primitive in BOOKKEEPING:
+        return 0.0
     cost: Cost = cost_of(equation)
     if equation.primitive in _CONTRACTIONS:
         arithmetic = cost.flops / device.rate(equation.inputs[0].dtype)
@@ -173,11 +166,11 @@ def roofline(device: Device, equation: Equation, moved: int) -> float:
 
 
 def _bytes_moved(program: Program, kept: set[Value]) -> dict[Equation, int]:
-    """Bytes that each equation moves through memory in one run.
+    """Return the bytes that each equation moves through memory in one run.
 
     Args:
       program: the program.
-      kept: what it must write, whoever reads it.
+      kept: values that are written in any case.
     """
     makers: dict[Value, Equation] = {}
     stands = set(kept)  # values that are written
@@ -198,7 +191,7 @@ def _bytes_moved(program: Program, kept: set[Value]) -> dict[Equation, int]:
     moved = {}
     for equation in equations:
         read = sum(size(value) for value in dict.fromkeys(equation.inputs) if reads(value, equation))
-        if equation.primitive in ("gather", "dynamic_slice"):  # of what they read from, only what they take
+        if equation.primitive in ("gather", "dynamic_slice"):  # they read only the elements that they return
             read = sum(map(size, equation.outputs)) + sum(map(size, equation.inputs[1:]))
         written = sum(size(value) for value in equation.outputs if _is_unfused(equation) or value in stands)
         moved[equation] = read + written
@@ -206,7 +199,7 @@ def _bytes_moved(program: Program, kept: set[Value]) -> dict[Equation, int]:
 
 
 def _add_bodies(program: Program, stands: set[Value]) -> None:
-    """Adds what loops and branches are given and hand on, which stands in memory."""
+    """Add the inputs and results of loops and branches, which are in memory."""
     for equation in program.equations:
         if equation.bodies:
             stands.update(equation.inputs)

@@ -58,7 +58,7 @@ class _Work:
         return "work"
 
     def __reduce__(self) -> str:
-        return "work"  # the one object, also in another process
+        return "work"  # pickles as the object of this name
 
 
 work = _Work()
@@ -169,8 +169,8 @@ def is_predicted(
 def with_default_roles(passes: Trace, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Trace:
     """Return the default trace of `f` if it saves and computes the same as `passes`, else `passes`.
 
-    Under remat3 the forward pass computes some results in another way than the recompute, such as a product along an
-    axis. What the recompute does to get there counts as deferred then, and as recomputed by default.
+    Under remat3 the forward pass computes some results in another way than the recompute, such as `cumprod`. The
+    operations of the recompute up to there then count as deferred, and as recomputed by default.
     """
     if not jax_compat.remat3():
         return passes
@@ -208,12 +208,12 @@ def graph_of(
             node.name, node.array, node.nbytes = None, None, 0
     _multiply_by_trip_counts(nodes.all)
     for node in nodes.by_policy:
-        node.reads = []  # it is there
+        node.reads = []  # it is saved
 
     reached = dependencies_of(roots, ())
     names = {node.name for node in reached if node.name is not None}
     needed = dependencies_of(roots, names)
-    # JAX also keeps some values that nothing reads.
+    # JAX also saves some values that nothing reads.
     needed |= {node for node in nodes.all if node.kept and node not in reached} - set(nodes.by_policy)
     return RecomputeGraph(
         trace=passes,
@@ -231,7 +231,7 @@ def graph_of(
 
 
 def cost_again(passes: Trace, cost: CostFunction = work) -> float:
-    """The cost of everything that a traced backward program computes again; see `graph_of`."""
+    """Return the recompute cost of a traced backward program; see `graph_of`."""
     return sum(node.cost for node in _nodes_of(passes, cost).all)
 
 
@@ -248,12 +248,12 @@ class _Nodes:
     """Build the nodes of a backward program.
 
     Attributes:
-      passes, saved: as `graph_of` is given them.
-      cost: what one run of an equation takes.
-      known: a cost of the user's own, which may know operations that `work` does not; else `work`.
-      all: in the order of the program.
-      by_policy: what is kept of `saved`.
-      of_value: which node stands for a value. Those of arguments, constants and cotangents have none.
+      trace, saved: as for `graph_of`.
+      cost: the cost of one run of an equation.
+      known: the user's cost function, which may know operations that `work` does not; else `work`.
+      all: the nodes, in program order.
+      by_policy: the saved results of the equations in `saved`.
+      of_value: the node of each value, except for arguments, constants and cotangents.
       barred: names that no choice may save, and why.
     """
 
@@ -289,8 +289,7 @@ class _Nodes:
         return alike[(self._came[array] - 1) % len(alike)]
 
     def reading(self, values: Iterable[Value]) -> list[Node]:
-        """The nodes of some values, each once."""
-        # What is not computed in the backward program is an argument, a constant or a cotangent: always there.
+        """Return the nodes of some values, each once. Arguments, constants and cotangents have none."""
         known = (self.of_value[v] for v in values if not isinstance(v, Literal) and v in self.of_value)
         return list(dict.fromkeys(known))
 
@@ -299,7 +298,7 @@ class _Nodes:
             if residual.value not in self.of_value:
                 computed = residual.kind == "computed"
                 array = self._device_arrays.get(residual.value, residual.value)
-                on_device = computed and residual.memory == "device"  # the host's bytes are none of the budget's
+                on_device = computed and residual.memory == "device"  # the budget does not count bytes in host memory
                 node = Node(array=array, nbytes=residual.device_bytes if on_device else 0, kept=computed)
                 self._add_node(node, [residual.value])
 
@@ -349,7 +348,7 @@ class _Nodes:
             self.by_policy.append(self._add_node(kept, [value]))
 
     def _add_scan(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
-        """A loop is as many nodes as its body; its carries lead from an iteration back to the one before."""
+        """Add the operations of a loop's body as nodes; a carry depends on its value in the previous iteration."""
         (body,) = equation.bodies
         inside = (*around, equation)
         handed = [
@@ -362,13 +361,13 @@ class _Nodes:
         carried = handed[: equation.carries]
         for node, out in zip(carried, body.outputs, strict=False):
             node.reads = list(dict.fromkeys([*node.reads, *self.reading([out])]))
-        # Who needs the last value of a carry has to have its start too, even where an iteration does not read it.
+        # The last value of a carry depends on its initial value, even if the iterations do not read it.
         lasts = [*body.inputs[: equation.carries], *body.outputs[equation.carries :]]
         for value, last in zip(equation.outputs, lasts, strict=True):
             self._add_node(Node(self.reading([last]), loops=frozenset(around)), [value])
 
     def _add_shard_map(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
-        """Add the operations of a device as nodes; each of a device's results is there if the whole array is."""
+        """Add the operations of one device as nodes; the results of the device depend on each other's whole arrays."""
         (body,) = equation.bodies
         for array, part in zip(equation.inputs, body.inputs, strict=True):
             self._add_node(Node(self.reading([array]), loops=frozenset(around)), [part])
@@ -380,7 +379,7 @@ class _Nodes:
         """Add the operations of all branches as nodes, since the program does not say which branch is taken."""
         for body in equation.bodies:
             self.add_program(body, times, (*around, equation))
-        if jax_compat.effects_of(equation.eqn):  # what is printed in a branch needs what tells which branch it is
+        if jax_compat.effects_of(equation.eqn):  # an effect in a branch depends on the predicate
             self._add_node(Node(self.reading(equation.inputs[:1]), equation=equation, loops=frozenset(around)), [])
         for value, *results in zip(equation.outputs, *(body.outputs for body in equation.bodies), strict=True):
             node = Node(self.reading([equation.inputs[0], *results]), loops=frozenset(around))
@@ -435,7 +434,7 @@ def _uncounted_primitives(equation: Equation, cost: Callable[[Equation], float])
         found = frozenset[str]().union(*(_uncounted_primitives(inner, cost) for inner in inside))
         return found | {"while"} if not equation.counted and any(map(_computes_again, inside)) else found
     if equation.role == roles.DEFERRED and is_opaque(equation.primitive):
-        return frozenset({equation.primitive})  # nobody can tell whether the forward pass computed any of it
+        return frozenset({equation.primitive})  # it is unknown whether the forward pass computed any of it
     uncounted = cost_of(equation).uncounted if equation.role == roles.RECOMPUTED else frozenset[str]()
     return frozenset() if uncounted and cost is not work and cost(equation) else uncounted
 
@@ -453,7 +452,7 @@ def _multiply_by_trip_counts(nodes: Collection[Node]) -> None:
     """
     changes = {node: node.depends_on_loops for node in nodes}
     before = None
-    while changes != before:  # once more for what a carry brings from the iteration before
+    while changes != before:  # once more for carries of the previous iteration
         before = dict(changes)
         for node in nodes:
             changes[node] = node.depends_on_loops.union(*(changes[n] for n in node.reads)) & node.loops

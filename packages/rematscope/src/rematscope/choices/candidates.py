@@ -1,6 +1,6 @@
 """The policies that a plan compares: names alone, names combined with a policy of JAX, and other policies alone.
 
-The best values to save may be inside library calls, where nobody can write a name, but where JAX's policies apply.
+The best values to save may be inside library calls, where no name can be written, but where JAX's policies apply.
 `dots_saveable` and `dots_with_no_batch_dims_saveable` are asked about each operation of the trace in which nothing is
 saved: the results that they save are saved in any case, and names are chosen in addition, as `save_from_both_policies`
 allows. `everything_saveable`, and the function as written, are traced unmodified. Without a checkpoint a function as
@@ -36,14 +36,14 @@ _LOOPS = frozenset({"scan", "shard_map"})
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PolicyCandidate:
-    """A policy, and the choices of names beside it.
+    """A policy, and the choices of names in addition to it.
 
     Attributes:
-      label: what the policy is called, `"as it is"` for the function as written; "" for names alone.
-      graph: what is kept and computed again for each choice.
-      policy: what is saved beside the names; None for nothing, or where the function has several policies. Of a
-        function without checkpoints, `everything_saveable`, which saves the same residuals.
-      trace: the function's trace with the policy, where it was traced: then there are no names to choose.
+      label: the policy's name, `"as it is"` for the function as written; "" for names alone.
+      graph: the recompute graph with the policy.
+      policy: the policy; None for names alone, or if the function has several policies. For a function without
+        checkpoints it is `everything_saveable`, which saves the same residuals.
+      trace: the function's trace with the policy, if no names can be chosen in addition.
     """
 
     label: str

@@ -1,4 +1,4 @@
-"""How saved bytes and recompute depend on a choice of names: all that a search needs."""
+"""The saved bytes and the recompute of each choice of names."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -8,18 +8,17 @@ from rematscope.choices.dependencies import dependencies_of
 
 @dataclasses.dataclass(eq=False, repr=False)  # what it reads reads others
 class Part:
-    """Parts of the recompute that every choice reaches together: a name, or operations and the residuals that only they
-    read.
+    """Operations that every choice recomputes together, with the residuals that only they read; or a name.
 
-    Parts read each other in circles where a loop carries values, so they are made first and linked then.
+    Carries of loops make parts depend on each other in circles, so parts are created first and then linked.
 
     Attributes:
-      name: a name that ends the walk if it is saved, or None.
-      entry: it is a name that the backward pass reads whatever is saved.
-      cost: what computing it again takes, in the unit of the graph's cost.
-      arrays: what is kept if it is saved (a name) or reached (residuals), with its bytes. Two parts may keep the same
-        array, and it is kept once.
-      reads, readers: the parts that are reached from it, and those from which it is reached; see `link`.
+      name: the name, at which the walk ends if it is saved; None for operations.
+      entry: whether it is a name that the backward pass reads in any case.
+      cost: the recompute cost, in the unit of the graph's cost.
+      arrays: the arrays that are saved if the name is saved, or if the operations are reached, with their bytes. An
+        array of several parts is saved once.
+      reads, readers: the parts that it depends on, and the parts that depend on it; see `link`.
     """
 
     name: str | None = None
@@ -43,10 +42,10 @@ class ChoiceGraph:
 
     Attributes:
       names: the names that some choice can save, in the order of the program.
-      parts: what depends on the choice.
-      least_bytes: bytes of computed residuals that are kept whatever is chosen.
-      least_cost: cost of what is computed again whatever is chosen: FLOPs, and one for each element that a
-        transcendental function is applied to, or the unit of a cost of the user's own.
+      parts: the parts of the recompute that depend on the choice.
+      least_bytes: the bytes of computed residuals that every choice saves.
+      least_cost: the recompute cost that every choice has: FLOPs plus 1 per element of a transcendental function, or
+        the unit of the user's cost function.
     """
 
     names: tuple[str, ...]
@@ -58,22 +57,21 @@ class ChoiceGraph:
         """Return the bytes of computed residuals and the recompute cost if these names are saved.
 
         Args:
-          names: any names; those that the graph does not have change nothing.
+          names: any names; names that the graph does not have make no difference.
 
         Returns:
-          Bytes that are kept, and the cost in the unit of `least_cost`: a whole number if all costs are.
+          The saved bytes, and the cost in the unit of `least_cost`: an integer if all costs are.
         """
         names = frozenset(names)
         found = self._reached_parts(names)
-        here = [part for part in self.parts if part in found]  # in order, for sums of floats to be the same again
+        here = [part for part in self.parts if part in found]  # in order, so that sums of floats are reproducible
         arrays = {array: size for p in here if p.name is None or p.name in names for array, size in p.arrays.items()}
         return self.least_bytes + sum(arrays.values()), self.least_cost + sum(part.cost for part in here)
 
     def helpful(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those of `names` that have an effect if all of them are saved, in the order of the program.
 
-        The others stand where the walk does not come by once these are saved. To leave them out changes neither bytes
-        nor cost.
+        The walk does not reach the other names, so leaving them out changes neither bytes nor cost.
         """
         names = frozenset(names)
         saved = {part.name for part in self._reached_parts(names)} & names

@@ -14,7 +14,7 @@ class Chooser:
     """Finds the best choices of a graph's names, for many budgets.
 
     Attributes:
-      graph: what the choices lead to.
+      graph: the bytes and the cost of each choice.
     """
 
     def __init__(self, graph: ChoiceGraph):
@@ -28,7 +28,7 @@ class Chooser:
         million.
 
         Args:
-          budget: bytes of computed residuals that may be kept; some choice must keep no more.
+          budget: the limit of the bytes of computed residuals; some choice must be within it.
 
         Returns:
           The names in the order of the program, and the bound in the unit of the graph's cost.
@@ -48,7 +48,7 @@ class Chooser:
         return _without_idle(graph, graph.helpful(names)), bound + graph.least_cost
 
     def smallest(self, cost: float) -> tuple[str, ...]:
-        """The names that keep the fewest bytes among all choices that recompute no more than `cost`."""
+        """Return the names that save the fewest bytes among all choices that recompute no more than `cost`."""
         if are_few(self.graph):
             nbytes, costs = self._every_choice
             return subset(self.graph, least_place(nbytes, costs, costs <= cost))
@@ -72,12 +72,12 @@ class Chooser:
 
 
 def _without_idle(graph: ChoiceGraph, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return names without those that avoid no recompute next to the others, which are left out the largest first."""
+    """Return names without the names that avoid no recompute in addition to the others; the largest go first."""
     alone = {name: sum(sum(part.arrays.values()) for part in graph.parts if part.name == name) for name in names}
     nbytes, cost = graph.evaluate(names)
     for name in sorted(names, key=alone.__getitem__, reverse=True):
         rest = tuple(n for n in names if n != name)
         less, again = graph.evaluate(rest)
-        if less <= nbytes and again <= cost:  # without a name, what it was made from may have to be kept
+        if less <= nbytes and again <= cost:  # without the name, its operands may have to be saved
             names, nbytes = rest, less
     return names

@@ -15,7 +15,7 @@ import scipy
 from rematscope.choices.highs import LARGEST_LIMITED, LARGEST_OBJECTIVE, bounds, in_units, matrix, unit_of
 from rematscope.choices.zero_one import ZeroOne
 
-_BEYOND = 10**12  # a price above all that HiGHS is given of costs
+_BEYOND = 10**12  # above every cost in HiGHS's units
 
 _STEPS = 2**20  # multipliers are whole numbers of these parts of a price
 
@@ -23,8 +23,8 @@ _STEPS = 2**20  # multipliers are whole numbers of these parts of a price
 def multipliers(program: ZeroOne, budget: int) -> tuple[int, ...]:
     """Return a price for each row and for the budget, in bytes, with which `dual_bound` is as large as possible.
 
-    They are those of the program whose names may be saved in part, in the units that HiGHS is given, times 2²⁰. Where
-    no choice keeps to the budget, they prove a bound beyond any cost.
+    They are the dual solution of the linear relaxation, in the units of HiGHS, times 2²⁰. If no choice is within the
+    budget, they prove a bound above any cost.
     """
     scale, unit = unit_of(program.cost, LARGEST_OBJECTIVE), unit_of(program.nbytes, LARGEST_LIMITED)
     limited = scipy.sparse.csc_array(in_units(program.nbytes, unit)[None])
@@ -36,7 +36,7 @@ def multipliers(program: ZeroOne, budget: int) -> tuple[int, ...]:
         bounds=(0, 1),
     )
     if result.x is None:
-        # The prices that prove how many bytes are kept at least, times so much that no cost outweighs a byte too many.
+        # Prices that prove the fewest bytes of any choice, times a factor that outweighs every cost.
         fewest = scipy.optimize.linprog(in_units(program.nbytes, unit), A_ub=rows[0], b_ub=rows[1], bounds=(0, 1))
         prices = [*(-_BEYOND * fewest.ineqlin.marginals), _BEYOND]
     else:
@@ -45,12 +45,12 @@ def multipliers(program: ZeroOne, budget: int) -> tuple[int, ...]:
 
 
 def dual_bound(program: ZeroOne, budget: int, multipliers: Sequence[int]) -> Fraction:
-    """Return a cost below which no choice within `budget` bytes is, whatever the multipliers.
+    """Return a lower bound of the cost of every choice within `budget` bytes, for any multipliers.
 
     Args:
       program: the choices.
-      budget: bytes that may be kept.
-      multipliers: for each row and for the budget a whole number that is not negative, as `multipliers` returns.
+      budget: the limit of saved bytes.
+      multipliers: a non-negative integer for each row and for the budget, as `multipliers` returns.
     """
     scale = Fraction(unit_of(program.cost, LARGEST_OBJECTIVE))
     *prices, price = (scale * m / _STEPS for m in multipliers)

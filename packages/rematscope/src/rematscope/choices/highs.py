@@ -1,7 +1,7 @@
 """The best choice of a 0/1 program, by the solver HiGHS (Huangfu and Hall, 2018), which comes with SciPy.
 
-HiGHS works in floating point, with absolute tolerances of about 1e-6. So it gets numbers in units in which they are not
-large, and its results are evaluated again in exact arithmetic.
+HiGHS works in floating point, with absolute tolerances of about 1e-6. So numbers are scaled down for it, and its
+results are evaluated again in exact arithmetic.
 """
 
 import contextlib
@@ -21,18 +21,18 @@ from rematscope.choices.zero_one import Kind, ZeroOne
 
 SOLVER = f"HiGHS, in SciPy {scipy.__version__}"
 
-LARGEST_OBJECTIVE, LARGEST_LIMITED = 10**6, 10**3  # what HiGHS is given at most
+LARGEST_OBJECTIVE, LARGEST_LIMITED = 10**6, 10**3  # the largest numbers that HiGHS gets
 
-_NODES = 10_000  # of branch and bound, after which HiGHS says how far it is: counted, and not timed, so that every
-# machine finds the same
-_SECONDS = 600  # after which it stops at all events
+# The nodes of branch and bound after which HiGHS stops: a count, and not a time, gives every machine the same result.
+_NODES = 10_000
+_SECONDS = 600  # after which it stops in any case
 
-_MANY = 600  # variables that have to be whole: of fewer the best choice is found soon enough
-_OPEN = 150, 600, 1200  # of more, those that are decided about near a choice that is known: few, and then more
-_FAR = 0.1  # of what is found, that it is above the bound: better ones may be elsewhere
+_MANY = 600  # integer variables: a program with fewer is solved as a whole
+_OPEN = 150, 600, 1200  # how many of more variables are left open near the relaxed solution, one after the other
+_FAR = 0.1  # relative gap to the bound above which more variables are left open
 
-_PRINTED = b"HighsMipSolverData::"  # how the one line begins that HiGHS prints whatever it is told
-_STDOUT_LOCK = threading.Lock()  # of those who hold standard output back
+_PRINTED = b"HighsMipSolverData::"  # the start of a line that HiGHS prints whatever its options are
+_STDOUT_LOCK = threading.Lock()
 
 
 def minimise(
@@ -42,20 +42,20 @@ def minimise(
     limit: float,
     holds: Callable[[list[str]], bool],
 ) -> tuple[list[str], float]:
-    """The names to save so that the objective is least and the limit holds.
+    """Return the names to save so that the objective is least within the limit.
 
     Args:
       program: the rows.
       objective, limited: a number for each column: costs and bytes, or bytes and costs.
-      limit: what Σ limited · column may be at most.
-      holds: whether names keep to the limit, counted exactly.
+      limit: the limit of Σ limited · column.
+      holds: whether names are within the limit, counted exactly.
 
     Returns:
-      The names, and what HiGHS proves that Σ objective · column is not below: in floating point, and less than what
-      these names lead to if it was stopped after 10,000 nodes or the numbers differ by more than a factor of a million.
+      The names, and the lower bound of Σ objective · column that HiGHS proves in floating point. It is below the
+      objective of these names if HiGHS stopped after 10,000 nodes, or if numbers differ by more than a factor of 10⁶.
 
     Raises:
-      RuntimeError: if HiGHS finds nothing, which a program made from a graph and a limit that can be kept rules out.
+      RuntimeError: if HiGHS finds nothing; a limit that some choice of the graph is within rules this out.
     """
     scale, unit = unit_of(objective, LARGEST_OBJECTIVE), unit_of(limited, LARGEST_LIMITED)
     # At the limit itself, HiGHS's rounding errors have made it miss the best choice by far. Where sums are whole
@@ -105,12 +105,12 @@ def milp_neighborhood(
     constraints: "Sequence[scipy.optimize.LinearConstraint]",
     options: dict[str, Any],
 ) -> Any:
-    """The same of a program with many variables that have to be whole, near the best choice where they need not be.
+    """Solve a program with many integer variables near the solution of its linear relaxation.
 
-    Nearly all of them are whole there anyway, and where they are, and a change would cost, they stay as they are: so
-    HiGHS decides about the others alone (relaxation induced neighbourhoods; Danna, Rothberg and Le Pape, 2005). Its
-    bound is then that of the choice whose variables need not be whole. Where nothing is found, or what is far above it,
-    HiGHS decides about more of them: about all of a thousand takes seconds, also where there is nothing to find.
+    Nearly all variables are integers there anyway. Those whose change would cost stay fixed, and HiGHS decides about
+    the others (relaxation induced neighbourhoods; Danna, Rothberg and Le Pape, 2005). The bound is that of the
+    relaxation. If no solution is found, or one far above the bound, HiGHS decides about more variables: to decide about
+    a thousand takes seconds.
     """
     program = {"bounds": bounds, "constraints": constraints}
     whole = integrality > 0
@@ -123,7 +123,7 @@ def milp_neighborhood(
             bounds=np.stack(np.broadcast_arrays(bounds.lb, bounds.ub, objective)[:2], axis=1),
             method="highs",
         )
-        if relaxed.status == 2:  # nothing is within the limits
+        if relaxed.status == 2:  # no solution is within the limits
             relaxed.x = relaxed.mip_dual_bound = None
             return relaxed
         if relaxed.x is not None:
@@ -145,7 +145,7 @@ def milp_neighborhood(
 
 
 def _at_most(constraint: "scipy.optimize.LinearConstraint") -> Iterator[tuple[Any, np.ndarray]]:
-    """A constraint as rows that are at most so much."""
+    """Yield a constraint as pairs of rows and their upper limits."""
     for sign, limit in ((1, constraint.ub), (-1, constraint.lb)):
         most = np.broadcast_to(sign * np.asarray(limit, float), constraint.A.shape[:1])
         if np.isfinite(most).any():
@@ -154,16 +154,16 @@ def _at_most(constraint: "scipy.optimize.LinearConstraint") -> Iterator[tuple[An
 
 @contextlib.contextmanager
 def _held_back() -> Iterator[None]:
-    """Hold back the process's standard output, and then write all of it except the line of HiGHS.
+    """Hold back the process's standard output, and then write all of it except HiGHS's line.
 
-    HiGHS prints by C's `puts`, past `sys.stdout`, where only the descriptor can be changed. It is the process's: what
-    another thread writes comes when this ends, and what a process writes that it starts meanwhile, never.
+    HiGHS prints with C's `puts`, past `sys.stdout`, so the file descriptor is replaced. Output of other threads is
+    delayed until the end; output of a process that is started meanwhile is lost.
     """
     with _STDOUT_LOCK, contextlib.ExitStack() as stack:
         try:
             held = stack.enter_context(tempfile.TemporaryFile())
             libc, out = ctypes.CDLL(None), os.dup(1)
-        except (OSError, TypeError):  # it is closed, there is nowhere to hold anything, or this is Windows
+        except (OSError, TypeError):  # it is closed, no temporary file can be written, or this is Windows
             yield
             return
         stack.callback(os.close, out)
@@ -181,9 +181,9 @@ def _held_back() -> Iterator[None]:
 
 
 def _not_all_of(on: np.ndarray, limited: Sequence[float], limit: float) -> Any:
-    """Cut off a choice that exceeds the limit by less than the solver's tolerance: not all of its values may be saved.
+    """Return the constraint that excludes a choice above the limit by less than the solver's tolerance.
 
-    This is a cover inequality of the knapsack that the limit is (Balas, Facets of the knapsack polytope, 1975).
+    It is a cover inequality of the knapsack (Balas, Facets of the knapsack polytope, 1975).
     """
     largest = sorted(on, key=limited.__getitem__, reverse=True)
     sums = accumulate(limited[i] for i in largest)
@@ -202,7 +202,7 @@ def matrix(program: ZeroOne) -> Any:
 
 
 def bounds(program: ZeroOne) -> np.ndarray:
-    """The bounds of the rows, float64 of shape (rows,)."""
+    """Return the bounds of the rows, float64 of shape (rows,)."""
     return np.array([row.bound for row in program.rows], float)
 
 

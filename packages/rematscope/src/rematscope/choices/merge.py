@@ -37,16 +37,16 @@ def parts_of(nodes: Sequence[Node], needed: Collection[Node]) -> tuple[Part, ...
 
 
 def _merge_targets(free: Sequence[Node], readers: dict[Node, dict[Node, None]]) -> dict[Node, Node]:
-    """Return for each node the one that it is merged into, or itself.
+    """Return for each node the node that it is merged into, or itself.
 
-    An operation that only one other reads is reached if and only if that one is, its immediate dominator in the walk;
-    so it goes with that one, unless that is a name, at which the walk may end. Operations that the same ones read go
-    with each other. Each merging may allow others, so it is repeated until there are none. Dominators tell more than
-    that (Lengauer and Tarjan, TOPLAS 1979); what is overlooked stays a part of its own, and no figure is wrong for it.
+    An operation with one reader, its immediate dominator in the walk, is reached if and only if the reader is. So it is
+    merged into the reader, unless that is a name, at which the walk may end. Operations with the same readers are
+    merged with each other. This is repeated until nothing changes. A full dominator analysis (Lengauer and Tarjan,
+    TOPLAS 1979) would merge more nodes, with the same figures.
 
     Args:
-      free: what depends on the choice. Names are never merged.
-      readers: what reads each of them, in order; those of merged nodes are added to what they are merged into.
+      free: the nodes that depend on the choice. Names are never merged.
+      readers: the readers of each of them, in order; a merged node's readers are added to its target's.
     """
     merged = {node: node for node in free}
 

@@ -19,15 +19,15 @@ class Node:
 
     Attributes:
       reads: the nodes whose results it reads.
-      cost: what computing it again takes, over all iterations of the loops around it.
-      name: the `checkpoint_name` that it gives to what it reads, or None.
-      array: what is kept if it is saved: the forward pass's value of a name, or a residual. Each is kept once.
-      nbytes: bytes of `array`.
+      cost: its recompute cost, over all iterations of the loops around it.
+      name: the `checkpoint_name` that it gives to its operand, or None.
+      array: the array that is saved: the forward pass's value of a name, or a residual. Each is saved once.
+      nbytes: the bytes of `array`.
       equation: the operation; None for a residual or a loop's carry.
-      kept: it is a residual, so it is kept as soon as anything reads it.
+      kept: whether it is a residual, which is saved as soon as anything reads it.
       loops: the loops and branches around it.
       depends_on_loops: the scan that it is a carry or a slice of.
-      uncounted: primitives that it runs and that `cost` leaves out, since what they take is not known.
+      uncounted: primitives of unknown cost that it runs, which `cost` does not include.
     """
 
     reads: list["Node"] = dataclasses.field(default_factory=list)
@@ -43,7 +43,7 @@ class Node:
 
     @property
     def has_zero_cost(self) -> bool:
-        """Whether computing it again is known to take nothing."""
+        """Whether its recompute is known to cost nothing."""
         return not self.cost and not self.uncounted
 
 
@@ -54,7 +54,7 @@ class RecomputeGraph(ChoiceGraph):
     Attributes:
       trace: the trace that the graph was built from.
       nodes: all operations of the backward program, in program order.
-      roots: the nodes that run whatever is saved: those that compute results, and those with effects.
+      roots: the nodes that run in any case, since they compute results or have effects.
       barred: the names that no choice may save, each with the reason.
       uncounted: primitives of unknown cost that a choice may recompute; no choice can be proven the best then.
       policies: the policies of the function's own checkpoints, each once.

@@ -16,19 +16,19 @@ class Kind(StrEnum):
     """The meaning of a variable that is 1."""
 
     SAVED = "saved"  # a name is chosen
-    REACHED = "reached"  # the backward pass reads a part, or computes it again
-    KEPT = "kept"  # an array is kept that several parts may keep
+    REACHED = "reached"  # the backward pass reads or recomputes a part
+    KEPT = "kept"  # an array of several parts is saved
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
     """A variable between 0 and 1.
 
-    Only those of names have to be whole numbers: where they are, the others are too in what costs least.
+    Only the variables of names have to be integers: then the others are integers too in an optimal solution.
 
     Attributes:
-      kind: what it says.
-      of: the name, the `Part` or the array of which it says that.
+      kind: its meaning.
+      of: the name, the `Part` or the array that it is about.
     """
 
     kind: Kind
@@ -40,8 +40,8 @@ class Row:
     """An inequality between variables, in plain numbers without a unit: Σ coefficient · variable ≥ bound.
 
     Attributes:
-      coefficients: place of a column → its coefficient.
-      bound: what the sum is not below.
+      coefficients: the coefficient of each column, by the column's index.
+      bound: the lower bound of the sum.
     """
 
     coefficients: dict[int, int]
@@ -52,19 +52,19 @@ class Row:
 class ZeroOne:
     """Which names to save, as a program of 0/1 variables.
 
-    What is computed again costs `least_cost` + Σ cost · column; what is kept takes `least_bytes` + Σ nbytes · column
-    bytes. One of the two is made as small as can be while the other stays within a limit, and the rows say what follows
-    from what:
+    The recompute cost is `least_cost` + Σ cost · column, and the saved bytes are `least_bytes` + Σ nbytes · column. One
+    of them is minimized within a limit of the other, subject to the rows:
 
-    * What a reached part reads is reached: r[read] ≥ r[part], and r[read] ≥ r[name] − x[name] behind a name.
-    * An array is kept if it is reached and saved: k ≥ r[name] + x[name] − 1; a residual if it is reached: k ≥ r[part].
+    * What a reached part reads is reached: r[read] ≥ r[part], and r[read] ≥ r[name] − x[name] after a name.
+    * An array is saved if it is reached and chosen: k ≥ r[name] + x[name] − 1. A residual is saved if it is reached:
+      k ≥ r[part].
 
     Attributes:
-      columns: the variables x (saved), r (reached) and k (kept); those of the names first, in the graph's order.
-      cost: for each column, what is computed again if it is 1, in the unit of the graph's cost.
-      nbytes: for each column, bytes that are kept if it is 1.
+      columns: the variables x (saved), r (reached) and k (kept); the names come first, in the graph's order.
+      cost: for each column, the recompute cost if it is 1, in the unit of the graph's cost.
+      nbytes: for each column, the saved bytes if it is 1.
       rows: the inequalities.
-      least_cost, least_bytes: what no choice changes.
+      least_cost, least_bytes: the parts that every choice has.
     """
 
     columns: tuple[Column, ...]
@@ -99,17 +99,17 @@ def zero_one(graph: ChoiceGraph) -> ZeroOne:
 
 @dataclasses.dataclass
 class _Writer:
-    """A 0/1 program as it is written down: the places of its columns, and its rows."""
+    """A 0/1 program under construction: the indices of its columns, and its rows."""
 
     places: dict[Column, int] = dataclasses.field(default_factory=dict)
     rows: list[Row] = dataclasses.field(default_factory=list)
 
     def column(self, kind: Kind, of: object) -> int:
-        """The place of a variable, which is new when it is first asked for."""
+        """Return the index of a variable, which is created on first use."""
         return self.places.setdefault(Column(kind, of), len(self.places))
 
     def imply(self, part: Part, then: Column) -> None:
-        """Add a row: if the walk passes a part, something is 1. The part is reached, and is no name that is saved."""
+        """Add a row: if the walk passes a part, which is reached and not saved, a variable is 1."""
         row, bound = {}, 0
         if part.entry:
             bound = 1

@@ -13,7 +13,7 @@ from rematscope.errors import PlanError
 
 def least_possible(graph: ChoiceGraph) -> int:
     """Return the fewest bytes of computed residuals that a choice can save."""
-    nbytes, cost = graph.evaluate(())  # nothing costs more, and mostly nothing keeps less
+    nbytes, cost = graph.evaluate(())  # no choice costs more, and rarely does one save less
     return nbytes if nbytes == graph.least_bytes else graph.evaluate(Chooser(graph).smallest(cost))[0]
 
 

@@ -32,7 +32,7 @@ from rematscope.tracing.checkpoints import loss_inside
 from rematscope.tracing.trace import Trace, trace
 from rematscope.views.interactive_programs import InteractivePrograms
 
-_SPREAD = 17  # of many names' best choices, each of which takes a solver: as many as show where the others lie
+_SPREAD = 17  # points of the front that are computed if there are many names, since each needs the solver
 _NO_CHECKPOINT, _NO_POLICY, _NAMES = "no checkpoint", "no policy", "save_only_these_names"
 
 
@@ -82,7 +82,7 @@ def explore(f: Callable, *args, device: Device | str | None = None, **kwargs) ->
         wrapped, written = _apply_policy(f, plain.function, policy, kept)
         try:
             return _Choice(written, trace(wrapped, *args, **kwargs), plain, rates, best)
-        except Exception as error:  # whatever a choice runs into, the reader can go on to the next
+        except Exception as error:  # after an error of any kind, the reader can still look at another choice
             return _Refusal(written, error)
 
     def view(policy: str, **ticks: bool) -> "_Choice | _Refusal":
@@ -180,7 +180,7 @@ class _Pictures(View):
 
     def html(self) -> str:
         if importlib.util.find_spec("matplotlib") is None:
-            return self._pictures[-1].picture()  # what it takes
+            return self._pictures[-1].picture()  # which says what to install
         pictures = "".join(picture.picture() for picture in self._pictures)
         sentence = Lines([self._sentence]).html() if self._sentence else ""
         return f'{PICTURES}<div class="rs-pictures">{pictures}</div>{sentence}'
@@ -193,7 +193,7 @@ _SIZE = 4.8, 2.8  # two of them side by side in JupyterLab
 
 
 class _AmongTheBest(Frontier):
-    """A choice beside those that none beats."""
+    """A choice next to the Pareto-optimal choices."""
 
     size = _SIZE
 
@@ -203,7 +203,7 @@ class _AmongTheBest(Frontier):
 
 
 def _beside_the_best(trade: Frontier) -> str:
-    """Say whether another choice recomputes less and saves no more bytes."""
+    """Return a sentence: whether another choice recomputes less and saves no more bytes."""
     here = trade.current
     assert here is not None
     best = trade.within(here.nbytes)
@@ -215,7 +215,7 @@ def _beside_the_best(trade: Frontier) -> str:
 
 
 class _OverTime(Pictured):
-    """The bytes live with a choice, and the peak without any."""
+    """The live bytes of a choice, and the peak without a checkpoint."""
 
     size = _SIZE
 
@@ -238,7 +238,7 @@ class _OverTime(Pictured):
 
 
 class _Refusal(Lines):
-    """A choice that cannot be traced, in a sentence."""
+    """A sentence about a choice that cannot be traced."""
 
     def __init__(self, written: str, error: Exception):
         reason, *_ = str(error).strip().splitlines() or [type(error).__name__]

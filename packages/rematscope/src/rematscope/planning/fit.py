@@ -26,12 +26,12 @@ from rematscope.xla.measure import Measurement, measure
 
 @dataclasses.dataclass(frozen=True)
 class CompiledPlan:
-    """A plan and what XLA made of it.
+    """A plan and its compiled program.
 
     Attributes:
       plan: the best names for some number of saved bytes.
-      measurement: its planned function, compiled, or what the compiler says that finds no room for it.
-      seconds: how long both passes take by a roofline, or the step; None where no device was given.
+      measurement: its planned function, compiled, or the compiler's message that it does not fit.
+      seconds: the time of both passes, or of the step, by a roofline; None without a device.
     """
 
     plan: Plan

@@ -15,7 +15,7 @@ class SavedNamesMatrix(View):
     """The names that each point saves: a row for each name, a column for each point, by increasing bytes.
 
     Attributes:
-      rows: name → for each point, whether it saves the name; then those of the policies that points save beside names.
+      rows: name → for each point, whether it saves the name; then those of the policies that are combined with names.
     """
 
     def __init__(self, names: Sequence[str], points: Sequence[Point]):

@@ -139,7 +139,7 @@ def best_plan(
             rank = again, nbytes, candidate.label != AS_IT_IS
             if best is None or rank < best[0]:
                 best = rank, candidate, names
-    assert best is not None, "the one that keeps least keeps to the limit"
+    assert best is not None, "the choice that saves least is within the limit"
     _, chosen, names = best
     passes = chosen.trace or trace(chosen.planned(f, names), *args, **kwargs)
     planned = chosen.planned(as_given(f), names)
@@ -157,7 +157,7 @@ def best_plan(
             return made
         if not chosen.label:
             raise
-        # What names do beside the policy was predicted wrongly: it is compared as JAX traces it, without names.
+        # The prediction for names combined with the policy was wrong: compare the policy as traced, without names.
         others = [candidate for candidate in found if candidate is not chosen]
         if chosen.trace is None:
             others += traced(f, chosen.label, chosen.policy, args, kwargs, cost)
@@ -318,7 +318,7 @@ class Plan(View):
 
     @property
     def _names_alone(self) -> RecomputeGraph:
-        """The choices of names alone, from which nothing is missing that some choice computes again."""
+        """The graph of names alone, with all operations that any choice recomputes."""
         return self.compared[0].graph
 
     def check(self, cost: CostFunction = work) -> None:

@@ -67,7 +67,7 @@ def all_points(graph: ChoiceGraph) -> Iterator[tuple[Point, float]]:
         yield found, 0
     ends = sorted(spread.values(), key=lambda p: p.nbytes)
     for low, high in itertools.pairwise(ends):
-        # Down from the end above: what is cheapest for a byte less than a point keeps is the next point.
+        # Downward from the upper end: the cheapest choice with one byte less is the next point.
         found = high
         while found.cost < low.cost and found.nbytes > low.nbytes:
             found = cheapest(found.nbytes - 1)
@@ -86,12 +86,12 @@ def pareto_front(points: Sequence[Point]) -> Iterator[Point]:
 
 
 def greedy_point(graph: ChoiceGraph, evaluate: Callable[[frozenset[str]], tuple[int, float]], budget: int) -> Point:
-    """Save one name after another: always the one that avoids the most recompute per byte, as long as it fits.
+    """Return the greedy choice: repeatedly the name that avoids most recompute per byte, as long as it fits.
 
     Args:
-      graph: what the choices lead to.
-      evaluate: its `evaluate`, which may remember what it was asked before.
-      budget: bytes that may be kept.
+      graph: the bytes and the cost of each choice.
+      evaluate: its `evaluate`, which may be cached.
+      budget: the limit of saved bytes.
     """
     names: frozenset[str] = frozenset()
     nbytes, cost = evaluate(names)

@@ -1,4 +1,4 @@
-"""Emits a backward program in which each recomputed operation stands before the first one that reads it.
+"""Emits a backward program in which each recomputed operation precedes its first reader.
 
 `schedule.py` says why the emitted program computes what JAX's does, and what the barriers are for.
 """

@@ -19,7 +19,7 @@ from rematscope.tracing.checkpoints import traced, without_checkpoints
 
 source_info_util.register_exclusion(__file__)
 
-# The operations to go into, one in the other, then the first operation in there, and the one behind the last.
+# The indices of the operations around a block, outermost first; then the first operation of the block, and the end.
 Block = tuple[int, ...]
 _SAVED = "saved in its block"  # the name of what is
 OPENED = ("jit", "pjit", "shard_map")

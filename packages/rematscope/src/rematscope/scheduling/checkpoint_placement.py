@@ -71,7 +71,7 @@ def in_words(whole: AnyJaxpr, placement: CheckpointPlacement) -> str:
 
 
 def _lines_of(whole: AnyJaxpr, blocks: Sequence[Block]) -> str:
-    """Return the lines of blocks, `net.py:7-12 (layer), 5 times`, each once."""
+    """Return the lines of blocks, `model.py:7-12 (layer), 5 times`, each once."""
     inside = {path: body for path, _, body in bodies(whole)}
     found = Counter(
         lines_of([eqn.source_info for eqn in inside[tuple(path)].eqns[start:end]]) for *path, start, end in blocks
@@ -94,7 +94,7 @@ def placements(whole: AnyJaxpr, has_own: bool, closed: bool) -> Iterator[Checkpo
         return
     found = [stretches(whole, finest) for finest in ([False, True] if closed else [False])]
     for blocks in partitions(whole)[: SETTINGS.partitions if closed else 1]:
-        # The last one is gone back through at once: it, or its second half, is computed again for nothing.
+        # The backward pass starts with the last block: a checkpoint around it, or its second half, saves no memory.
         found += blocks, blocks[:-1], (*blocks[:-1], first_half(whole, blocks[-1]))
     deep = loops_deep(whole)
     in_loops = (CheckpointPlacement(depth=i) for i in range(deep if closed else min(deep, 1)))

@@ -173,7 +173,7 @@ def _cheapest_cuts(places: Sequence[tuple[int, int]], total: int, longest: int) 
       total: the position of the end.
       longest: the length that a stretch between two cuts may have.
     """
-    best: list[tuple[float, int]] = []  # what crosses up to each place, and the cut before it
+    best: list[tuple[float, int]] = []  # for each place, the bytes that cross up to it, and the cut before it
     for i, (at, width) in enumerate([*places, (total, 0)]):
         ways = [(best[j][0], j) for j in range(i) if at - places[j][0] <= longest]
         if at <= longest:

@@ -100,7 +100,7 @@ def differentiable(
     return function
 
 
-# `tangent(*fixed, *tangents)` is linear in the tangents; what is kept is among the fixed for its transpose alone.
+# `tangent(*fixed, *tangents)` is linear in the tangents; the saved values in `fixed` are for its transpose only.
 _tangent = Primitive("scheduled_tangent")
 _tangent.multiple_results = True
 

@@ -206,7 +206,7 @@ class _Sorting:
         readable = set(readable)
         for equation in equations:
             if equation.primitive == "optimization_barrier":
-                continue  # it says when, and that is decided anew
+                continue  # the schedule decides the order again
             if self.on_cotangents.isdisjoint(equation.outputs) and equation.outputs:
                 if not jax_compat.is_repeatable(equation.eqn) or not self.rerun.isdisjoint(reading(equation)):
                     self.rerun.update(equation.outputs)  # another run may have given another value

@@ -66,7 +66,7 @@ def load_schedule(path: str | os.PathLike[str], f: Callable[P, R]) -> "LoadedFun
 
 
 class _Saved(NamedTuple):
-    """A schedule as it stands in a file, with indices for its values."""
+    """The content of a schedule file."""
 
     structure: str
     choice: StoredChoice

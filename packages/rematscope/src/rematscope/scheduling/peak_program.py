@@ -271,7 +271,7 @@ class PeakProgram:
         """The rows that say which values have to be saved or recomputed."""
         x, _, size = self._column_layout
         rows: list[tuple[dict[int, float], float]] = []
-        for equation, place in self._column_layout[1].items():  # what has run has run from then on
+        for equation, place in self._column_layout[1].items():  # a recomputed operation stays recomputed
             for bin_ in range(self._first[equation], self._last[equation]):
                 rows.append(({place + bin_ + 1: 1.0, place + bin_: -1.0}, 0.0))
         for value, bins in self._asked.items():
@@ -359,11 +359,11 @@ class PeakProgram:
             limited.append((rows, peak / MIB - given))
         if saved is not None:
             limited.append((scipy.sparse.csc_array(self._saved_bytes_row[None]), np.array([saved / MIB])))
-        if not rows.shape[1]:  # nothing may be kept, and nothing runs again
+        if not rows.shape[1]:  # there is nothing to save or to recompute
             exceeded = peak is not None and (given > peak / MIB).any()
             return None if exceeded else PeakSolution(self.fixed, frozenset(), 0.0)
         unit = self._cost_row.max(initial=0.0) or 1.0
-        # Of equal choices the one that keeps less; the solver stops at differences of 1e-6.
+        # Of equal choices, prefer the choice that saves less; the solver stops at differences of 1e-6.
         less = np.abs(self._saved_bytes_row) * (
             price * MIB / unit + 1e-4 / max(np.abs(self._saved_bytes_row).sum(), 1e-9)
         )

@@ -22,7 +22,7 @@ source_info_util.register_exclusion(__file__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_MOST_PLANS = 128  # of one function; the one that was not used for longest is dropped
+_MOST_PLANS = 128  # of one function; the least recently used plan is dropped
 
 
 class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):

@@ -431,7 +431,7 @@ def _count_text(number: float) -> str:
 
 
 def _makers_of_values(program: Program) -> dict[Value, Equation]:
-    """Return the operation that computes each value; for a stack the one that computes its slices."""
+    """Return the operation that computes each value; for a stack, the operation that computes its slices."""
     made = {v: e for e in program.equations if e.primitive != "optimization_barrier" for v in e.outputs}
     for equation in program.equations:
         if equation.primitive == "scan":

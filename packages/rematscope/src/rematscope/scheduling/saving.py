@@ -32,7 +32,7 @@ def worth_saving(whole: AnyJaxpr, blocks: Sequence[Block]) -> list[tuple[Block, 
     found: list[tuple[float, Block, int]] = []
     for path, iterations, body in bodies(whole):
         for *around, start, end in (block for block in blocks if block[:-2] == path):
-            read: set[Any] = set()  # what has to be there in the backward pass
+            read: set[Any] = set()  # the values that the backward pass needs
             for i in reversed(range(start, end)):
                 eqn = body.eqns[i]
                 operands = [v for v in eqn.invars if not jax_compat.is_literal(v)]

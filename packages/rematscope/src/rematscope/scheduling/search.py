@@ -369,7 +369,7 @@ class Search:
         bound = bound or min((one.bound for one in proven), default=0.0)
         if (best.placement or best.snapshots or best.segments) and best.recompute_cost < bound:
             return 0.0  # it is no choice of the 0/1 program, so nothing is proven of such choices
-        # Those that recompute hardly less than the best one were not compiled.
+        # Candidates that recompute hardly less than the best one were not compiled.
         skipped = self._cheapest_schedule(limit, self._estimate_target(limit), best.recompute_cost) if bound else None
         return min(bound, skipped.recompute_cost) if skipped else bound
 

@@ -49,7 +49,7 @@ class SegmentProposer:
             if not lower[1] <= target_bytes < upper[1] or upper[0] - lower[0] < 2:
                 return
             count = lower[0] + int((upper[0] - lower[0]) * (target_bytes - lower[1]) / (upper[1] - lower[1]))
-            count = min(max(count, lower[0] + 1), upper[0] - 1)  # of segments that are not computed again
+            count = min(max(count, lower[0] + 1), upper[0] - 1)  # of segments that are not recomputed
             yield (made := self._keep_share_of_iterations(count / most))
             if made.estimated_bytes > target_bytes:
                 upper = count, made.estimated_bytes

@@ -38,7 +38,7 @@ class BlockProposer:
         cuts: for each way to cut, the values that cross its narrow places.
         """
         self._subject, self._linearized, self._cuts = subject, linearized, cuts
-        # What each turn of a loop keeps is for the rows to choose, and what is on the host for those that know it.
+        # The 0/1 program chooses what the iterations of a loop save, and what is offloaded.
         self._is_for = is_tpu(subject.target) and subject.moves is None and not linearized.loops
 
     @cached_property

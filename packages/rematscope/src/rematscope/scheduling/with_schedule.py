@@ -89,8 +89,8 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
         late = schedule(linearized, linearized.kept, target=target)
         made = scheduled_function(once, late)
         if not any(checkpoints(once.jaxpr)) and any(e.primitive.name == "scan" for e, _ in walk_equations(once.jaxpr)):
-            # A checkpoint around a loop has all of that run again before any of it is used. Where the policy saves what
-            # is handed from one iteration to the next, each of them can compute its own again instead.
+            # A checkpoint around a loop recomputes the whole loop before any of its values is used. If the policy saves
+            # the carries, each iteration can recompute its own values instead.
             plain = linearize(trace(once, *leaves))
             saved = plain.saved_by(chosen or nothing)
             if (inside := schedule(plain, saved, target=target)).saved_bytes <= late.saved_bytes:

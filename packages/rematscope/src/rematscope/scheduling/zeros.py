@@ -50,7 +50,7 @@ class _Level:
     def __init__(self, marks: Mapping[Value, int], instead: dict[Value, Value]):
         """Args:
         marks: the cotangents that each value depends on.
-        instead: for some values the one that replaces it.
+        instead: for some values, their replacements.
         """
         self._marks, self._instead = marks, instead
         self.new: list[Equation] = []  # arrays of zeros that were asked for

@@ -25,11 +25,11 @@ Axes = Sequence[int | None]  # the batch axis of each operand or result; None fo
 _POINTWISE = ELEMENTWISE | {"name", "stop_gradient", "copy", "copy_p", "clamp", "square", "random_fold_in"}
 OPENED = frozenset({"scan", "checkpoint", "remat", "remat2"})  # whose bodies may make positions and random bits
 _NESTED = OPENED | {"cond", "while", "custom_jvp_call", "custom_vjp_call"}
-# Parameters that say a length, or hold programs and rules, which are compared apart.
-_LENGTHS = frozenset(
-    "shape new_sizes sizes start_indices limit_indices slice_sizes jaxpr call_jaxpr branches body_jaxpr "
-    "cond_jaxpr fun_jaxpr jvp_jaxpr_fun fwd_jaxpr_thunk bwd out_trees num_consts symbolic_zeros sharding out_sharding "
-    "policy ctx_mesh name debug_info".split()
+_LENGTHS = frozenset("shape new_sizes sizes limit_indices slice_sizes".split())
+# Parameters that hold programs and rules, which are compared apart, or that do not change a result.
+_PROGRAMS = frozenset(
+    "jaxpr call_jaxpr branches body_jaxpr cond_jaxpr fun_jaxpr jvp_jaxpr_fun fwd_jaxpr_thunk bwd out_trees num_consts "
+    "symbolic_zeros sharding out_sharding policy ctx_mesh name debug_info".split()
 )
 
 
@@ -77,7 +77,7 @@ def commutes(whole: Any, part: Any, count: int, differentiable: bool = True) -> 
         if not _same_params(whole.params, part.params):
             return False
         if all(axis is None for axis in (*before, *after)):
-            return True
+            return _same_lengths(whole, part) and _same_bodies(whole, part)
         if name in _NESTED:
             return _bodies_commute(whole, part, count, before, after, differentiable)
         if name in _POINTWISE or name == "optimization_barrier":
@@ -91,10 +91,39 @@ def commutes(whole: Any, part: Any, count: int, differentiable: bool = True) -> 
 def _same_params(whole: dict[str, Any], part: dict[str, Any]) -> bool:
     if whole.keys() != part.keys():
         return False
-    return all(key in _LENGTHS or _equal(value, part[key]) for key, value in whole.items())
+    return all(key in _LENGTHS | _PROGRAMS or equal_values(value, part[key]) for key, value in whole.items())
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _same_lengths(whole: Any, part: Any) -> bool:
+    return all(equal_values(value, part.params[key]) for key, value in whole.params.items() if key in _LENGTHS)
+
+
+def _same_bodies(whole: Any, part: Any) -> bool:
+    bodies, others = jax_compat.bodies(whole), jax_compat.bodies(part)
+    return len(bodies) == len(others) and all(map(_same_programs, bodies, others))
+
+
+def _same_programs(whole: Any, part: Any) -> bool:
+    (body, _, consts), (smaller, _, others) = jax_compat.body_of(whole), jax_compat.body_of(part)
+    if len(body.eqns) != len(smaller.eqns) or len(consts) != len(others):
+        return False
+    return all(map(equal_values, consts, others)) and all(map(same_equation, body.eqns, smaller.eqns))
+
+
+def same_equation(whole: Any, part: Any) -> bool:
+    """Whether two equations compute the same: their shapes, parameters, literals and bodies are equal."""
+    if whole.primitive is not part.primitive or len(whole.invars) != len(part.invars):
+        return False
+    for one, other in zip((*whole.invars, *whole.outvars), (*part.invars, *part.outvars), strict=False):
+        if one.aval.strip_weak_type() != other.aval.strip_weak_type():
+            return False
+        if jax_compat.is_literal(one) and not (jax_compat.is_literal(other) and equal_values(one.val, other.val)):
+            return False
+    same_params = _same_params(whole.params, part.params) and _same_lengths(whole, part)
+    return same_params and _same_bodies(whole, part)
+
+
+def equal_values(one: Any, other: Any) -> bool:
     if one is other or callable(one):
         return one is other or type(one) is type(other)
     if hasattr(one, "shape") or hasattr(other, "shape"):
@@ -113,12 +142,12 @@ def programs_commute(whole: Any, part: Any, count: int, may_make: bool = False, 
     (body, _, consts), (smaller, _, others) = jax_compat.body_of(whole), jax_compat.body_of(part)
     if len(body.eqns) != len(smaller.eqns) or len(consts) != len(others):
         return False
-    if not all(_equal(a, b) for a, b in zip(consts, others, strict=True)):
+    if not all(equal_values(a, b) for a, b in zip(consts, others, strict=True)):
         return False
     for eqn, other in zip(body.eqns, smaller.eqns, strict=True):
         operands: Iterable[tuple[Any, Any]] = zip(eqn.invars, other.invars, strict=False)
         literals = [(a, b) for a, b in operands if jax_compat.is_literal(a)]
-        if not all(jax_compat.is_literal(b) and _equal(a.val, b.val) for a, b in literals):
+        if not all(jax_compat.is_literal(b) and equal_values(a.val, b.val) for a, b in literals):
             return False
         if eqn.primitive.name in ("jit", "pjit", "closed_call", "core_call"):
             inside = jax_compat.bodies(eqn)[0], jax_compat.bodies(other)[0]

@@ -65,6 +65,7 @@ class ChunkedLoss:
 
     Attributes:
       hidden_bytes: the bytes of the results that are computed in loops and not returned from them.
+      all_bytes: the bytes of all results.
     """
 
     def __init__(self, whole: Any, part: Any, count: int, only_head: bool = False):
@@ -91,6 +92,7 @@ class ChunkedLoss:
         returned = {v for region in self._regions for v in region.outputs}
         inside = {v for region in self._regions for step in region.steps for v in step.outvars}
         self.hidden_bytes = sum(nbytes(v.aval) for v in inside - returned)
+        self.all_bytes = sum(nbytes(v.aval) for step in steps for v in step.outvars)
         if not self.hidden_bytes:
             raise NotPaired
 

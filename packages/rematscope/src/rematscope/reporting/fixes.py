@@ -200,9 +200,6 @@ class Search:
 
     def _microbatches(self) -> None:
         """Microbatches, alone and with the checkpoints that have the lowest peaks."""
-        if why := self.subject.why_no_microbatches:
-            self.refused["microbatches"] = why
-            return
         by_peak = sorted(self.tried.values(), key=lambda t: t.memory.peak_bytes)
         donated = self.subject.updated_argnums if self._donation_bytes() else ()
         chosen = list(dict.fromkeys([dataclasses.replace(by_peak[0].changes, donate_argnums=donated)]))
@@ -211,7 +208,10 @@ class Search:
 
     def _divide(self, chosen: Sequence[Changes], option: str) -> None:
         """Trace some changes with the batch in more and more parts, until some are expected to fit."""
-        for count in divisors(self.subject.batch_size):
+        for count in divisors(self.subject.batch_size) or [1]:
+            if option == "microbatches" and (why := self.subject.why_no_microbatches(count)):
+                self.refused["microbatches"] = why
+                break
             parts: dict[str, Any] = {option: count, "in_axes": self.subject.in_axes}
             made = [self._trace(dataclasses.replace(c, **parts), in_time=False) for c in chosen]
             if any(t is not None and t.memory.peak_bytes <= 0.9 * self.limit for t in made):

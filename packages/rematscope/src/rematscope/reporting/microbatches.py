@@ -17,7 +17,8 @@ from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.jax_compat.vjp_hook import Mark, outside_traces, record_gradients
 from rematscope.reporting.arrays import in_part, stacked
-from rematscope.reporting.flat_program import Operation, Variable, evaluate, flat_program
+from rematscope.reporting.batch_axis import same_equation
+from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, evaluate, flat_program, value_of
 
 source_info_util.register_exclusion(__file__)
 
@@ -49,18 +50,19 @@ class Divided:
     outputs: Sequence[Any]
 
 
-def divided(jaxpr: Any, axes: Sequence[int | None], function: str) -> Divided:
+def divided(program: FlatProgram, axes: Sequence[int | None], function: str) -> Divided:
     """Divide the program of a step at its gradient.
 
     Args:
-      jaxpr: the step on the leaves of its arguments, with marks at its gradient; see `rematscope.jax_compat.vjp_hook`.
+      program: the step on the leaves of its arguments, with marks at its gradient; see
+        `rematscope.jax_compat.vjp_hook`.
       axes: the batch axis of each leaf; None for one without.
       function: the name of the step.
 
     Raises:
       PlanError: if it takes more than one gradient, or takes it inside a loop, a `vmap` or a `shard_map`.
     """
-    inputs, constants, eqns, outputs = flat_program(jaxpr)
+    inputs, constants, eqns, outputs = program
     gradients, numbers = dict[Any, None](), set[int]()
     marked = set[Operation]()
     for operation in eqns:
@@ -146,7 +148,7 @@ def in_microbatches(
     """
     program, env = _run_each(flat, leaves, axes, count, function)
     evaluate(program.rest, env)
-    return [env[v] if isinstance(v, Variable) else jax_compat.literal_value(v) for v in program.outputs]
+    return [value_of(v, env) for v in program.outputs]
 
 
 def divided_values(
@@ -172,21 +174,27 @@ def _run_each(
             f"same length, a multiple of {count}."
         )
     part = size // count
-    shapes = [in_part(leaf, axis, count) for leaf, axis in zip(leaves, axes, strict=True)]
-    with outside_traces():
-        jaxpr = jax.make_jaxpr(record_gradients(flat))(*shapes)
-    program = divided(jaxpr, axes, function)
+    whole, program = (
+        divided(flat_program(jaxpr_of_step(flat, leaves, axes, parts, record_gradients)), axes, function)
+        for parts in (1, count)
+    )
+    of_whole = in_whole(whole, program, function)
     env = {**program.constants, **dict(zip(program.inputs, leaves, strict=True))}
     evaluate(program.once, env)
     same, makers = program.same
     evaluate(makers, env)
+    after = env
+    if not all(same_equation(op.eqn, of_whole[op].eqn) for op in (*program.once, *makers)):
+        after = {v: whole.constants[u] for v, u in zip(program.constants, whole.constants, strict=True)}
+        after |= dict(zip(program.inputs, leaves, strict=True))
+        evaluate([of_whole[op] for op in (*program.once, *makers)], after)
     parts_of = {
         v: stacked(leaf, axis, count)
         for v, leaf, axis in zip(program.inputs, leaves, axes, strict=True)
         if axis is not None
     }
     varying = [v for v in program.crossing if v not in same]
-    kinds = {v: _combination(v, program.gradients, part, function) for v in varying}
+    kinds = {v: combination(v, program.gradients, part, function) for v in varying}
     summed = [v for v in varying if kinds[v] == "mean"]
     listed = [v for v in varying if kinds[v] == "stack"]
 
@@ -198,12 +206,56 @@ def _run_each(
 
     zeros = [jnp.zeros(v.aval.shape, jnp.promote_types(v.aval.dtype, jnp.float32)) for v in summed]
     sums, stacks = lax.scan(turn, zeros, list(parts_of.values()), length=count)
-    env.update((v, (total / count).astype(v.aval.dtype)) for v, total in zip(summed, sums, strict=True))
-    env.update((v, jnp.reshape(x, (size, *x.shape[2:]))) for v, x in zip(listed, stacks, strict=True))
-    return program, env
+    after.update((v, (total / count).astype(v.aval.dtype)) for v, total in zip(summed, sums, strict=True))
+    after.update((v, jnp.reshape(x, (size, *x.shape[2:]))) for v, x in zip(listed, stacks, strict=True))
+    return dataclasses.replace(program, rest=[of_whole[op] for op in program.rest]), after
 
 
-def _combination(variable: Any, gradients: frozenset[Any], size: int, function: str) -> str:
+def jaxpr_of_step(
+    flat: Callable[..., Any],
+    leaves: Sequence[Any],
+    axes: Sequence[int | None],
+    count: int,
+    recorder: Callable[..., Any],
+) -> Any:
+    """Return the jaxpr of a step for one of `count` parts of its batch.
+
+    Args:
+      flat: the step as a function of flat arrays.
+      leaves: its arguments.
+      axes: the batch axis of each; None for one without.
+      count: the number of parts.
+      recorder: takes the step and returns it with marks, such as `record_gradients`.
+    """
+    shapes = [in_part(leaf, axis, count) for leaf, axis in zip(leaves, axes, strict=True)]
+    with outside_traces():
+        return jax.make_jaxpr(recorder(flat))(*shapes)
+
+
+def in_whole(whole: Divided, part: Divided, function: str) -> dict[Operation, Operation]:
+    """Return what a step for the whole batch does outside of its gradient, by what the step for a part does there.
+
+    The operations of the whole have the variables of the part. They compute the same if no literal or shape in them
+    depends on the length of the batch.
+
+    Raises:
+      PlanError: if the two programs differ in more than shapes and literals.
+    """
+    both = [[*each.once, *each.same[1], *each.rest] for each in (whole, part)]
+    names = [[op.eqn.primitive.name for op in operations] for operations in both]
+    known = [[*each.inputs, *each.constants, *each.crossing] for each in (whole, part)]
+    if names[0] != names[1] or len(known[0]) != len(known[1]):
+        raise PlanError(f"The program of {function} for a microbatch differs from that for the whole batch.")
+    variables: dict[Any, Any] = dict(zip(*known, strict=True))
+    found = dict[Operation, Operation]()
+    for op, other in zip(*both, strict=True):
+        operands = [variables[v] if isinstance(v, Variable) else v for v in op.invars]
+        found[other] = Operation(op.eqn, operands, other.outvars)
+        variables.update(zip(op.outvars, other.outvars, strict=True))
+    return found
+
+
+def combination(variable: Any, gradients: frozenset[Any], size: int, function: str) -> str:
     """How the values of all microbatches become one: their `"mean"`, or a `"stack"` with one entry per example."""
     aval = variable.aval
     if variable in gradients:

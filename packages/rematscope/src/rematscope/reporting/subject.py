@@ -15,6 +15,7 @@ from rematscope.errors import PlanError
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.memory.xla_estimate import Allocations, allocations
 from rematscope.reporting.arrays import arguments_of, leaf_axes
+from rematscope.reporting.averages import why_not_averaged
 from rematscope.reporting.chunks import ChunkedLoss
 from rematscope.reporting.microbatches import divided_values
 from rematscope.reporting.rewrite import Changes, Rewritten, losses_of, takes_gradient
@@ -75,6 +76,7 @@ class Subject:
         self.arguments = arguments_of(f, args, kwargs)
         self.is_step = takes_gradient(f, args, kwargs)
         self._traced: dict[Changes, Traced] = {}
+        self._unproved: dict[int, str] = {}  # why microbatches are not possible, by their number
         self.seconds = 0.0  # of processor time, for traces
 
     def changed(self, changes: Changes) -> Callable[..., Any]:
@@ -144,20 +146,23 @@ class Subject:
         best, most = (), 0
         for candidate in self._axes_candidates():
             try:
-                hidden = self._hidden_bytes(whole, candidate)
+                hidden, every = self._hidden_bytes(whole, candidate)
             except Exception:  # the step cannot run with another length of this axis, whatever its library says
                 continue
-            if hidden > 1.2 * most:
+            if hidden > _CLEARLY * most:
                 best, most = candidate, hidden
+            if _CLEARLY * most >= every:
+                break  # no other axis is preferred
         return best
 
-    def _hidden_bytes(self, whole: list[Any], in_axes: tuple[Any, ...]) -> int:
-        """The bytes that the loss computes and that no loop over parts of the batch would store."""
+    def _hidden_bytes(self, whole: list[Any], in_axes: tuple[Any, ...]) -> tuple[int, int]:
+        """The bytes that the loss computes and that no loop over parts of the batch would store, and all of them."""
         axes = leaf_axes(self.arguments.args, self.arguments.kwargs, in_axes)
         size = next(jnp.shape(v)[axis] for v, axis in zip(self._flat_leaves, axes, strict=True) if axis is not None)
         count = divisors(size)[0]
         parts = losses_of(self.f, self.arguments, axes, Changes(chunks=count), self.is_step)
-        return sum(ChunkedLoss(one, part, count).hidden_bytes for one, part in zip(whole, parts, strict=True))
+        chunked = [ChunkedLoss(one, part, count) for one, part in zip(whole, parts, strict=True)]
+        return sum(each.hidden_bytes for each in chunked), sum(each.all_bytes for each in chunked)
 
     def _axes_candidates(self) -> list[tuple[Any, ...]]:
         """Candidates for `in_axes`: all axes of one length in the arguments that are no parameters or state."""
@@ -199,32 +204,45 @@ class Subject:
         sizes = (jnp.shape(v)[axis] for v, axis in zip(self._flat_leaves, self._axes, strict=True) if axis is not None)
         return int(next(sizes, 0))
 
-    @functools.cached_property
-    def why_no_microbatches(self) -> str:
-        """Why the gradient cannot be computed in microbatches, as a sentence; "" if it can.
+    def why_no_microbatches(self, count: int) -> str:
+        """Why the gradient cannot be computed in a number of microbatches, as a sentence; "" if it can.
 
-        The gradient of two examples is compared with the average over both, on random data.
+        The step's program proves it (`rematscope.reporting.averages`). Without a proof, the gradient of four random
+        examples is compared with the mean over two and two, if the model is not too large for that.
         """
         if not self.is_step:
             return f"{self.name} is a loss: microbatches are a matter of the step around it."
         if self.batch_size < 2:
             return f"{self.name} has no argument with a batch axis."
+        if count not in self._unproved:
+            self._unproved[count] = self._explained(lambda: self._why_unproved(count))
+        return self._unproved[count]
+
+    def _why_unproved(self, count: int) -> str:
+        flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
+        why = why_not_averaged(flat.updating, leaves, self._axes, count, self.name)
+        if not why:
+            return ""
         base = self.traced(Changes())
-        flops = base.passes.cost.flops * 4 / self.batch_size
-        bytes_needed = base.memory.fixed_bytes
-        if flops > _CHECKED_FLOPS or bytes_needed > _CHECKED_BYTES:
-            return (
-                "The model is too large to check with numbers here that its loss is an average over examples. If it "
-                "is, microbatches give the same gradient."
-            )
+        flops = base.passes.cost.flops * _EXAMPLES / self.batch_size
+        if flops <= _CHECKED_FLOPS and base.memory.fixed_bytes <= _CHECKED_BYTES:
+            return self._computed_difference
+        return (
+            f"Microbatches were not tried. {why} The model is too large to check that with numbers here. If it is an "
+            "average, add microbatches= to the change by hand."
+        )
+
+    def _explained(self, find: Callable[[], str]) -> str:
         try:
-            return self._difference()
+            return find()
         except PlanError as error:
             return str(error)
         except Exception as error:  # whatever the step raises for a batch of another size
             return f"{self.name} cannot run with another batch size: {str(error).splitlines()[0]:.200}"
 
-    def _difference(self) -> str:
+    @functools.cached_property
+    def _computed_difference(self) -> str:
+        """Why microbatches change the gradient of random data, as a sentence; "" if they do not."""
         flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
 
         def values(*leaves: Any) -> list[list[Any]]:
@@ -282,6 +300,7 @@ def _shared(axes: Any) -> Any:
 
 _EXAMPLES = 4
 _CANDIDATES = 8
+_CLEARLY = 1.2  # times what the axis before divides, for a later candidate to be preferred
 MOST_PARTS = 64
 _SCALES = 1.0, 0.1, 0.01
 _TOLERANCE = {False: 2e-3, True: 3e-2}  # by whether some values have fewer than 32 bits

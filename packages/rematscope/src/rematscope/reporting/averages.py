@@ -1,0 +1,367 @@
+"""A proof that the gradient of a step is the mean of the gradients of its microbatches.
+
+The step is traced for the whole batch and for a part of it. For each value of these programs, rules decide how the
+value for the whole batch follows from the values for its parts: it is the same, it is cut into them, or it is their
+sum. If the loss is the mean of the losses of the parts, whatever the parameters and the data are, and each operation
+before it has this property too, then its gradient is the mean of their gradients. Nothing is computed, so that the
+size of the model does not matter. What no rule covers is unknown, and what depends on it is not proved.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+from jax.extend import source_info_util
+
+from rematscope import jax_compat
+from rematscope.jax_compat.vjp_hook import Mark, record_gradients, transform_losses
+from rematscope.reporting.batch_axis import NotPaired, axes_of, commutes, equal_values, same_equation
+from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program
+from rematscope.reporting.microbatches import combination, divided, jaxpr_of_step
+from rematscope.tracing.checkpoints import traced
+
+source_info_util.register_exclusion(__file__)
+
+_CHECKPOINTS = frozenset({"checkpoint", "remat", "remat2"})
+_LINEAR = frozenset(
+    "neg reshape broadcast_in_dim squeeze expand_dims transpose copy copy_p name stop_gradient reduce_sum slice rev "
+    "optimization_barrier convert_element_type".split()
+)
+_SUMS = frozenset({"add", "sub", "add_any", "concatenate"})
+_PRODUCTS = frozenset({"mul", "dot_general", "conv_general_dilated"})
+_MARK = "rematscope.loss"
+
+
+class Relation(NamedTuple):
+    """How a value for the whole batch follows from the values for its parts.
+
+    Attributes:
+      how: `"same"`: it is `scale` times each of them. `"sliced"`: each part of it along the batch axis is `scale` times
+        one of them. `"sum"`: it is `scale` times their sum. `"zero"`: it is 0, and so are they.
+      scale: the factor.
+    """
+
+    how: str
+    scale: Fraction = Fraction(1)
+
+
+_SAME, _SLICED, _ZERO = Relation("same"), Relation("sliced"), Relation("zero")
+
+
+def why_not_averaged(
+    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
+) -> str:
+    """Return why it is not proved that microbatches give a step's results, as a sentence; "" if it is proved.
+
+    Args:
+      flat: the step as a function of flat arrays.
+      leaves: its arguments.
+      axes: the batch axis of each; None for one without.
+      count: the number of microbatches.
+      function: the name of the step.
+
+    Raises:
+      PlanError: if the step cannot be divided; see `rematscope.reporting.microbatches.divided`.
+    """
+    both = [_marked_program(flat, leaves, axes, parts) for parts in (1, count)]
+    (whole, losses), (part, smaller) = both
+    program = divided(part, axes, function)
+    try:
+        if len(losses) != 1 or len(smaller) != 1:
+            raise NotPaired
+        proof = _Proof(count, losses[0], smaller[0])
+        inputs = [_SAME if axis is None else _SLICED for axis in axes]
+        relations = proof.of_program(whole, part, inputs)
+    except NotPaired:
+        return f"The program of {function} for a microbatch differs from that for the whole batch."
+    if proof.refusal:
+        return proof.refusal.replace("the step", function).replace("The step", function)
+    names = dict(zip(_variables(part), _variables(whole), strict=True))
+    size = next(leaf.aval.shape[axis] for leaf, axis in zip(part.inputs, axes, strict=True) if axis is not None)
+    for v in program.crossing:
+        if v in program.same[0] or v in program.gradients:
+            continue
+        found, how = relations.get(names[v]), combination(v, program.gradients, size, function)
+        if found != _SLICED if how == "stack" else not proof.is_mean(found):
+            what = f"{v.aval.dtype}{list(names[v].aval.shape)}"
+            return f"{function} returns, or uses after its gradient, {what} that may be no average over microbatches."
+    return ""
+
+
+def _variables(program: FlatProgram) -> list[Variable]:
+    return [*program.inputs, *program.constants, *(v for op in program.operations for v in op.outvars)]
+
+
+def _marked_program(
+    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int
+) -> tuple[FlatProgram, list[Any]]:
+    """The program of a step, with marks where values enter and leave the loss; and the jaxprs of its losses."""
+    losses = list[Any]()
+
+    def marked(loss: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(*primals: Any, **settings: Any) -> Any:
+            once, given = traced(loss, primals, settings)
+            losses.append(once.jaxpr)
+            consts = _named(once.jaxpr.consts, "constant")
+            results = jax.core.eval_jaxpr(once.jaxpr.jaxpr, consts, *_named(given, "operand"))
+            return once.returning(_named(results, "result"))
+
+        return functools.wraps(loss, updated=())(recorded)
+
+    def recorder(f: Callable[..., Any]) -> Callable[..., Any]:
+        return record_gradients(transform_losses(f, marked))
+
+    return flat_program(jaxpr_of_step(flat, leaves, axes, count, recorder), _CHECKPOINTS), losses
+
+
+def _named(values: Sequence[Any], what: str) -> list[Any]:
+    name: Callable[[Any, str], Any] = checkpoint_name
+    return [name(v, f"{_MARK}:{what}:{i}") for i, v in enumerate(values)]
+
+
+class _Proof:
+    """The relations between the values of two programs."""
+
+    def __init__(self, count: int, loss: Any, smaller: Any):
+        self._count = count
+        self._losses = flat_program(loss, _CHECKPOINTS), flat_program(smaller, _CHECKPOINTS)
+        self._operands: dict[str, dict[int, Relation | None]] = {"constant": {}, "operand": {}}
+        self._results: list[Relation | None] | None = None
+        self._refusals = list[str]()
+        self._has_value = False
+
+    def is_mean(self, relation: Relation | None) -> bool:
+        """Whether a value for the whole batch is the mean of the values for its parts."""
+        return relation in (_SAME, _ZERO, Relation("sum", Fraction(1, self._count)))
+
+    def of_program(
+        self, whole: FlatProgram, part: FlatProgram, inputs: Sequence[Relation | None]
+    ) -> dict[Variable, Relation | None]:
+        """Return the relation of each variable of a program for the whole batch."""
+        found: dict[Variable, Relation | None] = dict(zip(whole.inputs, inputs, strict=True))
+        if len(whole.operations) != len(part.operations) or len(whole.constants) != len(part.constants):
+            raise NotPaired
+        for (v, one), other in zip(whole.constants.items(), part.constants.values(), strict=True):
+            found[v] = _of_constants(one, other)
+        for op, smaller in zip(whole.operations, part.operations, strict=True):
+            if op.eqn.primitive is not smaller.eqn.primitive:
+                raise NotPaired
+            operands = [self._of_atom(a, b, found) for a, b in zip(op.invars, smaller.invars, strict=True)]
+            found.update(zip(op.outvars, self._of_operation(op, smaller, operands), strict=True))
+        return found
+
+    def _of_atom(self, atom: Any, smaller: Any, found: dict[Variable, Relation | None]) -> Relation | None:
+        if isinstance(atom, Variable):
+            return found[atom]
+        if not jax_compat.is_literal(smaller):
+            raise NotPaired
+        return self._of_literals(jax_compat.literal_value(atom), jax_compat.literal_value(smaller))
+
+    def _of_literals(self, one: Any, other: Any) -> Relation | None:
+        """The relation of two literals, which may be the length of the batch, or made of it."""
+        if equal_values(one, other):
+            return _ZERO if np.ndim(one) == 0 and jnp.isscalar(one) and one == 0 else _SAME
+        if np.ndim(one) or np.ndim(other) or not float(other):
+            return None
+        ratio = float(one) / float(other)
+        for power in (1, -1, 2, -2):
+            if math.isclose(ratio, float(self._count) ** power, rel_tol=1e-6):
+                return Relation("same", Fraction(self._count) ** power)
+        return None
+
+    def _of_operation(
+        self, op: Operation, smaller: Operation, operands: Sequence[Relation | None]
+    ) -> Sequence[Relation | None]:
+        mark = jax_compat.checkpoint_name(op.eqn) or ""
+        if mark.startswith(_MARK):
+            return [self._at_loss(mark, operands[0])]
+        gradient = Mark.read(mark)
+        if gradient is not None:
+            self._look_at_gradient(gradient.what, operands[0])
+            return operands
+        unknown: list[Relation | None] = [None] * len(op.outvars)
+        if None in operands or _defines_gradient(op.eqn):
+            return unknown
+        try:
+            axes = axes_of(op.outvars, smaller.outvars, self._count)
+            return self._known(op, smaller, [r for r in operands if r is not None], axes) or unknown
+        except NotPaired:
+            return unknown
+
+    def _at_loss(self, mark: str, relation: Relation | None) -> Relation | None:
+        _, what, number = mark.split(":")
+        if what != "result":
+            self._operands[what][int(number)] = relation
+            return relation
+        if self._results is None:
+            whole, part = self._losses
+            closed_over = self._operands["constant"]
+            pairs = zip(whole.constants.values(), part.constants.values(), strict=True)
+            constants = [
+                closed_over[i] if i in closed_over else _of_constants(one, other)
+                for i, (one, other) in enumerate(pairs)
+            ]
+            operands = [self._operands["operand"].get(i) for i in range(len(whole.inputs))]
+            inside = _with_constants_as_inputs(whole), _with_constants_as_inputs(part)
+            relations = self.of_program(*inside, [*operands, *constants])
+            outputs = zip(whole.outputs, part.outputs, strict=True)
+            self._results = [self._of_atom(a, b, relations) for a, b in outputs]
+        return self._results[int(number)]
+
+    def _look_at_gradient(self, what: str, relation: Relation | None) -> None:
+        if what == "differentiated" and relation not in (_SAME, _ZERO):
+            self._refusals.append("The step takes the gradient with respect to values that depend on the batch.")
+        elif what == "cotangent" and relation not in (_SAME, _ZERO):
+            self._refusals.append("The step scales its gradient by a value that depends on the batch.")
+        elif what == "value":
+            self._has_value = True
+            if not self.is_mean(relation):
+                self._refusals.append("The loss of the step may be no average over the examples.")
+
+    @property
+    def refusal(self) -> str:
+        """Why the gradient is not proved to be an average, as a sentence; "" if it is proved."""
+        if not self._has_value:
+            return "The value that the step differentiates was not found."
+        return self._refusals[0] if self._refusals else ""
+
+    def _known(
+        self, op: Operation, smaller: Operation, operands: list[Relation], axes: Sequence[int | None]
+    ) -> Sequence[Relation | None] | None:
+        plain = [_SAME if r == _ZERO else r for r in operands]
+        if all(r == _SAME for r in plain) and all(axis is None for axis in axes):
+            is_zero = operands and op.eqn.primitive.name in _LINEAR and all(r == _ZERO for r in operands)
+            if is_zero:
+                return [_ZERO] * len(axes)
+            return [_SAME] * len(axes) if same_equation(op.eqn, smaller.eqn) else None
+        divides = commutes(op.eqn, smaller.eqn, self._count)
+        if divides and all(r in (_SAME, _SLICED) for r in plain):
+            return [_SAME if axis is None else _SLICED for axis in axes]
+        if op.eqn.primitive.name == "scan":
+            return self._of_scan(op, smaller, operands)
+        scaled = self._of_linear(op, smaller, operands, divides)
+        return None if scaled is None else [scaled]
+
+    def _of_linear(self, op: Operation, smaller: Operation, operands: list[Relation], divides: bool) -> Relation | None:
+        """The relation of the result of an operation that is linear in an operand."""
+        name, summed = op.eqn.primitive.name, any(r.how == "sum" for r in operands)
+        if len(op.outvars) != 1 or not _is_linear(op):
+            return None
+        reduced = self._over_batch(op, smaller, operands)
+        if reduced is not None:
+            return reduced
+        if summed and any(r.how == "sliced" for r in operands):
+            return None
+        if not divides and not (summed or same_shapes(op, smaller, self._count)):
+            return None
+        if summed and not same_shapes(op, smaller, self._count):
+            return None
+        if name in _LINEAR:
+            return operands[0]
+        if name in _SUMS:
+            return self._of_addends(operands)
+        if name in _PRODUCTS and sum(r.how == "sum" for r in operands) <= 1:
+            return Relation(_stronger(operands), math.prod((r.scale for r in operands), start=Fraction(1)))
+        is_float = jnp.issubdtype(op.outvars[0].aval.dtype, np.inexact)
+        if name == "div" and is_float and operands[1].how in ("same", "sliced"):
+            return Relation(_stronger(operands), operands[0].scale / operands[1].scale)
+        return None
+
+    def _over_batch(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation | None:
+        """A sum over the batch: of `reduce_sum`, or of a dot whose operands are both contracted along it."""
+        axes = axes_of(op.invars, smaller.invars, self._count)
+        if any(r.how not in ("sliced",) for r in operands):
+            return None
+        scale = math.prod((r.scale for r in operands), start=Fraction(1))
+        if op.eqn.primitive.name == "reduce_sum":
+            return Relation("sum", scale) if axes[0] in op.eqn.params["axes"] else None
+        if op.eqn.primitive.name == "dot_general":
+            (one, other), _ = op.eqn.params["dimension_numbers"]
+            places = [list(dims).index(axis) for dims, axis in zip((one, other), axes, strict=True) if axis in dims]
+            return Relation("sum", scale) if len(places) == 2 and places[0] == places[1] else None
+        return None
+
+    def _of_addends(self, operands: list[Relation]) -> Relation | None:
+        present = [r for r in operands if r.how != "zero"]
+        if not present:
+            return _ZERO
+        if len(set(present)) == 1:
+            return present[0]
+        mean = Relation("sum", Fraction(1, self._count))
+        return mean if all(map(self.is_mean, present)) else None
+
+    def _of_scan(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Sequence[Relation | None] | None:
+        loop, other = jax_compat.scan_of(op.eqn), jax_compat.scan_of(smaller.eqn)
+        if loop.length != other.length:
+            return None
+        axes = axes_of(op.invars, smaller.invars, self._count)
+        first = loop.consts + loop.carries
+        if any(axis == 0 for axis in axes[first:]):
+            return None
+        whole, part = flat_program(loop.body, _CHECKPOINTS), flat_program(other.body, _CHECKPOINTS)
+        carries: list[Relation | None] = list(operands[loop.consts : first])
+        for _ in range(4):
+            inside = self.of_program(whole, part, [*operands[: loop.consts], *carries, *operands[first:]])
+            pairs = zip(whole.outputs, part.outputs, strict=True)
+            results = [self._of_atom(a, b, inside) for a, b in pairs]
+            joined = [self._joined(a, b) for a, b in zip(carries, results, strict=False)]
+            if joined == carries:
+                stacked = axes_of(op.outvars[loop.carries :], smaller.outvars[loop.carries :], self._count)
+                return None if 0 in stacked else [*carries, *results[loop.carries :]]
+            carries = joined
+        return None
+
+    def _joined(self, one: Relation | None, other: Relation | None) -> Relation | None:
+        """What is true of a value that is either of two."""
+        if one is None or other is None or one == other:
+            return one if one == other else None
+        if _ZERO in (one, other):
+            return other if one == _ZERO else one
+        return Relation("sum", Fraction(1, self._count)) if self.is_mean(one) and self.is_mean(other) else None
+
+
+def _of_constants(one: Any, other: Any) -> Relation | None:
+    return _SAME if equal_values(one, other) else None
+
+
+def _defines_gradient(eqn: Any) -> bool:
+    """Whether an equation has a gradient of its own, which may be no linear function of what goes into it."""
+    if eqn.primitive.name.startswith("custom_vjp_call"):
+        return True
+    return any(
+        _defines_gradient(inner) for body in jax_compat.bodies(eqn) for inner in jax_compat.body_of(body)[0].eqns
+    )
+
+
+def same_shapes(op: Operation, smaller: Operation, count: int) -> bool:
+    """Whether two operations have the same shapes and parameters, and no batch axis."""
+    if any(axis is not None for axis in axes_of((*op.invars, *op.outvars), (*smaller.invars, *smaller.outvars), count)):
+        return False
+    keys = [key for key in op.eqn.params if key not in ("sharding", "out_sharding")]
+    return all(equal_values(op.eqn.params[key], smaller.eqn.params.get(key)) for key in keys)
+
+
+def _is_linear(op: Operation) -> bool:
+    """Whether an operation does not round to integers."""
+    dtype = getattr(op.outvars[0].aval, "dtype", None)
+    if op.eqn.primitive.name != "convert_element_type":
+        return True
+    before = getattr(op.invars[0].aval, "dtype", None)
+    to_float = dtype is not None and jnp.issubdtype(dtype, np.inexact)
+    return bool(to_float or (before is not None and not jnp.issubdtype(before, np.inexact) and before == dtype))
+
+
+def _stronger(operands: Sequence[Relation]) -> str:
+    """The relation of a product by those of its factors."""
+    hows = {r.how for r in operands}
+    return next((how for how in ("zero", "sum", "sliced") if how in hows), "same")
+
+
+def _with_constants_as_inputs(program: FlatProgram) -> FlatProgram:
+    return program._replace(inputs=[*program.inputs, *program.constants], constants={})

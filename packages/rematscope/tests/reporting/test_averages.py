@@ -1,0 +1,158 @@
+"""Microbatches: what is proved to be an average gives the same gradient, and what is none is never proved."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from rematscope import rewrite
+from rematscope.reporting.averages import why_not_averaged
+from rematscope.reporting.subject import Subject
+from rematscope.tracing.arguments import flattened
+
+AXES, COUNT = (None, 0, 0), 4
+
+
+@jax.custom_vjp
+def clip_gradient(x):
+    return x
+
+
+clip_gradient.defvjp(lambda x: (x, None), lambda _, ct: (ct / jnp.maximum(1e-4, jnp.linalg.norm(ct)),))
+
+
+def squares(w, x, y):
+    return jnp.square(jnp.tanh(x @ w).sum(-1) - y)
+
+
+def mean_in_a_scan(w, x, y):
+    def iteration(total, row):
+        return total + jnp.mean(jnp.tanh(x * row)) / 4, x @ row
+
+    total, each = lax.scan(iteration, 0.0, w)
+    return total + jnp.mean(each) + 0.01 * jnp.sum(w**2)
+
+
+def two_means(w, x, y):
+    half = jnp.tanh(x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16))
+    return half.mean(dtype=jnp.float32) + jnp.sum(squares(w, x, y)) / y.size + jnp.vdot(x @ w[0], y) / len(y)
+
+
+def per_example_weights(w, x, y):
+    return jnp.sum(squares(w, x, y) / y.size * jnp.where(y > 0, 1.0, 2.0))
+
+
+def checkpointed(w, x, y):
+    return jnp.mean(jax.checkpoint(squares)(w, x, y)) * 3 - 1
+
+
+AVERAGES = [lambda *args: squares(*args).mean(), mean_in_a_scan, two_means, per_example_weights, checkpointed]
+
+
+def weighted_mean(w, x, y):
+    return jnp.sum(squares(w, x, y) * (y > 0)) / jnp.sum(y > 0)
+
+
+def normalized(w, x, y):
+    z = x @ w
+    return jnp.mean(jnp.square((z - z.mean(0)) / (1e-3 + z.std(0))) * y[:, None])
+
+
+def over_pairs(w, x, y):
+    z = x @ w
+    return jax.nn.logsumexp(z @ z.T, -1).mean()
+
+
+OTHERS = [
+    lambda *args: squares(*args).sum(),
+    lambda *args: jnp.sqrt(squares(*args).mean()),
+    lambda *args: squares(*args).mean() ** 2,
+    lambda *args: jnp.mean(squares(*args)) / jnp.float32(len(args[1])),
+    lambda w, x, y: squares(clip_gradient(w), x, y).mean(),
+    lambda w, x, y: jnp.mean(clip_gradient(jnp.tanh(x @ w)) @ jnp.ones(4) * y),
+    lambda w, x, y: squares(w * len(x), x, y).mean(),
+    lambda w, x, y: squares(w, x * x.mean(), y).mean(),
+    lambda w, x, y: squares(w, x[::-1], y).mean(),
+    lambda w, x, y: jnp.mean(x @ w * jnp.arange(len(x))[:, None]),
+    lambda w, x, y: jnp.max(squares(w, x, y)),
+    weighted_mean, normalized, over_pairs,
+]  # fmt: skip
+
+
+def arguments(size=12):
+    keys = jax.random.split(jax.random.key(0), 3)
+    return [jax.random.normal(key, shape) for key, shape in zip(keys, ((4, 4), (size, 4), (size,)), strict=True)]
+
+
+def step_of(loss):
+    @jax.jit
+    def step(w, x, y):
+        value, gradient = jax.value_and_grad(loss)(w, x, y)
+        return w - gradient, gradient, value
+
+    return step
+
+
+def proof(step, count=COUNT):
+    flat, leaves = flattened(step, arguments(), {})
+    return why_not_averaged(flat.updating, leaves, AXES, count, "step")
+
+
+def is_same(step, count=COUNT):
+    expected, found = step(*arguments()), rewrite(step, microbatches=count, in_axes=AXES)(*arguments())
+    return all(
+        np.allclose(one, other, rtol=2e-2, atol=2e-3)
+        for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True)
+    )
+
+
+@pytest.mark.parametrize("loss", AVERAGES, ids=range(len(AVERAGES)))
+def test_an_average_is_proved_and_its_gradient_stays(loss):
+    for count in (2, 3):
+        assert not proof(step_of(loss), count)
+        assert is_same(step_of(loss), count)
+
+
+@pytest.mark.parametrize("loss", OTHERS, ids=range(len(OTHERS)))
+def test_a_loss_whose_microbatches_have_another_mean_is_not_proved(loss):
+    assert not is_same(step_of(loss))
+    assert "may be no average over the examples" in proof(step_of(loss))
+
+
+def test_the_rest_of_the_step_is_proved_too():
+    def perplexity(w, x, y):
+        value, gradient = jax.value_and_grad(lambda w: squares(w, x, y).mean())(w)
+        return w - gradient, jnp.exp(value)
+
+    def of_data(w, x, y):
+        return jax.grad(lambda x: squares(w, x, y).mean())(x)
+
+    def scaled(w, x, y):
+        value, pullback = jax.vjp(lambda w: squares(w, x, y).mean(), w)
+        return pullback(value)
+
+    assert "may be no average over microbatches" in proof(perplexity)
+    assert "values that depend on the batch" in proof(of_data)
+    assert "scales its gradient" in proof(scaled)
+
+
+def test_the_length_of_the_batch_after_the_gradient_is_that_of_the_whole():
+    def step(w, x, y):
+        rate = 0.1 * len(x)
+        scale = jnp.ones(()) / len(x)
+        gradient = jax.grad(lambda w: jnp.sum(squares(w, x, y)) * scale)(w)
+        return w - rate * scale * gradient
+
+    assert not proof(step)
+    assert is_same(step)
+
+
+def test_the_proof_does_not_depend_on_the_size_of_the_model():
+    large = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((2**16, 2**14), (2**16, 2**16), (2**16,))]
+
+    def why(loss):
+        return Subject(step_of(loss), large, {}, None, "cpu").why_no_microbatches(COUNT)
+
+    assert not why(AVERAGES[0])
+    assert "may be no average" in why(weighted_mean) and "too large to check" in why(weighted_mean)

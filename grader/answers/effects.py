@@ -17,7 +17,7 @@ ANY = "*"  # in place of a name: whatever a module has, whatever an exec or a %r
 IMPORTS = "import"  # what imports find: sys.modules, sys.path, the environment
 BY_TEXT = {"__import__", "__main__", "__name__", "eval", "exec", "globals", "importlib", "locals", "vars"}  # find names
 _MODULE_TABLES = ("module", "class")
-_DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _CHANGING = {
     *("append", "extend", "insert", "add", "update", "setdefault", "set", "pop", "popitem", "remove", "discard"),
@@ -72,7 +72,7 @@ def effects_of(placed: PlacedStatement) -> Effects:
     _collect_mutations(node, now, later)
     reads_on_run, reads_on_call = _used_names(placed)
     constant = isinstance(node, ast.Import | ast.ImportFrom) or (
-        isinstance(node, _DEFINITIONS) and not node.decorator_list
+        isinstance(node, DEFINITIONS) and not node.decorator_list
     )
     return Effects(
         bound_names(node) | now.assigned, _replaced_names(node), now, later, reads_on_run, reads_on_call, constant
@@ -81,7 +81,7 @@ def effects_of(placed: PlacedStatement) -> Effects:
 
 def bound_names(statement: ast.stmt) -> set[str]:
     """Return the names that a top-level statement gives a value; `ANY` for an import of whatever a module has."""
-    if isinstance(statement, _DEFINITIONS):
+    if isinstance(statement, DEFINITIONS):
         return {statement.name}
     names = set()
     for node in outside_definitions(statement):
@@ -123,7 +123,7 @@ def outside_definitions(statement: ast.stmt) -> Iterator[ast.AST]:
         yield node
         if isinstance(node, ast.comprehension):
             todo += [node.iter, *node.ifs]
-        elif not isinstance(node, _DEFINITIONS | ast.Lambda):
+        elif not isinstance(node, DEFINITIONS | ast.Lambda):
             todo += ast.iter_child_nodes(node)
 
 
@@ -173,7 +173,7 @@ class _Scope:
         given = {p.arg for p in parameters if p is not None} - {"self", "cls"}
         nodes = [inner for inner in ast.walk(node) if inner is not node]
         stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        stored |= {n.name for n in nodes if isinstance(n, _DEFINITIONS)} | {"self", "cls"}
+        stored |= {n.name for n in nodes if isinstance(n, DEFINITIONS)} | {"self", "cls"}
         stored -= {name for n in nodes if isinstance(n, ast.Global) for name in n.names}
         own = given | stored | (outer.own if outer else frozenset())
         return cls(frozenset(own), frozenset(given | (outer.given if outer else frozenset())))

@@ -11,7 +11,7 @@ import builtins
 from collections.abc import Sequence
 
 from grader.answers.cells import PlacedStatement
-from grader.answers.effects import ANY, BY_TEXT, IMPORTS, Effects, imports_of
+from grader.answers.effects import ANY, BY_TEXT, DEFINITIONS, IMPORTS, Effects, imports_of
 
 _LIBRARIES = {
     *("collections", "functools", "grader", "itertools", "jax", "math", "numpy", "operator", "pprint", "rematscope"),
@@ -24,7 +24,6 @@ _OWN_RANDOM_NUMBERS = {
 _CHANGING = ("clear", "config", "defjvp", "defvjp", "register", "set", "total_ordering", "update", "_")
 _BUILTINS = set(dir(builtins)) - BY_TEXT
 _BUILTINS -= {"breakpoint", "compile", "delattr", "exit", "input", "iter", "next", "open", "quit", "setattr"}
-_DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _LITERAL = ast.Constant | ast.Tuple | ast.UnaryOp | ast.BinOp | ast.operator | ast.unaryop | ast.expr_context
 _MADE_BY_JAX = _LITERAL | ast.Name | ast.Attribute | ast.Call | ast.keyword
 
@@ -53,7 +52,7 @@ def side_effect_free(
         node, paths = statements[index].node, _attribute_paths(statements[user].node, name)
         if isinstance(node, ast.Import | ast.ImportFrom):
             return all(_changes_nothing(_imported_path(node, name) + path) for path in paths)
-        if name == answer or isinstance(node, _DEFINITIONS):
+        if name == answer or isinstance(node, DEFINITIONS):
             return (name == answer or index in quiet) and not any(paths)  # what has attributes can be given others
         return index in quiet and (index not in needed or made_for_good(node))
 

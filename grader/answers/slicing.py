@@ -13,7 +13,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeGuard
 
 from grader.answers.cells import PlacedStatement
-from grader.answers.effects import ANY, BY_TEXT, IMPORTS, bound_names, effects_of, imports_of, outside_definitions
+from grader.answers.effects import (
+    ANY,
+    BY_TEXT,
+    DEFINITIONS,
+    IMPORTS,
+    bound_names,
+    effects_of,
+    imports_of,
+    outside_definitions,
+)
 from grader.answers.side_effect_free import side_effect_free
 
 
@@ -209,7 +218,7 @@ class _Page:
     def _through_calls(self, index: int, called: set[str]) -> tuple[set[str], set[str]]:
         """Return the names that are assigned and mutated by the functions that a statement calls."""
         effects, stores, changes = self.effects[index], set(), set()
-        defines = isinstance(self.statements[index].node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        defines = isinstance(self.statements[index].node, DEFINITIONS)
         for name in effects.reads_on_run if defines else effects.reads_on_run - called:
             done = self._done_by[name]
             stores |= {each for what, each in done if what == "stores"}
@@ -250,7 +259,7 @@ def _is_idle(statement: ast.stmt) -> bool:
     """Return whether a statement does nothing but bind names of its own."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return {package for package, _ in imports_of(statement)} <= _WITHOUT_EFFECT
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    if isinstance(statement, DEFINITIONS):
         return not statement.decorator_list
     active = ast.Call | ast.Await | ast.Delete | ast.AugAssign | ast.Import | ast.ImportFrom
     return not any(

@@ -43,8 +43,6 @@ class Picture:
 # The style classes that rematscope gives to pieces of its lines; any other could be one of the page's own.
 _STYLES = {"", "bold", "rs-header", "rs-type", "rs-source", "rs-marked"}
 _STYLES |= {f"rs-{x}{m}" for x in "SRDB" for m in ("", " rs-marked")}
-
-
 _MAX_PIECES = 20_000
 
 

@@ -210,15 +210,12 @@ def _replaceable_places(trial: AnswerRun, found: list[list[Identity]]) -> dict[i
     """By case, the places of residuals that are values of the reference's, but not bit by bit."""
     places = {}
     for index, (tried, own) in enumerate(zip(trial.cases, found, strict=True)):
+        named = ((place, array, own[place].array) for place, array in enumerate(tried.residuals))
         if differing := [
-            place for place, array in enumerate(tried.residuals) if _differs_bitwise(array, own[place].array)
+            place for place, array, other in named if other is not None and other.tobytes() != array.tobytes()
         ]:
             places[index] = differing
     return places
-
-
-def _differs_bitwise(array: np.ndarray, other: np.ndarray | None) -> bool:
-    return other is not None and other.tobytes() != array.tobytes()
 
 
 def _with_reference_arrays(

@@ -101,8 +101,8 @@ def _observe_case(index: int, trial: AnswerRun, asked: set[str], found: Sequence
     of_cotangents = backward.dependent_on(layout.cotangents)
     matmuls = [matmul for matmul in backward.matmuls if matmul.value in needed_backward]
     of_forward = [matmul for matmul in forward.matmuls if matmul.value in needed_forward]
-    barriers = [barrier for barrier in backward.barriers if not needed_backward.isdisjoint(barrier.values)]
-    held = {value for barrier in barriers for value in barrier.values}
+    barriers = [barrier for barrier in backward.barriers if not needed_backward.isdisjoint(barrier)]
+    held = {value for barrier in barriers for value in barrier}
     wanted = {name: array for name, array in tried.named.items() if name in asked}
     return CaseObservation(
         case=tried.case.name,

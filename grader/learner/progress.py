@@ -22,8 +22,6 @@ from grader.util.versions import now, versions
 from grader.verdicts.verdict import Outcome, Verdict
 
 _SCHEMA_VERSION = 1
-
-
 _SCHEMA = """
 CREATE TABLE attempts (
     id INTEGER PRIMARY KEY,
@@ -58,8 +56,6 @@ _ADD_HINT = f"INSERT OR IGNORE INTO hints ({_HINT}) VALUES (?, ?, ?)"
 
 
 PATIENCE = 10  # seconds that one process waits while another writes
-
-
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 

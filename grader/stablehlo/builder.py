@@ -22,7 +22,7 @@ from grader.stablehlo.bindings import (
 )
 from grader.stablehlo.contraction import Contractions
 from grader.stablehlo.devices import COLLECTIVES, manual_computation
-from grader.stablehlo.program import Barrier, Matmul, repeated
+from grader.stablehlo.program import Matmul, repeated
 from grader.stablehlo.types import MAX_INTEGER, ProgramError
 
 MAX_VALUES = 50_000  # functions are read once per call, so that nested calls could grow without bound
@@ -46,7 +46,7 @@ class Builder:
         self.sources: list[list[int]] = []
         self.places: dict[int, int] = {}
         self.matmuls: list[Matmul] = []
-        self.barriers: list[Barrier] = []
+        self.barriers: list[tuple[int, ...]] = []
         self.dynamic_loops = 0
         self._functions: dict[str, ir.Block] = {
             name: op.regions[0].blocks[0] for name, op in functions(module).items() if len(op.regions[0].blocks)
@@ -122,7 +122,7 @@ class Builder:
             case "stablehlo.optimization_barrier":
                 # Result i depends on operand i only: the barrier orders, it does not mix. JAX puts the incoming
                 # cotangent through the same barrier as the residuals.
-                self.barriers.append(Barrier(tuple(operands)))
+                self.barriers.append(tuple(operands))
                 return operands
             case "stablehlo.reshape" | "sdy.sharding_constraint":
                 return operands  # the same array under another shape, or in another place

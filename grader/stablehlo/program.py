@@ -34,17 +34,6 @@ class Matmul:
 
 
 @dataclass(frozen=True)
-class Barrier:
-    """An `optimization_barrier`.
-
-    Attributes:
-      values: the numbers of the values that it holds together.
-    """
-
-    values: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class StableHloProgram:
     """A program's values, numbered.
 
@@ -66,7 +55,8 @@ class StableHloProgram:
         among them, so the graph may have circles.
       places: value number → the place in the text of the operation that makes it. Values that the same function makes
         in two calls share one; what is only handed on has none.
-      matmuls, barriers: in the order of the text, each call of a function standing for what is in the function.
+      matmuls: in the order of the text, each call of a function standing for what is in the function.
+      barriers: for each `optimization_barrier`, in the same order, the numbers of the values that it holds together.
       dynamic_loops: how many there are.
     """
 
@@ -79,7 +69,7 @@ class StableHloProgram:
     sources: tuple[tuple[int, ...], ...]
     places: tuple[tuple[int, int], ...]
     matmuls: tuple[Matmul, ...]
-    barriers: tuple[Barrier, ...]
+    barriers: tuple[tuple[int, ...], ...]
     dynamic_loops: int = 0
 
     def counted(self, trip_counts: Sequence[int]) -> "StableHloProgram":

@@ -8,8 +8,6 @@ from typing import Any
 from grader.util import bounded_json
 
 MAX_CHARACTERS = 10_000_000
-
-
 _MAX_MESSAGE = 1_000  # characters of a failure's text, since regular expressions (`error_questions`) search it
 
 

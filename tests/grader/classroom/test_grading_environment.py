@@ -59,9 +59,10 @@ def verdicts(tmp_path):
 
 
 @bubblewrap.needed
-def test_an_odd_environment_changes_no_grade(tmp_path):
+def test_neither_an_odd_environment_nor_limits_that_may_be_raised_change_a_grade(tmp_path):
     wrong = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
-    done = batch(tmp_path, {"ada": RIGHT, "ben": wrong}, ODD)
+    shell = "ulimit -S -n 64; ulimit -S -s 512; ulimit -S -u 20; exec"
+    done = batch(tmp_path, {"ada": RIGHT, "ben": wrong}, ODD, shell)
     assert done.returncode == 0, done
     assert verdicts(tmp_path) == {"ada": "passed", "ben": "not passed"}
 
@@ -90,12 +91,6 @@ def test_a_check_keeps_places_and_drops_settings():
 def test_a_limit_that_is_too_low_is_named_and_nothing_is_graded(shell, named, tmp_path):
     done = batch(tmp_path, {"ada": RIGHT}, (), shell)
     assert done.returncode == 2 and named in done.stderr and not (tmp_path / "out").exists(), done
-
-
-@bubblewrap.needed
-def test_limits_that_may_be_raised_are(tmp_path):
-    done = batch(tmp_path, {"ada": RIGHT}, (), "ulimit -S -n 64; ulimit -S -s 512; ulimit -S -u 20; exec")
-    assert done.returncode == 0 and verdicts(tmp_path) == {"ada": "passed"}, done
 
 
 @bubblewrap.needed

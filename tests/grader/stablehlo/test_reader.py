@@ -40,7 +40,7 @@ def test_a_barriers_result_depends_on_its_own_operand_only():
     x, ct = program.inputs
     assert program.needed_for(program.outputs[:1]) >= {x} and ct not in program.needed_for(program.outputs[:1])
     assert [m.value in program.dependent_on([ct]) for m in program.matmuls] == [False]
-    assert [set(barrier.values) for barrier in program.barriers] == [{x, ct}]
+    assert [set(barrier) for barrier in program.barriers] == [{x, ct}]
 
 
 def test_matmuls_in_loops_count_each_time():

@@ -119,6 +119,13 @@ READ = {
         f"k = await later()\ndef {NAME}(): return k",
     ],
     "async for": [f"async def each():\n    yield 7\nasync for k in each(): pass\ndef {NAME}(): return k"],
+    "a pattern of a tuple": ["match (1, 7):\n    case (first, k): pass", f"def {NAME}(): return k"],
+    "a pattern of a list": ["match [1, 7]:\n    case [first, *k]: pass", f"def {NAME}(): return k[0]"],
+    "a pattern of a dict": [
+        "match {'a': 1, 'k': 7}:\n    case {'a': _, **rest}: pass",
+        f"def {NAME}(): return rest['k']",
+    ],
+    "a future import": ["from __future__ import annotations\nk = 7", f"def {NAME}() -> NoSuchName: return k"],
     # How an answer may come by its name.
     "an if": [f"if REG := [7]:\n    def {NAME}(): return REG[0]\nelse:\n    def {NAME}(): return 3"],
     "a bound method": [f"class Net:\n    def run(self): return 7\n{NAME} = Net().run"],

@@ -30,10 +30,6 @@ def answer(path):
     return find.read(path).answer()
 
 
-def test_an_answer_is_found_in_a_script(tmp_path):
-    assert answer(script(tmp_path, f"def {NAME}(): return 7"))() == 7
-
-
 def test_only_what_the_answer_builds_on_is_run(tmp_path):
     path = notebook(
         tmp_path,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from grader.classroom.collect import Submission
 from grader.exercises import registry
@@ -192,10 +193,15 @@ def sample[T](answers: Sequence[T], share: int) -> Sequence[T]:
     return answers[random.Random(os.environ["REMAT_SEED"]).randrange(share) :: share]
 
 
-def subsample[T](answers: Sequence[T], share: int) -> Sequence[T]:
-    """Return a sample of the answers, since the suite has no time for all of them; all if EVERY_ANSWER is set, as in
-    `.ci/run`."""
-    return answers if os.environ.get("EVERY_ANSWER") else sample(answers, share)
+def slow_unless_sampled(answers: Sequence[Any], share: int) -> list[Any]:
+    """Return all answers for `pytest.mark.parametrize`; only a sample of one in `share` is not marked slow."""
+    quick = set(sample(answers, share))
+    return [
+        pytest.param(
+            *([answer] if isinstance(answer, str) else answer), marks=[] if answer in quick else pytest.mark.slow
+        )
+        for answer in answers
+    ]
 
 
 def named(answer: Wrong, findings: Iterable[Finding]) -> list[Finding]:

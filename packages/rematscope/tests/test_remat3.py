@@ -20,6 +20,7 @@ from jax._src import config  # private: a switch for one thread
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas as pl
 from releases import since
+from sampling import few
 from zoo import CASES
 
 from rematscope import (
@@ -102,6 +103,7 @@ def cases_to_choose_for(seed: int):
     yield "block", lambda checkpoint: checkpoint(block.function), block.args
 
 
+@pytest.mark.slow
 def test_choices_are_predicted_in_both_modes_and_save_the_same(seed):
     """A choice of names saves and recomputes what the graph predicts, and the same in both modes.
 
@@ -121,7 +123,9 @@ def test_choices_are_predicted_in_both_modes_and_save_the_same(seed):
                 assert found == graphs[mode].evaluate(chosen) == graphs[False].evaluate(chosen), (name, chosen, mode)
 
 
-@pytest.mark.parametrize("which", ["custom_vjp_with_a_name", "values_that_do_not_change_in_a_loop", "attention"])
+@pytest.mark.parametrize(
+    "which", few(["custom_vjp_with_a_name", "values_that_do_not_change_in_a_loop", "attention"], 2)
+)
 def test_a_plan_saves_what_it_says(remat3, which):
     """Also where remat3 saves a name differently: no plan under it chooses that name."""
     make, args, _ = LITTLE[which]
@@ -137,7 +141,7 @@ def test_a_plan_saves_what_it_says(remat3, which):
         assert saved.bytes_by_kind().get("computed", 0) == point.nbytes
 
 
-@pytest.mark.parametrize("operation", [jnp.sort, jnp.cumprod, jnp.prod], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("operation", few([jnp.sort, jnp.cumprod, jnp.prod]), ids=lambda each: each.__name__)
 def test_results_that_a_derivative_computes_differently_cost_the_same_in_both_modes(operation):
     """Under remat3 the forward pass is not differentiated, so that it computes them in another way."""
 
@@ -212,6 +216,7 @@ def test_policies_that_are_handed_out_save_the_same_in_both_modes():
         assert both[0] == both[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remat3", [True], indirect=True)
 def test_auto_measure_and_explore_work(remat3):
     """The scheduled function has JAX's gradient, and `measure` compiles what was traced."""

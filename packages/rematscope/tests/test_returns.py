@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from sampling import few
 
 from rematscope import compare, fit, frontier, lint, liveness, measure, plan, print_fwd_bwd, recompute_graph, trace
 from rematscope.choices.build import cost_again
@@ -81,7 +82,7 @@ def test_a_carry_that_is_only_moved_has_an_end(move, loop):
             assert call(lambda x, w: jnp.sum(jax.nn.softmax(x @ moved(w))), X, X)
 
 
-@pytest.mark.parametrize("number", range(16))
+@pytest.mark.parametrize("number", few(range(16), 5))
 def test_every_public_function_returns(number):
     draw = random.Random(number)
     count = draw.randint(1, 3)
@@ -96,7 +97,7 @@ def test_every_public_function_returns(number):
             assert call(f, *[X] * count) is not None, name
 
 
-@pytest.mark.parametrize("number", range(100, 112))
+@pytest.mark.parametrize("number", few(range(100, 112), 4))
 def test_programs_compute_jaxs_gradient_and_graphs_count_what_they_compute(number):
     """Dead carries and results are dropped from loops and branches, and nothing else."""
     draw = random.Random(number)

@@ -17,7 +17,7 @@ from sample_answers import (
     own_cases,
     right,
     sample,
-    subsample,
+    slow_unless_sampled,
     verdict_on,
     wrong,
 )
@@ -40,8 +40,8 @@ def first_hints(slug):
 ALL = [(slug, name) for slug in registry.names() for name in wrong(slug)]
 # With JAX's next rematerialization a tenth: the evidence of most answers is the same text.
 WAYS = [
-    *((slug, name, False) for slug, name in subsample(ALL, 32)),
-    *((slug, name, True) for slug, name in sample(subsample(ALL, 32), 10) if wrong(slug)[name].remat3),
+    *slow_unless_sampled([(slug, name, False) for slug, name in ALL], 32),
+    *slow_unless_sampled([(slug, name, True) for slug, name in sample(ALL, 10) if wrong(slug)[name].remat3], 32),
 ]
 
 
@@ -93,7 +93,7 @@ def test_every_hint_for_a_findings_words_fits_a_wrong_answer(slug, unpatched):
     assert not left
 
 
-@pytest.mark.parametrize("slug", subsample(list(registry.names()), 16))
+@pytest.mark.parametrize("slug", slow_unless_sampled(list(registry.names()), 16))
 def test_no_requirement_is_decoration(slug, unpatched):
     """Without any one requirement, a wrong answer passes or is not told its mistake, or a right one its advice."""
     if isinstance(cases(slug)[0], Question):

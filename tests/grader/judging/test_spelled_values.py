@@ -1,10 +1,9 @@
-"""Verdicts hold for any spelling: of a value's shape, of sums and of products. A fifth of these is drawn in each run.
-
-All of them: `EVERY_ANSWER=1 pytest -n 0 tests/grader/judging/test_spelled_values.py`.
+"""Verdicts hold for any spelling: of a value's shape, of sums and of products. An eighth of these is drawn
+in each run.
 """
 
 import pytest
-from sample_answers import named, subsample, verdict_on
+from sample_answers import named, slow_unless_sampled, verdict_on
 from spelled_right import RIGHT
 from spelled_wrong import WRONG
 
@@ -13,7 +12,7 @@ from grader.verdicts.verdict import Outcome
 
 def some(answers):
     return pytest.mark.parametrize(
-        ("slug", "name"), subsample([(slug, name) for slug in answers for name in answers[slug]], 8)
+        ("slug", "name"), slow_unless_sampled([(slug, name) for slug in answers for name in answers[slug]], 8)
     )
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from sampling import few
 
 from rematscope import PlanError, rewrite
 from rematscope.reporting.batch_axis import makes_batch, programs_commute, run_part
@@ -116,7 +117,9 @@ def arguments():
     return jax.random.normal(a, (8, 8)) / 3, jax.random.normal(b, (12, 5, 8)), jax.random.normal(c, (12,))
 
 
-@pytest.mark.parametrize("options", [{"chunks": 3}, {"head_chunks": 2}, {"chunks": 2, "checkpoint": "whole"}], ids=str)
+@pytest.mark.parametrize(
+    "options", few([{"chunks": 3}, {"head_chunks": 2}, {"chunks": 2, "checkpoint": "whole"}]), ids=str
+)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
 def test_a_loss_in_chunks_has_the_same_value_and_gradient(loss, options):
     step, args = step_of(loss), arguments()

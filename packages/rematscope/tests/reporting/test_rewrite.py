@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sampling import few
 from steps import STEPS
 
 from rematscope import PlanError, rewrite
@@ -49,7 +50,7 @@ def test_the_results_stay(name, options):
         np.testing.assert_allclose(np.float64(one), np.float64(other), rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[7], OPTIONS[5]], ids=written)
+@pytest.mark.parametrize("options", few([OPTIONS[0], OPTIONS[7], OPTIONS[5]]), ids=written)
 def test_modules_of_nnx_are_changed_in_place(options):
     from flax import nnx
 

@@ -14,6 +14,7 @@ from jax import lax
 from jax.experimental import io_callback
 from matplotlib.figure import Figure
 from measurements import measurement_of
+from sampling import few
 from zoo import normal
 
 from rematscope import Device, PlanError, TraceError, auto, load_schedule, measure, trace, with_schedule
@@ -73,7 +74,7 @@ def saved_bytes(function):
     return trace(function, WS, X).bytes_by_kind().get("computed", 0)
 
 
-@pytest.mark.parametrize("f", [deep, looped])
+@pytest.mark.parametrize("f", few([deep, looped]))
 def test_within_a_limit_less_is_computed_again_than_with_a_checkpoint_a_layer(f):
     layers = measure(checkpointed(f), WS, X)
     found = auto(f, peak=2 * layers.peak_bytes).plan(WS, X)
@@ -190,6 +191,7 @@ def test_layers_of_one_line_are_told_by_their_modules_and_like_ones_are_one_row(
     assert 0 <= layers.when[0] < head.when[0] == head.when[1] < 1
 
 
+@pytest.mark.slow
 def test_checkpoints_of_the_authors_own_are_taken_for_proposals():
     """It is no worse than they are, nor than they are with its schedule."""
     own = checkpointed(deep)
@@ -214,6 +216,7 @@ def experts(ps, x, checkpoint=lambda layer: layer):
 EXPERTS = [(normal(310, 16, 4), normal(311, 4, 16, 16) / 4, normal(312, 4, 16, 16) / 4)] * 3, normal(313, 64, 16)
 
 
+@pytest.mark.slow
 def test_what_no_schedule_keeps_to_plain_checkpoints_around_layers_do(tmp_path):
     """Nobody has said where a layer ends."""
     layers = measure(lambda ps, x: experts(ps, x, jax.checkpoint), *EXPERTS)
@@ -266,6 +269,7 @@ def branched(checkpoint=lambda layer: layer):
     return net
 
 
+@pytest.mark.slow
 def test_in_a_shard_map_it_is_no_worse_than_a_policy_in_each_layer(tmp_path):
     args = normal(320, 3, 8, 8) / 3, normal(321, 256, 8)
     dots = measure(mapped(with_dots), *args)
@@ -279,7 +283,7 @@ def test_in_a_shard_map_it_is_no_worse_than_a_policy_in_each_layer(tmp_path):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), gradients, expected)
 
 
-@pytest.mark.parametrize("make", [nested, branched])
+@pytest.mark.parametrize("make", few([nested, branched]))
 def test_checkpoints_around_layers_are_among_the_choices_where_a_schedule_cannot_look_into_them(make):
     args = normal(320, 4, 8, 8) / 3, normal(321, 256, 8)
     assert linearize(trace(make(), *args)).closed
@@ -303,6 +307,7 @@ def test_a_training_step_is_refused_with_what_to_give_instead():
             auto(step, **how).plan(WS, X)
 
 
+@pytest.mark.slow
 def test_a_net_is_cut_where_its_layers_end():
     between = stretches(jaxpr_of(experts, *EXPERTS), False)
     assert len(between) == len(EXPERTS[0])
@@ -328,6 +333,7 @@ def test_what_is_compiled_but_once_is_chosen_by_the_rows():
     assert candidate.recompute_cost < again(trace(checkpointed(looped), WS, X))
 
 
+@pytest.mark.slow
 def test_what_keeps_a_little_less_is_compiled_only_where_it_is_predicted_to_take_no_more(monkeypatch):
     """Without what takes hardly any bytes, a mean, all that it is a mean of may be there again."""
 
@@ -411,6 +417,7 @@ def test_where_the_rows_predict_more_than_the_programs_they_are_solved_for_the_l
     assert {candidate.estimated_bytes for candidate in found} == {99}
 
 
+@pytest.mark.slow
 def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_compiled(monkeypatch):
     taken = iter([1.2, 1.4])
 
@@ -532,6 +539,7 @@ def test_for_an_argument_behind_stop_gradient_no_product_is_computed():
     assert fewer == every - 1
 
 
+@pytest.mark.slow
 def test_whoever_allows_more_compiles_gets_them():
     limit = int(0.62 * measure(deep, WS, X).peak_bytes)
     once, more = (auto(deep, peak=limit, compiles=compiles).plan(WS, X) for compiles in (1, 2))

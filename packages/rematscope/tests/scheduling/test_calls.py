@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from sampling import few
 from zoo import normal
 
 from rematscope import trace
@@ -84,7 +85,7 @@ def of_jits(checkpoint):
     return jax.jit(net)
 
 
-@pytest.mark.parametrize("make", [skipping, in_loop, twice, of_jits])
+@pytest.mark.parametrize("make", few([skipping, in_loop, twice, of_jits]))
 def test_blocks_are_where_people_put_checkpoints(make):
     plain, suggested_names = make(lambda f: f), make(jax.checkpoint)
     theirs = trace(suggested_names, WS, X)

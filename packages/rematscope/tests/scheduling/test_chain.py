@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 from releases import since
+from sampling import few
 from zoo import normal
 
 from rematscope import auto, load_schedule, measure, trace
@@ -74,7 +75,7 @@ WIDTHS = {"alike": [32] * 12, "unlike": [32, 48, 16, 64, 32, 32, 24, 40, 80, 32,
 
 
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
-@pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS)
+@pytest.mark.parametrize("widths", few(WIDTHS.values()), ids=WIDTHS)
 def test_within_the_peak_of_checkpoints_in_checkpoints_less_is_computed_again(widths, tmp_path):
     ws = [normal(320 + i, a, b) / a**0.5 for i, (a, b) in enumerate(itertools.pairwise(widths))]
     args = ws, normal(319, 512, 32)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 from measurements import measurement_of
+from sampling import few
 from zoo import normal
 
 from rematscope.scheduling.search import Search
@@ -45,7 +46,7 @@ def searched(monkeypatch, f, share, compiles, seed, spread=(0.85, 1.2), target="
 
 
 @pytest.mark.parametrize("f", [layers, loop])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", few(range(4)))
 def test_more_compiles_never_find_worse(monkeypatch, f, seed):
     share = random.Random(seed).uniform(0.6, 0.85)
     costs = []
@@ -58,7 +59,7 @@ def test_more_compiles_never_find_worse(monkeypatch, f, seed):
 
 
 @pytest.mark.parametrize("f", [layers, loop])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", few(range(3)))
 def test_no_candidate_that_was_left_out_beats_the_bound(monkeypatch, f, seed):
     """The early stop costs no more than the gap that a plan prints."""
     search, limit = searched(monkeypatch, f, random.Random(seed).uniform(0.35, 0.8), 12, seed)
@@ -69,7 +70,7 @@ def test_no_candidate_that_was_left_out_beats_the_bound(monkeypatch, f, seed):
     assert all(one.recompute_cost >= min(cost, bound) for one in expected)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", few(range(3)))
 def test_worse_estimates_find_nothing_better(monkeypatch, seed):
     share = random.Random(seed).uniform(0.35, 0.8)
     exact, limit = searched(monkeypatch, layers, share, 4, seed, spread=(1, 1))
@@ -78,7 +79,7 @@ def test_worse_estimates_find_nothing_better(monkeypatch, seed):
 
 
 @pytest.mark.parametrize("f", [layers, loop])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", few(range(4)))
 def test_where_estimates_are_rough_nothing_better_is_left_below_the_smallest_failure(monkeypatch, f, seed):
     """The target between a success and a failure is a guess: a candidate above it, but below the failure, may fit."""
     share = random.Random(seed).uniform(0.4, 0.8)

@@ -73,6 +73,7 @@ def test_a_function_is_called_once_however_much_is_tried_of_it(tmp_path):
     assert len(calls) == 1
 
 
+@pytest.mark.slow
 def test_like_checkpoints_are_traced_once(monkeypatch):
     traced = []
 
@@ -149,6 +150,7 @@ def test_of_what_holds_more_than_there_is_room_for_nothing_is_predicted(monkeypa
     assert large and not any("estimated_bytes" in vars(one) for one in large)
 
 
+@pytest.mark.slow
 def test_before_what_computes_all_again_more_than_once_checkpoints_are_compiled(monkeypatch):
     propose = ChainProposer.propose
 
@@ -179,6 +181,7 @@ def test_where_there_is_no_loop_no_checkpoint_goes_around_turns():
     assert CheckpointPlacement(depth=0) in placements(jaxpr_of(scanned, WS, X), False, False)
 
 
+@pytest.mark.slow
 def test_what_is_compiled_is_what_is_returned():
     found = auto(net, peak=limit(0.5)).plan(WS, X)
     again = measure(found.function, WS, X)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from sampling import few
 from zoo import normal
 
 from rematscope import PlanError, auto, load_schedule, measure, trace
@@ -42,6 +43,7 @@ def again(f):
     return cost.flops + cost.transcendentals
 
 
+@pytest.mark.slow
 def test_a_loop_of_many_turns_takes_less_than_a_checkpoint_around_each_and_computes_no_more(tmp_path):
     turns, work = measure(each_turn, P, XS), again(each_turn)
     fixed = turns.peak_bytes - turns.temp_bytes
@@ -76,7 +78,7 @@ def test_as_many_turns_are_not_computed_again_as_there_is_room_for(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("reverse", few([True, False]))
 def test_iterations_and_their_sums_are_in_the_same_order(reverse):
     """In float16, another order of adding up 96 gradients of the same weights gives another result."""
 
@@ -117,6 +119,7 @@ def test_loops_of_few_turns_or_large_ones_are_not_divided():
     assert worth_dividing(linearize(trace(recurrent, P, XS)))
 
 
+@pytest.mark.slow
 def test_a_loop_in_a_shard_map_has_a_checkpoint_around_each_iteration():
     mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     whole, parts = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(None, "data")

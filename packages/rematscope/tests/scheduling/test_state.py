@@ -289,6 +289,7 @@ def meshes():
     return [jax.make_mesh((2,), ("d",), axis_types=(kind,)) for kind in (AxisType.Auto, AxisType.Explicit)]
 
 
+@pytest.mark.slow
 def test_on_a_mesh_it_does_what_plain_f_does_or_says_why_not():
     auto_mesh, explicit = meshes()
     made = MAKES["a schedule"](net_sum, W, X)

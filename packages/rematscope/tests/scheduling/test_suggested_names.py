@@ -98,6 +98,7 @@ def test_where_lines_have_all_in_hand_the_names_keep_what_auto_keeps():
     assert kept(with_schedule(found.suggested_names.named, found.policy)) == kept(found.function)
 
 
+@pytest.mark.slow
 def test_in_a_loop_names_say_what_each_iteration_keeps():
     found = auto(looped, saved="180 KiB").plan(W, X)
     carry, *others = found.suggested_names.names
@@ -133,6 +134,7 @@ def test_each_line_is_this_files_and_its_expression_is_written_there():
     assert all(name.write in " ".join(str(found.suggested_names).split()) for name in found.suggested_names.names[:1])
 
 
+@pytest.mark.slow
 def test_what_keeps_everything_needs_no_names_and_other_checkpoints_are_refused():
     found = auto(deep, peak="1 GiB").plan([W] * 4, X)
     assert found.suggested_names.names == () and "no checkpoint is needed" in str(found.suggested_names)

@@ -7,6 +7,7 @@ import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from releases import since
+from sampling import few
 from zoo import CASES, normal
 
 from rematscope import PlanError, TargetError, TraceError, liveness, measure, trace, with_schedule
@@ -90,7 +91,7 @@ TRANSFORMED = {
 }
 
 
-@pytest.mark.parametrize("how", TRANSFORMED)
+@pytest.mark.parametrize("how", few(TRANSFORMED, 5))
 def test_it_is_transformed_as_the_function_is(how):
     found, expected = (jax.jit(TRANSFORMED[how], static_argnums=0)(g) for g in (with_schedule(net), net))
     assert_same(found, expected)

@@ -9,6 +9,7 @@ import invariants
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import zoo
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -93,6 +94,7 @@ def apply(step, w, made):
             return UNARY[name](x)
 
 
+@pytest.mark.slow
 @given(compositions)
 @settings(
     deadline=None,

@@ -18,6 +18,7 @@ DRAWN = NAMES if "REMATSCOPE_EXAMPLES" in os.environ else NAMES[int(os.environ.g
 NAMED = ["eight_experts", "seven_billion_in_a_scan", "unrolled_layers_with_names"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_large_model_is_looked_at_whole(name):
     f, arguments = large.MODELS[name]

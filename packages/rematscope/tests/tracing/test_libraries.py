@@ -17,6 +17,7 @@ import libraries
 import pytest
 from jax._src.ad_checkpoint import saved_residuals  # private: JAX's own opinion, used in tests only
 from releases import since
+from sampling import few
 
 from rematscope import SideBySide, cost_of, jax_compat, plan, residual_table, trace
 from rematscope.render.view import plain_text
@@ -59,6 +60,7 @@ def test_what_is_kept_is_what_jax_keeps(case, passes):
 
 
 @pytest.mark.skipif(jax_compat.remat3(), reason="numbers and roles are watched without it")
+@pytest.mark.slow
 @one_in(9)
 def test_numbers_are_vjps_and_roles_are_true(case, passes):
     flat, leaves = invariants.flattened(case)
@@ -86,7 +88,7 @@ def work_again(passes, roles):
     return sum(cost_of(e).flops for e in equations if any(math.prod(v.shape) > 1 for v in e.outputs))
 
 
-@every_case
+@pytest.mark.parametrize("name", few(NAMES, 7))
 def test_where_nothing_is_saved_only_arguments_cross_and_the_rest_is_computed_again(case, passes):
     nothing = trace(jax.checkpoint(case.function), *case.args)
     assert nothing.bytes_by_kind()["computed"] == 0

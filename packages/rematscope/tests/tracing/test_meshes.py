@@ -22,7 +22,10 @@ running = since("0.11", "the CPU's devices come to an end with turns in a shard_
 
 @pytest.mark.parametrize(
     "program",
-    [pytest.param(p, marks=running) if p is meshes.nested else p for p in meshes.PROGRAMS],
+    [
+        pytest.param(p, marks=[*[pytest.mark.slow] * (i % 2), *[running] * (p is meshes.nested)])
+        for i, p in enumerate(meshes.PROGRAMS)
+    ],
     ids=lambda program: program.__name__,
 )
 def test_both_programs_run_as_jax_differentiates(program):

@@ -42,6 +42,7 @@ def traced(way, layers):
     return trace(WAYS[way], [{"up": W, "down": W} for _ in range(layers)], X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_sixty_four_layers_take_little_more_room_than_four(way):
     lengths = [len(plain_text(SideBySide(traced(way, layers)), 80).splitlines()) for layers in (4, 64)]
@@ -233,6 +234,7 @@ def test_blocks_within_loops_and_blocks_of_blocks_are_found():
     assert len(text.splitlines()) < 60
 
 
+@pytest.mark.slow
 def test_a_transformers_layers_print_in_two_hundred_lines():
     """Sixty-four of some 180 equations each, which start from an argument and end in a loss; and the table of them."""
     d, heads = 8, 2
@@ -281,6 +283,7 @@ def growing(layers, by=1):
     return [{name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in each} for each in shapes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [of_other_widths, with_other_numbers, jax.checkpoint(of_other_widths)])
 def test_where_a_text_were_too_long_layers_fold_that_are_alike_but_for_numbers_and_shapes(f):
 

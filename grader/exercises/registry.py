@@ -23,6 +23,7 @@ CATALOG = Path(__file__).parents[1] / "catalog"
 # Exercises of earlier versions, which may still be in a learner's progress or submission, and what replaces them.
 REMOVED = {
     "all_but": "policy_from_rules",
+    "checkpoint_each_layer": "two_checkpoints",
     "either": "policy_from_rules",
     "pin_args": "cse_lab",
     "recursive_checkpoint": "nested_scan",

@@ -41,28 +41,32 @@ mistakes = (
 
 
 def requirements(case):
-    """Require that the inputs of the wrapped stages (that of the first is x) and the last stage's residuals are saved.
+    """Require a checkpoint around each stage whose input is an argument or takes less memory than its residuals.
 
     Lists with the same function in several places come after those without, so that a finding that they alone show says
     so.
     """
-    n = case.structure["n"]
+    sizes, width = case.structure["sizes"], case.arguments[0].shape[-1]
+    wrapped = [number == 1 or each.cosines * each.width > width for number, each in enumerate(sizes, 1)]
+    saved = []
+    for number, each in enumerate(sizes, 1):
+        if not wrapped[number - 1]:
+            saved += [f"stage {number}'s cosine {cosine}" for cosine in range(1, each.cosines + 1)]
+        elif number > 1:
+            saved.append(f"stage {number - 1}'s output")
     asked = [
         Recomputes(
-            2 * (n - 1),
-            too_many="Which stage's values does the backward pass need first, and when were they computed? And is any "
-            "stage inside the checkpoint of another?",
+            sum(wrapped),
+            too_many="Which stages does the backward pass recompute, and is the input of each of them smaller than its "
+            "residuals? And is any stage inside the checkpoint of another?",
         ),
         Saves(
-            (
-                *(f"stage {number}'s output" for number in range(1, n - 1)),
-                "the last stage's first cosine",
-                "the last stage's second cosine",
-            ),
-            too_much="Which stage computes that value, and does that stage have a checkpoint of its own?",
-            too_little="Does the last stage compute that value? It should have no checkpoint. Or is it the output of "
-            "another stage? Each of those needs a checkpoint of its own.",
+            tuple(saved),
+            too_much="Is that value the input of a stage, or a residual of one? What would be saved in its place with "
+            "the opposite decision for that stage, and how large is that?",
+            too_little="Is that value the input of a stage, or a residual of one? Compare the bytes of both for that "
+            "stage. Does each checkpoint contain one stage?",
         ),
     ]
     groups = [[], asked] if case.structure["same"] else [asked, []]
-    return [*groups, [AdvisesBarrier()] if n > 1 else []]
+    return [*groups, [AdvisesBarrier()]]

@@ -1,6 +1,7 @@
 """What an answer is tried on."""
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,56 +17,81 @@ ranges = {
     "n": Integers(1, 8),
     "axes": Integers(1, 3),
     "m": Integers(1, 32),
-    "w": Integers(1, 32),
+    "w": Integers(6, 20),
     "dtype": OneOf(("float32", "float16")),
     "called": case_functions.CALLED,
 }
 signature = "best_placement(stages)"
 
 
-def cases(rng):
-    """Return some stages, two, one, and many of which some are the same function, the last one and an earlier one among
-    them.
+class StageSizes(NamedTuple):
+    """What a stage saves without a checkpoint: so many cosines of this width."""
 
-    All weights are square, so that stages can be mixed up. Some stages take vectors; two take arrays of three axes, the
-    first of size 1. Of one number at a time many sines make few different ones, so few stages are given that. What the
-    answer returns has been called before in some, once or a few times.
+    cosines: int
+    width: int
+
+
+def cases(rng):
+    """Return stages of each kind in a drawn order, two, one, and many of which some are the same function.
+
+    The kinds are those of `_draw_sizes`. In some lists, the first stage saves little, and in others the last one. What
+    the answer returns has been called before in some cases, once or a few times.
     """
-    some, rows, *widths = map(int, (rng.integers(3, 8), rng.integers(2, 32), *rng.integers(4, 32, 3)))
+    some, rows, *widths = map(int, (rng.integers(5, 8), rng.integers(2, 32), *rng.integers(7, 20, 2)))
     ways, before = map(str, rng.permutation(["jax.jit", "jax.vmap"])), map(int, rng.permutation([1, 2, 3]))
+    middle = [str(kind) for kind in rng.permutation(["wide", "deep", "small", "two small"])]
     return (
-        _make_case(rng, "abcdefg"[:some], (widths[0],), "float32", "as it is"),
-        _make_case(rng, "ab", (1, rows, widths[1]), "float16", next(ways), before=next(before)),
-        _make_case(rng, "a", (1, widths[2]), "float32", "as it is"),
-        _make_case(rng, "abc"[: int(rng.integers(2, 4))], (1,), "float32", "as it is", before=next(before)),
-        _make_case(rng, _repeating_letters(rng, 8, "aab"), (32, 32), "float32", next(ways), before=next(before)),
+        _make_case(rng, ["small", *middle, "deep", "wide"][:some], (widths[0],), "float32", "as it is"),
+        _make_case(rng, ["wide", "small"], (1, rows, widths[1]), "float16", next(ways), before=next(before)),
+        _make_case(rng, ["small"], (1, 6), "float32", "as it is"),
+        _make_case(rng, ["two small", "deep", "wide"], (1, 20), "float32", "as it is", before=next(before)),
+        _make_case(
+            rng,
+            ["small", *middle, "wide"],
+            (32, 20),
+            "float32",
+            next(ways),
+            before=next(before),
+            order=(0, 1, 1, 2, 3, 4, 5, 0),
+        ),
     )
 
 
 def case(rng, n, axes, m, w, dtype, called):
-    """So many stages of this width, some of which may be the same function; not where few numbers go through them: what
-    comes of the same sines again and again is nearly one value, and no stage could be told from another."""
-    letters = _repeating_letters(rng, n, "aa") if n > 2 and w > 8 and rng.integers(2) else "abcdefgh"[:n]
-    return _make_case(rng, letters, (1, m, w)[-axes:], dtype, called)
+    """Return so many stages of this width, some of which may be the same function."""
+    kinds = [str(kind) for kind in rng.choice(["wide", "deep", "small", "two small"], size=n)]
+    order = rng.integers(n, size=n) if n > 2 and rng.integers(2) else range(n)
+    return _make_case(rng, kinds, (1, m, w)[-axes:], dtype, called, order=tuple(map(int, order)))
 
 
-def _repeating_letters(rng, n, first):
-    """Return n letters that begin with these. The last one is an earlier one too; perhaps all are the same."""
-    letters = [*first, *rng.choice(list("abcdef"[: rng.integers(1, 7)]), n - 1 - len(first))]
-    return "".join([*letters, letters[rng.integers(n - 1)]])
+def _draw_sizes(rng, kind, width):
+    """Return the sizes of a stage whose cosines take at least 1.25 times its input, or at most 0.75 times its input.
+
+    A wide stage has one cosine that is wider than the input, a deep one several that are narrower but larger together.
+    """
+    match kind:
+        case "wide":
+            return StageSizes(1, int(rng.integers(-(-5 * width // 4), 2 * width + 1)))
+        case "deep":
+            return StageSizes(3, int(rng.integers(-(-5 * width // 12), 3 * width // 4 + 1)))
+        case "small":
+            return StageSizes(1, int(rng.integers(2, 3 * width // 4 + 1)))
+    return StageSizes(2, int(rng.integers(2, max(3, 3 * width // 8 + 1))))
 
 
 _BEFORE = "", ", called once before", ", called twice before", ", called three times before"
 
 
-def _make_case(rng, letters, shape, dtype, called, before=0):
-    """Return a list of stages; the same letter twice is the same function twice."""
-    n, structure = len(letters), {"axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
+def _make_case(rng, kinds, shape, dtype, called, before=0, order=None):
+    """Return a list of stages of these kinds; `order` says which of them is where, and may have one several times."""
+    order = tuple(range(len(kinds))) if order is None else order
+    n, structure = len(order), {"axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
     structure |= {"m": shape[-2]} if len(shape) > 1 else {}
-    same = "" if len(set(letters)) == n else ", some of them the same function"
+    same = "" if len(set(order)) == n else ", some of them the same function"
     return _make_stages(
         f"{n} stage{'s' if n > 1 else ''}{same}{case_functions.where(called)}{_BEFORE[before]}",
-        letters,
+        [_draw_sizes(rng, kind, shape[-1]) for kind in kinds],
+        order,
         rng,
         jax.ShapeDtypeStruct(((2,) if called == "jax.vmap" else ()) + shape, dtype),
         transform=case_functions.transform(called),
@@ -74,27 +100,22 @@ def _make_case(rng, letters, shape, dtype, called, before=0):
     )
 
 
-def _make_stages(name, letters, rng, x, before=0, **fields):
+def _make_stages(name, sizes, order, rng, x, structure, before=0, **fields):
     width = x.shape[-1]
-
-    def weights():
-        # Of a single number, sines with one and the same factor soon have one value.
-        return mixing_weights(rng, width, 1.5 if width > 1 else rng.uniform(0.6, 1.6), "float32")
-
-    by_letter = {letter: _stage(weights(), weights()) for letter in sorted(set(letters))}
-    one_argument = {letter: _one_argument(stage) for letter, stage in by_letter.items()}
+    different = [_make_stage(each.cosines, *_draw_weights(rng, width, each.width)) for each in sizes]
+    one_argument = [_one_argument(stage) for stage in different]
 
     def function(x, *, name=_without_name):
-        for number, letter in enumerate(letters, 1):
-            which = "the last stage" if number == len(letters) else f"stage {number}"
-            x = by_letter[letter](x, functools.partial(_name_value, name, which))
+        for number, which in enumerate(order, 1):
+            x = different[which](x, functools.partial(_name_value, name, f"stage {number}"))
         return x
 
     return Case(
         name,
         (x,),
-        apply=lambda answer: _apply_answer(answer, [one_argument[letter] for letter in letters], before),
+        apply=lambda answer: _apply_answer(answer, [one_argument[which] for which in order], before),
         function=function,
+        structure=structure | {"sizes": tuple(sizes[which] for which in order)},
         **fields,
     )
 
@@ -118,17 +139,26 @@ def _apply_answer(answer, stages, before):
     return run
 
 
-def _stage(a, b):
-    """Return two matmuls and two sines: enough that a checkpoint around them pays off."""
+def _make_stage(cosines, a, b):
+    """Return a residual block: a matmul, so many sines, another matmul, and a sum with its input."""
 
     def stage(x, name):
-        u = name(x @ a.astype(x.dtype), "first matmul")
-        name(jnp.cos(u), "first cosine")
-        v = name(name(jnp.sin(u), "inner sine") @ b.astype(x.dtype), "second matmul")
-        name(jnp.cos(v), "second cosine")
-        return name(jnp.sin(v), "output")
+        y = name(x @ a.astype(x.dtype), "matmul")
+        for number in range(1, cosines + 1):
+            name(jnp.cos(y), f"cosine {number}")
+            y = name(jnp.sin(y), f"sine {number}")
+            y = y if number == cosines else 2 * y
+        return name(x + y @ b.astype(x.dtype), "output")
 
     return stage
+
+
+def _draw_weights(rng, width, inner):
+    """Return weights (width, inner) and (inner, width) whose matmuls neither shrink nor amplify values much."""
+    most = max(width, inner)
+    a = mixing_weights(rng, most, 1.3 * (most / width) ** 0.5, "float32")[:width, :inner]
+    b = mixing_weights(rng, most, 0.7 * (most / inner) ** 0.5, "float32")[:inner, :width]
+    return a, b
 
 
 def _one_argument(stage):
@@ -143,13 +173,11 @@ def _without_name(value, name):
     return value
 
 
-def _draw_weights(rng, width):
-    return [mixing_weights(rng, width, 1.5, "float32") for _ in range(2)]
-
-
 shown = _make_stages(
     "for four stages of the grader",
-    "abcd",
+    [StageSizes(1, 16), StageSizes(1, 256), StageSizes(1, 16), StageSizes(3, 48)],
+    (0, 1, 2, 3),
     np.random.default_rng(0),
     jax.ShapeDtypeStruct((256, 64), jnp.float32),
+    {"n": 4, "same": False},
 )

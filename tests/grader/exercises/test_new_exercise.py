@@ -12,7 +12,7 @@ import rematscope
 from grader.exercises import new_exercise
 
 ROOT = Path(__file__).parents[3]
-NAME, MODEL = "twice_over", "checkpoint_each_layer"
+NAME, MODEL = "twice_over", "two_checkpoints"
 PARTS = ("grader", "solutions", "exercises", "notebooks", "tests", "pyproject.toml", "conftest.py", "README.md")
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from grader.isolation.in_process import grade
-from solutions.checkpoint_each_layer import checkpoint_each_layer as right
+from solutions.two_checkpoints import two_checkpoints as right
 
 
 def with_rules(primal):
@@ -57,12 +57,12 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_value_that_only_differentiating_makes_right_is_wrong(name, seed):
     answer, kind, words = WRONG[name]
-    verdict = grade(answer, "checkpoint_each_layer", seed)
+    verdict = grade(answer, "two_checkpoints", seed)
     assert verdict.outcome == "not passed", verdict
     assert verdict.findings[0].kind == kind and words in verdict.findings[0].text, verdict
 
 
 @pytest.mark.parametrize("made_with", [with_rules, with_a_jvp])
 def test_a_rule_beside_the_right_value_is_judged_by_what_it_keeps(made_with, seed):
-    verdict = grade(made_with(right), "checkpoint_each_layer", seed)
+    verdict = grade(made_with(right), "two_checkpoints", seed)
     assert not any("without jax.grad" in finding.text for finding in verdict.findings), verdict

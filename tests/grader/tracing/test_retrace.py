@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from checkpoint_each_layer.right import RIGHT
 from jax.ad_checkpoint import checkpoint_name
+from two_checkpoints.right import RIGHT
 
 from grader.exercises.spec import Case, Question
 from grader.isolation.in_process import grade
@@ -250,7 +250,7 @@ def test_an_answer_may_change_the_lists_that_it_is_given():
 def test_the_finding_asks_what_is_kept():
     calls = itertools.count()
     right = RIGHT["in_a_loop"].answer
-    verdict = grade(lambda *arguments: right(*arguments) * next(calls), "checkpoint_each_layer", 0)
+    verdict = grade(lambda *arguments: right(*arguments) * next(calls), "two_checkpoints", 0)
     (finding,) = verdict.findings
     assert finding.kind == "changes from call to call" and finding.cases
     assert finding.text.endswith("call: it computes its result differently the second time.")

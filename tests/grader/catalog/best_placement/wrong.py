@@ -1,10 +1,11 @@
 """Wrong answers to best_placement, each with the finding that must name its mistake."""
 
 import functools
-import itertools
 
 import jax
 from sample_answers import Answers, also_run_backward
+
+from rematscope import trace
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
@@ -14,44 +15,136 @@ def chain(stages):
     return lambda x: functools.reduce(lambda x, stage: stage(x), stages, x)
 
 
-def wrapping(stages, which):
-    return chain([jax.checkpoint(stage) if wrapped else stage for stage, wrapped in zip(stages, which, strict=True)])
+def shape_of(x):
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
-def right(stages):
-    return wrapping(stages, [True] * (len(stages) - 1) + [False])
+def residual_bytes(stage, x):
+    return trace(stage, shape_of(x)).bytes_by_kind().get("computed", 0)
 
 
-@fails_with("recomputes", "12 matmuls", "does not save the last stage")
+def pays(number, saved, given):
+    return number == 0 or saved > given
+
+
+def placing(stages, wraps=pays, wrapper=jax.checkpoint, bytes_of=residual_bytes):
+    """Wrap the stages for which `wraps` says so, given their numbers, the bytes of their residuals and of their
+    inputs."""
+
+    def run(x):
+        for number, stage in enumerate(stages):
+            wrapped = wraps(number, bytes_of(stage, x), x.size * x.dtype.itemsize)
+            x = (wrapper(stage) if wrapped else stage)(x)
+        return x
+
+    return run
+
+
+right = placing
+
+
+@fails_with("also saved", "stage 2's output", "recomputes", "how large is that")
 def wraps_all(stages):
     return chain([*map(jax.checkpoint, stages)])
 
 
-@fails_with("also saved", "stage 1's first cosine", "stage 1's second cosine", "of its own")
-def wraps_the_last_only(stages):
-    return wrapping(stages, [False] * (len(stages) - 1) + [True])
-
-
-@fails_with("also saved", "stage 1's first cosine", "Which function marks")
+@fails_with("also saved", "stage 1's cosine 1", "Which function marks")
 def wraps_none(stages):
     return chain(stages)
 
 
-@fails_with("recomputes", "matmuls")
+@fails_with("also saved", "stage 1's cosine 1", "how large is that")
+def first_stage_like_the_others(stages):
+    return placing(stages, lambda number, saved, given: saved > given)
+
+
+@fails_with("also saved", "how large is that")
+def all_but_the_last(stages):
+    return chain([*map(jax.checkpoint, stages[:-1]), stages[-1]])
+
+
+@fails_with("also saved", "how large is that")
+def decides_by_rule_but_for_the_last(stages):
+    return placing(stages, lambda number, *sizes: number < len(stages) - 1 and pays(number, *sizes))
+
+
+@fails_with("also saved", "'s output", "how large is that")
+def where_residuals_are_smaller(stages):
+    return placing(stages, lambda number, saved, given: number == 0 or saved < given)
+
+
+@fails_with("also saved", "'s cosine", "how large is that")
+def by_the_largest_residual(stages):
+    def largest(stage, x):
+        return max((each.nbytes for each in trace(stage, shape_of(x)).residuals if each.kind == "computed"), default=0)
+
+    return placing(stages, bytes_of=largest)
+
+
+@fails_with("also saved", "'s output", "how large is that")
+def by_the_number_of_residuals(stages):
+    """A stage with several residuals, however small they are."""
+
+    def count(stage, x):
+        return sum(each.kind == "computed" for each in trace(stage, shape_of(x)).residuals)
+
+    return placing(stages, lambda number, saved, given: number == 0 or saved > 1, bytes_of=count)
+
+
+@fails_with("also saved", "'s output", "how large is that")
+def with_the_weights(stages):
+    """Counts the weights that a stage closes over, which are in memory anyway."""
+
+    def of_all_kinds(stage, x):
+        return sum(trace(stage, shape_of(x)).bytes_by_kind().values())
+
+    return placing(stages, bytes_of=of_all_kinds)
+
+
+@fails_with("also saved", "'s output", "how large is that")
+def with_the_leaves_of_the_pullback(stages):
+    def of_the_pullback(stage, x):
+        leaves = jax.tree.leaves(jax.eval_shape(lambda x: jax.vjp(stage, x)[1], shape_of(x)))
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+
+    return placing(stages, bytes_of=of_the_pullback)
+
+
+@fails_with("also saved", "'s output", "how large is that")
+def half_as_much_is_enough(stages):
+    return placing(stages, lambda number, saved, given: number == 0 or 2 * saved > given)
+
+
+@fails_with("also saved", "'s cosine", "how large is that")
+def only_twice_as_much_is_enough(stages):
+    return placing(stages, lambda number, saved, given: number == 0 or saved >= 2 * given)
+
+
+@fails_with("not saved", "'s output", "one stage")
 def one_checkpoint_around_all(stages):
     return jax.checkpoint(chain(stages))
 
 
-@fails_with("not saved", "stage 1's output", "is it the output of another stage")
-def one_checkpoint_around_the_earlier_ones(stages):
-    earlier = jax.checkpoint(chain(stages[:-1]))
-    return lambda x: stages[-1](earlier(x))
+@fails_with("not saved", "'s output", "one stage")
+def neighbors_in_one_checkpoint(stages):
+    """Stages that follow one another and pay share one checkpoint."""
+
+    def run(x):
+        together, output = [], x
+        for number, stage in enumerate(stages):
+            if pays(number, residual_bytes(stage, output), output.size * output.dtype.itemsize):
+                together.append(stage)
+                continue
+            output = stage(jax.checkpoint(chain(together))(output) if together else output)
+            together = []
+        return jax.checkpoint(chain(together))(output) if together else output
+
+    return run
 
 
-@fails_with("not saved", "stage 1's output", "recomputes", "a checkpoint of its own")
-def each_in_the_checkpoint_of_the_next(stages):
-    first, *others = stages
-    return functools.reduce(lambda before, stage: lambda x: stage(jax.checkpoint(before)(x)), others, first)
+@fails_with("not saved", "'s output")
+def an_outer_one_besides(stages):
+    return jax.checkpoint(right(stages))
 
 
 @fails_with("raises", "weak reference", "get the whole list")
@@ -59,24 +152,19 @@ def the_list_checkpointed(stages):
     return jax.checkpoint(stages)
 
 
-@fails_with("not saved", "the last stage's first cosine")
-def wraps_a_single_stage(stages):
-    return jax.checkpoint(stages[0]) if len(stages) == 1 else right(stages)
+@fails_with("also saved", "stage 1's cosine 1")
+def not_for_a_single_stage(stages):
+    return stages[0] if len(stages) == 1 else right(stages)
 
 
-@fails_with("also saved", "stage 1's first cosine")
-def wraps_only_when_there_are_many(stages):
+@fails_with("also saved", "stage 1's cosine 1")
+def only_when_there_are_many(stages):
     return right(stages) if len(stages) > 2 else chain(stages)
 
 
-@fails_with("also saved", "stage 1's first cosine", "f32[1]")
-def wraps_nothing_of_width_one(stages):
-    return lambda x: (chain if x.shape[-1] == 1 else right)(stages)(x)
-
-
-@fails_with("also saved", "stage 3's first cosine", "stage 3's second cosine")
-def wraps_the_first_two(stages):
-    return wrapping(stages, [number < min(2, len(stages) - 1) for number in range(len(stages))])
+@fails_with("also saved", "stage 1's cosine 1", "f32[")
+def nothing_of_the_least_width(stages):
+    return lambda x: (chain if x.shape[-1] == 6 else right)(stages)(x)
 
 
 @fails_with("wrong value", "with the last stage run first", "In which order")
@@ -86,15 +174,15 @@ def in_the_other_order(stages):
 
 @fails_with("wrong value", "without the last stage")
 def last_stage_dropped(stages):
-    return chain([jax.checkpoint(stage) for stage in stages[:-1]])
+    return right(stages[:-1])
 
 
 @fails_with("wrong value", "the last stage alone", "what the previous stage returned")
 def each_stage_on_x(stages):
     def run(x):
-        for stage in stages[:-1]:
-            jax.checkpoint(stage)(x)
-        return stages[-1](x)
+        for stage in stages:
+            output = jax.checkpoint(stage)(x)
+        return output
 
     return run
 
@@ -113,27 +201,28 @@ def functions_of_a_loop_over_all(stages):
     return chain([*wrapped[:-1], stages[-1]])
 
 
-@fails_with("also saved", "'s first cosine", "the same function")
-def the_last_by_its_identity(stages):
-    return wrapping(stages, [stage is not stages[-1] for stage in stages])
+@fails_with("also saved", "'s output", "the same function")
+def the_first_by_its_identity(stages):
+    def run(x):
+        for stage in stages:
+            wrapped = stage is stages[0] or residual_bytes(stage, x) > x.size * x.dtype.itemsize
+            x = (jax.checkpoint(stage) if wrapped else stage)(x)
+        return x
 
-
-@fails_with("recomputes", "matmuls")
-def the_last_by_its_index(stages):
-    return wrapping(stages, [stages.index(stage) < len(stages) - 1 for stage in stages])
+    return run
 
 
 @fails_with("wrong type", "changes the list of stages", "How do you make a new one?")
-def last_taken_out(stages):
-    last = stages.pop()
-    return chain([*map(jax.checkpoint, stages), last])
+def first_taken_out(stages):
+    first = stages.pop(0)
+    others = placing(stages, lambda number, saved, given: saved > given)
+    return lambda x: others(jax.checkpoint(first)(x))
 
 
 @fails_with("wrong type", "changes the list of stages", "belongs to the caller")
 def wrapped_in_place(stages):
-    for number in range(len(stages) - 1):
-        stages[number] = jax.checkpoint(stages[number])
-    return chain(stages)
+    stages[0] = jax.checkpoint(stages[0])
+    return right(stages)
 
 
 @fails_with("raises", "missing 1 required positional argument: 'x'", "function that it returns take")
@@ -166,22 +255,18 @@ def called_without_x(stages):
 
 @fails_with("extra matmuls", "depends on the cotangent")
 def again_behind_the_cotangent(stages):
-    """Every stage checkpointed by hand, the last one's recomputation made to look as if it needed the cotangent."""
+    """The first stage runs once more in the backward pass, as if it needed the cotangent."""
 
     @jax.custom_vjp
-    def last(x):
-        return stages[-1](x)
+    def first(x):
+        return stages[0](x)
 
-    def forward(x):
-        z, pullback = jax.vjp(stages[-1], x)
-        return z, (x, pullback)
+    def backward(x, ct):
+        (gradient,) = jax.vjp(stages[0], jax.lax.optimization_barrier(x))[1](ct)
+        return (gradient + 0 * stages[0](x + 0 * gradient),)
 
-    def backward(kept, ct):
-        x, pullback = kept
-        return (pullback(ct)[0] + 0 * stages[-1](x + 0 * ct),)
-
-    last.defvjp(forward, backward)
-    return right([*stages[:-1], last])
+    first.defvjp(lambda x: (stages[0](x), x), backward)
+    return placing([first, *stages[1:]], lambda number, saved, given: number > 0 and saved > given)
 
 
 def with_a_second_run(count):
@@ -198,7 +283,7 @@ def with_a_second_run(count):
 for length in (1, 2, 8):
     twice = with_a_second_run(length)
     twice.__name__ = f"stages_twice_for_{length}"
-    fails_with("recomputes", "values does the backward pass need first")(twice)
+    fails_with("recomputes", "Which stages does the backward pass recompute")(twice)
 
 
 # Slips
@@ -217,8 +302,8 @@ def the_last_in_the_loop_too(stages):
 @fails_with("wrong value", "the first stage alone", "inside its loop or after it")
 def returns_in_the_loop(stages):
     def run(x):
-        for number, stage in enumerate(stages, 1):
-            x = stage(x) if number == len(stages) else jax.checkpoint(stage)(x)
+        for stage in stages:
+            x = jax.checkpoint(stage)(x)
             return x
 
     return run
@@ -226,7 +311,7 @@ def returns_in_the_loop(stages):
 
 @fails_with("wrong value", "without the first stage")
 def first_stage_dropped(stages):
-    return wrapping(stages[1:], [True] * (len(stages) - 2) + [False] * (len(stages) > 1))
+    return right(stages[1:])
 
 
 @fails_with("raises", "Is stage(x) a function")
@@ -242,52 +327,28 @@ def a_value_checkpointed(stages):
 @fails_with("raises", "positional argument", "by keyword only")
 def policy_by_position(stages):
     keep = jax.checkpoint_policies.nothing_saveable
-    return chain([*(jax.checkpoint(stage, keep) for stage in stages[:-1]), stages[-1]])
+    return placing(stages, wrapper=lambda stage: jax.checkpoint(stage, keep))
 
 
 # What is right for some of what the page allows, and wrong for the rest.
 
 
-@fails_with("also saved", "'s first cosine")
+@fails_with("also saved", "how large is that")
 def first_four_only(stages):
-    return wrapping(stages, [number < min(len(stages) - 1, 4) for number in range(len(stages))])
+    return placing(stages, lambda number, *sizes: number < 4 and pays(number, *sizes))
 
 
-@fails_with("not saved", "stage 1's output")
-def pairs_of_many(stages):
-    if len(stages) <= 4:
-        return right(stages)
-    pairs = [chain(stages[:-1][start : start + 2]) for start in range(0, len(stages) - 1, 2)]
-    return chain([*map(jax.checkpoint, pairs), stages[-1]])
-
-
-@fails_with("also saved", "'s second cosine")
-def two_kept_of_many(stages):
-    kept = 2 if len(stages) > 4 else 1
-    return wrapping(stages, [number < len(stages) - kept for number in range(len(stages))])
-
-
-@fails_with("also saved", "stage 2's first cosine", "the same function")
-def each_function_once(stages):
-    return wrapping(stages, [stage not in stages[:number] for number, stage in enumerate(stages[:-1])] + [False])
-
-
-@fails_with("also saved", "stage 1's first cosine", "the same function")
-def not_two_alike_in_a_row(stages):
-    return wrapping(stages, [stage is not following for stage, following in itertools.pairwise(stages)] + [False])
-
-
-@fails_with("also saved", "stage 1's first cosine, f16[")
+@fails_with("also saved", "stage 1's cosine 1", "f16[")
 def in_single_precision_only(stages):
     return lambda x: (right if x.dtype == "float32" else chain)(stages)(x)
 
 
-@fails_with("also saved", "stage 1's first cosine")
+@fails_with("also saved", "stage 1's cosine 1")
 def of_two_axes_only(stages):
     return lambda x: (right if x.ndim == 2 else chain)(stages)(x)
 
 
-@fails_with("recomputes", "matmuls")
+@fails_with("not saved", "stage ", "one stage")
 def one_row_otherwise(stages):
     return lambda x: (jax.checkpoint(chain(stages)) if x.shape[0] == 1 else right(stages))(x)
 
@@ -297,33 +358,33 @@ def stages_in_an_iterator(stages):
     return chain(iter([*map(jax.checkpoint, stages[:-1]), stages[-1]]))
 
 
-@fails_with("also saved", "stage 1's first cosine")
-def none_of_an_odd_number_on_three_axes(stages):
-    return lambda x: (chain if x.ndim == 3 and len(stages) % 2 else right)(stages)(x)
+@fails_with("also saved", "stage 1's cosine 1")
+def none_of_an_even_number_on_three_axes(stages):
+    return lambda x: (chain if x.ndim == 3 and len(stages) % 2 == 0 else right)(stages)(x)
 
 
-@fails_with("also saved", "stage 1's first cosine")
-def none_where_half_are_the_same_function(stages):
-    return (chain if 2 * len({*map(id, stages)}) <= len(stages) else right)(stages)
+@fails_with("also saved", "stage 1's cosine 1")
+def none_where_some_are_the_same_function(stages):
+    return (chain if len({*map(id, stages)}) < len(stages) else right)(stages)
 
 
-@fails_with("also saved", "stage 1's first cosine")
+@fails_with("also saved", "stage 1's cosine 1")
 def nothing_of_many_numbers(stages):
-    return lambda x: (wraps_none if x.size > 300 else right)(stages)(x)
+    return lambda x: (chain if x.size > 300 else right)(stages)(x)
 
 
-@fails_with("also saved", "stage 1's first cosine", "called twice before")
+@fails_with("also saved", "stage 1's cosine 1", "called twice before")
 def none_in_every_third_call(stages):
     calls = []
 
     def run(x):
         calls.append(x.shape)
-        return (right if len(calls) % 3 else wraps_none)(stages)(x)
+        return (right if len(calls) % 3 else chain)(stages)(x)
 
     return run
 
 
-@fails_with("recomputes", "values does the backward pass need first", beyond="Recomputes.count", steps=2)
+@fails_with("recomputes", "Which stages does the backward pass recompute", beyond="Recomputes.count", steps=12)
 def first_stage_once_more(stages):
     return lambda x: right(stages)(also_run_backward(stages[0], x, x))
 
@@ -332,11 +393,15 @@ def repeats(stages):
     return len({*stages}) < len(stages)
 
 
-@fails_with("recomputes", "values does the backward pass need first")
-def first_stage_once_more_if_all_differ(stages):
-    return (right if repeats(stages) else first_stage_once_more)(stages)
+@fails_with("recomputes", "Which stages does the backward pass recompute")
+def stages_once_more_if_all_differ(stages):
+    return (right if repeats(stages) else all_stages_once_more)(stages)
 
 
-@fails_with("recomputes", "values does the backward pass need first")
-def first_stage_once_more_if_one_repeats(stages):
-    return (first_stage_once_more if repeats(stages) else right)(stages)
+@fails_with("recomputes", "Which stages does the backward pass recompute")
+def stages_once_more_if_one_repeats(stages):
+    return (all_stages_once_more if repeats(stages) else right)(stages)
+
+
+def all_stages_once_more(stages):
+    return lambda x: right(stages)(also_run_backward(chain(stages), x, x))

@@ -45,13 +45,15 @@ mistakes = (
 
 
 def requirements(case):
+    narrower = 1 if case.structure["b"] < case.structure["c"] else 2
     return [
         [
             Saves(
-                ("layer 1's output", "layer 2's output"),
-                too_much="Which layer computes that value? Is the whole layer, with its sine, inside one checkpoint?",
-                too_little="A value that is computed and used inside one checkpoint is not saved. Where must a "
-                "checkpoint end so that a layer's output is passed to the next one?",
+                (f"layer {narrower}'s output",),
+                too_much="Is each of the three layers, with its sine, inside a checkpoint? Which of the two outputs "
+                "between layers is narrower here?",
+                too_little="A value that is computed and used inside one checkpoint is not saved. Where must the first "
+                "checkpoint end so that the narrower output is passed to the second one?",
             ),
             Recomputes(
                 count=3, too_many="From which saved value can each layer be recomputed, and how many layers are there?"

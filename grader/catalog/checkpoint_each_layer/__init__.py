@@ -1,1 +1,0 @@
-"""Exercise 3: one checkpoint a layer, so that only the layers' inputs are saved."""

@@ -1,0 +1,288 @@
+"""Wrong answers to two_checkpoints, each with the finding that must name its mistake."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from sample_answers import Answers, also_run_backward
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+
+
+def layer(W, x):
+    return jnp.sin(W @ x)
+
+
+def net(W1, W2, W3, x):
+    return layer(W3, layer(W2, layer(W1, x)))
+
+
+def run(weights, x):
+    return functools.reduce(lambda x, W: layer(W, x), weights, x)
+
+
+def in_two(W1, W2, W3, x, after_first, wrap=jax.checkpoint, run=run):
+    """Two checkpoints; the first ends after layer 1 or after layer 2."""
+    first, second = ((W1,), (W2, W3)) if after_first else ((W1, W2), (W3,))
+    return wrap(run)(second, wrap(run)(first, x))
+
+
+def right(W1, W2, W3, x, **how):
+    return in_two(W1, W2, W3, x, len(W1) < len(W2), **how)
+
+
+@fails_with("also saved", "layer 1's cosine, f32[", "layer 3's cosine", "Which function")
+def no_checkpoint(W1, W2, W3, x):
+    return net(W1, W2, W3, x)
+
+
+@fails_with("not saved", "'s output, f32[", "computed and used inside one")
+def one_outer_checkpoint(W1, W2, W3, x):
+    return jax.checkpoint(net)(W1, W2, W3, x)
+
+
+@fails_with("also saved", "one extra residual", "'s output, f32[", "Which of the two outputs")
+def one_per_layer(W1, W2, W3, x):
+    for W in (W1, W2, W3):
+        x = jax.checkpoint(layer)(W, x)
+    return x
+
+
+@fails_with("also saved", "layer 1's output, f32[", "does not save layer 2's output", "Which of the two outputs")
+def always_after_layer_1(W1, W2, W3, x):
+    return in_two(W1, W2, W3, x, True)
+
+
+@fails_with("also saved", "layer 2's output, f32[", "does not save layer 1's output", "Which of the two outputs")
+def always_after_layer_2(W1, W2, W3, x):
+    return in_two(W1, W2, W3, x, False)
+
+
+@fails_with("also saved", "It does not save layer", "Which of the two outputs")
+def at_the_wider_output(W1, W2, W3, x):
+    return in_two(W1, W2, W3, x, len(W1) > len(W2))
+
+
+@fails_with("also saved", "'s output", "Which of the two outputs")
+def by_the_size_of_the_weights(W1, W2, W3, x):
+    return in_two(W1, W2, W3, x, W1.size < W2.size)
+
+
+@fails_with("also saved", "'s output", "Which of the two outputs")
+def by_the_inputs_of_layers_1_and_2(W1, W2, W3, x):
+    return in_two(W1, W2, W3, x, W1.shape[1] < W2.shape[1])
+
+
+@fails_with("also saved", "'s output", "Which of the two outputs")
+def by_the_outputs_of_layers_2_and_3(W1, W2, W3, x):
+    return in_two(W1, W2, W3, x, len(W2) > len(W3))
+
+
+@fails_with("not saved", "'s output")
+def an_outer_one_around_both(W1, W2, W3, x):
+    return jax.checkpoint(right)(W1, W2, W3, x)
+
+
+@fails_with("also saved", "layer 3's cosine", "inside a checkpoint")
+def last_segment_without_a_checkpoint(W1, W2, W3, x):
+    if len(W1) < len(W2):
+        return run((W2, W3), jax.checkpoint(layer)(W1, x))
+    return layer(W3, jax.checkpoint(run)((W1, W2), x))
+
+
+@fails_with("also saved", "layer 1's cosine", "inside a checkpoint")
+def first_segment_without_a_checkpoint(W1, W2, W3, x):
+    if len(W1) < len(W2):
+        return jax.checkpoint(run)((W2, W3), layer(W1, x))
+    return jax.checkpoint(layer)(W3, run((W1, W2), x))
+
+
+@fails_with("also saved", "'s output", "Which of the two outputs")
+def both_outputs_named(W1, W2, W3, x):
+    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("output"))
+    def model(W1, W2, W3, x):
+        for W in (W1, W2):
+            x = checkpoint_name(layer(W, x), "output")
+        return layer(W3, x)
+
+    return model(W1, W2, W3, x)
+
+
+@fails_with("raises", "TracerBoolConversionError", "plain Python integers")
+def by_the_values(W1, W2, W3, x):
+    return in_two(W1, W2, W3, x, jnp.sum(layer(W1, x) ** 2) < jnp.sum(W2**2))
+
+
+@fails_with("also saved", "layer 1's cosine", "layer 2's cosine", "layer 3's cosine", "inside a checkpoint")
+def only_the_products(W1, W2, W3, x):
+    product = jax.checkpoint(jnp.matmul)
+    return jnp.sin(product(W3, jnp.sin(product(W2, jnp.sin(product(W1, x))))))
+
+
+@fails_with("also saved", "layer 1's matmul", "layer 2's matmul", "layer 3's matmul")
+def only_the_sines(W1, W2, W3, x):
+    sin = jax.checkpoint(jnp.sin)
+    return sin(W3 @ sin(W2 @ sin(W1 @ x)))
+
+
+@fails_with("also saved", "layer 1's matmul", "layer 3's matmul")
+def products_by_policy(W1, W2, W3, x):
+    return jax.checkpoint(net, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)(W1, W2, W3, x)
+
+
+@fails_with("also saved", "layer 1's cosine")
+def everything_saveable(W1, W2, W3, x):
+    return right(
+        W1, W2, W3, x, wrap=functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.everything_saveable)
+    )
+
+
+@fails_with("also saved", "layer 1's matmul")
+def the_products_named(W1, W2, W3, x):
+    def named(weights, x):
+        for W in weights:
+            x = jnp.sin(checkpoint_name(W @ x, "y"))
+        return x
+
+    keep = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("y"))
+    return right(W1, W2, W3, x, wrap=keep, run=named)
+
+
+def by_hand(backward):
+    """`net` with a rule of its own, which saves the narrower output."""
+
+    @jax.custom_vjp
+    def answer(W1, W2, W3, x):
+        return net(W1, W2, W3, x)
+
+    def forward(W1, W2, W3, x):
+        h1 = layer(W1, x)
+        h2 = layer(W2, h1)
+        return layer(W3, h2), (W1, W2, W3, x, h1 if len(W1) < len(W2) else h2)
+
+    answer.defvjp(forward, lambda saved, ct: backward(*saved, ct))
+    return answer
+
+
+def layers_back(W1, W2, W3, x, h1, h2, y1, y2, y3, ct):
+    d3 = ct * jnp.cos(y3)
+    d2 = (d3 @ W3) * jnp.cos(y2)
+    d1 = (d2 @ W2) * jnp.cos(y1)
+    return jnp.outer(d1, x), jnp.outer(d2, h1), jnp.outer(d3, h2), d1 @ W1
+
+
+@fails_with("recomputes", "matmuls", "From which saved value")
+def each_layer_recomputed_from_x(W1, W2, W3, x):
+    def backward(W1, W2, W3, x, _, ct):
+        h1, h2 = layer(W1, x), layer(W2, layer(W1, x))
+        y1, y2, y3 = W1 @ x, W2 @ layer(W1, x), W3 @ layer(W2, layer(W1, x))
+        return layers_back(W1, W2, W3, x, h1, h2, y1, y2, y3, ct)
+
+    return by_hand(backward)(W1, W2, W3, x)
+
+
+@fails_with("wrong value", "without the last layer's sine")
+def last_sine_forgotten(W1, W2, W3, x):
+    return W3 @ layer(W2, layer(W1, x))
+
+
+@fails_with("wrong gradient", " W1", "wrong")
+def half_a_gradient(W1, W2, W3, x):
+    def backward(W1, W2, W3, x, saved, ct):
+        y1 = W1 @ x
+        h1 = saved if len(W1) < len(W2) else jnp.sin(y1)
+        y2 = W2 @ h1
+        h2 = jnp.sin(y2) if len(W1) < len(W2) else saved
+        dW1, *others = layers_back(W1, W2, W3, x, h1, h2, y1, y2, W3 @ h2, ct)
+        return dW1 / 2, *others
+
+    return by_hand(backward)(W1, W2, W3, x)
+
+
+@fails_with("wrong gradient", " x", "zero everywhere")
+def x_stopped(W1, W2, W3, x):
+    return net(W1, W2, W3, jax.lax.stop_gradient(x))
+
+
+@fails_with("raises", "shapes", "the weights are on the left")
+def weights_on_the_right(W1, W2, W3, x):
+    layer = jax.checkpoint(lambda W, x: jnp.sin(jnp.dot(x, W)))
+    return layer(W3, layer(W2, layer(W1, x)))
+
+
+@fails_with("argument order", "(x, W1, W2, W3)")
+def x_first(x, W1, W2, W3):
+    return net(W1, W2, W3, x)
+
+
+@fails_with("wrong type", "a function, which it has not called")
+def not_called(W1, W2, W3, x):
+    return jax.checkpoint(net)
+
+
+@fails_with("raises", "unhashable type", "Is layer(W1, x) a function")
+def a_value_checkpointed(W1, W2, W3, x):
+    return jax.checkpoint(layer(W1, x))(W2)
+
+
+@fails_with("wrong type", "a function, which it has not called", "where do you call the function")
+def a_value_checkpointed_and_returned(W1, W2, W3, x):
+    return jax.checkpoint(layer(W3, layer(W2, layer(W1, x))))
+
+
+# What is right for some of what the page allows, and wrong for the rest.
+
+
+@fails_with("also saved", "layer 1's cosine, f16[")
+def not_in_half_precision(W1, W2, W3, x):
+    return (net if x.dtype == jnp.float16 else right)(W1, W2, W3, x)
+
+
+@fails_with("also saved", "layer 1's cosine")
+def not_for_many(W1, W2, W3, x):
+    return (net if max(*W1.shape, *W3.shape) > 16 else right)(W1, W2, W3, x)
+
+
+@fails_with("not saved", "'s output")
+def not_for_one(W1, W2, W3, x):
+    return (jax.checkpoint(net) if 1 in (*W1.shape, *W3.shape) else right)(W1, W2, W3, x)
+
+
+@fails_with("not saved", "'s output")
+def by_the_sum_of_all_widths(W1, W2, W3, x):
+    return (jax.checkpoint(net) if sum((*W1.shape, *W3.shape)) > 40 else right)(W1, W2, W3, x)
+
+
+@fails_with("also saved", "layer 1's cosine")
+def not_under_jit(W1, W2, W3, x):
+    return (net if "DynamicJaxpr" in type(x).__name__ else right)(W1, W2, W3, x)
+
+
+@fails_with("also saved", "'s cosine", remat3=False)
+def only_large_cosines_dropped(W1, W2, W3, x):
+    def small_only(prim, *operands, **_):
+        return prim.name == "cos" and operands[0].size < 9
+
+    return right(W1, W2, W3, x, wrap=functools.partial(jax.checkpoint, policy=small_only))
+
+
+made_once: dict[str, jax.Array] = {}
+
+
+@fails_with("raises", "was traced in an earlier call", "used after its function has returned")
+def a_table_made_in_the_first_call(W1, W2, W3, x):
+    """Under jax.jit the table is a traced value, and nothing any more once that is through."""
+
+    def scaled(x):
+        if "ones" not in made_once:
+            made_once["ones"] = jnp.arange(1.0) + 1
+        return (x * made_once["ones"][0]).astype(x.dtype)
+
+    return jax.jit(scaled)(right(W1, W2, W3, x))
+
+
+@fails_with("recomputes", "recomputes 4 matmuls", "From which saved value", beyond="Recomputes.count")
+def first_product_once_more(W1, W2, W3, x):
+    return right(W1, W2, W3, also_run_backward(lambda x, W: W @ x, x, x, W1))

@@ -14,7 +14,7 @@ from grader.exercises import registry
 from grader.tracing import failures
 from grader.util.words import with_article
 from grader.verdicts.error_questions import about_exception
-from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict, not_judged
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def read_answers(
         )
         return
     except find.NoAnswer as error:
-        yield Verdict(exercise or path.stem, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))
+        yield not_judged(exercise or path.stem, str(error))
         return
     found(sliced)
     if devices := getattr(registry.task(sliced.exercise), "devices", None):
@@ -88,6 +88,5 @@ def _run_statements(
         )
         return Verdict(name, Outcome.NOT_PASSED, (finding,))
     if not callable(answer):
-        problem = f"{name} is {with_article(type(answer).__name__)}, not a function ({sliced.place()})."
-        return Verdict(name, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, problem),))
+        return not_judged(name, f"{name} is {with_article(type(answer).__name__)}, not a function ({sliced.place()}).")
     return Answer(name, answer)

@@ -20,13 +20,13 @@ from grader.classroom.verdict_cache import VerdictCache
 from grader.exercises import registry
 from grader.isolation.check_file import check_file
 from grader.isolation.limits import FOR_BATCH, CheckLimits, Killed, NoVerdict, TimedOut
-from grader.isolation.remote_capture import RemoteCapture, not_judged, safe
+from grader.isolation.remote_capture import RemoteCapture, file_not_judged, safe
 from grader.isolation.remote_execution import RemoteExecution
 from grader.isolation.sandbox import NoControlGroups, SandboxError, Zygote
 from grader.judging import illustrate, judge
 from grader.tracing import failures
 from grader.tracing.evidence import Evidence, EvidenceError
-from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict, better
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict, better, not_judged
 
 _MAX_TEXT = 1000  # characters of one text of a verdict
 # The zygote may be lost, to the system's memory running out say, and with it what is graded at the same time.
@@ -118,7 +118,7 @@ class SandboxGrader:
                 verdict, picture = _blame_machine(_failed_verdict(submission.exercise, error)), None
                 break
         else:
-            lost = not_judged(submission.exercise, submission.name, "the sandbox was lost")
+            lost = file_not_judged(submission.exercise, submission.name, "the sandbox was lost")
             verdict, picture = _blame_machine(lost), None
         return Grade(submission.learner, submission.name, verdict, printed, time.monotonic() - start, picture)
 
@@ -176,7 +176,7 @@ class SandboxGrader:
             error.exercise = exercise
             raise
         except EvidenceError as error:
-            return Verdict(exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))
+            return not_judged(exercise, str(error))
         except Exception as error:
             return _failed_verdict(exercise, error)
 
@@ -196,14 +196,12 @@ def _failed_verdict(exercise: str | None, error: Exception) -> Verdict:
     if isinstance(error, OSError | MemoryError):
         why = f"this machine is out of resources ({failures.message_of(error)})."
         advice = "Is there too little memory, disk space, or too few processes or open files? See `ulimit -a` and `df`."
-        return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, why, next=advice),))
-    why = f"the grader itself failed, with {failures.message_of(error)}."
-    advice = "This is a bug in the grader. Please report it, together with your answer."
-    return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, why, next=advice),))
+        return not_judged(exercise, why, advice)
+    return failures.grader_failed(exercise, error)
 
 
 def _unjudged_verdict(submission: Submission, error: NoVerdict) -> Verdict:
-    return not_judged(error.exercise or submission.exercise, submission.name, error.why, error.question)
+    return file_not_judged(error.exercise or submission.exercise, submission.name, error.why, error.question)
 
 
 def _blame_machine(verdict: Verdict) -> Verdict:

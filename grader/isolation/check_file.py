@@ -5,7 +5,7 @@ from pathlib import Path
 
 from grader.isolation import check_child
 from grader.isolation.limits import FOR_CHECK, CheckLimits, why_no_verdict
-from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
+from grader.verdicts.verdict import Verdict, not_judged
 
 _VERDICT_BYTES = 1_000_000
 
@@ -29,5 +29,4 @@ def check_file(
                 return Verdict.from_dict(json.loads(file.read(_VERDICT_BYTES)))
         except (OSError, ValueError, TypeError, KeyError):
             reason, advice = why_no_verdict(status, limits)
-    finding = Finding(FindingKind.NOT_JUDGED, f"{path.name} could not be judged: {reason}.", next=advice)
-    return Verdict(exercise or path.stem, Outcome.NOT_JUDGED, (finding,))
+    return not_judged(exercise or path.stem, f"{path.name} could not be judged: {reason}.", advice)

@@ -12,7 +12,7 @@ from pathlib import Path
 from grader.isolation import in_process
 from grader.isolation.sandboxed import libc
 from grader.tracing import failures
-from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
+from grader.verdicts.verdict import Verdict
 from rematscope.render import write_whole
 
 
@@ -51,10 +51,8 @@ def main() -> None:
         for verdict in in_process.verdicts_on_file(path, asked["exercise"], asked["seed"]):
             write(verdict)  # what comes next may take this process along
     except Exception as error:
-        text = f"the grader itself failed, with {failures.message_of(error)}."
-        advice = "This is a bug in the grader. Please report it, together with your answer."
         if verdict is None:
-            write(Verdict(path.stem, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, text, next=advice),)))
+            write(failures.grader_failed(path.stem, error))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from grader.isolation.sandboxed.protocol import (
     Render,
     Rendered,
 )
-from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict, not_judged
 
 SECONDS_TO_DRAW = 10  # what an answer looks like; it is traced once
 _MAX_MESSAGE = 20 * 2**20
@@ -105,8 +105,8 @@ class RemoteCapture:
                 raise TimedOut(why, question, exercise)
             if status == -signal.SIGKILL and not ran_out:  # its control group's limit is the answer's own affair
                 raise Killed(why, question, exercise)
-            return not_judged(exercise, name, why, question)
-        return not_judged(exercise, name, "its process returned invalid evidence")
+            return file_not_judged(exercise, name, why, question)
+        return file_not_judged(exercise, name, "its process returned invalid evidence")
 
     def again(self, exercise: str) -> tuple[str, str] | Verdict | None:
         """As `capture` of the same file, whose answer did not pass, after all statements that come before the answer.
@@ -161,10 +161,9 @@ def safe(name: str) -> str:
     return name if name.isprintable() and len(name.encode()) <= 100 and path.name == name else f"answer{path.suffix}"
 
 
-def not_judged(exercise: str | None, name: str, reason: str, advice: str | None = None) -> Verdict:
+def file_not_judged(exercise: str | None, name: str, reason: str, advice: str | None = None) -> Verdict:
     """Return the verdict on a file that could not be judged, with the words that follow on that."""
-    text = f"{safe(name)} could not be judged: {reason}."
-    return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, text, next=advice),))
+    return not_judged(exercise, f"{safe(name)} could not be judged: {reason}.", advice)
 
 
 # What an answer's process may say instead of evidence, once it has found the answer and before. Of the other kinds one

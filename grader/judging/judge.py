@@ -17,7 +17,7 @@ from grader.stablehlo.execution import Execution
 from grader.stablehlo.types import ProgramError
 from grader.tracing.evidence import Evidence, FailureKind
 from grader.util.jax_settings import as_they_come
-from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict, not_judged
 
 
 def judge(
@@ -48,8 +48,7 @@ def judge(
         with jax.default_device(jax.devices("cpu")[0]):
             findings, shown = _collect_findings(evidence, cases, task, expect, seed, execute)
     except ProgramError as error:
-        reason = Finding(FindingKind.NOT_JUDGED, f"Your answer could not be judged: {error}")
-        return Verdict(evidence.exercise, Outcome.NOT_JUDGED, (reason,))
+        return not_judged(evidence.exercise, f"Your answer could not be judged: {error}")
     if {finding.kind for finding in findings} & _BEFORE_REQUIREMENTS:
         findings = _argument_order(evidence, task, findings) or findings
     mistaken = any(not finding.advice for finding in findings)

@@ -14,7 +14,7 @@ from grader.learner import pages
 from grader.learner.progress import Attempt, Progress
 from grader.util.fresh_files import fresh
 from grader.util.versions import now, versions
-from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
+from grader.verdicts.verdict import Verdict, not_judged
 from rematscope.render import write_whole
 
 
@@ -79,11 +79,9 @@ def unchecked() -> list[str]:
 def grade_again(answer: Answer) -> Verdict:
     """Grade an answer that was handed in, in a process of its own."""
     if answer.exercise in registry.REMOVED:
-        finding = Finding(FindingKind.NOT_JUDGED, registry.removal(answer.exercise))
-        return Verdict(answer.exercise, Outcome.NOT_JUDGED, (finding,))
+        return not_judged(answer.exercise, registry.removal(answer.exercise))
     if not answer.source:
-        finding = Finding(FindingKind.NOT_JUDGED, "The answer's text was not known when it was handed in.")
-        return Verdict(answer.exercise, Outcome.NOT_JUDGED, (finding,))
+        return not_judged(answer.exercise, "The answer's text was not known when it was handed in.")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{answer.exercise}.py"
         path.write_text(answer.source, encoding="utf-8")

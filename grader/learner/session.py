@@ -13,7 +13,7 @@ from grader.learner.next_steps import NextSteps
 from grader.learner.panel import Checked, dimmed_while_checking
 from grader.learner.progress import Progress
 from grader.util.words import with_article
-from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
+from grader.verdicts.verdict import Outcome, Verdict, not_judged
 from grader.verdicts.views import Note, WithNotes
 from rematscope.render import View
 
@@ -121,8 +121,7 @@ def _submit_answers() -> View:
 
 
 def _not_judged(name, problem: str, advice: str) -> Checked:
-    finding = Finding(FindingKind.NOT_JUDGED, problem, next=advice)
-    return Checked(Verdict(name if isinstance(name, str) else "?", Outcome.NOT_JUDGED, (finding,)))
+    return Checked(not_judged(name if isinstance(name, str) else "?", problem, advice))
 
 
 def _kind_of(value) -> str:

@@ -27,7 +27,7 @@ from grader.tracing.failures import Unusable, failure_of, message_of, refuse_non
 from grader.tracing.retrace import Attempt, Pass, changed, failed_once, what_changed
 from grader.tracing.statefulness import may_be_stateful
 from grader.util.jax_settings import as_they_come
-from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
+from grader.verdicts.verdict import Verdict, not_judged
 from rematscope.extend import sources_of
 
 # A value that a function of the catalogue's makes comes from the learner's line that calls it.
@@ -289,4 +289,4 @@ def traced(answer: Callable, exercise: str, cases: Sequence[Case | Question], se
         failed = tuple(Traced(case.name, failure=failure_of(error)) for case in cases)
         return Evidence(exercise, parameters(answer), "", "", failed)
     except CaptureError as error:
-        return Verdict(exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))
+        return not_judged(exercise, str(error))

@@ -13,6 +13,7 @@ import jax
 
 import rematscope
 from grader.tracing.evidence import RAISES_STUB, RETURNS_NONE, Failure, FailureKind
+from grader.verdicts.verdict import Verdict, not_judged
 from rematscope.extend import place_of
 
 
@@ -68,6 +69,12 @@ def message_of(error: BaseException) -> str:
     message = re.sub(r"(?:[A-Za-z]:)?[\\/](?:[^\s\\/:]+[\\/])+([^\s\\/:]+\.py)", r"\1", message)
     message = message.removeprefix(f"{type(error).__module__}.").encode(errors="backslashreplace").decode()
     return message if len(message) <= 300 else message[:300].rstrip() + " …"
+
+
+def grader_failed(exercise: str | None, error: BaseException) -> Verdict:
+    """Return the verdict where the grader itself raised an exception."""
+    advice = "This is a bug in the grader. Please report it, together with your answer."
+    return not_judged(exercise, f"the grader itself failed, with {message_of(error)}.", advice)
 
 
 _READ = 4_000  # characters of what an exception says; looking for places in millions would take minutes

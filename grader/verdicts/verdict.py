@@ -198,6 +198,11 @@ class Verdict:
         return cls(**fields | parts)
 
 
+def not_judged(exercise: str | None, text: str, question: str | None = None) -> Verdict:
+    """Return the verdict on an answer that could not be judged, with the reason, and the question to ask about it."""
+    return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, text, next=question),))
+
+
 def better(first: Verdict, second: Verdict) -> Verdict:
     """Of two verdicts on an answer that was tried twice the one that says more for it; the first if neither does."""
     return max(first, second, key=_merit_of)

@@ -16,7 +16,7 @@ from rematscope.scheduling.chain_proposer import ChainProposer
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, placements
 from rematscope.scheduling.checkpoint_proposer import CheckpointProposer
 from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.peak_proposer import PeakProposer, SavedBytesProposer
+from rematscope.scheduling.peak_proposer import PeakProposer
 from rematscope.scheduling.search import Search
 from rematscope.tracing.checkpoints import jaxpr_of
 from rematscope.xla import hlo_proto
@@ -168,7 +168,7 @@ def test_before_what_computes_all_again_more_than_once_checkpoints_are_compiled(
         return jnp.mean(x**2)
 
     room = measure(lambda ws, x: layers(ws, x, jax.checkpoint(layer)), WS, X).peak_bytes
-    for proposer in (PeakProposer, SavedBytesProposer, ChainProposer):
+    for proposer in (PeakProposer, ChainProposer):
         monkeypatch.setattr(proposer, "propose", often if proposer is ChainProposer else lambda *_: iter(()))
     found = auto(layers, peak=room).plan(WS, X)
     assert not found.trials[0].snapshots and found.trials[0].fits(room)

@@ -72,37 +72,6 @@ class PeakProposer:
         return Candidate(self._subject, program.linearized, solution.saved, moved=solution.moved, bound=solution.bound)
 
 
-class SavedBytesProposer(PeakProposer):
-    """Candidates with the least recompute within a number of saved bytes, for targets that nothing else comes near.
-
-    In the 0/1 program all values that are recomputed in one bin are live at once. For long bins it predicts too much.
-    """
-
-    def propose(self, target_bytes: float, pool: CandidatePool) -> Iterator[Candidate]:
-        """Yield candidates within the target, which save more and more bytes."""
-        near = (1 - SETTINGS.near_target) * target_bytes
-        if any(one.estimated_bytes >= near for one in pool.within(target_bytes)):
-            return
-        for program in self._programs:
-            yield from self._bisect_saved_bytes(program, target_bytes)
-
-    def _bisect_saved_bytes(self, program: PeakProgram, target: float) -> Iterator[Candidate]:
-        fewest, most, previous = 0.0, target, math.inf
-        for left in reversed(range(SETTINGS.halvings)):
-            if (solution := program.best(saved=(fewest + most) / 2)) is None:
-                return
-            candidate = Candidate(self._subject, program.linearized, solution.saved, moved=solution.moved)
-            size = candidate.estimated_bytes
-            if size <= target:
-                yield candidate
-                fewest = (fewest + most) / 2
-            elif not fewest and size - left * (previous - size) > target:
-                return  # if each further half saves as much as this one, the estimate stays above the target
-            else:
-                most = (fewest + most) / 2
-            previous = size
-
-
 def next_limit(solved: Sequence[tuple[float, int]], target: float) -> float:
     """Return the limit for the 0/1 program for which the estimate should be the target.
 

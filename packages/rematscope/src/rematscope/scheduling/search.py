@@ -38,7 +38,7 @@ from rematscope.scheduling.cuts import kept_at_cuts
 from rematscope.scheduling.host import HostOffload, HostPeakProgram, Moves
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.scheduling.peak_program import PeakProgram
-from rematscope.scheduling.peak_proposer import PeakProposer, SavedBytesProposer
+from rematscope.scheduling.peak_proposer import PeakProposer
 from rematscope.scheduling.segments import SegmentProposer
 from rematscope.scheduling.settings import SETTINGS
 from rematscope.scheduling.stored_choice import CachedChoice, ResultCache, digest
@@ -111,7 +111,6 @@ class Search:
         self.peaks = PeakProposer(self.subject, programs)
         self.chains = ChainProposer(self.subject, self.linearized)
         self.segments = SegmentProposer(self.subject, programs[0])
-        self.saved_bytes = SavedBytesProposer(self.subject, programs)
 
     @property
     def name(self) -> str:
@@ -288,7 +287,7 @@ class Search:
             return
         self._targets.append(target)
         self.tell("choosing which values to save", 0)
-        schedules: tuple[Proposer, ...] = (self.peaks, self.chains, self.segments, self.saved_bytes)
+        schedules: tuple[Proposer, ...] = (self.peaks, self.chains, self.segments)
         for proposer in (self.blocks,) if self.blocks.applies else schedules:
             for candidate in proposer.propose(target, self.pool):
                 self.pool.candidates.append(candidate)

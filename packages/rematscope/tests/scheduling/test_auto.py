@@ -380,30 +380,6 @@ def test_the_rows_are_solved_first_for_what_they_predicted_of_the_last_choice(mo
     assert shares[0][0] == 1 != shares[1][0]
 
 
-def test_rows_are_solved_between_limits_that_predicted_too_little_and_too_much(monkeypatch):
-    """Tensors are large: half a percent more in the rows may be a tenth more in the programs."""
-    proposer, asked = PeakProposer(mock.Mock(), []), []
-
-    def best(peak):
-        asked.append(peak)
-        return PeakSolution(frozenset(), frozenset(), 1.0 / peak)
-
-    def candidate(program, solution):
-        return mock.Mock(estimated_bytes=90 if asked[-1] < 105 else 120, recompute_cost=1.0, bound=solution.bound)
-
-    pool = CandidatePool()
-    monkeypatch.setattr(proposer, "_make_candidate", candidate)
-    for one in proposer._approach_target(mock.Mock(best=best), 100, pool):
-        pool.candidates.append(one)
-    low, high, between = asked
-    assert low < between < high
-    costly = PeakSolution(frozenset(), frozenset(), 1.0)
-    others = mock.Mock(best=lambda peak: asked.append(peak) or costly)
-    monkeypatch.setattr(proposer, "_make_candidate", lambda *_: mock.Mock(estimated_bytes=98, bound=1.0))
-    assert not [*proposer._approach_target(others, 100, pool)]  # its bound is above that of a candidate that is known
-    assert len(asked) == 4
-
-
 def test_where_the_rows_predict_more_than_the_programs_they_are_solved_for_the_least_that_they_can_do(monkeypatch):
     proposer, asked = PeakProposer(mock.Mock(), []), []
 
@@ -435,21 +411,6 @@ def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_comp
     *above, first = search.compiled[:3]
     assert all(candidate.peak_bytes > limit for candidate in above)
     assert first.peak_bytes <= limit and first.recompute_cost < search._fallback_candidate(limit).recompute_cost
-
-
-def test_the_next_target_lies_between_a_candidate_that_fits_and_one_that_does_not():
-    """A failure of another kind of candidate, for which less was estimated, does not count."""
-    search = Search(deep, (WS, X), {}, "cpu", 4)
-
-    def tried(estimated, measured, cost):
-        fits = measured <= 100
-        return mock.Mock(
-            estimated_bytes=estimated, recompute_cost=cost, placement=None, peak_bytes=measured, fits=lambda _: fits
-        )
-
-    search.fixed_bytes = 0
-    search.compiled += [tried(100, 80, 50), tried(90, 110, 20), tried(104, 110, 60), tried(140, 120, 30)]
-    assert search._estimate_target(100) == 120
 
 
 def test_what_both_passes_compute_alike_is_predicted_as_one():

@@ -166,7 +166,7 @@ class Search:
                 f"saved={bytes_text(limit)} is too small: the loops of {self.name} must save the carry of each "
                 "iteration. Allow more."
             )
-        candidate = self._make_candidate(self.linearized, solution.saved, moved=solution.moved)
+        candidate = Candidate(self.subject, self.linearized, solution.saved, moved=solution.moved)
         return self._compile_candidate(candidate), solution.bound
 
     def recall(self, cached: CachedChoice, made: Compiled) -> None:
@@ -410,28 +410,25 @@ class Search:
         """The candidate that saves all that JAX saves."""
         if self.linearized.closed:
             return self._with_checkpoints(CheckpointPlacement())
-        return self._make_candidate(self.linearized, self.linearized.kept)
+        return Candidate(self.subject, self.linearized, self.linearized.kept)
 
     @cached_property
     def _fixed_candidates(self) -> list[Candidate]:
         """Schedules for any target: of policies, of narrow places, and of the author's checkpoints."""
         policies = (getattr(jax.checkpoint_policies, name) for name in POLICIES)
-        made = [self._make_candidate(self.linearized, self.linearized.saved_by(policy)) for policy in policies]
-        made += [self._make_candidate(self.linearized, saved) for saved in self.cuts]
+        made = [Candidate(self.subject, self.linearized, self.linearized.saved_by(policy)) for policy in policies]
+        made += [Candidate(self.subject, self.linearized, saved) for saved in self.cuts]
         if self.own is not None:
-            made.append(self._make_candidate(self.own, self.own.kept))
+            made.append(Candidate(self.subject, self.own, self.own.kept))
         return made
 
     # Making and compiling candidates
-
-    def _make_candidate(self, linearized: Linearized, saved: frozenset[Value], **others: Any) -> Candidate:
-        return Candidate(self.subject, linearized, saved, **others)
 
     def _with_checkpoints(self, placement: CheckpointPlacement) -> Candidate:
         if placement not in self._by_placement:
             same = {CheckpointPlacement(): self.linearized, CheckpointPlacement(own=True): self.own}.get(placement)
             linearized = same or self._trace_linearized(checkpointed(self.subject.once, placement))
-            self._by_placement[placement] = self._make_candidate(linearized, linearized.kept, placement=placement)
+            self._by_placement[placement] = Candidate(self.subject, linearized, linearized.kept, placement=placement)
         return self._by_placement[placement]
 
     def _trace_linearized(self, f: Callable[..., Any]) -> Linearized:
@@ -451,8 +448,8 @@ class Search:
             linearized = self.own if choice.of_own and self.own is not None else self.linearized
             linearized = self.segments.linearized(choice.segments) if choice.segments else linearized
             saved, snapshots, moved = choice.values(linearized)
-            candidate = self._make_candidate(
-                linearized, saved, snapshots=snapshots, moved=moved, segments=choice.segments
+            candidate = Candidate(
+                self.subject, linearized, saved, snapshots=snapshots, moved=moved, segments=choice.segments
             )
         candidate.measurement = cached.measurement
         self.compiled.append(candidate)

@@ -5,14 +5,14 @@ from collections.abc import Iterable
 
 
 class FirstFit:
-    """The buffers of results, free for other values until the results are written; smallest and earliest first."""
+    """The buffers of results, which hold other values until the results are written; smallest and earliest first."""
 
     def __init__(self, results: Iterable[tuple[int, int, int]]):
         """Args:
-        results: for each the bytes, the step from which its buffer is free, and the step that writes it.
+        results: for each result its bytes, the step from which its buffer is free, and the step that writes it.
         """
-        self._made: dict[int, list[int]] = {}  # bytes → when results of that size are made
-        # Of each room the steps between which it is taken, in order: starts, and stops.
+        self._made: dict[int, list[int]] = {}  # for each size the steps that write results of that size
+        # For each buffer, in order, the starts and the stops of the intervals in which it is occupied.
         self._taken: dict[int, list[tuple[list[int], list[int]]]] = {}
         for size, made, free in sorted((size, made, free) for size, free, made in results):
             self._made.setdefault(size, []).append(made)

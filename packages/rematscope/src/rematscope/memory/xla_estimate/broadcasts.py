@@ -16,7 +16,7 @@ import numpy as np
 
 from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
 
-# What is asked of scalars before a program runs: JAX's variance asks whether there is more than one number.
+# Operations on scalars that are evaluated at compile time: JAX's variance tests whether there is more than one element.
 _SCALARS: dict[str, Callable[..., Any]] = {
     "convert_element_type": lambda x: x,
     "add": operator.add,
@@ -30,16 +30,16 @@ _MOVED = frozenset("broadcast_in_dim copy iota pad rev slice".split())
 
 
 class Broadcasts:
-    """What is repeated of a program whose equations are noted one after the other."""
+    """The broadcast values of a program, and the numbers that are known, equation by equation."""
 
     def __init__(self, program: Program):
         read = (v for e in program.equations for v in e.inputs if not isinstance(v, Literal) and not v.shape)
         self._readers = collections.Counter(read)
-        self._numbers: dict[Value, Any] = {}  # scalars that are known
+        self._numbers: dict[Value, Any] = {}  # the known scalars
         self._repeats: dict[Value, Equation] = {}
 
     def note(self, equation: Equation) -> None:
-        """Notes what an equation repeats, or that it is a number."""
+        """Record what an equation broadcasts, or that its result is a known number."""
         if len(equation.outputs) != 1 or equation.bodies or not equation.inputs:
             return
         operand, (result,) = equation.inputs[0], equation.outputs
@@ -56,7 +56,7 @@ class Broadcasts:
                 self._numbers[result] = _SCALARS[equation.primitive](*numbers)
 
     def number(self, value: Value | Literal) -> Any:
-        """The number that a value is, or is full of, if that is known."""
+        """Return the number that a value is, or that it is filled with; None if it is not known."""
         if not isinstance(value, Literal) and value in self._repeats:
             value = self._repeats[value].inputs[0]
         if isinstance(value, Literal):
@@ -64,12 +64,12 @@ class Broadcasts:
         return self._numbers.get(value)
 
     def of_number(self, value: Value | Literal) -> Equation | None:
-        """What repeats a number that is known, if a value is made so."""
+        """Return the equation that broadcasts a known number to a value; None if the value is none."""
         known = not isinstance(value, Literal) and value in self._repeats and self.number(value) is not None
         return self._repeats[value] if known else None
 
     def is_inverted(self, divisor: Value | Literal, result: Value) -> bool:
-        """Whether one over a divisor is multiplied by: it is repeated, and read by no other if it is one number."""
+        """Whether XLA multiplies by a divisor's reciprocal: it is broadcast, or a scalar without other readers."""
         if not isinstance(divisor, Literal) and divisor in self._repeats:
             divisor = self._repeats[divisor].inputs[0]
         if isinstance(divisor, Literal):
@@ -77,7 +77,7 @@ class Broadcasts:
         return divisor.shape != result.shape and (divisor.shape != () or self._readers[divisor] == 1)
 
     def later(self, equation: Equation) -> list[Equation] | None:
-        """An elementwise equation as one on what its operands repeat, and one that repeats its result; None if none."""
+        """Return an elementwise equation before its operands' broadcasts, and the broadcast; else None."""
         arrays = [v for v in equation.inputs if not isinstance(v, Literal) and v.shape]
         repeats = [self._repeats[v] for v in arrays if v in self._repeats]
         large = [e for e in repeats if e.inputs[0].shape] or repeats
@@ -102,7 +102,7 @@ class Broadcasts:
 
 
 def value_like(value: Value, **changed: Any) -> Value:
-    """Another value of its type, but for what is changed of that."""
+    """Return a new value of the same type, except for the changes."""
     made = Value(value.aval.update(**changed), value.name)
     if "shape" not in changed:
         made.sharding = value.sharding

@@ -16,14 +16,14 @@ from rematscope.memory.xla_estimate.hlo_rewrites import is_alias
 
 
 def updated(equation: Equation) -> Sequence[Value | Literal]:
-    """What an equation writes over: what it scatters into, or what a loop carries."""
+    """Return the operands that an equation overwrites: the target of a scatter, or the carries of a loop."""
     if equation.primitive in UPDATES:
         return equation.inputs[:1]
     return equation.initial if equation.primitive in ("scan", "while") else ()
 
 
 def with_copies(program: Program) -> Program:
-    """The program with a copy, as early as it can be had, of what is written over and read by others too."""
+    """Return the program with copies, as early as possible, of overwritten values that have other readers."""
     first: dict[Value, Value] = {}
     made: dict[Value, Equation] = {}
     reads = collections.Counter[Value]()
@@ -59,18 +59,18 @@ def copied(
     aliased: Mapping[Value, Value],
     in_place: Collection[str],
 ) -> list[Value]:
-    """The donated arguments that are copied.
+    """Return the donated arguments that are copied.
 
     Args:
-      equations: one after the other, on one level; what is computed where it is read is not among them.
-      reads: the values that an equation reads from memory, for each of its operands.
-      aliased: results, and the arguments whose room they take.
-      in_place: primitives that may write over what they read.
+      equations: the equations of one level, in order, without fused ones.
+      reads: returns the values that an equation reads from memory, for each of its operands.
+      aliased: for each result the argument whose buffer it reuses.
+      in_place: primitives that may overwrite their operands.
     """
-    readers = dict.fromkeys(aliased.values(), 0)  # of each argument, a bit for each equation that reads it
-    before: dict[Value, int] = {}  # of each value, the bits of what has run when it is written
-    behind: dict[Value, int] = {}  # of each value, the bits of what has run when it is there
-    made_of: dict[Value, set[Value]] = {}  # what is written of what has another name
+    readers = dict.fromkeys(aliased.values(), 0)  # for each argument, a bit for each equation that reads it
+    before: dict[Value, int] = {}  # for each value, the bits of the equations that ran before it is written
+    behind: dict[Value, int] = {}  # for each value, the bits of the equations that ran before it is complete
+    made_of: dict[Value, set[Value]] = {}  # the values in memory that an alias stands for
     bits = 0
     for equation in equations:
         found = {part for values in reads(equation) for v in values for part in made_of.get(v, [v])}

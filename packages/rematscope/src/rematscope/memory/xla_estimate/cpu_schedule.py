@@ -17,12 +17,12 @@ Reads = Callable[[Equation], Iterable[Iterable[Value]]]  # the values that an eq
 
 
 def thunk_order(equations: Sequence[Equation], fused_away: Collection[Value], reads: Reads) -> list[Equation]:
-    """Return the equations that write a result, each after everything that it reads; the first that is ready is first.
+    """Return the equations that write a result, each after its operands, in the order in which they become ready.
 
     Args:
-      equations: one after the other, on one level.
-      fused_away: values that are computed inside their readers. What computes them has no place in the order.
-      reads: the values that an equation reads from memory.
+      equations: the equations of one level, in order.
+      fused_away: values that are computed inside their readers; the order leaves out their equations.
+      reads: returns the values that an equation reads from memory.
     """
     graph = _ThunkGraph(equations)
     for place, equation in enumerate(equations):
@@ -31,7 +31,7 @@ def thunk_order(equations: Sequence[Equation], fused_away: Collection[Value], re
     ranks = graph.breadth_first_ranks()
 
     def position(place: int) -> tuple[int, int]:
-        """The rank of an operation; an alias comes right after the operations that make its value."""
+        """Return the rank of an operation; an alias follows the operations that compute its value."""
         if place in ranks:
             return ranks[place], -1
         sources = frozenset[int]().union(*(graph.writers[v] for v in equations[place].outputs))
@@ -41,11 +41,11 @@ def thunk_order(equations: Sequence[Equation], fused_away: Collection[Value], re
 
 
 class _ThunkGraph:
-    """Which operations read the results of which: operations are known by their place among the equations.
+    """The dependences of operations, which are identified by their index among the equations.
 
     Attributes:
-      places: of all equations that were added.
-      writers: value → the places of the operations that write it, or write what it is an alias of.
+      places: the indices of the added equations.
+      writers: for each value, the indices of the operations that write it, or the value that it is an alias of.
     """
 
     def __init__(self, equations: Sequence[Equation]):
@@ -53,11 +53,11 @@ class _ThunkGraph:
         self.writers: dict[Value, frozenset[int]] = {}
         self._count = len(equations)
         self._transposed = {e.inputs[0] for e in equations if e.primitive == "transpose"}
-        self._given: list[int] = []  # places of values from outside, which are ready first
+        self._given: list[int] = []  # the indices of values from outside, which are ready first
         self._sources: dict[int, frozenset[int]] = {}
         self._readers: dict[int, list[int]] = {}
         self._last_readers: dict[int, list[int]] = {}
-        self._held: set[int] = set()  # barriers, and what is recomputed
+        self._held: set[int] = set()  # barriers and recomputed operations
         self._last = -1  # the last operation that is not recomputed
 
     def add(self, place: int, equation: Equation, found: Sequence[Value]) -> None:
@@ -73,7 +73,7 @@ class _ThunkGraph:
             return
         if equation.role != roles.RECOMPUTED:
             self._last = place
-        elif self._last >= 0 and self._held.isdisjoint(read):  # recomputed here though no barrier holds it back
+        elif self._last >= 0 and self._held.isdisjoint(read):  # recomputed without a barrier before it
             read |= {self._last}
         if equation.primitive == "optimization_barrier" or equation.role == roles.RECOMPUTED:
             self._held.add(place)
@@ -93,13 +93,13 @@ class _ThunkGraph:
             (self._last_readers if is_last else self._readers).setdefault(source, []).append(place)
 
     def _add_tuple(self, read: frozenset[int]) -> int:
-        """Add the tuple before a loop, or the element that is taken from it after the loop: each takes a turn."""
+        """Add the tuple before a loop, or the element after it: each of them has a place in the order."""
         place = self._count + len(self._sources)
         self._connect(place, read)
         return place
 
     def breadth_first_ranks(self) -> dict[int, int]:
-        """Return place → how many operations run before."""
+        """Return the number of operations that run before each operation, by index."""
         for source, places in self._last_readers.items():
             self._readers.setdefault(source, []).extend(places)
         missing = {place: len(read) for place, read in self._sources.items()}

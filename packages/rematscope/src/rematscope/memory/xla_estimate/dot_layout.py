@@ -7,23 +7,23 @@ from rematscope.ir.program import Equation, Value
 
 
 def is_outer(product: Equation) -> bool:
-    """Whether a product contracts nothing, or axes of one number each: each number of its result is one product."""
+    """Whether a matmul contracts nothing, or axes of length 1: it is an elementwise multiplication then."""
     (contracted, _), _ = product.params["dimension_numbers"]
     return math.prod(product.inputs[0].shape[axis] for axis in contracted) == 1
 
 
 def has_batch_of_one(product: Equation) -> bool:
-    """Whether an axis of batches has one number, and is taken out before the product."""
+    """Whether a batch axis has length 1, which XLA removes before the matmul."""
     return any(product.inputs[0].shape[axis] == 1 for axis in product.params["dimension_numbers"][1][0])
 
 
 def is_copied(value: Value, contracted: Sequence[int], batches: Sequence[int], place: int) -> bool:
-    """Whether a product's operand has to be copied for its axes to be batches, and then what is kept or contracted.
+    """Whether a matmul's operand has to be copied so that its batch axes come first, then the others in one group each.
 
     Args:
       value: the operand.
-      contracted, batches: its axes.
-      place: where those contracted are to be: 0 before those that are kept, 1 behind them.
+      contracted, batches: its contracted and batch axes.
+      place: the place of the contracted axes: 0 before the remaining axes, 1 after them.
     """
     axes = range(len(value.shape))
     kept = [axis for axis in axes if axis not in (*contracted, *batches)]
@@ -35,7 +35,7 @@ def is_copied(value: Value, contracted: Sequence[int], batches: Sequence[int], p
 
 
 def is_swapped(convolution: Equation) -> bool:
-    """Whether a kernel has more places than what it goes over, axes aside that are contracted as in a product."""
+    """Whether a kernel is larger than the image, without the axes that are contracted as in a matmul."""
     of, (lhs, rhs) = convolution.params, convolution.inputs
     if of["feature_group_count"] > 1 or of["batch_group_count"] > 1:
         return False

@@ -201,16 +201,16 @@ class _WrittenRanges(LiveRanges):
     def __init__(self, target: str, aliased: Mapping[Value, Value] | None = None):
         super().__init__()
         self._aliased = aliased or {}
-        self._start = 0  # the step at which what is on the level at hand begins
-        self._free: dict[Value, int] = {}  # donated arguments that are copied, and when that is done
+        self._start = 0  # the step at which the current level begins
+        self._free: dict[Value, int] = {}  # for each copied donated argument the step after the copy
         self._target = target
         self._fused = Fused()
-        self._known: dict[tuple[Value, bool], list[Value]] = {}  # what `_made_of` has found for the program at hand
-        self._slices: set[Value] = set()  # of stacks, that nothing has read yet
+        self._known: dict[tuple[Value, bool], list[Value]] = {}  # results of `_made_of` for the current program
+        self._slices: set[Value] = set()  # slices of stacks that nothing has read yet
         self._products: set[Value] = set()
         self._before: tuple[Value, ...] = ()
-        self._shared: set[Value] = set()  # arrays that came about so: XLA lays nothing else into their room
-        self._rooms: list[tuple[int, int, int]] = []  # from which step to which how many bytes more are needed
+        self._shared: set[Value] = set()  # arrays written in place: XLA puts no other value into their buffers
+        self._rooms: list[tuple[int, int, int]] = []  # the first step, the last step and the bytes of scratch memory
 
     def use(self, value: Value, step: int) -> None:
         for written in self._made_of(value, False):
@@ -258,7 +258,7 @@ class _WrittenRanges(LiveRanges):
         self._fused.by_library.update(found.by_library)
         self._fused.products.update(found.products)
         if self._target == "cpu":
-            self._known = {}  # values have no other names yet, and get them in the order that is to be found
+            self._known = {}  # values get their aliases in the order that is found here
             order = thunk_order(program.equations, found.fused_away, self._buffers_read)
             self._donated(order)
             program = dataclasses.replace(program, equations=order)
@@ -271,7 +271,7 @@ class _WrittenRanges(LiveRanges):
         super()._add_loop(equation)
         self._shared.update(map(self.array, equation.outputs))
         for stack in equation.outputs[equation.carries :] if self._target == "cpu" else ():
-            self._made[stack] = self._start  # of zeros, that depend on nothing
+            self._made[stack] = self._start  # filled with zeros, which depend on nothing
 
     def _donated(self, equations: Sequence[Equation]) -> None:
         """Copy the donated arguments that are read after they may be overwritten."""
@@ -301,7 +301,7 @@ class _WrittenRanges(LiveRanges):
                 self.use(value, step if over or (equation.primitive in UPDATES and i == 0) else step + 1)
         self.define(equation.outputs)
         if equation.primitive in UPDATES or equation.primitive == "gather":
-            self._shared.update(equation.outputs)  # what is gathered has axes more, which its readers take out
+            self._shared.update(equation.outputs)  # a gathered array has additional axes, which its readers remove
         if equation.primitive in MATMULS:
             for value in self._before if self._target == "gpu" else ():
                 self.use(value, step + 1)
@@ -320,12 +320,12 @@ class _WrittenRanges(LiveRanges):
         return array not in self._made or array in self._products
 
     def peak_bytes(self, results: Iterable[Value], overwritten: Mapping[Value, Value]) -> int:
-        """The most bytes that are live at a step in no result's room, without what is given or returned."""
+        """Return the largest bytes of live temporaries outside of results' buffers, without arguments and results."""
         found = Allocations(self.steps, (), (), 0, self.live(results, overwritten))
         return max(found.temporary_bytes, default=0)
 
     def live(self, results: Iterable[Value], overwritten: Mapping[Value, Value]) -> list[Allocation]:
-        """Return the buffers that are live for some steps in no result's room, without what is given or returned.
+        """Return the temporaries that are live for some steps outside of results' buffers.
 
         As XLA does, values are allocated by falling size, each in the first result's buffer that is still free for as
         long as the value lives.

@@ -34,7 +34,7 @@ from rematscope.memory.xla_estimate.ynnpack import ynnpack_groups
 _EXPENSIVE = ELEMENTWISE - DUPLICABLE
 _OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "polynomial", "square"})  # products of an array with itself
 CAN_ALIAS_OPERAND = ELEMENTWISE - {"copy"} | {MIXED}
-# XLA limits how often it computes what is read at several places (`CodeDuplicationTooHigh`).
+# XLA limits how often it duplicates an operation (`CodeDuplicationTooHigh`).
 _MOVES = frozenset("concatenate dynamic_update_slice pad rev slice split".split())
 _MOVED_ONCE = (MOVES & FUSIBLE) - DUPLICABLE
 FUSES_OPERANDS = ELEMENTWISE | VIEWS | REDUCTIONS | _MOVED_ONCE | {"dynamic_update_slice", "transpose"}
@@ -42,13 +42,13 @@ FUSES_OPERANDS = ELEMENTWISE | VIEWS | REDUCTIONS | _MOVED_ONCE | {"dynamic_upda
 
 @dataclasses.dataclass(frozen=True)
 class Fused:
-    """What a compiler does not write of the equations on one level.
+    """The values of one level that a compiler does not write to memory.
 
     Attributes:
-      absent: values that are computed where they are read, and what makes them.
-      anew: values that are written for some that read them, and computed again where others do.
-      by_library: equations that a library computes with the sum that they are for.
-      products: what is written in place of a product's result, and that product.
+      fused_away: the values that are computed inside their readers, with the equations that compute them.
+      duplicated: the values that are written for some readers and recomputed inside others.
+      by_library: the equations that a library computes together with a reduction.
+      products: for each operation fused into a matmul's output, the matmul.
     """
 
     fused_away: dict[Value, Equation] = dataclasses.field(default_factory=dict)
@@ -58,12 +58,12 @@ class Fused:
 
 
 def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = "cpu") -> Fused:
-    """What of the equations on one level a compiler computes where it is read.
+    """Return the values of one level that a compiler computes inside their readers.
 
     Args:
-      equations: one after the other, with barriers, without what is in their bodies.
-      written: what is handed on to somebody else.
-      target: what is compiled for.
+      equations: the equations of one level, in order, with barriers.
+      written: values that are written in any case, such as results.
+      target: the target.
     """
     same = _find_aliases(equations)
     readers, there = _find_readers(equations, written, same)
@@ -77,7 +77,7 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
     spread = _broadcast_values(equations, same)
     paths = _Paths(equations, same, readers, together)
     padded, parts = _padded_sums(equations), set[Value]()
-    kernels: dict[Value, set[Equation]] = {}  # of what is computed where it is read, by whom; two are enough
+    kernels: dict[Value, set[Equation]] = {}  # for each fused value, up to two operations that it is fused into
     for equation in reversed(equations):
         if equation in together:
             if together[equation] is not equation:
@@ -108,7 +108,7 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
             if not cheap:
                 paths.once.add(value)
         if len(reading) > 1 and target == "cpu" and value.dtype.itemsize == 2 and value not in spread:
-            cheap = False  # what is computed in four bytes and rounded is not computed twice
+            cheap = False  # a value that is rounded from four bytes is not computed twice
         anywhere = {
             kernel
             for reader in reading
@@ -127,7 +127,7 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
 
 
 def is_tpu(target: str) -> bool:
-    """Whether a target is a TPU, here or not."""
+    """Whether a target is a TPU, on this machine or not."""
     return target == "tpu" or target.startswith("tpu ")
 
 
@@ -137,15 +137,15 @@ def _matmul_epilogues(
     written: set[Value],
     same: dict[Value, Value],
 ) -> dict[Equation, Equation]:
-    """What is written in place of a product's result, and that product: of several the last one.
+    """Return, for each operation that is fused into a matmul's output, the matmul; the last one of several.
 
-    It is the last elementwise result, no larger, that all goes into which is read of the product.
+    It is the last elementwise operation whose result is no larger and through which all uses of the matmul's result go.
     """
     places = {equation: place for place, equation in enumerate(equations)}
 
     def end(first: Value) -> Equation | None:
         found = None
-        unread = {first: len(readers.get(first, ()))}  # of what depends on it, by how many that are not reached
+        unread = {first: len(readers.get(first, ()))}  # for each dependent value, the number of readers not reached yet
         pending = [places[reader] for reader in readers.get(first, ())]
         heapq.heapify(pending)
         while pending and written.isdisjoint(unread):
@@ -178,7 +178,7 @@ def _matmul_epilogues(
 def _find_readers(
     equations: Iterable[Equation], written: Iterable[Value], same: dict[Value, Value]
 ) -> tuple[dict[Value, list[Equation]], set[Value]]:
-    """What reads each value, by whatever name, and the values that are handed on to somebody else."""
+    """Return the readers of each value, its aliases included, and the values that leave the level."""
     readers: dict[Value, list[Equation]] = {}
     there = {_first_alias(v, same) for v in written if not isinstance(v, Literal)}
     for equation in equations:
@@ -192,10 +192,10 @@ def _find_readers(
 
 
 def scattered_into(program: Program, target: str = "cpu") -> Program:
-    """The program where XLA scatters into a summand instead of into zeros, or what else there is, that are added to it.
+    """Return the program in which a scatter that is added to an array scatters into that array.
 
-    Where both summands are scattered into, what is scattered is put together and scattered into their sum, if it is
-    less than that. A CPU adds numbers of two bytes as numbers of four, so that no summand is one to scatter into.
+    If both summands are scatters, XLA concatenates the updates, if they are smaller than the result, and scatters them
+    into the sum of the targets. On a CPU this does not apply to two-byte types, which are added in four bytes.
     """
     same = _find_aliases(program.equations)
     makers: dict[Value, Equation] = {}
@@ -205,7 +205,7 @@ def scattered_into(program: Program, target: str = "cpu") -> Program:
             readers.update({_first_alias(v, same) for v in equation.inputs if not isinstance(v, Literal)})
 
     def scatter_of(value: Value | Literal) -> Equation | None:
-        """What scatters into a summand that nothing else reads."""
+        """Return the scatter that computes a summand without other readers; else None."""
         maker = (
             None
             if isinstance(value, Literal) or readers[_first_alias(value, same)] > 1
@@ -250,10 +250,10 @@ def scattered_into(program: Program, target: str = "cpu") -> Program:
 
 
 def with_flattened(program: Program, target: str = "cpu") -> Program:
-    """The program with copies, as rows and columns, of what is cheap and read as it is too.
+    """Return the program with copies of cheap values that matmuls read as rows and columns and others read unchanged.
 
-    What a product reads as rows and columns is reshaped for that, and what is cheap is computed with the reshape.
-    Products of batches read it as it is, and so does a library.
+    A matmul's operand is reshaped to rows and columns, and a cheap operand is computed together with the reshape.
+    Batched matmuls and libraries read the operand unchanged.
     """
     same = _find_aliases(program.equations)
     makers = {e.outputs[0]: e for e in program.equations if len(e.outputs) == 1}
@@ -301,7 +301,7 @@ def with_flattened(program: Program, target: str = "cpu") -> Program:
 
 
 def _padded_sums(equations: Sequence[Equation]) -> set[Equation]:
-    """Sums of what is padded only, and what they are sums of."""
+    """Return the sums of padded values alone, and the padded values."""
     made, found = set[Value](), set[Equation]()
     for equation in equations:
         if equation.primitive == "pad" or (
@@ -313,7 +313,7 @@ def _padded_sums(equations: Sequence[Equation]) -> set[Equation]:
 
 
 def _find_aliases(equations: Iterable[Equation]) -> dict[Value, Value]:
-    """What is another value by another name, or in another shape."""
+    """Return, for each alias, the value that it is a name or a reshape of."""
     same: dict[Value, Value] = {}  # each pass of a schedule may call one value by the other's name
     for value, operand in ((e.outputs[0], e.inputs[0]) for e in equations if is_alias(e)):
         if not isinstance(operand, Literal) and (first := _first_alias(operand, same)) is not value:
@@ -322,7 +322,7 @@ def _find_aliases(equations: Iterable[Equation]) -> dict[Value, Value]:
 
 
 def _broadcast_values(equations: Iterable[Equation], same: dict[Value, Value]) -> set[Value]:
-    """What is repeated along axes, or counted out, by whatever name."""
+    """Return the results of broadcasts and iotas, with their aliases."""
     spread = {e.outputs[0] for e in equations if e.primitive in ("broadcast_in_dim", "iota")}
     return spread | {value for value in same if _first_alias(value, same) in spread}
 
@@ -332,10 +332,10 @@ def _first_alias(value: Value, same: dict[Value, Value]) -> Value:
 
 
 class _Paths:
-    """Whether what depends on a value can all be computed where it is read (XLA's `CanFuseOnAllPaths`).
+    """Whether a value can be fused along all paths to a reader (XLA's `CanFuseOnAllPaths`).
 
     Attributes:
-      once: values that are not computed at several places.
+      once: values that are not computed in several readers.
     """
 
     def __init__(
@@ -351,7 +351,7 @@ class _Paths:
         self._together = together
         self._makers = {v: equation for equation in equations for v in equation.outputs}
         self._bits: dict[Value, int] = {}
-        self._behind: dict[Value, int] = {}  # of each value, the bits of those that it depends on
+        self._behind: dict[Value, int] = {}  # for each value, the bits of the values that it depends on
         for equation in equations:
             behind = 0
             for operand in self._operands_of(equation):
@@ -365,7 +365,7 @@ class _Paths:
         return [_first_alias(v, self._aliases) for v in equation.inputs if not isinstance(v, Literal)]
 
     def are_fused(self, value: Value, reading: Iterable[Equation]) -> bool:
-        """Whether each that reads the value can compute all that it reads of what depends on it."""
+        """Whether every reader can fuse all its operands that depend on the value."""
         bit, known = self._bits[value], set[Equation]()
         pending = list(reading)
         while pending:
@@ -397,8 +397,7 @@ class _Paths:
 
 
 def is_fused(equation: Equation) -> bool:
-    """Whether an operation is better computed where it is read than written: XLA does that, but with quotients only for
-    a single reader."""
+    """Whether XLA fuses an operation into its readers; a division only into a single reader."""
     return (
         equation.primitive in ELEMENTWISE & (DUPLICABLE | {"div", "rem"})
         and len(equation.outputs) == 1
@@ -407,7 +406,7 @@ def is_fused(equation: Equation) -> bool:
 
 
 def _is_at_most_unary(equation: Equation, spread: Collection[Value] = ()) -> bool:
-    """Whether an operation reads one array at most that is as large as its result; what is `spread` is none."""
+    """Whether an operation reads at most one array as large as its result; values in `spread` do not count."""
     if equation.primitive in _OF_ITSELF and (equation.primitive != "integer_pow" or equation.params["y"] > 1):
         return False
     (value,) = equation.outputs
@@ -418,7 +417,7 @@ def _is_at_most_unary(equation: Equation, spread: Collection[Value] = ()) -> boo
 
 
 def _is_flattened(value: Value, reader: Equation) -> bool:
-    """Whether a product reads a value of more axes than rows and columns: what it is reshaped to for that is unary."""
+    """Whether a matmul reads a value with more axes than rows and columns, which is reshaped for it."""
     if len(value.shape) <= 2 or reader.primitive == "copy":
         return len(value.shape) > 2
     return reader.primitive == "dot_general" and (

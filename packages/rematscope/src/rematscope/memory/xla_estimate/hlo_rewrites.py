@@ -46,23 +46,23 @@ from rematscope.memory.xla_estimate.unrolled import copied, unrolled
 
 # Moves that XLA duplicates are fused like elementwise operations; a transposition cannot reuse its operand's buffer.
 ELEMENTWISE = primitives.ELEMENTWISE | (MOVES & DUPLICABLE) - {"transpose"}
-LEAST = 4096  # numbers: on a CPU, of as many a library computes sums and what is around them
+LEAST = 4096  # elements, from which on a CPU's library computes reductions with the operations around them
 SUMS = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
-MIXED = "threefry2x32"  # the loop in which random bits are made
-# What a branch may have in it for both to be computed (`ConditionalSimplifier`), beside what is elementwise.
+MIXED = "threefry2x32"  # the loop that mixes random bits
+# Operations that a cheap branch may contain in addition to elementwise ones (`ConditionalSimplifier`).
 _CHEAP = SUMS | frozenset("concatenate dynamic_slice name reduce_and reduce_or reduce_prod split".split())
 _MOVED = frozenset({"iota", "pad", "rev"})
 
 
 def rewrite_as_hlo(program: Program, target: str) -> Program:
-    """The program with equal operations merged and copies written out, those in its bodies too.
+    """Return the program with equal operations merged and with XLA's copies, bodies included.
 
     Args:
-      program: with barriers.
-      target: what is compiled for, as of `measure`.
+      program: the program, with barriers.
+      target: the target, as for `measure`.
 
     Returns:
-      A program of the same values and a few more. What is merged is given the other name by a `name` equation.
+      A program with the same values and a few more. A `name` equation gives a merged value its other name.
     """
     lowering = _Lowering(target, Broadcasts(program))
     for equation in program.equations:
@@ -71,19 +71,19 @@ def rewrite_as_hlo(program: Program, target: str) -> Program:
 
 
 class _Lowering:
-    """Writes equations one after the other, all on one level."""
+    """Rewrite the equations of one level, one after the other."""
 
     def __init__(self, target: str, repeated: Broadcasts):
         self.equations: list[Equation] = []
         self._target = target
         self._repeated = repeated
         self._table = NumberTable()
-        self._masks: dict[Value, Value | Literal] = {}  # numbers that are 0 or 1, and where they are 1
-        self._again: set[Value] = set()  # what is computed again
-        self._kept: dict[Hashable, Value] = {}  # what a value is, by its number or by what it is made of → the first
+        self._masks: dict[Value, Value | Literal] = {}  # values of 0 and 1, with the predicates that are True for 1
+        self._again: set[Value] = set()  # recomputed values
+        self._kept: dict[Hashable, Value] = {}  # for each value number or operation key, the first value
 
     def add(self, equation: Equation) -> None:
-        """Append what XLA makes of an equation."""
+        """Append the operations that XLA turns an equation into."""
         if equation.primitive == "scan" and (iterations := unrolled(equation)) != [equation]:
             for each in iterations:
                 self.add(each)
@@ -107,7 +107,7 @@ class _Lowering:
             equation = self._with_constants_inside(equation)
             bodies = tuple(rewrite_as_hlo(body, self._target) for body in equation.bodies)
             self.equations.append(dataclasses.replace(equation, bodies=bodies))
-        elif equation.primitive == "optimization_barrier":  # its results are equal to nothing before it
+        elif equation.primitive == "optimization_barrier":  # its results are not equal to earlier values
             self._table.assign(equation.outputs, (self._table.intern(equation, v) for v in equation.outputs))
             self.equations.append(equation)
         elif not self._merge_with_equal(equation):
@@ -136,7 +136,7 @@ class _Lowering:
         self.equations.append(self._expand(self._with_gathered_operands(equation)))
 
     def _operand_as_result(self, equation: Equation) -> Value | None:
-        """The operand that is an operation's result: of a choice that is known, a sum with 0, a maximum with −∞."""
+        """Return the operand that equals the result: of a known choice, a sum with 0, a maximum with −∞; else None."""
         match equation.primitive:
             case "select_n" if (chosen := self._repeated.number(equation.inputs[0])) is not None:
                 return equation.inputs[1 + int(chosen)]
@@ -149,7 +149,7 @@ class _Lowering:
         return None
 
     def _with_constants_inside(self, loop: Equation) -> Equation:
-        """A loop whose body repeats numbers itself that are repeated around it."""
+        """Return a loop with the broadcasts of numbers around it moved into its body."""
         around = loop.inputs[: loop.first_carry]
         numbers = {v: equation for v in around if (equation := self._repeated.of_number(v)) is not None}
         if loop.primitive != "scan" or not numbers:
@@ -162,7 +162,7 @@ class _Lowering:
         return dataclasses.replace(loop, inputs=inputs, first_carry=len(rest), bodies=(body,))
 
     def _is_choice(self, equation: Equation) -> bool:
-        """Whether both branches are cheap: then both are computed, and one of each two results is chosen."""
+        """Whether both branches are cheap: then XLA computes both and selects the results."""
         return len(equation.bodies) == 2 and all(
             inner.primitive in ELEMENTWISE - _MOVED | VIEWS | _CHEAP or inner.primitive in CASTS
             for body in equation.bodies
@@ -187,7 +187,7 @@ class _Lowering:
         return self.equations[-1]
 
     def _append_once(self, primitive: str, inputs: Sequence[Value], like: Equation, **changed: Any) -> Value:
-        """What the compiler adds, once for the same operands; of the first one's type but for `changed`."""
+        """Append an operation once for the same operands; `changed` is where its type differs from the first's."""
         key = self._merge_key(primitive, inputs, like), *map(str, changed.items())
         if key not in self._kept:
             first = inputs[0]
@@ -196,9 +196,9 @@ class _Lowering:
         return self._kept[key]
 
     def _with_gathered_operands(self, equation: Equation) -> Equation:
-        """On a mesh, what an operation reads is gathered if it lies in parts that it cannot work on.
+        """On a mesh, gather operands whose shards the operation cannot use.
 
-        What was gathered to compute something again is there for the backward pass too.
+        An operand that was gathered for a recompute is available in the backward pass too.
         """
         inputs = list(equation.inputs)
         for i, (value, needed) in enumerate(zip(inputs, read_as(equation), strict=True)):
@@ -209,7 +209,7 @@ class _Lowering:
 
     def _expand(self, equation: Equation) -> Equation:
         if equation.primitive == "div" and self._repeated.is_inverted(*equation.inputs[1:], *equation.outputs):
-            equation = dataclasses.replace(equation, primitive="mul")  # by one over it, which is cheap
+            equation = dataclasses.replace(equation, primitive="mul")  # by the reciprocal, which is cheap
         if equation.primitive == "mul":
             equation = self._masked_as_select(equation)
         if equation.primitive == "gather" and equation.params["mode"] == GatherScatterMode.FILL_OR_DROP:
@@ -239,7 +239,7 @@ class _Lowering:
         return equation
 
     def _masked_as_select(self, product: Equation) -> Equation:
-        """A product with a mask as a choice of what is masked, or 0; numbers of two bytes are widened before."""
+        """Return a multiplication by a mask as a select between the value and 0, except for two-byte types."""
         one, other = product.inputs
         mask, value = (other, one) if other in self._masks else (one, other)
         if mask not in self._masks or mask.shape != product.outputs[0].shape or mask.dtype.itemsize == 2:
@@ -247,7 +247,7 @@ class _Lowering:
         return dataclasses.replace(product, primitive="select_n", inputs=(self._masks[mask], value))
 
     def _with_broadcasts(self, equation: Equation) -> Equation:
-        """What an operation repeats along an axis is another operation's result."""
+        """Make the implicit broadcasts of an operation's operands operations of their own."""
         (result,) = equation.outputs
         if equation.primitive in ("broadcast_in_dim", "pad", "slice"):
             return equation
@@ -276,7 +276,7 @@ class _Lowering:
         return self._with_copied_operands(equation, turned)
 
     def _with_copied_operands(self, equation: Equation, copied: Sequence[bool], **changed: Any) -> Equation:
-        """The equation with copies of those operands in their place."""
+        """Return the equation with copies of some of its operands."""
         copies = [
             self._append_once("copy", [v], equation, **changed) if one and not isinstance(v, Literal) else v
             for v, one in zip(equation.inputs, copied, strict=False)
@@ -298,7 +298,7 @@ class _Lowering:
         return Equation("copy", (raw,), (result,), {}, equation.eqn, role=equation.role)
 
     def _expand_pooling_gradient(self, equation: Equation) -> Equation:
-        """The derivative of a pooling: the place of each window's maximum is found, and what comes scattered there."""
+        """Expand the gradient of a pooling: find each window's maximum, and scatter the cotangents there."""
         source, operand = equation.inputs
         axes = [self._append_iota(operand, axis, equation) for axis in range(len(operand.shape))]
         found = [value_like(source, dtype=np.dtype(np.int32)) for _ in axes]
@@ -311,14 +311,14 @@ class _Lowering:
         return dataclasses.replace(equation, primitive="scatter", inputs=(zeros, places, source))
 
     def _append_iota(self, value: Value, axis: int, like: Equation) -> Value:
-        """Which place along an axis each number has, once for values of a shape."""
+        """Append the index of each element along an axis, once per shape."""
         key = "iota", value.shape, axis
         if key not in self._kept:
             (self._kept[key],) = self._append("iota", (), value_like(value, dtype=np.dtype(np.int32)), like).outputs
         return self._kept[key]
 
     def _expand_random_bits(self, equation: Equation) -> Equation:
-        """Random bits: two integers for each number are counted out, mixed in a loop, and made one."""
+        """Expand random bits: two counters per element are mixed in a loop, and combined."""
         made = [[value_like(v, dtype=np.dtype(np.uint32)) for v in equation.outputs * 2] for _ in range(2)]
         for value in made[0]:
             self._append("count", equation.inputs, value, equation)
@@ -337,7 +337,7 @@ class _Lowering:
         return dataclasses.replace(equation, inputs=(first, second, *equation.inputs[2:]))
 
     def _append_dense_groups(self, value: Value, groups: Value, equation: Equation) -> Value:
-        """The value once for each group, and zeros where another group's is."""
+        """Append the value once per group, with zeros for the rows of other groups."""
         shape = (int(groups.shape[-1]), *value.shape)
         ends = [self._append_once(name, [groups], equation, shape=shape, dtype=np.dtype(bool)) for name in ("ge", "lt")]
         mask = self._append_once("and", ends, equation)
@@ -345,5 +345,5 @@ class _Lowering:
 
 
 def is_alias(equation: Equation) -> bool:
-    """Whether an equation's result is its operand, by another name or in another shape."""
+    """Whether an equation's result is its operand under another name or in another shape."""
     return equation.primitive in VIEWS

@@ -19,7 +19,7 @@ _NOT_ALONE = BOOKKEEPING | VIEWS | frozenset("broadcast_in_dim iota rev slice tr
 
 
 def with_moved(program: Program) -> Program:
-    """Return the program after XLA has moved out of its loops what no iteration changes."""
+    """Return the program after XLA's loop-invariant code motion."""
     equations: list[Equation] = []
     for equation in program.equations:
         if equation.primitive == "shard_map":
@@ -34,7 +34,7 @@ def hoisted(loop: Equation) -> tuple[list[Equation], Equation]:
     """Return the operations that XLA moves out of a loop and of the loops in it, and the loop that is left.
 
     Args:
-      loop: any equation; only of a `scan` or a `while` of more than one iteration something is moved.
+      loop: any equation; operations are moved out of a `scan` or a `while` of more than one iteration only.
     """
     if loop.primitive not in _LOOPS or (loop.counted and loop.length <= 1):
         return [], loop
@@ -91,9 +91,9 @@ class _Invariants:
         self._add_program(body)
 
     def worth_moving(self) -> list[Equation]:
-        """Those that XLA moves: not views and repetitions that no other of them reads."""
+        """Return the operations that XLA moves: no views and broadcasts that no other moved operation reads."""
         if self._on_host:
-            return []  # XLA leaves a loop alone that moves something to the host
+            return []  # XLA does not change a loop that offloads values
         needed: set[Value] = set()
         moved = []
         for equation in reversed(self.equations):

@@ -15,7 +15,7 @@ from rematscope.memory.xla_estimate.broadcasts import value_like
 
 
 def unrolled(scan: Equation) -> list[Equation]:
-    """The equations that a scan is; itself if each turn is one of a loop's."""
+    """Return the equations that a scan is compiled to; the scan itself if it is not unrolled."""
     width = max(1, scan.params.get("unroll", 1))
     trips, rest = divmod(scan.length, width)
     if trips == 1 and not rest:
@@ -26,7 +26,7 @@ def unrolled(scan: Equation) -> list[Equation]:
 
 
 class _Turns:
-    """Writes turns of a scan one after the other."""
+    """Write iterations of a scan one after the other."""
 
     def __init__(self, scan: Equation):
         self.scan = scan
@@ -34,7 +34,7 @@ class _Turns:
         (self._body,) = scan.bodies
 
     def written_out(self) -> list[Equation]:
-        """All turns, without a loop."""
+        """Return all iterations, without a loop."""
         carries = self.scan.carries
         last, stacked = self._unroll(self.scan.initial, self.scan.stacked_inputs, self.scan.length)
         self._append_names(last, self.scan.outputs[:carries])
@@ -42,7 +42,7 @@ class _Turns:
         return self.equations
 
     def in_loop(self, trips: int, width: int, rest: int) -> list[Equation]:
-        """Turns of a loop that are several of the scan's each, and those left over, which come last."""
+        """Return a loop whose iterations are several of the scan's, followed by the remaining iterations."""
         scan, carries = self.scan, self.scan.carries
         stacks, left = list(scan.stacked_inputs), list(scan.stacked_inputs)
         if rest:
@@ -84,7 +84,7 @@ class _Turns:
     def _unroll(
         self, carried: Sequence[Value], stacks: Sequence[Value], count: int
     ) -> tuple[Sequence[Value], list[list[Value]]]:
-        """The carries after so many turns, and of each stack what they add to it, as it lies there."""
+        """Append iterations; return the carries after them, and the slices that they add to each stack."""
         found: list[list[Value]] = [[] for _ in self._body.outputs[self.scan.carries :]]
         own = self._body.inputs[self.scan.carries :]
         for turn in reversed(range(count)) if self.scan.reverse else range(count):
@@ -117,7 +117,7 @@ class _Turns:
 
 
 def _copy_equations(equations: Iterable[Equation], stands_for: dict[Value, Value]) -> Iterator[Equation]:
-    """The equations once more, which make values of their own; these are added to what stands for what."""
+    """Yield copies of equations with new values, which are added to `stands_for`."""
     for equation in equations:
         inputs = tuple(stands_for.get(v, v) for v in equation.inputs)
         if equation.primitive == "optimization_barrier":
@@ -130,7 +130,7 @@ def _copy_equations(equations: Iterable[Equation], stands_for: dict[Value, Value
 
 
 def copied(body: Program, around: Mapping[Value, Value]) -> Program:
-    """A loop's body with values of its own, reading others in place of some around it."""
+    """Return a copy of a loop's body with new values, which reads other values in place of some around it."""
     own = tuple(map(value_like, body.inputs))
     stands_for = {**around, **dict(zip(body.inputs, own, strict=True))}
     equations = list(_copy_equations(body.equations, stands_for))
@@ -138,7 +138,7 @@ def copied(body: Program, around: Mapping[Value, Value]) -> Program:
 
 
 def _stack_like(value: Value, *turns: int) -> Value:
-    """A stack of as many as a stack's."""
+    """Return a stack of slices like another stack's, with other leading dimensions."""
     made = Value(jax.ShapeDtypeStruct((*turns, *value.shape[1:]), value.dtype), value.name)
     if (placement := value.placement).shape != value.shape:
         made.sharding = Placement((*turns, *placement.shape[1:]), placement.is_explicit)

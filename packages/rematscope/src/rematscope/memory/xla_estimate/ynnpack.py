@@ -29,13 +29,13 @@ def ynnpack_groups(
     written: Collection[Value],
     same: Mapping[Value, Value],
 ) -> dict[Equation, Equation]:
-    """Which equations a library computes together: each, and that whose result it writes.
+    """Return the equations that the library computes in groups, each with the last equation of its group.
 
     Args:
-      equations: one after the other, on one level.
-      readers: what reads a value, by whatever name.
-      written: values that somebody else gets.
-      same: what is another value by another name, or in another shape, and that value.
+      equations: the equations of one level, in order.
+      readers: the readers of each value, its aliases included.
+      written: values that leave the level.
+      same: for each alias, the value that it is a name or a reshape of.
     """
     makers = {v: equation for equation in equations for v in equation.outputs}
     last: dict[Equation, Equation] = {}
@@ -72,7 +72,7 @@ def ynnpack_groups(
                 end = reading[0]
                 group[end] = None
                 grown = True
-        while end.primitive == "broadcast_in_dim":  # for whoever reads it, and that is no library
+        while end.primitive == "broadcast_in_dim":  # computed by its readers, outside of the library
             del group[end]
             (end,) = (maker for v in operands(end) if (maker := makers[v]) in group)
         last.update(dict.fromkeys(group, end))
@@ -80,7 +80,7 @@ def ynnpack_groups(
 
 
 def _is_sum(equation: Equation) -> bool:
-    """Whether it is a sum or maximum over axes, or over windows that do not overlap."""
+    """Whether an operation is a sum or maximum over axes, or over windows that do not overlap."""
     if not equation.primitive.startswith("reduce_window_"):
         return equation.primitive in SUMS
     windows = zip(equation.params["window_dimensions"], equation.params["window_strides"], strict=True)
@@ -88,7 +88,7 @@ def _is_sum(equation: Equation) -> bool:
 
 
 def _is_computed(equation: Equation) -> bool:
-    """Whether the library has an operation, on numbers of these kinds."""
+    """Whether the library implements an operation for these dtypes."""
     if len(equation.outputs) != 1 or equation.bodies:
         return False
     values = [v for v in (*equation.inputs, *equation.outputs) if not isinstance(v, Literal)]
@@ -98,14 +98,14 @@ def _is_computed(equation: Equation) -> bool:
         return _is_in_rows(equation)
     if equation.primitive == "broadcast_in_dim":
         return True
-    if equation.primitive == "copy":  # of another dtype, before a product
+    if equation.primitive == "copy":  # to another dtype, before a matmul
         return equation.inputs[0].dtype != equation.outputs[0].dtype
     large = any(math.prod(v.on_device.shape) >= LEAST for v in values)
     return large and (equation.primitive in _COMPUTED or _is_sum(equation))
 
 
 def _is_in_rows(product: Equation) -> bool:
-    """Whether the first operand of a product has rows, as it lies or as it is copied, and both keep something."""
+    """Whether a matmul's first operand is in rows, copied or not, and both have axes that are not contracted."""
     contracted, batches = product.params["dimension_numbers"]
     lhs, rhs = product.inputs[:2]
     kept = [len(v.shape) - len(c) - len(b) for v, c, b in zip((lhs, rhs), contracted, batches, strict=True)]

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from rematscope.choices.choice_graph import ChoiceGraph
-from rematscope.choices.dependencies import dependencies_of
+from rematscope.choices.choice_graph import ChoiceGraph, dependencies_of
 from rematscope.choices.merge import parts_of
 from rematscope.choices.recompute_graph import Node
 from rematscope.ir.program import Value

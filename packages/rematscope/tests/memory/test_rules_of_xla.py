@@ -11,8 +11,7 @@ from test_xla_estimate import MODELS, measured
 
 from rematscope import trace
 from rematscope.memory.xla_estimate import broadcasts, estimate, estimate_compiled_bytes, fusion, hlo_rewrites
-from rematscope.memory.xla_estimate.allocator import FirstFit
-from rematscope.memory.xla_estimate.estimate import _WrittenRanges
+from rematscope.memory.xla_estimate.estimate import FirstFit, _WrittenRanges
 from rematscope.memory.xla_estimate.hlo_rewrites import _Lowering
 
 

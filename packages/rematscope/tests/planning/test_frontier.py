@@ -15,8 +15,7 @@ from rematscope import cost_of, frontier, trace
 from rematscope.choices import enumeration
 from rematscope.choices.candidates import candidates
 from rematscope.choices.chooser import Chooser
-from rematscope.planning.frontier import Frontier
-from rematscope.planning.frontier_matrix import SavedNamesMatrix
+from rematscope.planning.frontier import Frontier, SavedNamesMatrix
 from rematscope.planning.points import Point
 
 

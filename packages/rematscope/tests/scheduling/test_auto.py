@@ -21,7 +21,7 @@ from rematscope import Device, PlanError, TraceError, auto, load_schedule, measu
 from rematscope.memory.xla_estimate import estimate_compiled_bytes
 from rematscope.scheduling import candidate as candidates
 from rematscope.scheduling.blocks import in_blocks, in_iterations
-from rematscope.scheduling.candidate_pool import CandidatePool
+from rematscope.scheduling.candidate import CandidatePool
 from rematscope.scheduling.checkpoint_placement import checkpointed as plain_checkpoints
 from rematscope.scheduling.checkpoint_placement import placements
 from rematscope.scheduling.cuts import kept_at_cuts, stretches

@@ -12,7 +12,7 @@ from rematscope import auto, load_schedule, measure, trace
 from rematscope.choices.build import work
 from rematscope.scheduling import search
 from rematscope.scheduling.candidate import Candidate, Subject
-from rematscope.scheduling.chain_proposer import ChainProposer
+from rematscope.scheduling.chain import ChainProposer
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, placements
 from rematscope.scheduling.checkpoint_proposer import CheckpointProposer
 from rematscope.scheduling.linearize import linearize

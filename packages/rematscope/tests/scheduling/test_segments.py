@@ -12,7 +12,7 @@ from zoo import normal
 
 from rematscope import PlanError, auto, load_schedule, measure, trace
 from rematscope.choices.build import work
-from rematscope.scheduling.candidate_pool import CandidatePool
+from rematscope.scheduling.candidate import CandidatePool
 from rematscope.scheduling.divided import divided
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.schedule import schedule

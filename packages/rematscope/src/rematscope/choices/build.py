@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from rematscope import jax_compat
-from rematscope.choices.dependencies import dependencies_of
+from rematscope.choices.choice_graph import dependencies_of
 from rematscope.choices.merge import parts_of
 from rematscope.choices.recompute_graph import Node, RecomputeGraph
 from rematscope.errors import PlanError

@@ -5,8 +5,7 @@ import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 
-from rematscope.choices.choice_graph import ChoiceGraph
-from rematscope.choices.dependencies import dependencies_of
+from rematscope.choices.choice_graph import ChoiceGraph, dependencies_of
 from rematscope.ir.program import Equation, Value
 from rematscope.jax_compat import Policy
 from rematscope.render.units import amount_texts, counted, seconds_text

@@ -29,7 +29,7 @@ from rematscope.reporting.batch_axis import (
 )
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program, value_of
 from rematscope.scheduling.blocks import run_scan
-from rematscope.scheduling.saving import computes
+from rematscope.scheduling.calls import computes
 
 source_info_util.register_exclusion(__file__)
 

@@ -27,9 +27,8 @@ from rematscope.reporting.batch_axis import NotPaired
 from rematscope.reporting.chunks import ChunkedLoss
 from rematscope.reporting.microbatches import in_microbatches
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
-from rematscope.scheduling.calls import partitions
+from rematscope.scheduling.calls import partitions, worth_saving
 from rematscope.scheduling.cuts import stretches
-from rematscope.scheduling.saving import worth_saving
 from rematscope.tracing.arguments import callable_name, flattened
 from rematscope.tracing.checkpoints import CalledOnce, jaxpr_of, traced, with_policy, without_checkpoints
 

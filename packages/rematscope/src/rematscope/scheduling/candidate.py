@@ -5,7 +5,9 @@ Each of these figures takes a while to compute for a long program, so it is comp
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from functools import cached_property
+from typing import Protocol
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.ir.primitives import MATMULS
@@ -14,9 +16,9 @@ from rematscope.memory.xla_estimate import estimate_temporary_bytes
 from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, checkpointed
 from rematscope.scheduling.costs import cost_again, work_in
+from rematscope.scheduling.divided import Segments
 from rematscope.scheduling.host import Moves
 from rematscope.scheduling.linearize import Linearized
-from rematscope.scheduling.loop_pairs import Segments
 from rematscope.scheduling.planned import Planned, scheduled_function
 from rematscope.scheduling.schedule import Schedule, schedule
 from rematscope.tracing.checkpoints import CalledOnce
@@ -193,3 +195,45 @@ class Candidate:
 def _is_written(kept: Value, value: Value, maker: Equation | None) -> bool:
     """Whether a saved value is in memory for sure: a stack, or the result of a matmul."""
     return kept is not value or (maker is not None and maker.primitive in MATMULS)
+
+
+class CandidatePool:
+    """All candidates that were proposed for any target.
+
+    Attributes:
+      candidates: the candidates, in the order of the proposals.
+    """
+
+    def __init__(self) -> None:
+        self.candidates: list[Candidate] = []
+
+    def within(self, target_bytes: float) -> list[Candidate]:
+        """Return the candidates with estimates of at most so many bytes."""
+        return [one for one in self.candidates if one.estimated_bytes <= target_bytes]
+
+    def cheapest_cost(self, target_bytes: float) -> float:
+        """Return the least recompute of the candidates within a target; infinite without one."""
+        return min((one.recompute_cost for one in self.within(target_bytes)), default=math.inf)
+
+    def lowest_bound(self, target_bytes: float, *, above: float = 0) -> float:
+        """Return the lowest bound that was proven for candidates within a target; infinite without one.
+
+        Args:
+          target_bytes: the target.
+          above: the least estimate of the candidates that are considered.
+        """
+        proven = (one.bound for one in self.within(target_bytes) if one.bound and one.estimated_bytes >= above)
+        return min(proven, default=math.inf)
+
+
+class Proposer(Protocol):
+    """One way to find candidates."""
+
+    def propose(self, target_bytes: float, pool: CandidatePool) -> Iterator[Candidate]:
+        """Yield candidates whose estimated temporaries approach a target.
+
+        Args:
+          target_bytes: the bytes of temporaries that candidates should need.
+          pool: all candidates so far; what is yielded is added to it before the next candidate is asked for.
+        """
+        ...

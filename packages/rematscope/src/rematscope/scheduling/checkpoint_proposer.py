@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from rematscope.jax_compat import AnyJaxpr
-from rematscope.scheduling.candidate import Candidate
-from rematscope.scheduling.candidate_pool import CandidatePool
+from rematscope.scheduling.calls import worth_saving
+from rematscope.scheduling.candidate import Candidate, CandidatePool
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, placements
-from rematscope.scheduling.saving import worth_saving
 from rematscope.scheduling.settings import SETTINGS
 
 

@@ -11,9 +11,8 @@ from rematscope.scheduling.argnums import check_argnums
 from rematscope.scheduling.blocks import Block
 from rematscope.scheduling.captured import captured
 from rematscope.scheduling.checkpoint_placement import POLICIES, CheckpointPlacement, checkpointed
-from rematscope.scheduling.divided import divided
+from rematscope.scheduling.divided import Segments, divided
 from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.loop_pairs import Segments
 from rematscope.scheduling.per_call import PlannedPerCall
 from rematscope.scheduling.planned import Planned, scheduled_function
 from rematscope.scheduling.schedule import schedule

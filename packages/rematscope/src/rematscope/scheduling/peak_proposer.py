@@ -3,8 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from rematscope.scheduling.candidate import Candidate, Subject
-from rematscope.scheduling.candidate_pool import CandidatePool
+from rematscope.scheduling.candidate import Candidate, CandidatePool, Subject
 from rematscope.scheduling.peak_program import PeakProgram, PeakSolution
 from rematscope.scheduling.settings import SETTINGS
 

@@ -1,7 +1,7 @@
 """The search of `auto` for one function: it compiles candidates until no better one is left.
 
 Proposers find candidates whose estimated memory is near a target: a 0/1 program over values and steps
-(`peak_proposer.py`), a chain that is reversed in several passes (`chain_proposer.py`), loops in segments
+(`peak_proposer.py`), a chain that is reversed in several passes (`chain.py`), loops in segments
 (`segments.py`), blocks for a TPU (`tpu_blocks.py`), and plain checkpoints (`checkpoint_proposer.py`). JAX's policies,
 the values at narrow places of the model and the author's checkpoints are candidates for any target.
 
@@ -28,10 +28,9 @@ from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
 from rematscope.ir.program import Value
 from rematscope.render.units import bytes_text
-from rematscope.scheduling.candidate import Candidate, Subject
-from rematscope.scheduling.candidate_pool import CandidatePool, Proposer
+from rematscope.scheduling.candidate import Candidate, CandidatePool, Proposer, Subject
 from rematscope.scheduling.captured import captured
-from rematscope.scheduling.chain_proposer import ChainProposer
+from rematscope.scheduling.chain import ChainProposer
 from rematscope.scheduling.checkpoint_placement import POLICIES, CheckpointPlacement, checkpointed
 from rematscope.scheduling.checkpoint_proposer import CheckpointProposer
 from rematscope.scheduling.cuts import kept_at_cuts

@@ -11,11 +11,9 @@ from functools import cached_property
 
 from rematscope.choices.build import work
 from rematscope.ir.program import Equation, Literal
-from rematscope.scheduling.candidate import Candidate, Subject
-from rematscope.scheduling.candidate_pool import CandidatePool
-from rematscope.scheduling.divided import divided
+from rematscope.scheduling.candidate import Candidate, CandidatePool, Subject
+from rematscope.scheduling.divided import Segments, backward_of, divided, loops_of
 from rematscope.scheduling.linearize import Linearized
-from rematscope.scheduling.loop_pairs import Segments, backward_of, loops_of
 from rematscope.scheduling.peak_program import PeakProgram
 from rematscope.scheduling.settings import SETTINGS
 

@@ -9,8 +9,8 @@ from rematscope.ir.program import Literal, Program, Value
 from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.candidate import Candidate
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement
+from rematscope.scheduling.divided import Segments
 from rematscope.scheduling.linearize import Linearized
-from rematscope.scheduling.loop_pairs import Segments
 from rematscope.xla.measure import Measurement
 
 

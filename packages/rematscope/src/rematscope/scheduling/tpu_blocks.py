@@ -18,8 +18,7 @@ from rematscope.ir.primitives import REDUCTIONS
 from rematscope.ir.program import Equation, Literal, Value
 from rematscope.memory.xla_estimate import is_tpu
 from rematscope.scheduling.backward_emitter import Snapshot
-from rematscope.scheduling.candidate import Candidate, Subject
-from rematscope.scheduling.candidate_pool import CandidatePool
+from rematscope.scheduling.candidate import Candidate, CandidatePool, Subject
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.cuts import crossings
 from rematscope.scheduling.fusion import HEAVY

@@ -1,6 +1,6 @@
-// Finds lines, shows those of some roles alone, and goes from a value to where it is made and read, by keyboard too.
-// What is shown was made in Python: a .rs-row has its role, and the names that it makes and reads as JSON.
-// Nothing that comes from there becomes HTML here. Without this script the page reads as it stands.
+// Searches lines, filters them by role, and goes from a value to its definition and its uses, also by keyboard.
+// Python writes the lines: each .rs-row has its role, and the names that it defines and uses as JSON. Nothing of this is
+// inserted as HTML. Without this script the page shows the same lines.
 
 (() => {
   const root = document.currentScript.closest(".rematscope") ?? document.body;
@@ -50,9 +50,9 @@
     button("↑", "Previous (N, or Shift and Enter)", () => step(-1)),
     button("↓", "Next (n, or Enter)", () => step(1)),
     ...roles,
-    button("made", "Where the chosen line's value is made (m)", () => jump(makers())),
-    button("read", "Where it is read next (u)", () => jump(readers())),
-    button("back", "Back from there (b)", back),
+    button("Definition", "Where the value of the selected line is computed (m)", () => jump(definitions())),
+    button("Next use", "Where this value is used next (u)", () => jump(uses())),
+    button("Back", "Back to the line before (b)", back),
     said,
   );
   bar.setAttribute("role", "search");
@@ -61,8 +61,8 @@
 
   let found = rows; // the lines that are looked for
   let current = null;
-  let subject = []; // the names that "made" and "read" are about, while one goes from place to place
-  const passed = []; // the lines from which one came
+  let subject = []; // the names of the values whose definition and uses are visited
+  const visited = []; // the lines to go back to
 
   function say(text) {
     said.textContent = text;
@@ -101,7 +101,7 @@
   }
 
   function step(by) {
-    if (found.length === 0) return say(input.value ? "nothing found" : "press / and type what to find");
+    if (found.length === 0) return say(input.value ? "nothing found" : "press / and type a search term");
     const place = found.indexOf(current);
     const next = place < 0 ? (by > 0 ? 0 : found.length - 1) : (place + by + found.length) % found.length;
     choose(found[next]);
@@ -110,17 +110,17 @@
   }
 
   const names = () => (subject.length ? subject : current ? listed(current, "makes") : []);
-  const makers = () => rows.filter((row) => row.localName !== "tr" && mentions(row, "makes"));
-  const readers = () => rows.filter((row) => mentions(row, "reads"));
+  const definitions = () => rows.filter((row) => row.localName !== "tr" && mentions(row, "makes"));
+  const uses = () => rows.filter((row) => mentions(row, "reads"));
   const mentions = (row, what) => listed(row, what).some((name) => names().includes(name));
 
   function jump(places) {
-    if (!current) return say("choose a line first");
+    if (!current) return say("select a line first");
     const about = names();
-    if (about.length === 0) return say("this line makes nothing");
-    if (places.length === 0) return say(`${about[0]}: nowhere`);
+    if (about.length === 0) return say("this line computes no value");
+    if (places.length === 0) return say(`${about[0]}: no line found`);
     const next = places.find((row) => rows.indexOf(row) > rows.indexOf(current)) ?? places[0];
-    passed.push({ row: current, subject });
+    visited.push({ row: current, subject });
     subject = about;
     next.hidden = false;
     choose(next);
@@ -129,7 +129,7 @@
   }
 
   function back() {
-    const last = passed.pop();
+    const last = visited.pop();
     if (!last) return say("nowhere to go back to");
     choose(last.row);
     last.row.focus({ preventScroll: true });
@@ -159,8 +159,8 @@
     const acts = typing
       ? { Enter: () => step(event.shiftKey ? -1 : 1), Escape: () => ((input.value = ""), filter(), current?.focus()) }
       : {
-          "/": () => (input.focus(), input.select()), n: () => step(1), N: () => step(-1), m: () => jump(makers()),
-          u: () => jump(readers()), b: back, ...(row && { ArrowDown: () => moved(1), ArrowUp: () => moved(-1) }),
+          "/": () => (input.focus(), input.select()), n: () => step(1), N: () => step(-1), m: () => jump(definitions()),
+          u: () => jump(uses()), b: back, ...(row && { ArrowDown: () => moved(1), ArrowUp: () => moved(-1) }),
         }; // prettier-ignore
     if (!Object.hasOwn(acts, event.key)) return;
     acts[event.key]();

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 18: which values of a layer are sharded, and which are replicated on every device?
+"""Worked answer to exercise 19: which values of a layer are sharded, and which are replicated on every device?
 
 Tensor parallelism shards the values that have an axis of heads or of hidden columns. The other values have the width of
 the layer and are replicated. In bytes per element of (s, b, h):

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 20: keep the order of the cotangents, and compute everything else just before its first
+"""Worked answer to exercise 21: keep the order of the cotangents, and compute everything else just before its first
 use.
 
 Which equations belong to the cotangent's path, and which are recomputed? Recomputed values depend on residuals only. So

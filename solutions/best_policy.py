@@ -1,4 +1,4 @@
-"""Worked answer to exercise 19: evaluate every choice of names.
+"""Worked answer to exercise 20: evaluate every choice of names.
 
 The FLOPs that a name avoids depend on the other saved names. If `"stream 2"` is saved, the backward pass no longer
 recomputes the values before it, and saving `"out 2"` as well may avoid nothing. So the problem is not a knapsack with

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 22: gather inside the checkpoint, and let its policy save only the matmul result.
+"""Worked answer to exercise 23: gather inside the checkpoint, and let its policy save only the matmul result.
 
 Each device stores an eighth of each weight. The backward pass through `x @ up` needs the full `up`. Without a
 checkpoint, JAX saves the full weights of every layer, eight times the size of the device's shards.

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 21: name the carry at the start of the body, and offload that name.
+"""Worked answer to exercise 22: name the carry at the start of the body, and offload that name.
 
 With one checkpoint per layer, a scan saves only its carries: the stacked inputs of the layers. The forward pass
 computes one per iteration, and the backward pass needs them in reverse order, so the first one waits longest. Such

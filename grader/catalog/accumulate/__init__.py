@@ -1,1 +1,1 @@
-"""Exercise 25: the gradient of a batch, one microbatch after the other."""
+"""Exercise 26: the gradient of a batch, one microbatch after the other."""

@@ -1,1 +1,1 @@
-"""Exercise 18: the bytes of a transformer layer that each of several devices saves."""
+"""Exercise 19: the bytes of a transformer layer that each of several devices saves."""

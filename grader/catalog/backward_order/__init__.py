@@ -1,1 +1,1 @@
-"""Exercise 20: the order of a backward pass with the smallest peak memory."""
+"""Exercise 21: the order of a backward pass with the smallest peak memory."""

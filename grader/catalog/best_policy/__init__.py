@@ -1,1 +1,1 @@
-"""Exercise 19: the best names to save within a byte budget."""
+"""Exercise 20: the best names to save within a byte budget."""

@@ -1,1 +1,1 @@
-"""Exercise 23: attention with a custom rule that saves nothing as large as its scores."""
+"""Exercise 24: attention with a custom rule that saves nothing as large as its scores."""

@@ -1,1 +1,1 @@
-"""Exercise 22: a layer whose sharded weights are gathered again in the backward pass."""
+"""Exercise 23: a layer whose sharded weights are gathered again in the backward pass."""

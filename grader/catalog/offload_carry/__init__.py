@@ -1,1 +1,1 @@
-"""Exercise 21: layers in a scan whose carries are offloaded to host memory."""
+"""Exercise 22: layers in a scan whose carries are offloaded to host memory."""

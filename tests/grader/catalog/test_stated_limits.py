@@ -25,8 +25,8 @@ def of_the_page(page):
 @pytest.mark.parametrize(
     ("slug", "page", "sizes"),
     [
-        ("chunked_loss", "24_chunked_loss.ipynb", lambda case: [case.structure[s] for s in ("n", "d", "V", "chunks")]),
-        ("accumulate", "25_accumulate.ipynb", lambda case: [case.structure["r"], case.arguments[0].shape[0]]),
+        ("chunked_loss", "25_chunked_loss.ipynb", lambda case: [case.structure[s] for s in ("n", "d", "V", "chunks")]),
+        ("accumulate", "26_accumulate.ipynb", lambda case: [case.structure["r"], case.arguments[0].shape[0]]),
     ],
 )
 def test_a_pages_limit_of_memory_is_the_graders(slug, page, sizes, seed):

@@ -1,0 +1,273 @@
+"""Wrong answers to attention_block, each with the finding that must name its mistake."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from sample_answers import Answers, also_run_backward
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+policies = jax.checkpoint_policies
+
+
+def attend(q, k, v):
+    scores = checkpoint_name(jnp.einsum("qad,kad->aqk", q, k) * q.shape[-1] ** -0.5, "scores")
+    return jnp.einsum("aqk,kad->qad", checkpoint_name(jax.nn.softmax(scores), "weights"), v)
+
+
+def block(wq, wk, wv, wo, x, attend=attend):
+    q, k, v = (
+        checkpoint_name(jnp.einsum("sh,had->sad", x, w), name) for name, w in zip("qkv", (wq, wk, wv), strict=True)
+    )
+    context = checkpoint_name(attend(q, k, v), "context")
+    return x + checkpoint_name(jnp.einsum("sad,adh->sh", context, wo), "out")
+
+
+def saving(names, block=block):
+    return jax.checkpoint(block, policy=policies.save_only_these_names(*names))
+
+
+def named(answer):
+    """Give an answer of any arguments the page's parameters."""
+
+    @functools.wraps(answer)
+    def with_parameters(wq, wk, wv, wo, x):
+        return answer(wq, wk, wv, wo, x)
+
+    del with_parameters.__wrapped__
+    return with_parameters
+
+
+QKV, CONTEXT = ("q", "k", "v"), ("context",)
+
+
+def right(*arguments, block=block):
+    s, h = arguments[-1].shape
+    return saving(CONTEXT if s > 3 * h else QKV, block)(*arguments)
+
+
+@fails_with("also saved", "context, f32[", "Which function marks")
+@named
+def no_checkpoint(*arguments):
+    return block(*arguments)
+
+
+@fails_with("not saved", "How many FLOPs")
+@named
+def nothing_saved(*arguments):
+    return jax.checkpoint(block)(*arguments)
+
+
+@fails_with("also saved", "context, f", "one of those that are allowed")
+@named
+def all_four_saved(*arguments):
+    return saving((*QKV, *CONTEXT))(*arguments)
+
+
+@fails_with("also saved", "q, f", "k, f", "v, f", "does not save context")
+@named
+def always_the_projections(*arguments):
+    return saving(QKV)(*arguments)
+
+
+@fails_with("also saved", "context, f", "does not save q, f")
+@named
+def always_context(*arguments):
+    return saving(CONTEXT)(*arguments)
+
+
+@fails_with("also saved", "context, f", "does not save q, f")
+@named
+def by_flops_per_byte(*arguments):
+    s, h = arguments[-1].shape
+    return saving(CONTEXT if s > h else QKV)(*arguments)
+
+
+@fails_with("also saved", "How many FLOPs")
+@named
+def the_other_way_round(*arguments):
+    s, h = arguments[-1].shape
+    return saving(QKV if s > 3 * h else CONTEXT)(*arguments)
+
+
+@fails_with("also saved", "How many FLOPs")
+@named
+def with_the_size_of_a_head(*arguments):
+    s, d = arguments[-1].shape[0], arguments[0].shape[-1]
+    return saving(CONTEXT if s > 3 * d else QKV)(*arguments)
+
+
+@fails_with("also saved", "does not save context")
+@named
+def one_matmul_of_four_counted_twice(*arguments):
+    s, h = arguments[-1].shape
+    return saving(CONTEXT if s > 6 * h else QKV)(*arguments)
+
+
+@fails_with("not saved", "v, f")
+@named
+def without_v(*arguments):
+    s, h = arguments[-1].shape
+    return saving(CONTEXT if s > 3 * h else ("q", "k"))(*arguments)
+
+
+@fails_with("also saved", "context, f", "one of those that are allowed")
+@named
+def a_checkpoint_around_attention_alone(*arguments):
+    wq, wk, wv, wo, x = arguments
+    q, k, v = (jnp.einsum("sh,had->sad", x, w) for w in (wq, wk, wv))
+    return x + jnp.einsum("sad,adh->sh", jax.checkpoint(attend)(q, k, v), wo)
+
+
+@fails_with("also saved", "the attention weights, f")
+@named
+def the_weights_too(*arguments):
+    s, h = arguments[-1].shape
+    return saving((*(CONTEXT if s > 3 * h else QKV), "weights"))(*arguments)
+
+
+@fails_with("also saved", "the scores, f")
+@named
+def the_scores_too(*arguments):
+    s, h = arguments[-1].shape
+    return saving((*(CONTEXT if s > 3 * h else QKV), "scores"))(*arguments)
+
+
+@fails_with("also saved", "one of those that are allowed")
+@named
+def matmuls_by_policy(*arguments):
+    return jax.checkpoint(block, policy=policies.dots_with_no_batch_dims_saveable)(*arguments)
+
+
+@fails_with("not saved", "Does each value have its name inside")
+@named
+def names_dropped(*arguments):
+    def unnamed(wq, wk, wv, wo, x):
+        q, k, v = (jnp.einsum("sh,had->sad", x, w) for w in (wq, wk, wv))
+        for name, value in zip("qkv", (q, k, v), strict=True):
+            checkpoint_name(value, name)
+        context = attend(q, k, v)
+        checkpoint_name(context, "context")
+        return x + jnp.einsum("sad,adh->sh", context, wo)
+
+    return right(*arguments, block=unnamed)
+
+
+@fails_with("not saved", "Does each value have its name inside")
+@named
+def in_capital_letters(*arguments):
+    s, h = arguments[-1].shape
+    return saving(("Context",) if s > 3 * h else ("Q", "K", "V"))(*arguments)
+
+
+@fails_with("not saved", "context, f")
+@named
+def the_output_instead_of_context(*arguments):
+    s, h = arguments[-1].shape
+    return saving(("out",) if s > 3 * h else QKV)(*arguments)
+
+
+@fails_with("not saved")
+@named
+def an_outer_checkpoint(*arguments):
+    return jax.checkpoint(right)(*arguments)
+
+
+@fails_with("also saved", "bf16[")
+@named
+def in_single_precision_only(*arguments):
+    return (right if arguments[0].dtype == "float32" else block)(*arguments)
+
+
+def with_attention(attend):
+    def other(*arguments):
+        return block(*arguments, attend=attend)
+
+    return other
+
+
+@fails_with("wrong value", "not divided by the square root of the head size")
+@named
+def scores_not_divided(*arguments):
+    def unscaled(q, k, v):
+        return attend(q * q.shape[-1] ** 0.5, k, v)
+
+    return right(*arguments, block=with_attention(unscaled))
+
+
+@fails_with("wrong value", "square root of the width")
+@named
+def divided_by_the_width(*arguments):
+    def scaled(q, k, v):
+        return attend(q * q.shape[1] ** -0.5, k, v)
+
+    return right(*arguments, block=with_attention(scaled))
+
+
+@fails_with("wrong value", "over the queries")
+@named
+def softmax_over_the_queries(*arguments):
+    def other(q, k, v):
+        scores = jnp.einsum("qad,kad->aqk", q, k) * q.shape[-1] ** -0.5
+        return jnp.einsum("aqk,kad->qad", jax.nn.softmax(scores, axis=1), v)
+
+    return right(*arguments, block=with_attention(other))
+
+
+@fails_with("wrong value", "causal")
+@named
+def causal_attention(*arguments):
+    def causal(q, k, v):
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+
+    return right(*arguments, block=with_attention(causal))
+
+
+@fails_with("wrong value", "without x")
+@named
+def no_residual_connection(*arguments):
+    return right(*arguments, block=lambda *given: block(*given) - given[-1])
+
+
+@fails_with("wrong gradient", "zero everywhere")
+@named
+def x_stopped(*arguments):
+    *weights, x = arguments
+    return right(*weights, jax.lax.stop_gradient(x))
+
+
+@fails_with("argument order")
+def x_first(x, wq, wk, wv, wo):
+    return right(wq, wk, wv, wo, x)
+
+
+@fails_with("raises", "takes the value first")
+@named
+def name_first(*arguments):
+    def swapped(wq, wk, wv, wo, x):
+        return block(wq, wk, wv, wo, checkpoint_name("x", x))
+
+    return right(*arguments, block=swapped)
+
+
+@fails_with("raises", "plain Python integers")
+@named
+def by_the_values(*arguments):
+    return saving(CONTEXT if jnp.sum(arguments[-1]) > 0 else QKV)(*arguments)
+
+
+@fails_with("raises", "Which axes does each einsum sum over")
+@named
+def projections_transposed(*arguments):
+    wq, wk, wv, wo, x = arguments
+    return right(wq.T, wk, wv, wo, x)
+
+
+@fails_with("recomputes", "Count each once", beyond="Recomputes.count", steps=2)
+@named
+def projections_once_more(*arguments):
+    wq, wk, wv, wo, x = arguments
+    x = also_run_backward(lambda x, *ws: sum(jnp.einsum("sh,had->sad", x, w) for w in ws), x, x, wq, wk)
+    return right(wq, wk, wv, wo, x)

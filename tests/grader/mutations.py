@@ -347,8 +347,8 @@ def main() -> int:
     os.environ.setdefault("REMAT_SEED", "0")
     signal.signal(signal.SIGALRM, _too_long)
     if given.judging:
-        run_once(Execution, "run", "gradients", "glimpses", "peak")
-        run_once(Function, "__call__", "interpreted", "glimpses")
+        run_once(Execution, "run", "gradients", "value_fingerprints", "peak")
+        run_once(Function, "__call__", "interpreted", "value_fingerprints")
     names = sorted(MODULES) if "all" in (given.judging or ()) else given.judging or ()
     found = of_judge(names, slugs, given.tests) if names else itertools.chain.from_iterable(map(of_exercise, slugs))
     left = [*found]

@@ -145,6 +145,13 @@ FORGED = {
                     r"    return \3, %more : \4, tensor<f32>\n"),
         NOT_JUDGED, "do not fit",
     ),
+    "another dtype where nobody differentiates": (
+        in_programs(r"-> \((.*), tensor<((?:\d+x)*)\w+>[^\n]*\) \{\n((?s:.*?))"
+                    r"\n    return (.*), (%\S+) : (.*), (tensor<\w+>)\n",
+                    r"-> (\1, tensor<\2f64>) {\n\3\n    %wide = stablehlo.convert \5 : (\7) -> tensor<\2f64>\n"
+                    r"    return \4, %wide : \6, tensor<\2f64>\n"),
+        NOT_JUDGED, "do not fit",
+    ),
     "NaN": (in_first_output(lambda value, x: value * jnp.nan), NOT_PASSED, "value is wrong"),
     "infinity": (in_first_output(lambda value, x: value + jnp.inf), NOT_PASSED, "value is wrong"),
     "NaN where it does not matter": (

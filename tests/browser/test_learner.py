@@ -22,7 +22,8 @@ RIGHT = NO_POLICY.replace(
 )
 
 
-# The panel is looked at in both themes; for the rest of the way one is enough.
+# The panel is tested in both themes, the rest in one.
+in_both_themes = pytest.mark.parametrize("lab", ["light", pytest.param("dark", marks=pytest.mark.slow)], indirect=True)
 in_one_theme = pytest.mark.parametrize("lab", ["light"], indirect=True)
 
 
@@ -60,6 +61,7 @@ def press(notebook, label: str, answer: str):
     assert 0 < place["y"] < said.bounding_box()["y"] < 600
 
 
+@in_both_themes
 def test_an_answer_finds_its_way_through_the_panel(exercise):
     panel = exercise.panel
     expect(panel.get_by_text("Not attempted")).to_have_count(1)

@@ -6,7 +6,6 @@ Every case is checked by `test_zoo.py` against `jax.vjp` itself. Nothing here kn
 import collections
 import dataclasses
 import functools
-import os
 from collections.abc import Callable
 
 import jax
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from sampling import sampled
 
 from rematscope import jax_compat
 
@@ -633,5 +633,5 @@ def _uses_checkpoint(case) -> bool:
 _names = [name for name, case in CASES.items() if not jax_compat.remat3() or _uses_checkpoint(case)]
 every_case = pytest.mark.parametrize("name", _names)
 
-# To run both programs takes a while: half of the cases in a run, by its seed.
-every_other_case = pytest.mark.parametrize("name", _names[int(os.environ.get("REMAT_SEED", "0")) % 2 :: 2])
+# To run both programs takes a while.
+sampled_case = pytest.mark.parametrize("name", sampled(_names, 4))

@@ -396,6 +396,7 @@ def dask(tmp_path):
 WORKER = "--no-nanny", "--nthreads", "2", "--no-dashboard"
 
 
+@pytest.mark.slow
 @sandboxed
 def test_a_cluster_that_loses_workers_and_has_unfit_ones_gives_the_same_grades(
     handed_in, grades, dask, tmp_path, monkeypatch

@@ -332,7 +332,12 @@ def wait_alone(tmp_path_factory):
 @pytest.mark.parametrize("hostile", ["all the time", "many answers", "just in time"])
 @pytest.mark.parametrize(
     ("kind", "seed", "crashes"),
-    [("one answer", 1, 0), ("one answer", 2, CRASHES), ("several answers", 2, CRASHES), ("slow", 2, CRASHES)],
+    [
+        ("one answer", 1, 0),
+        pytest.param("one answer", 2, CRASHES, marks=pytest.mark.slow),
+        ("several answers", 2, CRASHES),
+        pytest.param("slow", 2, CRASHES, marks=pytest.mark.slow),
+    ],
 )
 def test_honest_learners_wait_little_longer_next_to_hostile_ones(
     kind, hostile, seed, crashes, tmp_path, monkeypatch, wait_alone

@@ -45,6 +45,7 @@ def files(folder):
     return {path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
 
 
+@pytest.mark.slow
 def test_a_new_exercise_is_refused_until_each_of_its_four_things_is_written(copy):
     before, last = files(copy), max(path.name for path in copy.glob("exercises/[0-9][0-9]_*.ipynb"))
     status, out, err = run(copy, "-m", "grader", "new", NAME)

@@ -20,7 +20,7 @@ from rematscope.render.view import plain_text
 from rematscope.reporting.report import Report
 from rematscope.reporting.tree import tree_of
 
-SMALL = few(["low_rank_adapters", "float16_with_a_loss_scale", "scanned_layers_in_bfloat16", "recurrent_over_time"], 2)
+SMALL = few(["float16_with_a_loss_scale", "low_rank_adapters", "scanned_layers_in_bfloat16", "recurrent_over_time"])
 FACTOR = 2.0
 
 

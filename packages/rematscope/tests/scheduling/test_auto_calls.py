@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
+from sampling import sampled
 from test_other_calls import CASES, UNCHANGED, W, X, assert_same, expected_of, net, value_and_gradients
 from uncompiled import by_operation
 
@@ -79,7 +80,7 @@ def test_transformations_are_those_of_the_function_within_a_peak_and_compiled(na
     assert plans
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sampled(list(CASES), 3))
 def test_another_call_is_planned_anew_where_jit_traces_again(name, plans):
     case = CASES[name]
     f = auto(case.f, saved="1 KiB")
@@ -212,7 +213,7 @@ MADE = {
 }
 
 
-@pytest.mark.parametrize("how", DIFFERENTIATED)
+@pytest.mark.parametrize("how", sampled(list(DIFFERENTIATED), 3))
 @pytest.mark.parametrize(("limit", "argnum"), [("a schedule", 0), ("everything saved", 1)])
 def test_argnums_have_gradients_and_the_others_raise(how, limit, argnum):
     f = auto(loss, argnums=argnum, **MADE[limit])

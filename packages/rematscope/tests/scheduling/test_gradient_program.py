@@ -113,7 +113,7 @@ WHOLE = {
 }
 
 
-@pytest.mark.parametrize("name", few(WHOLE, 2))
+@pytest.mark.parametrize("name", few(WHOLE))
 def test_auto_and_scheduled_give_jax_s_gradient_bit_for_bit(name):
     names, dtype = WHOLE[name]
     f, args = program_of([(each, 0, 1 + i) for i, each in enumerate(names)]), arguments([0.5, -1.0, 4.0] * 5, dtype)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from sampling import sampled
 from uncompiled import by_operation
 from zoo import normal
 
@@ -254,7 +255,7 @@ def test_another_call_is_as_plain_f_or_refused(name, make):
     assert refuses(name, made) == (name not in UNCHANGED)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sampled(list(CASES), 3))
 def test_what_plans_at_each_call_is_as_plain_f(name):
     assert not refuses(name, with_schedule(CASES[name].f))
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from sampling import sampled
 from zoo import Case, added_to, normal, policies
 
 from rematscope import SideBySide, jax_compat, trace
@@ -322,7 +323,7 @@ def trees_in_and_out(tree):
     return jax.tree.reduce(operator.add, jax.checkpoint(inner)(tree))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sampled(list(CASES), 2))
 def test_what_jax_tests_of_checkpoints(name):
     case = CASES[name]
     passes = trace(case.function, *case.args)

@@ -3,7 +3,7 @@
 import invariants
 import pytest
 import zoo
-from zoo import every_case, every_other_case
+from zoo import every_case, sampled_case
 
 from rematscope import trace
 
@@ -32,7 +32,7 @@ def test_programs_are_closed_and_define_each_value_once(traced):
     invariants.assert_structure(passes)
 
 
-@every_other_case
+@sampled_case
 def test_forward_then_backward_is_vjp(traced):
     case, passes, flat, leaves = traced
     if invariants.as_by_default(case, passes):
@@ -40,7 +40,7 @@ def test_forward_then_backward_is_vjp(traced):
     invariants.assert_same_numbers(passes, flat, leaves)
 
 
-@every_other_case
+@sampled_case
 def test_recomputed_values_equal_their_forward_values_and_late_ones_ignore_the_cotangent(traced):
     case, passes, _, leaves = traced
     if invariants.as_by_default(case, passes):

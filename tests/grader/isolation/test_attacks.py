@@ -412,10 +412,10 @@ def graded(tmp_path_factory, zygote, grader_in_sandbox):
     def started():
         return bubblewrap.descendants(zygote._process.pid)
 
-    def submission(learner, text, name, exercise=None):
-        return Submission(learner, name, text.replace("OUTSIDE", str(outside)).encode(), exercise)
+    def submission(learner, text, name):  # nobody says which exercise it answers
+        return Submission(learner, name, text.replace("OUTSIDE", str(outside)).encode())
 
-    attacks = [submission(name, text, "answer.py", of) for name, (text, of, _, _) in ATTACKS.items()]
+    attacks = [submission(name, text, "answer.py") for name, (text, *_) in ATTACKS.items()]
     attacks += [submission(name, text, "page.ipynb") for name, (text, _, _) in NOTEBOOKS.items()]
     right, wrong = submission("right", f"# {NEEDLES[1]}\n{RIGHT}", "a.py"), submission("wrong", WRONG, "b.py")
     grader = grader_in_sandbox(CheckLimits(seconds=SECONDS, processor_seconds=PROCESSOR_SECONDS))
@@ -454,6 +454,7 @@ def test_an_attack_ends_in_its_own_grade(graded, name):
     grade, (outcome, reason) = graded[0][name], OUTCOMES[name]
     assert grade.verdict.outcome == outcome and reason in grade.reason, grade
     assert grade.reason.isprintable() and len(grade.reason) < 1100 and grade.seconds < 2 * SECONDS
+    assert name in NOTEBOOKS or grade.verdict.exercise == ATTACKS[name][1]
 
 
 @bubblewrap.needed

@@ -16,6 +16,7 @@ from rematscope.xla.measure import Measurement
 _P = jax.checkpoint_policies
 _MARGIN = 0.995  # of the limit: others may count a few scalars more
 _SECONDS = 15.0  # of processor time, after which no further changes are traced
+_DIVISION_SECONDS = 25.0  # of processor time, after which the first division that fits is taken
 _POLICIES: tuple[Callable[..., Any] | None, ...] = (
     None,
     _P.dots_with_no_batch_dims_saveable,
@@ -200,33 +201,66 @@ class Search:
 
     def _microbatches(self) -> None:
         """Microbatches, alone and with the checkpoints that have the lowest peaks."""
-        by_peak = sorted(self.tried.values(), key=lambda t: t.memory.peak_bytes)
+        fewest = next(iter(divisors(self.subject.batch_size)), 1)
+        if why := self.subject.why_no_microbatches(fewest):
+            self.refused["microbatches"] = why
+            return
+        self._divide(self._smallest_undivided(), "microbatches")
+
+    def _smallest_undivided(self) -> list[Changes]:
+        """Donation, with the checkpoints that have the lowest peak and alone."""
         donated = self.subject.updated_argnums if self._donation_bytes() else ()
-        chosen = list(dict.fromkeys([dataclasses.replace(by_peak[0].changes, donate_argnums=donated)]))
-        chosen.append(Changes(donate_argnums=donated))
-        self._divide(chosen, "microbatches")
+        undivided = [t for c, t in self.tried.items() if c.microbatches == c.parts == 1]
+        lowest = min(undivided, key=lambda t: t.memory.peak_bytes).changes
+        alone = Changes(donate_argnums=donated)
+        return list(dict.fromkeys([dataclasses.replace(lowest, donate_argnums=donated, saved=None), alone]))
 
     def _divide(self, chosen: Sequence[Changes], option: str) -> None:
-        """Trace some changes with the batch in more and more parts, until some are expected to fit."""
-        for count in divisors(self.subject.batch_size) or [1]:
-            if option == "microbatches" and (why := self.subject.why_no_microbatches(count)):
-                self.refused["microbatches"] = why
-                break
-            parts: dict[str, Any] = {option: count, "in_axes": self.subject.in_axes}
-            made = [self._trace(dataclasses.replace(c, **parts), in_time=False) for c in chosen]
-            if any(t is not None and t.memory.peak_bytes <= 0.9 * self.limit for t in made):
-                break
+        """Trace some changes with the batch in as few parts as are expected to fit, and in as many as possible.
+
+        More parts have lower peaks, so the number is found by bisection.
+        """
+        counts = divisors(self.subject.batch_size)
+        while counts and not (found := self._trace_parts(chosen, option, counts[-1])):
+            counts.pop()
+        if not counts or not self._are_small(found):
+            return
+        low, high = 0, len(counts) - 1
+        while low < high and self._has_time:
+            middle = (low + high) // 2
+            if self._are_small(self._trace_parts(chosen, option, counts[middle])):
+                high = middle
+            else:
+                low = middle + 1
+
+    def _are_small(self, found: Sequence[Traced]) -> bool:
+        return any(t.memory.peak_bytes <= 0.9 * self.limit for t in found)
+
+    def _trace_parts(self, chosen: Sequence[Changes], option: str, count: int) -> list[Traced]:
+        """Trace some changes with the batch in a number of parts, as far as they can be applied."""
+        if option == "microbatches" and (why := self.subject.why_no_microbatches(count)):
+            self.refused["microbatches"] = why
+            return []
+        parts: dict[str, Any] = {option: count, "in_axes": self.subject.in_axes}
+        made = list[Traced | None]()
+        for changes in chosen:
+            if self._has_time or not any(made):
+                made.append(self._trace(dataclasses.replace(changes, **parts), in_time=False))
+        return [t for t in made if t is not None]
+
+    @property
+    def _has_time(self) -> bool:
+        """Whether variants in parts of the batch are still traced; if not, the search is not complete."""
+        has_time = self.subject.seconds <= _DIVISION_SECONDS
+        self.is_complete &= has_time
+        return has_time
 
     def _chunk(self) -> None:
         """The loss in chunks, alone and with the checkpoints that have the lowest peaks."""
         if not self.subject.in_axes:
             self.refused["chunks"] = f"{self.subject.name} has no argument with a batch axis."
             return
-        undivided = [t for c, t in self.tried.items() if c.microbatches == c.parts == 1]
-        by_peak = sorted(undivided, key=lambda t: t.memory.peak_bytes)
-        donated = self.subject.updated_argnums if self._donation_bytes() else ()
-        lowest = dataclasses.replace(by_peak[0].changes, donate_argnums=donated, saved=None)
-        self._divide([*dict.fromkeys([Changes(donate_argnums=donated), lowest])], "chunks")
+        self._divide(self._smallest_undivided(), "chunks")
 
     # Trying them.
 

@@ -1,6 +1,8 @@
 """A question before the page answers it: in a notebook it is checked at once, elsewhere the answer is to be opened."""
 
 import html
+import re
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +75,14 @@ def test_without_a_kernel_the_answer_is_there_only_for_who_opens_it():
 def test_a_question_whose_answer_is_none_of_its_choices_fails_when_it_is_shown():
     with pytest.raises(ValueError, match="not one of the choices: a, b"):
         predict("Which?", lambda: "c", ["a", "b"]).html()
+
+
+def test_what_hides_the_outputs_below_a_question_selects_classes_that_the_question_has():
+    question = predict("Which?", lambda: "b", ["a", "b"])
+    panel = question.widget()
+    panel.children[1].children[1].click()
+    style, _, shown = question.html().partition("</style>")
+    given = {*re.findall(r"remat-[a-z]+", shown), *panel._dom_classes}
+    script = Path(__file__).parents[3] / "book" / "static" / "book.js"
+    selected = re.findall(r"\.(remat-[a-z]+)", style + script.read_text(encoding="utf-8"))
+    assert selected and set(selected) <= given

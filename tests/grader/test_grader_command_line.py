@@ -37,6 +37,12 @@ def run(*arguments, folder=None):
     return done.returncode, " ".join(done.stdout.split()), done.stderr
 
 
+def run_here(*arguments):
+    """As `run`, in this process: a command that checks nothing needs no JAX."""
+    done = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "1000"})
+    return done.exit_code, " ".join(done.stdout.split()), done.stderr
+
+
 def test_a_right_answer_passes_with_exit_status_0():
     status, out, err = run("check", "solutions/checkpoint_dot_policy.py")
     assert (status, err) == (0, "") and out.startswith("Passed: checkpoint_dot_policy")
@@ -82,10 +88,11 @@ def test_a_file_that_is_there_is_meant_before_an_exercise_of_its_name(tmp_path):
     assert (status, err) == (2, "") and "7 is neither a notebook (.ipynb) nor a Python file (.py)" in out
 
 
-def test_what_is_neither_a_file_nor_an_exercise_is_refused_with_a_list_of_those(tmp_path):
-    status, out, err = run("check", "99", folder=tmp_path)
+def test_what_is_neither_a_file_nor_an_exercise_is_refused_with_a_list_of_those(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run_here("check", "99")
     assert (status, out) == (2, "") and "There is no exercise 99; the exercises are: 1, predict_residuals; 2," in err
-    status, out, err = run("check", f"07_{NAME}s.ipynb", folder=tmp_path)
+    status, out, err = run_here("check", f"07_{NAME}s.ipynb")
     assert (status, out) == (2, "") and f"Did you mean {NAME}" not in err and "File not found" in err
 
 
@@ -123,13 +130,14 @@ def test_a_file_that_cannot_be_judged_has_a_reason(tmp_path, name, text, message
 
 
 def test_the_reason_reaches_the_terminal(tmp_path):
-    status, out, err = run("check", tmp_path / "missing.py")
+    status, out, err = run_here("check", tmp_path / "missing.py")
     assert (status, out) == (2, "") and "File not found" in err
 
 
-def test_a_misspelled_file_is_answered_with_the_closest_name(tmp_path):
+def test_a_misspelled_file_is_answered_with_the_closest_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     script(tmp_path, "return x")
-    status, out, err = run("check", "anwser.py", folder=tmp_path)
+    status, out, err = run_here("check", "anwser.py")
     assert (status, out) == (2, "") and err == "File not found: anwser.py. Did you mean answer.py?\n"
 
 

@@ -63,6 +63,14 @@ def test_a_loop_of_many_turns_takes_less_than_a_checkpoint_around_each_and_compu
     assert again_within.measurement.peak_bytes == less.measurement.peak_bytes and len(again_within.trials) == 1
 
 
+def test_segments_of_a_function_with_checkpoints_are_loaded(tmp_path):
+    layers = measure(each_turn, P, XS)
+    found = auto(each_turn, peak=layers.peak_bytes - int(0.3 * layers.temp_bytes)).plan(P, XS)
+    assert "segments" in found.certificate
+    found.save(tmp_path / "found.json")
+    assert measure(load_schedule(tmp_path / "found.json", each_turn), P, XS).temp_bytes == found.measurement.temp_bytes
+
+
 def test_as_many_turns_are_not_computed_again_as_there_is_room_for(monkeypatch):
     """Copies of what is stacked come with the first of them, so less fits than the line from none to all says."""
     linearized = linearize(trace(recurrent, P, XS))

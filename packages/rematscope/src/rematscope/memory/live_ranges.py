@@ -131,10 +131,10 @@ class LiveRanges:
                 self.alias(result, value)
 
     def _note_slices(self, slices: Iterable[Value]) -> None:
-        """What a loop's body reads of stacks is there from its start on."""
+        """Handle the slices that a loop's body reads; here, they are live from its start."""
 
     def _add_shard_map(self, equation: Equation) -> None:
-        """A device's part of an array is what it has of it already, unless the array is divided in another way."""
+        """Add the operations of one device; its shard of an array is no copy unless the array is resharded."""
         (body,) = equation.bodies
         self.steps.append(equation)
         for array, part in zip(equation.inputs, body.inputs, strict=True):
@@ -151,7 +151,7 @@ class LiveRanges:
                 self.alias(result, value)
 
     def samples(self, spent: Mapping[Equation, float]) -> list[MemorySample]:
-        """What is live at each step; `spent` are the seconds of its operation, where they are known."""
+        """Return the live bytes at each step; `spent` gives the seconds of each operation, if they are known."""
         size = len(self.steps)
         changes = {band: [0] * (size + 1) for band in (*BANDS, "host")}
         for value, made in self._made.items():

@@ -7,7 +7,7 @@ from rematscope.ir.program import Program
 from rematscope.memory.xla_estimate import distinct_constants
 from rematscope.tracing.trace import Trace
 
-# What a compiler gives memory for in a way that does not follow from the trace, and the primitives by which it is told.
+# Operations whose memory does not follow from the trace, and their primitives.
 _KINDS = {
     "loops of unknown length": frozenset({"while"}),
     "custom calls": frozenset(
@@ -17,11 +17,11 @@ _KINDS = {
     "sorts": frozenset("approx_top_k sort top_k".split()),
     "FFTs": frozenset({"fft"}),
 }
-_MANY = 0.1  # of the predicted peak: constants that are larger make it unsure, since XLA folds and copies them
+_MANY = 0.1  # share of the predicted peak above which constants make it unreliable, since XLA folds and copies them
 
 
 def estimate_warning(passes: Trace, predicted: int) -> str:
-    """Return a sentence on what makes a predicted peak unsure; "" if nothing is known to.
+    """Return a sentence on why a predicted peak may be far off; "" without a known reason.
 
     Args:
       passes: the trace that it is predicted from.
@@ -40,7 +40,7 @@ def estimate_warning(passes: Trace, predicted: int) -> str:
 
 
 def _primitives_in(program: Program) -> Iterator[str]:
-    """Yield the primitive of every operation, loops and branches among them."""
+    """Yield the primitive of every operation, loops and branches included."""
     for equation in program.equations:
         yield equation.primitive
         for body in equation.bodies:

@@ -69,7 +69,7 @@ class RevolveTable:
 
     def __init__(self, segments: Sequence[ChainSegment], limit: float):
         """Args:
-        links: the segments of the chain.
+        segments: the segments of the chain.
         limit: the bytes that may be live in addition to what is live anyway.
         """
         count, self._count = len(segments), len(segments)
@@ -86,12 +86,13 @@ class RevolveTable:
             _prefix_sums([segment.total for segment in segments]),
         )
         again = np.array([segment.recompute for segment in segments])
-        # By number of links and the first one: slots and work if nothing is let go of before all are gone back through.
+        # By the number of segments and the first one: the slots and the cost if nothing is dropped before the end.
         self._room, self._together = [np.zeros(count + 1, int), least], [np.zeros(count + 1)]
-        # And by slots: the least work of going back through them, infinite where they are too few.
+        # By slots, too: the least cost of reversing these segments, infinite with too few slots; the same with the
+        # inputs of the first segment in the slots, and with running forward through the segments.
         self._back = [np.zeros((count + 1, self.slots + 1), np.float32)]
-        self._after = [self._back[0]]  # with what enters the first one in the slots
-        self._before = [self._back[0]]  # with going forward through them
+        self._after = [self._back[0]]
+        self._before = [self._back[0]]
         for d in range(1, count + 1):
             s = np.arange(count + 1 - d)
             if d > 1:
@@ -106,9 +107,10 @@ class RevolveTable:
             self._back.append(best)
             self._after.append(_shift_slots(best, self._enters[: len(best)]))
             self._before.append(best + (forward[d:] - forward[s]).astype(np.float32)[:, None])
-        # The same for all links from one on, through each of which the forward pass goes anyway.
+        # The same for all segments from one on, through which the forward pass runs anyway; and with the inputs of the
+        # first one in the slots.
         self._rest = np.zeros((count + 1, self.slots + 1), np.float32)
-        self._behind = np.zeros((count + 1, self.slots + 1), np.float32)  # with what enters the first one in the slots
+        self._behind = np.zeros((count + 1, self.slots + 1), np.float32)
         for first in reversed(range(count)):
             self._rest[first] = np.min(self._costs_from(first), axis=(0, 1))
             self._behind[first] = _shift_slots(self._rest[[first]], self._enters[[first]])[0]

@@ -9,13 +9,10 @@ from jax import lax
 from zoo import normal
 
 from rematscope import auto, load_schedule, measure, trace
-from rematscope.choices.build import work
 from rematscope.scheduling import search
-from rematscope.scheduling.candidate import Candidate, Subject
 from rematscope.scheduling.chain import ChainProposer
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, placements
 from rematscope.scheduling.checkpoint_proposer import CheckpointProposer
-from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.peak_proposer import PeakProposer
 from rematscope.tracing.checkpoints import jaxpr_of
 from rematscope.xla import hlo_proto
@@ -118,15 +115,6 @@ def test_plain_checkpoints_are_not_looked_at_where_the_rows_prove_that_nothing_i
 
 def scanned(ws, x):
     return jnp.mean(lax.scan(lambda x, w: (jnp.tanh(x @ w) * jnp.exp(x), None), x, jnp.stack(ws))[0] ** 2)
-
-
-@pytest.mark.parametrize("f", [net, scanned, nested])
-@pytest.mark.parametrize("target", ["cpu", "tpu v5e"])
-def test_what_is_held_in_any_case_is_no_more_than_what_is_predicted(f, target):
-    linearized = linearize(trace(f, WS, X))
-    for kept in (linearized.kept, linearized.saved_by(jax.checkpoint_policies.dots_saveable), frozenset()):
-        one = Candidate(Subject(f, f, target, work, 0), linearized, kept)
-        assert one.lower_bound_bytes <= one.estimated_bytes
 
 
 @pytest.mark.slow

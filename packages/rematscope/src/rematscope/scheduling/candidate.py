@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import Protocol
 
 from rematscope.choices.build import CostFunction, work
-from rematscope.ir.primitives import MATMULS
-from rematscope.ir.program import Equation, Value, nbytes
+from rematscope.ir.program import Equation, Value
 from rematscope.memory.xla_estimate import estimate_temporary_bytes
 from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, checkpointed
@@ -115,19 +114,6 @@ class Candidate:
         return estimate_temporary_bytes([programs.forward, programs.backward], returned, self.subject.target)
 
     @cached_property
-    def lower_bound_bytes(self) -> int:
-        """A lower bound of the estimate, which is cheap to compute.
-
-        Saved results of matmuls and stacks of loops are live when the backward pass begins, unless they share memory
-        with results that are computed later.
-        """
-        made, maker_of = self.schedule, self.linearized.maker_of
-        kept = (v for v, own in zip(made.kept, made.values, strict=True) if _is_written(v, own, maker_of.get(own)))
-        returned = {*self.linearized.primal.outputs, *made.backward.outputs}
-        returned_bytes = sum(nbytes(v.on_device) for v in returned)
-        return sum(v.device_bytes for v in kept if v.memory == "device") - returned_bytes
-
-    @cached_property
     def recompute_cost(self) -> float:
         """The cost of what both passes compute in addition to a program that saves everything.
 
@@ -190,11 +176,6 @@ class Candidate:
     def fits(self, limit: int) -> bool:
         """Whether the compiled program is within a limit."""
         return self.measured_bytes <= limit
-
-
-def _is_written(kept: Value, value: Value, maker: Equation | None) -> bool:
-    """Whether a saved value is in memory for sure: a stack, or the result of a matmul."""
-    return kept is not value or (maker is not None and maker.primitive in MATMULS)
 
 
 class CandidatePool:

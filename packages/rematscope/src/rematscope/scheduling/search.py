@@ -247,9 +247,7 @@ class Search:
         for candidate in sorted(candidates, key=lambda one: one.recompute_cost):
             if candidate.recompute_cost >= ceiling:
                 break
-            if candidate.lower_bound_bytes > most or not self._is_new(candidate):
-                continue
-            if candidate.estimated_bytes <= most:
+            if self._is_new(candidate) and candidate.estimated_bytes <= most:
                 return candidate
         if has_failed or not self.blocks.applies:
             return None

@@ -42,9 +42,9 @@ def cases(rng):
     middle = [str(kind) for kind in rng.permutation(["wide", "deep", "small", "two small"])]
     return (
         _make_case(rng, ["small", *middle, "deep", "wide"][:some], (widths[0],), "float32", "as it is"),
-        _make_case(rng, ["wide", "small"], (1, rows, widths[1]), "float16", next(ways), before=next(before)),
+        _make_case(rng, ["wide", "just small"], (1, rows, widths[1]), "float16", next(ways), before=next(before)),
         _make_case(rng, ["small"], (1, 6), "float32", "as it is"),
-        _make_case(rng, ["two small", "deep", "wide"], (1, 20), "float32", "as it is", before=next(before)),
+        _make_case(rng, ["two small", "deep", "just wide"], (1, 20), "float32", "as it is", before=next(before)),
         _make_case(
             rng,
             ["small", *middle, "wide"],
@@ -68,12 +68,17 @@ def _draw_sizes(rng, kind, width):
     """Return the sizes of a stage whose cosines take at least 1.25 times its input, or at most 0.75 times its input.
 
     A wide stage has one cosine that is wider than the input, a deep one several that are narrower but larger together.
+    One that is just wide, or just small, is at the limit.
     """
     match kind:
         case "wide":
             return StageSizes(1, int(rng.integers(-(-5 * width // 4), 2 * width + 1)))
         case "deep":
             return StageSizes(3, int(rng.integers(-(-5 * width // 12), 3 * width // 4 + 1)))
+        case "just wide":
+            return StageSizes(1, -(-5 * width // 4))
+        case "just small":
+            return StageSizes(1, 3 * width // 4)
         case "small":
             return StageSizes(1, int(rng.integers(2, 3 * width // 4 + 1)))
     return StageSizes(2, int(rng.integers(2, max(3, 3 * width // 8 + 1))))

@@ -54,6 +54,11 @@ MODULES = {
     **{name: f"grader.exercises.{name}" for name in ("requirements", "peaks")},
 }
 del MODULES["illustrate"]  # it decides nothing
+# Methods whose results do not depend on the judge's code.
+REMEMBERED = {
+    Execution: ("run", "gradients", "value_fingerprints", "peak"),
+    Function: ("__call__", "interpreted", "value_fingerprints"),
+}
 MOST_ANSWERS = 60  # that run a mutated line and are judged again
 LONGEST = 60  # seconds: a mutant may loop forever
 
@@ -347,8 +352,8 @@ def main() -> int:
     os.environ.setdefault("REMAT_SEED", "0")
     signal.signal(signal.SIGALRM, _too_long)
     if given.judging:
-        run_once(Execution, "run", "gradients", "value_fingerprints", "peak")
-        run_once(Function, "__call__", "interpreted", "value_fingerprints")
+        for cls, methods in REMEMBERED.items():
+            run_once(cls, *methods)
     names = sorted(MODULES) if "all" in (given.judging or ()) else given.judging or ()
     found = of_judge(names, slugs, given.tests) if names else itertools.chain.from_iterable(map(of_exercise, slugs))
     left = [*found]

@@ -65,7 +65,7 @@ def test_chapter_13_s_conclusion_is_what_its_cell_prints():
         assert moved == pytest.approx(1e3 * 2 * (2 * 4096 * 4 * width) / DEVICES["tpu v5e"].host, abs=0.01)
         assert recompute < moved, "at all four widths recomputing is faster"
         assert (moved / 2 < recompute) == (width == 16384), "then the transfer wins at 16384"
-    assert "at all four widths recomputing is faster" in prose("13")
+    assert "at all four widths, recomputing is faster" in prose("13")
     assert "then the transfer wins at 16384" in prose("13")
 
 
@@ -119,4 +119,6 @@ def test_chapter_10_s_third_and_fourth_rule_hold_at_its_shapes():
         assert saved(layer, minimal, long) == pytest.approx(8 * saved(layer, attention_only, long), rel=0.02)
     for sizes in here["shapes"].values():
         assert share(fused, context, sizes) == share(fused, full, sizes), "the name on a kernel's output avoids nothing"
-    assert "save `context` first" in prose("10") and "on its output alone avoids nothing" in prose("10")
+    assert "Save it first if the sequence is longer than the layer is wide" in prose(
+        "10"
+    ) and "on its output alone avoids nothing" in prose("10")

@@ -118,7 +118,7 @@ def arguments():
 
 
 @pytest.mark.parametrize(
-    "options", few([{"chunks": 3}, {"head_chunks": 2}, {"chunks": 2, "checkpoint": "whole"}]), ids=str
+    "options", few([{"chunks": 3}, {"head_chunks": 2}, {"chunks": 2, "checkpoint": "whole"}, {"chunks": 12}]), ids=str
 )
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
 def test_a_loss_in_chunks_has_the_same_value_and_gradient(loss, options):

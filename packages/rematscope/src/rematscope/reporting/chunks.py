@@ -110,10 +110,8 @@ class ChunkedLoss:
         for variable, smaller_one in pairs:
             try:
                 self._axes[variable] = batch_axis(variable.aval, smaller_one.aval, self._count)
-            except NotPaired:
-                if len(variable.aval.shape) != len(smaller_one.aval.shape):
-                    raise
-                self._axes[variable] = None  # several batch axes: no operation on it commutes, so it stays outside
+            except NotPaired:  # no operation on it commutes, so it stays outside
+                self._axes[variable] = None
         both = zip(program.operations, smaller.operations, strict=True)
         return [step for op, other in both for step in self._step(op, other)]
 

@@ -265,7 +265,7 @@ special("few_devices", lambda s, b, h, a, t: 1 < t < 8)
 special("no_power_of_two", lambda s, b, h, a, t: t & (t - 1) > 0)
 
 
-@fails_with("wrong value", "what all devices save together", "on one device", where=lambda t, **_: t > 1)
+@fails_with("wrong value", "total over all devices", "on one device", where=lambda t, **_: t > 1)
 def of_all_devices(s, b, h, a, t, mode):
     return t * layer(s, b, h, a, t, mode)
 

@@ -103,7 +103,7 @@ def no_division(x, W1, W2):
     return jnp.sin(checkpoint_name(x @ W1, "y")) @ W2
 
 
-@fails_with("wrong value", "the columns divided")
+@fails_with("wrong value", "if you split the columns")
 @only_y
 def columns_divided(x, W1, W2):
     return jnp.sin(divided(checkpoint_name(x @ W1, "y"), axis=-2)) @ W2
@@ -135,7 +135,7 @@ def not_called(x, W1, W2):
 # Slips
 
 
-@fails_with("wrong value", "divided by its norm", "of the squares than their mean")
+@fails_with("wrong value", "divided by its L2 norm", "of the squares than their mean")
 @only_y
 def norm_without_mean(x, W1, W2):
     y = checkpoint_name(x @ W1, "y")

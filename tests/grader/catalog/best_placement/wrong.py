@@ -394,14 +394,14 @@ def repeats(stages):
 
 
 @fails_with("recomputes", "Which stages does the backward pass recompute")
-def stages_once_more_if_all_differ(stages):
-    return (right if repeats(stages) else all_stages_once_more)(stages)
+def some_stages_once_more_if_all_differ(stages):
+    return (right if repeats(stages) else some_stages_once_more)(stages)
 
 
 @fails_with("recomputes", "Which stages does the backward pass recompute")
-def stages_once_more_if_one_repeats(stages):
-    return (all_stages_once_more if repeats(stages) else right)(stages)
+def some_stages_once_more_if_one_repeats(stages):
+    return (some_stages_once_more if repeats(stages) else right)(stages)
 
 
-def all_stages_once_more(stages):
-    return lambda x: right(stages)(also_run_backward(chain(stages), x, x))
+def some_stages_once_more(stages):
+    return lambda x: right(stages)(also_run_backward(chain(stages[:4]), x, x))

@@ -1,12 +1,14 @@
 """Microbatches: what is proved to be an average gives the same gradient, and what is none is never proved."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 
-from rematscope import rewrite
+from rematscope import PlanError, rewrite
 from rematscope.reporting.averages import why_not_averaged
 from rematscope.reporting.subject import Subject
 from rematscope.tracing.arguments import flattened
@@ -20,6 +22,15 @@ def clip_gradient(x):
 
 
 clip_gradient.defvjp(lambda x: (x, None), lambda _, ct: (ct / jnp.maximum(1e-4, jnp.linalg.norm(ct)),))
+
+
+def times_the_length(w, length):
+    @jax.custom_jvp
+    def same(w):
+        return w
+
+    same.defjvp(lambda primals, tangents: (primals[0], tangents[0] * length))
+    return same(w)
 
 
 def squares(w, x, y):
@@ -72,6 +83,9 @@ OTHERS = [
     lambda w, x, y: squares(clip_gradient(w), x, y).mean(),
     lambda w, x, y: jnp.mean(clip_gradient(jnp.tanh(x @ w)) @ jnp.ones(4) * y),
     lambda w, x, y: squares(w * len(x), x, y).mean(),
+    lambda w, x, y: squares(times_the_length(w, len(x)), x, y).mean(),
+    lambda w, x, y: squares(w * jax.pure_callback(functools.partial(np.multiply, len(x)), w[0, 0], 1.0), x, y).mean(),
+    lambda w, x, y: jnp.mean(x @ w * jnp.sum(jnp.uint8(99 * abs(y)), dtype=jnp.uint8)) / len(x),
     lambda w, x, y: squares(w, x * x.mean(), y).mean(),
     lambda w, x, y: squares(w, x[::-1], y).mean(),
     lambda w, x, y: jnp.mean(x @ w * jnp.arange(len(x))[:, None]),
@@ -135,6 +149,78 @@ def test_the_rest_of_the_step_is_proved_too():
     assert "may be no average over microbatches" in proof(perplexity)
     assert "values that depend on the batch" in proof(of_data)
     assert "scales its gradient" in proof(scaled)
+
+
+def with_auxiliary(auxiliary):
+    def step(w, x, y):
+        (value, aux), gradient = jax.value_and_grad(
+            lambda w: (squares(w, x, y).mean(), auxiliary(w, x, y)), has_aux=True
+        )(w)
+        return w - gradient, aux, value, len(x)
+
+    return step
+
+
+@pytest.mark.parametrize("count", [2, 3, 12])  # with 3, as many examples as features; with 12, one example
+@pytest.mark.parametrize(
+    "auxiliary",
+    [
+        squares,
+        lambda w, x, y: jnp.mean(x @ w, 0),
+        lambda w, x, y: jnp.mean(x @ w, 0, keepdims=True),
+        lambda w, x, y: jnp.tanh(w @ x.T) * y,
+        lambda w, x, y: {"wrong": (jnp.argmax(x @ w, -1) != 1), "mean": jnp.mean(x @ w)},
+        lambda w, x, y: jnp.full((3, len(x)), w.sum() * len(x)) / len(x),
+    ],
+    ids=range(6),
+)
+def test_what_is_returned_keeps_its_shape(auxiliary, count):
+    step = with_auxiliary(auxiliary)
+    assert not proof(step, count)
+    expected, found = step(*arguments()), rewrite(step, microbatches=count, in_axes=AXES)(*arguments())
+    for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_per_example_are_refused():
+    def clipped_per_example(w, x, y):
+        each = jax.vmap(jax.grad(lambda *args: squares(*args).mean()), (None, 0, 0))(w, x[:, None], y[:, None])
+        return w - jnp.mean(each / jnp.maximum(1, jnp.abs(each).max((1, 2), keepdims=True)), 0)
+
+    def of_data(w, x, y):
+        return jax.grad(lambda x: squares(w, x, y).mean())(x)
+
+    for step in (clipped_per_example, of_data):
+        with pytest.raises(PlanError, match="takes a gradient per example, or with respect to its batch"):
+            rewrite(step, microbatches=COUNT, in_axes=AXES)(*arguments())
+
+
+def test_axes_count_from_the_end_too():
+    for axes in ((None, -2, -1), (None, 0, -1)):
+        found = rewrite(step_of(AVERAGES[0]), microbatches=COUNT, in_axes=axes)(*arguments())
+        np.testing.assert_allclose(found[0], step_of(AVERAGES[0])(*arguments())[0], rtol=1e-5, atol=1e-6)
+
+
+def test_another_program_for_another_length_is_seen():
+    def chosen(w, x, y):
+        one, other = jnp.tanh(w), jnp.tanh(w.T)
+        return squares(one if len(x) > 6 else other, x, y).mean() + other.sum() - one.sum()
+
+    def chosen_in_a_loop(w, x, y):
+        def layer(x, v):
+            one, other = jnp.tanh(v), v + 1
+            return x * (one if len(x) > 6 else other) + (one + other).sum(), None
+
+        return squares(w, lax.scan(layer, x, w)[0], y).mean()
+
+    def chosen_after(w, x, y):
+        value, gradient = jax.value_and_grad(lambda w: squares(w, x, y).mean())(w)
+        mean = jnp.mean(y)
+        return w - gradient, (mean, value) if len(x) > 6 else (value, mean)
+
+    assert proof(step_of(chosen)) and proof(step_of(chosen_in_a_loop))
+    with pytest.raises(PlanError, match="differs from that for the whole batch"):
+        rewrite(chosen_after, microbatches=COUNT, in_axes=AXES)(*arguments())
 
 
 def test_the_length_of_the_batch_after_the_gradient_is_that_of_the_whole():

@@ -128,6 +128,39 @@ def test_a_loss_in_chunks_has_the_same_value_and_gradient(loss, options):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-5)
 
 
+@jax.custom_vjp
+def clip_gradient(w):
+    return w
+
+
+clip_gradient.defvjp(lambda w: (w, None), lambda _, ct: (ct / (1e-4 + jnp.linalg.norm(ct)),))
+
+
+def clipped_in_a_scan(w, x, y):
+    x, _ = lax.scan(lambda x, w: (jnp.tanh(x @ clip_gradient(w)), None), x, jnp.stack([w, 2 * w]))
+    return jnp.mean(x.sum((1, 2)) * y)
+
+
+def another_layer_for_fewer_examples(w, x, y):
+    def layer(x, w):
+        one, other = jnp.tanh(w), jnp.tanh(w.T)
+        return jnp.tanh(x @ (one if len(x) > 6 else other)) * other.sum(), None
+
+    return jnp.mean(lax.scan(layer, x, jnp.stack([w, 2 * w]))[0].sum((1, 2)) * y)
+
+
+@pytest.mark.parametrize("loss", [clipped_in_a_scan, another_layer_for_fewer_examples], ids=lambda loss: loss.__name__)
+def test_a_loop_that_depends_on_the_length_of_the_batch_stays_whole(loss):
+    step, args = step_of(loss), arguments()
+    try:
+        found = rewrite(step, chunks=3, in_axes=(None, 0, 0))(*args)
+    except PlanError as error:
+        assert "cannot be computed in 3 chunks" in str(error)
+        return
+    for one, other in zip(step(*args), found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("loss", LOSSES[:3], ids=lambda loss: loss.__name__)
 def test_chunks_lower_the_peak(loss):
     step, args = step_of(loss), [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 64), (96, 50, 64), (96,))]

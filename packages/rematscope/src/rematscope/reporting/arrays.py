@@ -153,7 +153,8 @@ def leaf_axes(args: Sequence[Any], kwargs: Mapping[str, Any], in_axes: Sequence[
     """
 
     def of_leaves(axis: int | None, tree: Any) -> list[int | None]:
-        return [axis if axis is not None and len(jnp.shape(leaf)) > axis else None for leaf in jax.tree.leaves(tree)]
+        ranks = [len(jnp.shape(leaf)) for leaf in jax.tree.leaves(tree)]
+        return [axis % rank if axis is not None and -rank <= axis < rank else None for rank in ranks]
 
     found: list[int | None] = []
     for i, arg in enumerate(args):

@@ -21,9 +21,9 @@ from jax.extend import source_info_util
 
 from rematscope import jax_compat
 from rematscope.jax_compat.vjp_hook import Mark, record_gradients, transform_losses
-from rematscope.reporting.batch_axis import NotPaired, axes_of, commutes, equal_values, same_equation
+from rematscope.reporting.batch_axis import NotPaired, axes_of, commutes, equal_values, same_equation, same_params
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program
-from rematscope.reporting.microbatches import combination, divided, jaxpr_of_step
+from rematscope.reporting.microbatches import divided, jaxpr_of_step, stack_axis
 from rematscope.tracing.checkpoints import traced
 
 source_info_util.register_exclusion(__file__)
@@ -83,12 +83,13 @@ def why_not_averaged(
     if proof.refusal:
         return proof.refusal.replace("the step", function).replace("The step", function)
     names = dict(zip(_variables(part), _variables(whole), strict=True))
-    size = next(leaf.aval.shape[axis] for leaf, axis in zip(part.inputs, axes, strict=True) if axis is not None)
     for v in program.crossing:
-        if v in program.same[0] or v in program.gradients:
+        if v in program.same[0]:
             continue
-        found, how = relations.get(names[v]), combination(v, program.gradients, size, function)
-        if found != _SLICED if how == "stack" else not proof.is_mean(found):
+        found, axis = relations.get(names[v]), stack_axis(names[v], v, program.gradients, count, function)
+        if v in program.gradients:
+            continue
+        if found != _SLICED if axis is not None else not proof.is_mean(found):
             what = f"{v.aval.dtype}{list(names[v].aval.shape)}"
             return f"{function} returns, or uses after its gradient, {what} that may be no average over microbatches."
     return ""
@@ -135,6 +136,7 @@ class _Proof:
         self._results: list[Relation | None] | None = None
         self._refusals = list[str]()
         self._has_value = False
+        self._whole_of = dict[Any, Variable]()
 
     def is_mean(self, relation: Relation | None) -> bool:
         """Whether a value for the whole batch is the mean of the values for its parts."""
@@ -145,19 +147,25 @@ class _Proof:
     ) -> dict[Variable, Relation | None]:
         """Return the relation of each variable of a program for the whole batch."""
         found: dict[Variable, Relation | None] = dict(zip(whole.inputs, inputs, strict=True))
-        if len(whole.operations) != len(part.operations) or len(whole.constants) != len(part.constants):
+        both = zip(whole, part, strict=True)
+        if any(len(one) != len(other) for one, other in both):
             raise NotPaired
+        self._whole_of.update(zip([*part.inputs, *part.constants], [*whole.inputs, *whole.constants], strict=True))
         for (v, one), other in zip(whole.constants.items(), part.constants.values(), strict=True):
             found[v] = _of_constants(one, other)
         for op, smaller in zip(whole.operations, part.operations, strict=True):
-            if op.eqn.primitive is not smaller.eqn.primitive:
+            lengths = [(len(each.invars), len(each.outvars)) for each in (op, smaller)]
+            if op.eqn.primitive is not smaller.eqn.primitive or lengths[0] != lengths[1]:
                 raise NotPaired
+            self._whole_of.update(zip(smaller.outvars, op.outvars, strict=True))
             operands = [self._of_atom(a, b, found) for a, b in zip(op.invars, smaller.invars, strict=True)]
             found.update(zip(op.outvars, self._of_operation(op, smaller, operands), strict=True))
         return found
 
     def _of_atom(self, atom: Any, smaller: Any, found: dict[Variable, Relation | None]) -> Relation | None:
         if isinstance(atom, Variable):
+            if not isinstance(smaller, Variable) or self._whole_of[smaller] is not atom:
+                raise NotPaired
             return found[atom]
         if not jax_compat.is_literal(smaller):
             raise NotPaired
@@ -167,7 +175,7 @@ class _Proof:
         """The relation of two literals, which may be the length of the batch, or made of it."""
         if equal_values(one, other):
             return _ZERO if np.ndim(one) == 0 and jnp.isscalar(one) and one == 0 else _SAME
-        if np.ndim(one) or np.ndim(other) or not float(other):
+        if np.ndim(one) or np.ndim(other) or np.iscomplexobj(one) or np.iscomplexobj(other) or not float(other):
             return None
         ratio = float(one) / float(other)
         for power in (1, -1, 2, -2):
@@ -246,7 +254,9 @@ class _Proof:
         if op.eqn.primitive.name == "scan":
             return self._of_scan(op, smaller, operands)
         scaled = self._of_linear(op, smaller, operands, divides)
-        return None if scaled is None else [scaled]
+        if scaled is None:
+            return None
+        return [scaled if scaled.how != "same" or axes[0] is None else scaled._replace(how="sliced")]
 
     def _of_linear(self, op: Operation, smaller: Operation, operands: list[Relation], divides: bool) -> Relation | None:
         """The relation of the result of an operation that is linear in an operand."""
@@ -276,8 +286,11 @@ class _Proof:
     def _over_batch(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation | None:
         """A sum over the batch: of `reduce_sum`, or of a dot whose operands are both contracted along it."""
         axes = axes_of(op.invars, smaller.invars, self._count)
-        if any(r.how not in ("sliced",) for r in operands):
+        if any(r.how != "sliced" for r in operands) or not same_params(op.eqn.params, smaller.eqn.params):
             return None
+        dtype = op.outvars[0].aval.dtype
+        if not jnp.issubdtype(dtype, np.inexact) and dtype.itemsize < 4:
+            return None  # the sum may overflow, and that of a part not
         scale = math.prod((r.scale for r in operands), start=Fraction(1))
         if op.eqn.primitive.name == "reduce_sum":
             return Relation("sum", scale) if axes[0] in op.eqn.params["axes"] else None

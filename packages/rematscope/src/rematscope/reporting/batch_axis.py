@@ -8,7 +8,7 @@ operation without a rule does not commute.
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -25,6 +25,7 @@ Axes = Sequence[int | None]  # the batch axis of each operand or result; None fo
 _POINTWISE = ELEMENTWISE | {"name", "stop_gradient", "copy", "copy_p", "clamp", "square", "random_fold_in"}
 OPENED = frozenset({"scan", "checkpoint", "remat", "remat2"})  # whose bodies may make positions and random bits
 _NESTED = OPENED | {"cond", "while", "custom_jvp_call", "custom_vjp_call"}
+_OPAQUE = frozenset({"pure_callback"})  # a Python function, which may know the length of the batch
 _LENGTHS = frozenset("shape new_sizes sizes limit_indices slice_sizes".split())
 # Parameters that hold programs and rules, which are compared apart, or that do not change a result.
 _PROGRAMS = frozenset(
@@ -70,14 +71,14 @@ def commutes(whole: Any, part: Any, count: int, differentiable: bool = True) -> 
       differentiable: whether the derivatives that functions in it define must commute too.
     """
     name = whole.primitive.name
-    if name != part.primitive.name or not jax_compat.is_repeatable(whole, prints=True):
+    if name != part.primitive.name or name in _OPAQUE or not jax_compat.is_repeatable(whole, prints=True):
         return False
     try:
         before, after = axes_of(whole.invars, part.invars, count), axes_of(whole.outvars, part.outvars, count)
-        if not _same_params(whole.params, part.params):
+        if not same_params(whole.params, part.params):
             return False
         if all(axis is None for axis in (*before, *after)):
-            return _same_lengths(whole, part) and _same_bodies(whole, part)
+            return _same_lengths(whole, part) and _same_bodies(whole, part, differentiable)
         if name in _NESTED:
             return _bodies_commute(whole, part, count, before, after, differentiable)
         if name in _POINTWISE or name == "optimization_barrier":
@@ -88,7 +89,8 @@ def commutes(whole: Any, part: Any, count: int, differentiable: bool = True) -> 
         return False
 
 
-def _same_params(whole: dict[str, Any], part: dict[str, Any]) -> bool:
+def same_params(whole: dict[str, Any], part: dict[str, Any]) -> bool:
+    """Whether two equations have the same parameters, but for lengths and programs."""
     if whole.keys() != part.keys():
         return False
     return all(key in _LENGTHS | _PROGRAMS or equal_values(value, part[key]) for key, value in whole.items())
@@ -98,29 +100,58 @@ def _same_lengths(whole: Any, part: Any) -> bool:
     return all(equal_values(value, part.params[key]) for key, value in whole.params.items() if key in _LENGTHS)
 
 
-def _same_bodies(whole: Any, part: Any) -> bool:
+def _same_bodies(whole: Any, part: Any, differentiable: bool = True) -> bool:
     bodies, others = jax_compat.bodies(whole), jax_compat.bodies(part)
-    return len(bodies) == len(others) and all(map(_same_programs, bodies, others))
+    if len(bodies) != len(others) or not all(map(_same_programs, bodies, others)):
+        return False
+    defines_derivative = whole.primitive.name.startswith("custom_") and differentiable
+    try:
+        return not defines_derivative or _derivative_commutes(whole, part, 1)
+    except NotPaired:
+        return False
 
 
 def _same_programs(whole: Any, part: Any) -> bool:
     (body, _, consts), (smaller, _, others) = jax_compat.body_of(whole), jax_compat.body_of(part)
-    if len(body.eqns) != len(smaller.eqns) or len(consts) != len(others):
+    if len(consts) != len(others) or not _same_wiring(body, smaller):
         return False
     return all(map(equal_values, consts, others)) and all(map(same_equation, body.eqns, smaller.eqns))
+
+
+def _same_wiring(whole: Any, part: Any) -> bool:
+    """Whether two jaxprs have as many equations, and read and return the same variables and literals."""
+    names: dict[Any, Any] = dict(zip((*part.constvars, *part.invars), (*whole.constvars, *whole.invars), strict=False))
+
+    def same(atoms: Sequence[Any], others: Sequence[Any]) -> bool:
+        return len(atoms) == len(others) and all(map(same_atom, atoms, others))
+
+    def same_atom(one: Any, other: Any) -> bool:
+        literals = [jax_compat.is_literal(one), jax_compat.is_literal(other)]
+        return equal_values(one.val, other.val) if all(literals) else not any(literals) and names[other] is one
+
+    if len(whole.eqns) != len(part.eqns):
+        return False
+    for eqn, other in zip(whole.eqns, part.eqns, strict=True):
+        if not same(eqn.invars, other.invars) or len(eqn.outvars) != len(other.outvars):
+            return False
+        names.update(zip(other.outvars, eqn.outvars, strict=True))
+    return same(whole.outvars, part.outvars)
 
 
 def same_equation(whole: Any, part: Any) -> bool:
     """Whether two equations compute the same: their shapes, parameters, literals and bodies are equal."""
     if whole.primitive is not part.primitive or len(whole.invars) != len(part.invars):
         return False
+    if whole.primitive.name in _OPAQUE:
+        return False
     for one, other in zip((*whole.invars, *whole.outvars), (*part.invars, *part.outvars), strict=False):
         if one.aval.strip_weak_type() != other.aval.strip_weak_type():
             return False
         if jax_compat.is_literal(one) and not (jax_compat.is_literal(other) and equal_values(one.val, other.val)):
             return False
-    same_params = _same_params(whole.params, part.params) and _same_lengths(whole, part)
-    return same_params and _same_bodies(whole, part)
+    if not same_params(whole.params, part.params) or not _same_lengths(whole, part):
+        return False
+    return _same_bodies(whole, part)
 
 
 def equal_values(one: Any, other: Any) -> bool:
@@ -140,15 +171,11 @@ def programs_commute(whole: Any, part: Any, count: int, may_make: bool = False, 
       may_make: whether equations that `makes_batch` accepts are allowed.
     """
     (body, _, consts), (smaller, _, others) = jax_compat.body_of(whole), jax_compat.body_of(part)
-    if len(body.eqns) != len(smaller.eqns) or len(consts) != len(others):
+    if len(consts) != len(others) or not _same_wiring(body, smaller):
         return False
     if not all(equal_values(a, b) for a, b in zip(consts, others, strict=True)):
         return False
     for eqn, other in zip(body.eqns, smaller.eqns, strict=True):
-        operands: Iterable[tuple[Any, Any]] = zip(eqn.invars, other.invars, strict=False)
-        literals = [(a, b) for a, b in operands if jax_compat.is_literal(a)]
-        if not all(jax_compat.is_literal(b) and equal_values(a.val, b.val) for a, b in literals):
-            return False
         if eqn.primitive.name in ("jit", "pjit", "closed_call", "core_call"):
             inside = jax_compat.bodies(eqn)[0], jax_compat.bodies(other)[0]
             if not programs_commute(*inside, count, may_make, differentiable):

@@ -16,8 +16,8 @@ from jax.extend import source_info_util
 from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.jax_compat.vjp_hook import Mark, outside_traces, record_gradients
-from rematscope.reporting.arrays import in_part, stacked
-from rematscope.reporting.batch_axis import same_equation
+from rematscope.reporting.arrays import in_part, stacked, unstacked
+from rematscope.reporting.batch_axis import NotPaired, batch_axis, same_equation
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, evaluate, flat_program, value_of
 
 source_info_util.register_exclusion(__file__)
@@ -168,17 +168,16 @@ def _run_each(
 ) -> tuple[Divided, dict[Any, Any]]:
     """Run a step up to its gradient, in microbatches; return its program and the values so far."""
     sizes = {jnp.shape(leaf)[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None}
-    if len(sizes) != 1 or (size := sizes.pop()) % count:
+    if len(sizes) != 1 or sizes.pop() % count:
         raise PlanError(
             f"microbatches={count} does not divide the batch of {function}. The axes of in_axes= must all have the "
             f"same length, a multiple of {count}."
         )
-    part = size // count
     whole, program = (
         divided(flat_program(jaxpr_of_step(flat, leaves, axes, parts, record_gradients)), axes, function)
         for parts in (1, count)
     )
-    of_whole = in_whole(whole, program, function)
+    of_whole, outputs = in_whole(whole, program, function)
     env = {**program.constants, **dict(zip(program.inputs, leaves, strict=True))}
     evaluate(program.once, env)
     same, makers = program.same
@@ -188,27 +187,31 @@ def _run_each(
         after = {v: whole.constants[u] for v, u in zip(program.constants, whole.constants, strict=True)}
         after |= dict(zip(program.inputs, leaves, strict=True))
         evaluate([of_whole[op] for op in (*program.once, *makers)], after)
+    if count == 1:
+        evaluate(program.each, env)
+        return program, env
     parts_of = {
         v: stacked(leaf, axis, count)
         for v, leaf, axis in zip(program.inputs, leaves, axes, strict=True)
         if axis is not None
     }
-    varying = [v for v in program.crossing if v not in same]
-    kinds = {v: combination(v, program.gradients, part, function) for v in varying}
-    summed = [v for v in varying if kinds[v] == "mean"]
-    listed = [v for v in varying if kinds[v] == "stack"]
+    pairs = zip(whole.crossing, program.crossing, strict=True)
+    stack_axes = {v: stack_axis(u, v, program.gradients, count, function) for u, v in pairs if v not in same}
+    summed = [v for v, axis in stack_axes.items() if axis is None]
+    listed = [(v, axis) for v, axis in stack_axes.items() if axis is not None]
 
     def turn(sums: list[Any], parts: list[Any]) -> tuple[list[Any], list[Any]]:
         inside = {**env, **dict(zip(parts_of, parts, strict=True))}
         evaluate(program.each, inside)
         added = [total + inside[v].astype(total.dtype) for total, v in zip(sums, summed, strict=True)]
-        return added, [inside[v] for v in listed]
+        return added, [inside[v] for v, _ in listed]
 
     zeros = [jnp.zeros(v.aval.shape, jnp.promote_types(v.aval.dtype, jnp.float32)) for v in summed]
     sums, stacks = lax.scan(turn, zeros, list(parts_of.values()), length=count)
     after.update((v, (total / count).astype(v.aval.dtype)) for v, total in zip(summed, sums, strict=True))
-    after.update((v, jnp.reshape(x, (size, *x.shape[2:]))) for v, x in zip(listed, stacks, strict=True))
-    return dataclasses.replace(program, rest=[of_whole[op] for op in program.rest]), after
+    after.update((v, unstacked(x, axis)) for (v, axis), x in zip(listed, stacks, strict=True))
+    rest = [of_whole[op] for op in program.rest]
+    return dataclasses.replace(program, rest=rest, outputs=outputs), after
 
 
 def jaxpr_of_step(
@@ -232,11 +235,11 @@ def jaxpr_of_step(
         return jax.make_jaxpr(recorder(flat))(*shapes)
 
 
-def in_whole(whole: Divided, part: Divided, function: str) -> dict[Operation, Operation]:
+def in_whole(whole: Divided, part: Divided, function: str) -> tuple[dict[Operation, Operation], list[Any]]:
     """Return what a step for the whole batch does outside of its gradient, by what the step for a part does there.
 
-    The operations of the whole have the variables of the part. They compute the same if no literal or shape in them
-    depends on the length of the batch.
+    The outputs of the step for the whole batch are returned too. All have the variables of the part. The operations
+    compute the same if no literal or shape in them depends on the length of the batch.
 
     Raises:
       PlanError: if the two programs differ in more than shapes and literals.
@@ -244,7 +247,9 @@ def in_whole(whole: Divided, part: Divided, function: str) -> dict[Operation, Op
     both = [[*each.once, *each.same[1], *each.rest] for each in (whole, part)]
     names = [[op.eqn.primitive.name for op in operations] for operations in both]
     known = [[*each.inputs, *each.constants, *each.crossing] for each in (whole, part)]
-    if names[0] != names[1] or len(known[0]) != len(known[1]):
+    made = [[v for op in each.each for v in op.outvars] for each in (whole, part)]
+    places = [[made_here.index(v) for v in each.crossing] for made_here, each in zip(made, (whole, part), strict=True)]
+    if names[0] != names[1] or len(known[0]) != len(known[1]) or places[0] != places[1]:
         raise PlanError(f"The program of {function} for a microbatch differs from that for the whole batch.")
     variables: dict[Any, Any] = dict(zip(*known, strict=True))
     found = dict[Operation, Operation]()
@@ -252,19 +257,37 @@ def in_whole(whole: Divided, part: Divided, function: str) -> dict[Operation, Op
         operands = [variables[v] if isinstance(v, Variable) else v for v in op.invars]
         found[other] = Operation(op.eqn, operands, other.outvars)
         variables.update(zip(op.outvars, other.outvars, strict=True))
-    return found
+    return found, [variables[v] if isinstance(v, Variable) else v for v in whole.outputs]
 
 
-def combination(variable: Any, gradients: frozenset[Any], size: int, function: str) -> str:
-    """How the values of all microbatches become one: their `"mean"`, or a `"stack"` with one entry per example."""
-    aval = variable.aval
-    if variable in gradients:
-        return "mean"
-    if aval.shape and aval.shape[0] == size:
-        return "stack"
-    if jnp.issubdtype(aval.dtype, jnp.floating):
-        return "mean"
+def stack_axis(whole: Variable, part: Variable, gradients: frozenset[Any], count: int, function: str) -> int | None:
+    """Return the axis along which the values of all microbatches are put together; None if their mean is taken.
+
+    Args:
+      whole, part: a variable that crosses to the rest of the step, and the same for one of `count` parts of the batch.
+      gradients: those of the parts' variables that are gradients.
+      count: the number of parts.
+      function: the name of the step.
+
+    Raises:
+      PlanError: if neither gives the value for the whole batch.
+    """
+    what = f"{part.aval.dtype}{list(whole.aval.shape)}"
+    try:
+        axis = batch_axis(whole.aval, part.aval, count)
+    except NotPaired:
+        raise PlanError(
+            f"{function} returns, or uses after its gradient, {what}, whose shape does not follow from the length of "
+            "the batch. microbatches= cannot put it together. Compute it outside of the step."
+        ) from None
+    if axis is not None and part in gradients:
+        raise PlanError(
+            f"{function} takes a gradient per example, or with respect to its batch: {what}. microbatches= only "
+            "averages gradients. Divide the batch in the step itself, with jax.lax.scan."
+        )
+    if axis is not None or part in gradients or jnp.issubdtype(part.aval.dtype, jnp.floating):
+        return axis
     raise PlanError(
-        f"{function} returns, or uses after its gradient, an array of {aval.dtype} that depends on the batch, and "
+        f"{function} returns, or uses after its gradient, an array of {part.aval.dtype} that depends on the batch, and "
         "microbatches= only averages floating-point values. Compute it outside of the step."
     )

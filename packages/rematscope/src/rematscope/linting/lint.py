@@ -101,8 +101,8 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
 
     Each finding comes from comparing traces of `f` with and without the name or checkpoint. A name is misplaced if
     saving it, in addition to all other names, avoids less than a tenth of the cost of computing its value. These traces
-    use JAX's default rematerialization. If `jax_remat3` is set, `lint` also finds the names and policies that have less
-    effect with it.
+    use JAX's default rematerialization. If `jax_remat3` is set, `lint` also reports the names and policies that have
+    less effect in that mode.
 
     Args:
       f: a function that is differentiable in reverse mode. It is not run. If it has no checkpoint, its names are judged

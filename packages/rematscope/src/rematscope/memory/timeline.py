@@ -144,7 +144,7 @@ class Timeline(Pictured):
         ax.annotate(text, place, (0, 7), textcoords="offset points", ha=side, bbox=ground)
 
     def outline(self, ax, below: "Timeline", label: str) -> None:
-        """Plot the total bytes as a line over another timeline that is already plotted, pass by pass."""
+        """Plot the total bytes as a line over the plot of another timeline, each pass over the same pass."""
         scale = BYTES[ax.get_ylabel()]
         ends, own = ((0, t.boundary, len(t.samples) - 1) for t in (below, self))
         places = np.interp(range(len(self.samples)), own, ends)

@@ -71,8 +71,8 @@ class Certificate:
           The proven lower bound, in the unit of `cost`. With up to 16 names it equals `objective`.
 
         Raises:
-          PlanError: if the function is not the one that was planned, if the claim does not hold, or if a recomputed
-            operation has no known cost.
+          PlanError: if the plan was made for another function, if the choice does not have the claimed cost, or if a
+            recomputed operation has no known cost.
           TargetError, TraceError: as for `plan`.
         """
         found = candidates(called_once(f, args, kwargs), *args, cost=cost_meant(cost, device), **kwargs)

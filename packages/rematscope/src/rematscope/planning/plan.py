@@ -57,8 +57,8 @@ def plan(
     The plan is the best of: all choices of names, alone and combined with `dots_saveable` or
     `dots_with_no_batch_dims_saveable`; `everything_saveable`; and the policy that `f` has now. The choices of names are
     solved as 0/1 programs on the recompute graph of one trace. Policies that offload to host memory are not compared,
-    since the limit does not say what offloading costs. The planned function is then traced, to check that it saves and
-    recomputes exactly what the graph predicted.
+    because a limit in saved bytes does not account for the cost of offloading. The planned function is then traced, to
+    check that it saves and recomputes exactly what the graph predicted.
 
     Args:
       f: a function that is differentiable in reverse mode. It is not run. The values that it names with

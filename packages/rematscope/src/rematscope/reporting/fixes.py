@@ -42,7 +42,7 @@ class Fix:
       peak_bytes: the predicted peak.
       compiled_bytes: the compiled peak; None if it was not compiled.
       extra_work: FLOPs and transcendentals in addition to those of the function as written.
-      extra_seconds: the same in seconds of a roofline; 0 without a device.
+      extra_seconds: the same in seconds, estimated with a roofline model; 0 without a device.
       reduction_bytes: by how many bytes the peak is lower than that of the function as written.
     """
 

@@ -343,7 +343,7 @@ class Report(View):
             "were compared on random data."
         )
         if self.device is not None:
-            found.append(f"Extra times are estimates by a roofline of {self.device.name}.")
+            found.append(f"Extra times are estimated with a roofline model of {self.device.name}.")
         found += [doubt] if (doubt := estimate_warning(base.passes, self.predicted_bytes)) else []
         found.append(
             f"To reproduce: rematscope.report({self.function}, …, memory={self.limit}), with JAX {jax.__version__}; "

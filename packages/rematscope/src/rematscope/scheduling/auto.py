@@ -154,7 +154,7 @@ def auto(
     the body of a `scan` is planned when it is traced. Like `jax.jit`, a plan captures the variables that `f` closes
     over when it is made; the value and the derivatives come from this one trace.
 
-    The limit holds for the gradient of one call, with nothing around it. `jax.vmap` of the transformed function
+    The limit applies to the gradient of one call that is compiled by itself. `jax.vmap` of the transformed function
     multiplies its memory: put the `vmap` into `f`. Inside `jax.jit`, JAX does not say how automatic mesh axes shard an
     argument: call `.plan` with the sharded arrays first.
 
@@ -174,9 +174,9 @@ def auto(
         roofline of `device`; or a function of an `Equation`, which is asked about those of the forward pass.
       device: With `cost="seconds"`, the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`.
       host: Host memory as a third choice, `HostOffload(bandwidth=16e9)`: residuals that loops stack may be offloaded,
-        if a stack has 1 MiB or more. The choice then minimizes seconds, including the time spent waiting for transfers:
-        by the rates of the target, if they are known and `cost` and `device` are left out. A function without loops has
-        nothing to offload, and the memory of a CPU is the host's.
+        if a stack has 1 MiB or more. The choice then minimizes the estimated time, including waits for transfers. The
+        estimate uses the target's rates if they are known and neither `cost` nor `device` is given. A function without
+        loops has nothing to offload, and the memory of a CPU is the host's.
 
     Returns:
       A callable like `f`. Its `.plan(*args)` returns the plan as an `Auto`, to inspect or save. `jax.jit`, `vmap`,
@@ -187,7 +187,7 @@ def auto(
         that was reached; if `f` changes the state of an object, such as a module of Flax's nnx, or closes over a traced
         value; if nothing of `f` can move to a `host`; if `f` is a training step, which takes gradients itself; or if
         `argnums` is out of range. When it is differentiated with respect to an argument that is not in `argnums`.
-      TraceError, TargetError: When it plans, as `measure` does.
+      TraceError, TargetError: while planning, in the cases in which `measure` raises them.
 
     Example:
       >>> import jax, jax.numpy as jnp

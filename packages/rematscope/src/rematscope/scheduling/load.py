@@ -37,8 +37,8 @@ def load_schedule(path: str | os.PathLike[str], f: Callable[P, R]) -> "LoadedFun
       f: The function that the schedule was chosen for: the same operations on the same shapes.
 
     Returns:
-      A callable like `f`, which can be transformed like the result of `auto`. It has gradients for the `argnums` that
-      `auto` was given.
+      A function with the signature of `f`, which supports the same transformations as the result of `auto`. It has
+      gradients for the `argnums` that `auto` was given.
 
     Raises:
       OSError: If the file cannot be read.

@@ -159,7 +159,7 @@ class Auto(Constant, Pictured):
     @property
     def recomputed(self) -> float:
         """The recompute cost of the plan in the unit of `auto`'s `cost`: the FLOPs and transcendentals of both passes,
-        minus those with everything saved. With a host, the seconds, including the time spent waiting for transfers.
+        minus those with everything saved. With offloading, the time in seconds, including waits for transfers.
         """
         return self._chosen.recompute_cost
 

@@ -88,8 +88,8 @@ class Device:
     def rate(self, dtype: Any) -> float:
         """Return the FLOP/s of matmuls of a dtype.
 
-        A dtype that the table does not list runs at the rate of the fastest listed one of its kind (floats, or
-        integers) that is at least as wide: a device without FP8 units multiplies FP8 operands as bfloat16.
+        A dtype that the table does not list has the rate of the fastest listed dtype of the same kind (float or
+        integer) that is at least as wide. For example, a device without FP8 units multiplies FP8 operands as bfloat16.
         """
         name = str(dtype)
         if name in self.matmul:

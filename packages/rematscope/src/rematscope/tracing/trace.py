@@ -69,8 +69,8 @@ class Trace:
         some of them may be recomputed.
       mesh: the mesh of the function, concrete or abstract; None on one device. Costs are per device, bytes are those of
         whole arrays unless the name says otherwise.
-      step: for a training step, the rest of the step around the two programs; else None. Costs are those of the two
-        programs, run once.
+      step: for a training step, the rest of the step around the two programs; else None. Costs count one run of
+        each of the two programs.
       remat3: whether the function has a checkpoint and was traced with `jax_remat3` set.
 
     Example:
@@ -150,7 +150,7 @@ class Trace:
 
     @cached_property
     def deferred_cost(self) -> Cost:
-        """The cost of the deferred operations, which the backward pass runs without the cotangent; see `cost`."""
+        """The cost of the operations that run in the backward pass but do not depend on the cotangent; see `cost`."""
         return program_cost(self.backward, roles.DEFERRED) * self.times
 
     def __repr__(self) -> str:

@@ -62,7 +62,7 @@ class SideBySide(View):
 
     Args:
       passes: the result of `trace`.
-      marked: values of either program to mark: the lines that define them are highlighted with `◀ here`. In a program
+      marked: values of either program. The lines that define them are highlighted with `◀ here`. In a program
         of more than 60 lines, the surrounding lines are also shown first.
       fold: whether a program of more than 60 lines without marks shows repeated layers once; text says how often they
         repeat, a page opens them on a click.

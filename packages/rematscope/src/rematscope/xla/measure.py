@@ -171,7 +171,7 @@ class CompiledMemory:
 
 
 class Measurement(View):
-    """Both passes of a function, compiled as one program. Displays itself as a table.
+    """Both passes of a function, compiled as one program. Displays as a table.
 
     Attributes:
       function: the name of the function.

@@ -10,6 +10,7 @@ from jax import lax
 
 from rematscope import PlanError, rewrite
 from rematscope.reporting.averages import why_not_averaged
+from rematscope.reporting.rewrite import Changes, Rewritten
 from rematscope.reporting.subject import Subject
 from rematscope.tracing.arguments import flattened
 
@@ -129,7 +130,9 @@ def proof(step, count=COUNT):
 
 
 def is_same(step, count=COUNT):
-    expected, found = step(*arguments()), rewrite(step, microbatches=count, in_axes=AXES)(*arguments())
+    """Whether microbatches give the same results where nothing checks that."""
+    divided = Rewritten(step, Changes(microbatches=count, in_axes=AXES), is_checked=True)
+    expected, found = step(*arguments()), divided(*arguments())
     return all(
         np.allclose(one, other, rtol=2e-2, atol=2e-3)
         for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True)
@@ -147,6 +150,8 @@ def test_an_average_is_proved_and_its_gradient_stays(loss):
 def test_a_loss_whose_microbatches_have_another_mean_is_not_proved(loss):
     assert not is_same(step_of(loss))
     assert "may be no average over the examples" in proof(step_of(loss))
+    with pytest.raises(PlanError, match=r"is no average over examples|is not finite"):
+        rewrite(step_of(loss), microbatches=COUNT, in_axes=AXES)(*arguments())
 
 
 def test_the_rest_of_the_step_is_proved_too():
@@ -210,6 +215,18 @@ def test_gradients_per_example_are_refused():
             rewrite(step, microbatches=COUNT, in_axes=AXES)(*arguments())
 
 
+def test_each_new_length_of_the_batch_is_checked_also_under_jit():
+    def loss(w, x, y):  # a mean for the shorter batch only
+        return jnp.mean(squares(w, x, y)) if len(x) <= 12 else jnp.sum(squares(w, x, y))
+
+    divided = rewrite(step_of(loss), microbatches=COUNT, in_axes=AXES)
+    w, x, y = arguments()
+    for call in (divided, jax.jit(divided)):
+        np.testing.assert_allclose(call(w, x, y)[0], step_of(loss)(w, x, y)[0], rtol=1e-4, atol=1e-5)
+        with pytest.raises(PlanError, match=r"average|differs from that for the whole batch"):
+            call(w, jnp.tile(x, (2, 1)), jnp.tile(y, 2))
+
+
 def test_axes_count_from_the_end_too():
     for axes in ((None, -2, -1), (None, 0, -1)):
         found = rewrite(step_of(AVERAGES[0]), microbatches=COUNT, in_axes=axes)(*arguments())
@@ -233,7 +250,10 @@ def test_another_program_for_another_length_is_seen():
         mean = jnp.mean(y)
         return w - gradient, (mean, value) if len(x) > 6 else (value, mean)
 
-    assert proof(step_of(chosen)) and proof(step_of(chosen_in_a_loop))
+    for loss in (chosen, chosen_in_a_loop):
+        assert proof(step_of(loss))
+        with pytest.raises(PlanError, match="is no average over examples"):
+            rewrite(step_of(loss), microbatches=COUNT, in_axes=AXES)(*arguments())
     with pytest.raises(PlanError, match="differs from that for the whole batch"):
         rewrite(chosen_after, microbatches=COUNT, in_axes=AXES)(*arguments())
 
@@ -256,4 +276,4 @@ def test_the_proof_does_not_depend_on_the_size_of_the_model():
         return Subject(step_of(loss), large, {}, None, "cpu").why_no_microbatches(COUNT)
 
     assert not why(AVERAGES[0])
-    assert "may be no average" in why(weighted_mean) and "too large to check" in why(weighted_mean)
+    assert "may be no average" in why(weighted_mean) and "too large to compare" in why(weighted_mean)

@@ -20,7 +20,8 @@ from rematscope.render.view import plain_text
 from rematscope.reporting.report import Report
 from rematscope.reporting.tree import tree_of
 
-SMALL = few(["float16_with_a_loss_scale", "low_rank_adapters", "scanned_layers_in_bfloat16", "recurrent_over_time"])
+NAMES = ["float16_with_a_loss_scale", "low_rank_adapters", "scanned_layers_in_bfloat16", "recurrent_over_time"]
+SMALL = few(NAMES)
 FACTOR = 2.0
 
 
@@ -106,7 +107,7 @@ def test_the_text_keeps_to_the_width_of_the_terminal(name, width):
 
 
 def test_a_step_that_fits_is_left_alone():
-    report = reported(SMALL[0], 0.5)
+    report = reported(NAMES[0], 0.5)
     assert report.fits and report.best is None and "Nothing: it fits" in plain_text(report)
 
 
@@ -165,7 +166,7 @@ def test_the_page_is_well_formed_and_needs_nothing_else(name, tmp_path):
 
 
 def test_the_tree_adds_up_at_every_node():
-    report = reported(SMALL[1])
+    report = reported(NAMES[0])
     tree = tree_of(report.peak)
     assert tree.nbytes == report.predicted_bytes
     for node, _, _ in tree.walk():
@@ -175,7 +176,7 @@ def test_the_tree_adds_up_at_every_node():
 
 
 def test_perfetto_gets_a_counter_that_reaches_the_peak(tmp_path):
-    report = reported(SMALL[1])
+    report = reported(NAMES[0])
     report.to_perfetto(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert max(sum(e["args"].values()) for e in events if e["ph"] == "C") == report.predicted_bytes

@@ -26,6 +26,7 @@ from rematscope.reporting.arrays import Arguments, arguments_of, arrays_of, in_p
 from rematscope.reporting.batch_axis import NotPaired
 from rematscope.reporting.chunks import ChunkedLoss
 from rematscope.reporting.microbatches import in_microbatches
+from rematscope.reporting.same_gradient import why_gradient_differs
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
 from rematscope.scheduling.calls import partitions, worth_saving
 from rematscope.scheduling.cuts import stretches
@@ -157,13 +158,19 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
 
 
 class Rewritten:
-    """A function with checkpoints, microbatches or donated arguments; see `rewrite`. Call it like the function."""
+    """A function with checkpoints, microbatches or donated arguments; see `rewrite`. Call it like the function.
 
-    def __init__(self, f: Callable[..., Any], changes: Changes):
+    Args:
+      f: the function as written.
+      changes: the changes.
+      is_checked: whether it is known that microbatches give its gradient; else its calls check it.
+    """
+
+    def __init__(self, f: Callable[..., Any], changes: Changes, is_checked: bool = False):
         functools.update_wrapper(self, f, updated=())
         self.__name__ = callable_name(f)
         self.__wrapped__ = f
-        self.changes = changes
+        self.changes, self.is_checked = changes, is_checked
         self._programs: dict[Any, _Program] = {}
         self._one = threading.RLock()
         self._takes_gradient: bool | None = None
@@ -268,6 +275,7 @@ class _Program:
         over = _in_argnums(arguments, changes.donate_argnums, "donate_argnums", function.__name__)
         self._donated = [one or other for one, other in zip(over, _already_donated(f, arguments), strict=True)]
         self._out: Any = None
+        self._checked = set[Any]()  # shapes of arguments for which microbatches give the gradient
         self._jitted = jax.jit(self._run, donate_argnums=(1,))
 
     def _run(self, kept: list[Any], overwritten: list[Any]) -> list[Any]:
@@ -278,6 +286,25 @@ class _Program:
         if changes.microbatches == 1:
             return self._flat(*leaves)
         return in_microbatches(self._flat, leaves, self._axes, changes.microbatches, self._function.__name__)
+
+    def _check(self, arguments: Arguments) -> None:
+        """Raise PlanError if microbatches might not give the gradient."""
+        function = self._function
+        leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
+        key = tuple((jnp.shape(leaf), jax.typeof(leaf).dtype) for leaf in leaves)
+        if function.changes.microbatches == 1 or function.is_checked or key in self._checked:
+            return
+        if why := why_gradient_differs(
+            self._as_written, leaves, self._axes, function.changes.microbatches, function.__name__
+        ):
+            raise PlanError(why)
+        self._checked.add(key)
+
+    def _as_written(self, *leaves: Any) -> list[Any]:
+        """The function as written: the leaves of what it returns, and of the objects that it changes."""
+        args, kwargs = self._arguments.all(*jax.tree.unflatten(self._tree, leaves))
+        returned = self._function.__wrapped__(*args, **kwargs)
+        return jax.tree.leaves((arrays_of(returned), arrays_of(_objects((args, kwargs)))))
 
     def _flat(self, *leaves: Any) -> list[Any]:
         given = jax.tree.unflatten(self._tree, leaves)
@@ -297,6 +324,7 @@ class _Program:
 
     def call(self, arguments: Arguments) -> Any:
         """Run the program, and write the new state of objects such as nnx modules into them."""
+        self._check(arguments)
         results = self._jitted(*self._split(arguments))
         if self._out is None:  # another process's cache
             raise PlanError(f"{self._function.__name__} was not traced.")
@@ -308,6 +336,7 @@ class _Program:
 
     def lower(self, arguments: Arguments) -> Any:
         """Lower the program."""
+        self._check(arguments)
         return self._jitted.lower(*self._split(arguments))
 
 
@@ -428,9 +457,10 @@ def rewrite(
       policy: the policy of each checkpoint, as for `jax.checkpoint`.
       saved: a limit in bytes, such as `"120 MiB"`: each checkpoint around layers or segments saves the results of
         those matmuls and convolutions that avoid most recompute per byte. In place of `policy`.
-      microbatches: the number of parts of the batch whose gradients are computed one after the other and averaged. The
-        result equals that of `f` if its loss is a mean over the examples, which `rematscope.report` checks with
-        numbers. A step that draws random numbers for its loss is refused.
+      microbatches: the number of parts of the batch whose gradients are computed one after the other and averaged.
+        The first call with new shapes proves from the program of `f` that the results are the same, or compares
+        gradients of random data. It refuses a loss that is no mean over the examples, such as a sum, and a step that
+        draws random numbers for its loss.
       chunks: the number of parts of the batch in which the loss is computed, each with a checkpoint around it. The
         result equals that of `f` whatever the loss is: operations on several examples, such as batch normalization,
         still run on the whole batch, and random numbers stay the same.
@@ -446,7 +476,7 @@ def rewrite(
 
     Raises:
       PlanError: at once if an option is not valid. When it is called: if there is no such place for a checkpoint, or
-        the step cannot be divided into microbatches.
+        the step cannot be divided into microbatches, or microbatches might change its results.
 
     Example:
       >>> import jax, jax.numpy as jnp

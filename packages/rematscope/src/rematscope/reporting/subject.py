@@ -8,17 +8,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend import source_info_util
 
 from rematscope.errors import PlanError
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.memory.xla_estimate import Allocations, allocations
 from rematscope.reporting.arrays import arguments_of, leaf_axes
-from rematscope.reporting.averages import why_not_averaged
 from rematscope.reporting.chunks import ChunkedLoss
-from rematscope.reporting.microbatches import divided_values
 from rematscope.reporting.rewrite import Changes, Rewritten, losses_of, takes_gradient
+from rematscope.reporting.same_gradient import why_gradient_differs
 from rematscope.seconds.devices import Device
 from rematscope.seconds.roofline import estimate_time
 from rematscope.tracing.arguments import callable_name, flattened
@@ -27,9 +25,6 @@ from rematscope.xla.compiling import compile_both
 from rematscope.xla.measure import Measurement
 
 source_info_util.register_exclusion(__file__)
-
-_CHECKED_FLOPS = 2e10  # of a check with numbers: more would take longer than a few seconds on a CPU
-_CHECKED_BYTES = 2**30
 
 
 class Traced(NamedTuple):
@@ -81,7 +76,7 @@ class Subject:
 
     def changed(self, changes: Changes) -> Callable[..., Any]:
         """Return the function with some changes."""
-        return self.f if changes == Changes() else Rewritten(self.f, changes)
+        return self.f if changes == Changes() else Rewritten(self.f, changes, is_checked=True)
 
     @gc_paused()
     def traced(self, changes: Changes) -> Traced:
@@ -205,67 +200,15 @@ class Subject:
         return int(next(sizes, 0))
 
     def why_no_microbatches(self, count: int) -> str:
-        """Why the gradient cannot be computed in a number of microbatches, as a sentence; "" if it can.
-
-        The step's program proves it (`rematscope.reporting.averages`). Without a proof, the gradient of four random
-        examples is compared with the mean over two and two, if the model is not too large for that.
-        """
+        """Why the gradient cannot be computed in a number of microbatches, as a sentence; "" if it can."""
         if not self.is_step:
             return f"{self.name} is a loss: microbatches are a matter of the step around it."
         if self.batch_size < 2:
             return f"{self.name} has no argument with a batch axis."
         if count not in self._unproved:
-            self._unproved[count] = self._explained(lambda: self._why_unproved(count))
+            flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
+            self._unproved[count] = why_gradient_differs(flat.updating, leaves, self._axes, count, self.name)
         return self._unproved[count]
-
-    def _why_unproved(self, count: int) -> str:
-        flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
-        why = why_not_averaged(flat.updating, leaves, self._axes, count, self.name)
-        if not why:
-            return ""
-        base = self.traced(Changes())
-        flops = base.passes.cost.flops * _EXAMPLES / self.batch_size
-        if flops <= _CHECKED_FLOPS and base.memory.fixed_bytes <= _CHECKED_BYTES:
-            return self._computed_difference
-        return (
-            f"Microbatches were not tried. {why} The model is too large to check that with numbers here. If it is an "
-            "average, add microbatches= to the change by hand."
-        )
-
-    def _explained(self, find: Callable[[], str]) -> str:
-        try:
-            return find()
-        except PlanError as error:
-            return str(error)
-        except Exception as error:  # whatever the step raises for a batch of another size
-            return f"{self.name} cannot run with another batch size: {str(error).splitlines()[0]:.200}"
-
-    @functools.cached_property
-    def _computed_difference(self) -> str:
-        """Why microbatches change the gradient of random data, as a sentence; "" if they do not."""
-        flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
-
-        def values(*leaves: Any) -> list[list[Any]]:
-            return [divided_values(flat.updating, leaves, self._axes, count, self.name) for count in (1, 2)]
-
-        both = jax.jit(values)
-        for scale in _SCALES:  # random weights may overflow
-            rng = np.random.default_rng(0)
-            drawn = [_drawn(leaf, axis, scale, rng) for leaf, axis in zip(leaves, self._axes, strict=True)]
-            whole, parts = ([np.asarray(v, np.float64) for v in found] for found in both(*drawn))
-            if all(np.isfinite(v).all() for v in whole):
-                break
-        else:
-            return f"The gradient of {self.name} is not finite for random data, so microbatches could not be checked."
-        program = self.traced(Changes()).passes.forward
-        made = (v.dtype for equation, _ in program.walk() for v in equation.outputs if hasattr(v.aval, "dtype"))
-        narrow = any(jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4 for dtype in made)
-        if not _agree(whole, parts, _TOLERANCE[narrow]):
-            return (
-                f"Averaged over microbatches, the gradient or the loss of {self.name} differs: its loss is no average "
-                "over examples (batch normalization, a weighted mean and a sum are none)."
-            )
-        return ""
 
 
 def divisors(size: int) -> list[int]:
@@ -298,35 +241,6 @@ def _shared(axes: Any) -> Any:
     return (each[0] if each else None) if same or not each else axes
 
 
-_EXAMPLES = 4
 _CANDIDATES = 8
 _CLEARLY = 1.2  # times what the axis before divides, for a later candidate to be preferred
 MOST_PARTS = 64
-_SCALES = 1.0, 0.1, 0.01
-_TOLERANCE = {False: 2e-3, True: 3e-2}  # by whether some values have fewer than 32 bits
-
-
-def _drawn(leaf: Any, axis: int | None, scale: float, rng: Any) -> Any:
-    """An array to compute with in place of an argument: its own values; random ones for a shape and the batch."""
-    if axis is None and not isinstance(leaf, jax.ShapeDtypeStruct):
-        return leaf
-    shape, dtype = tuple(jnp.shape(leaf)), jax.typeof(leaf).dtype
-    shape = tuple(_EXAMPLES if i == axis else n for i, n in enumerate(shape))
-    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        return jax.random.split(jax.random.key(0), shape) if shape else jax.random.key(0)
-    if jnp.issubdtype(dtype, np.inexact):
-        drawn = rng.standard_normal(shape)
-        if axis is None:  # a matrix of weights, or a scale or a variance, which is positive
-            drawn = drawn * scale * shape[-2] ** -0.5 if len(shape) > 1 else abs(drawn) * scale
-        return jnp.asarray(drawn, dtype)
-    largest = 1
-    if not isinstance(leaf, jax.ShapeDtypeStruct) and np.size(leaf):
-        largest = max(1, int(np.max(leaf)))
-    return jnp.asarray(rng.integers(0, largest + 1, shape), dtype)
-
-
-def _agree(whole: Sequence[Any], parts: Sequence[Any], tolerance: float) -> bool:
-    """Whether two lists of arrays differ by rounding alone; what should be 0 is compared with the largest of them."""
-    norm: Any = np.linalg.norm
-    least = 1e-3 * tolerance * max(map(norm, whole), default=0.0)
-    return all(norm(one - other) <= tolerance * norm(one) + least for one, other in zip(whole, parts, strict=True))

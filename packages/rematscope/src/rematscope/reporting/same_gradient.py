@@ -1,0 +1,121 @@
+"""Whether microbatches give the gradient of a step: by a proof, or else by a comparison of numbers."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rematscope.errors import PlanError
+from rematscope.jax_compat.vjp_hook import outside_traces
+from rematscope.reporting.averages import why_not_averaged
+from rematscope.reporting.microbatches import divided_values
+from rematscope.tracing.trace import Trace, trace_call
+
+_DRAWS = 5  # of one alone, all parts may have as many examples under a mask
+_CHECKED_FLOPS = 1e10  # of the step: more would take longer than some seconds on a CPU
+_CHECKED_BYTES = 2**29  # of its arguments
+_SCALES = 1.0, 0.1, 0.01
+_TOLERANCE = {False: 2e-3, True: 3e-2}  # by whether some values have fewer than 32 bits
+
+
+def why_gradient_differs(
+    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
+) -> str:
+    """Return why microbatches might not give a step's results, as a sentence; "" if they do.
+
+    The step's program proves it (`rematscope.reporting.averages`). Without a proof, gradients of random
+    data of the same shapes are compared, if the model is not too large for that.
+
+    Args:
+      flat: the step as a function of flat arrays.
+      leaves: its arguments: arrays, tracers or shapes.
+      axes: the batch axis of each; None for one without.
+      count: the number of microbatches.
+      function: the name of the step.
+    """
+    leaves = [_shape(leaf) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
+    try:
+        why = why_not_averaged(flat, leaves, axes, count, function)
+        if not why:
+            return ""
+        with outside_traces():
+            step = trace_call(flat, [_shape(leaf) for leaf in leaves], {}, False)
+            nbytes = sum(math.prod(jnp.shape(leaf)) * jax.typeof(leaf).dtype.itemsize for leaf in leaves)
+            if step.cost.flops <= _CHECKED_FLOPS and nbytes <= _CHECKED_BYTES:
+                return _computed_difference(flat, leaves, axes, count, step, function)
+    except PlanError as error:
+        return str(error)
+    except Exception as error:  # whatever the step raises for a batch of another size
+        return f"{function} cannot run with another batch size: {str(error).splitlines()[0]:.200}"
+    return (
+        f"It is not proved that microbatches give the gradient of {function}. {why} The model is too large to compare "
+        "gradients as numbers. Divide the batch in the step itself, with jax.lax.scan."
+    )
+
+
+def _computed_difference(
+    flat: Callable[..., Any],
+    leaves: Sequence[Any],
+    axes: Sequence[int | None],
+    count: int,
+    step: Trace,
+    function: str,
+) -> str:
+    """Why microbatches change the gradient of random data, as a sentence; "" if they do not."""
+
+    def values(*leaves: Any) -> list[list[Any]]:
+        return [divided_values(flat, leaves, axes, parts, function) for parts in (1, count)]
+
+    both = jax.jit(values)
+    found = list[tuple[list[Any], list[Any]]]()
+    for scale in _SCALES:  # random weights may overflow
+        for seed in range(_DRAWS):
+            rng = np.random.default_rng(seed)
+            drawn = [_drawn(leaf, axis, scale, rng) for leaf, axis in zip(leaves, axes, strict=True)]
+            whole, parts = ([np.asarray(v, np.float64) for v in values] for values in both(*drawn))
+            if all(np.isfinite(v).all() for v in whole):
+                found.append((whole, parts))
+        if 2 * len(found) > _DRAWS:
+            break
+    else:
+        return f"The gradient of {function} is not finite for random data, so microbatches could not be checked."
+    made = (v.dtype for equation, _ in step.forward.walk() for v in equation.outputs if hasattr(v.aval, "dtype"))
+    narrow = any(jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4 for dtype in made)
+    if not all(_agree(whole, parts, _TOLERANCE[narrow]) for whole, parts in found):
+        return (
+            f"Averaged over microbatches, the gradient or the loss of {function} differs: its loss is no average over "
+            "examples (batch normalization, a weighted mean and a sum are none)."
+        )
+    return ""
+
+
+def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(jnp.shape(leaf), jax.typeof(leaf).dtype)
+
+
+def _drawn(leaf: Any, axis: int | None, scale: float, rng: Any) -> Any:
+    """An array to compute with in place of an argument: its own values; random ones for a shape and the batch."""
+    if axis is None and not isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf
+    shape, dtype = tuple(jnp.shape(leaf)), jax.typeof(leaf).dtype
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return jax.random.split(jax.random.key(0), shape) if shape else jax.random.key(0)
+    if jnp.issubdtype(dtype, np.inexact):
+        drawn = rng.standard_normal(shape)
+        if axis is None:  # a matrix of weights, or a scale or a variance, which is positive
+            drawn = drawn * scale * shape[-2] ** -0.5 if len(shape) > 1 else abs(drawn) * scale
+        return jnp.asarray(drawn, dtype)
+    largest = 1
+    if not isinstance(leaf, jax.ShapeDtypeStruct) and np.size(leaf):
+        largest = max(1, int(np.max(leaf)))
+    return jnp.asarray(rng.integers(0, largest + 1, shape), dtype)
+
+
+def _agree(whole: Sequence[Any], parts: Sequence[Any], tolerance: float) -> bool:
+    """Whether two lists of arrays differ by rounding alone; what should be 0 is compared with the largest of them."""
+    norm: Any = np.linalg.norm
+    least = 1e-3 * tolerance * max(map(norm, whole), default=0.0)
+    return all(norm(one - other) <= tolerance * norm(one) + least for one, other in zip(whole, parts, strict=True))

@@ -28,7 +28,7 @@ def test_chapter_runs_and_looks_right(two_passes, lab):
     assert_clean(notebook, cells)
     assert_looks_right(notebook, lab.theme)
     for letter in "SRD":
-        assert notebook.contrast(f".rematscope .rs-{letter}") >= 4.5, letter
+        assert notebook.contrast(f".rematscope .rs-{letter} >> visible=true") >= 4.5, letter
     notebook.picture("02_two_passes")
 
 
@@ -58,5 +58,5 @@ def test_first_page_runs_and_looks_right(lab):
     assert_clean(notebook, notebook.run_all())
     assert_looks_right(notebook, lab.theme)
     for letter in "SR":
-        assert notebook.contrast(f".rematscope .rs-{letter}") >= 4.5, letter
+        assert notebook.contrast(f".rematscope .rs-{letter} >> visible=true") >= 4.5, letter
     notebook.picture("00_start_here")

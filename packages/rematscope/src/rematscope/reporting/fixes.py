@@ -206,6 +206,8 @@ class Search:
             self.refused["microbatches"] = why
             return
         self._divide(self._smallest_undivided(), "microbatches")
+        if any(changes.microbatches > 1 for changes in self.tried):  # only some numbers of them are refused
+            self.refused.pop("microbatches", None)
 
     def _smallest_undivided(self) -> list[Changes]:
         """Donation, with the checkpoints that have the lowest peak and alone."""

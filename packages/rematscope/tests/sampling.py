@@ -9,11 +9,16 @@ import pytest
 
 def few(cases: Iterable[Any], count: int = 1) -> list[Any]:
     """Return cases for `pytest.mark.parametrize`, all but the first `count` marked slow."""
-    return [case if i < count else pytest.param(case, marks=pytest.mark.slow) for i, case in enumerate(cases)]
+    return [case if i < count else _slow(case) for i, case in enumerate(cases)]
 
 
 def sampled(cases: Sequence[Any], share: int) -> list[Any]:
     """Return cases likewise, all marked slow but one in `share`; the run's seed says which one is the first."""
     first = int(os.environ.get("REMAT_SEED", "0")) % share
-    marks = pytest.mark.slow
-    return [case if i % share == first else pytest.param(case, marks=marks) for i, case in enumerate(cases)]
+    return [case if i % share == first else _slow(case) for i, case in enumerate(cases)]
+
+
+def _slow(case: Any) -> Any:
+    if hasattr(case, "marks"):  # of `pytest.param`
+        return pytest.param(*case.values, marks=[*case.marks, pytest.mark.slow], id=case.id)
+    return pytest.param(case, marks=pytest.mark.slow)

@@ -123,9 +123,7 @@ def test_choices_are_predicted_in_both_modes_and_save_the_same(seed):
                 assert found == graphs[mode].evaluate(chosen) == graphs[False].evaluate(chosen), (name, chosen, mode)
 
 
-@pytest.mark.parametrize(
-    "which", few(["custom_vjp_with_a_name", "values_that_do_not_change_in_a_loop", "attention"], 2)
-)
+@pytest.mark.parametrize("which", few(["custom_vjp_with_a_name", "values_that_do_not_change_in_a_loop", "attention"]))
 def test_a_plan_saves_what_it_says(remat3, which):
     """Also where remat3 saves a name differently: no plan under it chooses that name."""
     make, args, _ = LITTLE[which]

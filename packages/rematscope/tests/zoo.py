@@ -634,4 +634,4 @@ _names = [name for name, case in CASES.items() if not jax_compat.remat3() or _us
 every_case = pytest.mark.parametrize("name", _names)
 
 # To run both programs takes a while.
-sampled_case = pytest.mark.parametrize("name", sampled(_names, 4))
+sampled_case = pytest.mark.parametrize("name", sampled(_names, 8))

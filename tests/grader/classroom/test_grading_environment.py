@@ -93,6 +93,7 @@ def test_a_limit_that_is_too_low_is_named_and_nothing_is_graded(shell, named, tm
     assert done.returncode == 2 and named in done.stderr and not (tmp_path / "out").exists(), done
 
 
+@pytest.mark.slow
 @bubblewrap.needed
 def test_answers_that_are_killed_from_outside_are_named_and_graded_again(tmp_path):
     learners = dict.fromkeys(("ada", "ben", "cy"), RIGHT)

@@ -203,6 +203,7 @@ def test_a_batch_that_the_chunks_do_not_divide_is_refused():
         rewrite(step_of(weighted_mean), chunks=3, in_axes=(None, {"x": 0}, 0))(*arguments())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", few([jnp.bfloat16, jnp.float16]))
 def test_chunks_round_no_more_than_the_whole_batch_does(dtype):
     def gradient(w, x, y):

@@ -64,7 +64,7 @@ TRANSFORMATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", TRANSFORMATIONS)
+@pytest.mark.parametrize("name", sampled(list(TRANSFORMATIONS), 2))
 def test_transformations_of_auto_are_those_of_the_function_and_plan_once(name, plans):
     f, transform = auto(loss, saved="1 KiB"), TRANSFORMATIONS[name]
     assert_same(by_operation(lambda: transform(f))(), by_operation(lambda: transform(loss))())
@@ -80,7 +80,7 @@ def test_transformations_are_those_of_the_function_within_a_peak_and_compiled(na
     assert plans
 
 
-@pytest.mark.parametrize("name", sampled(list(CASES), 3))
+@pytest.mark.parametrize("name", sampled(list(CASES), 6))
 def test_another_call_is_planned_anew_where_jit_traces_again(name, plans):
     case = CASES[name]
     f = auto(case.f, saved="1 KiB")

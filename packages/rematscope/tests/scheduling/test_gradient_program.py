@@ -133,6 +133,7 @@ def test_auto_and_scheduled_give_jax_s_gradient_bit_for_bit(name):
             assert same_bits(got, wanted), (got, wanted)
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_the_values():
     f, args = (
         program_of([(each, 0, 1) for each in ("matmul", "scan", "softmax", "tanh")]),

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from sampling import sampled
+from sampling import few, sampled
 from uncompiled import by_operation
 from zoo import normal
 
@@ -247,7 +247,7 @@ def refuses(name, made):
 
 
 @pytest.mark.parametrize("make", MAKES)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sampled(list(CASES), 3))
 def test_another_call_is_as_plain_f_or_refused(name, make):
     case = CASES[name]
     made = MAKES[make](case.f, *case.before, **case.keywords)
@@ -289,7 +289,7 @@ AUXILIARY = {
 }
 
 
-@pytest.mark.parametrize("how", AUXILIARY)
+@pytest.mark.parametrize("how", few(AUXILIARY, 2))
 def test_results_that_are_not_differentiated_make_no_gradient_nan(how):
     args = W, X, jnp.zeros(3 if how == "in a batch" else ())
     case = W, X, jnp.float32(0)

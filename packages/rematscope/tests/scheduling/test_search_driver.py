@@ -45,7 +45,7 @@ def searched(monkeypatch, f, share, compiles, seed, spread=(0.85, 1.2), target="
     return search, limit
 
 
-@pytest.mark.parametrize("f", [layers, loop])
+@pytest.mark.parametrize("f", few([layers, loop]))
 @pytest.mark.parametrize("seed", few(range(4)))
 def test_more_compiles_never_find_worse(monkeypatch, f, seed):
     share = random.Random(seed).uniform(0.6, 0.85)

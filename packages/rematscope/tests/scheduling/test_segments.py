@@ -86,6 +86,7 @@ def test_as_many_turns_are_not_computed_again_as_there_is_room_for(monkeypatch):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", few([True, False]))
 def test_iterations_and_their_sums_are_in_the_same_order(reverse):
     """In float16, another order of adding up 96 gradients of the same weights gives another result."""

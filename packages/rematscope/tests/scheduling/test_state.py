@@ -185,6 +185,7 @@ def test_what_is_closed_over_is_what_it_was_in_value_and_in_derivatives(make):
     assert_same(found, expected)
 
 
+@pytest.mark.slow
 def test_a_traced_value_that_is_closed_over_is_refused_for_a_plan_and_not_by_scheduled():
     with pytest.raises(PlanError, match="closes over a traced value of an outer transformation"):
         jax.grad(lambda w: auto(lambda x: net(w, x).sum(), saved="1 MiB").plan(X).function(X))(W)

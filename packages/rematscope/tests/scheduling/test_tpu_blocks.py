@@ -63,6 +63,7 @@ def same(f, g):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aim", few([100_000, 0]))
 def test_the_gradient_is_the_same(aim):
     same(within(aim).function, net)

@@ -68,6 +68,7 @@ def test_numbers_are_vjps_and_roles_are_true(case, passes):
     invariants.assert_roles_are_true(passes, leaves)
 
 
+@pytest.mark.slow
 @one_in(3)
 def test_views_fit_80_columns_and_have_the_same_words_as_a_page(case, passes):
     # A page opens what a text folds.
@@ -88,7 +89,7 @@ def work_again(passes, roles):
     return sum(cost_of(e).flops for e in equations if any(math.prod(v.shape) > 1 for v in e.outputs))
 
 
-@pytest.mark.parametrize("name", few(NAMES, 7))
+@pytest.mark.parametrize("name", few(NAMES, 3))
 def test_where_nothing_is_saved_only_arguments_cross_and_the_rest_is_computed_again(case, passes):
     nothing = trace(jax.checkpoint(case.function), *case.args)
     assert nothing.bytes_by_kind()["computed"] == 0

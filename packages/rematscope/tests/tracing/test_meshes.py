@@ -23,7 +23,7 @@ running = since("0.11", "the CPU's devices come to an end with turns in a shard_
 @pytest.mark.parametrize(
     "program",
     [
-        pytest.param(p, marks=[*[pytest.mark.slow] * (i % 2), *[running] * (p is meshes.nested)])
+        pytest.param(p, marks=[*[pytest.mark.slow] * (i % 4 > 0), *[running] * (p is meshes.nested)])
         for i, p in enumerate(meshes.PROGRAMS)
     ],
     ids=lambda program: program.__name__,

@@ -66,7 +66,7 @@ def executions(text):
 
 
 @pytest.mark.parametrize(("policy", "how"), [("plain", "loss"), ("nothing", "microbatches")])
-@pytest.mark.parametrize("layers", meshes.LAYERS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("layers", few(meshes.LAYERS), ids=lambda program: program.__name__)
 def test_loops_multiply_collectives(layers, policy, how):
     """Layers unrolled, in a scan, or in nested scans; alone, or in a scan over microbatches."""
     f, shapes = layers(meshes.under(policy))

@@ -227,6 +227,16 @@ def test_each_new_length_of_the_batch_is_checked_also_under_jit():
             call(w, jnp.tile(x, (2, 1)), jnp.tile(y, 2))
 
 
+def test_a_step_that_refuses_a_shorter_batch_without_a_message_is_named():
+    def fixed(w, x, y):
+        if len(x) != 12:
+            raise ValueError
+        return squares(w, x, y).mean()
+
+    with pytest.raises(PlanError, match="step cannot run with another batch size: ValueError"):
+        rewrite(step_of(fixed), microbatches=COUNT, in_axes=AXES)(*arguments())
+
+
 def test_axes_count_from_the_end_too():
     for axes in ((None, -2, -1), (None, 0, -1)):
         found = rewrite(step_of(AVERAGES[0]), microbatches=COUNT, in_axes=axes)(*arguments())

@@ -49,7 +49,8 @@ def why_gradient_differs(
     except PlanError as error:
         return str(error)
     except Exception as error:  # whatever the step raises for a batch of another size
-        return f"{function} cannot run with another batch size: {str(error).splitlines()[0]:.200}"
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        return f"{function} cannot run with another batch size: {reason:.200}"
     return (
         f"It is not proved that microbatches give the gradient of {function}. {why} The model is too large to compare "
         "gradients as numbers. Divide the batch in the step itself, with jax.lax.scan."

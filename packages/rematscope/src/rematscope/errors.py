@@ -8,12 +8,15 @@ class _Sentence(ValueError):
 
 
 class TraceError(_Sentence):
-    """A function that cannot be traced or differentiated. The message names the cause and the next step."""
+    """Raised for a function that cannot be traced or differentiated. The message names the cause and the next step."""
 
 
 class TargetError(_Sentence):
-    """A device that is unknown or absent. The message names the cause and the next step."""
+    """Raised for a device that is unknown or absent. The message names the cause and the next step."""
 
 
 class PlanError(_Sentence):
-    """A limit that cannot be met or a function that cannot be planned. The message names cause and next step."""
+    """Raised if a limit cannot be met, a function cannot be planned, or an option is not valid.
+
+    The message names the cause and the next step.
+    """

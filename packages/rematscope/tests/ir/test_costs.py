@@ -8,7 +8,7 @@ import pytest
 from jax import lax
 
 from rematscope import Cost, trace
-from rematscope.ir.cost import cost_of
+from rematscope.ir.cost import cost_of, program_cost
 
 
 def array(*shape, dtype=np.float32):
@@ -39,6 +39,15 @@ def test_a_batched_product_costs_that_for_each_batch():
 
 def test_a_product_over_two_dimensions_costs_what_is_summed():
     assert cost(lambda a, b: jnp.tensordot(a, b, 2), "dot_general", array(5, 4, 3), array(4, 3, 2)).flops == 2 * 10 * 12
+
+
+def test_a_loop_costs_as_much_as_its_iterations():
+    def loop(x):
+        return lax.scan(lambda carry, _: (jnp.sin(carry @ carry), None), x, None, length=7)[0]
+
+    [found] = [cost_of(e) for e in trace(loop, array(4, 4)).forward.equations if e.primitive == "scan"]
+    once = program_cost(trace(lambda x: jnp.sin(x @ x), array(4, 4)).forward)
+    assert found == once * 7
 
 
 @pytest.mark.parametrize(("groups", "depth"), [(1, 6), (3, 2)])

@@ -189,7 +189,7 @@ def graph_of(
     """Return the recompute graph of a trace.
 
     Args:
-      trace: both programs. To choose among all names, trace a function whose checkpoints save nothing. Otherwise the
+      passes: both programs. To choose among all names, trace a function whose checkpoints save nothing. Otherwise the
         values that its policies save count as saved, and only the other names can be chosen.
       cost: the cost of recomputing an equation once, a number that is not negative; or a device, for the seconds that
         the equation takes there.

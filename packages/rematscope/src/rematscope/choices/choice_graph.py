@@ -21,10 +21,10 @@ AnyDependent = TypeVar("AnyDependent", bound=Dependent)
 
 
 def dependencies_of(starts: Iterable[AnyDependent], saved: Collection[str]) -> set[AnyDependent]:
-    """Return all nodes that `starts` depend on, up to saved names.
+    """Return `starts` and all nodes that they depend on, up to saved names.
 
-    A saved name is included, and what it is computed from is not. The included names are saved, and all other included
-    operations are recomputed. This is reachability in a graph, in time proportional to the part that is reached.
+    The result includes saved names, but not the operations that compute them. The backward pass recomputes all other
+    nodes of the result. This is graph reachability; its time is proportional to the size of the reached subgraph.
     """
     found = set(starts)
     pending = list(found)
@@ -37,19 +37,19 @@ def dependencies_of(starts: Iterable[AnyDependent], saved: Collection[str]) -> s
     return found
 
 
-@dataclasses.dataclass(eq=False, repr=False)  # what it reads reads others
+@dataclasses.dataclass(eq=False, repr=False)  # `reads` and `readers` are cyclic
 class Part:
-    """Operations that every choice recomputes together, with the residuals that only they read; or a name.
+    """A node of a `ChoiceGraph`: a name, or a group of operations that every choice recomputes together.
 
-    Carries of loops make parts depend on each other in circles, so parts are created first and then linked.
+    Loop carries make parts depend on each other cyclically, so parts are created first and linked afterwards.
 
     Attributes:
-      name: the name, at which the walk ends if it is saved; None for operations.
-      entry: whether it is a name that the backward pass reads in any case.
+      name: the checkpoint name; None for a group of operations. Dependencies are not followed past a saved name.
+      entry: whether the part is a name that the backward pass reads whatever is saved.
       cost: the recompute cost, in the unit of the graph's cost.
-      arrays: the arrays that are saved if the name is saved, or if the operations are reached, with their bytes. An
-        array of several parts is saved once.
-      reads, readers: the parts that it depends on, and the parts that depend on it; see `link`.
+      arrays: maps each array to its bytes. These arrays are saved if the name is saved or, for a group of operations,
+        if the operations are recomputed. An array that several parts list is saved only once.
+      reads, readers: the parts that this part depends on, and the parts that depend on this part; see `link`.
     """
 
     name: str | None = None
@@ -61,7 +61,7 @@ class Part:
 
 
 def link(reader: Part, read: Part) -> None:
-    """Record on both parts that one reads the other, once."""
+    """Record that `reader` depends on `read`, in both parts. Linking two parts twice has no further effect."""
     if reader is not read and reader not in read.readers:
         read.readers.append(reader)
         reader.reads.append(read)
@@ -69,14 +69,13 @@ def link(reader: Part, read: Part) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class ChoiceGraph:
-    """The saved bytes and the recompute of every choice of names.
+    """A dependency graph that gives the saved bytes and the recompute cost of every choice of names.
 
     Attributes:
-      names: the names that some choice can save, in the order of the program.
-      parts: the parts of the recompute that depend on the choice.
+      names: the names that can be saved, in program order.
+      parts: the nodes whose recompute depends on the choice.
       least_bytes: the bytes of computed residuals that every choice saves.
-      least_cost: the recompute cost that every choice has: FLOPs plus 1 per element of a transcendental function, or
-        the unit of the user's cost function.
+      least_cost: the recompute cost that every choice includes, in the unit of `recompute_graph`'s `cost`.
     """
 
     names: tuple[str, ...]
@@ -85,13 +84,14 @@ class ChoiceGraph:
     least_cost: float
 
     def evaluate(self, names: Iterable[str]) -> tuple[int, float]:
-        """Return the bytes of computed residuals and the recompute cost if these names are saved.
+        """Return the bytes of computed residuals and the recompute cost of saving `names`.
 
         Args:
-          names: any names; names that the graph does not have make no difference.
+          names: the names to save. Names that are not in the graph are ignored.
 
         Returns:
-          The saved bytes, and the cost in the unit of `least_cost`: an integer if all costs are.
+          The saved bytes, and the cost in the unit of `least_cost`. The cost is an integer if the costs of all parts
+          are integers.
         """
         names = frozenset(names)
         found = self._reached_parts(names)
@@ -100,9 +100,9 @@ class ChoiceGraph:
         return self.least_bytes + sum(arrays.values()), self.least_cost + sum(part.cost for part in here)
 
     def helpful(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those of `names` that have an effect if all of them are saved, in the order of the program.
+        """Return the subset of `names` that has an effect if all of `names` are saved, in program order.
 
-        The walk does not reach the other names, so leaving them out changes neither bytes nor cost.
+        The backward pass does not depend on the other names, so removing them changes neither the bytes nor the cost.
         """
         names = frozenset(names)
         saved = {part.name for part in self._reached_parts(names)} & names

@@ -25,14 +25,14 @@ def are_few(graph: ChoiceGraph) -> bool:
 
 
 def every_choice(graph: ChoiceGraph) -> tuple[np.ndarray, np.ndarray]:
-    """Return the saved bytes and the cost of every subset of `graph.names`; bit i of an index says that name i is
-    saved.
+    """Return the saved bytes and the recompute cost of every subset of `graph.names`.
 
-    Meant for up to `FEW` names, 2 ** 16 subsets.
+    In the subset at index k, name i is saved if bit i of k is set. Use this for at most `FEW` names (16, so 65,536
+    subsets).
 
     Returns:
-      Two arrays of shape (2 ** len(graph.names),): bytes as int64, and costs in the unit of the graph's, as int64 too
-      where all are whole numbers and their sum fits, else as float64.
+      Two arrays of shape (2 ** len(graph.names),): the bytes as int64, and the costs in the unit of `graph.least_cost`,
+      as int64 if all costs are integers and their sum fits, else as float64.
     """
     subsets = np.arange(2 ** len(graph.names))
     chosen = {name: (subsets >> i & 1).astype(bool) for i, name in enumerate(graph.names)}
@@ -68,15 +68,15 @@ def every_choice(graph: ChoiceGraph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def subset(graph: ChoiceGraph, index: int) -> tuple[str, ...]:
-    """The names that a place in `every_choice` stands for."""
+    """Return the names that are saved in the subset at `index` of `every_choice`."""
     return tuple(name for i, name in enumerate(graph.names) if index >> i & 1)
 
 
 def best_points(nbytes: np.ndarray, cost: np.ndarray) -> Iterator[int]:
-    """Return the indices of the Pareto-optimal choices, by increasing bytes.
+    """Yield the indices of the Pareto-optimal choices, by increasing bytes.
 
     Args:
-      nbytes, cost: arrays of one length, as `every_choice` returns them.
+      nbytes, cost: two arrays of equal length, as returned by `every_choice`.
     """
     least = None
     for i in np.lexsort((cost, nbytes)):

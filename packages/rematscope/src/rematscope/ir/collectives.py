@@ -1,12 +1,13 @@
 """Operations in which devices exchange data, and how many bytes each device sends over its links for them.
 
-Devices are counted as standing in a ring, each sending to the next. Over n of them an all-gather, in which the shards
-go round, and a reduce-scatter, in which their sums do, take n − 1 steps of an n-th of the whole array each; an
-all-reduce is one after the other. No way of doing it sends less: Patarasuk and Yuan, "Bandwidth optimal all-reduce
-algorithms for clusters of workstations" (Journal of Parallel and Distributed Computing 69, 2009). An all-to-all
-exchanges each device's own n-th with no one and the rest in pairs: Thakur, Rabenseifner and Gropp, "Optimization of
-collective communication operations in MPICH" (International Journal of High Performance Computing Applications 19,
-2005). What stands on the way of a pair in the ring is not counted.
+The counts assume that n devices form a ring in which each device sends to the next one. An all-gather, which passes
+shards around the ring, and a reduce-scatter, which passes partial sums around the ring, take n − 1 steps, each of which
+sends 1/n of the whole array. An all-reduce is a reduce-scatter followed by an all-gather. No algorithm sends fewer
+bytes: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (Journal of Parallel
+and Distributed Computing 69, 2009). In an all-to-all, each device keeps 1/n of its operand and sends the rest directly
+to the other devices: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH"
+(International Journal of High Performance Computing Applications 19, 2005). Bytes that a device forwards for other
+devices of the ring are not counted.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from typing import Any
 from rematscope.ir.implicit_collectives import implicit_collectives
 from rematscope.ir.program import BOOKKEEPING, Equation, Program, Value
 
-# JAX's primitive → what the compiler calls it. The first names are those that people write.
+# JAX's primitive → XLA's name. Of the primitives with the same XLA name, the first is the one that users write.
 KINDS = {
     "all_gather": "all-gather",
     "all_gather_invariant": "all-gather",
@@ -42,16 +43,16 @@ KINDS = {
 
 
 def kind(primitive: str) -> str | None:
-    """What the compiler calls a collective, `all-gather`; None for any other operation."""
+    """Return XLA's name of a collective, such as `all-gather`; None for any other operation."""
     return KINDS.get(primitive.removesuffix("_start"))
 
 
 def devices(primitive: str, params: Mapping[str, Any], axes: Mapping[str, int]) -> int:
-    """How many devices exchange data with each other in one operation; 1 in what is no collective.
+    """Return how many devices exchange data with each other in one operation; 1 if it is not a collective.
 
     Args:
       primitive, params: JAX's name of the operation, and its parameters.
-      axes: the axes of the mesh, and how long each is.
+      axes: the axes of the mesh with their sizes.
     """
     if kind(primitive) is None:
         return 1
@@ -62,12 +63,12 @@ def devices(primitive: str, params: Mapping[str, Any], axes: Mapping[str, int]) 
 
 
 def link_bytes(compiled: str, operand: int, result: int, devices: int) -> int:
-    """Bytes that a device sends over its links for one collective.
+    """Return the bytes that a device sends over its links for one collective.
 
     Args:
-      compiled: what the compiler calls it, one of `KINDS`' values.
-      operand, result: bytes that a device gives and gets.
-      devices: how many exchange data with each other.
+      compiled: XLA's name of the collective, one of the values of `KINDS`.
+      operand, result: the bytes of a device's operands and results.
+      devices: the number of devices that exchange data with each other.
     """
     match compiled:
         case "all-gather":
@@ -80,12 +81,12 @@ def link_bytes(compiled: str, operand: int, result: int, devices: int) -> int:
 
 
 def exchanges(equation: Equation) -> Iterator[tuple[str, int, int]]:
-    """For one run of an equation, what it exchanges: the kind, how many times, and bytes over links of all these.
+    """Yield the collectives of one run of an equation: kind, number of runs, and the total link bytes of these runs.
 
-    That is the collective that it is, or those that the types of what it reads and returns ask for.
+    An equation is a collective itself, or implies collectives by the shardings of its operands and results.
     """
     if (compiled := kind(equation.primitive)) is not None:
-        count = len(equation.inputs) if compiled == "all-reduce" else 1  # several arrays are reduced one by one
+        count = len(equation.inputs) if compiled == "all-reduce" else 1  # each array has its own all-reduce
         size = link_bytes(compiled, _device_bytes(equation.inputs), _device_bytes(equation.outputs), equation.devices)
         yield compiled, count, size
     for compiled, operand, result, together in implicit_collectives(equation):
@@ -93,16 +94,16 @@ def exchanges(equation: Equation) -> Iterator[tuple[str, int, int]]:
 
 
 def sent(equation: Equation) -> int:
-    """Bytes that a device sends over its links for one run of an equation."""
+    """Return the bytes that a device sends over its links for one run of an equation."""
     return sum(size for _, _, size in exchanges(equation))
 
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveStats:
-    """The collectives of one kind.
+    """The number of collectives of one kind, and the bytes that they send.
 
     Attributes:
-      count: how many run, with loops multiplied by their trip counts.
+      count: the number of runs; a collective in a loop counts once per iteration.
       link_bytes: the bytes that each device sends over its links, summed over all runs.
     """
 
@@ -111,7 +112,7 @@ class CollectiveStats:
 
 
 def tallied(found: Iterable[tuple[str, int, int]]) -> dict[str, CollectiveStats]:
-    """Adds up collectives by their kinds, of which (kind, how many, bytes over links of all these) are given."""
+    """Sum collectives by kind, given tuples of a kind, a number of runs and the link bytes of these runs."""
     counts, sizes = Counter[str](), Counter[str]()
     for name, count, size in found:
         counts[name] += count
@@ -122,7 +123,8 @@ def tallied(found: Iterable[tuple[str, int, int]]) -> dict[str, CollectiveStats]
 def collectives_of(program: Program, role: str | None = None, times: int = 1) -> Iterator[tuple[str, int, int]]:
     """Yield for each collective of a program its kind, how often it runs, and the link bytes of all these runs.
 
-    Loops are multiplied by their trip counts; of branches the one that sends most over links counts.
+    A collective in a loop counts once per iteration. Of several branches, the branch that sends most bytes over links
+    counts.
 
     Args:
       program: the program.

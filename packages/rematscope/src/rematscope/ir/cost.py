@@ -1,10 +1,10 @@
-"""What an operation costs: floating-point operations, transcendentals and bytes touched.
+"""The cost of an operation: floating-point operations, transcendentals, and bytes read and written.
 
-The counts are those of the program as written, before XLA fuses or rewrites anything. The conventions are XLA's: a
-multiply-add is 2 FLOPs, an elementwise operation 1 FLOP an element of its result, a reduction 1 an element it reads; a
-transcendental function counts apart; moving or reshaping data is free of FLOPs and costs the bytes it reads and writes.
-The rule of each operation stands in `rematscope.ir.cost_rules`; what has none is said to be uncounted.
-Of what runs on many devices, the cost is that of one.
+The counts are those of the program as written, before XLA fuses or rewrites operations. They follow XLA's conventions.
+A multiply-add is 2 FLOPs. An elementwise operation is 1 FLOP per element of its result, and a reduction is 1 FLOP per
+element that it reads. Transcendental functions are counted separately. Moving or reshaping data takes no FLOPs; its
+cost is the bytes that are read and written. `rematscope.ir.cost_rules` has a rule for each operation; operations
+without a rule are reported as not counted. On several devices, all figures are those of one device.
 """
 
 import dataclasses
@@ -30,12 +30,15 @@ class Cost:
     """The cost of a set of operations.
 
     Attributes:
-      flops: floating-point operations other than transcendental functions.
-      transcendentals: elements that a transcendental function (`sin`, `exp`, `tanh`, `sqrt`, …) is applied to.
-      bytes: bytes read and written if every operation reads its operands from memory and writes its results to memory.
-      link_bytes: bytes that each device sends over its links; see `rematscope.ir.collectives`.
-      uncounted: primitives of unknown cost, which these figures leave out: custom calls, callbacks and operations
-        without a cost rule. For a `while` loop of unknown length, one iteration is counted.
+      flops: the number of floating-point operations, without transcendental functions.
+      transcendentals: the number of elements that transcendental functions (`sin`, `exp`, `tanh`, `sqrt`, …) are
+        applied to.
+      bytes: the bytes that would be read and written if each operation read its operands from memory and wrote its
+        results to memory.
+      link_bytes: the bytes that each device sends over its links; see `rematscope.ir.collectives`.
+      uncounted: the primitives whose FLOPs are not included because they are unknown: custom calls, callbacks, and
+        operations without a cost rule. Of a `while` loop of unknown length, one iteration is included, and `"while"` is
+        listed here.
     """
 
     flops: int = 0
@@ -64,7 +67,7 @@ class Cost:
 
     @property
     def uncounted_text(self) -> str:
-        """`not counted: ffi_call, while`; empty if everything is counted."""
+        """The uncounted primitives as text, such as `not counted: ffi_call, while`; empty if there are none."""
         return f"not counted: {', '.join(sorted(self.uncounted))}" if self.uncounted else ""
 
     def __repr__(self) -> str:
@@ -74,7 +77,10 @@ class Cost:
 
 
 def cost_of(equation: Equation) -> Cost:
-    """Return the cost of one run of `equation`. The cost of a loop or branch is that of its bodies.
+    """Return the cost of one run of `equation`.
+
+    On a mesh, this is the cost on one device. A loop costs as much as all its iterations together; a `cond` costs as
+    much as its most expensive branch.
 
     Raises:
       TraceError: if `equation` is not an `Equation`.
@@ -92,7 +98,10 @@ def cost_of(equation: Equation) -> Cost:
             "…).forward.equations or .backward.equations. The cost of both passes is trace(f, …).cost."
         )
     if equation not in _known:
-        _known[equation] = _count_on_device(equation)
+        if equation.bodies:
+            _known[equation] = program_cost(Program((), [equation], ()))
+        else:
+            _known[equation] = _count_on_device(equation)
     return _known[equation]
 
 
@@ -108,10 +117,10 @@ def _count_on_device(equation: Equation) -> Cost:
 
 
 def program_cost(program: Program, role: str | None = None) -> Cost:
-    """Sums the cost of every operation, of one role if given, over all iterations of loops.
+    """Sum the costs of all operations, or of those with the given role, over all iterations of loops.
 
-    A loop of unknown length counts one iteration, and is among what is uncounted. Of the branches of a `cond` the
-    costliest counts, and the one that sends most over links.
+    A loop of unknown length counts as one iteration, and is listed in `uncounted`. Of the branches of a `cond`, the one
+    with the most FLOPs counts; `link_bytes` is the maximum over all branches.
     """
     total = Cost()
     for equation in program.equations:
@@ -128,7 +137,7 @@ def program_cost(program: Program, role: str | None = None) -> Cost:
 
 
 def _costliest_branch(branches: Iterable[Cost]) -> Cost:
-    """Of branches the costliest, and what none of them counts."""
+    """Return the cost of the branch with the most FLOPs, with the uncounted primitives of all branches."""
     branches = list(branches)
     most = max(branches, key=lambda cost: (cost.flops, cost.bytes))
     return dataclasses.replace(
@@ -139,7 +148,7 @@ def _costliest_branch(branches: Iterable[Cost]) -> Cost:
 
 
 def _count_one_iteration(parts: Iterable[Cost]) -> Cost:
-    """An iteration of a loop of unknown length, if there is anything in it."""
+    """Return the cost of one iteration of a loop of unknown length, marked as uncounted unless the loop is empty."""
     total = sum(parts, Cost())
     return total + Cost(uncounted=frozenset({"while"})) if total != Cost() else total
 
@@ -152,7 +161,7 @@ def _cost_of_primitive(primitive: str, inputs: Iterable[Any], outputs: Iterable[
     if primitive == "pallas_call":
         return _kernel_cost(params, moved)
     if primitive == "custom_linear_solve":
-        # Of its four functions one runs; the others are for its derivative.
+        # One of its four functions runs; the other three are for its derivative.
         return _jaxpr_cost(params["jaxprs"].solve)
     if (work := work_of(primitive, inputs, outputs, params)) is None:
         return Cost(bytes=moved, uncounted=frozenset({primitive}))
@@ -160,7 +169,7 @@ def _cost_of_primitive(primitive: str, inputs: Iterable[Any], outputs: Iterable[
 
 
 def _kernel_cost(params: dict[str, Any], moved: int) -> Cost:
-    """A Pallas kernel costs what its author says (`cost_estimate`); else its body, once for each place of its grid."""
+    """Return the author's `cost_estimate` of a Pallas kernel; without one, the cost of its body times the grid size."""
     if (said := params.get("cost_estimate")) is not None:
         return Cost(said.flops, said.transcendentals, said.bytes_accessed)
     grid = params["grid_mapping"].grid

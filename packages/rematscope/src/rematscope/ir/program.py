@@ -1,11 +1,13 @@
-"""A program: the flat list of equations that a pass runs, made from a jaxpr.
+"""Programs: flat lists of equations, created from jaxprs.
 
-`jit`, checkpoint and custom-rule bodies stand inlined where they run. Loops and branches keep a body, which is a
-`Program` too and reads values of the program around it directly. An optimization barrier returns its operands under
-their own names: it says when, not what.
+The bodies of `jit`, checkpoints and custom derivative rules are inlined where they run. Loops and branches have a body
+of their own, which is also a `Program` and reads values of the surrounding program directly. The outputs of an
+optimization barrier are its operands, under the same names: a barrier constrains the order of operations and computes
+nothing.
 
-A `shard_map` keeps its body too. It is like a `scan` without carries, whose iterations run at once on one device each:
-what goes in is divided, and what comes out is put together. In the body each value is one device's part.
+A `shard_map` has a body, too. It is like a `scan` without carries whose iterations run at the same time, each on one
+device: the operands are split into shards, and the results are assembled from shards. In the body, each value is the
+shard of one device.
 """
 
 import dataclasses
@@ -43,7 +45,7 @@ class Placement(NamedTuple):
 
     Attributes:
       shape: the shape of each device's shard.
-      is_explicit: whether the program determines the sharding; else it is an estimate of what the compiler chooses, see
+      is_explicit: whether the program determines the sharding. If not, it is an estimate of the compiler's choice; see
         `rematscope.ir.sharding_propagation`.
       axes: for each dimension, the mesh axes that shard it; None if only the shape is known.
     """
@@ -54,7 +56,7 @@ class Placement(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What one device has of an array."""
+    """The shape and dtype of one device's shard."""
 
     shape: tuple[int, ...]
     dtype: Any  # NumPy's, or one of JAX's extended dtypes
@@ -64,9 +66,9 @@ class Value:
     """An array in a program.
 
     Attributes:
-      aval: JAX's abstract value: shape, dtype and memory space.
-      name: its name in the views.
-      sharding: the sharding, if it is not in the type; see `rematscope.ir.placement`.
+      aval: JAX's abstract value, with shape, dtype and memory space.
+      name: the name in the views.
+      sharding: the sharding, if it is not part of `aval`; else None. See `rematscope.ir.placement`.
     """
 
     __slots__ = ("aval", "name", "sharding")
@@ -78,7 +80,7 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape. For a stack of a loop, the first dimension is the trip count."""
+        """The shape. If a loop stacked the array, the first dimension is the loop's trip count."""
         return tuple(self.aval.shape)
 
     @property
@@ -88,30 +90,30 @@ class Value:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the whole array."""
+        """The size of the whole array in bytes."""
         return nbytes(self)
 
     @property
     def placement(self) -> "Placement":
-        """How the array is sharded."""
+        """The sharding of the array, as the program determines it or as an estimate."""
         return self.sharding or Placement(*device_shape(self.aval))
 
     @property
     def on_device(self) -> "Typed":
         """The shape and dtype of each device's shard."""
-        if not hasattr(self.aval, "shape"):  # a token, of which there is nothing
+        if not hasattr(self.aval, "shape"):  # a token, which has no data
             return self
         shape = self.placement.shape
         return self if shape == self.shape else Part(shape, self.dtype)
 
     @property
     def device_bytes(self) -> int:
-        """The bytes of each device's shard."""
+        """The size of each device's shard in bytes."""
         return nbytes(self.on_device)
 
     @property
     def memory(self) -> str:
-        """`"device"`, or `"host"` if the value is in host memory."""
+        """The memory that holds the value: `"device"` or `"host"`."""
         return _memory_kind(getattr(self.aval, "memory_space", None))
 
     def __repr__(self) -> str:
@@ -124,11 +126,11 @@ def _memory_kind(space: Any) -> str:  # JAX's, an enumeration's or a text
 
 
 class Literal(Value):
-    """A scalar constant inside the program.
+    """A scalar constant that is written into the program.
 
     Attributes:
-      aval: its abstract value, as for `Value`.
-      name: its value as text, `2.0`; `nothing` for a float0.
+      aval: JAX's abstract value, as for `Value`.
+      name: the scalar as text, such as `2.0`; `nothing` for a float0.
       value: the scalar.
     """
 
@@ -151,7 +153,7 @@ _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 
 def type_text(value: Typed) -> str:
-    """`f32[5,4]`, for anything with a shape and a dtype."""
+    """Return the dtype and shape as text, such as `f32[5,4]`."""
     return _type_text(value.dtype, tuple(value.shape))
 
 
@@ -170,7 +172,7 @@ def _dtype_text(dtype: Any) -> str:  # NumPy's, or one of JAX's extended dtypes
 
 
 def nbytes(value: Typed) -> int:
-    """Bytes of anything with a shape and a dtype; a PRNG key counts its words, a float0 cotangent nothing."""
+    """Return the size in bytes of an array. A float0 has 0 bytes; a PRNG key has the bytes of its words."""
     if value.dtype == jax.dtypes.float0:
         return 0
     return math.prod(value.shape) * int(value.dtype.itemsize)
@@ -181,21 +183,21 @@ class Equation:
     """One operation of a program.
 
     Attributes:
-      primitive: JAX's name of the operation. `name` gives its operand a checkpoint name.
-      inputs: the values it reads, including those that its bodies close over.
-      outputs: the values it defines. The outputs of an optimization barrier are its inputs.
-      params: JAX's parameters of the primitive.
+      primitive: the name of the JAX primitive. The primitive `name` gives its operand a checkpoint name.
+      inputs: the values that the operation reads, including the values that its bodies close over.
+      outputs: the values that the operation defines. The outputs of an optimization barrier are its inputs.
+      params: the parameters of the JAX primitive.
       eqn: the JAX equation that this equation was created from.
       bodies: the loop body or the branches, in the order of the primitive's parameters.
-      role: in a backward program `"R"` (recomputed), `"D"` (deferred) or `"B"` (backward); empty in a forward program.
-      length: the trip count of a loop; 1 for all other operations and for a loop of unknown length.
-      counted: False for a `while` whose trip count is not in the program; one iteration is counted then.
-      devices: the number of devices of a collective; 1 for all other operations.
+      role: in a backward program, `"R"` (recomputed), `"D"` (deferred) or `"B"` (backward); in a forward program, `""`.
+      length: the trip count of a loop; 1 for a loop of unknown length and for all other operations.
+      counted: False for a `while` loop whose trip count is unknown; its cost then counts as one iteration.
+      devices: the number of devices that exchange data in a collective; 1 for all other operations.
       reverse: whether a `scan` runs from the last slice to the first.
       first_carry, carries: the position in `inputs` of a loop's first carry, and the number of carries.
-      calls: the jit, checkpoint and custom-rule equations that it was inlined from, and the loops and branches around
-        it, innermost first.
-      index: the letter that numbers a loop's iterations.
+      calls: the `jit`, checkpoint and custom-rule equations that this equation was inlined from, and the loops and
+        branches around it, innermost first.
+      index: the letter that stands for a loop's iteration number in the views.
     """
 
     primitive: str
@@ -216,12 +218,15 @@ class Equation:
 
     @functools.cached_property
     def source(self) -> Source | None:
-        """The user's source line of this operation; for JAX's own functions, the line that calls them."""
+        """The user's source line of this operation, or None if it is unknown.
+
+        For an operation inside a JAX function, this is the line that calls the JAX function.
+        """
         return Source.of(*(eqn.source_info for eqn in (self.eqn, *self.calls)))
 
     @functools.cached_property
     def module(self) -> str:
-        """Its module, `layers_3/attention/query`, from Flax, Haiku or `jax.named_scope`."""
+        """The module from Flax, Haiku or `jax.named_scope`, such as `layers_3/attention/query`; `""` if there is none."""
         return "/".join(scope for eqn in (*reversed(self.calls), self.eqn) for scope in jax_compat.scopes(eqn))
 
     @property
@@ -231,7 +236,7 @@ class Equation:
 
     @property
     def stacked_inputs(self) -> tuple[Value, ...]:
-        """The arrays that a scan's body reads one slice at a time, or that a shard_map splits over the devices."""
+        """The arrays that a `scan` slices per iteration, or that a `shard_map` splits across devices; else empty."""
         return self.inputs[self.first_carry + self.carries :] if self.primitive in ("scan", "shard_map") else ()
 
 
@@ -240,10 +245,11 @@ class Program:
     """A list of equations. Calling a program runs it.
 
     Attributes:
-      inputs: the values it is called with. For a loop body: the carries, then the slices. A branch has none.
-      outputs: the values it returns.
+      inputs: the values that the program is called with. For a loop body, these are the carries, then the slices. A
+        branch has no inputs.
+      outputs: the values that the program returns.
       equations: the equations, in order of execution.
-      constants: the arrays that the program closes over.
+      constants: maps values to the arrays that the program closes over.
     """
 
     inputs: tuple[Value, ...]
@@ -252,26 +258,27 @@ class Program:
     constants: dict[Value, Any] = dataclasses.field(default_factory=dict)
 
     def __call__(self, *arrays: Any) -> list[jax.Array]:
-        """Runs the program.
+        """Run the program.
 
         Args:
-          *arrays: concrete arrays or tracers, one for each of `inputs`, of its shape and dtype.
+          *arrays: one concrete array or tracer for each of `inputs`, with the same shape and dtype.
 
         Returns:
-          An array for each of `outputs`.
+          One array for each of `outputs`.
 
         Raises:
-          TypeError: if there are more or fewer arrays than inputs.
+          TypeError: if the number of arrays differs from the number of inputs.
         """
         if len(arrays) != len(self.inputs):
-            raise TypeError(f"this program takes {len(self.inputs)} arrays, and got {len(arrays)}")
+            raise TypeError(f"this program takes {len(self.inputs)} arrays, but got {len(arrays)}")
         env = dict(self.constants)
         return _run_program(self, arrays, env)
 
     def walk(self, trip_count: int = 1) -> Iterator[tuple[Equation, int]]:
-        """Yield each equation that computes something, including those in bodies, with its trip count.
+        """Yield each equation that computes something, and how often it runs, including the equations in bodies.
 
-        A loop of unknown length counts as one iteration (see `Equation.counted`), and each branch counts once.
+        A loop of unknown length counts as one iteration (see `Equation.counted`). Every branch of a `cond` counts, as
+        if all branches ran.
         """
         for equation in self.equations:
             if equation.bodies:
@@ -281,7 +288,12 @@ class Program:
                 yield equation, trip_count
 
     def count(self, primitive: str | None = None, role: str | None = None) -> int:
-        """Count the operations that run, of one primitive and role if given; a scan body counts once per iteration."""
+        """Return how many operations run. An operation in a loop counts once per iteration.
+
+        Args:
+          primitive: count only operations with this primitive, such as `"dot_general"`.
+          role: count only operations with this role in the backward pass, such as `"R"` for recomputed ones.
+        """
         return sum(
             trip_count
             for equation, trip_count in self.walk()

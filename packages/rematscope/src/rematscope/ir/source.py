@@ -1,4 +1,4 @@
-"""Where in the user's code an operation comes from: the line, and the module that it belongs to."""
+"""The origin of an operation in the user's code: its source line and its module."""
 
 import dataclasses
 import functools
@@ -17,13 +17,13 @@ _FRAMES = 200  # of a call stack, from the operation outwards
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A line of code.
+    """A source line.
 
     Attributes:
-      place: `In [3]` for a notebook cell, the file's name elsewhere.
-      line: the line in it, from 1.
-      function: the function that the line stands in.
-      caller: of a line in a library, the user's line from which that was called; None if it is the user's itself.
+      place: `In [3]` for a notebook cell, else the name of the file.
+      line: the line number in the cell or file, from 1.
+      function: the function that contains the line.
+      caller: for a line in a library, the user's line that called the library; None for a line of the user's own code.
     """
 
     place: str
@@ -33,18 +33,18 @@ class Source:
 
     @classmethod
     def of(cls, *records: Any) -> "Source | None":  # of a private class of JAX's
-        """Reads JAX's records of an operation's origin; None if there is no line but JAX's own in them.
+        """Return the source line of an operation from JAX's records, or None if they name only JAX's own files.
 
-        A library is what was installed: files in `site-packages`. Code of the user's may be installed too. Where all
-        lines are, those are the user's that lie in the same package as the outermost one.
+        Files in `site-packages` are library code, everything else is the user's code. If all files are in
+        `site-packages`, the package of the outermost line is the user's code.
 
         Args:
-          *records: of an equation, then of those that it stands in, innermost first.
+          *records: JAX's record for the equation, then those for the equations that contain it, innermost first.
         """
         return cls._from_stacks(tuple(_Stack(record.traceback) for record in records))
 
     @classmethod
-    @functools.lru_cache(maxsize=1 << 14)  # like layers have equal call stacks
+    @functools.lru_cache(maxsize=1 << 14)  # repeated layers have equal call stacks
     def _from_stacks(cls, stacks: "tuple[_Stack, ...]") -> "Source | None":
         installed: list[_Frame] = []
         for frame in _user_frames(stacks):
@@ -63,12 +63,12 @@ class Source:
 
     @property
     def users(self) -> "Source":
-        """The user's own line: this line, or the line that calls the library."""
+        """The line of the user's own code: this line, or `caller` if this line is in a library."""
         return self.caller or self
 
     @property
     def where(self) -> str:
-        """`In [3], line 7`, or `file.py:7`; `file.py:7 → linear.py:287` where line 7 calls a library."""
+        """The line as text: `In [3], line 7` or `file.py:7`; `file.py:7 → linear.py:287` if line 7 calls a library."""
         here = f"{self.place}, line {self.line}" if self.place.startswith("In [") else f"{self.place}:{self.line}"
         return f"{self.caller.where} → {here}" if self.caller else here
 
@@ -81,13 +81,13 @@ class Source:
 
 
 class _Stack(NamedTuple):
-    """What JAX records of an operation's origin, without the names that differ from layer to layer."""
+    """JAX's record of an operation's origin, without the names that differ between repeated layers."""
 
-    traceback: Any  # of a private class of JAX's; equal where the same calls were at the same places
+    traceback: Any  # of a private JAX class; equal for the same calls from the same lines
 
 
 class _Frame(NamedTuple):
-    """A line of a call stack; `package` is the folder of the installed package that it is in, if it is in one."""
+    """A line of a call stack; `package` is the folder of the installed package that contains the line, or None."""
 
     file: str
     line: int
@@ -96,15 +96,15 @@ class _Frame(NamedTuple):
 
 
 def _user_frames(stacks: Iterable[Any]) -> Iterator[_Frame]:
-    """The lines of call stacks that are not JAX's own, innermost first."""
+    """Yield the lines of call stacks that are not in JAX's own files, innermost first."""
     for record in stacks:
-        # Few operations are a library's: mostly the first line is enough.
+        # Most operations come from the user's own code, for which the first line is enough.
         for count in (1, _FRAMES):
             lines = source_info_util.summarize(record, count).splitlines()[::-1][count > 1 :]
             yield from filter(None, map(_parse_frame, lines))
 
 
-@functools.lru_cache(maxsize=4096)  # like layers come from the same lines
+@functools.lru_cache(maxsize=4096)  # repeated layers come from the same lines
 def _parse_frame(summary: str) -> _Frame | None:
     if (found := _SUMMARY.match(summary)) is None:
         return None
@@ -113,7 +113,7 @@ def _parse_frame(summary: str) -> _Frame | None:
 
 
 def calls_to(record: Any) -> tuple[tuple[str, str], ...]:
-    """The functions that led to an operation, outermost first: of each its name, and the place in it.
+    """Return the functions on an operation's call stack, outermost first, each with its name and the place in it.
 
     Args:
       record: JAX's record of the operation's origin.
@@ -128,10 +128,10 @@ def _parse_call(summary: str) -> tuple[str, str]:
 
 
 def lines_of(records: Iterable[Any]) -> str:
-    """`net.py:7-12 (layer)`: the lines of some operations in the innermost function that all of them are in.
+    """Return the lines of operations in the innermost function that they share, such as `net.py:7-12 (layer)`.
 
     Args:
-      records: JAX's records of where each comes from.
+      records: JAX's record of the origin of each operation.
     """
     stacks = (source_info_util.summarize(record, _FRAMES).splitlines() for record in records)
     calls = [list(itertools.takewhile(bool, map(_SUMMARY.match, stack))) for stack in stacks]
@@ -151,22 +151,22 @@ _INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\][^/\\]+")
 
 
 def place_of(file: str) -> str:
-    """What a person calls a file: `In [3]` for a cell that IPython compiled under this name, else its last part."""
+    """Return the displayed name of a file: `In [3]` for a cell that IPython compiled, else the file's base name."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     if shell is not None and (label := shell.compile.format_code_name(file)) is not None:
-        # IPython answers ("Cell", "In[3]"); people know its prompt, "In [3]".
+        # IPython returns ("Cell", "In[3]"); its prompt reads "In [3]".
         return str(label[1]).replace("In[", "In [")
     return os.path.basename(file)
 
 
 def common_path(paths: Iterable[str]) -> str:
-    """`layers_0…63/attention`, of paths that differ in numbers only; of others the first, and how many there are."""
+    """Return `layers_0…63/attention` for paths that differ only in numbers; else the first path and how many follow."""
     return _in_common(paths, _span_text)
 
 
 def each_of_common_path(paths: Iterable[str]) -> str:
-    """The same where it matters which there are: `layers_0,2…5/attention`."""
+    """Return the same as `common_path`, but with every number: `layers_0,2…5/attention`."""
     return _in_common(paths, _runs_text)
 
 
@@ -179,7 +179,7 @@ def _in_common(paths: Iterable[str], told: Callable[[list[str]], str]) -> str:
 
 
 def numberless(path: str) -> str:
-    """`layers_#/attention`: the same for the modules of like layers."""
+    """Return a path with `#` for each number: `layers_#/attention`, which is equal for repeated layers."""
     return re.sub(r"\d+", "#", path)
 
 

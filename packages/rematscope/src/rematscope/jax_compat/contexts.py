@@ -1,4 +1,4 @@
-"""States of JAX that only private modules set or tell: rematerialization, transformations in progress, back ends."""
+"""JAX state that only private modules expose: rematerialization mode, active transformations, and backends."""
 
 import contextlib
 import importlib.metadata
@@ -12,23 +12,23 @@ from jax._src import config, core, hardware_utils, xla_bridge
 
 
 def remat3() -> bool:
-    """Whether JAX's next rematerialization is on, `JAX_REMAT3=1`; before JAX 0.10 there was none."""
+    """Return whether `jax_remat3` is set (`JAX_REMAT3=1`); always False before JAX 0.10, which does not have it."""
     return hasattr(config, "remat3") and bool(config.remat3.value)
 
 
 def default_remat() -> contextlib.AbstractContextManager[Any]:
-    """A context in which JAX's default rematerialization is on, whatever `jax_remat3` is set to."""
+    """Return a context manager under which JAX uses its default rematerialization, whatever `jax_remat3` is set to."""
     return use_remat3(False)
 
 
 def use_remat3(on: bool) -> contextlib.AbstractContextManager[Any]:
-    """A context in which JAX's next rematerialization is on or off in this thread; off is all that JAX 0.9 has."""
+    """Return a context manager that sets `jax_remat3` in this thread, where JAX has it (not in JAX 0.9)."""
     return config.remat3(on) if hasattr(config, "remat3") else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def outside_transformations() -> Iterator[None]:
-    """A context outside of the caller's transformations: without their trace, named axes and manual mesh."""
+    """Leave the caller's transformations for a while: their trace, their named axes and their manual mesh."""
     context, mesh = cast(Any, core.trace_ctx), jax.sharding.get_abstract_mesh()
     is_manual = jax.sharding.AxisType.Manual in mesh.axis_types
     no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())) if is_manual else None

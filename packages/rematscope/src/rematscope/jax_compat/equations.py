@@ -1,11 +1,11 @@
-"""What an equation of a jaxpr says, from parameters that have no public reader.
+"""Information about a jaxpr's equations, from parameters that JAX has no public accessors for.
 
-* `scan` and `while` keep how their operands divide into constants, carries and slices in parameters, `scan` in others
-  from JAX 0.12 on. `shard_map` keeps the mesh and the axes there.
-* A call primitive's body has a parameter name of its own.
-* Some operations are `HiPrim` objects in the private `_prim` parameter of one primitive. Under `JAX_REMAT3=1`, a switch
-  since JAX 0.10, checkpoints and names are such objects; a class is known by its name.
-* How an equation's parameters are passed to its primitive changed between releases (a pair until JAX 0.11).
+* Parameters of `scan` and `while` give the numbers of constants, carries and slices among their operands; JAX 0.12
+  changed these parameters of `scan`. Parameters of `shard_map` give the mesh and its axes.
+* Each call primitive has its own name for the parameter that holds the body.
+* Some operations are `HiPrim` objects in the private `_prim` parameter of one primitive. With `JAX_REMAT3=1` (since JAX
+  0.10), checkpoints and names are such objects. Their classes are recognized by name.
+* The form in which a primitive takes an equation's parameters changed between releases (a pair until JAX 0.11).
 
 Each function takes a `JaxprEqn` and returns plain data or arrays.
 """
@@ -33,7 +33,7 @@ AnyJaxpr = Jaxpr | ClosedJaxpr
 _CHECKPOINTS = ("remat2", "checkpoint")
 
 
-# Primitives that only call a body: where the body is, and nothing else to know.
+# Primitives that only call a body, and the parameter that holds the body.
 _CALLS = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
@@ -52,19 +52,19 @@ _CALLS = {
 
 
 def body_of(jaxpr: AnyJaxpr) -> tuple[Jaxpr, list[Var], list[Any]]:
-    """Returns (jaxpr with eqns/invars/outvars, constvars, consts), for open and closed jaxprs of either release."""
+    """Return the open jaxpr of an open or closed jaxpr, its `constvars` and its `consts` (empty if it was open)."""
     consts = list(getattr(jaxpr, "consts", ()))
     inner = getattr(jaxpr, "jaxpr", jaxpr)
     return inner, list(inner.constvars), consts
 
 
 def hi_primitive(eqn: JaxprEqn) -> Any:  # a class of JAX's without a public name
-    """The `HiPrim` of an equation under remat3 (`RematTraced`, `CheckpointName`, …), or None."""
+    """Return the `HiPrim` of an equation (`RematTraced`, `CheckpointName`, …), or None if the equation has none."""
     return eqn.params.get("_prim") if eqn.primitive.name == "call_hi_primitive" else None
 
 
 def called_body(eqn: JaxprEqn) -> AnyJaxpr | None:
-    """The jaxpr that `eqn` calls exactly once with its own operands, or None if it does anything else."""
+    """Return the jaxpr that `eqn` calls exactly once with its own operands, or None if `eqn` does anything else."""
     if (prim := hi_primitive(eqn)) is not None:
         if type(prim).__name__ == "RematTraced":
             body: AnyJaxpr = prim.jaxpr
@@ -321,7 +321,7 @@ def literal_value(atom: Literal) -> Any:
 
 
 def is_literal(atom: Any) -> bool:
-    """True for a number that is written into a jaxpr where others have a variable."""
+    """Return whether an operand in a jaxpr is a literal instead of a variable."""
     return isinstance(atom, Literal)
 
 

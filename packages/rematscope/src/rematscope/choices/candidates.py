@@ -165,7 +165,7 @@ def saved_by(passes: Trace, policy: Policy) -> frozenset[Equation] | None:
     """Return the equations whose results a policy would save of all that the backward pass recomputes.
 
     Args:
-      trace: the trace of a function whose checkpoints save nothing.
+      passes: the trace of a function whose checkpoints save nothing.
       policy: one that answers with a boolean.
 
     Returns:

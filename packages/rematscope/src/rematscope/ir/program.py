@@ -226,7 +226,7 @@ class Equation:
 
     @functools.cached_property
     def module(self) -> str:
-        """The module from Flax, Haiku or `jax.named_scope`, such as `layers_3/attention/query`; `""` if there is none."""
+        """The module from Flax, Haiku or `jax.named_scope`, such as `layers_3/attention/query`; `""` if none."""
         return "/".join(scope for eqn in (*reversed(self.calls), self.eqn) for scope in jax_compat.scopes(eqn))
 
     @property

@@ -20,11 +20,10 @@ class Equal(NamedTuple):
     """The equal values of both programs.
 
     Attributes:
-      forward_value_of: for each value of a recomputed equation, the value of the forward program that it equals, or the
-        first of them.
-      equal_values: maps such a first value to all that equal it, in the order of the forward program, if there are
-        several.
-      undecided: how many loops, of either program, could not be compared.
+      forward_value_of: maps the value of a recomputed equation to the forward value that it equals, the first if there
+        are several.
+      equal_values: maps such a first value to all forward values that equal it, in program order, if there are several.
+      unproven_equalities: the number of loops, in either program, whose carries could not all be compared.
     """
 
     forward_value_of: dict[Value, Value]

@@ -90,7 +90,7 @@ def linearize(passes: Trace) -> Linearized:
     """Sort the equations of a trace into the primal and the backward program.
 
     Args:
-      trace: a trace of a function with or without checkpoints.
+      passes: a trace of a function with or without checkpoints.
 
     Raises:
       PlanError: if it is the trace of a training step, which takes its gradient itself.

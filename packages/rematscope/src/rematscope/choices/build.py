@@ -44,10 +44,9 @@ CostFunction = Callable[[Equation], float] | Device  # a device: the seconds tha
 
 
 class _Work:
-    """The cost of one run of an equation: FLOPs, transcendentals, and `FLOPS_PER_LINK_BYTE` for each byte that is sent
-    to another device.
+    """The cost of one run of an equation: FLOPs, transcendentals, and `FLOPS_PER_LINK_BYTE` per byte sent over a link.
 
-    It is an object, and not a function, so that `help` shows its name as a default value, and no memory address.
+    This is an object instead of a function so that `help` shows its name as a default value, not a memory address.
     """
 
     def __call__(self, equation: Equation) -> int:
@@ -66,17 +65,18 @@ work = _Work()
 
 @with_own_options
 def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any) -> RecomputeGraph:
-    """Build the graph that gives, for any choice of names, what `f`'s backward pass recomputes.
+    """Build the graph that gives the saved bytes and the recompute cost of any choice of checkpoint names.
 
     Args:
-      f: a function that is differentiable in reverse mode. It is not run. Names are chosen for its checkpoints,
-        whatever policies they have; if it has none, for one checkpoint around the whole function.
-      *args, **kwargs: its arguments, as for `trace`.
-      cost: the cost of recomputing an equation. The default is FLOPs and transcendentals, plus `FLOPS_PER_LINK_BYTE`
-        for each byte sent over a device's links: the FLOPs that the reference device computes while it sends a byte.
+      f: a function that is differentiable in reverse mode. It is traced, not run. The choices replace the policies of
+        its checkpoints. If it has no checkpoint, the graph is for one checkpoint around the whole function.
+      *args, **kwargs: the arguments of `f`, as for `trace`. cost: the cost of recomputing an equation, as a function of
+        an `Equation`. The default is FLOPs, plus 1 per element of a transcendental function, plus `FLOPS_PER_LINK_BYTE`
+        per byte that a device sends over its links: the FLOPs that the reference device computes in the time of sending
+        one byte.
 
     Returns:
-      The graph. `graph.evaluate(names)` gives the bytes that a choice saves and its recompute cost.
+      The graph. `graph.evaluate(names)` returns the bytes that a choice of names saves and its recompute cost.
 
     Raises:
       TraceError: as for `trace`.
@@ -94,14 +94,14 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
       ((0, 524288), (8192, 262144))
     """
     if not callable(cost) and not isinstance(cost, Device):
-        raise PlanError(f"cost={cost!r} is not a cost. Give a function of an Equation, or leave it out.")
+        raise PlanError(f"cost={cost!r} is not a cost. Give a function of an Equation, or remove cost=.")
     own: list[Policy | None] = []
 
     def saving_nothing(policy: Policy | None) -> Policy:
         own.append(policy)
         return nothing
 
-    with jax_compat.default_remat():  # the next one forgets the names that it does not save
+    with jax_compat.default_remat():  # under jax_remat3, names that are not saved disappear from the trace
         passes = trace(with_policies(f, saving_nothing), *args, **kwargs)
     policies = [policy for policy in own if policy not in (None, jax.checkpoint_policies.nothing_saveable)]
     graph = graph_of(passes, cost)

@@ -1,4 +1,4 @@
-"""The findings of lint, and values that are worth naming."""
+"""The findings of `lint`, and the values that are worth naming."""
 
 import dataclasses
 from enum import StrEnum
@@ -8,44 +8,44 @@ from rematscope.linting.subject import where
 
 
 class LintKind(StrEnum):
-    """The kind of a finding. Each kind equals its text: `finding.kind == "too late"`."""
+    """The kind of a lint finding. A kind compares equal to its string: `finding.kind == "too late"`."""
 
     # A name:
     DISCARDED = "discarded"  # the named value is never used
-    CUSTOM_RULE = "custom rule"  # it is in a function with a hand-written derivative
-    OUTSIDE = "outside"  # no checkpoint is around it
-    BARRED = "barred"  # JAX could save it, but not so that its bytes are its own
-    ARGUMENT = "argument"  # it names a value that is saved anyway
+    CUSTOM_RULE = "custom rule"  # the name is in a function with a custom derivative rule
+    OUTSIDE = "outside"  # the named value is outside of all checkpoints
+    BARRED = "barred"  # JAX can save the value, but not in an array of its own
+    ARGUMENT = "argument"  # the named value is saved anyway
     NOT_NEEDED = "not needed"  # the backward pass does not read the value
-    OWN_RESULT = "own result"  # it is named after an operation whose derivative uses its own result
+    OWN_RESULT = "own result"  # the derivative of the operation before the name uses its unnamed result
     TOO_LATE = "too late"  # the value's inputs are recomputed anyway
     USED_UNNAMED = "used unnamed"  # another operation reads the same value without the name
     FREE = "free"  # recomputing the value costs nothing
 
     # A policy:
-    UNKNOWN_NAME = "unknown name"  # it is given a name that no value has
-    IGNORED_NAMES = "ignored names"  # it ignores the names that it is given
+    UNKNOWN_NAME = "unknown name"  # the policy refers to a name that no value has
+    IGNORED_NAMES = "ignored names"  # the policy ignores the names that it refers to
     SAVES_NOTHING = "saves nothing"
     OVERRIDDEN = "overridden"  # the enclosing checkpoint decides
 
-    # Either of them:
-    REMAT3 = "jax_remat3"  # it has less effect with jax_remat3 set, as it is now
+    # A name or a policy:
+    REMAT3 = "jax_remat3"  # it has less effect because jax_remat3 is set
 
     # A checkpoint:
-    NESTED = "nested"  # the enclosing checkpoint makes it have no effect
-    UNDONE = "undone"  # the compiler may remove it
-    WHOLE_MODEL = "whole model"  # it wraps several layers, so the peak does not drop
+    NESTED = "nested"  # the checkpoint has no effect inside the enclosing checkpoint
+    UNDONE = "undone"  # the compiler may remove the recompute
+    WHOLE_MODEL = "whole model"  # the checkpoint wraps several layers, so the peak does not drop
 
 
 @dataclasses.dataclass(frozen=True)
 class LintFinding:
-    """A name, policy or checkpoint that does not do what it seems to do.
+    """A problem with a name, a policy or a checkpoint, which `lint` found.
 
     Attributes:
       kind: the kind of problem.
-      text: the cause and the next step.
-      source: the source line of the problem, or None.
-      name: the `checkpoint_name` of the problem, or None.
+      text: the cause and the next step, as sentences.
+      source: the source line of the name or checkpoint, or None if it is unknown.
+      name: the `checkpoint_name` that the finding is about; None if it is about a policy or a checkpoint.
     """
 
     kind: LintKind
@@ -56,16 +56,21 @@ class LintFinding:
 
 @dataclasses.dataclass(frozen=True)
 class NameSuggestion:
-    """A value that is worth saving. It can be given a name, unless it never leaves a library's call.
+    """A value that is worth saving, because saving it avoids recompute.
+
+    You can name the value with `checkpoint_name`, unless it is an intermediate value of a library function; see
+    `alternative`.
 
     Attributes:
-      value: a description of the value on its line, such as `the result of a matmul`.
-      source: the line that computes it.
-      type: its dtype and shape, `f32[8,64]`; in a loop, those of one iteration.
-      nbytes: the bytes that saving it adds, summed over all layers that run the line.
-      avoided: the FLOPs and transcendentals that are not recomputed if it is saved in addition to the useful names.
-      module: the modules that run the line, `layers_0…63/attention`, from JAX's name stack; else "".
-      alternative: for a value inside a library's call, where no name can be put: what saves it; else "".
+      value: a description of the value, such as `the result of a matmul`.
+      source: the source line that computes the value, or None if it is unknown.
+      type: the dtype and shape, such as `f32[8,64]`; in a loop, those of one iteration.
+      nbytes: the bytes that saving the value adds, summed over all layers that run the line.
+      avoided: the FLOPs and transcendentals that are no longer recomputed if the value is saved in addition to all
+        names that have an effect.
+      module: the modules that run the line, such as `layers_0…63/attention`, from JAX's name stack; else "".
+      alternative: for an intermediate value of a library function, where you cannot add a name, the policy that saves
+        it; else "".
     """
 
     value: str

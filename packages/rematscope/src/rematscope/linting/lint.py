@@ -1,4 +1,4 @@
-"""`lint(f, *args)`: names and checkpoints that have no effect, why, and the values that are worth naming."""
+"""`lint(f, *args)`: names, policies and checkpoints that have no effect, and values that are worth naming."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -29,10 +29,10 @@ class Lint(View):
     Attributes:
       function: the name of the function.
       findings: the problems, in source order.
-      places: values that are worth naming, by recompute avoided per byte.
-      uncounted: the recomputed operations of unknown cost, as a phrase; "" if there are none.
-      out_of_reach: values that are worth saving but never leave a library's call, where no name can be put. Their
-        `NameSuggestion.alternative` says what saves them.
+      places: the values that are worth naming, by decreasing recompute avoided per byte.
+      uncounted: a clause that names the recomputed operations of unknown cost; "" if there are none.
+      out_of_reach: the values that are worth saving but are intermediate values of library functions, where you cannot
+        add a name. `NameSuggestion.alternative` gives the policy that saves each of them.
     """
 
     def __init__(
@@ -97,24 +97,24 @@ def _fold_findings(alike: list[LintFinding]) -> str:
 
 @with_own_options
 def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
-    """Find names that have no effect, policies that save nothing and checkpoints that have no effect in `f`.
+    """Find checkpoint names, policies and checkpoints in `f` that have no effect.
 
-    Each finding comes from comparing traces of `f` with and without the name or checkpoint. A name is misplaced if
-    saving it, in addition to all other names, avoids less than a tenth of the cost of computing its value. These traces
-    use JAX's default rematerialization. If `jax_remat3` is set, `lint` also reports the names and policies that have
-    less effect in that mode.
+    Findings come from traces of `f` with JAX's default rematerialization. `lint` reports a name if saving its value, in
+    addition to all other names, avoids less than 10 % of the cost of computing this value. If `jax_remat3` is set,
+    `lint` also reports names and policies that have less effect in that mode.
 
     Args:
-      f: a function that is differentiable in reverse mode. It is not run. If it has no checkpoint, its names are judged
-        as if one checkpoint were around the whole function.
-      *args, **kwargs: its arguments, as for `trace`.
+      f: a function that is differentiable in reverse mode. It is traced, not run. If it has no checkpoint, `lint`
+        judges its names as if one checkpoint were around the whole function.
+      *args, **kwargs: the arguments of `f`, as for `trace`.
 
     Returns:
-      The findings, and the values that are worth naming.
+      The findings (`.findings`), and the values that are worth naming (`.places`).
 
     Raises:
       TraceError: as for `trace`.
-      PlanError: if `f` differentiates a function that has a checkpoint, or has a callback that must not run twice.
+      PlanError: if `f` differentiates a function that has a checkpoint, or if it has a callback that must not run
+        twice.
 
     Example:
       >>> import jax.numpy as jnp

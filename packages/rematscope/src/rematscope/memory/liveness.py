@@ -1,4 +1,4 @@
-"""The bytes live after each equation of the forward and the backward pass, from the trace."""
+"""The live bytes after each equation of the forward and the backward pass, from the trace."""
 
 from collections.abc import Callable
 
@@ -17,42 +17,47 @@ from rematscope.tracing.trace import Trace, trace
 def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -> Timeline:
     """Count the bytes that are live after each equation of `f`'s forward and backward pass.
 
-    A value is live from the equation that defines it to its last use. At its last use, its buffer is free for the
-    result, as XLA reuses buffers in elementwise operations; a matmul needs both. Names and barriers need no buffer.
-    Nothing is fused: a value that XLA never writes to memory is counted here.
+    A value is live from the equation that defines it to its last use. At its last use, the result can reuse its buffer,
+    as in XLA's elementwise operations; a matmul needs both buffers. Names and barriers need no buffer. The count
+    assumes no fusion, so it includes values that XLA never writes to memory.
 
-    A training step, which takes its own gradient, is traced as written. Its arguments are listed separately: parameters
-    (differentiated), optimizer_state (read and returned by the update only), and arguments (the rest, such as the
-    batch). A result that reuses a donated argument's buffer adds no bytes.
+    A training step, which takes its own gradient, is traced as written. Three kinds of its arguments are listed
+    separately: parameters (differentiated), optimizer_state (read and returned only by the update), and arguments (the
+    rest, such as the batch). A result that reuses the buffer of a donated argument adds no bytes.
 
-    * arguments, and the arrays that `f` closes over, belong to the caller and stay live. Literals take no bytes.
-    * residuals that the forward pass computed are live until their last use in the backward pass.
-    * recomputed: values that the backward pass computes without the cotangent, its `R` and `D` equations.
-    * temporaries: all other values, such as cotangents, gradients until the end, and `f`'s outputs until the boundary
-      between the passes, when the caller receives them.
+    The bytes are listed by kind:
+
+    * arguments: the arguments of `f` and the arrays that it closes over. They belong to the caller and stay live.
+      Literals take no bytes.
+    * residuals: values that the forward pass computes and saves. They are live until their last use in the backward
+      pass.
+    * recomputed: values that the backward pass computes without the cotangent (its `R` and `D` equations).
+    * temporaries: all other values, such as cotangents. Gradients are live until the end. The outputs of `f` are live
+      until the boundary between the two passes, where the caller receives them.
 
     On a mesh, the bytes are those of one device; see `Trace.unresolved_shardings` for values whose sharding the
     compiler decides.
 
-    Values in host memory, moved there by an offloading policy or passed there, are not counted on the device. They have
-    their own row, and a dotted line in the plot.
+    Values in host memory do not count as live on the device, whether an offloading policy moved them there or the
+    caller passed them there. They have their own row in the table and a dotted line in the plot.
 
-    The body of a loop appears once, since every iteration needs the same memory. The array that a loop stacks is live
-    from the start of the loop, as XLA allocates it. The branches of a `cond` follow each other, and only the result
-    remains.
+    The body of a loop appears once, because every iteration needs the same memory. An array that a loop stacks is live
+    from the start of the loop, when XLA allocates it. The branches of a `cond` are listed one after the other; after
+    each branch, only its result stays live.
 
     Args:
-      f: a function that is differentiable in reverse mode. It is not run.
-      *args, **kwargs: its arguments, as for `trace`.
+      f: a function that is differentiable in reverse mode, or a training step. It is traced, not run.
+      *args, **kwargs: the arguments of `f`, as for `trace`.
       device: the name of a device such as `"tpu v5e"`, a `Device`, or the result of `calibrate()`. If given, the
         view also shows the time of each operation and plots the bytes over time; see `estimate_time`.
 
     Returns:
-      A timeline of moments: the start, each forward equation, the boundary, each backward equation, and the end.
+      A timeline with one sample for the start, for each forward equation, for the boundary, for each backward equation,
+      and for the end.
 
     Raises:
-      TraceError: as `trace` does.
-      TargetError: if the device is not known.
+      TraceError: as for `trace`.
+      TargetError: if `device` is not known.
 
     Example:
       >>> import jax.numpy as jnp
@@ -74,7 +79,7 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
 
 @gc_paused()
 def live_bytes(passes: Trace, device: Device | None = None) -> Timeline:
-    """Return the timeline of two passes, or of the training step that contains them; see `liveness`."""
+    """Return the timeline of both passes, or of the training step that contains them; see `liveness`."""
     lives = _of_passes(passes) if passes.step is None else _of_step(passes, passes.step)
     title = f"{passes.function}: bytes live{passes.per_device_text} after each equation"
     if device is None:

@@ -1,4 +1,4 @@
-"""The bytes live at each step of a forward and a backward pass: as data, as a picture and as text."""
+"""The live bytes at each step of a forward and a backward pass, as data, as a plot and as text."""
 
 import dataclasses
 import functools
@@ -30,17 +30,19 @@ _WIDTH = 60  # of the bars, so that a line has at most 80 columns
 
 @dataclasses.dataclass(frozen=True)
 class MemorySample:
-    """The live bytes at one step.
+    """The live bytes at one step of a `Timeline`.
 
     Attributes:
-      operation: the operation that has just run, as a line of the program; or `"start"`, `"boundary"` (between the
+      operation: the operation that runs in this step, as a line of the program; or `"start"`, `"boundary"` (between the
         forward and the backward pass) or `"end"`.
-      source: the user's source line, or None.
-      arguments, residuals, recomputed, temporaries: bytes of each kind.
-      module: the module, from JAX's name stack; else "".
-      parameters, optimizer_state, gradients: bytes of a training step that are listed separately.
-      host: bytes in host memory, which are not part of the device's.
-      seconds: the time of the operation by a roofline, summed over all its runs; 0 without a device.
+      source: the user's source line of the operation, or None.
+      arguments, residuals, recomputed, temporaries: the bytes of each kind on the device; see `liveness`.
+      module: the module of the operation, from JAX's name stack; else "".
+      parameters, optimizer_state, gradients: the bytes of these kinds, which are listed separately for a training step;
+        0 for any other function.
+      host: the bytes in host memory, which are not included in `nbytes`.
+      seconds: the time of the operation in seconds, estimated by a roofline and summed over all its runs; 0 if no
+        device was given.
     """
 
     operation: str
@@ -63,13 +65,14 @@ class MemorySample:
 
 
 class Timeline(Pictured):
-    """The bytes live at each step of a forward and a backward pass. It displays itself as a plot with its numbers.
+    """The live bytes at each step of a forward and a backward pass. Displays itself as a plot with its numbers.
 
     Attributes:
-      title: the function, and the source of the figures.
-      moments: one `MemorySample` per step.
-      boundary: the index in `moments` at which the forward pass is complete.
-      roofline: the time of all steps, if a device was given; the picture's x axis is then time. Else None.
+      title: the name of the function, and what the figures show.
+      samples: one `MemorySample` per step.
+      boundary: the index in `samples` of the step between the forward and the backward pass.
+      roofline: the estimated time of both passes, if a device was given; the x axis of the plot is then time. Else
+        None.
     """
 
     size = 7, 3.4
@@ -84,12 +87,12 @@ class Timeline(Pictured):
 
     @functools.cached_property
     def peak(self) -> MemorySample:
-        """The moment with the most live bytes; the first one if there are several."""
+        """The sample with the most live bytes; the first one if there are several."""
         return max(self.samples, key=lambda moment: moment.nbytes)
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes live at the peak."""
+        """The live bytes at the peak."""
         return self.peak.nbytes
 
     def plot(self, ax) -> None:
@@ -144,7 +147,10 @@ class Timeline(Pictured):
         ax.annotate(text, place, (0, 7), textcoords="offset points", ha=side, bbox=ground)
 
     def outline(self, ax, below: "Timeline", label: str) -> None:
-        """Plot the total bytes as a line over the plot of another timeline, each pass over the same pass."""
+        """Plot the total bytes as a line on axes that already show the timeline `below`.
+
+        The boundaries between the forward and the backward pass coincide.
+        """
         scale = BYTES[ax.get_ylabel()]
         ends, own = ((0, t.boundary, len(t.samples) - 1) for t in (below, self))
         places = np.interp(range(len(self.samples)), own, ends)

@@ -1,4 +1,4 @@
-"""The bytes of a budget, and the fewest bytes that a function can save."""
+"""The bytes of a limit, and the least bytes that a function can save."""
 
 import operator
 import re
@@ -13,7 +13,7 @@ from rematscope.errors import PlanError
 
 def least_possible(graph: ChoiceGraph) -> int:
     """Return the fewest bytes of computed residuals that a choice can save."""
-    nbytes, cost = graph.evaluate(())  # no choice costs more, and rarely does one save less
+    nbytes, cost = graph.evaluate(())  # no choice costs more, and few choices save less
     return nbytes if nbytes == graph.least_bytes else graph.evaluate(Chooser(graph).smallest(cost))[0]
 
 
@@ -34,30 +34,30 @@ def most_of(found: Sequence[PolicyCandidate]) -> int:
 
 
 def part_of_range(share: float, found: Sequence[PolicyCandidate]) -> int:
-    """Return the bytes at a share of the range from the least possible to those of all names.
+    """Return the bytes at a fraction of the range from the least possible bytes to the bytes of all names.
 
     Raises:
       PlanError: if `share` is not between 0 and 1.
     """
     if not 0 <= share <= 1:
         raise PlanError(
-            f"saved={share!r} is not a fraction. Give a float from 0.0 (as little as possible) to 1.0 (every "
-            "name), bytes as a whole number, or a text like '12 MiB'."
+            f"saved={share!r} is not a fraction. Give a float from 0.0 (as little as possible) to 1.0 (all "
+            "names), bytes as an integer, or a string such as '12 MiB'."
         )
     least = least_of(found)
     return least + int(share * (most_of(found) - least))
 
 
 def budget_bytes(budget: int | str, what: str, like: str = "12_000_000 or '12 MB'") -> int:
-    """Return the bytes that a number or a text such as `"12 MiB"` or `"1.5 GB"` means.
+    """Return the bytes that an integer or a string such as `"12 MiB"` or `"1.5 GB"` stands for.
 
     Args:
-      budget: the number or the text.
-      what: the keyword that it was given as.
-      like: what it may be, for a sentence.
+      budget: the integer or the string.
+      what: the name of the option, for messages.
+      like: examples of valid values, for messages.
 
     Raises:
-      PlanError: if it means none.
+      PlanError: if `budget` is not valid.
     """
     if isinstance(budget, str):
         parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?(?:ytes)?\s*", budget.lower().replace(",", ""))

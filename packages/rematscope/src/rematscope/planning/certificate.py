@@ -1,4 +1,4 @@
-"""The claim that a choice is the best within a limit, and its verification without the solver."""
+"""The claim that a choice is the best within a limit, and its verification without a solver."""
 
 import dataclasses
 import math
@@ -25,17 +25,18 @@ class Certificate:
 
     Attributes:
       function: the name of the function.
-      program: SHA-256 of the recompute graphs that were compared: operations, shapes, costs, bytes and names.
-      budget: the limit, in saved bytes.
+      program: the SHA-256 of the recompute graphs that were compared: operations, shapes, costs, bytes and names.
+      budget: the limit on saved bytes.
       saved_bytes: the bytes that the plan saves.
       names: the names that the plan saves.
-      objective: the recompute cost of the plan, in the unit of `plan`'s `cost`.
-      bound: a lower bound of the recompute cost of every choice within the limit.
-      solver: the solver that proved the bound.
-      multipliers: with more than 16 names, one dual variable per row of each 0/1 program. By weak duality they prove a
-        lower bound, that of the linear relaxation. Empty otherwise.
-      with_policy: the policy that the names are combined with; "" if there is none.
-      compared: the policies that all choices of names were combined with; "" stands for names alone.
+      objective: the recompute cost of the plan, in the unit of the `cost` of `plan`.
+      bound: a lower bound on the recompute cost of every choice within the limit, in the same unit.
+      solver: the name of the solver that proved the bound.
+      multipliers: with more than 16 names, one dual variable per row of each 0/1 program. By weak duality, these prove
+        the lower bound of the linear relaxation. Empty with at most 16 names.
+      with_policy: the policy that the names are combined with; "" for names alone.
+      compared: the policies that were compared, each combined with all choices of names if possible; "" for names
+        alone.
     """
 
     function: str
@@ -58,21 +59,18 @@ class Certificate:
         device: Device | str | None = None,
         **kwargs: Any,
     ) -> float | Fraction:
-        """Check the claim without the solver.
+        """Check the claim without a solver.
 
-        This traces the program again and recounts the bytes and the cost of the choice. With up to 16 names, it
-        enumerates all subsets. With more, it proves a bound from `multipliers` in exact arithmetic. The solver's own
-        bound is tighter, but this check cannot prove it.
+        `verify` traces `f` again and recounts the bytes and the recompute cost of the plan. With up to 16 names, it
+        enumerates all subsets of the names. With more, it proves a lower bound from `multipliers` in exact arithmetic.
+        The solver's bound is tighter, but `verify` cannot prove it.
 
         Args:
-          f, *args, **kwargs, cost, device: as given to `plan`.
-
-        Returns:
-          The proven lower bound, in the unit of `cost`. With up to 16 names it equals `objective`.
+          f, *args, **kwargs, cost, device: the same values as for `plan`.
 
         Raises:
-          PlanError: if the plan was made for another function, if the choice does not have the claimed cost, or if a
-            recomputed operation has no known cost.
+          PlanError: if the plan is for a different function, if the saved bytes, the recompute cost or the bound differ
+            from the claim, or if a recomputed operation has no known cost.
           TargetError, TraceError: as for `plan`.
         """
         found = candidates(called_once(f, args, kwargs), *args, cost=cost_meant(cost, device), **kwargs)
@@ -87,8 +85,8 @@ class Certificate:
         )
         if not same or self.with_policy not in graphs:
             raise PlanError(
-                f"this certificate is for another program than {alone.trace.function} with these arguments and "
-                "this cost. Verify it with the arguments that plan was given and the same jax_remat3, or plan again."
+                f"this certificate is for a different program than {alone.trace.function} with these arguments and "
+                "this cost. Verify it with the arguments of plan and the same jax_remat3, or plan again."
             )
         graph = graphs[self.with_policy]
         kept, again = graph.evaluate(self.names)
@@ -96,8 +94,8 @@ class Certificate:
         if not claimed or tuple(self.names) != tuple(n for n in graph.names if n in self.names):
             raise PlanError(
                 f"the certificate was changed: these names save {kept:,} bytes at a cost of {again:,}, but the "
-                f"certificate says {self.saved_bytes:,} of {self.budget:,} bytes at {self.objective:,}. Plan "
-                "again."
+                f"certificate says {self.saved_bytes:,} of {self.budget:,} bytes at a cost of {self.objective:,}. "
+                "Plan again."
             )
         least = self._proven_bound(list(graphs.values()))
         if least is None:
@@ -114,7 +112,7 @@ class Certificate:
         return least
 
     def _proven_bound(self, graphs: Sequence[RecomputeGraph]) -> float | Fraction | None:
-        """Return a lower bound of the cost of every choice within the budget; None if the multipliers do not fit."""
+        """Return a lower bound on the cost of every choice within the budget; None if the multipliers are not valid."""
         left = self.multipliers
         bounds: list[float | Fraction] = []
         for graph in graphs:
@@ -131,7 +129,7 @@ class Certificate:
 
 
 def not_provable(graph: RecomputeGraph) -> str:
-    """Return why no choice can be proven optimal if the cost of an operation is not known, and what to do."""
+    """Return the reason why no choice can be proven optimal if an operation's cost is unknown, and the next step."""
     known = (
         "A while_loop counts as one iteration: use jax.lax.scan if its length is known."
         if graph.uncounted == {"while"}
@@ -144,5 +142,5 @@ def not_provable(graph: RecomputeGraph) -> str:
 
 
 def same_cost(a: float, b: float) -> bool:
-    """Whether two costs are equal; sums of floats as far as their order lets them."""
+    """Return whether two costs are equal; floats may differ by rounding, since the order of their sum may differ."""
     return a == b if isinstance(a, int) and isinstance(b, int) else math.isclose(a, b, rel_tol=1e-9)

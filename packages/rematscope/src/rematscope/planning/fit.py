@@ -1,4 +1,4 @@
-"""`fit(f, *args, peak=…)`: the names to save so that the compiled program fits into a device's memory."""
+"""`fit(f, *args, peak=…)`: the names to save so that the compiled program fits in a device's memory."""
 
 import dataclasses
 import math
@@ -30,7 +30,7 @@ class CompiledPlan:
 
     Attributes:
       plan: the best names for some number of saved bytes.
-      measurement: its planned function, compiled, or the compiler's message that it does not fit.
+      measurement: the compiled program of the planned function, or the compiler's message that it does not fit.
       seconds: the time of both passes, or of the step, by a roofline; None without a device.
     """
 
@@ -40,22 +40,22 @@ class CompiledPlan:
 
     @property
     def peak_bytes(self) -> float:
-        """The bytes that the compiled program needs; infinite if it does not fit on the device."""
+        """The peak memory of the compiled program in bytes; infinite if it does not fit on the device."""
         return self.measurement.peak_or_infinity
 
     @property
     def predicted_bytes(self) -> int:
-        """The estimated bytes, from the trace."""
+        """The peak memory in bytes, estimated from the trace."""
         return self.measurement.predicted_peak_bytes
 
 
 class Fit(View):
-    """The best plan that fits into memory, and the plans that were compiled to find it. Displays itself.
+    """The best plan that fits in memory, and all plans that were compiled to find it. Displays itself.
 
     Attributes:
       limit: the limit on the compiled peak, in bytes.
       target: the device that the plans were compiled for.
-      chosen: the compiled plan that fits; None if the compiler finds no plan that fits.
+      chosen: the best compiled plan that fits; None if no plan fits in the target's memory.
       above: the next better plan, which does not fit; None if `chosen` saves everything useful.
       trials: all compiled plans, by increasing saved bytes.
     """
@@ -76,17 +76,22 @@ class Fit(View):
 
     @property
     def plan(self) -> Plan:
-        """The best plan that fits. Raises PlanError if none does."""
+        """The best plan that fits.
+
+        Raises:
+          PlanError: if no plan fits.
+        """
         if self.chosen is None:
             raise PlanError(f"{self._headline()}. {self._advice()}")
         return self.chosen.plan
 
     @property
     def policy(self) -> Callable[..., Any]:
-        """The `policy=` for `jax.checkpoint`.
+        """The policy to pass to `jax.checkpoint`.
 
         Raises:
-          PlanError: if no plan fits, or if the function fits as written: a checkpoint around it could take more memory.
+          PlanError: if no plan fits; or if the function fits as written without checkpoints, since a checkpoint around
+            it could need more memory.
         """
         if self.plan.needs_no_checkpoint:
             raise PlanError(
@@ -201,36 +206,35 @@ def fit(
     device: Device | str | None = None,
     **kwargs: Any,
 ) -> Fit:
-    """Choose what to save so that the compiled program fits into memory and recomputes as little as possible.
+    """Choose what to save so that the compiled program fits in memory and recomputes as little as possible.
 
-    Saved bytes are not the compiled peak: the peak also includes arguments, outputs, gradients and temporaries, and it
-    can even fall when more is saved. So `fit` compiles:
+    The limit applies to the peak memory of the compiled program, which also includes arguments, outputs, gradients and
+    temporaries. This peak can even fall if more is saved. So `fit` compiles:
 
-    * `f` as written, unless its checkpoints make it one of the plans. If it fits, and no plan recomputes noticeably
-      less (1 % of the recompute with nothing saved), it is the choice. It is also the choice if it fits and no plan
-      does.
-    * the largest and the smallest plan, then plans at the limit by linear interpolation between the two nearest peaks
-      (regula falsi), until one fits and the next better one does not. If the smallest plan does not fit, plans in
-      between are tried, those with the smallest predicted peak first. Finally, `fit` also compiles plans that save
-      more than the chosen one although their predicted peak is no larger, the largest first, until one fits.
+    * `f` as written, unless one of the plans is the same. `fit` chooses it if it fits and no plan that fits recomputes
+      noticeably less (by 1 % of what a function that saves nothing recomputes).
+    * the plans that save the most and the least, then plans in between, by linear interpolation of the peak (regula
+      falsi), until one plan fits and the next better one does not. If the plan that saves the least does not fit, `fit`
+      tries plans in between by increasing predicted peak. Finally, `fit` compiles plans that save more than the best
+      one so far but have no larger predicted peak, by decreasing saved bytes, until one fits.
 
-    For a training step, the step is compiled.
+    For a training step, `fit` compiles the whole step.
 
     Args:
-      f: a function, as for `plan`. It is compiled, not run.
-      *args, **kwargs: its arguments, as for `trace`.
-      peak: the limit on the compiled peak: bytes as a whole number, or a text such as `"16 GB"`.
+      f: a function that is differentiable in reverse mode, as for `plan`, or a training step. It is compiled, not run.
+      *args, **kwargs: the arguments of `f`, as for `trace`.
+      peak: the limit on the compiled peak in bytes: an integer, or a string such as `"16 GB"`.
       target: the device to compile for, as for `measure`.
       cost: the recompute cost to minimize, as for `plan`.
-      device: the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`. With any `cost`, this adds the
-        recompute time of each plan; see `estimate_time`.
+      device: the name of a device such as `"tpu v5e"`, a `Device`, or the result of `calibrate()`. With any `cost`, the
+        view then also shows the recompute time of each plan; see `estimate_time`.
 
     Returns:
-      The best plan that fits, and all plans that were compiled. If the compiler finds no plan that fits, none is
-      chosen.
+      The best plan that fits, and all plans that were compiled. If the compiler reports for every plan that it does not
+      fit in the target's memory, `.chosen` is None.
 
     Raises:
-      PlanError: if no compiled plan fits, if there is nothing to choose, or if the cost is not valid.
+      PlanError: if the peak of every compiled plan exceeds the limit, or if `peak` or `cost` is not valid.
       TraceError, TargetError: as for `measure`.
 
     Example:

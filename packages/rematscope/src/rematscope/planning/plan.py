@@ -52,25 +52,26 @@ def plan(
     device: Device | str | None = None,
     **kwargs: Any,
 ) -> "Plan":
-    """Choose what to save so that the backward pass recomputes as little as possible within a limit of saved bytes.
+    """Choose what to save so that the backward pass recomputes as little as possible within a limit on saved bytes.
 
-    The plan is the best of: all choices of names, alone and combined with `dots_saveable` or
-    `dots_with_no_batch_dims_saveable`; `everything_saveable`; and the policy that `f` has now. The choices of names are
-    solved as 0/1 programs on the recompute graph of one trace. Policies that offload to host memory are not compared,
-    because a limit in saved bytes does not account for the cost of offloading. The planned function is then traced, to
-    check that it saves and recomputes exactly what the graph predicted.
+    `plan` compares all choices of names, alone and combined with `dots_saveable` or `dots_with_no_batch_dims_saveable`;
+    `everything_saveable`; and `f` as written. It finds the best choice of names by enumeration if there are few names,
+    else by solving a 0/1 program. Policies that offload to host memory are not compared, because a limit on saved bytes
+    does not account for the cost of offloading. Finally, `plan` traces the planned function to check that JAX saves and
+    recomputes exactly what was predicted.
 
     Args:
-      f: a function that is differentiable in reverse mode. It is not run. The values that it names with
-        `checkpoint_name` can be chosen; without names, the plan is the best policy. If `f` has checkpoints, they stay
+      f: a function that is differentiable in reverse mode. It is traced, not run. `plan` chooses among the values that
+        `f` names with `checkpoint_name`; without names, the plan is the best policy. If `f` has checkpoints, they stay
         where they are, and the plan is one policy for all of them. If it has none, the plan is for one checkpoint
         around the whole function.
-      *args, **kwargs: its arguments, as for `trace`.
-      saved: the limit on the bytes of computed residuals: a whole number, a text such as `"12 MiB"` or `"1.5 GB"`, or a
-        float from 0.0 (as little as possible) to 1.0 (all names; without names, all that a policy saves). Arguments do
-        not count, since the caller keeps them in memory.
-      cost: the cost of recomputing an equation. The default is FLOPs, plus 1 per element of a transcendental function.
-        `"seconds"` uses a roofline of `device`; see `estimate_time`. Or a function of an `Equation`.
+      *args, **kwargs: the arguments of `f`, as for `trace`.
+      saved: the limit on the bytes of computed residuals: an integer, a string such as `"12 MiB"` or `"1.5 GB"`, or a
+        float from 0.0 (as little as possible) to 1.0 (as much as all names; without names, as much as the policy that
+        saves most). Saved arguments do not count, because the caller keeps them in memory anyway.
+      cost: the cost of recomputing an equation: a function of an `Equation`, or `"seconds"` for the time on `device` by
+        a roofline; see `estimate_time`. The default counts FLOPs, transcendentals and bytes sent to other devices; see
+        `recompute_graph`.
       device: the device for `cost="seconds"`: a name such as `"tpu v5e"`, a `Device`, or `calibrate()`.
 
     Returns:
@@ -78,7 +79,7 @@ def plan(
 
     Raises:
       PlanError: if the limit is not valid or cannot be met, or if only one of `cost="seconds"` and `device` is given.
-      TargetError: if the device is not known.
+      TargetError: if `device` is not known.
       TraceError: as for `trace`.
 
     Example:
@@ -119,7 +120,7 @@ def best_plan(
     kwargs: Mapping[str, Any],
     cost: CostFunction = work,
 ) -> "Plan":
-    """Return the best plan within `limit` bytes of `f`, or of the result of `called_once`, given its candidates."""
+    """Return the best plan for `f` within `limit` saved bytes, given the candidates of `f`."""
     __tracebackhide__ = True
     function = found[0].graph.trace.function
     if limit < (least := least_of(found)):
@@ -173,9 +174,9 @@ def _is_verified(
     kwargs: Mapping[str, Any],
     cost: CostFunction,
 ) -> bool:
-    """Whether a plan under remat3 saves and computes what was predicted, with other roles; see `with_default_roles`."""
+    """Return whether a plan under remat3 saves and computes what was predicted; see `with_default_roles`."""
     if chosen.trace is not None:
-        return True  # it is what was traced
+        return True  # the candidate comes from a trace
     return is_predicted(chosen.graph, f, args, kwargs, cost, names, chosen.with_names(names))
 
 
@@ -186,7 +187,7 @@ def plan_as_written(
     kwargs: Mapping[str, Any],
     cost: CostFunction = work,
 ) -> "Plan":
-    """The plan to change nothing: `f` as written, whose residuals are its budget."""
+    """Return the plan that leaves `f` as written. Its budget is what `f` saves."""
     written = as_written(f, found, args, kwargs, cost)
     assert written.trace is not None, "the function as written is traced"
     passes = written.trace
@@ -197,20 +198,21 @@ def plan_as_written(
 
 
 class Plan(View):
-    """The best choice of names and policies within a limit of saved bytes. Displays itself.
+    """The best choice of names and policies within a limit on saved bytes. Displays itself.
 
     Attributes:
       names: the names to save, in program order.
-      with_policy: the policy that the names are combined with, such as `"dots_saveable"`; `"as it is"` for `f` as
-        written; "" for names alone.
-      planned: `f` with that policy in its checkpoints, or in one checkpoint around it.
+      with_policy: the policy that the names are combined with, such as `"dots_saveable"`; `"as it is"` if the plan is
+        `f` as written; "" for names alone.
+      planned: `f` with the plan applied to its checkpoints, or with one checkpoint around it if it has none.
       trace: the trace of `planned`.
-      budget: the limit, in saved bytes.
+      budget: the limit on saved bytes.
       saved_bytes: the bytes of computed residuals that the plan saves.
-      cost: the recompute cost of the plan, in the unit of `plan`'s `cost`.
-      bound: a lower bound of the recompute cost of all choices within the limit, proven by the solver. Operations of
-        unknown cost are not included.
-      graph: the recompute graph; `graph.evaluate(names)` gives the bytes and the cost of any choice of names.
+      cost: the recompute cost of the plan, in the unit of the `cost` of `plan`.
+      bound: a lower bound on the recompute cost of all choices within the limit, proven by the solver. It does not
+        include operations of unknown cost.
+      graph: the recompute graph of the chosen policy; `graph.evaluate(names)` returns the saved bytes and the recompute
+        cost of any choice of names.
       compared: the candidates that the plan was chosen from, names alone first.
     """
 
@@ -240,26 +242,26 @@ class Plan(View):
 
     @cached_property
     def findings(self) -> tuple[LintFinding, ...]:
-        """The findings of `lint` about checkpoints around several layers, where no names lower the peak much.
+        """The findings of `lint` about checkpoints around several layers, where names hardly lower the peak.
 
-        Computed on first use, since it takes another trace.
+        They are computed on first use, because they need another trace.
         """
         return tuple(whole_nets(self.trace, self._names_alone.trace, self._plain))
 
     @cached_property
     def about_names(self) -> str:
-        """If the function has no names: the reason, and the names that would help, as `lint` suggests them. Else empty.
+        """For a function without useful names, the reason and the names that `lint` suggests, as text; else empty.
 
-        Computed on first use.
+        It is computed on first use.
         """
         return self.why_no_names()
 
     @property
     def policy(self) -> Callable[..., Any]:
-        """The `policy=` for `jax.checkpoint`.
+        """The policy to pass to `jax.checkpoint`.
 
         Raises:
-          PlanError: if the plan keeps the policies of several checkpoints of `f`, and they differ.
+          PlanError: if the plan is `f` as written, and its checkpoints have different policies.
         """
         policy = self.chosen.with_names(self.names)
         if policy is None:
@@ -271,25 +273,25 @@ class Plan(View):
 
     @property
     def needs_no_checkpoint(self) -> bool:
-        """Whether the plan is `f` as written, without a checkpoint or with one that saves everything."""
+        """Whether the plan is `f` as written, and `f` has no checkpoint or only checkpoints that save everything."""
         return self.with_policy == AS_IT_IS and self.chosen.policy is jax.checkpoint_policies.everything_saveable
 
     @property
     def recompute_flops(self) -> int:
-        """The FLOPs that the planned backward pass recomputes."""
+        """The FLOPs that the backward pass of the planned function recomputes."""
         return self.trace.recompute_cost.flops
 
     @property
     def gap(self) -> float:
         """The difference between `cost` and `bound`: 0 if the plan is proven to be the best.
 
-        Infinite if an operation of unknown cost may be recomputed (`graph.uncounted`).
+        The gap is infinite if an operation of unknown cost may be recomputed; see `graph.uncounted`.
         """
         return math.inf if self._names_alone.uncounted else self.cost - self.bound
 
     @property
     def slack(self) -> int:
-        """The bytes within the limit that the plan does not use."""
+        """The bytes that remain of the limit."""
         return self.budget - self.saved_bytes
 
     @cached_property
@@ -322,22 +324,23 @@ class Plan(View):
         return self.compared[0].graph
 
     def check(self, cost: CostFunction = work) -> None:
-        """Trace the planned function, and compare what JAX saves and recomputes with the plan.
+        """Check that JAX saves and recomputes what the plan predicts, by the trace of the planned function.
 
         Args:
-          cost: as given to `plan`.
+          cost: the same value as for `plan`.
+
 
         Raises:
-          PlanError: if they differ.
+          PlanError: if the saved bytes or the recompute cost differ.
         """
         kept = self.trace.device_bytes_by_kind().get("computed", 0)
         again = cost_again(self.trace, cost)
         if kept == self.saved_bytes and same_cost(again, self.cost):
             return
-        why = "Please report this function: rematscope misreads one of its checkpoints."
+        why = "Please report this function, because rematscope misinterprets one of its checkpoints."
         raise PlanError(
             f"the plan for {self.trace.function} saves {self.saved_bytes:,} bytes at a cost of {self.cost:,}, "
-            f"but with these names JAX saves {kept:,} bytes at {again:,}. {why}"
+            f"but with these names JAX saves {kept:,} bytes at a cost of {again:,}. {why}"
         )
 
     def parts(self) -> Iterable[View]:

@@ -1,4 +1,4 @@
-"""The points of a frontier, and the search for them."""
+"""The points of a Pareto front, and the search for them."""
 
 import dataclasses
 import itertools
@@ -19,11 +19,11 @@ class Point:
     """A choice of names and a policy: the bytes that it saves, and its recompute cost.
 
     Attributes:
-      nbytes: the bytes of computed residuals that it saves.
-      cost: its recompute cost, in the unit of `frontier`'s `cost`.
+      nbytes: the bytes of computed residuals that the choice saves.
+      cost: the recompute cost, in the unit of `frontier`'s `cost`.
       names: the saved names.
-      label: the name of the policy, for one of JAX's policies or the current one; "" for a Pareto-optimal choice.
-      with_policy: the policy that the names are combined with; "" if there is none.
+      label: the name of one of JAX's policies, `f as written`, or `greedy`; "" for a Pareto-optimal choice.
+      with_policy: the policy that the names are combined with; "" for names alone.
     """
 
     nbytes: int

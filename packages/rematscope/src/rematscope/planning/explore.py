@@ -1,4 +1,4 @@
-"""A panel that shows the effect of one checkpoint policy after another."""
+"""`explore(f, *args)`: an interactive panel that shows the effect of each checkpoint policy."""
 
 import dataclasses
 import functools
@@ -38,25 +38,25 @@ _NO_CHECKPOINT, _NO_POLICY, _NAMES = "no checkpoint", "no policy", "save_only_th
 
 @with_own_options
 def explore(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
-    """Show an interactive panel to choose a checkpoint policy for `f`: one of JAX's, or the names to save.
+    """Show an interactive panel for choosing a checkpoint policy for `f`: one of JAX's policies, or names to save.
 
-    Below the controls, the panel shows the cost of the choice compared with `f` without a checkpoint, its place on the
-    Pareto front, the live bytes over time, the table of residuals and both programs, in which values are highlighted as
-    in `interactive_programs`. The names are those that `f` gives with `checkpoint_name`, also inside jit and scan.
-    Outside a notebook, or without the extra `notebook`, the initial state is shown as text or as a static page.
+    Below the controls, the panel shows the cost of the choice compared with `f` without a checkpoint, its position
+    relative to the Pareto front, the live bytes over time, and the residuals and both programs as in
+    `interactive_programs`. The names are all names that `f` gives with `checkpoint_name`, including names inside `jit`
+    and `scan`. In a terminal, or without the extra `notebook`, the panel is static and shows its initial state.
 
-    The panel puts one checkpoint around the whole of `f`, in place of the checkpoints that `f` has. Only "no
+    Each choice puts one checkpoint around all of `f`, which replaces the checkpoints inside `f`. Only the choice "no
     checkpoint" shows `f` as written.
 
     Args:
-      f: a function that is differentiable in reverse mode, or a training step, whose loss is then checkpointed. It is
-        not run.
-      *args, **kwargs: its arguments, as for `trace`.
-      device: adds time estimates, as for `compare`, `residual_table` and `print_fwd_bwd`.
+      f: a function that is differentiable in reverse mode, or a training step, whose loss then gets the checkpoint. It
+        is traced, not run.
+      *args, **kwargs: the arguments of `f`, as for `trace`.
+      device: the device for time estimates, as for `compare`; None shows no times.
 
     Raises:
       TraceError: as for `trace`.
-      TargetError: if the device is not known.
+      TargetError: if `device` is not known.
 
     Example:
       >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""`frontier(f, *args)`: all Pareto-optimal choices of saved bytes and recompute, next to the usual policies."""
+"""`frontier(f, *args)`: all Pareto-optimal choices of saved bytes and recompute, compared with JAX's policies."""
 
 import dataclasses
 import functools
@@ -29,10 +29,11 @@ _COLUMNS, _MOST_COLUMNS = 72, 500  # points that the matrix shows, as text and i
 
 
 class SavedNamesMatrix(View):
-    """The names that each point saves: a row for each name, a column for each point, by increasing bytes.
+    """The names that each point saves: one row per name, one column per point, by increasing bytes.
 
     Attributes:
-      rows: name → for each point, whether it saves the name; then those of the policies that are combined with names.
+      rows: maps each name, and each policy that names are combined with, to a tuple that says for each point whether
+        the point saves the name or uses the policy.
     """
 
     def __init__(self, names: Sequence[str], points: Sequence[Point]):
@@ -81,7 +82,7 @@ class SavedNamesMatrix(View):
         return [*lines, self._matrix_caption(shown)]
 
 
-# JAX's policies without arguments, from keeping least to keeping most.
+# JAX's policies without arguments, by increasing saved bytes.
 POLICIES = ("nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveable", "everything_saveable")
 _BYTES, _AMOUNTS = ("B", "KiB", "MiB", "GiB", "TiB"), ("", "k", "M", "G", "T", "P")
 
@@ -99,30 +100,31 @@ def frontier(
     device: Device | str | None = None,
     **kwargs: Any,
 ) -> "Frontier":
-    """Find all Pareto-optimal choices of names and policies: saved bytes against recompute cost.
+    """Find all choices of names and policies that are Pareto-optimal in saved bytes and recompute cost.
 
-    The choices are those that `plan` compares: all choices of names, alone and combined with JAX's policies for dots;
-    `everything_saveable`; and the policy that `f` has now. The view also shows JAX's policies and the current policy,
-    each from a trace, and a greedy choice, which repeatedly takes the name that avoids most recompute per byte.
+    The choices are the same as for `plan`: all choices of names, alone and combined with `dots_saveable` or
+    `dots_with_no_batch_dims_saveable`; `everything_saveable`; and `f` as written. For comparison, the view also shows
+    JAX's policies and `f` as written, each from a trace, and a greedy choice, which repeatedly adds the name that
+    avoids the most recompute per byte.
 
-    With up to 16 names, all subsets are enumerated. With more, one 0/1 program is solved per point: some hundredths of
-    a second at 50 names, some tenths at 400. A bar shows the progress, and an interrupt returns what was found.
+    With up to 16 names, `frontier` enumerates all subsets. With more, it solves one 0/1 program per point, which takes
+    some hundredths of a second for 50 names and some tenths for 400. A progress bar is shown. If you interrupt the
+    search, `frontier` returns the points found so far.
 
     Args:
-      f: a function that is differentiable in reverse mode and may name values with `checkpoint_name`. It is not run.
-        Its checkpoints stay where they are; if it has none, one checkpoint is put around the whole function.
-      *args, **kwargs: its arguments, as for `trace`.
-      cost: the cost of recomputing an equation. The default is FLOPs, plus 1 per element of a transcendental function.
-        `"seconds"` uses a roofline of `device`; see `estimate_time`. Or a function of an `Equation`.
+      f: a function that is differentiable in reverse mode, as for `plan`. It is traced, not run. Its checkpoints stay
+        where they are; if it has none, the choices are for one checkpoint around the whole function.
+      *args, **kwargs: the arguments of `f`, as for `trace`.
+      cost: the cost of recomputing an equation, as for `plan`.
       device: the device for `cost="seconds"`: a name such as `"tpu v5e"`, a `Device`, or `calibrate()`.
 
     Returns:
-      The Pareto-optimal choices, with the bytes that each saves and its recompute cost.
+      The Pareto-optimal choices (`.points`), each with its saved bytes and its recompute cost.
 
     Raises:
       TraceError, PlanError: as for `recompute_graph`; PlanError also if only one of `cost="seconds"` and `device` is
         given.
-      TargetError: if the device is not known.
+      TargetError: if `device` is not known.
 
     Example:
       >>> import jax.numpy as jnp
@@ -174,7 +176,7 @@ def frontier(
 
 
 def point_of(passes: Trace, label: str, cost: CostFunction = work) -> Point:
-    """Return the saved bytes and the recompute of a trace, under a label."""
+    """Return the saved bytes and the recompute cost of a trace as a point with a label."""
     kept = {r.value: r for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
     names = dict.fromkeys(r.name for r in kept.values() if r.name)
     again = cost_again(passes, cost)
@@ -185,13 +187,15 @@ class Frontier(Pictured):
     """All Pareto-optimal choices, by increasing saved bytes. Displays itself as a plot with its numbers.
 
     Attributes:
-      points: the Pareto-optimal choices. Each saves more and recomputes less than the one before.
-      presets: JAX's policies, each from a trace.
-      greedy: the greedy choice within the bytes of each point, by these bytes.
-      current: `f` with its current policies, from a trace; None if it has none.
-      complete: False if the search was interrupted; further Pareto-optimal choices may exist then.
-      refused: the policies under which JAX cannot differentiate the function, such as those on complex values.
-      graph: the recompute graph; `graph.evaluate(names)` gives the bytes and the cost of any choice of names.
+      points: the Pareto-optimal choices. Each point saves more and recomputes less than the previous point.
+      presets: the points of JAX's policies, each from a trace.
+      greedy: maps the saved bytes of a point to the greedy choice within these bytes.
+      current: the point of `f` as written, from a trace; None if `f` has no policies.
+      complete: False if the search was interrupted; then `points` may lack some Pareto-optimal choices.
+      refused: the names of the policies under which JAX cannot differentiate `f`, for example because they save complex
+        values.
+      graph: the recompute graph; `graph.evaluate(names)` returns the saved bytes and the recompute cost of any choice
+        of names.
     """
 
     size = 8.5, 3.6
@@ -216,7 +220,7 @@ class Frontier(Pictured):
 
     @property
     def labelled(self) -> tuple[Point, ...]:
-        """The points of JAX's policies, of the current policy, and of the greedy choices."""
+        """The points of JAX's policies, of `f` as written, and of the greedy choices."""
         return (*self._all_policies, *self.greedy.values())
 
     @property
@@ -224,16 +228,18 @@ class Frontier(Pictured):
         return self.presets if self.current is None else (*self.presets, self.current)
 
     def within(self, nbytes: int) -> Point | None:
-        """Return the choice with the least recompute among those that save at most `nbytes`, or None."""
+        """Return the Pareto-optimal choice with the least recompute that saves at most `nbytes`, or None if all save
+        more.
+        """
         return next((point for point in reversed(self.points) if point.nbytes <= nbytes), None)
 
     @functools.cached_property
     def matrix(self) -> SavedNamesMatrix:
-        """The names that each choice saves."""
+        """The names that each Pareto-optimal choice saves, as a table."""
         return SavedNamesMatrix(self.graph.names, self.points)
 
     def plot(self, ax: Any) -> None:
-        """Plot the Pareto front as steps on matplotlib axes, and the labelled points as marks."""
+        """Plot the Pareto front as a step line on matplotlib axes, and the labelled points as markers."""
         everything = (*self.points, *self.labelled)
         most = max(point.nbytes for point in everything)
         worst = max(point.cost for point in everything) or 1

@@ -201,10 +201,10 @@ _NO_PICTURE = needs("plot", "The picture takes")
 
 
 class Pictured(View, abc.ABC):
-    """A view that HTML shows as a picture, with its parts, such as a table of the numbers, below.
+    """A view that is a picture in HTML, above its parts, such as a table of the numbers.
 
     Attributes:
-      size: width and height of the picture, in inches.
+      size: the width and the height of the picture, in inches.
     """
 
     size: tuple[float, float]

@@ -11,34 +11,35 @@ from rematscope.render.html import document
 
 
 class View:
-    """An object that displays itself. A subclass defines its `parts`, once for all formats.
+    """An object that displays itself in every format. A subclass defines only the `parts` that it consists of.
 
-    A view that does not consist of parts, or whose HTML differs, overrides `__rich_console__` or `html`.
+    A subclass that does not consist of parts, or whose HTML differs from its text, overrides `__rich_console__` or
+    `html`.
     """
 
     def parts(self) -> Iterable["View"]:
         """Return the views that this view consists of, from top to bottom."""
-        raise NotImplementedError(f"{type(self).__name__} says neither its parts nor how it looks")
+        raise NotImplementedError(f"{type(self).__name__} defines neither parts nor __rich_console__")
 
     def html(self) -> str:
-        """Return the view as HTML that loads nothing and runs no script, except for the search in a long program."""
+        """Return the view as HTML that loads no resources. It runs no script, except to search in a long program."""
         return "".join(part.html() for part in self.parts())
 
     def page(self) -> str:
-        """Return the view as HTML for a page of its own, in which programs of any length can be searched."""
+        """Return the view as HTML for a separate page, on which programs of any length can be searched."""
         return "".join(part.page() for part in self.parts()) if type(self).html is View.html else self.html()
 
     def pane(self) -> dict:
-        """Return the widget's state: HTML, a note about each value, and the text shown when none is highlighted."""
+        """Return the widget's state: HTML, a note about each value, and the text for when no value is highlighted."""
         return {"html": self.html(), "notes": [], "idle": ""}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the view to a self-contained HTML page, which any browser can open.
+        """Write the view to a self-contained HTML file.
 
-        The page follows the browser's light or dark theme. An existing file is replaced atomically.
+        The page follows the browser's light or dark theme. `save` replaces an existing file atomically.
 
         Args:
-          path: the file to write; a name that ends in `.html` opens in a browser.
+          path: the path of the file to write, such as `"view.html"`.
 
         Raises:
           OSError: if the file cannot be written.

@@ -1,4 +1,6 @@
-"""What crosses from the forward to the backward program, where it was made and what reads it."""
+"""Residuals: the values that the backward program takes from the forward program, with their origin and first
+reader.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,15 +16,17 @@ class Residual:
     """A value that the forward pass saves for the backward pass.
 
     Attributes:
-      value: the value; both programs share this object.
-      array: the value itself, or the argument or constant that a `shard_map` passes through unchanged.
+      value: the residual in both programs, which share this object.
+      array: the array that is saved: `value`, or the argument or constant that a `shard_map` passes through unchanged.
       kind: `"argument"`, `"constant"` (closed over, or a literal) or `"computed"`.
-      name: its `checkpoint_name`, or None.
-      primitive: the operation that computed it, looked up through jit, scan, names and nested checkpoints; or None.
-      source: the user's source line that computed it, or None.
-      module: its module, `layers_3/attention`, from JAX's name stack; else "".
+      name: the `checkpoint_name` of the value, or None.
+      primitive: the name of the primitive that computed the value, also inside `jit`, `scan` and checkpoints; None for
+        an argument or a constant.
+      source: the user's source line that computed the value, or None.
+      module: the module that computed the value, such as `layers_3/attention`, from JAX's name stack; else "".
       is_output: whether the function also returns this value, so that saving it takes no extra memory.
-      needed_by: the first backward equation that reads it, also inside loops; None if it is only passed through.
+      needed_by: the first equation of the backward program that reads the value, also inside loops; None if the
+        backward program only passes the value through.
 
     Example:
       >>> import jax.numpy as jnp
@@ -44,7 +48,7 @@ class Residual:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape. For a residual that a scan stacks, the first dimension is the trip count."""
+        """The shape. If a `scan` stacked the residual, the first dimension is the trip count."""
         return self.value.shape
 
     @property
@@ -54,29 +58,31 @@ class Residual:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the whole array, over all iterations of a scan."""
+        """The size of the whole array in bytes, with all iterations of a `scan`."""
         return nbytes(self.value)
 
     @property
     def device_bytes(self) -> int:
-        """The bytes of each device's shard; of the whole array if it is not sharded or its sharding is unknown."""
+        """The size of each device's shard in bytes; that of the whole array if it is not sharded or its sharding is
+        unknown.
+        """
         return self.value.device_bytes
 
     @property
     def memory(self) -> str:
-        """`"device"`, or `"host"` if an offloading policy moves it there."""
+        """The memory that holds the residual: `"device"`, or `"host"` if an offloading policy moves it there."""
         return self.value.memory
 
 
 def residuals_of(
     fwd: Program, bwd: Program, crossing: Sequence[Value], outputs: Sequence[Value]
 ) -> tuple[Residual, ...]:
-    """What is told of each value that crosses.
+    """Return the residuals, given both programs.
 
     Args:
       fwd, bwd: both programs.
-      crossing: the values that `bwd` is given besides the cotangents, in its order.
-      outputs: what the function itself returns.
+      crossing: the inputs of `bwd` other than the cotangents, in order.
+      outputs: the outputs of the function.
     """
     makers = makers_of(fwd)
     readers = _first_readers(bwd)
@@ -97,12 +103,12 @@ def residuals_of(
     return tuple(map(residual, crossing))
 
 
-# Value → the equation that defines it, and which of its outputs it is.
+# Maps each value to the equation that defines it, and to the index among the outputs of this equation.
 Makers = dict[Value, tuple[Equation, int]]
 
 
 def makers_of(program: Program) -> Makers:
-    """What defines each value of `program`, bodies included."""
+    """Return the equation that defines each value of `program`, including its bodies."""
     makers: Makers = {}
     for equation in program.equations:
         if equation.primitive != "optimization_barrier":
@@ -113,8 +119,8 @@ def makers_of(program: Program) -> Makers:
 
 
 def _handed_through(value: Value, makers: Makers) -> Value:
-    """What is given to a shard_map that returns it as it is, each device the same part of it; else the value itself."""
-    around: dict[Value, Value] = {}  # a body's own input → what the shard_map is given
+    """Return the operand of a `shard_map` if `value` is this operand passed through unchanged; else `value`."""
+    around: dict[Value, Value] = {}  # maps an input of a body to the operand of the shard_map
     array = value
     while array in makers or array in around:
         if array in around:
@@ -134,13 +140,13 @@ def _handed_through(value: Value, makers: Makers) -> Value:
 
 
 def origin_of(value: Value, makers: Makers) -> tuple[str | None, Equation | None]:
-    """The checkpoint name of `value` and the operation that really made it."""
+    """Return the checkpoint name of `value` and the operation that computed it."""
     name, equation = None, None
-    around: dict[Value, tuple[Equation, int]] = {}  # a loop body's own input → the loop, and which input it is
+    around: dict[Value, tuple[Equation, int]] = {}  # maps an input of a loop body to the loop and its index
     carried: set[Value] = set()
     while value in makers or value in around:
         if value not in makers:
-            # A loop body's own input: a carry is made by the iteration before, a slice by what made the array.
+            # An input of a loop body: the previous iteration computed a carry; another equation, the array of a slice.
             loop, i = around[value]
             if i < loop.carries and value not in carried:
                 carried.add(value)

@@ -51,27 +51,28 @@ source_info_util.register_exclusion(__file__)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trace:
-    """The forward and the backward program of a function, and the residuals between them.
+    """The forward and the backward program of a function, with the residuals that connect them.
 
-    `forward(*arguments)` returns the outputs, then the residuals. `backward(*residuals, *cotangents)` returns one
-    cotangent per argument. All arrays are in flat lists, in the order of `jax.tree.leaves`.
+    `forward(*arguments)` returns the outputs, followed by the residuals. `backward(*residuals, *cotangents)` returns
+    one cotangent per argument. Both take and return flat lists of arrays, in the order of `jax.tree.leaves`.
 
     Attributes:
       function: the name of the function.
-      forward, backward: the programs. A residual is one `Value` with one name in both.
-      residuals: one for each leaf of `jax.vjp(f, *args)[1]`, in the same order.
-      cotangents: the inputs of the backward program in addition to the residuals.
-      forward_value_of: maps the value of a recomputed equation to the forward value that it equals, the first if there
-        are several.
-      equal_values: maps such a first value to all forward values that equal it, in program order, if there are several.
-      unproven_equalities: the number of loops, deeply nested or among many similar ones, whose carries could not all be
-        compared within a bounded number of steps. Values that depend on these carries count as deferred (`D`), though
-        some of them may be recomputed.
-      mesh: the mesh of the function, concrete or abstract; None on one device. Costs are per device, bytes are those of
-        whole arrays unless the name says otherwise.
-      step: for a training step, the rest of the step around the two programs; else None. Costs count one run of
-        each of the two programs.
-      remat3: whether the function has a checkpoint and was traced with `jax_remat3` set.
+      forward, backward: the two programs. A residual is the same `Value`, with the same name, in both.
+      residuals: the residuals, one for each leaf of `jax.vjp(f, *args)[1]`, in the same order.
+      cotangents: the inputs of the backward program that follow the residuals.
+      forward_value_of: maps each recomputed value to the forward value that it equals, the first one if there are
+        several.
+      equal_values: if several forward values equal a recomputed value, maps the first of them to all of them, in
+        program order.
+      unproven_equalities: the number of loops whose carries could not all be compared within a bounded number of steps;
+        such loops are deeply nested, or many loops are similar. Values that depend on these carries count as deferred
+        (`D`), although some of them may be recomputed.
+      mesh: the mesh of the function, concrete or abstract; None on one device. Costs are per device. Bytes are those of
+        whole arrays, unless the name of the attribute says otherwise.
+      step: for a training step, the rest of the step around the two programs; else None. `cost`, `recompute_cost` and
+        `deferred_cost` do not include this rest.
+      remat3: whether `jax_remat3` was set during tracing and the function has a checkpoint.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -99,18 +100,20 @@ class Trace:
 
     @property
     def outputs(self) -> tuple[Value, ...]:
-        """The values that the function returns; for a training step, the values that it differentiates."""
+        """The values that the function returns; for a training step, the outputs of the function that it
+        differentiates.
+        """
         return self.forward.outputs[: len(self.forward.outputs) - len(self.residuals)]
 
     @property
     def gradients(self) -> tuple[tuple[Value, Value], ...]:
-        """The arguments and their gradients, as pairs; for a training step, those that it differentiates."""
+        """Pairs of an argument and its gradient; for a training step, only for the arguments that it differentiates."""
         given = self.forward.inputs if self.step is None else self.step.shown.differentiated
         return tuple(zip(given, self.backward.outputs, strict=True))
 
     @property
     def axes(self) -> dict[str, int]:
-        """The axes of the mesh and their lengths; empty on one device."""
+        """The axes of the mesh with their sizes; empty on one device."""
         return {} if self.mesh is None else dict(self.mesh.shape)
 
     @property
@@ -120,37 +123,37 @@ class Trace:
 
     @property
     def per_device_text(self) -> str:
-        """` on each of 8 devices`, to append to bytes of one device; empty on one device."""
+        """Text to append to bytes per device, such as ` on each of 8 devices`; empty on one device."""
         return f" on each of {self.devices} devices" if self.axes else ""
 
     @cached_property
     def unresolved_shardings(self) -> tuple[Residual, ...]:
-        """The residuals on a mesh whose sharding only the compiler decides; their bytes per device are an estimate.
+        """The residuals on a mesh whose sharding the compiler decides; their bytes per device are an estimate.
 
-        These are arrays on automatic mesh axes; no argument, `shard_map` or sharding constraint determines their
-        sharding. The estimate takes the sharding of the operands; see `rematscope.ir.sharding_propagation`. `measure`
-        shows what the compiler decides.
+        These are arrays on automatic mesh axes whose sharding no argument, `shard_map` or sharding constraint
+        determines. The estimate is derived from the sharding of the operands; see `rematscope.ir.sharding_propagation`.
+        `measure` shows the compiler's decision.
         """
         return tuple(r for r in self.residuals if self.axes and r.shape and not r.value.placement.is_explicit)
 
     @property
     def times(self) -> int:
-        """How often both passes run: once per microbatch of a training step, else 1."""
+        """How often both passes run: once per microbatch of a training step; once for any other function."""
         return 1 if self.step is None else self.step.times
 
     @cached_property
     def cost(self) -> Cost:
-        """The cost of both passes, summed over all microbatches of a training step."""
+        """The cost of both passes; for a training step, summed over all microbatches."""
         return (program_cost(self.forward) + program_cost(self.backward)) * self.times
 
     @cached_property
     def recompute_cost(self) -> Cost:
-        """The cost of the operations that the backward pass recomputes, those with role `R`; see `cost`."""
+        """The cost of all recomputed operations (role `R`); for a training step, summed over all microbatches."""
         return program_cost(self.backward, roles.RECOMPUTED) * self.times
 
     @cached_property
     def deferred_cost(self) -> Cost:
-        """The cost of the operations that run in the backward pass but do not depend on the cotangent; see `cost`."""
+        """The cost of all deferred operations (role `D`); for a training step, summed over all microbatches."""
         return program_cost(self.backward, roles.DEFERRED) * self.times
 
     def __repr__(self) -> str:
@@ -159,14 +162,14 @@ class Trace:
 
     @property
     def mode_text(self) -> str:
-        """` under jax_remat3`, to append to the function's name; empty in JAX's default rematerialization."""
+        """Text to append to the function's name: ` under jax_remat3` if `remat3` is True; else empty."""
         return " under jax_remat3" if self.remat3 else ""
 
     @cached_property
     def has_auto_sharded_work(self) -> bool:
-        """Whether some operations are over automatic axes, so that only the compiler knows how devices share them.
+        """Whether the compiler decides how to shard some operations, because they are on automatic mesh axes.
 
-        Their costs are an estimate of each device's share, without the collectives that the compiler adds.
+        Their costs per device are estimates, which do not include the collectives that the compiler adds.
         """
         return bool(self.axes) and (
             placement.has_auto_sharded_work(self.forward) or placement.has_auto_sharded_work(self.backward)
@@ -176,20 +179,20 @@ class Trace:
     def opaque_primitives(self) -> tuple[str, ...]:
         """The primitives whose inner operations are not analyzed.
 
-        Kernels, linear solvers, custom calls, Python callbacks, and operations that rematscope does not know. What they
-        save is counted, what they recompute inside is not.
+        These are kernels, linear solvers, custom calls, Python callbacks, and operations that rematscope does not know.
+        The counts include the residuals that they save, but not what they recompute internally.
         """
         equations = itertools.chain(self.forward.walk(), self.backward.walk())
         return tuple(sorted({e.primitive for e, _ in equations if is_opaque(e.primitive)}))
 
     def collectives(self, role: str | None = None) -> dict[str, CollectiveStats]:
-        """Return how often each kind of collective runs, and the bytes that each device sends for it.
+        """Return the number of runs of each kind of collective, and the bytes that each device sends for them.
 
-        Loops are multiplied by their trip counts. For a training step this counts the whole step: all microbatches, all
-        gradients and the update.
+        A collective in a loop counts once per iteration. For a training step, the counts cover the whole step: all
+        microbatches, all gradients and the update.
 
         Args:
-          role: count only collectives with this role in the backward pass: `"R"` for recomputed ones.
+          role: count only collectives with this role in the backward pass, such as `"R"` for recomputed ones.
         """
         if self.step is not None:
             return tallied(collectives_of(self.step.program, role))
@@ -197,14 +200,14 @@ class Trace:
         return tallied([*forward, *collectives_of(self.backward, role)])
 
     def bytes_by_kind(self) -> dict[str, int]:
-        """Return the saved bytes by kind of residual; an array that is saved twice counts once.
+        """Return the saved bytes by kind of residual: `"computed"`, `"argument"` and `"constant"`.
 
-        Residuals in host memory are not included; see `host_bytes`.
+        An array that is saved twice counts once. Residuals in host memory are not included; see `host_bytes`.
         """
         return self._by_kind(lambda residual: residual.nbytes)
 
     def device_bytes_by_kind(self) -> dict[str, int]:
-        """Return the saved bytes by kind of residual, per device."""
+        """Return the same as `bytes_by_kind`, but per device."""
         return self._by_kind(lambda residual: residual.device_bytes)
 
     def _by_kind(self, size: Callable[[Residual], int]) -> dict[str, int]:
@@ -213,43 +216,44 @@ class Trace:
         return {kind: size for kind, size in kinds.items() if size or kind != "constant"}
 
     def host_bytes(self) -> int:
-        """Return the bytes of residuals in host memory, per device; an array that is saved twice counts once."""
+        """Return the bytes of all residuals in host memory, per device; an array that is saved twice counts once."""
         return sum(r.device_bytes for r in {r.array: r for r in self.residuals}.values() if r.memory == "host")
 
     def saved_bytes(self) -> int:
-        """Return the bytes of all residuals on the device; an array that is saved twice counts once."""
+        """Return the bytes of all residuals that are not in host memory; an array that is saved twice counts once."""
         return sum(self.bytes_by_kind().values())
 
     def saved_device_bytes(self) -> int:
-        """Return the bytes of all residuals per device; an array that is saved twice counts once."""
+        """Return the same as `saved_bytes`, but per device."""
         return sum(self.device_bytes_by_kind().values())
 
 
 @with_own_options
 def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, **kwargs: Any) -> Trace:
-    """Split `f` into its forward and its backward program, without running either.
+    """Trace `f` and its gradient into a forward and a backward program, without running them.
 
-    A training step takes a gradient itself and returns new parameters. It is traced as written: the two programs are
-    those of its gradient, and `Trace.step` is the rest. If a step takes several gradients, the two programs are those
-    of the gradient that saves the most bytes.
+    A training step, which takes a gradient itself and returns new parameters, is traced as written. The two programs
+    are then those of its gradient, and `Trace.step` is the rest of the step. If a step takes several gradients, the two
+    programs belong to the gradient that saves the most bytes.
 
-    A function for another device can be traced on any machine. Without a GPU, cuDNN's attention
+    You can trace a function for another device on any machine. Without a GPU, cuDNN's attention
     (`jax.nn.dot_product_attention(…, implementation="cudnn")`) is traced as for a Hopper GPU with cuDNN 9.13.
 
     Args:
       f: a function of pytrees of arrays that is differentiable in reverse mode, or a training step.
-      *args, **kwargs: its arguments: arrays, Python scalars or `jax.ShapeDtypeStruct`s in pytrees. Only shapes and
-        dtypes are used. Integers, booleans and PRNG keys are allowed in addition to floating-point arguments.
-      differentiate: whether to differentiate `f`. By default, `f` is treated as a training step, and not
-        differentiated, if it takes a gradient outside of a checkpoint and returns values with the shapes of the
+      *args, **kwargs: the arguments of `f`: pytrees of arrays, Python scalars or `jax.ShapeDtypeStruct`s. `trace` uses
+        only their shapes, dtypes and shardings. Integers, booleans and PRNG keys are allowed in addition to
+        floating-point values.
+      differentiate: whether to differentiate `f`. By default, `trace` treats `f` as a training step, and does not
+        differentiate it, if `f` takes a gradient outside of a checkpoint and returns values with the shapes of the
         arguments that it differentiates.
 
     Returns:
       The two programs, the residuals between them, and their costs.
 
     Raises:
-      TraceError: if there is nothing to differentiate, if an argument is not an array, if `differentiate` is not valid,
-        or if `f` has no reverse-mode derivative.
+      TraceError: if there is nothing to differentiate, if a leaf of an argument is not an array, if `f` has no
+        reverse-mode derivative, or if `differentiate` is not valid.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -273,7 +277,7 @@ def trace_call(
     differentiate: bool | None = None,
     grad_mask: Sequence[bool] | None = None,
 ) -> Trace:
-    """Trace a call as `trace` does, whatever the keyword arguments of `f` are called.
+    """Trace a call like `trace`, without restrictions on the names of the keyword arguments of `f`.
 
     Args:
       f, args, kwargs, differentiate: as for `trace`.
@@ -288,7 +292,7 @@ def trace_call(
     if not isinstance(differentiate, bool | None):
         raise TraceError(
             f"differentiate={differentiate!r} is not valid. Use True to differentiate {callable_name(f)}, False to "
-            "trace the gradient that it takes itself, or leave it out."
+            "trace the gradient that it takes itself, or remove differentiate=."
         )
     check_differentiable((args, kwargs))
     paths = argument_paths(f, args, kwargs)
@@ -417,7 +421,7 @@ def _as_it_stands(
 
 
 def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:
-    """For each output of a traced function the user's line that made it, as `Residual.source` says it."""
+    """Return the user's source line that computed each output of a jaxpr, as for `Residual.source`."""
     program = Inliner().program(jaxpr, [Value(v.aval) for v in jax_compat.body_of(jaxpr)[0].invars])
     makers = makers_of(program)
     origins = [origin_of(value, makers)[1] for value in program.outputs]
@@ -427,12 +431,12 @@ def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:
 def _assign_shardings(
     fwd: Program, bwd: Program, outputs: Sequence[Value], cotangents: Sequence[Value], meshes: Sequence[Any]
 ) -> Any:
-    """Notes how the values of both programs lie; returns the mesh that they are for, one of devices before others."""
+    """Record the sharding of the values of both programs, and return the largest mesh, if possible a concrete one."""
     found = [*meshes, *placement.meshes_in(fwd), *placement.meshes_in(bwd)]
     several = [mesh for mesh in found if mesh.size > 1]
     if not several:
         return None
-    for program in (fwd, bwd, fwd, bwd):  # again for what is known only from what reads it
+    for program in (fwd, bwd, fwd, bwd):  # twice, because a reader may determine a value's sharding
         placement.place(program)
         for output, cotangent in zip(outputs, cotangents, strict=True):
             placement.same(cotangent, output.placement)
@@ -448,15 +452,15 @@ def _cotangent_shape(leaf: Typed) -> Typed:
 
 
 def _explain_error(error: Exception, function: str, leaves: Sequence[Any]) -> TraceError | None:
-    """What JAX's refusal to differentiate means and what to do; None for an error of the function's own."""
+    """Return an error that explains why JAX cannot differentiate and what to do; None for the function's own errors."""
     text = str(error)
     needs_value = isinstance(error, (jax.errors.JAXTypeError, jax.errors.JAXIndexError))
     if (needs_value or "Non-hashable static arguments" in text) and any(isinstance(v, int) for v in leaves):
         return TraceError(
             f"{function} reads the value of an argument, but trace only passes shapes. Bind flags, axes and "
-            "other settings first: functools.partial(f, training=True)."
+            "other static arguments first: functools.partial(f, training=True)."
         )
-    if "different trace level" in text:  # as Flax says it
+    if "different trace level" in text:  # Flax's message
         return TraceError(
             f"{function} changes an object that is not an argument, such as a module of Flax's nnx. Make it an "
             "argument, step(model, optimizer, batch): trace follows what a function writes into its arguments."

@@ -1,4 +1,4 @@
-"""Several variants of a function in one table: saved bytes, recompute, deferred work and estimated peak."""
+"""Variants of a function in one table: saved bytes, recompute cost, deferred cost and estimated peak."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ from rematscope.tracing.trace import Trace, trace
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonRow:
-    """One variant in a `Comparison`. On a mesh, bytes are per device.
+    """One variant in a `Comparison`. On a mesh, bytes and costs are per device.
 
     Attributes:
       label: the variant's label.
@@ -34,34 +34,36 @@ class ComparisonRow:
 
     @property
     def saved_bytes(self) -> int:
-        """The bytes of the residuals that the forward pass computes and saves on the device, without arguments."""
+        """The bytes of the residuals that the forward pass computes and saves on the device; saved arguments do not
+        count.
+        """
         return self.trace.device_bytes_by_kind().get("computed", 0)
 
     @cached_property
     def recompute_cost(self) -> Cost:
-        """The cost of recomputed operations; for a training step, the sum over all its backward passes."""
+        """The cost of all recomputed operations; for a training step, the sum over all its backward passes."""
         step = self.trace.step
         return self.trace.recompute_cost if step is None else program_cost(step.program, roles.RECOMPUTED)
 
     @cached_property
     def deferred_cost(self) -> Cost:
-        """The cost of deferred operations: moved from the forward to the backward pass, computed once."""
+        """The cost of all deferred operations, which moved from the forward to the backward pass and run once."""
         step = self.trace.step
         return self.trace.deferred_cost if step is None else program_cost(step.program, roles.DEFERRED)
 
     @cached_property
     def seconds(self) -> TimeEstimate | None:
-        """The estimated time of both passes and of the recompute; None if no device was given."""
+        """The estimated time of both passes, of which the recompute is a part; None if no device was given."""
         return None if self.device is None else estimate_time(self.trace, self.device)
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The live bytes after each equation."""
+        """The live bytes after each equation, as `liveness` counts them."""
         return live_bytes(self.trace, self.device)
 
     @property
     def peak_bytes(self) -> int:
-        """The peak of the live bytes, without fusion, as `liveness` counts them."""
+        """The peak of `timeline`: an estimate of the peak memory in bytes that assumes no fusion."""
         return self.timeline.peak_bytes
 
 
@@ -83,7 +85,7 @@ class Comparison(View):
         self.rows = tuple(rows)
 
     def __getitem__(self, label: str) -> ComparisonRow:
-        """Return the row with this label. Raises KeyError if there is none."""
+        """Return the row of the variant `label`, or raise KeyError."""
         return {row.label: row for row in self.rows}[label]
 
     @property
@@ -97,7 +99,7 @@ class Comparison(View):
         return [TextTable(cells, self._footer(header), header[1:], bars, optional=[*deferred[::-1], _TIMES[1]])]
 
     def cells(self) -> list[list[str]]:
-        """Return the header, and a list of texts per row. Each column has one unit."""
+        """Return the table as lists of strings: the header, then one list per row."""
         columns: dict[str, list[str]] = {"": [row.label for row in self.rows]}
         columns["Saved"] = [bytes_text(row.saved_bytes) for row in self.rows]
         if any(row.trace.host_bytes() for row in self.rows):
@@ -123,7 +125,7 @@ class Comparison(View):
 
 
 def _cost_columns(title: str, costs: list[Cost]) -> dict[str, list[str]]:
-    """Return the columns of costs: FLOPs, and what else one of the costs has."""
+    """Return the columns of costs: FLOPs, and each other figure that is not 0 for all costs."""
     columns = {}
     for count, unit in _COUNTS.items():
         amounts = [getattr(cost, count) for cost in costs]
@@ -137,21 +139,21 @@ def _cost_columns(title: str, costs: list[Cost]) -> dict[str, list[str]]:
 
 @with_own_options
 def compare(variants: Mapping[str, Callable], *args, device: Device | str | None = None, **kwargs) -> Comparison:
-    """Compare variants of a function in one table: policies, or a layer with and without a checkpoint.
+    """Compare variants of a function, such as checkpoint policies, in one table.
 
     Args:
-      variants: functions that are differentiable in reverse mode, by label. They are not run.
-      *args, **kwargs: the arguments of each, as for `trace`.
-      device: adds the recompute's time, and its share of the time of both passes or of the step: the name of a device
-        such as `"tpu v5e"`, a `Device`, or `calibrate()`; see `estimate_time`.
+      variants: maps labels to functions that are differentiable in reverse mode. They are traced, not run.
+      *args, **kwargs: the arguments of every variant, as for `trace`.
+      device: the name of a device such as `"tpu v5e"`, a `Device`, or the result of `calibrate()`. If given, the table
+        also shows the time of the recompute and its share of the time of both passes, or of a training step; see
+        `estimate_time`.
 
     Returns:
-      A table that displays itself in a notebook or a terminal; `rows` is its data.
+      The table, which displays itself in a notebook or a terminal. Its data is in `.rows`.
 
     Raises:
-      TraceError: as for `trace`, for the first function that cannot be traced; or if `variants` is empty or is not a
-        mapping from labels to functions.
-      TargetError: if the device is not known.
+      TraceError: as for `trace`; or if `variants` is empty or is not a mapping from strings to functions.
+      TargetError: if `device` is not known.
 
     Example:
       >>> import jax, jax.numpy as jnp

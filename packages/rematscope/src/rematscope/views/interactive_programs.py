@@ -1,4 +1,4 @@
-"""Both programs and the table of residuals: pointing at a value highlights it wherever it appears."""
+"""`interactive_programs(f, *args)`: both programs and the residuals, with a value highlighted wherever it appears."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -22,11 +22,11 @@ _HINT = "Point at a value, or use Tab and the arrow keys, to highlight it wherev
 class InteractivePrograms(Stack):
     """The table of residuals above the forward and the backward program side by side.
 
-    `live` highlights a value in all three. Other displays are static.
+    `live` highlights a value in the table and in both programs. Other displays are static.
 
     Args:
-      passes: the result of `trace`.
-      device: the device of the time estimates; None without.
+      passes: the trace, as returned by `trace`.
+      device: the device for time estimates; None shows no times.
     """
 
     def __init__(self, passes: Trace, device: Device | None = None):
@@ -49,20 +49,20 @@ class InteractivePrograms(Stack):
 
 @with_own_options
 def interactive_programs(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
-    """Show the residuals and both programs of `f`, interactively.
+    """Show the residuals and both programs of `f` interactively.
 
-    In a notebook, point at a value, tap it, or move to its line with Tab and the arrow keys: it is highlighted wherever
-    it appears, and a line of text describes it. Esc removes the highlight. Elsewhere, this shows the output of
-    `residual_table` and `print_fwd_bwd`.
+    In a notebook, point at a value, tap it, or move to its line with Tab and the arrow keys. The value is then
+    highlighted wherever it appears, and a line of text describes it. Esc removes the highlight. Outside of a notebook,
+    `interactive_programs` shows the same as `residual_table` and `print_fwd_bwd`.
 
     Args:
-      f: a function that is differentiable in reverse mode. It is not run.
-      *args, **kwargs: its arguments, as for `trace`.
-      device: adds seconds, as for `residual_table` and `print_fwd_bwd`.
+      f: a function that is differentiable in reverse mode, or a training step. It is traced, not run.
+      *args, **kwargs: the arguments of `f`, as for `trace`.
+      device: the device for time estimates, as for `residual_table`; None shows no times.
 
     Raises:
-      TraceError: as `trace` does.
-      TargetError: if the device is not known.
+      TraceError: as for `trace`.
+      TargetError: if `device` is not known.
 
     Example:
       >>> import jax.numpy as jnp

@@ -29,24 +29,25 @@ NUMERIC = ("Bytes", "Bytes per device", "Share", _TIME)  # titles of columns
 
 @dataclasses.dataclass(frozen=True)
 class ResidualRow:
-    """One residual, or the same residual of several identical layers.
+    """One residual, or the corresponding residuals of repeated layers.
 
     Attributes:
-      values: their names in the two programs.
-      type: dtype and shape of each, `f32[5,4]`; `f32[5,4…64]` if the layers have different widths.
-      nbytes: their total bytes.
-      device_bytes: the bytes of each device's shards; the table shows them on a mesh.
-      share: the share of all bytes saved on a device, from 0 to 1.
+      values: the names of the residuals in the two programs.
+      type: the dtype and shape of each residual, such as `f32[5,4]`; `f32[5,4…64]` if the layers have different widths.
+      nbytes: the total bytes of the residuals.
+      device_bytes: the total bytes of each device's shards. On a mesh, the table shows these.
+      share: the fraction of all bytes saved on a device, from 0 to 1.
       kind: `"argument"`, `"constant"` or `"computed"`.
-      primitive: the primitive that computed them; None unless computed.
-      name: their `checkpoint_name`, or None.
-      source: the user's source line, or ""; inside a library, the library's line too.
-      module: the module, `layers_0…63/attention` for repeated layers; else "".
-      needed_by: the first equation of the backward program that uses the first of them; `"nothing"` if none does.
-      is_output: whether the function also returns them.
-      memory: `"device"` or `"host"`.
-      seconds: the total time of the operations that computed them, by a roofline; None without a device, and unless
-        computed. Recomputing them may require other operations first.
+      primitive: the primitive that computed the residuals; None for arguments and constants.
+      name: the `checkpoint_name` of the residuals, or None.
+      source: the user's source line that computed the residuals, followed by the line of a library if it did; else "".
+      module: the module that computed the residuals, such as `layers_0…63/attention` for repeated layers; else "".
+      needed_by: the first equation of the backward program that reads the first of the residuals, or `"nothing"`.
+      is_output: whether the function also returns the residuals.
+      memory: the memory that holds the residuals, `"device"` or `"host"`.
+      seconds: the total time in seconds of the operations that computed the residuals, estimated by a roofline. To
+        recompute the residuals, other operations may have to run first. None for arguments and constants, or if no
+        device was given.
     """
 
     values: tuple[str, ...]
@@ -66,18 +67,18 @@ class ResidualRow:
 
     @property
     def origin(self) -> str:
-        """`sin, also returned`."""
+        """The operation or kind, with notes, such as `sin, also returned`."""
         notes = ["also returned"] * self.is_output + ["offloaded to the host"] * (self.memory == "host")
         return ", ".join([self.primitive or self.kind, *notes])
 
 
 class ResidualTable(View):
-    """A table of residuals. Displays itself.
+    """A table of the residuals of a function. Displays itself.
 
     Attributes:
-      trace: the trace.
+      trace: the trace that the residuals come from.
       device: the device of the time estimates; None if no device was given.
-      rows: computed values, then constants, then arguments, each by decreasing size.
+      rows: the rows: first computed values, then constants, then arguments, each by decreasing size.
       nbytes: the total bytes of the residuals on the device.
     """
 
@@ -91,7 +92,7 @@ class ResidualTable(View):
         cells = self._largest(self.cells()) if len(self.rows) > _SHOWN else self.cells()
         if not self._table(cells).fits(options.max_width):
             line = cells[0].index("Line")
-            for row in cells:  # a line is clear without the function's name
+            for row in cells:  # the source line identifies the operation without the function's name
                 row[line] = re.sub(r" \([^ ]+\)$", "", row[line])
         yield self._table(cells)
 
@@ -127,11 +128,11 @@ class ResidualTable(View):
 
     @property
     def total(self) -> str:
-        """`f saves 456 B: computed 72 B + arguments 384 B`."""
+        """The total as text, such as `f saves 456 B: computed 72 B + arguments 384 B`."""
         return f"{self.trace.function}{self.trace.mode_text} saves {saved_text(self.trace)}"
 
     def cells(self) -> list[list[str]]:
-        """The header, and a list of texts for each of `rows`."""
+        """Return the table as lists of strings: the header, then one list per row."""
         named = any(row.name for row in self.rows)
         nested = any(row.module for row in self.rows)
         size = "Bytes per device" if self.trace.axes else "Bytes"
@@ -165,20 +166,20 @@ class ResidualTable(View):
 def residual_table(f: Callable, *args, device: Device | str | None = None, **kwargs) -> ResidualTable:
     """List the residuals of `f`: the values that its forward pass saves for its backward pass, with their bytes.
 
-    Residuals of identical layers (one operation of one source line) share a row.
+    Corresponding residuals of repeated layers share a row.
 
     Args:
-      f: a function that is differentiable in reverse mode. It is not run.
-      *args, **kwargs: its arguments, as for `trace`.
+      f: a function that is differentiable in reverse mode, or a training step. It is traced, not run.
+      *args, **kwargs: the arguments of `f`, as for `trace`.
       device: the name of a device such as `"tpu v5e"`, a `Device`, or the result of `calibrate()`. If given, the table
-        also shows how long computing each residual took; see `estimate_time`.
+        also shows the estimated time of computing each residual; see `estimate_time`.
 
     Returns:
-      A table that displays itself in a notebook or a terminal; `rows` is its data, with sizes in bytes.
+      The table, which displays itself in a notebook or a terminal. Its data is in `.rows`, with sizes in bytes.
 
     Raises:
-      TraceError: as `trace` does.
-      TargetError: if the device is not known.
+      TraceError: as for `trace`.
+      TargetError: if `device` is not known.
 
     Example:
       >>> import jax.numpy as jnp

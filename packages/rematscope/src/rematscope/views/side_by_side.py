@@ -42,15 +42,15 @@ _WITH_SOURCE, _WITH_FUNCTION, _WITH_LIBRARIES = 50, 74, 96
 # The largest width of the source lines. A longer one is shown without its function or its library's line.
 _SOURCE, _SOURCE_ON_A_PAGE = 28, 44
 
-# In a longer program, the marked lines come first, with this many lines before and after each.
+# In a longer program, the marked lines come first, each with this many lines before and after it.
 _LONG, _AROUND = 60, 3
 
-# A text of more lines, with like layers folded, tells what saves nothing in one line a place, and how many arrays there
-# are in a tree; one that would have more than so many all the same, also what saves something. Then layers fold that
-# are only roughly alike, and what is still too much is left out of the middle.
+# A text of more than _MANY lines after folding repeated layers also folds runs of lines that save nothing, and trees of
+# arrays. If it still has more than _MOST lines, it also folds runs that save something and layers that are only roughly
+# alike, and leaves out lines in the middle.
 _MANY, _MOST = 150, 190
 
-# So many rows of arguments, or of their gradients, are looked at one by one.
+# At most this many rows of arguments, or of their gradients, are listed individually.
 _TREE = 20
 
 LEGEND = {"S": "saved", "R": "recomputed", "D": "deferred", "B": "backward"}
@@ -58,15 +58,15 @@ _LEGEND: PieceLine = [(f"{letter} {word}  ", f"rs-{letter}") for letter, word in
 
 
 class SideBySide(View):
-    """The forward and the backward program side by side, as text in a terminal and on GitHub, as HTML in JupyterLab.
+    """The forward and the backward program side by side. Displays itself as text or as HTML.
 
     Args:
-      passes: the result of `trace`.
-      marked: values of either program. The lines that define them are highlighted with `◀ here`. In a program
-        of more than 60 lines, the surrounding lines are also shown first.
-      fold: whether a program of more than 60 lines without marks shows repeated layers once; text says how often they
-        repeat, a page opens them on a click.
-      device: adds the time of each line, summed over all its runs.
+      passes: the trace, as returned by `trace`.
+      marked: values of either program. The lines that define these values are highlighted with `◀ here`. In a program
+        of more than 60 lines, these lines and their surrounding lines are also shown first.
+      fold: whether to show repeated layers only once in a program of more than 60 lines without marked lines. Text says
+        how often each layer repeats; on a page, you click to unfold them.
+      device: the device for the estimated time of each line, summed over all its runs; None shows no times.
     """
 
     def __init__(self, passes: Trace, marked: Collection[Value] = (), fold: bool = True, device: Device | None = None):
@@ -106,11 +106,11 @@ class SideBySide(View):
         return self._html(self.programs(), searched=True)
 
     def pieces(self) -> tuple[list[list[PieceLine]], list[PieceLine]]:
-        """Both programs, whole, and the legend as text that `html_page` takes: lines of (text, style) pieces."""
+        """Return both programs without folding, and the legend, as lines of (text, style) pieces for `html_page`."""
         return [_column(*program, None) for program in self.programs()], [_LEGEND]
 
     def programs(self) -> list[Listing]:
-        """What stands in both columns, before it is laid out."""
+        """Return the contents of both columns, before the layout."""
         spent = {} if self.device is None else spent_by(self.trace, self.device)
         by_value = {equation.outputs[0]: seconds for equation, seconds in spent.items() if equation.outputs}
         return [forward(self.trace, self.marked, by_value), backward(self.trace, self.marked, by_value)]
@@ -121,7 +121,7 @@ class SideBySide(View):
 
     @gc_paused()
     def _texts(self, width: int) -> tuple[list[list[PieceLine]], bool]:
-        """Both programs, folded, in columns of this width; and whether each kind of line is there."""
+        """Return both folded programs in columns of this width, and whether all lines are shown."""
         programs, forms = self.programs(), Forms()
         listings = [listing._replace(rows=self._folded(listing.rows, forms)) for listing in programs]
         columns: list[list[PieceLine]] = []
@@ -136,7 +136,7 @@ class SideBySide(View):
     def _short(
         self, programs: list[Listing], listings: list[Listing], width: int, forms: Forms
     ) -> list[list[PieceLine]]:
-        """Both programs, whose like layers are folded in `listings`, in columns that are not too long."""
+        """Return both programs, whose repeated layers are folded in `listings`, in columns that are not too long."""
         columns: list[list[PieceLine]] = []
         for roughly in (False, True):
             found = []
@@ -169,19 +169,20 @@ class SideBySide(View):
 def print_fwd_bwd(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
     """Show the forward and the backward program of `f` side by side.
 
-    A letter marks each line: `S` saved for the backward pass, `R` recomputed (the forward pass computed this value
-    too), `D` deferred (moved to the backward pass and computed once, though it does not depend on the cotangent), `B`
-    backward. A residual has the same name in both programs.
+    Letters mark the lines: `S`, the value is saved for the backward pass; `R`, the backward pass recomputes a value
+    that the forward pass has computed; `D`, the computation is deferred: it does not depend on the cotangent, but runs
+    only once, in the backward pass; `B`, the computation depends on the cotangent. A residual has the same name in both
+    programs.
 
     Args:
-      f: a function that is differentiable in reverse mode. It is not run.
-      *args, **kwargs: its arguments, as for `trace`.
+      f: a function that is differentiable in reverse mode, or a training step. It is traced, not run.
+      *args, **kwargs: the arguments of `f`, as for `trace`.
       device: the name of a device such as `"tpu v5e"`, a `Device`, or the result of `calibrate()`. If given, the view
-        also shows the time of each line, summed over all its runs; see `estimate_time`.
+        also shows the estimated time of each line, summed over all its runs; see `estimate_time`.
 
     Raises:
-      TraceError: as `trace` does.
-      TargetError: if the device is not known.
+      TraceError: as for `trace`.
+      TargetError: if `device` is not known.
 
     Example:
       >>> import jax, jax.numpy as jnp

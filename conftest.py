@@ -8,6 +8,7 @@ import re
 import secrets
 import tempfile
 
+import forked_kernels
 import pytest
 from nbval.kernel import RunningKernel
 
@@ -25,6 +26,7 @@ def execute_cell_input(self, cell_input, allow_stdin=None):
 
 
 RunningKernel.execute_cell_input = execute_cell_input
+forked_kernels.fork_kernels()
 
 
 def pytest_collection_modifyitems(items):

@@ -295,7 +295,6 @@ def adds_an_earlier_input(stages, seen=[]):  # noqa: B006
     ids=["returned", "attribute", "default"],
 )
 def test_an_answer_that_leaks_a_traced_value_into_its_next_call_does_not_pass(answer, exercise, seed):
-    for step in range(2):
-        verdict = grade(answer, exercise, seed + step)
-        assert verdict.outcome == "not passed"
-        assert "Tracer" in verdict.findings[0].text
+    verdict = grade(answer, exercise, seed)
+    assert verdict.outcome == "not passed"
+    assert "Tracer" in verdict.findings[0].text

@@ -46,4 +46,4 @@ def skills() -> dict[str, str]:
         readme = (pages.ROOT / "README.md").read_text(encoding="utf-8")
     except OSError:
         return {}
-    return dict(re.findall(r"^\| exercise \d+ \| .*\(exercises/\d+_(\w+)\.ipynb\) \| \d+ \| (.+) \|$", readme, re.M))
+    return dict(re.findall(r"^\| \d+ \| .*\(exercises/\d+_(\w+)\.ipynb\) \| \d+ \| (.+) \|$", readme, re.M))

@@ -65,3 +65,14 @@ def test_extra_columns_are_left_out_before_a_line_wraps_and_optional_ones_before
     titles = [plain_text(table, width).splitlines()[0].split() for width in (33, 32, 17, 15)]
     assert titles == [["one", "two", "three"], ["one", "two"], ["one", "two"], ["one"]]
     assert "Not shown at this width: three, two" in plain_text(table, 15).replace("\n", " ")
+
+
+def test_a_view_printed_to_a_narrow_terminal_is_as_narrow(table, monkeypatch):
+    """Elsewhere, as in a notebook's stored text, the width does not depend on the terminal."""
+    monkeypatch.setenv("COLUMNS", "60")
+    wide = repr(table)
+    assert wide == plain_text(table, 100) != plain_text(table, 60)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert repr(table) == plain_text(table, 60)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert repr(table) == wide

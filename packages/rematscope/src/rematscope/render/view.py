@@ -2,6 +2,8 @@
 
 import io
 import os
+import shutil
+import sys
 from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -50,7 +52,7 @@ class View:
         yield from self.parts()
 
     def __repr__(self) -> str:
-        return plain_text(self)
+        return plain_text(self, _text_width())
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         return {"text/plain": repr(self), "text/html": self.html()}
@@ -73,6 +75,11 @@ def show(view: RenderableType) -> None:
         console.print(view)
     except UnicodeEncodeError:  # a pipe or an old terminal that knows no arrows
         print(plain_text(view, console.width, console.encoding))
+
+
+def _text_width() -> int:
+    """Return the columns of a text: 100, or those of a narrower terminal to which Python prints."""
+    return min(100, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 100
 
 
 def plain_text(view: RenderableType, width: int = 100, encoding: str = "utf-8") -> str:

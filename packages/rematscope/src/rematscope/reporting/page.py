@@ -15,7 +15,7 @@ from rematscope.reporting.fixes import described_changes
 from rematscope.reporting.tree import Node, tree_of
 
 Scale = Callable[[float], float]
-_LEFT, _WIDE, _HIGH, _TOP = 62, 1180, 300, 14
+_LEFT, _WIDE, _HIGH, _TOP = 84, 1180, 300, 14
 _ROW = 26  # height of a level of the icicle
 _LETTER = 6.6  # width of a letter, about
 _LISTED = 20
@@ -69,14 +69,14 @@ def _summary(report: Any) -> str:
         return "Nothing has to be changed."
     if report.best is None:
         return "None of the changes that rematscope can apply makes it fit."
-    cost = f"{report.best.extra_share:.1%} more FLOPs" if report.best.extra_work > 0 else "no more FLOPs"
+    cost = f"{100 * report.best.extra_share:.1f} % more FLOPs" if report.best.extra_work > 0 else "no more FLOPs"
     return f"A change that makes it fit was found: {bytes_text(report.best.peak_bytes)}, with {cost}. See part 3."
 
 
 def _fit(report: Any) -> list[str]:
     rows = [["", "Predicted", "Compiled", "Share of the peak"]]
     total = max(report.predicted_bytes, 1)
-    rows += [[kind, bytes_text(n), "", f"{n / total:.1%}"] for kind, n in report.bytes_by_kind.items()]
+    rows += [[kind, bytes_text(n), "", f"{100 * n / total:.1f} %"] for kind, n in report.bytes_by_kind.items()]
     compiled, error = "does not fit", ""
     if math.isfinite(report.peak_bytes):
         compiled = bytes_text(report.peak_bytes)
@@ -270,8 +270,7 @@ def timeline_svg(timeline: Timeline, limit: int) -> str:
         parts.append(f'<path class="band {_class(band.kind)}{shade}" d="{_area(base, top, x, y)}">{title}</path>')
         base = top
     grid = []
-    for i in range(1, 5):
-        level = most * i / 5
+    for level in _levels(most):
         grid.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDE - 6}" y1="{y(level):.1f}" y2="{y(level):.1f}"/>')
         grid.append(
             f'<text class="axis" x="{_LEFT - 6}" y="{y(level) + 4:.1f}" text-anchor="end">{bytes_text(level)}</text>'
@@ -294,6 +293,12 @@ def timeline_svg(timeline: Timeline, limit: int) -> str:
         f"{''.join(grid)}{''.join(parts)}{''.join(marks)}{words}"
         f'<line class="cursor" y1="{_TOP}" y2="{_TOP + _HIGH}" x1="0" x2="0"/></svg>'
     )
+
+
+def _levels(most: float) -> list[int]:
+    """Return two to five multiples of a power of two bytes below a number of bytes."""
+    step = 2 ** max(math.ceil(math.log2(most / 6)), 0)
+    return list(range(step, math.ceil(most), step))
 
 
 def _area(base: Sequence[int], top: Sequence[int], x: Scale, y: Scale) -> str:

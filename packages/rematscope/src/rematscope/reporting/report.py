@@ -221,7 +221,7 @@ class Report(View):
         total = max(self.predicted_bytes, 1)
         rows = [["", "Predicted", "Compiled", "Share of the peak"]]
         for kind, nbytes in self.bytes_by_kind.items():
-            rows.append([kind, bytes_text(nbytes), "", f"{bar_text(nbytes / total, 16)} {nbytes / total:4.0%}"])
+            rows.append([kind, bytes_text(nbytes), "", f"{bar_text(nbytes / total, 16)} {100 * nbytes / total:3.0f} %"])
         compiled = "does not fit" if self.measurement.out_of_memory else bytes_text(self.peak_bytes)
         error = ""
         if math.isfinite(self.peak_bytes):
@@ -264,7 +264,7 @@ class Report(View):
         """What the proposal costs, and what is known of cheaper changes, as sentences."""
         best = self.best
         assert best is not None, "there is a proposal"
-        cost = f"{best.extra_share:.1%} more FLOPs" if best.extra_work > 0 else "no more FLOPs"
+        cost = f"{100 * best.extra_share:.1f} % more FLOPs" if best.extra_work > 0 else "no more FLOPs"
         cheaper = self._search.cost(best.changes)
         tried = [c for c in self._search.tried if self._search.cost(c) < cheaper and c != Changes()]
         text = (
@@ -365,7 +365,7 @@ def _advice(report: Report) -> list[str]:
         share = buffer.nbytes / contents.peak_bytes
         if report.best is None and share > 0.2:
             found.append(
-                f"One array, {buffer.type} ({buffer.source or buffer.operation}), is {share:.0%} of the peak. "
+                f"One array, {buffer.type} ({buffer.source or buffer.operation}), is {100 * share:.0f} % of the peak. "
                 "Computing it in chunks along an axis other than the batch may avoid it (an estimate; not applied)."
             )
     kinds = report.bytes_by_kind

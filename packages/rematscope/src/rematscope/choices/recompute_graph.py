@@ -101,9 +101,7 @@ class RecomputeGraph(ChoiceGraph):
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of everything that a choice depends on: operations, shapes, costs, bytes, names, and shared
-        arrays.
-        """
+        """The SHA-256 of everything that a choice depends on: operations, shapes, costs, bytes, names and arrays."""
         number = {node: i for i, node in enumerate(self.nodes)}
         kept: dict[Value | None, int] = {None: 0}
         digest = hashlib.sha256()

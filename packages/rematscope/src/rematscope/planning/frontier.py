@@ -228,9 +228,7 @@ class Frontier(Pictured):
         return self.presets if self.current is None else (*self.presets, self.current)
 
     def within(self, nbytes: int) -> Point | None:
-        """Return the Pareto-optimal choice with the least recompute that saves at most `nbytes`, or None if all save
-        more.
-        """
+        """Return the choice with the least recompute that saves at most `nbytes`, or None if all save more."""
         return next((point for point in reversed(self.points) if point.nbytes <= nbytes), None)
 
     @functools.cached_property

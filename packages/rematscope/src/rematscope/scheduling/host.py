@@ -1,17 +1,17 @@
-"""Offloading as a third choice: a stack of a loop waits in host memory, and is fetched for the backward pass.
+"""Offloading as a third choice: host memory holds a loop's stacked residuals until the backward pass fetches them.
 
-For each value in a loop's body the 0/1 program has one more variable, h[v] ≤ x[v]: a saved value is offloaded. Then it
-takes no device memory except the slices of two iterations, one in use and one in transfer. The time spent
-waiting for transfers is added to the recompute:
+For each value in a loop's body, the 0/1 program has one more variable, h[v] ≤ x[v], which says that a saved value is
+offloaded. An offloaded value takes no device memory except for the slices of two iterations, one in use and one in
+transfer. The cost is the time of the recompute plus the time spent waiting for transfers:
 
 * Transfers to the host overlap with the forward pass:     out ≥ Σ bytes · h[v] / bandwidth − overlap · its seconds
-* Transfers back are waited for:                           Σ bytes · h[v] / bandwidth
+* The program waits for transfers back:                           Σ bytes · h[v] / bandwidth
 
-XLA compiles them this way for a TPU: the transfer of an iteration to the host runs next to its matmuls, and each
-iteration of the backward pass begins with fetching its slice.
+XLA compiles such a program for a TPU as follows: the transfer of an iteration's slice to the host overlaps with the
+matmuls of this iteration, and each iteration of the backward pass begins by fetching its slice.
 
-Only stacks are offloaded. XLA writes the slice of each iteration to the host in that iteration. Other offloaded values
-stay on the device too until the copy on the host is read, as long as they fit.
+Only stacks are offloaded, because XLA writes their slices to the host in the iterations that compute them. XLA keeps
+other offloaded values on the device, too, until the copy on the host is read, as long as they fit.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from rematscope.scheduling.peak_program import MIB, PeakProgram
 from rematscope.seconds.devices import Device
 from rematscope.seconds.roofline import estimate_time
 
-LEAST = 2**20  # bytes of a stack: what is smaller stays
+LEAST = 2**20  # bytes; smaller stacks are not offloaded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,13 +42,13 @@ class HostOffload:
     """The host memory that `auto` may offload values to, and the link to it.
 
     Attributes:
-      bandwidth: the bytes per second of the link, in each direction.
-      capacity: the host memory available, in bytes or as a text such as `"64 GiB"`; None for no limit.
-      overlap: the fraction of the forward pass's time during which values can move to the host. 1 if nothing else uses
-        the link. With 0, the program waits for every transfer to the host, as it does for every transfer back.
+      bandwidth: the bandwidth of the link in each direction, in bytes/s.
+      capacity: the available host memory in bytes: an integer, or a string such as `"64 GiB"`; None for no limit.
+      overlap: the fraction of the time of the forward pass during which values can move to the host: 1 if nothing else
+        uses the link. With 0, the program waits for every transfer to the host, as for every transfer back.
 
     Raises:
-      PlanError: if one of the values is not valid.
+      PlanError: if a field is not valid.
 
     Example:
       >>> from rematscope import HostOffload
@@ -63,20 +63,20 @@ class HostOffload:
     def __post_init__(self) -> None:
         if not _is_number(self.bandwidth) or not 0 < self.bandwidth < math.inf:
             raise PlanError(
-                f"bandwidth={self.bandwidth!r} of a HostOffload is not valid. Give the bytes per second that the link "
-                "carries in each direction, a number above 0: bandwidth=16e9."
+                f"bandwidth={self.bandwidth!r} of a HostOffload is not valid. Give the bandwidth of the link in each "
+                "direction in bytes/s, a number above 0: bandwidth=16e9."
             )
         if not _is_number(self.overlap) or not 0 <= self.overlap <= 1:
             raise PlanError(
                 f"overlap={self.overlap!r} of a HostOffload is not valid. Give the fraction of the forward pass during "
-                "which values can move to the host, from 0 to 1."
+                "which values can move to the host, a number from 0 to 1."
             )
         if self.capacity is not None:
             object.__setattr__(self, "capacity", budget_bytes(self.capacity, "capacity", "64_000_000_000 or '64 GB'"))
 
     @property
     def available_bytes(self) -> float:
-        """The bytes of host memory available."""
+        """The available host memory in bytes; infinite if there is no limit."""
         return math.inf if self.capacity is None else float(self.capacity)
 
 
@@ -91,7 +91,7 @@ class Moves:
     Attributes:
       host: the host memory and its link.
       linearized: the function.
-      hidden: the seconds of the forward pass that transfers to the host overlap with.
+      hidden: the time of the forward pass, in seconds, that transfers to the host can overlap with.
     """
 
     host: HostOffload
@@ -103,13 +103,13 @@ class Moves:
         """Return the moves of a function on a device; `own` is the function with its own checkpoints.
 
         Raises:
-          PlanError: if nothing of it can be offloaded.
+          PlanError: if no value of the function can be offloaded.
         """
         passes = linearized.trace
         if passes.axes:
             raise PlanError(
-                f"{passes.function} is sharded across devices, and auto does not choose what each of them "
-                "offloads. Remove host=, or offload by name: "
+                f"{passes.function} is sharded across devices, and auto does not choose values to offload on each "
+                "of them. Remove host=, or offload by name: "
                 "jax.checkpoint_policies.save_and_offload_only_these_names."
             )
         if passes.host_bytes() or (own is not None and own.trace.host_bytes()):
@@ -119,8 +119,8 @@ class Moves:
             )
         if not any(v.shape for v in linearized.loop_of):
             raise PlanError(
-                f"{passes.function} has no loop, and auto offloads only the residuals that loops stack: XLA "
-                "keeps other offloaded values on the device too while they fit. Put the layers into "
+                f"{passes.function} has no loop, and auto offloads only the residuals that loops stack, because XLA "
+                "keeps other offloaded values on the device, too, while they fit. Put the layers into "
                 "jax.lax.scan, or remove host=."
             )
         return cls(host, linearized, host.overlap * estimate_time(passes, device).forward)

@@ -1,4 +1,4 @@
-"""`load_schedule(path, f)`: a function with the plan that `auto` once made for it and wrote to a file."""
+"""`load_schedule(path, f)`: `f` with a schedule that `auto` chose and wrote to a file."""
 
 import json
 import os
@@ -26,25 +26,25 @@ R = TypeVar("R")
 
 
 def load_schedule(path: str | os.PathLike[str], f: Callable[P, R]) -> "LoadedFunction[P, R]":
-    """Transform `f` with a schedule that `auto` chose and `.save` wrote to a file.
+    """Transform `f` with a schedule from a file, without another search.
 
-    Nothing is searched or compiled. The first call with new shapes, dtypes, pytrees or static values traces `f` and
-    compares its program with the program of the file. Like `jax.jit`, this captures the variables that `f` closes
-    over.
+    `auto` chose the schedule, and `Auto.save` wrote the file. `load_schedule` does not search or compile. The first
+    call with new shapes, dtypes, pytrees or static values traces `f` and compares its program with the program in the
+    file. Like `jax.jit`, this trace captures the variables that `f` closes over.
 
     Args:
-      path: A file that `auto(f, …).plan(*args).save("schedule.json")` wrote.
-      f: The function that the schedule was chosen for: the same operations on the same shapes.
+      path: the path of a file that `auto(f, …).plan(*args).save("schedule.json")` wrote.
+      f: the function that the schedule was chosen for, with the same operations on the same shapes.
 
     Returns:
-      A function with the signature of `f`, which supports the same transformations as the result of `auto`. It has
-      gradients for the `argnums` that `auto` was given.
+      A callable with the signature of `f`, which supports the same transformations as the result of `auto`. It has
+      gradients for the `argnums` that were passed to `auto`.
 
     Raises:
-      OSError: If the file cannot be read.
-      PlanError: If the file holds no schedule. When the result is called: if the file belongs to a different
-        function or to other argument shapes, or if `f` changes the state of an object; when it is differentiated
-        with respect to an argument that is not in `argnums`.
+      OSError: if the file cannot be read.
+      PlanError: if the file does not contain a schedule. When you call the result, if the schedule is for a different
+        function or for different argument shapes, or if `f` changes the state of an object. When you differentiate the
+        result, if an argument without a gradient (not in `argnums`) is differentiated.
 
     Example:
       >>> import jax, jax.numpy as jnp, pathlib, tempfile
@@ -74,7 +74,7 @@ class _Saved(NamedTuple):
 
 
 class LoadedFunction(PlannedPerCall[P, R]):
-    """A function with a schedule from a file, which `load_schedule` made of another function."""
+    """The result of `load_schedule`: a function with a schedule from a file."""
 
     def __init__(self, path: str, f: Callable[P, R], saved: _Saved):
         super().__init__(f, saved.argnums)
@@ -103,7 +103,7 @@ class LoadedFunction(PlannedPerCall[P, R]):
             return Planned(once, signature, given, grad_mask)
         try:
             made = schedule(linearized, *choice.values(linearized), saved.target)
-        except IndexError:  # there are not so many values
+        except IndexError:  # the function has fewer values
             raise _holds_none(self._path) from None
         return Planned(once, signature, scheduled_function(once, made), grad_mask)
 

@@ -26,7 +26,7 @@ _MOST_PLANS = 128  # of one function; the least recently used plan is dropped
 
 
 class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
-    """A function with a plan for each combination of shapes, dtypes, pytrees and static values that it is called with.
+    """A function with one plan per combination of shapes, dtypes, pytrees and static values of its arguments.
 
     The plans live as long as this object.
     """

@@ -1,4 +1,4 @@
-"""The result of `auto`'s search: the planned function, what it saves and recomputes, and what is proven about it."""
+"""A plan of `auto`: the planned function, its saved and recomputed values, and what is proven about it."""
 
 import dataclasses
 import json
@@ -59,16 +59,17 @@ class Line:
 
 
 class Auto(Constant, Pictured):
-    """A plan within a memory limit. Displays itself as a plot with its numbers.
+    """A plan within a memory limit, as returned by `.plan` of `auto`'s result. Displays itself as a plot with its
+    numbers.
 
     Attributes:
       function: the planned function, a drop-in replacement for the original one.
       limit: the limit in bytes.
-      limits_peak: whether the limit is for the compiled peak; else it is for the saved bytes.
+      limits_peak: True if the limit applies to the compiled peak, False if it applies to the saved bytes.
       target: the device that the plan was compiled for.
-      trials: all compiled candidates, in order.
-      bound: a lower bound of the recompute cost of every choice within the limit. It is proven for the 0/1 program,
-        whose memory is an estimate, not for what a compiler could do.
+      trials: all compiled candidates, in the order of compilation.
+      bound: a lower bound on the recompute cost of every choice within the limit. The proof is for the 0/1 program,
+        whose memory figures are estimates, and not for compiled programs.
     """
 
     size = Timeline.size
@@ -111,7 +112,7 @@ class Auto(Constant, Pictured):
 
     @cached_property
     def suggested_names(self) -> SuggestedNames:
-        """The names, source lines and policy that write this plan into the model.
+        """The names, with their source lines, and the policy that express this plan in the model's code.
 
         Raises:
           PlanError: if names cannot express the plan, for example if it consists of plain checkpoints.
@@ -143,23 +144,25 @@ class Auto(Constant, Pictured):
 
     @property
     def policy(self) -> Callable[..., Any]:
-        """The `policy=` for `jax.checkpoint` and `with_schedule`, once the suggested names are in the code.
+        """The policy to pass to `jax.checkpoint` or `with_schedule`, for a model with the suggested names.
 
         Raises:
-          PlanError: as `suggested_names` does.
+          PlanError: as for `suggested_names`.
         """
         return self.suggested_names.policy
 
     @property
     def measurement(self) -> Measurement:
-        """The compiled program of both passes."""
+        """The compiled program of both passes, with the predictions from the trace."""
         assert self._chosen.measurement is not None, "what is returned was compiled"
         return self._chosen.measurement
 
     @property
     def recomputed(self) -> float:
-        """The recompute cost of the plan in the unit of `auto`'s `cost`: the FLOPs and transcendentals of both passes,
-        minus those with everything saved. With offloading, the time in seconds, including waits for transfers.
+        """The recompute cost of the plan, in the unit of the `cost` of `auto`.
+
+        This is the cost of both passes, minus their cost with everything saved. With offloading, it is a time in
+        seconds, which includes the time spent waiting for transfers.
         """
         return self._chosen.recompute_cost
 
@@ -175,22 +178,22 @@ class Auto(Constant, Pictured):
 
     @cached_property
     def timeline_baseline(self) -> Timeline:
-        """The live bytes over both passes with everything saved, from the trace."""
+        """The live bytes in both passes if everything is saved, from the trace."""
         return live_bytes(self._linearized.trace)
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The live bytes over both passes of the plan, from the trace."""
+        """The live bytes in both passes of the planned function, from the trace."""
         return self.measurement.predicted
 
     @cached_property
     def saved_values(self) -> tuple[Line, ...]:
-        """The values saved on the device, by source line and module, by decreasing bytes."""
+        """The values saved on the device, grouped by source line and module, by decreasing bytes."""
         return self._kept_in("device")
 
     @cached_property
     def offloaded_values(self) -> tuple[Line, ...]:
-        """The values offloaded to host memory, by source line and module, by decreasing bytes."""
+        """The values offloaded to host memory, grouped by source line and module, by decreasing bytes."""
         return self._kept_in("host")
 
     def _kept_in(self, memory: str) -> tuple[Line, ...]:
@@ -200,7 +203,7 @@ class Auto(Constant, Pictured):
 
     @cached_property
     def recomputed_values(self) -> tuple[Line, ...]:
-        """The recomputed values, by source line and module, by decreasing cost."""
+        """The recomputed values, grouped by source line and module, by decreasing cost."""
         made = self._chosen.schedule
         forward = {v for e, _ in made.forward.walk() for v in e.outputs}
         equations = made.backward.equations
@@ -208,19 +211,19 @@ class Auto(Constant, Pictured):
             (e, e.primitive, times * int(work(e)), i / len(equations))
             for i, whole in enumerate(equations)
             for e, times in Program((), [whole], ()).walk()
-            if e.outputs and e.primitive != "device_put"  # that is fetched
+            if e.outputs and e.primitive != "device_put"  # which fetches an offloaded value
             if forward.issuperset(made.copies.get(v, v) for v in e.outputs)
         )
         return _by_line(again)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the schedule if `path` ends in `.json`, for `load_schedule`; else the page that every view writes.
+        """Write the schedule to a `.json` file for `load_schedule`, or the view to a self-contained HTML file.
 
         Args:
-          path: the file.
+          path: the path of the file to write. If it ends in `.json`, the file contains the schedule, else the view.
 
         Raises:
-          OSError: if it cannot be written.
+          OSError: if the file cannot be written.
         """
         if not os.fspath(path).endswith(".json"):
             super().save(path)
@@ -242,7 +245,7 @@ class Auto(Constant, Pictured):
 
     @property
     def certificate(self) -> str:
-        """What was proven, what was compiled, and what is assumed."""
+        """Text that says what is proven about the plan, what was compiled, and what is assumed."""
         measured = self.measurement
         if self._chosen.snapshots and not is_tpu(self._chosen.subject.target):
             proven = (
@@ -311,7 +314,7 @@ class Auto(Constant, Pictured):
         return f"{self._linearized.trace.function}: live bytes of the plan, and with everything saved"
 
     def plot(self, ax) -> None:
-        """Plot the live bytes of the plan on matplotlib axes, and those with everything saved as a line."""
+        """Plot the live bytes of the plan on matplotlib axes, with a line for the live bytes if everything is saved."""
         self.timeline.plot(ax)
         self.timeline_baseline.outline(ax, self.timeline, "everything saved")
         ax.set(title=self.caption())

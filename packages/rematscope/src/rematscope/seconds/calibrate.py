@@ -1,4 +1,4 @@
-"""`calibrate()`: what the device that is here computes, and moves, in a second."""
+"""`calibrate()`: measured rates of the device that JAX uses."""
 
 import functools
 import time
@@ -12,17 +12,16 @@ from jax import lax
 from rematscope.render.progress import progress_message
 from rematscope.seconds.devices import Device
 
-_RUNS = 9  # of each, of which the fastest counts: what else the machine does only adds
+_RUNS = 9  # of each program; the fastest counts, because other programs on the machine only add time
 
 
 def calibrate() -> Device:
-    """Measure the rates of the device that JAX uses: matmuls, copies, elementwise arithmetic and `exp`.
+    """Measure the rates of the device that JAX uses for matmuls, copies, elementwise arithmetic and `exp`.
 
-    This takes some seconds. The fastest of several runs counts, so that other programs on the machine have little
-    effect.
+    This takes several seconds. The fastest of nine runs counts, so other programs on the machine have little effect.
 
     Returns:
-      A `Device` for `estimate_time` and for every `device=`. Its `source` says what was measured.
+      A `Device`, to pass to `estimate_time` or as any function's `device=`. Its `source` says what was measured.
 
     Example:
       >>> from rematscope import calibrate
@@ -37,9 +36,9 @@ def calibrate() -> Device:
         for dtype in (jnp.float32, jnp.bfloat16):
             square = jnp.ones((size, size), dtype)
             products[str(square.dtype)] = 2 * size**3 / fastest(lambda a: a @ a, square)
-        large = jnp.ones(2**26, jnp.float32)  # 256 MiB, more than any cache; in a loop, where memory is there already
+        large = jnp.ones(2**26, jnp.float32)  # 256 MiB, more than any cache; in a loop, which reuses its memory
         bandwidth = 2 * 8 * large.nbytes / fastest(lambda a: lax.fori_loop(0, 8, lambda _, a: a + 1, a), large)
-        small = jnp.ones(2**16 if device.platform == "cpu" else 2**24, jnp.float32)  # on a CPU, near the processor
+        small = jnp.ones(2**16 if device.platform == "cpu" else 2**24, jnp.float32)  # on a CPU, it fits in a cache
         times = 200
 
         def repeated(step: Callable[[Any], Any]) -> float:
@@ -63,7 +62,7 @@ def _apply_polynomial(degree: int, a: Any) -> Any:
 
 
 def fastest(f: Callable[[Any], Any], argument: Any) -> float:
-    """Seconds of the fastest of some runs of `f`, compiled."""
+    """Return the time in seconds of the fastest run of the compiled `f`."""
     compiled = jax.jit(f).lower(argument).compile()
     found = []
     for _ in range(_RUNS):

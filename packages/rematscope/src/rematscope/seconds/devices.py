@@ -1,19 +1,19 @@
 """The table of devices: peak FLOP/s, memory, and links to other devices and to the host, each with its source.
 
-All figures are per chip (TPU) or per GPU, and are peaks that no program reaches; shares of time are more reliable than
-times. Rates are in FLOP/s and bytes/s, memory is in bytes. FLOP/s of GPUs are without sparsity, which is half of what
-NVIDIA's data sheets print where they say "with sparsity". A matmul of float32 operands runs in bfloat16 on a TPU and in
-TF32 on a GPU unless JAX is asked for more precision, and the table has those rates.
+All figures are per chip (TPU) or per GPU. They are peaks that no program reaches, so shares of time are more reliable
+than times. Rates are in FLOP/s and bytes/s, and memory is in bytes. FLOP/s of GPUs are without sparsity: half of the
+figures that NVIDIA's data sheets give "with sparsity". By default, JAX multiplies float32 operands in bfloat16 on a TPU
+and in TF32 on a GPU, so the table has these rates for float32.
 
-**Links.** A TPU is a node of a torus: along each axis it has one link to each of two neighbors, so a ring over one axis
-sends in both directions, 2 × `link`. That holds where the axis wraps around (on v5e and v6e 16 chips, on v4, v5p and
-TPU7x a multiple of 4); without the wraparound a collective takes up to twice as long. A collective that is laid over
-several axes of the torus has the bandwidth of all of them. All NVLinks of a GPU go to switches, so that any ring may
-use all of them: one axis.
+**Links.** A TPU is a node of a torus. Along each axis, it has a link to each of its two neighbors, so a ring over one
+axis sends in both directions, at 2 × `link`. This holds if the axis wraps around (with 16 chips on v5e and v6e, with a
+multiple of 4 chips on v4, v5p and TPU7x). Without the wraparound, a collective takes up to twice as long. A collective
+over several axes of the torus has the bandwidth of all these axes. All NVLinks of a GPU lead to switches, so any ring
+can use all of them; this counts as one axis.
 
-Google's pages print 400 GB/s (v5e), 800 GB/s (v6e) and 1,200 GB/s (v5p, TPU7x) for all links of a chip in both
-directions, which is 50 and 100 GB/s per link and direction. The table has the 45 and 90 GB/s of "How to Scale Your
-Model", which its authors use for estimates. Checked in November 2026.
+Google's pages give 400 GB/s (v5e), 800 GB/s (v6e) and 1,200 GB/s (v5p, TPU7x) for all links of a chip in both
+directions, so 50 or 100 GB/s per link and direction. The table has 45 and 90 GB/s, which the authors of "How to Scale
+Your Model" use for estimates. All figures were checked in November 2026.
 """
 
 import dataclasses
@@ -28,25 +28,25 @@ from rematscope.errors import PlanError, TargetError
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """The peak rates of a device.
+    """The peak rates and the memory of a device.
 
     Attributes:
-      name: its name, `"tpu v5e"`.
-      matmul: FLOP/s of matmuls and convolutions, by the dtype of their operands.
-      bandwidth: bytes/s read from memory or written to it.
-      arithmetic: FLOP/s of all other operations; infinite where no source says, and then only the bytes moved count.
-      transcendentals: elements per second for functions such as `exp`; infinite where no source says.
-      link: bytes/s over one link to another device, in one direction; 0 where there is none.
-      links: the number of links that a ring over one axis sends on: 2 in a torus, all of a GPU's.
-      axes: the number of axes of links: 2 or 3 in a torus, 1 where all links go to switches.
-      host: bytes/s to the host's memory, and as many from it; 0 where no source says.
-      memory: bytes of the device's memory; 0 where no source says.
-      topology: for a TPU that libtpu compiles for without one: the smallest topology of several chips, and the
+      name: the name of the device, such as `"tpu v5e"`.
+      matmul: the FLOP/s of matmuls and convolutions, by the name of their operands' dtype.
+      bandwidth: the bytes/s that the device reads from and writes to its memory, in total.
+      arithmetic: the FLOP/s of all other operations. Infinite if no source gives it; then only the bytes moved count.
+      transcendentals: the elements per second of functions such as `exp`; infinite if no source gives it.
+      link: the bytes/s of one link to another device, in one direction; 0 if there are no links.
+      links: the number of links that a ring over one axis uses: 2 in a torus; all links of a GPU.
+      axes: the number of axes of the links: 2 or 3 in a torus; 1 if all links lead to switches.
+      host: the bytes/s to host memory, and also from host memory; 0 if no source gives it.
+      memory: the memory of the device in bytes; 0 if no source gives it.
+      topology: for a TPU that libtpu can compile for ahead of time, its smallest topology of several chips and the
         accelerator type of its machines; None for other devices.
-      source: the source of each figure, and which figures no source confirms.
+      source: the source of each figure, with a note on figures that no source confirms.
 
     Raises:
-      TargetError: if a rate is not a positive number, or there is none for matmuls.
+      TargetError: if a field is not valid, for example if a rate is not a positive number, or if `matmul` is empty.
     """
 
     name: str
@@ -86,10 +86,11 @@ class Device:
                 raise TargetError(f"{what} of {self.name} is {count!r}. Give a whole number, 1 or more.")
 
     def rate(self, dtype: Any) -> float:
-        """Return the FLOP/s of matmuls of a dtype.
+        """Return the FLOP/s of matmuls whose operands have a dtype.
 
-        A dtype that the table does not list has the rate of the fastest listed dtype of the same kind (float or
-        integer) that is at least as wide. For example, a device without FP8 units multiplies FP8 operands as bfloat16.
+        A dtype that is not in `matmul` has the rate of the fastest listed dtype of the same kind (float or integer)
+        that is at least as wide. For example, a device without FP8 units multiplies FP8 operands as bfloat16. If no
+        listed dtype of the same kind is wide enough, the other kind counts; if none at all is, the lowest rate.
         """
         name = str(dtype)
         if name in self.matmul:
@@ -102,13 +103,13 @@ class Device:
         return max(like or wide.values(), default=min(self.matmul.values()))
 
     def ring(self, axes: int = 1) -> float:
-        """Return the bytes/s that a device sends in a ring: links per axis × axes × `link`.
+        """Return the bytes/s that a device sends in a ring: `links` × `axes` × `link`.
 
         Args:
-          axes: how many axes of links the devices that exchange data are laid over.
+          axes: the number of axes of links that the ring uses.
 
         Raises:
-          TargetError: if the device has fewer axes.
+          TargetError: if `axes` is not an integer from 1 to the number of axes of the device.
 
         Example:
           >>> from rematscope.seconds.devices import DEVICES
@@ -117,8 +118,8 @@ class Device:
         """
         if type(axes) is not int or not 1 <= axes <= self.axes:
             raise TargetError(
-                f"{self.name} has {self.axes} {'axis' if self.axes == 1 else 'axes'} of links, so a ring cannot be "
-                f"laid over axes={axes!r}. Give a number from 1 to {self.axes}."
+                f"{self.name} has {self.axes} {'axis' if self.axes == 1 else 'axes'} of links, so axes={axes!r} is not "
+                f"valid. Give an integer from 1 to {self.axes}."
             )
         return self.links * axes * self.link
 
@@ -238,10 +239,10 @@ def device_called(device: Device | str) -> Device:
 
 
 def cost_meant(cost: Any, device: Device | str | None) -> Any:
-    """Return the cost function or the device that the options `cost` and `device` mean.
+    """Return the cost function, or the device, that the options `cost` and `device` stand for.
 
     Raises:
-      PlanError: if a device is missing, is given for nothing, or `cost` is another word than `"seconds"`.
+      PlanError: if only one of `cost="seconds"` and `device` is given, or if `cost` is not valid.
       TargetError: if the device is not known.
     """
     seconds = isinstance(cost, str) and cost == "seconds"

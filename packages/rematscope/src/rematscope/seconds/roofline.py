@@ -1,13 +1,14 @@
-"""The time of each operation by a roofline (Williams, Waterman and Patterson, CACM 2009).
+"""The time of each operation, estimated by a roofline (Williams, Waterman and Patterson, CACM 2009).
 
-An operation takes the longer of its arithmetic time and its memory time, plus the time of the bytes that it sends over
+The time of an operation is the maximum of its arithmetic time and its memory time, plus the time for sending bytes over
 links, in a ring over one axis (`Device.ring`). Operations run one after the other. Compilers fuse elementwise
-operations, casts, broadcasts and selections into operations of these kinds, and into reductions, that read them. So a
-fused operation reads only arrays that are in memory, and writes its result only if another operation, such as a matmul,
-reads it. In memory are arguments and the results of matmuls, reductions, sorts and other operations that are not fused.
+operations, casts, broadcasts and selections into the operations of these kinds, and into the reductions, that read
+their results. So a fused operation reads only arrays that are in memory, and writes its result only if an operation
+that is not fused, such as a matmul, reads it. The arrays in memory are the arguments and the results of matmuls,
+reductions, sorts and other operations that are not fused.
 
-A recomputed operation has the memory traffic of the same operation in the forward pass, so that the backward pass costs
-the same whatever is saved.
+A recomputed operation has the same memory traffic as the operation in the forward pass, so the other operations of the
+backward pass take the same time whatever is saved.
 """
 
 import dataclasses
@@ -43,14 +44,16 @@ _MATERIALIZES = KERNELS | LINEAR_ALGEBRA | UPDATES | (MOVES & FUSIBLE) - DUPLICA
 
 @dataclasses.dataclass(frozen=True)
 class TimeEstimate:
-    """The time of the forward and the backward pass on a device, estimated by a roofline. All times are in seconds.
+    """The time of the forward and the backward pass on a device in seconds, estimated by a roofline.
 
     Attributes:
       device: the name of the device.
-      forward, backward: the time of each pass; of a training step, summed over all microbatches; on a mesh, per device.
-      recompute: the part of `backward` that recomputes what a forward pass has computed.
-      deferred_forward: the part of `backward` that could run in the forward pass: it does not depend on the cotangent.
-      uncounted: primitives whose FLOPs are not known; only their memory traffic counts.
+      forward, backward: the time of each pass: for a training step, summed over all microbatches; on a mesh, per
+        device.
+      recompute: the time of the recomputed operations, a part of `backward`.
+      deferred_forward: the time of the deferred operations, a part of `backward`. They do not depend on the cotangent
+        and could run in the forward pass.
+      uncounted: the primitives whose FLOPs are not known; only their memory traffic counts.
       update: the time of the rest of a training step, such as the optimizer update; 0 for any other function.
     """
 
@@ -64,17 +67,17 @@ class TimeEstimate:
 
     @property
     def step(self) -> float:
-        """The time of both passes; of a training step, the time of the whole step."""
+        """The time of both passes in seconds; for a training step, the time of the whole step."""
         return self.forward + self.backward + self.update
 
     @property
     def recompute_fraction(self) -> float:
-        """The fraction of `step` that is recompute."""
+        """The time of the recompute as a fraction of `step`, from 0 to 1."""
         return self.recompute / self.step if self.step else 0.0
 
     @property
     def recompute_texts(self) -> list[str]:
-        """The time of the recompute and its percentage of `step`, as texts: `5.58 ms` and `9.3 %`."""
+        """The time of the recompute and its percentage of `step`, as strings such as `5.58 ms` and `9.3 %`."""
         if not self.recompute:
             return ["0 s", "0 %"]
         return [seconds_text(self.recompute), f"{100 * self.recompute_fraction:.1f} %"]
@@ -87,17 +90,17 @@ class TimeEstimate:
 
 
 def estimate_time(passes: Trace, device: Device | str) -> TimeEstimate:
-    """Estimate how long both passes take on a device, and how much of that time is recompute.
+    """Estimate the time that both passes take on a device, and how much of it is recompute.
 
     For a training step, the estimate covers the whole step: every microbatch, every gradient and the update.
 
     Args:
-      passes: the result of `trace`.
-      device: a name such as `"tpu v5e"` or `"h100"`, a `Device`, or what `calibrate()` returns.
+      passes: the trace of the function, as returned by `trace`.
+      device: the name of a device such as `"tpu v5e"` or `"h100"`, a `Device`, or the result of `calibrate()`.
 
     Raises:
-      TraceError: if `passes` is not the result of `trace`.
-      TargetError: if the device is not known.
+      TraceError: if `passes` is not a `Trace`.
+      TargetError: if `device` is not known.
 
     Example:
       >>> import jax, jax.numpy as jnp

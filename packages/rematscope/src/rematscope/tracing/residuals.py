@@ -63,9 +63,7 @@ class Residual:
 
     @property
     def device_bytes(self) -> int:
-        """The size of each device's shard in bytes; that of the whole array if it is not sharded or its sharding is
-        unknown.
-        """
+        """The size of each device's shard in bytes; of the whole array if its sharding is unknown or it has none."""
         return self.value.device_bytes
 
     @property

@@ -100,9 +100,7 @@ class Trace:
 
     @property
     def outputs(self) -> tuple[Value, ...]:
-        """The values that the function returns; for a training step, the outputs of the function that it
-        differentiates.
-        """
+        """The outputs of the function; for a training step, of the function that it differentiates."""
         return self.forward.outputs[: len(self.forward.outputs) - len(self.residuals)]
 
     @property

@@ -34,9 +34,7 @@ class ComparisonRow:
 
     @property
     def saved_bytes(self) -> int:
-        """The bytes of the residuals that the forward pass computes and saves on the device; saved arguments do not
-        count.
-        """
+        """The bytes of the computed residuals on the device, without arguments and constants."""
         return self.trace.device_bytes_by_kind().get("computed", 0)
 
     @cached_property

@@ -40,10 +40,10 @@ class MeasuredRow:
     """One figure, as predicted and as compiled.
 
     Attributes:
-      metric: what is measured, such as `"peak"`.
-      predicted, compiled: the two values; None if there is no such figure.
+      metric: the name of the figure, such as `"peak"`.
+      predicted, compiled: the figure as predicted from the trace and as compiled; None if one is not available.
       unit: `"bytes"`, `"FLOPs"`, `"elements"` or `"runs"`.
-      predicted_from, compiled_from: the source of each value.
+      predicted_from, compiled_from: the source of each figure.
     """
 
     metric: str
@@ -55,7 +55,7 @@ class MeasuredRow:
 
     @property
     def error(self) -> float | None:
-        """The relative error of the prediction; None if one of the values is missing or nothing was compiled."""
+        """The relative error, (predicted − compiled) / compiled; None if a figure is missing or `compiled` is 0."""
         if self.predicted is None or not self.compiled:
             return None
         return (self.predicted - self.compiled) / self.compiled
@@ -63,13 +63,13 @@ class MeasuredRow:
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveRow:
-    """The collectives of one kind: how many run, and how many bytes each device sends for them.
+    """The collectives of one kind, as predicted, before optimization and as compiled.
 
     Attributes:
       kind: XLA's name of the collective, such as `all-gather`.
-      predicted: the statistics from the trace.
-      lowered: the statistics of the program before optimization.
-      compiled: the statistics of the optimized program.
+      predicted: the number of runs and the link bytes from the trace.
+      lowered: those of the program before XLA's optimization.
+      compiled: those of the optimized program.
     """
 
     kind: str
@@ -79,7 +79,7 @@ class CollectiveRow:
 
     @property
     def rows(self) -> tuple[MeasuredRow, MeasuredRow]:
-        """The number of runs and the bytes sent, as rows of a table."""
+        """The number of runs and the link bytes, as rows of the table."""
         count, size = self.lowered.count, self.lowered.link_bytes
         return (
             MeasuredRow(
@@ -110,7 +110,7 @@ def _collective_rows(passes: Trace, made: Compiled, module: Module) -> tuple[Col
 
 
 def _moved_out(passes: Trace, target: str) -> list[str]:
-    """Sentences on the collectives that XLA may move out of loops: the counts predicted leave them in."""
+    """Return sentences about collectives that XLA may move out of loops, which the predicted counts leave inside."""
     programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
     left = tallied(found for program in programs for found in collectives_of(with_moved(program)))
     sentences = []
@@ -130,14 +130,14 @@ class RunTimes:
     """The run times of both passes.
 
     Attributes:
-      runs: the seconds of each run, in order, without the warm-up run.
+      runs: the time of each run in seconds, in order, without the warm-up run.
     """
 
     runs: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """The median, in seconds."""
+        """The median time in seconds."""
         return statistics.median(self.runs)
 
     def __repr__(self):
@@ -147,7 +147,7 @@ class RunTimes:
 
 @dataclasses.dataclass(frozen=True)
 class CompiledMemory:
-    """The memory of a compiled program that fits on its device. The attributes are those of `Measurement`."""
+    """The memory of a compiled program that fits on its device. See `Measurement` for the attributes."""
 
     argument_bytes: int
     output_bytes: int
@@ -171,34 +171,34 @@ class CompiledMemory:
 
 
 class Measurement(View):
-    """Both passes of a function, compiled as one program. Displays as a table.
+    """Both passes of a function, compiled as one program. Displays itself as a table.
 
     Attributes:
       function: the name of the function.
-      target: the device that it was compiled for.
+      target: the device that the program was compiled for.
       trace: the trace that the predictions come from.
-      predicted: the live bytes after each equation of the trace, without fusion; see `rematscope.liveness`.
-      predicted_peak_bytes: the estimate of `peak_bytes`, from the trace and from what XLA fuses.
-      compiled: the live bytes over XLA's schedule, from its buffer assignment; None if XLA does not return one (for
-        TPUs).
-      argument_bytes: the bytes of the inputs: arguments and cotangents.
+      predicted: the live bytes after each equation of the trace, without fusion; see `liveness`.
+      predicted_peak_bytes: the estimate of `peak_bytes` from the trace, which models XLA's fusion and buffers.
+      compiled: the live bytes over XLA's schedule, from its buffer assignment; None if XLA returns none, as for TPUs.
+      argument_bytes: the bytes of the inputs, which are the arguments and the cotangents.
       output_bytes: the bytes of the outputs and gradients.
-      overwritten_bytes: the bytes of donated arguments whose buffers hold results.
+      overwritten_bytes: the bytes of donated arguments whose buffers XLA reuses for results.
       temp_bytes: the bytes of XLA's temp allocation; for a TPU, in HBM.
-      host_bytes: the bytes that XLA allocates in host memory, for offloaded values.
-      peak_bytes: the memory of the running program: the sum of arguments, constants, outputs and temporaries. XLA
-        allocates all of them, gradients included, before the program runs; `predicted` counts a gradient only once it
-        is computed.
-      peak_with_vmem_bytes: XLA's own peak for a TPU, which adds the cores' VMEM to HBM; None for other targets.
+      host_bytes: the bytes that XLA allocates in host memory for offloaded values.
+      peak_bytes: the memory that the program needs in bytes: the sum of arguments, constants, outputs and temporaries,
+        less overwritten arguments. XLA allocates all of it, including the gradients, before the program runs;
+        `predicted` counts a gradient only after the equation that computes it.
+      peak_with_vmem_bytes: the peak that XLA reports for a TPU, which adds the VMEM of the cores to HBM; None for other
+        targets.
       cost: the FLOPs and transcendentals of the optimized program, with loops multiplied by their trip counts.
-      collectives: on a mesh, the collectives by kind. All figures are then per device.
-      memory: the figures in bytes of a program that fits; None if it does not.
-      out_of_memory: XLA's message and its figures if the program does not fit into the target's memory; else None. In
-        that case `temp_bytes` and `peak_bytes` are the bytes that XLA says are needed, and other compiled figures are
-        missing.
+      collectives: on a mesh, the collectives, one row per kind. All other figures are then per device.
+      memory: the memory figures in bytes if the program fits on the device; else None.
+      out_of_memory: XLA's message and its figures if the program does not fit in the target's memory; else None. If it
+        does not fit, `temp_bytes` and `peak_bytes` are the bytes that XLA reports as needed, and the other compiled
+        figures are None, 0 or empty.
       made: the compiled program.
-      roofline: the time of both passes as `estimate_time` predicts it; None without a device.
-      warnings: what the figures leave out, as sentences.
+      roofline: the time of both passes, estimated by `estimate_time`; None if no device was given.
+      warnings: sentences about what the figures do not include, and about the limits of the predictions.
     """
 
     def __init__(self, passes: Trace, target: str, made: Compiled, roofline: TimeEstimate | None = None):
@@ -220,7 +220,7 @@ class Measurement(View):
 
     @property
     def peak_or_infinity(self) -> float:
-        """`peak_bytes` if the program fits on the device; else infinity."""
+        """The value of `peak_bytes` if the program fits on the device; else infinity."""
         return math.inf if self.memory is None else self.memory.peak_bytes
 
     # These take a while for a long program, so they are computed only when they are read.
@@ -283,9 +283,10 @@ class Measurement(View):
         return notes
 
     def time(self, runs: int = 10) -> RunTimes:
-        """Run both passes on the target, once to warm up and then `runs` times.
+        """Run both passes on the target, once to warm up and then `runs` times, and return the times.
 
-        Arguments that were given as shapes are filled: floats with random normal values, all others with zeros.
+        Arguments that were given as `jax.ShapeDtypeStruct`s are filled with random normal values if they are floats,
+        else with zeros.
 
         Raises:
           TargetError: if the target is not on this machine.
@@ -326,7 +327,7 @@ class Measurement(View):
 
     @property
     def _overwritten_bytes(self) -> tuple[int, int | None]:
-        """Bytes of arguments that results are written over, predicted and compiled; no row where nothing is donated."""
+        """The bytes of overwritten arguments, predicted and compiled; the second is None if no argument is donated."""
         step = self.trace.step
         if step is None or not (step.donated or self.overwritten_bytes):
             return 0, None
@@ -382,28 +383,28 @@ def measure(
     device: Device | str | None = None,
     **kwargs,
 ) -> Measurement:
-    """Compile both passes of `f`, and compare the compiled program with the predictions from the trace.
+    """Compile both passes of `f`, and compare the memory and FLOPs of the result with the predictions from the trace.
 
-    The forward and the backward pass are compiled as one program that returns `f`'s outputs and all gradients. A
-    training step, which takes its own gradient, is compiled as written, including its donated arguments. Nothing runs
-    and no array is allocated until `.time()` is called.
+    The forward and the backward pass are compiled as one program that returns the outputs of `f` and all gradients. A
+    training step, which takes its own gradient, is compiled as written, including its donated arguments. The program
+    does not run, and no array is allocated, until you call `.time()`.
 
     Args:
       f: a function that is differentiable in reverse mode, or a training step.
-      *args, differentiate, **kwargs: its arguments, as for `trace`.
+      *args, differentiate, **kwargs: the arguments of `f` and the option `differentiate`, as for `trace`.
       target: `"cpu"`, `"gpu"` or `"tpu"` for a device of this machine. `"tpu v5e"`, `"tpu v6e"`, … compile ahead of
-        time for a TPU that is not on this machine, with libtpu in a separate process; `"tpu v5e:2x4"` also gives the
-        topology. A function for a mesh is compiled for as many devices; if there are fewer CPUs, for virtual ones in a
-        separate process.
-      device: adds the estimated time of both passes and of the recompute: the name of a device, a `Device`, or
-        `calibrate()`; see `estimate_time`.
+        time without a TPU, with libtpu in a separate process; `"tpu v5e:2x4"` also sets the topology. A function on a
+        mesh is compiled for as many devices as the mesh has. If JAX has fewer CPU devices, a separate process with
+        virtual CPU devices compiles the function.
+      device: the name of a device such as `"tpu v5e"`, a `Device`, or the result of `calibrate()`. If given, the view
+        also shows the estimated time of both passes and of the recompute; see `estimate_time`.
 
     Returns:
-      The memory, FLOPs and memory over time of the compiled program, as a table and as data.
+      The memory, the FLOPs and the live bytes over time of the compiled program, as a table and as data.
 
     Raises:
       TraceError: as for `trace`.
-      TargetError: if the target is unknown or absent, if libtpu is missing, or if the device is not known.
+      TargetError: if `target` is not known or not on this machine, if libtpu is missing, or if `device` is not known.
 
     Example:
       >>> import jax.numpy as jnp
@@ -426,7 +427,7 @@ def measure(
 def measure_call(
     f: Callable, args: Sequence[Any], kwargs: Mapping[str, Any], target: str, grad_mask: Sequence[bool] | None
 ) -> Measurement:
-    """Measure a call as `measure` does, whatever the keyword arguments of `f` are called; see `trace_call`."""
+    """Measure a call like `measure`, without restrictions on the names of the keyword arguments of `f`."""
     with progress_message(f"compiling for {target}"):
         passes = trace_call(f, args, kwargs, grad_mask=grad_mask)
         return Measurement(passes, target, compile_both(passes, *flattened(f, args, kwargs), target))

@@ -95,7 +95,7 @@ LIMITS = {
     "both": ({"peak": "1 GiB", "saved": 0}, "needs exactly one limit: peak=, .* or saved="),
     "a switch": ({"peak": False}, "peak=False is not a number of bytes"),
     "a part": ({"saved": 0.5}, r"saved=0\.5 is not a number of bytes"),
-    "a switch of compiles": ({"peak": "1 MiB", "compiles": True}, r"compiles=True is not valid.*Give 1 or more\.$"),
+    "a switch of compiles": ({"peak": "1 MiB", "compiles": True}, r"compiles=True is not valid.*1 or more\.$"),
 }
 
 

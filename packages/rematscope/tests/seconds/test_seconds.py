@@ -76,7 +76,7 @@ def test_a_ring_over_an_axis_of_a_torus_sends_both_ways_and_axes_add_up(name, ax
     device = DEVICES[name]
     assert device.axes == axes
     assert [device.ring(n) for n in range(1, axes + 1)] == [n * sent for n in range(1, axes + 1)]
-    with pytest.raises(TargetError, match=rf"{name} has {axes} axes of links, so a ring cannot .* axes={axes + 1}"):
+    with pytest.raises(TargetError, match=rf"{name} has {axes} axes of links, so axes={axes + 1} is not valid"):
         device.ring(axes + 1)
 
 

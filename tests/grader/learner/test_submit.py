@@ -121,7 +121,7 @@ def test_what_was_never_checked_is_said(monkeypatch, tmp_path):
     assert hand_in.unchecked() == []
 
 
-def test_an_answer_is_graded_by_what_it_does_not_by_what_the_file_claims(tmp_path):
+def test_an_answer_is_graded_by_what_it_does_not_by_what_the_file_claims(check_in_process):
     """What counts is what the answers do now, not what the file claims."""
     did(Outcome.PASSED, RIGHT)
     did(Outcome.PASSED, f"import no_such_module\n\ndef save_named(f, names):\n    return f({NAME})\n", "save_named")
@@ -139,12 +139,6 @@ def test_an_answer_is_graded_by_what_it_does_not_by_what_the_file_claims(tmp_pat
     assert out.splitlines()[1] == f"passed               {NAME}"
     assert out.splitlines()[3] == "not passed           save_named  (submitted as passed)"
     assert Progress().attempts(NAME)[-1].source == RIGHT and len(Progress().attempts()) == 4  # grading is no attempt
-
-
-@pytest.fixture
-def check_in_process(monkeypatch):
-    """Checks files in this process, which saves the seconds in which another one imports JAX."""
-    monkeypatch.setattr(check_file, "check_file", in_process.grade_file)
 
 
 def test_verdicts_of_a_handed_in_file_as_json(check_in_process):

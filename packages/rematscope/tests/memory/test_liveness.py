@@ -13,11 +13,8 @@ from hypothesis import strategies as st
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from matplotlib.figure import Figure
-from zoo import every_case
 
 from rematscope import liveness, trace
-from rematscope.ir.program import BOOKKEEPING, Literal
-from rematscope.memory.liveness import live_bytes
 
 VECTOR = jax.ShapeDtypeStruct((256,), np.float32)  # 1 KiB, the unit of what follows
 
@@ -227,55 +224,6 @@ def test_plot_marks_the_turn_and_the_peak():
 def test_the_peak_says_where():
     found = liveness(sines(4), VECTOR)
     assert found.peak.source.function.endswith("f") and found.peak.source.place == "test_liveness.py"
-
-
-@every_case
-def test_of_every_function_each_moment_is_accounted_for(name):
-    case = zoo.CASES[name]
-    passes = trace(case.function, *case.args, **case.kwargs)
-    found = live_bytes(passes)
-    assert len(found.samples) == 3 + steps(passes.forward) + steps(passes.backward)
-    for moment in found.samples:
-        assert min(moment.arguments, moment.residuals, moment.recomputed, moment.temporaries) >= 0
-
-    start, turn, end = found.samples[0], found.samples[found.boundary], found.samples[-1]
-    assert (start.operation, turn.operation, end.operation) == ("start", "boundary", "end")
-    given = {*passes.forward.inputs, *passes.forward.constants, *passes.backward.constants}
-    assert {m.arguments for m in found.samples} == {sum(v.nbytes for v in given)}
-    assert start.nbytes == start.arguments
-
-    # At the turn: what is given, what is kept and what is returned; each array once, whatever its names.
-    named = names(passes.forward)
-    kept = {named.get(r.value, r.value) for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
-    returned = {named.get(v, v) for v in passes.forward.outputs[: len(passes.cotangents)]}
-    assert turn.residuals == sum(v.nbytes for v in kept - given)
-    assert turn.temporaries == sum(v.nbytes for v in returned - kept - given if not is_literal(v))
-    assert turn.recomputed == 0
-
-    gradients = {v for v in passes.backward.outputs if not is_literal(v)}
-    assert end.residuals + end.recomputed + end.temporaries == sum(v.nbytes for v in gradients - given)
-    early = [e for e, _ in passes.backward.walk() if e.role != "B"]
-    assert early or not any(m.recomputed for m in found.samples)
-
-
-def is_literal(value):
-    return isinstance(value, Literal)
-
-
-def steps(program):
-    """How many equations make something, bodies and the loops around them included."""
-    made = [e for e in program.equations if e.primitive not in BOOKKEEPING]
-    return len(made) + sum(steps(body) for e in made for body in e.bodies)
-
-
-def names(program):
-    """What each named value is the name of."""
-    found = {}
-    for equation in program.equations:
-        if equation.primitive == "name":
-            (value,), (named,) = equation.inputs, equation.outputs
-            found[named] = found.get(value, value)
-    return found
 
 
 @settings(max_examples=30, deadline=None)

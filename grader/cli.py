@@ -179,8 +179,9 @@ def batch(
         Format,
         typer.Option("--format", metavar="FORMAT", help="gradescope: also write a results.json for each learner."),
     ] = Format.files,
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="How many answers to grade at a time.")] = os.cpu_count()
-    or 1,
+    jobs: Annotated[
+        int, typer.Option(metavar="N", min=1, help="The number of answers to grade at the same time.")
+    ] = os.cpu_count() or 1,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Grade on the Dask cluster with this scheduler, tcp://…")
     ] = None,
@@ -280,8 +281,9 @@ def _print_isolation(unsandboxed: bool, without_groups: str | None, uncounted: b
 
 @app.command(rich_help_panel=_INSTRUCTORS)
 def doctor(
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="How many answers to grade at a time.")] = os.cpu_count()
-    or 1,
+    jobs: Annotated[
+        int, typer.Option(metavar="N", min=1, help="The number of answers to grade at the same time.")
+    ] = os.cpu_count() or 1,
 ):
     """Test whether this machine can grade untrusted answers safely.
 

@@ -138,7 +138,7 @@ def test_a_key_is_an_argument(said):
         (["the_model:loss", "--args", "f32[2"], "f32[8,64]"),
         (
             ["the_model:loss", "--args", "f32[-1]"],
-            "is not an argument: -1 is not a size: sizes are whole numbers, 0 or more.",
+            "is not an argument: -1 is not a size. A size is an integer, 0 or more.",
         ),
         (["the_model:loss", "--args", "f32[2,a]"], "is not an argument: a is not a size"),
         (["the_model:loss", "--args", "f32[True]"], "is not an argument: True is not a size"),

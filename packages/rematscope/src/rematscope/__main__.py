@@ -1,4 +1,4 @@
-"""A look at a function without a notebook.
+"""The command line: show or report what a function saves and recomputes, without a notebook.
 
 python -m rematscope model:loss --args "{'w': f32[64,8]}" "bf16[16,64]"
 python -m rematscope train.py:loss --args train.py:example_arguments --json
@@ -37,18 +37,23 @@ from rematscope.views.side_by_side import SideBySide
 _KINDS = {"f": "float", "bf": "bfloat", "i": "int", "u": "uint", "c": "complex"}
 
 _EPILOG = """\
-An argument is an array's type as JAX prints it, f32[8,64], bf16[4] or i32[]
-(key for a PRNG key); a number, list, tuple or dict of these; or MODULE:NAME,
-a value in a module, which is called if it is a function. A tuple gives
-several arguments.
+An ARGUMENT is an array type as JAX prints it, such as f32[8,64], bf16[4] or
+i32[] (key is a PRNG key); a number; a list, tuple or dict of these; or
+MODULE:NAME, the name of a value in a module. If the value is a function, it is
+called without arguments and its result is used; if it is a tuple, each element
+is one argument.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Shows what was asked for.
+    """Run the command line.
+
+    Args:
+      arguments: the arguments of the command; None for `sys.argv[1:]`.
 
     Returns:
-      0; 1 if the function cannot be traced, 2 if what was asked for is not there. Both say why on stderr.
+      The exit status: 0; 1 if the function cannot be traced; 2 if an argument of the command is not valid. If it is not
+      0, a message on stderr gives the reason.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     return _report(given[1:]) if given[:1] == ["report"] else _show(given)
@@ -56,10 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _report(arguments: Sequence[str]) -> int:
     """Print the report on a training step."""
-    description = "Report whether a training step fits into memory, what fills it, and what to change."
+    description = "Report whether a training step fits in memory, what fills it, and what to change."
     parser = _parser("python -m rematscope report", description, "train:step or train.py:step")
-    parser.add_argument("--memory", metavar="SIZE", help='the capacity, such as "16 GiB"')
-    parser.add_argument("--device", metavar="NAME", help='the device whose memory is the capacity: "tpu v5e" or "h100"')
+    parser.add_argument("--memory", metavar="SIZE", help='the memory capacity, such as "16 GiB"')
+    parser.add_argument(
+        "--device", metavar="NAME", help='use the memory capacity of this device, such as "tpu v5e" or "h100"'
+    )
     asked = parser.parse_args(arguments)
     try:
         function, given = _asked_function(asked)
@@ -83,18 +90,20 @@ def _report(arguments: Sequence[str]) -> int:
 
 
 def _parser(prog: str, description: str, example: str) -> argparse.ArgumentParser:
-    """Return a parser of the arguments that every command has."""
+    """Return a parser for the arguments that all commands share."""
     parser = argparse.ArgumentParser(
         prog=prog, description=description, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("function", metavar="MODULE:FUNCTION", help=example)
-    parser.add_argument("--args", nargs="*", default=[], metavar="ARGUMENT", help="its arguments; see below")
+    parser.add_argument("function", metavar="MODULE:FUNCTION", help=f"the function, such as {example}")
+    parser.add_argument(
+        "--args", nargs="*", default=[], metavar="ARGUMENT", help="the arguments of the function; see below"
+    )
     parser.add_argument("--save", metavar="FILE", type=Path, help="also save an HTML page that opens in any browser")
     return parser
 
 
 def _asked_function(asked: argparse.Namespace) -> tuple[Any, list[Any]]:
-    """The function that was asked for, and its arguments."""
+    """Return the function that the command names, and its arguments."""
     function = _named(asked.function)
     if not callable(function):
         raise _Unknown(f"{asked.function} is not a function, but of type {type(function).__name__}.")
@@ -103,13 +112,19 @@ def _asked_function(asked: argparse.Namespace) -> tuple[Any, list[Any]]:
 
 def _show(arguments: Sequence[str]) -> int:
     """Print both programs and the residuals of a function."""
-    description = "Show what a JAX function's backward pass saves and recomputes.\nThe function is not run."
+    description = (
+        "Show what a JAX function saves for its backward pass, and what the backward pass\n"
+        "recomputes. The function is traced, not run. For a report on the memory of a\n"
+        "training step, see python -m rematscope report --help."
+    )
     parser = _parser("python -m rematscope", description, "model:loss, package.model:loss or model.py:loss")
     parser.add_argument(
         "--version", action="version", version=f"rematscope {rematscope.__version__}, JAX {jax.__version__}"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, with sizes in bytes")
-    parser.add_argument("--device", metavar="NAME", help='add the estimated time of each line, on "tpu v5e" or "h100"')
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables, with sizes in bytes")
+    parser.add_argument(
+        "--device", metavar="NAME", help='also show the estimated time of each line on this device, such as "tpu v5e"'
+    )
     asked = parser.parse_args(arguments)
     try:
         device = None if asked.device is None else device_called(asked.device)
@@ -140,7 +155,7 @@ def _show(arguments: Sequence[str]) -> int:
 
 
 def as_data(passes: Trace, device: Device | None = None) -> dict[str, Any]:
-    """What the views show, as JSON has it: sizes in bytes, costs as numbers; of a device the seconds of a roofline."""
+    """Return the contents of the views as JSON data: sizes in bytes, costs as numbers, and times in seconds."""
     found = {
         "function": passes.function,
         "mesh": dict(passes.axes),
@@ -165,11 +180,11 @@ def _cost(cost: Cost) -> dict[str, Any]:
 
 
 class _Unknown(Exception):
-    """What was asked for is not there: a sentence that says what, and what to write instead."""
+    """An argument of the command is not valid. The message says which one, and what to write instead."""
 
 
 def _named(text: str) -> Any:
-    """What has a name in a module."""
+    """Return the value of a MODULE:NAME."""
     where, colon, name = text.rpartition(":")
     if not (where and colon and name):
         raise _Unknown(f"{text!r} is not MODULE:NAME. Write it like model:loss or model.py:loss.")
@@ -192,7 +207,7 @@ def _named(text: str) -> Any:
 
 
 def _failure(error: Exception) -> str:
-    """What is wrong and where in the user's code, in one line."""
+    """Return a one-line description of an error, with the line of the user's code."""
     frames = traceback.extract_tb(error.__traceback__)
     users = [frame for frame in frames if not _NOT_THE_USERS.search(frame.filename)]
     place = f" ({Path(users[-1].filename).name}:{users[-1].lineno})" if users else ""
@@ -210,7 +225,7 @@ def _module(where: str) -> Any:
     if not where.endswith(".py"):
         return importlib.import_module(where)
     path = Path(where)
-    if str(path.parent.resolve()) not in sys.path:  # a file may import its neighbours
+    if str(path.parent.resolve()) not in sys.path:  # a file may import other files in its folder
         sys.path.insert(0, str(path.parent.resolve()))
     if path.stem in sys.modules and getattr(sys.modules[path.stem], "__file__", None) == str(path.resolve()):
         return sys.modules[path.stem]
@@ -223,14 +238,14 @@ def _module(where: str) -> Any:
 
 
 def _arguments(text: str) -> Sequence[Any]:
-    """The arguments that a text stands for: one, or those of a tuple that has a name."""
+    """Return the arguments that an ARGUMENT of the command stands for: one, or the elements of a named tuple."""
     if re.fullmatch(r"[\w./\\-]+:[\w.]+", text):
         found = _named(text)
         if callable(found):
             found = found()
         return found if isinstance(found, tuple) else [found]
     try:
-        return [_value(ast.parse(re.sub(r"(\w)\[\]", r"\1[()]", text), mode="eval").body)]  # of a scalar
+        return [_value(ast.parse(re.sub(r"(\w)\[\]", r"\1[()]", text), mode="eval").body)]  # the type of a scalar
     except (SyntaxError, ValueError, TypeError) as error:
         why = error.msg if isinstance(error, SyntaxError) else error
         raise _Unknown(
@@ -261,13 +276,13 @@ def _size(node: ast.expr) -> int:
     match node:
         case ast.Constant(int(size)) if not isinstance(size, bool):
             return size
-    raise ValueError(f"{ast.unparse(node)} is not a size: sizes are whole numbers, 0 or more")
+    raise ValueError(f"{ast.unparse(node)} is not a size. A size is an integer, 0 or more")
 
 
 def _literal(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
-    except (ValueError, TypeError):  # which say of what is no literal where in memory it is
+    except (ValueError, TypeError):  # their messages contain memory addresses
         raise ValueError(f"{ast.unparse(node)} is not a number, a string or an array type") from None
 
 

@@ -104,18 +104,20 @@ def _split_arguments(arguments: str) -> list[str]:
 
 
 class Report(View):
-    """Whether a function fits into memory, what fills it, and what to change. Displays itself.
+    """A report on the memory of a training step or a loss: whether it fits, what fills it, what to change. Displays
+    itself.
 
     Attributes:
       function: the name of the function.
-      limit: the capacity in bytes.
-      device: the device whose memory it is; None if only a number of bytes was given.
-      target: what was compiled for.
-      measurement: the function as written, compiled.
-      contents: the buffers, from the trace.
-      best: the cheapest changes that fit, compiled; None if the function fits as written, or if nothing fits.
-      fixes: all changes that were traced and lower the peak, the cheapest first.
-      advice: what was not applied, as sentences.
+      limit: the memory capacity in bytes.
+      device: the device, if one was given; else None.
+      target: the device that the programs were compiled for.
+      measurement: the compiled program of the function as written.
+      contents: the live buffers of the function as written, from the trace.
+      best: the cheapest combination of changes that fits, compiled; None if the function fits as written, or if no
+        change fits.
+      fixes: all combinations of changes that were traced and lower the peak, by increasing cost.
+      advice: sentences about further changes, which were not applied.
     """
 
     def __init__(self, subject: Subject, search: Search, found: Changes | None, device: Device | None):
@@ -132,58 +134,60 @@ class Report(View):
 
     @property
     def fits(self) -> bool:
-        """Whether the function as written fits, compiled."""
+        """Whether the compiled peak of the function as written is within the limit."""
         return self.peak_bytes <= self.limit
 
     @property
     def predicted_bytes(self) -> int:
-        """The predicted peak of the function as written."""
+        """The predicted peak of the function as written, in bytes."""
         return self.contents.peak_bytes
 
     @property
     def peak_bytes(self) -> float:
-        """The compiled peak of the function as written; infinite if the target has no memory for it."""
+        """The compiled peak of the function as written, in bytes; infinite if it does not fit in the target's
+        memory.
+        """
         return self.measurement.peak_or_infinity
 
     @property
     def bytes_by_kind(self) -> dict[str, int]:
-        """The predicted bytes at the peak by kind; they add up to `predicted_bytes`."""
+        """The predicted bytes at the peak by kind of buffer; their sum is `predicted_bytes`."""
         return self.contents.bytes_by_kind
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The live bytes over time, stacked by kind and module."""
+        """The predicted live bytes over time, by kind and module."""
         return self.contents.timeline()
 
     @property
     def peak(self) -> list[Buffer]:
-        """The buffers that are live at the peak, the largest first."""
+        """The buffers that are live at the predicted peak, by decreasing size."""
         return self.contents.peak
 
     @property
     def modules(self) -> list[Module]:
-        """The FLOPs, and the bytes at the peak, of each module."""
+        """The FLOPs and the bytes at the peak of each module."""
         return self.contents.modules
 
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
-        """Write the memory over time and the operations as a Chrome trace, which ui.perfetto.dev opens.
+        """Write the live bytes and the operations over time to a Chrome trace, which you can open at ui.perfetto.dev.
 
         Args:
-          path: the file to write, such as `"step.json"`.
+          path: the path of the file to write, such as `"step.json"`.
 
         Raises:
-          OSError: if it cannot be written.
+          OSError: if the file cannot be written.
         """
         write_whole(path, json.dumps(self.contents.trace_events()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the report as one page that needs nothing else, with pictures to point at, to zoom and to search.
+        """Write the report to a self-contained HTML file with interactive pictures, which you can zoom and search.
 
         Args:
-          path: the file to write; a name that ends in `.html` opens in a browser.
+          path: the path of the file to write, such as `"report.html"`.
 
         Raises:
-          OSError: if it cannot be written.
+          OSError: if the file cannot be written.
         """
         write_whole(path, document(self))
 
@@ -206,7 +210,7 @@ class Report(View):
 
     @property
     def headline(self) -> str:
-        """The answer in one sentence."""
+        """One sentence that says whether the function fits, and how much memory it needs."""
         of = f"{bytes_text(self.limit)}{f' of a {self.device.name}' if self.device else ''}"
         if self.measurement.out_of_memory:
             return f"{self.function} does not fit into {of}: {spelled(self.target)} has no memory for it."
@@ -261,7 +265,7 @@ class Report(View):
 
     @property
     def proposal_text(self) -> str:
-        """What the proposal costs, and what is known of cheaper changes, as sentences."""
+        """Sentences about the cost of the proposed changes, and about cheaper changes."""
         best = self.best
         assert best is not None, "there is a proposal"
         cost = f"{100 * best.extra_share:.1f} % more FLOPs" if best.extra_work > 0 else "no more FLOPs"
@@ -279,7 +283,7 @@ class Report(View):
 
     @property
     def nothing_fits(self) -> str:
-        """That no change fits, and what remains to be done, as sentences."""
+        """Sentences that say that no change fits, and what you can do instead."""
         return (
             f"None of the changes that rematscope can apply fits into {bytes_text(self.limit)}. {self._floor} Shard "
             "the step across devices, reduce the batch size, or choose a device with more memory."
@@ -287,7 +291,7 @@ class Report(View):
 
     @property
     def _floor(self) -> str:
-        """What the smallest peak of all changes consists of, as a sentence."""
+        """A sentence that lists what the smallest peak of all changes consists of."""
         tried = self._search.tried
         least = min(tried, key=lambda changes: self._search.peak_bytes(changes))
         kinds = Contents(tried[least].passes, tried[least].memory).bytes_by_kind
@@ -314,14 +318,14 @@ class Report(View):
 
     @property
     def shown_fixes(self) -> list[Fix]:
-        """The fixes that the table lists: all that were compiled, and the cheapest of the others."""
+        """The fixes that the table lists: all compiled ones, and the cheapest of the others."""
         compiled = [fix for fix in self.fixes if fix.compiled_bytes is not None]
         others = [fix for fix in self.fixes if fix.compiled_bytes is None][: max(0, _ROWS - len(compiled))]
         return [fix for fix in self.fixes if fix in compiled or fix in others]
 
     @property
     def assumptions(self) -> list[str]:
-        """What the figures assume, as sentences."""
+        """Sentences about the assumptions behind the figures."""
         base = self._search.tried[Changes()]
         found = [
             "The predicted peak follows from the trace and from rules of what XLA fuses. The compiled peak counts "
@@ -353,7 +357,7 @@ class Report(View):
 
 
 def _advice(report: Report) -> list[str]:
-    """What may help and was not applied, as sentences."""
+    """Return sentences about further changes that may help, which were not applied."""
     found = []
     search, contents = report._search, report.contents
     if report.fits:
@@ -384,7 +388,7 @@ def _advice(report: Report) -> list[str]:
 
 
 def _target_for(device: Device | None, target: str | None) -> str:
-    """What to compile for: the device if it is here, or can be compiled for ahead of time; else the CPU."""
+    """Return the target to compile for: the device if JAX can compile for it, now or ahead of time; else the CPU."""
     if target is not None:
         check_target(target)
         return target
@@ -406,31 +410,32 @@ def report(
     compiles: int = COMPILES,
     **kwargs: Any,
 ) -> Report:
-    """Report whether a training step fits into memory, what fills the memory, and what to change.
+    """Report whether a training step fits in memory, what fills the memory, and what to change.
 
-    Changes are applied to the step, traced, and the best of them are compiled: checkpoints around layers or loop
-    iterations, JAX's policies, checkpoints that save as many valuable results as fit, donated arguments,
-    microbatches, and a loss, or its head, in chunks of the batch. The cheapest combination that fits is `.best`, with
-    the code to paste.
+    `report` applies changes to the step, traces the results, and compiles the best of them. The changes are checkpoints
+    around layers or loop iterations, JAX's policies, checkpoints that save as many valuable results as fit, donated
+    arguments, microbatches, and computing the loss, or its head, in chunks of the batch. The cheapest combination that
+    fits is `.best`, which includes code to paste.
 
     Args:
-      f: a training step, or a loss, whose value and gradients then count. It is not run; if nothing else fits, its
-        gradient is computed for four examples, to check that microbatches do not change it.
-      *args, **kwargs: its arguments: arrays, or `jax.ShapeDtypeStruct`s.
-      device: the device whose memory is the capacity, and whose roofline gives times: a name such as `"h100"` or
-        `"tpu v5e"`, a `Device`, or `calibrate()`.
-      memory: the capacity, such as `"16 GiB"`, in place of the device's memory.
-      target: what to compile for, as for `measure`. By default, the device if it is on this machine, or if libtpu can
-        compile for it ahead of time; else the CPU.
-      compiles: the number of programs to compile at most, about.
+      f: a training step, or a loss, for which the program of its value and gradients counts. It is not run, with one
+        exception: if no other change fits, `report` may compute its gradient on four examples, to check that
+        microbatches do not change it.
+      *args, **kwargs: the arguments of `f`: arrays, or `jax.ShapeDtypeStruct`s.
+      device: a name such as `"h100"` or `"tpu v5e"`, a `Device`, or the result of `calibrate()`. Its memory is the
+        capacity, and its roofline gives the times.
+      memory: the capacity, as an integer or a string such as `"16 GiB"`, instead of the device's memory.
+      target: the device to compile for, as for `measure`. The default is `device` if it is a GPU and JAX has one, or if
+        it is a TPU that libtpu can compile for ahead of time; else the CPU.
+      compiles: the approximate maximum number of programs to compile.
 
     Returns:
-      The report: text in a terminal, HTML in a notebook, and one page with `.save("report.html")`.
+      The report, which displays itself as text or HTML. `.save("report.html")` writes it to a self-contained page.
 
     Raises:
-      PlanError: if there is no capacity, or one that is not valid.
+      PlanError: if neither `memory` nor `device` gives a capacity, or if an option is not valid.
       TraceError: as for `trace`.
-      TargetError: if the device or the target is not known.
+      TargetError: if `device` or `target` is not known.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -445,38 +445,41 @@ def rewrite(
 ) -> Rewritten:
     """Rewrite a training step, or a loss, so that it needs less memory.
 
-    The returned function computes what `f` computes. Checkpoints are put into the function whose gradient the step
-    takes, however it takes it (`jax.grad`, `jax.value_and_grad`, `jax.vjp`, and what Flax and Equinox make of them).
+    The returned function computes the same results as `f`. `rewrite` puts checkpoints into the function whose gradient
+    the step takes, whether with `jax.grad`, `jax.value_and_grad`, `jax.vjp` or their variants in Flax and Equinox.
 
     Args:
       f: a training step, or a loss. It may be jitted.
-      checkpoint: where to put checkpoints: `"layers"` for one around each call of the repeated layer, `"all layers but
-        the last"`, `"segments"` between the narrow places of the model, `"loops"` around the body of each `scan`,
-        `"inner loops"` around the bodies of the scans inside of scans, or `"whole"` for the checkpoints that the loss
-        has, and one around all of it if it has none. Except for `"whole"`, they replace the loss's own checkpoints.
+      checkpoint: where to put checkpoints: `"layers"` for one checkpoint around each call of the repeated layer; `"all
+        layers but the last"`; `"segments"` for checkpoints around segments, which begin and end where few bytes are
+        live; `"loops"` for one around the body of each `scan`; `"inner loops"` for one around the body of each `scan`
+        inside another `scan`; or `"whole"` for the loss's own checkpoints, or one around the whole loss if it has none.
+        Except for `"whole"`, the new checkpoints replace the loss's own.
       policy: the policy of each checkpoint, as for `jax.checkpoint`.
-      saved: a limit in bytes, such as `"120 MiB"`: each checkpoint around layers or segments saves the results of
-        those matmuls and convolutions that avoid most recompute per byte. In place of `policy`.
-      microbatches: the number of parts of the batch whose gradients are computed one after the other and averaged.
-        The first call with new shapes proves from the program of `f` that the results are the same, or compares
-        gradients of random data. It refuses a loss that is no mean over the examples, such as a sum, and a step that
-        draws random numbers for its loss.
-      chunks: the number of parts of the batch in which the loss is computed, each with a checkpoint around it. The
-        result equals that of `f` whatever the loss is: operations on several examples, such as batch normalization,
-        still run on the whole batch, and random numbers stay the same.
-      head_chunks: the same for the last part of the loss alone, from the matmul with the largest result on, such as
-        the logits of a language model.
-      in_axes: the axis of the batch in each positional argument, None for arguments without a batch, or a container
-        of these like the argument's: `(None, None, {"tokens": 0, "positions": None})`, as for `jax.vmap`.
-      donate_argnums: which positional arguments may be overwritten, as for `jax.jit`. The caller must not use them
-        after the call.
+      saved: instead of `policy`, a limit on the saved bytes, such as `"120 MiB"`. Within this limit, the checkpoints
+        around layers or segments save the results of the matmuls and convolutions that avoid the most recompute per
+        byte.
+      microbatches: the number of microbatches that the batch is split into. Their gradients are computed one after the
+        other and averaged. The first call with new shapes proves from the program of `f` that the results stay the
+        same, or compares gradients on random data. It refuses a loss that is not a mean over the examples, such as a
+        sum, and a step that draws random numbers for its loss.
+      chunks: the number of chunks of the batch that the loss is computed in, each with a checkpoint around it. The
+        result equals that of `f` for any loss: operations across examples, such as batch normalization, still run on
+        the whole batch, and random numbers stay the same.
+      head_chunks: the same as `chunks`, but only for the last part of the loss, which starts with the matmul that has
+        the largest result, such as the logits of a language model.
+      in_axes: the batch axis of each positional argument, as for `jax.vmap`: an integer, None for an argument without a
+        batch axis, or a container with the structure of the argument, such as `(None, None, {"tokens": 0, "positions":
+        None})`.
+      donate_argnums: the indices of positional arguments whose buffers may be reused, as for `jax.jit`. The caller must
+        not use these arguments after the call.
 
     Returns:
-      A callable like `f`; `.lower(*args)` lowers it, as for a `jax.jit` function.
+      A callable like `f`. Its method `.lower(*args)` lowers it, as for a `jax.jit` function.
 
     Raises:
-      PlanError: at once if an option is not valid. When it is called: if there is no such place for a checkpoint, or
-        the step cannot be divided into microbatches, or microbatches might change its results.
+      PlanError: immediately, if an option is not valid. During a call, if the loss has no place for the checkpoints, if
+        the step cannot be split into microbatches or chunks, or if microbatches might change its results.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The arguments of a function as a flat list of arrays, and what people call the function and each of them."""
+"""The arguments of a function as a flat list of arrays, and the displayed names of functions and arguments."""
 
 import abc
 import contextvars
@@ -42,11 +42,11 @@ class FlatFunction:
 
 
 def flattened(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[FlatFunction, list[Any]]:
-    """`f` as a function of the leaves of its arguments, which returns what `f` returns; and those leaves.
+    """Return `f` as a function of the leaves of its arguments, and these leaves.
 
     Args:
       f: a function of pytrees.
-      args, kwargs: its arguments; what is in them is not looked at.
+      args, kwargs: the arguments of `f`. Their leaves are not checked.
 
     Returns:
       The function of flat arguments, and `jax.tree.leaves((args, kwargs))`.
@@ -63,15 +63,15 @@ def flattened(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
 
 
 class PartlyDifferentiable(abc.ABC):
-    """A function with gradients for some of its arguments, of which a trace takes no others."""
+    """A function with gradients for some of its arguments. A trace differentiates only these arguments."""
 
     @abc.abstractmethod
     def gradient_mask(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[bool] | None:
-        """Return which leaves of a call get a gradient; None for all."""
+        """Return for each leaf of a call whether it gets a gradient; None if all do."""
 
 
 def vjp_for(flat: Callable[..., Any], leaves: Sequence[Any], grad_mask: Sequence[bool]) -> tuple[Any, Any]:
-    """Return `jax.vjp` of a function of leaves with respect to those in the mask; others are constants."""
+    """Return `jax.vjp` of a function of leaves with respect to the leaves in the mask; the others are constants."""
 
     def of_selected(*some: Any) -> Any:
         given = iter(some)
@@ -82,19 +82,21 @@ def vjp_for(flat: Callable[..., Any], leaves: Sequence[Any], grad_mask: Sequence
 
 
 def with_own_options(entry: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
-    """A function of rematscope's that passes keyword arguments on to a function, which may have one of the same name.
+    """Decorate a function of rematscope that passes keyword arguments to the user's function.
 
-    A keyword that both could mean is refused: neither would learn that the other was meant.
+    If both functions have a parameter with the name of a keyword argument, the call raises an error, because it is
+    ambiguous.
 
     Args:
-      entry: takes the function, or several in a mapping, and then its arguments. Its parameters are its options.
+      entry: a function that takes the user's function, or several in a mapping, and then its arguments. The parameters
+        of `entry` are its options.
     """
     own = inspect.signature(entry).parameters.keys() - {"args", "kwargs"} | {"differentiate"}  # which trace takes
 
     @functools.wraps(entry)
     def function(*given: _Given.args, **kwargs: _Given.kwargs) -> _Found:
         __tracebackhide__ = True
-        if _inside.get():  # of another one, which was asked
+        if _inside.get():  # called by another decorated function, which has made the check
             return entry(*given, **kwargs)
         functions = [each for each in given[:2] if callable(each) or isinstance(each, Mapping)][:1]
         for f in functions[0].values() if functions and isinstance(functions[0], Mapping) else functions:
@@ -110,7 +112,7 @@ def with_own_options(entry: Callable[_Given, _Found]) -> Callable[_Given, _Found
 
 
 def _refuse_shared(f: Any, args: Sequence[Any], options: Sequence[str], entry: str) -> None:
-    """Raises TraceError if a function has a parameter with the name of an option, and nothing else gave it a value."""
+    """Raise TraceError if a function has an unbound parameter with the name of an option."""
     bound = set[str]()
     inner = f
     while isinstance(inner, functools.partial):
@@ -125,15 +127,16 @@ def _refuse_shared(f: Any, args: Sequence[Any], options: Sequence[str], entry: s
         if name in parameters and name not in bound:
             raise TraceError(
                 f"{name}= is an option of {entry}, and also a parameter of {callable_name(f)}. Bind the parameter "
-                f"first: {entry}(functools.partial({callable_name(f)}, {name}=…), …). Then {name}= is the option."
+                f"first: {entry}(functools.partial({callable_name(f)}, {name}=…), …). Then {name}= sets the option."
             )
 
 
 def shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the arguments of a call as `jax.ShapeDtypeStruct`s, so that no array or tracer is held.
 
-    The shapes have the shardings of arrays on several devices. Of a traced value JAX knows explicit axes alone. An
-    array in host memory stays as it is, since a `jax.ShapeDtypeStruct` has the type of one in device memory.
+    The shapes keep the shardings of arrays on several devices; for a traced value, JAX knows only the sharding over
+    explicit mesh axes. An array in host memory is returned unchanged, because a `jax.ShapeDtypeStruct` has the type of
+    an array in device memory.
     """
     shapes: tuple[Any, Any] = jax.tree.map(_shape_of, (tuple(args), dict(kwargs)))
     return shapes
@@ -155,7 +158,7 @@ def _shape_of(leaf: Any) -> Any:
 
 
 def check_arrays(arguments: Any) -> None:
-    """Raises TraceError unless all leaves of a pytree are arrays, or stand for some."""
+    """Raise TraceError unless all leaves of a pytree are arrays or array-like."""
     for leaf in jax.tree.leaves(arguments):
         try:
             jax.typeof(leaf)
@@ -167,7 +170,7 @@ def check_arrays(arguments: Any) -> None:
 
 
 def _how_to_bind(arguments: Any) -> str:
-    """How to keep what is no array out of the arguments."""
+    """Return a sentence on how to remove values that are not arrays from the arguments."""
     modules = [node for node in jax.tree.leaves(arguments, is_leaf=_is_equinox) if _is_equinox(node)]
     if not modules:
         return "Bind it first: functools.partial(f, name=value)."
@@ -183,8 +186,7 @@ def _is_equinox(node: object) -> bool:
 
 
 def check_differentiable(arguments: Any) -> None:
-    """Raises TraceError unless all leaves of a pytree are arrays, or stand for some, and there is one to differentiate
-    for."""
+    """Raise TraceError unless all leaves of a pytree are arrays or array-like, and one of them is differentiable."""
     check_arrays(arguments)
     leaves = jax.tree.leaves(arguments)
     if not leaves:
@@ -197,7 +199,7 @@ def check_differentiable(arguments: Any) -> None:
 
 
 def argument_paths(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
-    """Where each leaf of the arguments is, `params.w.0`: by the names of `f`'s parameters where these can be told."""
+    """Return the path of each leaf of the arguments, such as `params.w.0`, with the names of the parameters of `f`."""
     try:
         bound = inspect.signature(f).bind(*args, **kwargs).arguments
         parameters = inspect.signature(f).parameters

@@ -93,7 +93,7 @@ class Signature:
 
     @property
     def varies(self) -> frozenset[str]:
-        """The axes of a `shard_map` along which JAX knows that an argument differs."""
+        """The axes of a `shard_map` over which JAX knows that an argument varies."""
         return frozenset[str]().union(*(each.varies for each in self._types))
 
     @property
@@ -105,8 +105,8 @@ class Signature:
         """Refuse a call for which `jax.jit` would trace the function again.
 
         Raises:
-          PlanError: if it differs from the planned one.
-          TraceError: if an argument is no array.
+          PlanError: if the call differs from the planned one.
+          TraceError: if an argument is not an array.
         """
         _, leaves = flattened(self._f, args, kwargs)
         check_arrays((tuple(args), dict(kwargs)))

@@ -66,7 +66,9 @@ class Compiled:
 
 
 def _not_here() -> float:
-    raise TargetError("This program was compiled in another process. Measure its function again for a time.")
+    raise TargetError(
+        "This program was compiled in another process, so it cannot run here. Call measure(…).time() on its function."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +102,7 @@ def compile_both(passes: Trace, flat: FlatFunction, leaves: list[Any], target: s
       target: as for `measure`.
 
     Raises:
-      TargetError: if the target is unknown, has too few devices or is not here, or if libtpu is missing.
+      TargetError: if the target is unknown, has too few devices or is not on this machine, or if libtpu is missing.
     """
     check_target(target)
     subject = (
@@ -129,7 +131,7 @@ def _kernel_of_another_device(message: str) -> str | None:
 
 
 def check_target(target: str) -> None:
-    """Raise TargetError for an unknown target, before JAX starts a device that is absent."""
+    """Raise TargetError for an unknown or absent target, before JAX initializes it."""
     start_no_absent_tpu()
     if not isinstance(target, str) or (target not in PRESENT and generation(target) is None):
         raise TargetError(

@@ -41,6 +41,23 @@ class MatchedResidual:
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """A collective of one of the two passes.
+
+    Attributes:
+      kind: what XLA calls it, such as `"all-gather"`.
+      backward: whether the backward pass runs it.
+      count: how often it runs.
+      link_bytes: bytes that each device sends over its links for all of these runs.
+    """
+
+    kind: str
+    backward: bool
+    count: int
+    link_bytes: int
+
+
+@dataclass(frozen=True)
 class CaseObservation:
     """What one case showed of an answer whose values and gradients are right.
 
@@ -62,6 +79,7 @@ class CaseObservation:
       turns: how often that matmul of both passes runs, in loops, that runs the fewest times; 0 if there is none.
       peak: how many bytes both passes take at once for values between arguments and results: what XLA sets aside, if it
         is to compile them, or what is live in the order in which they were traced.
+      exchanges: the collectives of both passes that the value and its gradients need.
     """
 
     case: str
@@ -80,3 +98,4 @@ class CaseObservation:
     input_bytes: int
     turns: int
     peak: Callable[[bool], int]
+    exchanges: tuple[Exchange, ...] = ()

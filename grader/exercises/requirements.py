@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from grader.exercises.observation import CaseObservation, MatchedResidual, ResidualKind
+from grader.exercises.observation import CaseObservation, Exchange, MatchedResidual, ResidualKind
 from grader.util.words import counted
 from grader.verdicts.verdict import Finding, FindingKind
 from rematscope.render import bytes_text
@@ -307,6 +307,42 @@ class Recomputes:
 
 
 @dataclass(frozen=True)
+class SendsAtMost:
+    """The collectives of both passes send at most as many bytes as this many transfers of all weights.
+
+    Bytes are counted, not collectives: a ring of permutations that gathers a weight sends as much as an all-gather, and
+    an all-reduce sends twice as much.
+
+    Attributes:
+      times: the number of transfers. All-gathers of every weight, one each, are a transfer, and so are reduce-scatters.
+      of: the bytes that each device sends for one transfer.
+      too_much: the question for an answer that sends more.
+    """
+
+    times: int
+    of: int
+    too_much: str
+    names = ()
+
+    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
+        sent = sum(each.link_bytes for each in seen.exchanges)
+        if sent > self.times * self.of:
+            counts = _collectives_text(seen.exchanges)
+            yield Finding(
+                FindingKind.LINK_BYTES,
+                f"Your two passes run {counts}. Each device sends {bytes_text(sent)}, {sent / self.of:.1f} times as "
+                "much as it takes to gather every weight once.",
+                expected=f"at most {self.times} times as much ({bytes_text(self.times * self.of)})",
+                got=f"{sent / self.of:.1f} times as much ({bytes_text(sent)})",
+                nbytes=sent - self.times * self.of,
+                next=self.too_much,
+            )
+
+    def claim(self, seen: CaseObservation) -> str:
+        return f"the two passes run {_collectives_text(seen.exchanges)}"
+
+
+@dataclass(frozen=True)
 class AdvisesBarrier:
     """Advice, never a failure: without a barrier the compiler may merge recomputed values with the original ones."""
 
@@ -325,6 +361,18 @@ class AdvisesBarrier:
 
     def claim(self, seen: CaseObservation) -> None:
         return None
+
+
+def _collectives_text(exchanges: Iterable[Exchange]) -> str:
+    """Return how often each kind of collective runs in each of the two passes, such as `"2 all-gathers (forward)"`."""
+    counts = Counter[tuple[str, bool]]()
+    for each in exchanges:
+        counts[each.kind, each.backward] += each.count
+    texts = [
+        f"{counted(count, f'{kind}s')} ({'backward' if backward else 'forward'})"
+        for (kind, backward), count in counts.items()
+    ]
+    return _in_words(texts) if texts else "no collective"
 
 
 def _extra_residuals_text(residuals: Collection[MatchedResidual]) -> str:

@@ -20,6 +20,7 @@ _ABOUT_PROGRAMS = {
     FindingKind.WRONG_MEMORY,
     FindingKind.RECOMPUTES,
     FindingKind.EXTRA_MATMULS,
+    FindingKind.LINK_BYTES,
 }
 
 

@@ -12,14 +12,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from grader.exercises.observation import CaseObservation, MatchedResidual, ResidualKind
+from grader.exercises.observation import CaseObservation, Exchange, MatchedResidual, ResidualKind
 from grader.judging.answer_run import AnswerRun, CaseRun
 from grader.judging.comparison import tensor_type_of
 from grader.judging.identity import Identity, identities
 from grader.judging.reference import flops_of_each
 from grader.stablehlo.program import StableHloProgram
 from grader.stablehlo.value_fingerprints import same, value_fingerprint
-from rematscope.extend import type_text
+from rematscope.extend import link_bytes, type_text
 
 _MIN_SUMMANDS = 4  # fewer may be how a value is got back from another that was saved, such as y from y + b
 
@@ -130,7 +130,15 @@ def _observe_case(index: int, trial: AnswerRun, asked: set[str], found: Sequence
         input_bytes=sum(array.nbytes for array in tried.inputs),
         turns=min((m.trip_count for m in (*of_forward, *matmuls)), default=0),
         peak=functools.cache(lambda compiled: trial.peak(index, compiled)),
+        exchanges=(*_exchanges_of(forward, needed_forward, False), *_exchanges_of(backward, needed_backward, True)),
     )
+
+
+def _exchanges_of(program: StableHloProgram, needed: Collection[int], backward: bool) -> Iterator[Exchange]:
+    for each in program.collectives:
+        if each.value in needed:
+            once = link_bytes(each.kind, each.operand_bytes, each.result_bytes, each.devices)
+            yield Exchange(each.kind, backward, each.trip_count, each.trip_count * once)
 
 
 def _residual_name(identity: Identity) -> str | None:

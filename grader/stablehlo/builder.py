@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
 from jax.extend.mlir import ir
 
 from grader.stablehlo import trip_counter
@@ -21,9 +22,9 @@ from grader.stablehlo.bindings import (
     shape_of,
 )
 from grader.stablehlo.contraction import Contractions
-from grader.stablehlo.devices import COLLECTIVES, manual_computation
-from grader.stablehlo.program import Matmul, repeated
-from grader.stablehlo.types import MAX_INTEGER, ProgramError
+from grader.stablehlo.devices import COLLECTIVES, Sharding, group_size, manual_computation
+from grader.stablehlo.program import Collective, Matmul, repeated
+from grader.stablehlo.types import DTYPES, MAX_INTEGER, ProgramError
 
 MAX_VALUES = 50_000  # functions are read once per call, so that nested calls could grow without bound
 MAX_TRIP_COUNT = 100_000
@@ -38,7 +39,8 @@ class Builder:
     Attributes:
       sources: value number → the numbers of the values that it is computed from.
       places: value number → the place in the text of the operation that makes it; what is only handed on has none.
-      matmuls, barriers: found so far, in the order of the text.
+      matmuls, collectives, barriers: found so far, in the order of the text.
+      mesh: in a shard_map, the axes of its mesh and their sizes; else None.
       dynamic_loops: how many were found so far.
     """
 
@@ -46,7 +48,9 @@ class Builder:
         self.sources: list[list[int]] = []
         self.places: dict[int, int] = {}
         self.matmuls: list[Matmul] = []
+        self.collectives: list[Collective] = []
         self.barriers: list[tuple[int, ...]] = []
+        self.mesh: dict[str, int] | None = None
         self.dynamic_loops = 0
         self._functions: dict[str, ir.Block] = {
             name: op.regions[0].blocks[0] for name, op in functions(module).items() if len(op.regions[0].blocks)
@@ -54,7 +58,6 @@ class Builder:
         self._calls: list[str] = []
         self._contractions = Contractions()
         self._numbered, self._module = numbered(module), module
-        self._in_shard_map = False
         # What a loop's trip count is told from, by value number: scalar integers, `a < b` and `a + b`.
         self._constants: dict[int, int] = {}
         self._less_than: dict[int, tuple[int, ...]] = {}
@@ -136,7 +139,7 @@ class Builder:
                 return [self.new([*operands, *values]) for values in zip(*returned, strict=True)]
             case "sdy.manual_computation":
                 return self._on_devices(op, operands)
-            case name if name in COLLECTIVES and not self._in_shard_map:
+            case name if name in COLLECTIVES and self.mesh is None:
                 raise ProgramError(f"the traced program has a {name} outside of shard_map.")
         sources = list(operands)
         for region in op.regions:  # reduce, sort, scatter, …: how elements are combined
@@ -148,6 +151,8 @@ class Builder:
         if len(results) == 1 and (flops := self._contractions.flops(op, operands, results[0])):
             spelled_out = op.name not in ("stablehlo.dot_general", "stablehlo.convolution")
             self.matmuls.append(Matmul(results[0], flops, trip_count=1, spelled_out=spelled_out))
+        if op.name in COLLECTIVES and self.mesh and op.name != "stablehlo.partition_id":
+            self.collectives.append(_collective_of(op, results[0], self.mesh))
         return results
 
     def _note_trip_count_parts(self, op: ir.Operation, operands: list[int], results: list[int]) -> None:
@@ -165,15 +170,15 @@ class Builder:
     def _on_devices(self, op: ir.Operation, operands: list[int]) -> list[int]:
         """Read what each device does with its parts. They have numbers of their own; but what is put together again as
         it was divided is the array that it was."""
-        if self._in_shard_map:
+        if self.mesh is not None:
             raise ProgramError("the traced program has a shard_map in a shard_map.")
         devices = manual_computation(op, self._module)
-        self._in_shard_map = True
+        self.mesh = devices.sizes
         parts = [self.new([operand]) for operand in operands]
         returned = self._build_closed_block(op.regions[0].blocks[0], parts, {}, "a shard_map")
-        self._in_shard_map = False
-        whole = dict(zip(zip(parts, devices.taken, strict=True), operands, strict=True))
-        joined = zip(returned, devices.returned, strict=True)
+        self.mesh = None
+        whole = dict(zip(zip(parts, map(_rows_sharding, devices.taken), strict=True), operands, strict=True))
+        joined = zip(returned, map(_rows_sharding, devices.returned), strict=True)
         return [whole[part] if part in whole else self.new(part[:1]) for part in joined]
 
     def _build_call(self, name: str, operands: list[int]) -> list[int]:
@@ -187,7 +192,7 @@ class Builder:
     def _build_loop(self, op: ir.Operation, starts: list[int], numbers: dict[Value, int]) -> list[int]:
         condition, body = (region.blocks[0] for region in op.regions)
         carries = [self.new([start]) for start in starts]
-        first = len(self.matmuls)
+        first, first_collective = len(self.matmuls), len(self.collectives)
         (going_on,) = self._build_closed_block(condition, carries, numbers)
         nexts = self.block(body, carries, numbers)
         trip_count = self._trip_count(going_on, starts, carries, nexts, list(map(element_type, op.operands)))
@@ -202,6 +207,11 @@ class Builder:
                     if trip_count is None
                     else repeated(matmul, trip_count)
                 )
+        for place, collective in enumerate(self.collectives[first_collective:], first_collective):
+            if trip_count is None:
+                raise ProgramError("the traced program has a collective in a loop whose length is not a constant.")
+            trips = collective.trip_count * trip_count
+            self.collectives[place] = dataclasses.replace(collective, trip_count=trips)
         self.dynamic_loops += trip_count is None
         for carry, value in zip(carries, nexts, strict=True):
             self.sources[carry].append(value)
@@ -230,6 +240,29 @@ class Builder:
             raise ProgramError(f"the traced program has a loop of {trip_count:,} iterations.")
         # Beyond its highest number the counter goes on from its lowest, and so does the loop.
         return trip_count if start + trip_count * by <= MAX_INTEGER[element_types[index]] else None
+
+
+def _rows_sharding(sharding: Sharding) -> Sharding:
+    """Return a sharding without the unsharded dimensions after the first: if each device reshapes its rows, the joined
+    array has the same elements in the same order."""
+    return sharding[:1] if not any(sharding[1:]) else sharding
+
+
+def value_bytes(value: Value) -> int:
+    """Return the size of a value; 0 if it is a token."""
+    if not isinstance(value.type, ir.RankedTensorType):
+        return 0
+    return math.prod(shape_of(value)) * np.dtype(DTYPES[element_type(value)]).itemsize
+
+
+def _collective_of(op: ir.Operation, value: int, mesh: dict[str, int]) -> Collective:
+    return Collective(
+        value,
+        kind=op.name.removeprefix("stablehlo.").replace("_", "-"),
+        operand_bytes=sum(map(value_bytes, op.operands)),
+        result_bytes=sum(map(value_bytes, op.results)),
+        devices=group_size(op, mesh),
+    )
 
 
 def _scalar_integer(constant: Op) -> int | None:

@@ -212,6 +212,17 @@ COLLECTIVES: dict[str, Callable[[Op, dict[str, int]], Collective]] = {
 }
 
 
+def group_size(op: Op, sizes: dict[str, int]) -> int:
+    """Return how many devices of a mesh of these sizes exchange data with each other in an operation of
+    `COLLECTIVES`."""
+    if op.name == "stablehlo.partition_id":
+        return 1
+    try:
+        return int(_device_groups(op, sizes).shape[1])
+    except (KeyError, Uninterpreted):  # a permutation, which has no groups
+        return math.prod(sizes.values())
+
+
 def on_each_device(function: Callable[..., Array], devices: int) -> Collective:
     """Return a function of one device's arrays, as one of all devices'."""
 

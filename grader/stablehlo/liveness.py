@@ -3,21 +3,20 @@
 A value takes memory from the operation that makes it to the last one that uses it. XLA may order operations otherwise
 and fuse them; but the turns of a loop follow each other, and what each of them leaves behind lies in one array,
 whatever a compiler does. Numbers that are only repeated are fused with what uses them, and take no more than they did.
-A loop changes its carries in place, and so does `dynamic_update_slice`.
+A loop changes its carries in place, and so does `dynamic_update_slice`. In a `shard_map`, a value takes memory on every
+device, and what is counted is the sum over all devices.
 """
 
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from jax.extend.mlir import ir
 from jax.interpreters import mlir
 
-from grader.stablehlo.bindings import Value, element_type, shape_of
-from grader.stablehlo.builder import Builder
+from grader.stablehlo.bindings import Value
+from grader.stablehlo.builder import Builder, value_bytes
 from grader.stablehlo.program import reach
-from grader.stablehlo.types import DTYPES
 
 
 @dataclass(frozen=True)
@@ -57,14 +56,18 @@ class _Recorder(Builder):
         self._overwritten: dict[int, int] = {}  # value → the one that was put into its memory
 
     def operation(self, op: ir.Operation, operands: list[int], numbers: dict[Value, int]) -> list[int]:
-        if op.name == "func.call":
+        if op.name in ("func.call", "sdy.manual_computation"):
             return super().operation(op, operands, numbers)
         for operand in operands:
             self._keep_value(operand)
         first, before, self.steps = len(self.sources), self.steps, []
         results = super().operation(op, operands, numbers)
         within, self.steps = self.steps, before
-        made = {new: _value_bytes(value) for new, value in zip(results, op.results, strict=True) if new >= first}
+        made = {
+            new: self._bytes_on_all_devices(value)
+            for new, value in zip(results, op.results, strict=True)
+            if new >= first
+        }
         returned: list[tuple[int, int]] = []
         match op.name:
             case "stablehlo.while":
@@ -84,6 +87,17 @@ class _Recorder(Builder):
             self.nbytes |= made
         uses = {value for step in within for value in (*step.used, *step.uses)}
         self.steps.append(_Step(first, [*made], operands, returned, within, uses))
+        return results
+
+    def _bytes_on_all_devices(self, value: Value) -> int:
+        return value_bytes(value) * math.prod((self.mesh or {}).values())
+
+    def _on_devices(self, op: ir.Operation, operands: list[int]) -> list[int]:
+        """Read what each device does. A device's part is in the memory of the array that it is a part of."""
+        first = len(self.sources)
+        results = super()._on_devices(op, operands)
+        self.in_place |= dict(zip(range(first, first + len(operands)), operands, strict=True))
+        self.in_place |= {new: self.sources[new][0] for new in results if new >= first}
         return results
 
     def _keep_value(self, value: int) -> None:
@@ -118,7 +132,7 @@ class Recorded:
             block = recorder.function("main")
             self.inputs = [recorder.new() for _ in block.arguments]
             self.outputs = recorder.block(block, self.inputs, {})
-            recorder.nbytes |= {new: _value_bytes(own) for new, own in zip(self.inputs, block.arguments, strict=True)}
+            recorder.nbytes |= {new: value_bytes(own) for new, own in zip(self.inputs, block.arguments, strict=True)}
         self._steps, self._sources = recorder.steps, recorder.sources
         self._value_bytes, self.buffer = recorder.nbytes, recorder.buffer
 
@@ -169,9 +183,3 @@ class _Walk:
 
     def _buffer_bytes(self, buffers: Iterable[int]) -> int:
         return sum(map(self._program.nbytes, buffers))
-
-
-def _value_bytes(value: Value) -> int:
-    if not isinstance(value.type, ir.RankedTensorType):
-        return 0  # a token
-    return math.prod(shape_of(value)) * np.dtype(DTYPES[element_type(value)]).itemsize

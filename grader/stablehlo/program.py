@@ -34,6 +34,26 @@ class Matmul:
 
 
 @dataclass(frozen=True)
+class Collective:
+    """An operation in which devices exchange data.
+
+    Attributes:
+      value: the number of the value that it makes.
+      kind: what XLA calls it, such as `"all-gather"`.
+      operand_bytes, result_bytes: bytes that one device gives and gets in one run.
+      devices: how many devices exchange data with each other.
+      trip_count: how often it runs: the product of the trip counts of the loops that it is in.
+    """
+
+    value: int
+    kind: str
+    operand_bytes: int
+    result_bytes: int
+    devices: int
+    trip_count: int = 1
+
+
+@dataclass(frozen=True)
 class StableHloProgram:
     """A program's values, numbered.
 
@@ -56,6 +76,7 @@ class StableHloProgram:
       places: value number → the place in the text of the operation that makes it. Values that the same function makes
         in two calls share one; what is only handed on has none.
       matmuls: in the order of the text, each call of a function standing for what is in the function.
+      collectives: likewise, those that exchange data between devices.
       barriers: for each `optimization_barrier`, in the same order, the numbers of the values that it holds together.
       dynamic_loops: how many there are.
     """
@@ -71,6 +92,7 @@ class StableHloProgram:
     matmuls: tuple[Matmul, ...]
     barriers: tuple[tuple[int, ...], ...]
     dynamic_loops: int = 0
+    collectives: tuple[Collective, ...] = ()
 
     def counted(self, trip_counts: Sequence[int]) -> "StableHloProgram":
         """Return the program with its matmuls as they ran.

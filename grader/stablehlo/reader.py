@@ -69,6 +69,7 @@ def _read_module(module: ir.Module, text: str, outputs: int | None = None) -> St
         matmuls=tuple(builder.matmuls),
         barriers=tuple(builder.barriers),
         dynamic_loops=builder.dynamic_loops,
+        collectives=tuple(builder.collectives),
     )
 
 

@@ -48,13 +48,14 @@ class FindingKind(StrEnum):
     WRONG_VALUE = "wrong value"
     WRONG_GRADIENT = "wrong gradient"
 
-    # Residuals, recompute and memory.
+    # Residuals, recompute, memory and communication.
     EXTRA_RESIDUAL = "also saved"
     MISSING_RESIDUAL = "not saved"
     WRONG_MEMORY = "wrong memory"
     RECOMPUTES = "recomputes"
     EXTRA_MATMULS = "extra matmuls"
     PEAK = "peak"
+    LINK_BYTES = "link bytes"
     NO_BARRIER = "no barrier"
 
     # Answers that are plain data.

@@ -42,7 +42,12 @@ class Place(NamedTuple):
     number: int
 
 
-_NO_BOUNDS = {"SavesAtMost.count", "PeakAtMost.turns", "InPieces.of"}  # they only say how a value is measured
+_NO_BOUNDS = {
+    "SavesAtMost.count",
+    "PeakAtMost.turns",
+    "InPieces.of",
+    "SendsAtMost.of",
+}  # they only say how a value is measured
 
 
 def asked(slug: str) -> Asked:

@@ -12,10 +12,13 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
+import rematscope
 from grader.stablehlo import interpreter, reader
 from grader.stablehlo.float64 import promote_to_float64, widened_array
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.types import ProgramError
+from rematscope.extend import link_bytes
+from rematscope.ir.collectives import collectives_of, tallied
 
 
 def program(function, *arguments):
@@ -74,6 +77,13 @@ def placed(x):
     return x * (10 * lax.axis_index("a") + lax.axis_index("b"))
 
 
+def gathered_in_a_loop(x):
+    def layer(carry, _):
+        return jnp.tanh(carry @ lax.all_gather(carry, "a", tiled=True)[:4]), None
+
+    return lax.scan(layer, x, None, length=3)[0]
+
+
 def looped(x):
     def layer(carry, _):
         return jnp.tanh(carry @ lax.all_gather(x, "a", tiled=True)[:4]), None
@@ -97,6 +107,36 @@ def test_collectives_do_what_they_do_under_vmap(function, seed):
     np.testing.assert_allclose(interpreter.run(read.text, [x])[0], wanted, rtol=2e-5, atol=2e-5)
     (shadow,) = interpreter.run(promote_to_float64(read).text, [widened_array(x)])
     np.testing.assert_allclose(shadow, wanted, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [gathered, gathered_in_rows, scattered, exchanged, sent_on, gathered_in_a_loop],
+    ids=lambda function: function.__name__,
+)
+def test_a_program_runs_the_collectives_of_the_jaxpr(function):
+    on_mesh, x = mapped(function, a=4, b=2), jax.ShapeDtypeStruct((16, 4), jnp.float32)
+    forward = rematscope.trace(on_mesh, x).forward  # counted by other code, from the jaxpr
+    wanted = {kind: (s.count, s.link_bytes) for kind, s in tallied(collectives_of(forward)).items()}
+    found = {
+        each.kind: (
+            each.trip_count,
+            each.trip_count * link_bytes(each.kind, each.operand_bytes, each.result_bytes, each.devices),
+        )
+        for each in program(on_mesh, x).collectives
+    }
+    assert found == wanted and found
+
+
+def test_a_collective_in_a_loop_of_unknown_length_is_refused():
+    gather = mapped(lambda x: lax.psum_scatter(lax.all_gather(x, "a"), "a"), a=8)
+
+    def until_large(x):
+        return lax.while_loop(lambda x: x.sum() < 100, gather, x)
+
+    exported = jax.export.export(jax.jit(until_large), platforms=["cpu"])(jax.ShapeDtypeStruct((8,), jnp.float32))
+    with pytest.raises(ProgramError, match="a collective in a loop whose length is not a constant"):
+        reader.read(exported.mlir_module(), max_trip_count=10)
 
 
 def test_what_vmap_does_not_know_is_as_the_mesh_is_ordered(seed):

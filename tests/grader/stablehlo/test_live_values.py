@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
 
 from grader.stablehlo.liveness import Recorded
 
@@ -99,3 +101,27 @@ def test_what_nobody_asks_for_takes_nothing():
         return jnp.sin(jnp.cos(x))
 
     assert live(idle) == 1
+
+
+def on_eight_devices(function):
+    mesh = AbstractMesh((8,), ("a",), axis_types=(AxisType.Auto,))
+    return jax.shard_map(function, mesh=mesh, in_specs=P("a"), out_specs=P("a"))
+
+
+def gathered_once(x):
+    return jnp.sin(jax.lax.all_gather(x, "a", tiled=True))[: x.size] * jnp.cos(x)
+
+
+def test_a_shard_map_takes_what_all_of_its_devices_take():
+    for function in (lambda x: scan(x, 6), waits, gradient(lambda x: scan(x, 6))):
+        assert live(on_eight_devices(function)) == pytest.approx(live(function), abs=0.1)  # scalars on each device
+    # Each device has the whole array: eight times the size of all shards.
+    assert 8 <= live(on_eight_devices(gathered_once)) <= 8 * 2 + 1
+
+
+def test_a_shard_is_live_until_it_is_used_for_the_last_time():
+    def chain(x):
+        before = jnp.exp(x)
+        return jnp.cos(jnp.sin(on_eight_devices(lambda x: jnp.tan(jnp.sin(x)))(before)))
+
+    assert live(chain) == live(lambda x: jnp.cos(jnp.sin(jnp.tan(jnp.sin(jnp.exp(x))))))

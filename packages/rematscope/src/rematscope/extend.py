@@ -6,6 +6,7 @@ version may change them.
 
 from rematscope.choices.choice_graph import ChoiceGraph, Part, link
 from rematscope.choices.enumeration import best_points, every_choice, subset
+from rematscope.ir.collectives import link_bytes
 from rematscope.ir.program import type_text
 from rematscope.ir.source import place_of
 from rematscope.jax_compat import AnyJaxpr, body_of, default_remat, is_literal
@@ -21,6 +22,7 @@ __all__ = [
     "every_choice",
     "is_literal",
     "link",
+    "link_bytes",
     "place_of",
     "sources_of",
     "subset",

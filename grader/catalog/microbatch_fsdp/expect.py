@@ -1,0 +1,95 @@
+"""What is expected of an answer; only the judge reads this."""
+
+import jax
+import jax.numpy as jnp
+
+from grader.catalog.microbatch_fsdp.task import is_wide, most_hidden
+from grader.exercises.case_functions import signed_values
+from grader.exercises.feedback import read_feedback
+from grader.exercises.peaks import InPieces, PeakAtMost
+from grader.exercises.requirements import Recomputes, Requirement, Saves, SendsAtMost
+
+feedback = read_feedback(__file__)
+mistake = feedback.mistake
+
+
+# Values so large that sines of their matmuls differ from them, and so small that rounding is small.
+sample_input = signed_values(0.2, 0.6)
+
+
+def _gather_weight(w):
+    return jax.lax.all_gather(w, "devices", tiled=True)
+
+
+def _make_layer(of_weight, of_result=lambda x, y: x + y):
+    return lambda params, x, k: of_result(x, jnp.sin(x @ of_weight(params[0])) @ of_weight(params[1]))
+
+
+def _without_sum(w):
+    """Return the gathered weight; its gradient is each device's part of its own gradient, without the sum."""
+    here = jax.lax.axis_index("devices") * len(w)
+    whole = jnp.zeros((8 * len(w), *w.shape[1:]), w.dtype)
+    mine = jax.lax.dynamic_update_slice_in_dim(whole, w, here, 0)
+    others = jax.lax.dynamic_update_slice_in_dim(_gather_weight(w), jnp.zeros_like(w), here, 0)
+    return mine + jax.lax.stop_gradient(others)
+
+
+def _of_last_microbatch(params, x, k):
+    """Return the layer's output; the weights' gradients are those of the last microbatch alone."""
+    layer, before = _make_layer(_gather_weight), len(x) - len(x) // k
+    constant = jax.tree.map(jax.lax.stop_gradient, params)
+    return jnp.concatenate([layer(constant, x[:before], k), layer(params, x[before:], k)])
+
+
+mistakes = (
+    mistake("uses_own_shard_of_weights", _make_layer(lambda w: jnp.concatenate([w] * 8))),
+    mistake("does_not_add_x", _make_layer(_gather_weight, lambda x, y: y)),
+    mistake("gradient_of_own_rows_alone", _make_layer(_without_sum)),
+    mistake("gradient_of_last_microbatch", _of_last_microbatch),
+)
+
+
+def requirements(case):
+    r, k = case.structure["r"], case.structure["k"]
+    (d, m), itemsize = case.arguments[0].shape, case.arguments[0].dtype.itemsize
+    one_transfer = 2 * d * m * itemsize * 7 // 8
+    memory: list[Requirement] = [
+        InPieces(
+            r,
+            of=r,
+            pieces="microbatches",
+            too_large="How many rows does your answer pass to the layer at once? Is that one microbatch for every k?",
+        )
+    ]
+    if is_wide(r, k, d, m):
+        memory.append(
+            PeakAtMost(
+                most_hidden(r, k, d, m),
+                unit="one microbatch's hidden layer",
+                too_high="When the backward pass reaches this layer, it recomputes the intermediates. Those of how "
+                "many microbatches are in memory at the same time?",
+            )
+        )
+    return [
+        [
+            Saves(
+                (),
+                too_much="Which values does your backward pass need: the shards, or something computed from them? "
+                "Where does each all-gather stand in relation to your checkpoints?",
+            )
+        ],
+        [
+            SendsAtMost(
+                3,
+                one_transfer,
+                too_much="Which of your all-gathers are inside the loop over microbatches? In which loop does the "
+                "backward pass run the reduce-scatters that belong to them?",
+            ),
+            Recomputes(
+                k,
+                too_many="Which matmul of the forward pass does no gradient need? How often does your backward pass "
+                "run each of the others?",
+            ),
+        ],
+        memory,
+    ]

@@ -1,0 +1,77 @@
+"""What an answer is tried on."""
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
+
+from grader.exercises import case_functions
+from grader.exercises.spec import Case, Integers, OneOf
+
+parameters = ("params", "x", "k")
+ranges = {
+    "r": Integers(2, 8),
+    "k": Integers(1, 8),
+    "u": Integers(1, 2),
+    "v": Integers(2, 8),
+    "dtype": OneOf(("float32", "float16")),
+    "called": OneOf(("as it is", "jax.jit")),
+}
+signature = "microbatch_fsdp(params, x, k)"
+devices = 8
+
+
+def cases(rng):
+    """Draw many microbatches, so that one is small compared with all of them; few; and a single one."""
+    return (
+        _make_case(int(rng.integers(4, 8)), 8, 1, 6),
+        _make_case(8, int(rng.integers(5, 8)), 1, 4, called="jax.jit"),
+        _make_case(2, int(rng.integers(2, 4)), 2, 2, dtype="float16"),
+        _make_case(int(rng.integers(2, 9)), 1, 1, 8),
+    )
+
+
+def case(rng, r, k, u, v, dtype, called):
+    """Return a case with `k` microbatches of `r` rows."""
+    return _make_case(r, k, u, v, dtype, called)
+
+
+def most_hidden(r, k, d, m):
+    """The memory that the two passes may need on a device, in units of the hidden layer of one microbatch."""
+    weights, rows = 6 * d * m, 3 * k * r * d
+    return 6 + round((weights + rows) / (r * m))
+
+
+def is_wide(r, k, d, m):
+    """Return whether the hidden layers of all microbatches are large next to the weights and the rows."""
+    return r >= 4 and k >= 4 and m >= 4 * d
+
+
+def _make_case(r, k, u, v, dtype="float32", called="as it is", title=None):
+    mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
+    d, m = 8 * u, 8 * v
+    across = case_functions.transform(called)
+
+    def function(up, down, x, *, name=lambda value, called: value):
+        up = name(jax.lax.all_gather(up, "devices", tiled=True), "the gathered up")
+        down = name(jax.lax.all_gather(down, "devices", tiled=True), "the gathered down")
+        h = jnp.concatenate([rows @ up for rows in jnp.split(x, k)])
+        name(h, "h of all microbatches")
+        sine = name(jnp.sin(h), "the sine of h of all microbatches")
+        name(jnp.cos(h), "the cosine of h of all microbatches")
+        if k > 1:
+            name(h[:r], "one microbatch's hidden layer")
+        return x + jnp.concatenate([rows @ down for rows in jnp.split(sine, k)])
+
+    what = f"{k} microbatch{'es' * (k > 1)} of {r} rows, width {d}, hidden width {m}"
+    return Case(
+        title or what + ", in float16" * (dtype == "float16") + case_functions.where(called),
+        tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((d, m), (m, d), (8 * k * r, d))),
+        apply=lambda answer: lambda up, down, x: answer((up, down), x, k),
+        transform=lambda one: across(jax.shard_map(one, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))),
+        function=function,
+        structure={"r": r, "k": k, "u": u, "v": v, "dtype": dtype, "called": called},
+    )
+
+
+shown = _make_case(64, 8, 16, 64, title="for 8 microbatches of 64 rows per device and a layer of width 128")

@@ -1,0 +1,282 @@
+"""Wrong answers to microbatch_fsdp, each with the finding that must name its mistake."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
+from sample_answers import Answers, also_run_backward
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+policies = jax.checkpoint_policies
+
+
+def gathered(w):
+    return jax.lax.all_gather(w, "devices", tiled=True)
+
+
+def layer(up, down, rows):
+    return rows + jnp.sin(checkpoint_name(rows @ up, "h")) @ down
+
+
+def mapped(one, x, k):
+    return jax.lax.map(one, x.reshape(k, -1, x.shape[1])).reshape(x.shape)
+
+
+def right(params, x, k, whole=gathered, layer=layer):
+    @jax.checkpoint
+    def run(params, x):
+        up, down = map(whole, params)
+        return mapped(jax.checkpoint(lambda rows: layer(up, down, rows)), x, k)
+
+    return run(params, x)
+
+
+@fails_with("also saved", "the gathered up", "the gathered down")
+def no_checkpoint(params, x, k):
+    up, down = map(gathered, params)
+    return mapped(lambda rows: layer(up, down, rows), x, k)
+
+
+@fails_with("also saved", "the gathered up", "the gathered down")
+def checkpoint_in_the_loop_alone(params, x, k):
+    up, down = map(gathered, params)
+    return mapped(jax.checkpoint(lambda rows: layer(up, down, rows)), x, k)
+
+
+@fails_with("also saved", "the gathered up", "the gathered down")
+def gathers_in_a_checkpoint_of_their_own(params, x, k):
+    up, down = jax.checkpoint(lambda params: tuple(map(gathered, params)))(params)
+    return mapped(jax.checkpoint(lambda rows: layer(up, down, rows)), x, k)
+
+
+@fails_with("also saved", "the gathered up", "the gathered down")
+def gathered_before_both_checkpoints(params, x, k):
+    return right(tuple(map(gathered, params)), x, k, lambda w: w)
+
+
+@fails_with("also saved", "h of all microbatches")
+def h_saved_by_a_policy(params, x, k):
+    save = functools.partial(jax.checkpoint, policy=policies.save_only_these_names("h"))
+
+    @save
+    def run(params, x):
+        up, down = map(gathered, params)
+        return mapped(save(lambda rows: layer(up, down, rows)), x, k)
+
+    return run(params, x)
+
+
+@fails_with("link bytes", "all-gathers", "Which of your all-gathers")
+def gathered_in_the_loop(params, x, k):
+    return mapped(jax.checkpoint(lambda rows: layer(*map(gathered, params), rows)), x, k)
+
+
+@fails_with("link bytes", "all-gathers", "Which of your all-gathers")
+def gathered_in_the_loop_of_two_checkpoints(params, x, k):
+    @jax.checkpoint
+    def run(params, x):
+        return mapped(jax.checkpoint(lambda rows: layer(*map(gathered, params), rows)), x, k)
+
+    return run(params, x)
+
+
+@fails_with("link bytes", "all-gathers", "Which of your all-gathers")
+def down_in_the_loop(params, x, k):
+    @jax.checkpoint
+    def run(params, x):
+        up, down = gathered(params[0]), params[1]
+        return mapped(jax.checkpoint(lambda rows: layer(up, gathered(down), rows)), x, k)
+
+    return run(params, x)
+
+
+@fails_with("link bytes", "16 reduce-scatters (backward)", "Which of your all-gathers")
+def gradients_scattered_in_the_loop(params, x, k):
+    """The weights are gathered once per pass, but each microbatch's gradient is reduced by itself."""
+
+    @jax.custom_vjp
+    def run(up, down, x):
+        up, down = gathered(up), gathered(down)
+        return mapped(lambda rows: layer(up, down, rows), x, k)
+
+    def forward(up, down, x):
+        return run(up, down, x), (up, down, x)
+
+    def backward(saved, ct):
+        up, down, x = saved
+        whole = gathered(up), gathered(down)
+
+        def body(sums, part):
+            *gradients, of_rows = jax.vjp(layer, *whole, part[0])[1](part[1])
+            own = (jax.lax.psum_scatter(g, "devices", tiled=True) for g in gradients)
+            return tuple(map(jnp.add, sums, own)), of_rows
+
+        parts = x.reshape(k, -1, x.shape[1]), ct.reshape(k, -1, x.shape[1])
+        sums, of_rows = jax.lax.scan(body, jax.tree.map(jnp.zeros_like, (up, down)), parts)
+        return *sums, of_rows.reshape(x.shape)
+
+    run.defvjp(forward, backward)
+    return run(*params, x)
+
+
+@fails_with("link bytes", "all-reduces", "Which of your all-gathers")
+def summed_in_place_of_gathered(params, x, k):
+    """An all-reduce of shards that are padded with zeros sends twice as many bytes as an all-gather."""
+
+    def whole(part):
+        places = jnp.zeros((8, *part.shape), part.dtype)
+        mine = jax.lax.dynamic_update_index_in_dim(places, part, jax.lax.axis_index("devices"), 0)
+        return jax.lax.psum(mine, "devices").reshape(-1, part.shape[-1])
+
+    return right(params, x, k, whole)
+
+
+@fails_with("link bytes", "3 all-gathers (backward)", "3.5 times as much", beyond="SendsAtMost.times")
+def up_gathered_once_more(params, x, k):
+    return right(params, also_run_backward(gathered, x, params[0]), k)
+
+
+@fails_with(
+    "peak",
+    "times one microbatch's hidden layer",
+    "Those of how many microbatches",
+    beyond="PeakAtMost.most",
+    steps=2,
+)
+def outer_checkpoint_alone(params, x, k):
+    @jax.checkpoint
+    def run(params, x):
+        up, down = map(gathered, params)
+        return mapped(lambda rows: layer(up, down, rows), x, k)
+
+    return run(params, x)
+
+
+@fails_with("peak", "takes", "rows at once")
+def whole_batch(params, x, k):
+    return jax.checkpoint(lambda params, x: layer(*map(gathered, params), x))(params, x)
+
+
+@fails_with("peak", "takes", "rows at once", "Is that one microbatch for every k", beyond="InPieces.rows", steps=8)
+def two_microbatches_at_a_time(params, x, k):
+    return right(params, x, k // 2 if k % 2 == 0 else k)
+
+
+@fails_with("peak", "rows at once")
+def whole_batch_in_float16(params, x, k):
+    return (whole_batch if x.dtype == jnp.float16 else right)(params, x, k)
+
+
+@fails_with("peak", "rows at once")
+def side_by_side(params, x, k):
+    @jax.checkpoint
+    def run(params, x):
+        up, down = map(gathered, params)
+        one = jax.checkpoint(lambda rows: layer(up, down, rows))
+        return jax.vmap(one)(x.reshape(k, -1, x.shape[1])).reshape(x.shape)
+
+    return run(params, x)
+
+
+@fails_with("recomputes", "Which matmul of the forward pass", beyond="Recomputes.count", steps=8)
+def h_once_more(params, x, k):
+    def more(up, down, rows):
+        rows = also_run_backward(jnp.matmul, rows, rows, up)
+        return layer(up, down, rows)
+
+    return right(params, x, k, layer=more)
+
+
+@fails_with("wrong value", "each device's own shard", "Which devices store")
+def own_shard_alone(params, x, k):
+    return right(params, x, k, lambda w: jnp.concatenate([w] * 8))
+
+
+@fails_with("wrong value", "does not add `x`")
+def nothing_added(params, x, k):
+    return right(params, x, k) - x
+
+
+@fails_with("wrong value")
+def microbatches_in_reverse_order(params, x, k):
+    return right(params, x, k).reshape(k, -1, x.shape[1])[::-1].reshape(x.shape)
+
+
+@fails_with("wrong value")
+def first_microbatch_for_all(params, x, k):
+    return right(params, jnp.concatenate([x[: len(x) // k]] * k), k)
+
+
+@fails_with("wrong gradient", "the last microbatch alone", "Where does your backward pass add up")
+def gradient_of_the_last_microbatch(params, x, k):
+    before = len(x) - len(x) // k
+    if not before:
+        return right(params, x, k)
+    constant = jax.tree.map(jax.lax.stop_gradient, params)
+    return jnp.concatenate([right(constant, x[:before], k - 1), right(params, x[before:], 1)])
+
+
+def by_hand(collected):
+    whole = jax.custom_vjp(functools.partial(jax.lax.all_gather, axis_name="devices", tiled=True))
+    whole.defvjp(lambda w: (whole(w), len(w)), lambda rows, ct: (collected(ct, rows),))
+    return whole
+
+
+@fails_with("wrong gradient", " up", "wrong: each device has", "all eight")
+def gradients_sliced_and_not_summed(params, x, k):
+    def own(ct, rows):
+        return jax.lax.dynamic_slice_in_dim(ct, jax.lax.axis_index("devices") * rows, rows)
+
+    return right(params, x, k, by_hand(own))
+
+
+@fails_with("wrong gradient", " up", "zero everywhere")
+def weights_stopped(params, x, k):
+    return right(params, x, k, lambda w: jax.lax.stop_gradient(gathered(w)))
+
+
+@fails_with("raises", "Which shape should the gradient")
+def psum_in_place_of_psum_scatter(params, x, k):
+    return right(params, x, k, by_hand(lambda ct, rows: jax.lax.psum(ct, "devices")))
+
+
+@fails_with("raises", "Along which axis is each weight sharded")
+def gathered_along_a_new_axis(params, x, k):
+    return right(params, x, k, lambda w: jax.lax.all_gather(w, "devices"))
+
+
+@fails_with("raises", "Along which axis is each weight sharded")
+def nothing_gathered(params, x, k):
+    return right(params, x, k, lambda w: w)
+
+
+@fails_with("raises", "What is the name of the axis")
+def axis_of_another_mesh(params, x, k):
+    return right(params, x, k, lambda w: jax.lax.all_gather(w, "d", tiled=True))
+
+
+@fails_with("raises", "puts it on the mesh")
+def mapped_once_more(params, x, k):
+    mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
+    call = functools.partial(right, k=k)
+    return jax.shard_map(call, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))(params, x)
+
+
+@fails_with("raises", "Which of your lines unpacks it")
+def three_weights(params, x, k):
+    up, down, _ = params
+    return right((up, down), x, k)
+
+
+@fails_with("raises", "how many rows does each one have")
+def k_rows_per_microbatch(params, x, k):
+    return right(params, x.reshape(-1, k, 3, x.shape[1]), k)
+
+
+@fails_with("wrong type", "f32[")
+def split_not_undone(params, x, k):
+    return right(params, x, k).reshape(k, -1, x.shape[1])

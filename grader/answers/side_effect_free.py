@@ -1,9 +1,10 @@
-"""Find the statements of a page without side effects on an answer: demonstrations and tests, most often.
+"""Find the statements of a page that have no side effects on an answer.
 
-They are demonstrations, most often, and tests: calls of functions of the page, of JAX's, of NumPy's. Running them
-compiles, and so takes many times as long as an answer. What a statement stores into, and what it changes where that can
-be seen, is known (`grader.answers.effects`). This is about the rest: a statement looks on if all that it names is known
-to change nothing, and if nothing that an answer builds on and that could be changed is within its reach.
+Most of them are demonstrations and tests, which call functions of the page, of JAX and of NumPy. Skipping them saves
+time, because they compile programs and take many times as long as the answer itself. `grader.answers.effects` finds the
+names that a statement stores into and the changes that are visible in its code. This module checks the remaining
+statements: a statement has no side effects if every name that it uses is known to change nothing, and if it cannot
+reach any mutable value that the answer depends on.
 """
 
 import ast
@@ -20,7 +21,7 @@ _LIBRARIES = {
 _OWN_RANDOM_NUMBERS = {
     ("default_rng",),
     ("Generator",),
-}  # the others of NumPy's draw from a state that all of them share
+}  # NumPy's other random functions draw from a shared global state
 _CHANGING = ("clear", "config", "defjvp", "defvjp", "register", "set", "total_ordering", "update", "_")
 _BUILTINS = set(dir(builtins)) - BY_TEXT
 _BUILTINS -= {"breakpoint", "compile", "delattr", "exit", "input", "iter", "next", "open", "quit", "setattr"}
@@ -31,14 +32,14 @@ _MADE_BY_JAX = _LITERAL | ast.Name | ast.Attribute | ast.Call | ast.keyword
 def side_effect_free(
     answer: str, statements: Sequence[PlacedStatement], effects: Sequence[Effects], running: list[int], needed: set[int]
 ) -> set[int]:
-    """Return the indices of those that only look on.
+    """Return the indices of the statements that have no side effects on the answer and that the answer does not need.
 
     Args:
-      answer: the answer's name.
-      statements: a page's.
-      effects: what each of them does to its names.
-      running: the indices of those that run.
-      needed: the indices of those that the answer builds on.
+      answer: the name of the answer.
+      statements: the statements of the page.
+      effects: the effects of each statement on names.
+      running: the indices of the statements that run.
+      needed: the indices of the statements that the answer depends on.
     """
     binding: dict[str, list[int]] = {}
     for index in running:
@@ -48,16 +49,16 @@ def side_effect_free(
         return set()
 
     def harmless(index: int, name: str, user: int) -> bool:
-        """Return whether what a statement binds to a name is harmless in the hands of another one."""
+        """Return whether another statement can use the value that a statement binds to a name without side effects."""
         node, paths = statements[index].node, _attribute_paths(statements[user].node, name)
         if isinstance(node, ast.Import | ast.ImportFrom):
             return all(_changes_nothing(_imported_path(node, name) + path) for path in paths)
         if name == answer or isinstance(node, DEFINITIONS):
-            return (name == answer or index in quiet) and not any(paths)  # what has attributes can be given others
+            return (name == answer or index in quiet) and not any(paths)  # an object with attributes is mutable
         return index in quiet and (index not in needed or made_for_good(node))
 
     def made_for_good(node: ast.stmt) -> bool:
-        """Return whether an assignment binds its names to what cannot be changed: a literal, or what JAX makes."""
+        """Return whether an assignment binds its names to immutable values: literals or results of JAX functions."""
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         if value is None or not all(isinstance(each, _MADE_BY_JAX) for each in ast.walk(value)):
             return False
@@ -81,7 +82,7 @@ def side_effect_free(
 
 
 def _is_quiet(node: ast.stmt) -> bool:
-    """Return whether a statement changes nothing but what its names lead to."""
+    """Return whether the code of a statement shows no changes, apart from effects through the names that it uses."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {package for package, _ in imports_of(node)} <= _LIBRARIES
     return not any(
@@ -92,12 +93,12 @@ def _is_quiet(node: ast.stmt) -> bool:
 
 
 def _says_so(word: str) -> bool:
-    """Return whether a name says that what it names changes something, or is private."""
+    """Return whether a name suggests that its function changes something, or is private."""
     return word.startswith(_CHANGING) and word not in ("__name__", "__doc__")
 
 
 def _own_names(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement binds, for itself alone too: variables of comprehensions, exceptions."""
+    """Return all names that a statement binds, including the variables of comprehensions and `except` clauses."""
     nodes = list(ast.walk(statement))
     names = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     return names | {each.name for each in nodes if isinstance(each, ast.ExceptHandler) and each.name}
@@ -110,8 +111,7 @@ def _is_stored(node: ast.Attribute) -> bool:
 
 
 def _attribute_paths(statement: ast.stmt, name: str) -> list[tuple[str, ...]]:
-    """Return the attributes, one after the other, that a statement looks up in what has a name, each time that it
-    does."""
+    """Return the chain of attributes of each use of a name in a statement."""
     found: list[tuple[str, ...]] = []
     todo: list[ast.AST] = [statement]
     while todo:
@@ -127,7 +127,7 @@ def _attribute_paths(statement: ast.stmt, name: str) -> list[tuple[str, ...]]:
 
 
 def _imported_path(node: ast.Import | ast.ImportFrom, name: str) -> tuple[str, ...]:
-    """Return the path that an import binds to a name: `jax`, `numpy` for `import jax.numpy as jnp`."""
+    """Return the path that an import binds to a name: `("jax", "numpy")` for `import jax.numpy as jnp`."""
     for alias in node.names:
         path = alias.name.split(".")
         if isinstance(node, ast.ImportFrom) and name == (alias.asname or alias.name):
@@ -138,9 +138,9 @@ def _imported_path(node: ast.Import | ast.ImportFrom, name: str) -> tuple[str, .
 
 
 def _changes_nothing(path: tuple[str, ...]) -> bool:
-    """Return whether what a library has under these names changes nothing of anybody's."""
+    """Return whether the object of a library at this path has no side effects on other objects."""
     if len(path) < 2 or path[0] not in _LIBRARIES or any(map(_says_so, path)):
         return False
-    if path[:2] == ("numpy", "testing"):  # of which some run what they are given as text
+    if path[:2] == ("numpy", "testing"):  # other functions of numpy.testing run code that they are given as strings
         return all(name.startswith("assert") for name in path[2:])
     return path[:2] != ("numpy", "random") or path[2:3] in _OWN_RANDOM_NUMBERS

@@ -18,10 +18,10 @@ _NO_CHECKPOINT = (
 
 
 class Requirement(Protocol):
-    """What an exercise asks of a backward pass, in one case at a time.
+    """A requirement of an exercise, checked in each case separately.
 
     Attributes:
-      names: the reference's values that it speaks of.
+      names: the reference's values that the requirement refers to.
     """
 
     @property
@@ -36,16 +36,17 @@ class Requirement(Protocol):
 
 @dataclass(frozen=True)
 class Saves:
-    """The forward pass saves exactly these computed values, and any arguments and constants, which cost nothing more.
+    """The forward pass saves exactly these computed values. It may also save arguments and constants, which take no
+    memory.
 
     Attributes:
-      saved: names of the reference's values, as `expect.reference` gives them.
+      saved: the names of the reference's values, as in `expect.reference`.
       too_much: the question for an answer that saves more.
       too_little: the question for an answer that saves less.
-      by_hand: True where an answer need not call `jax.checkpoint`, so that no question points there.
-      on_host: those of the names whose values are in host memory; the others are on the device.
-      unnamed: True where the learner has to find out which values to save: then no finding names them.
-      spare: names of values that may be saved or not, since they are arguments in another shape.
+      by_hand: True if an answer need not call `jax.checkpoint`; then no question asks about it.
+      on_host: the subset of `saved` whose values are in host memory; the others are on the device.
+      unnamed: True if the learner has to find out which values to save; then no finding names them.
+      spare: the names of values that may be saved, because they are reshaped arguments.
     """
 
     saved: tuple[str, ...]
@@ -58,7 +59,7 @@ class Saves:
 
     @property
     def names(self) -> tuple[str, ...]:
-        # One value can have several names, as in a loop of one iteration: a residual is called by one that is allowed.
+        # A value can have several names, for example in a loop of one iteration; an allowed name takes precedence.
         return *self.saved, *self.spare
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
@@ -132,14 +133,15 @@ class Saves:
         return self.too_much if seen.barriers or self.by_hand else _NO_CHECKPOINT
 
     def _misspelled(self, extra: Iterable[MatchedResidual]) -> list[tuple[str, str]]:
-        """Extra residuals whose names differ from those of required ones only in upper and lower case."""
+        """Return the extra residuals whose names differ only in case from the name of a required one."""
         required = {name.casefold(): name for name in self.saved}
         names = dict.fromkeys(residual.name for residual in extra if residual.name)
         return [(name, required[name.casefold()]) for name in names if required.get(name.casefold(), name) != name]
 
     def _expected_and_got(self, seen: CaseObservation) -> tuple[str, str]:
-        """Return the expected residuals and the answer's. Arguments and constants cost nothing: any of them may be
-        saved."""
+        """Return the expected residuals and the answer's residuals, as text. Arguments and constants may always be
+        saved.
+        """
         saved = [r.name or r.type for r in seen.residuals if r.kind is ResidualKind.COMPUTED]
         arguments = [r.name or r.type for r in seen.residuals if r.kind is ResidualKind.ARGUMENT]
         if self.unnamed:
@@ -165,14 +167,14 @@ class Saves:
 
 @dataclass(frozen=True)
 class SavesAtMost:
-    """The computed residuals take no more memory than one of the reference's values would.
+    """The computed residuals take no more memory than a value of the reference.
 
     Attributes:
-      room: that value's name, several equal parts that are stacked.
-      count: the number of parts. Anything smaller than one, such as a loop's counters, does not count.
-      parts: their name in findings, in the plural.
+      room: the name of this value, a stack of equal parts.
+      count: the number of parts. A residual that is smaller than one part, such as a loop counter, does not count.
+      parts: what findings call the parts, in the plural.
       too_much: the question for an answer that saves more.
-      spare: how many more parts may be saved, since arguments are among those that are stacked.
+      spare: the number of additional parts that may be saved, because some of the stacked parts are arguments.
     """
 
     room: str
@@ -209,10 +211,10 @@ class SavesAtMost:
 
 @dataclass(frozen=True)
 class MatmulsAtMost:
-    """Both passes compute at most so many times the matmuls of the reference, which saves everything.
+    """The matmuls of both passes take at most `max_ratio` times the FLOPs of the reference, which saves everything.
 
     Attributes:
-      max_ratio: how many times as many, in FLOPs.
+      max_ratio: the largest allowed ratio.
       too_many: the question for an answer that computes more.
     """
 
@@ -239,11 +241,11 @@ class MatmulsAtMost:
 
 @dataclass(frozen=True)
 class Recomputes:
-    """The backward pass recomputes at most this many matmuls, and hides none by a fake use of the cotangent.
+    """The backward pass recomputes at most `count` matmuls, and none of them is hidden by a fake use of the cotangent.
 
-    A matmul is recomputed if it does not depend on the cotangent. Since `x + 0 * cotangent` would make any
-    recomputation depend on it, the FLOPs of all other matmuls are bounded too, by those of the reference. And any
-    operation whose result equals a matmul's result counts as that matmul.
+    A matmul is recomputed if it does not depend on the cotangent. Because `x + 0 * cotangent` would make any recomputed
+    matmul depend on it, the FLOPs of all other matmuls are limited to those of the reference. In addition, any
+    operation whose result equals the result of a matmul counts as this matmul.
 
     Attributes:
       count: the number of matmuls.
@@ -259,8 +261,8 @@ class Recomputes:
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         if self._is_too_much(seen.recomputed, seen):
             yield self._too_many(seen.recomputed, seen)
-            return  # further FLOPs most often have the same cause
-        # A sum of squares written as a dot product costs FLOPs here too, but few.
+            return  # other extra FLOPs usually have the same cause
+        # A sum of squares written as a dot product also counts as FLOPs here, but these are few.
         over = seen.matmul_flops - sum(seen.recomputed) - sum(seen.reference_flops)
         if over >= seen.negligible:
             yield Finding(
@@ -282,7 +284,7 @@ class Recomputes:
         return (len(whole) > self.count and flops > allowed) or flops >= allowed + seen.negligible
 
     def _allowed_flops(self, seen: CaseObservation) -> int:
-        # In FLOPs: a matmul that a loop computes row by row is many matmuls, but no more work.
+        # In FLOPs, because a matmul that a loop computes row by row consists of many matmuls with the same FLOPs.
         once = sorted(seen.forward_flops, reverse=True)
         rounds, more = divmod(self.count, len(once) or 1)
         return rounds * sum(once) + sum(once[:more])
@@ -301,7 +303,7 @@ class Recomputes:
         )
 
     def claim(self, seen: CaseObservation) -> str:
-        # An answer may recompute less than is allowed, or as much in more and smaller pieces.
+        # An answer may recompute less than is allowed, or the same FLOPs in more and smaller matmuls.
         dots = min(len(seen.recomputed), self.count)
         return f"the backward pass recomputes {counted(dots, 'matmuls') if dots else 'no matmul'}"
 
@@ -344,7 +346,9 @@ class SendsAtMost:
 
 @dataclass(frozen=True)
 class AdvisesBarrier:
-    """Advice, never a failure: without a barrier the compiler may merge recomputed values with the original ones."""
+    """Without a barrier, the compiler may merge recomputed values with the original ones. This is advice, not a
+    failure.
+    """
 
     names = ()
 
@@ -383,7 +387,7 @@ def _extra_residuals_text(residuals: Collection[MatchedResidual]) -> str:
 
 
 def _residuals_text(residuals: Iterable[MatchedResidual]) -> str:
-    """Residuals in one line: equal ones once, and those without a name together."""
+    """Return residuals in one line, with equal residuals listed once and unnamed residuals grouped."""
     residuals = list(residuals)
     named = _each_once(str(residual) for residual in residuals if residual.name)
     others = [residual for residual in residuals if not residual.name]
@@ -400,7 +404,7 @@ def _each_once(texts: Iterable[str]) -> list[str]:
     return [text if times == 1 else f"{text} ({times} times)" for text, times in Counter(texts).items()]
 
 
-_MOST = 8  # names that are listed; of more, the first three and the last
+_MOST = 8  # the most names that are listed in full; of more names, the first three and the last are listed
 _MOST_IN_FULL = 12  # the same for residuals with their types and sizes
 
 

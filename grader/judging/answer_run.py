@@ -21,20 +21,21 @@ from grader.tracing.evidence import Evidence
 
 @dataclass(frozen=True)
 class CaseLayout:
-    """One case's values, by their value numbers in the two programs, each group in the order in which it is passed.
+    """The value numbers of one case's values in the two programs, each group in the order of the program.
 
-    A value that is handed on unchanged keeps its number: a residual that is an argument has the argument's.
+    A value that is passed through unchanged has one number, so a residual that is an argument has the argument's
+    number.
 
     Attributes:
-      arguments: the forward program's inputs.
-      outputs: those of the forward program's outputs that the answer returns.
-      output_types: their shapes and dtypes.
-      residuals: those that the backward program takes.
-      residual_memory: where each residual lies, `"device"` or for instance `"pinned_host"`.
-      undifferentiated: those that the answer returns where nobody differentiates it; as many, or none.
-      taken_residuals: the same residuals among the backward program's inputs.
-      cotangents: the backward program's other inputs, one for each output.
-      gradients: the backward program's outputs, one for each argument.
+      arguments: the inputs of the forward program.
+      outputs: the outputs of the forward program that the answer returns.
+      output_types: the shapes and dtypes of `outputs`.
+      residuals: the outputs of the forward program that the backward program takes.
+      residual_memory: the memory of each residual, such as `"device"` or `"pinned_host"`.
+      undifferentiated: the outputs that the answer returns if it is not differentiated; as many as `outputs`, or none.
+      taken_residuals: the residuals among the inputs of the backward program.
+      cotangents: the other inputs of the backward program, one per output.
+      gradients: the outputs of the backward program, one per argument.
     """
 
     arguments: tuple[int, ...]
@@ -49,8 +50,10 @@ class CaseLayout:
 
 
 def output_sizes(evidence: Evidence) -> list[int]:
-    """Return how many arrays forward returns, case by case: the outputs, the residuals, and the outputs where nobody
-    differentiates the answer."""
+    """Return three numbers of arrays per case that the forward program returns.
+
+    They are the numbers of outputs, of residuals, and of outputs of the undifferentiated answer.
+    """
     return [
         size for traced in evidence.cases for size in (traced.outputs, len(traced.sources), traced.undifferentiated)
     ]
@@ -62,14 +65,14 @@ def lay_out(
     """Find each case's values in the two programs.
 
     Args:
-      evidence: what says how many outputs and residuals each case has.
-      cases: what the answer was to be captured in.
-      forward: its forward program.
-      backward: its backward program.
+      evidence: the evidence, which has the numbers of outputs and residuals of each case.
+      cases: the cases that the answer was traced in.
+      forward: the forward program of the answer.
+      backward: the backward program of the answer.
 
     Raises:
-      ProgramError: the programs take and return something else than these cases do, or one case's values take part in
-        another one's.
+      ProgramError: if the inputs and outputs of the programs do not match the cases, or if values of one case depend on
+        another case.
     """
     sizes = output_sizes(evidence)
     names = [case.name for case in cases]
@@ -104,19 +107,19 @@ _UNFIT = "its two programs do not fit this exercise's cases."
 
 
 def _refuse_mixed(layout: CaseLayout, forward: StableHloProgram, backward: StableHloProgram) -> None:
-    # What another case keeps depends on no argument of this one: it would pass for a constant here.
+    # A residual of another case does not depend on the arguments of this case, so it would count as a constant here.
     before = forward.needed_for([*layout.outputs, *layout.residuals, *layout.undifferentiated]).intersection(
         forward.inputs
     )
     after = backward.needed_for(layout.gradients).intersection(backward.inputs)
     if not (before.issubset(layout.arguments) and after.issubset((*layout.taken_residuals, *layout.cotangents))):
-        raise ProgramError("its two programs mix this exercise's cases, of which each is a call by itself.")
+        raise ProgramError("its two programs mix the exercise's cases, but each case must be a call of its own.")
 
 
 class TwoPrograms(Protocol):
-    """An answer's two programs, ready to run: an `Execution` in this process, or one in a process that may be lost.
+    """An answer's two programs, ready to run: an `Execution` in this process or in a separate one.
 
-    `grader.stablehlo.execution.Execution` says what each of these takes and returns.
+    `grader.stablehlo.execution.Execution` documents the methods.
     """
 
     forward: StableHloProgram
@@ -136,7 +139,7 @@ class TwoPrograms(Protocol):
     def peak(self, inputs: Arrays, cotangents: Arrays, index: int, compiled: bool) -> int: ...
 
 
-# In an array's last place, relative to a number.
+# Half a unit in the last place, relative to the value.
 HALF_A_UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 
 Execute = Callable[..., TwoPrograms]  # takes what `Execution` takes
@@ -144,26 +147,26 @@ Execute = Callable[..., TwoPrograms]  # takes what `Execution` takes
 
 @dataclass(frozen=True)
 class CaseRun:
-    """One case: what the answer's programs returned, and what the reference did on the same inputs.
+    """One case: the results of the answer's programs, and those of the reference on the same inputs.
 
     Attributes:
       case: the case.
       argument_names: the names of the reference's arguments.
-      layout: where the case's values lie in the two programs.
-      structure: the structure of what the answer returns, as text, `"*"` for a single array.
-      sources: for each residual the learner's line that made it, or None. Untrusted.
-      inputs: an array for each argument.
-      cotangents: an array for each output.
-      outputs: what the answer returned, one array for each leaf of its structure.
-      undifferentiated: the same where nobody differentiates it; none in cases where that can be nothing else.
-      residuals: what its forward pass handed to its backward pass.
-      gradients: what its backward pass returned, one array for each argument, of the argument's shape and dtype.
-      wanted_output: what the reference returned.
-      wanted_gradients: its gradients for the same cotangent.
-      named: the reference's values that findings have names for; the result may be among them.
-      wanted_flops: FLOPs of each single matmul of the reference's two passes, which keep everything.
-      forward_flops: those of its forward pass alone.
-      negligible: FLOPs of its smallest matmul.
+      layout: the value numbers of the case in the two programs.
+      structure: the pytree structure of the answer's result, as text; `"*"` for a single array.
+      sources: for each residual, the learner's line that computed it, or None. Untrusted.
+      inputs: one array per argument.
+      cotangents: one array per output.
+      outputs: the results of the answer, one array per leaf of its structure.
+      undifferentiated: the results if the answer is not differentiated; empty if they cannot differ.
+      residuals: the values that the answer's forward pass saves for its backward pass.
+      gradients: the results of the backward pass, one array per argument, with the argument's shape and dtype.
+      wanted_output: the result of the reference.
+      wanted_gradients: the gradients of the reference for the same cotangent.
+      named: the reference's values that findings refer to by name, possibly including its result.
+      wanted_flops: the FLOPs of each matmul in both passes of the reference, which saves everything.
+      forward_flops: the FLOPs of each matmul in the forward pass of the reference.
+      negligible: the FLOPs of the smallest matmul of the reference.
     """
 
     case: Case
@@ -189,12 +192,12 @@ class AnswerRun:
     """A run of an answer's programs, and of the reference on the same random inputs.
 
     Attributes:
-      task: the exercise's `task` module.
-      expect: its `expect` module.
-      cases: what happened, case by case.
-      forward: the answer's forward program, its matmuls as often as they ran.
-      backward: the answer's backward program, likewise.
-      trip_count: the sum of the trip counts of the dynamic loops of both programs, in all cases.
+      task: the `task` module of the exercise.
+      expect: the `expect` module of the exercise.
+      cases: the run of each case.
+      forward: the answer's forward program, with each matmul counted as often as it ran.
+      backward: the answer's backward program, counted in the same way.
+      trip_count: the sum of the trip counts of all dynamic loops of both programs, over all cases.
     """
 
     cases: tuple[CaseRun, ...]
@@ -216,13 +219,13 @@ class AnswerRun:
         Args:
           evidence: the answer's evidence for these cases.
           cases: the cases.
-          task: the exercise's `task` module.
-          expect: its `expect` module; its `sample_input` makes the inputs.
-          seed: seeds the inputs and the cotangents.
+          task: the `task` module of the exercise.
+          expect: the `expect` module of the exercise; its `sample_input` returns the inputs.
+          seed: the seed of the inputs and cotangents.
           execute: returns an object that runs the answer's programs.
 
         Raises:
-          ProgramError: the evidence cannot be judged.
+          ProgramError: if the evidence cannot be judged.
         """
         self.task, self.expect = task, expect
         self._evidence, self._given_cases, self._seed = evidence, cases, seed
@@ -243,7 +246,7 @@ class AnswerRun:
         outputs, undifferentiated, residuals, gradients, trip_counts, wanted = self._programs.run(
             self._inputs, self._cotangents, reference
         )
-        # Python's integers: FLOPs of a long loop would not fit into int32.
+        # Python integers, because the FLOPs of a long loop may not fit in int32.
         forward_trips, backward_trips = ([int(count) for count in counts] for counts in trip_counts)
         self.forward = self._programs.forward.counted(forward_trips)
         self.backward = self._programs.backward.counted(backward_trips)
@@ -286,8 +289,10 @@ class AnswerRun:
 
     @functools.cached_property
     def perturbed(self) -> Sequence[CaseRun]:
-        """The cases with the shadow's wanted results for inputs that differ by half a unit in the last place of each
-        element."""
+        """The cases with the reference's float64 results for perturbed inputs.
+
+        Each element of the inputs differs by half a unit in the last place.
+        """
         moved = [
             [_perturb_last_place(np.random.default_rng(self._seed), array) for array in own] for own in self._inputs
         ]
@@ -298,24 +303,25 @@ class AnswerRun:
         ]
 
     def gradients_from(self, residuals: Arrays) -> Arrays:
-        """Run the backward program on other residuals, those of all cases, and return the gradients of all cases."""
+        """Run the backward program on other residuals of all cases, and return the gradients of all cases."""
         return split(self._programs.gradients(residuals, self._cotangents), list(map(len, self._inputs)))
 
     @functools.cached_property
     def products(self) -> Sequence[np.ndarray]:
-        """Fingerprints of the matmuls of the reference's forward pass, case by case, each followed by its FLOPs."""
+        """The fingerprints of the matmuls in the reference's forward pass, by case, each followed by its FLOPs."""
         return self._reference.products(self._inputs, self._cotangents)
 
     @functools.cached_property
     def fingerprints_like_products(self) -> np.ndarray:
-        """Fingerprints of the backward program's intermediate arrays that are as large as one of `products`."""
+        """The fingerprints of the backward program's intermediate arrays that have the size of one of `products`."""
         sizes = sorted({int(size) for own in self.products for size in own[:, 1]})
         residuals = [case.residuals for case in self.cases]
         return self._programs.value_fingerprints(residuals, self._cotangents, sizes)
 
     def peak(self, index: int, compiled: bool) -> int:
-        """Return the peak memory in bytes of both passes of a case, besides arguments and results; see
-        `Execution.peak`."""
+        """Return the peak memory of both passes of a case in bytes, without arguments and results; see
+        `Execution.peak`.
+        """
         return self._programs.peak(self._inputs, self._cotangents, index, compiled)
 
 
@@ -330,8 +336,8 @@ def _widen_all(arrays: Arrays) -> Arrays:
 
 
 def _draw_cotangent(rng: np.random.Generator, kind: TensorType, sign: int) -> np.ndarray:
-    # Powers of two, so that they round nothing, but not 1: a gradient that ignores its cotangent is wrong. Nor a half:
-    # with that the derivative of z * z is z, which would look like z computed again. Of one sign all together, the
-    # other one in the next case: what several of them add up to would cancel otherwise, and be rounding and nothing
-    # else where it is a single number.
+    # Powers of two, so that multiplying by a cotangent rounds nothing. Not 1, because a gradient that ignores its
+    # cotangent is wrong. Not 1/2, because the derivative of z * z is then z, which looks like a recomputed z. All have
+    # the same sign, and the other sign in the next case: with mixed signs, sums of cotangents would cancel, and a
+    # single sum could be nothing but rounding error.
     return np.asarray(sign * rng.choice([0.25, 2, 4], size=kind.shape), kind.dtype)

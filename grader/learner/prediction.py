@@ -1,4 +1,4 @@
-"""A question in a chapter that a reader answers before the page does."""
+"""Questions in a chapter that a reader answers before the page shows the answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rematscope.render import View
 if TYPE_CHECKING:
     import ipywidgets
 
-# What is no whole number is right to the two digits that one can tell without a pencil.
+# The relative tolerance for answers that are not integers; it accepts an estimate made without pencil and paper.
 _NEAR = 0.05
 
 # Hides the outputs of the code cells below a question, and the prose up to the next heading, until the reader gives the
@@ -48,15 +48,16 @@ _HIDE_WHAT_FOLLOWS = Markup(" ".join(_HIDE_WHAT_FOLLOWS.split()))  # one line in
 
 
 class Prediction(View):
-    """A question, room for an answer, and what is said to it.
+    """A question with a field for the answer and the response to it.
 
-    A notebook asks the question and checks the answer. Without a kernel, as on GitHub, the reader opens the answer;
-    plain text has no answer. JupyterLab and the book hide the outputs that follow until the question is answered.
+    A notebook asks the question and checks the answer. Without a kernel, for example on GitHub, the reader can open the
+    answer. Plain text does not show the answer. JupyterLab and the book hide the following outputs until the question
+    is answered.
 
     Args:
       question: the question, with code in backquotes.
-      answer: computes what is right: a number, or one of the choices.
-      choices: what a reader may choose from; none asks for a number.
+      answer: computes the right answer: a number, or one of the choices.
+      choices: the choices; if there are none, the answer is a number.
     """
 
     def __init__(self, question: str, answer: Callable[[], object], choices: Iterable[str] = ()):
@@ -65,10 +66,10 @@ class Prediction(View):
 
     @functools.cached_property
     def answer(self) -> str:
-        """What is right, as a reader would write it.
+        """The right answer, as a reader would write it.
 
         Raises:
-          ValueError: it is not one of the choices, or no number where there are none.
+          ValueError: if the answer is not one of the choices or, without choices, not a number.
         """
         found = self._compute()
         if self.choices:
@@ -107,12 +108,12 @@ class Prediction(View):
         return f"What do you think? {self.question}{choices}"
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
-        # A front end shows the richest form that it can: the widget where its model lives, else HTML or text.
+        # A front end shows the richest form that it supports: the widget if its kernel runs, else HTML or text.
         twin = super()._repr_mimebundle_()
         return twin | self.widget()._repr_mimebundle_() | twin
 
     def widget(self) -> ipywidgets.VBox:
-        """Return the question, a button for each choice or a field for a number, and room for what is said to it."""
+        """Return a widget with the question, a button per choice or a field for a number, and the response."""
         import ipywidgets
 
         asked = ipywidgets.HTML(box(Markup("<p>{}</p>").format(text_html(f"What do you think? {self.question}"))))
@@ -146,7 +147,7 @@ class Prediction(View):
 
 
 def _answer_html(answer: str) -> Markup:
-    # As character references, so that a reader who looks at the page's source does not see the answer there.
+    # As character references, so that the answer cannot be read in the source of the page.
     hidden = Markup("".join(f"&#{ord(character)};" for character in answer))
     return Markup('<details class="remat-answer"><summary>Show the answer</summary><p>{}</p></details>').format(hidden)
 

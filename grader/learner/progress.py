@@ -1,7 +1,7 @@
-"""Progress: every attempt, written down before it is shown, in an SQLite file in the user's data folder.
+"""Progress: every attempt, stored before its verdict is shown, in an SQLite file in the user's data folder.
 
-It is made to outlive whatever happens to it: a kernel that is killed, two notebooks at once, a full disk, a damaged
-file. What could not be done is said in `Progress.notices`, and never raised: a learner's verdict is shown in any case.
+The file survives a killed kernel, two notebooks at the same time, a full disk and partial damage. Errors are reported
+  in `Progress.notices` and never raised, so that the learner always sees the verdict.
 """
 
 import json
@@ -27,10 +27,10 @@ CREATE TABLE attempts (
     id INTEGER PRIMARY KEY,
     time TEXT NOT NULL,         -- UTC, ISO 8601
     exercise TEXT NOT NULL,
-    outcome TEXT NOT NULL,      -- the verdict's
-    evidence TEXT,              -- SHA-256 of what was judged
+    outcome TEXT NOT NULL,      -- of the verdict
+    evidence TEXT,              -- SHA-256 of the evidence
     source TEXT NOT NULL,       -- the answer, Python
-    verdict TEXT NOT NULL,      -- all of it, JSON
+    verdict TEXT NOT NULL,      -- JSON
     versions TEXT NOT NULL      -- of the tools, JSON
 );
 CREATE TABLE hints (
@@ -68,11 +68,11 @@ class Attempt:
     """One check of an answer.
 
     Attributes:
-      exercise: the exercise's name.
-      verdict: what the check said.
-      source: the answer's own text, a Python program, or "" if it is not known.
-      time: when it was checked, in UTC, ISO 8601, to the second.
-      versions: see `versions`.
+      exercise: the name of the exercise.
+      verdict: the verdict of the check.
+      source: the Python code of the answer, or "" if it is not known.
+      time: the time of the check in UTC, ISO 8601, to the second.
+      versions: the versions of the tools; see `grader.util.versions`.
     """
 
     exercise: str
@@ -89,11 +89,11 @@ def default_path() -> Path:
 
 
 class Progress:
-    """A learner's attempts and the hints that they were given.
+    """A learner's attempts and hints.
 
     Attributes:
-      path: the file.
-      notices: sentences that the learner must read: what became of the file, what could not be written or read.
+      path: the path of the file.
+      notices: sentences that the learner must read, about a damaged file and about failures to read or write.
     """
 
     def __init__(self, path: Path | None = None):
@@ -102,7 +102,9 @@ class Progress:
         self._looked_through = False
 
     def record(self, exercise: str, verdict: Verdict, source: str) -> Attempt:
-        """Write an attempt down. When this returns, it is on the disk, or a notice says why it is not."""
+        """Store an attempt. When this returns, the attempt is on the disk, or a notice gives the reason why it is
+        not.
+        """
         source = source.encode(errors="replace").decode()  # SQLite takes no lone surrogates
         attempt = Attempt(exercise, verdict, source, now(), versions())
         self._in_transaction(lambda file: file.execute(_ADD_ATTEMPT, _attempt_row(attempt)), to_write="This attempt")
@@ -122,30 +124,30 @@ class Progress:
         return any(attempt.verdict.outcome == Outcome.PASSED for attempt in self.attempts(exercise))
 
     def honest_attempts(self, exercise: str) -> int:
-        """Return the number of different answers that did not pass: checking one answer thrice is one attempt."""
+        """Return the number of different answers that did not pass. Checking the same answer several times counts
+        once.
+        """
         sources = [a.source for a in self.attempts(exercise) if a.verdict.outcome == Outcome.NOT_PASSED]
         return len({find.fingerprint(source) for source in sources if source}) + sources.count("")
 
     def hints(self, exercise: str) -> list[str]:
-        """Return the keys of the hints that were given, in the order in which they were given."""
+        """Return the keys of the hints that the learner has seen, in the order in which they were shown."""
         query = "SELECT hint FROM hints WHERE exercise = ? ORDER BY id"
         rows = self._in_transaction(lambda file: file.execute(query, (exercise,)).fetchall()) or []
         keys = (_hint_key(exercise, str(hint)) for (hint,) in rows)
         return list(dict.fromkeys(key for key in keys if key))
 
     def note_hint(self, exercise: str, key: str) -> None:
-        """Save that a hint was given."""
-        self._in_transaction(
-            lambda file: file.execute(_ADD_HINT, (now(), exercise, key)), to_write="That you had this hint"
-        )
+        """Store that a hint was shown."""
+        self._in_transaction(lambda file: file.execute(_ADD_HINT, (now(), exercise, key)), to_write="This hint")
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], Any], to_write: str | None = None):
-        """Do `work` with the file in one transaction. Where that cannot be, there is a notice, and None comes back.
+        """Call `work` with the file in one transaction. If that fails, add a notice and return None.
 
         Args:
-          work: what to do.
-          to_write: what it writes, the subject of the notice that says it was not written; None if it only reads, and
-            then a file that is not there is not made.
+          work: the function to call.
+          to_write: the data that `work` writes, which is the subject of the notice if it fails; None if `work` only
+            reads. Then a missing file is not created.
         """
         try:
             try:
@@ -166,10 +168,10 @@ class Progress:
         elif not self.path.exists():
             return None
         with closing(self._open_file()) as file:
-            # With SQLite's usual journal: the other one, the write-ahead log, wants shared memory, which home folders
-            # on a network do not have. EXTRA waits until the disk has the folder's entries too.
+            # With SQLite's default journal, because a write-ahead log needs shared memory, which home folders on a
+            # network do not have. EXTRA also waits until the entries of the folder are on the disk.
             file.execute("PRAGMA synchronous = EXTRA")
-            # Before the schema is read, which a newer version may have written in a way that this SQLite cannot read.
+            # Before reading the schema, because this SQLite may be unable to read the schema of a newer version.
             version = file.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, _SCHEMA_VERSION):
                 raise _Foreign(version)
@@ -187,28 +189,28 @@ class Progress:
                     file.execute(statement)
                 file.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
             result = work(file)
-            file.execute("COMMIT")  # a connection that is closed without rolls back
+            file.execute("COMMIT")  # closing the connection without it rolls back
             return result
 
     def _open_file(self) -> sqlite3.Connection:
         file = sqlite3.connect(
-            # rwc even to read: after a kill, the next one to open the file undoes what was half written.
+            # rwc even to read, because the first connection after a kill undoes the unfinished transaction.
             f"{self.path.absolute().as_uri()}?mode=rwc",
             uri=True,
             timeout=PATIENCE,
             isolation_level=None,
         )
-        file.text_factory = lambda text: text.decode(errors="replace")  # what is damaged is not to raise
+        file.text_factory = lambda text: text.decode(errors="replace")  # damaged text must not raise
         return file
 
     def _begin_anew(self) -> None:
-        """Move a damaged file aside, and begin a new one with what can still be read in it."""
+        """Rename a damaged file, and create a new one with the rows that can still be read."""
         with closing(sqlite3.connect(self.path.with_suffix(".lock"), timeout=PATIENCE, isolation_level=None)) as lock:
-            lock.execute("BEGIN EXCLUSIVE")  # two notebooks may find the damage at once
+            lock.execute("BEGIN EXCLUSIVE")  # two notebooks may find the damage at the same time
             self._looked_through = False
             try:
                 self._run_transaction(lambda file: None, to_write=None)
-                return  # the other one was faster
+                return  # the other notebook has repaired the file
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
@@ -226,10 +228,10 @@ class Progress:
                 self._add_notice(kept)
                 raise
             number = f"{len(attempts)} {'attempt' if len(attempts) == 1 else 'attempts'}"
-            self._add_notice(f"{kept} A new one was begun, with the {number} that could still be read.")
+            self._add_notice(f"{kept} A new file has the {number} that could still be read.")
 
     def _move_aside(self) -> Path:
-        """Give the file a name that no other has."""
+        """Rename the file to a unique name."""
         aside = fresh(self.path.with_name("progress.damaged.sqlite"))
         try:
             os.replace(self.path, aside)
@@ -239,7 +241,7 @@ class Progress:
         return aside
 
     def _cause_and_advice(self, error: Exception) -> tuple[str, str]:
-        """Return why the file cannot be used, and what to do, without the full stops."""
+        """Return the reason why the file cannot be used and the next step, both without a full stop."""
         allowed = f"Make it writable, or set {_FOLDER} to a writable folder; then continue"
         if isinstance(error, _Foreign):
             return (
@@ -274,11 +276,11 @@ class Progress:
 
 
 class _Damaged(sqlite3.DatabaseError):
-    """The file's structure is broken; says where."""
+    """The structure of the file is damaged. The message says where."""
 
 
 class _Foreign(sqlite3.DatabaseError):
-    """The file is a database, but not one of this version of the workbook; holds its version."""
+    """The file belongs to a different version of the workbook, which is the argument."""
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
@@ -319,7 +321,7 @@ def _hint_key(exercise: str, stored: str) -> str | None:
 def _salvage_rows(path: Path) -> tuple[list[tuple], list[tuple]]:
     """Return the rows of attempts and of hints that can be read in a damaged file, in their order."""
     try:
-        # immutable: nobody else uses the file, and its journal would not help.
+        # immutable, because no other process uses the file, and its journal would not help.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             attempts = [row for row in _readable_rows(file, "attempts", _ATTEMPT) if _read_attempt(row)]
             hints = [row for row in _readable_rows(file, "hints", _HINT) if isinstance(row[-1], int | str)]
@@ -329,7 +331,7 @@ def _salvage_rows(path: Path) -> tuple[list[tuple], list[tuple]]:
 
 
 def _readable_rows(file: sqlite3.Connection, table: str, columns: str) -> list[tuple]:
-    """Return the rows on both sides of the damage: what can be read from the first on, and from the last back."""
+    """Return the rows before and after the damage, read forwards from the first row and backwards from the last."""
     rows = {}
     for order in ("ASC", "DESC"):
         try:

@@ -1,7 +1,7 @@
-"""Run an answer's two programs: all of an answer that is ever run when it is judged.
+"""Run an answer's two programs, which is all that judging runs of an answer.
 
-Where nobody knows the answer this happens in a process of its own (`grader.isolation.remote_execution`), which is told
-the programs and the inputs, and nothing of what is expected.
+Programs of an untrusted answer run in a separate process (`grader.isolation.remote_execution`), which gets the programs
+and the inputs, but not the expected results.
 """
 
 import copy
@@ -28,12 +28,12 @@ from grader.stablehlo.types import ProgramError, TensorType
 from grader.stablehlo.value_fingerprints import value_fingerprints
 
 COMPILE_FAST = {"xla_backend_optimization_level": 0}
-MAX_BYTES = 2**28  # of results and all between; the largest exercise's programs take some 5 MiB
+MAX_BYTES = 2**28  # of results and intermediate values; the programs of the largest exercise need about 5 MiB
 
 type Arrays = Sequence[Sequence[np.ndarray]]  # case by case
-# Outputs, those of the answer that nobody differentiates, residuals, gradients; trip counts of either program.
+# Outputs, outputs of the undifferentiated answer, residuals, gradients, and the trip counts of both programs.
 type Results = tuple[Arrays, Arrays, Arrays, Arrays, Arrays]
-type Runner = Callable[..., Sequence[Any]]  # of arrays: NumPy's, or those that JAX traces with
+type Runner = Callable[..., Sequence[Any]]  # takes and returns NumPy arrays or JAX tracers
 
 
 class Execution:
@@ -50,19 +50,19 @@ class Execution:
         Args:
           forward: StableHLO text.
           backward: StableHLO text.
-          sizes: how many arrays forward returns, case by case: the outputs, the residuals, and the outputs where nobody
-            differentiates the answer.
-          max_trip_count: the trips at which a dynamic loop is ended; None if there must be no such loop.
+          sizes: three numbers of arrays per case that the forward program returns: outputs, residuals, and outputs of
+            the undifferentiated answer.
+          max_trip_count: the trip count after which a dynamic loop is stopped; None forbids dynamic loops.
 
         Raises:
-          ProgramError: a program cannot be judged.
+          ProgramError: if a program cannot be judged.
         """
         self.forward, self.backward = (reader.read(text, max_trip_count) for text in (forward, backward))
         self._sizes = sizes
 
     @functools.cached_property
     def shadow(self) -> "Execution":
-        """The same programs with every float a float64 (`grader.stablehlo.float64`), which take arrays of float64."""
+        """The same programs with all floats as float64 (`grader.stablehlo.float64`); they take float64 arrays."""
         own = copy.copy(self)
         own.forward, own.backward = promote_to_float64(self.forward), promote_to_float64(self.backward)
         return own
@@ -70,21 +70,21 @@ class Execution:
     def run(
         self, inputs: Arrays, cotangents: Arrays, reference: "Function"
     ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]:
-        """Run forward, then backward on what forward returned and on nothing else but cotangents, and the reference.
+        """Run the forward program, the backward program on its residuals and the cotangents, and the reference.
 
-        All are interpreted or all are compiled: XLA rounds small floats less often.
+        Either all are interpreted or all are compiled, because XLA rounds small floats less often.
 
         Args:
-          inputs: what forward takes.
-          cotangents: what backward takes, after the residuals.
+          inputs: the inputs of the forward program.
+          cotangents: the inputs of the backward program that follow the residuals.
           reference: a function of the same inputs and cotangents.
 
         Returns:
-          Outputs, those where nobody differentiates the answer, residuals and gradients, case by case; the trip counts
-          of forward's and of backward's dynamic loops; and what the reference returns. All as NumPy arrays.
+          The outputs, the outputs of the undifferentiated answer, the residuals and the gradients, by case; the trip
+          counts of the dynamic loops of both programs; and the results of the reference. All are NumPy arrays.
 
         Raises:
-          ProgramError: the programs do not compile, do not run, or take too much memory.
+          ProgramError: if the programs do not compile, do not run, or need too much memory.
         """
         try:
             return *self.interpreted(inputs, cotangents), reference.interpreted(inputs, cotangents)
@@ -92,17 +92,17 @@ class Execution:
             return self._run_compiled(inputs, cotangents, reference.traced)
 
     def interpreted(self, inputs: Arrays, cotangents: Arrays) -> Results:
-        """Interpret both programs; as `run`, without the reference. Raise Uninterpreted if they must be compiled."""
+        """Interpret both programs like `run`, without the reference. Raise Uninterpreted if they must be compiled."""
         return self._run_passes(_interpreted_runner, inputs, cotangents)
 
     def compiled(self, inputs: Arrays, cotangents: Arrays) -> Results:
-        """Compile and run both programs; as `run`, without the reference."""
+        """Compile and run both programs like `run`, without the reference."""
         return self._run_compiled(inputs, cotangents, lambda *_: None)[:5]
 
     def _run_compiled(
         self, inputs: Arrays, cotangents: Arrays, reference: Callable[..., Any]
     ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]:
-        # Compiled as one: a module costs more than the operations in it.
+        # Compiled as one module, because compiling costs more per module than per operation.
         def run(inputs: Arrays, cotangents: Arrays) -> Any:
             return *self._run_passes(traceable, inputs, cotangents), reference(inputs, cotangents)
 
@@ -110,18 +110,17 @@ class Execution:
         return results
 
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]:
-        """Return what backward returns on residuals that need not be those that forward has returned: all cases'
-        gradients.
+        """Run the backward program on given residuals, and return the gradients of all cases.
 
         Args:
-          residuals: arrays of the shapes and dtypes that forward returns.
-          cotangents: arrays of those of the outputs.
+          residuals: arrays with the shapes and dtypes of the residuals that the forward program returns.
+          cotangents: arrays with the shapes and dtypes of the outputs.
 
         Returns:
-          An array for each output of backward, of its shape and dtype.
+          One array for each output of the backward program.
 
         Raises:
-          ProgramError: it does not compile, does not run, or takes too much memory.
+          ProgramError: if the program does not compile, does not run, or needs too much memory.
         """
         arguments = *jax.tree.leaves(residuals), *jax.tree.leaves(cotangents)
         try:
@@ -137,19 +136,19 @@ class Execution:
         )
 
     def peak(self, inputs: Arrays, cotangents: Arrays, index: int, compiled: bool) -> int:
-        """Bytes that both passes of one case take at once, beside arguments and results.
+        """Return the peak memory of both passes of one case in bytes, without arguments and results.
 
         Args:
-          inputs: what forward takes.
-          cotangents: what backward takes, after the residuals.
-          index: the case's place.
-          compiled: whether that is what XLA sets aside, or what is live in the order of the programs' text.
+          inputs: the inputs of the forward program.
+          cotangents: the inputs of the backward program that follow the residuals.
+          index: the index of the case.
+          compiled: True for the memory that XLA allocates, False for the live bytes in the order of the programs' text.
         """
         if not compiled:
             return self._peak_of_text(index, list(map(len, inputs)))
 
         def run(own_inputs: Sequence[np.ndarray], own_cotangents: Sequence[np.ndarray]) -> Any:
-            # Of the other cases nothing is asked for, so nothing of them is left.
+            # Only the results of this case are returned, so XLA removes the other cases.
             outputs, _, _, gradients, _ = self._run_passes(
                 traceable,
                 [*inputs[:index], own_inputs, *inputs[index + 1 :]],
@@ -157,7 +156,7 @@ class Execution:
             )
             return outputs[index], gradients[index]
 
-        # Buffers are the same, however little is done for the machine code.
+        # The optimization level of the machine code does not change the buffers.
         run = jax.jit(run, compiler_options=COMPILE_FAST)
         return int(_memory_stats(run.lower(inputs[index], cotangents[index]).compile()).temp_size_in_bytes)
 
@@ -187,23 +186,23 @@ class Execution:
 
 
 class Function:
-    """A function of the judge's own, such as an exercise's reference: traced once, to be run with any inputs.
+    """A trusted function, such as the reference of an exercise, which is traced once and runs with any inputs.
 
     Attributes:
-      text: its StableHLO.
+      text: the StableHLO of the function.
       traced: the function, for JAX to trace.
-      tree: the structure of what it returns.
+      tree: the pytree structure of the result.
     """
 
     def __init__(self, function: Callable[..., Any], *arguments: Any):
-        """Trace a function of arguments (pytrees of arrays or `ShapeDtypeStruct`s) of these shapes and dtypes."""
+        """Trace a function for arguments (pytrees of arrays or `ShapeDtypeStruct`s) with these shapes and dtypes."""
         exported = jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(*arguments)
         self.text, self.traced, self.tree = exported.mlir_module(), exported.call, exported.out_tree
         self._run_compiled = jax.jit(self.traced, compiler_options=COMPILE_FAST)
 
     @functools.cached_property
     def shadow(self) -> "Function":
-        """The same function with every float a float64 (`grader.stablehlo.float64`)."""
+        """The same function with all floats as float64 (`grader.stablehlo.float64`)."""
         own = copy.copy(self)
         program = promote_to_float64(reader.read(self.text))
         own.text = program.text
@@ -212,7 +211,7 @@ class Function:
         return own
 
     def __call__(self, *arguments: Any) -> Any:
-        """What it returns, as NumPy arrays."""
+        """Run the function, and return NumPy arrays."""
         try:
             return self.interpreted(*arguments)
         except Uninterpreted:
@@ -223,7 +222,7 @@ class Function:
         return jax.tree.unflatten(self.tree, interpreter.run(self.text, jax.tree.leaves(arguments)))
 
     def value_fingerprints(self, places: Collection[int], *arguments: Any) -> np.ndarray:
-        """Return fingerprints of the intermediate values at these places (`grader.stablehlo.value_fingerprints`)."""
+        """Return the fingerprints of intermediate values by their indices (`grader.stablehlo.value_fingerprints`)."""
         return value_fingerprints(self.text, jax.tree.leaves(arguments), places=places)
 
     def compiled(self, *arguments: Any) -> Any:
@@ -233,9 +232,9 @@ class Function:
 
 
 def _run_compiled(run: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function of the two programs returns, as XLA makes it, as NumPy arrays. Raises ProgramError."""
+    """Compile and run a function of the two programs, and return NumPy arrays. Raise ProgramError if that fails."""
     try:
-        with jax.enable_x64(True):  # for shadows; all else says of each array what dtype it has
+        with jax.enable_x64(True):  # for the float64 programs; in all others, each array has an explicit dtype
             compiled = jax.jit(run, compiler_options=COMPILE_FAST).lower(*arguments).compile()
             memory = _memory_stats(compiled)
             nbytes = memory.temp_size_in_bytes + memory.output_size_in_bytes
@@ -243,29 +242,29 @@ def _run_compiled(run: Callable[..., Any], *arguments: Any) -> Any:
                 return jax.tree.map(np.asarray, compiled(*arguments))
     except (jax.errors.JaxRuntimeError, ValueError, ir.MLIRError) as error:
         raise ProgramError("its two programs do not compile and run.") from error
-    raise ProgramError(f"its two programs take {nbytes // 2**20:,} MiB; at most {MAX_BYTES // 2**20:,} are given.")
+    raise ProgramError(f"its two programs need {nbytes // 2**20:,} MiB, but the limit is {MAX_BYTES // 2**20:,} MiB.")
 
 
 def _interpreted_runner(program: StableHloProgram) -> Runner:
     return lambda *arrays: interpreter.run(program.text, arrays)
 
 
-@functools.lru_cache(maxsize=4)  # both programs and their shadows: of several cases it may be asked what each takes
+@functools.lru_cache(maxsize=4)  # both programs and their float64 versions, which may be compiled for several cases
 def traceable(program: StableHloProgram) -> Runner:
-    """Return a program as a function that JAX can trace, and so compile as part of another one.
+    """Return a program as a function that JAX can trace, so that it can be compiled as part of another one.
 
-    Its text becomes an artifact of our own making, in place of that of a function of the same types.
+    The program replaces the module in the export of a function with the same input and output types.
 
     Returns:
-      A function of arrays of the program's input types. It returns a list of arrays: the program's outputs, and behind
-      them the trip counts of its dynamic loops.
+      A function of arrays with the program's input types. It returns a list of arrays: the program's outputs, followed
+      by the trip counts of its dynamic loops.
     """
     returned = [*program.output_types, *[TensorType((), "int32")] * program.dynamic_loops]
 
     def same_types(*_: jax.Array) -> list[jax.Array]:
         return [jnp.zeros(kind.shape, kind.dtype) for kind in returned]
 
-    with jax.enable_x64(True):  # for shadows, whatever holds where it is called first
+    with jax.enable_x64(True):  # for the float64 programs, whatever the setting at the first call
         own = jax.export.export(jax.jit(same_types, keep_unused=True), platforms=["cpu"])(
             *[jax.ShapeDtypeStruct(kind.shape, kind.dtype) for kind in program.input_types]  # type: ignore[no-untyped-call]
         )
@@ -276,13 +275,13 @@ def traceable(program: StableHloProgram) -> Runner:
 
 
 def _memory_stats(compiled: jax.stages.Compiled) -> Any:
-    """XLA's figures of the memory that a compiled program takes, in bytes."""
+    """Return XLA's figures of the memory of a compiled program, in bytes."""
     if (memory := compiled.memory_analysis()) is None:
-        raise ProgramError("XLA does not say how much memory its two programs take.")
+        raise ProgramError("XLA does not report how much memory its two programs need.")
     return memory
 
 
 def split[T](values: Sequence[T], sizes: Sequence[int]) -> list[list[T]]:
-    """Return a sequence cut into lists of these sizes, one after the other."""
+    """Split a sequence into consecutive lists of these sizes."""
     ends = list(itertools.accumulate(sizes))
     return [list(values[end - size : end]) for end, size in zip(ends, sizes, strict=True)]

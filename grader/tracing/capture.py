@@ -1,6 +1,6 @@
-"""Turn an answer into evidence: trace its forward and its backward pass and hand both over as text.
+"""Turn an answer into evidence: trace its forward and its backward pass, and write both as text.
 
-This runs a learner's code. It knows the exercise's cases and nothing of what is expected.
+This module runs a learner's code. It knows the cases of the exercise, but not the expected results.
 """
 
 import dataclasses
@@ -30,34 +30,35 @@ from grader.util.jax_settings import as_they_come
 from grader.verdicts.verdict import Verdict, not_judged
 from rematscope.extend import sources_of
 
-# A value that a function of the catalogue's makes comes from the learner's line that calls it.
+# The source of a value that a function of the catalog computes is the learner's line that calls the function.
 source_info_util.register_exclusion(str(Path(__file__).resolve().parents[1]))
 
 
 class CaptureError(Exception):
-    """The answer cannot be turned into programs; the message says why, in words for the learner."""
+    """The answer cannot be turned into programs. The message tells the learner why."""
 
 
 def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0) -> Evidence:
-    """Trace an answer in every case, without running it on any data; and asks it every question.
+    """Trace an answer in every case, without running it on data, and ask it every question.
 
-    It is tried twice: in an order that no answer knows, and then in the opposite one, of many questions a quarter.
-    Where it does something else the second time, it has a memory, and a `Failure` says so. What can have none is traced
-    once.
+    The answer is tried twice: in a random order, and then in the opposite order; of many questions, a quarter is asked
+    again. If its behavior differs the second time, it keeps state, which a `Failure` reports. An answer that cannot
+    keep state is traced once.
 
     Args:
-      answer: a function of arrays that returns an array, or what a case or a question makes something of.
-      exercise: the exercise's name.
-      cases: what to trace it for, or what to ask it.
-      seed: seeds the order.
+      answer: the answer, a function of arrays that returns an array, or another value that a case or a question can
+        use.
+      exercise: the name of the exercise.
+      cases: the cases to trace the answer in, and the questions to ask it.
+      seed: the seed of the order.
 
-    Returns:
-      The evidence, in the cases' own order. An answer that raises in a case leaves a `Failure` there instead of
-      programs.
+      Returns:
+        The evidence, in the order of `cases`. If the answer raises in a case, the evidence of this case is a `Failure`
+        instead of programs.
 
     Raises:
-      CaptureError: the traced programs cannot be written down, for instance because they call back into Python.
-      MemoryError: the answer took all that there is. It would do so in every case, and filling it takes seconds.
+      CaptureError: if the traced programs cannot be exported, for instance because they call back into Python.
+      MemoryError: if the answer exhausted the memory. It would do so in every case, and each attempt takes seconds.
     """
     rng = np.random.default_rng([seed, 1])
     asked = _ask_in_two_orders(answer, [case for case in cases if isinstance(case, Question)], rng)
@@ -73,23 +74,23 @@ def _capture_two_programs(answer: Callable, exercise: str, cases: Sequence[Case]
     second = Attempt(answer, cases, order[::-1]) if may_be_stateful(answer) else None
     again = []
 
-    # One module for all cases: exporting costs more per module than per operation. The second attempt is traced inside
-    # of the first, so that a table which the answer makes once may be used again; nothing of it is exported.
+    # One module for all cases, because exporting costs more per module than per operation. The second attempt is traced
+    # inside the first, so that the answer can reuse a table that it computes once. The second attempt is not exported.
     def forward(arguments):
         results = first.forward(arguments)
         if second:
             again.append(jax.make_jaxpr(second.forward, return_shape=True)(arguments))
-        # Last: what has a memory may do something else after that.
+        # This comes last, because an answer that keeps state may behave differently afterwards.
         return [(*own, value) for own, value in zip(results, first.undifferentiated(arguments), strict=True)]
 
-    # Backward is traced apart, from residuals and cotangents alone: whatever it uses has been handed to it.
+    # The backward program is traced separately, from residuals and cotangents alone, so these are all that it can use.
     def backward(residuals, cotangents):
         gradients = first.backward(residuals, cotangents)
         if second:
             again.append(jax.make_jaxpr(second.backward, return_shape=True)(residuals, cotangents))
         return gradients
 
-    # keep_unused: an argument that the answer ignores is still one of the program's inputs.
+    # keep_unused, because an argument that the answer ignores is still an input of the program.
     forward, backward = (jax.jit(function, keep_unused=True) for function in (forward, backward))
     arguments = [case.arguments for case in cases]
     try:
@@ -104,7 +105,7 @@ def _capture_two_programs(answer: Callable, exercise: str, cases: Sequence[Case]
         if not leaks:
             raise
         return Evidence(exercise, parameters(answer), "", "", leaks)
-    # Traced already, to be exported.
+    # These return the cached traces of the export.
     traces = forward.trace(arguments), backward.trace(*handed_over)
     failures = first.failures | first.primal_failures
     if second:
@@ -131,7 +132,7 @@ def _capture_two_programs(answer: Callable, exercise: str, cases: Sequence[Case]
 
 
 def parameters(answer: Callable) -> tuple[str, ...]:
-    """Return the names of an answer's positional parameters; empty where they cannot be known."""
+    """Return the names of an answer's positional parameters; empty if they are unknown."""
     try:
         signature = inspect.signature(answer)
     except (ValueError, TypeError):
@@ -140,13 +141,16 @@ def parameters(answer: Callable) -> tuple[str, ...]:
 
 
 def _find_leaked_tracers(answer: Callable, cases: Sequence[Case]) -> tuple[Traced, ...]:
-    """Return what JAX says where a custom rule uses traced values that it is not given, which it says when both passes
-    are traced as one; and what it says of a value from an earlier trace, which it says when that has been compiled."""
+    """Return JAX's errors about leaked tracers, by case.
+
+    JAX reports a custom rule that uses traced values other than its arguments only if both passes are traced as one
+    function. It reports a value from an earlier trace only after that trace has been compiled.
+    """
 
     def gradients(case, *arguments):
         function = applied(answer, case)
 
-        # A value from an earlier trace that is returned as it is raises nothing until something is done with it.
+        # A value from an earlier trace that is returned unchanged raises no error until an operation uses it.
         def used(*arguments):
             return jax.tree.map(lambda leaf: leaf * 1, function(*arguments))
 
@@ -159,7 +163,7 @@ def _find_leaked_tracers(answer: Callable, cases: Sequence[Case]) -> tuple[Trace
             traced = jax.make_jaxpr(functools.partial(gradients, case))(*case.arguments)
         except jax.errors.UnexpectedTracerError as error:
             leaks.append(Traced(case.name, failure=failure_of(error)))
-        except (Exception, SystemExit):  # which is not what has kept both passes from being written down
+        except (Exception, SystemExit):  # another error, which did not prevent the export
             continue
         else:
             if kept := [constant for constant in traced.consts if isinstance(constant, jax.core.Tracer)]:
@@ -175,8 +179,8 @@ def _draw_order(cases: Sequence[Case | Question], rng: np.random.Generator) -> l
 def _ask_in_two_orders(answer: Callable, questions: Sequence[Question], rng: np.random.Generator) -> tuple[Traced, ...]:
     order = _draw_order(questions, rng)
     first = {place: _ask_question(answer, questions[place]) for place in order}
-    # Where there are few each takes its time, as compiling does, and many take it together: then it is a quarter, of
-    # those that came first, which have seen the most since.
+    # Up to 4 questions are slow (they compile), and more than 16 are slow in total: ask a quarter of these again, those
+    # that came first, because most calls happened since.
     twice = order if 4 < len(order) <= 16 else order[: math.ceil(len(order) / 4)]
     again = reversed(twice) if questions and may_be_stateful(answer) else ()
     second = {place: _ask_question(answer, questions[place]) for place in again}
@@ -200,7 +204,7 @@ def _shortened(data: object) -> str:
 
 def _ask_question(answer: Callable, question: Question) -> Traced:
     try:
-        # Lists and dicts of its own: an answer may change them.
+        # A copy, because an answer may change lists and dicts.
         own = dataclasses.replace(question, arguments=jax.tree.map(lambda leaf: leaf, question.arguments))
         returned = own.data(answer)
         refuse_none(answer, returned)
@@ -232,8 +236,8 @@ def _export_program(function, *arguments) -> jax.export.Exported:
 def program_text(exported: jax.export.Exported) -> str:
     """Return an exported program as StableHLO text.
 
-    Without locations: they hold the learner's paths, and nobody needs them. A composite, as an export makes one of an
-    error function, is a call of the function that says what it computes.
+    The text has no locations, because they contain the learner's paths. A composite, which exporting creates for an
+    error function, is replaced by a call of the function that defines it.
     """
     with mlir.make_ir_context():
         module = exported.mlir_module(serialized=False)
@@ -263,7 +267,9 @@ def _structure_text(output) -> str:
 
 
 def _residual_sources(forward, shapes) -> list[tuple[str | None, ...]]:
-    """For each case, the lines that made its residuals. Feedback only: whatever goes wrong here costs labels."""
+    """Return the source lines of the residuals of each case. They are only for feedback, so an error here only loses
+    labels.
+    """
     counts = [len(part) for case in shapes for part in case]
     try:
         lines = [None if source is None else str(source) for source in sources_of(forward)]
@@ -275,13 +281,13 @@ def _residual_sources(forward, shapes) -> list[tuple[str | None, ...]]:
 
 @as_they_come()
 def traced(answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0) -> Evidence | Verdict:
-    """Return an answer's evidence, or the verdict that there is none to be had. This runs the answer.
+    """Run an answer, and return its evidence, or a verdict if there is no evidence.
 
     Args:
       answer: the learner's function.
-      exercise: the exercise's name.
-      cases: what to trace it for, or what to ask it.
-      seed: seeds the order.
+      exercise: the name of the exercise.
+      cases: the cases to trace the answer in, and the questions to ask it.
+      seed: the seed of the order.
     """
     try:
         return capture(answer, exercise, cases, seed)

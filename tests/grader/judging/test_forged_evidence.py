@@ -85,7 +85,7 @@ def test_what_one_case_keeps_is_not_hidden_among_what_another_one_does():
     """It depends on no argument of that other case, and would be a constant there, which costs nothing."""
     assert judged(keeping_more(0))[1].startswith("Your forward pass saves one extra residual: an intermediate value")
     outcome, reason = judged(keeping_more(2))
-    assert outcome == NOT_JUDGED and "mix this exercise's cases" in reason
+    assert outcome == NOT_JUDGED and "mix the exercise's cases" in reason
 
 
 def first_case(evidence, **fields):

@@ -26,7 +26,7 @@ def damaged(path):
     (notice,) = progress.notices
     aside = path.with_name("progress.damaged.sqlite")
     assert str(aside) in notice and aside.read_bytes() == before
-    assert f"A new one was begun, with the {len(found)} attempts that could still be read." in notice
+    assert f"A new file has the {len(found)} attempts that could still be read." in notice
     assert found == sorted(set(found))
     # And it goes on.
     progress.record("a", verdict(), f"100 {LONG}")

@@ -12,7 +12,7 @@ class TraceError(_Sentence):
 
 
 class TargetError(_Sentence):
-    """Raised for a device that is unknown or absent. The message names the cause and the next step."""
+    """Raised for a device that is unknown, absent or not valid. The message names the cause and the next step."""
 
 
 class PlanError(_Sentence):

@@ -91,7 +91,7 @@ def test_a_frontier_of_complex_values_has_those_policies_that_jax_can_differenti
     found = frontier(f, X)
     assert {point.label for point in found.presets} | set(found.refused) >= {"nothing_saveable", "everything_saveable"}
     assert found.refused == () or "JAX cannot differentiate the function under" in plain_text(found)
-    assert found.points[-1].with_policy == "as it is" and found.points[-1].cost == 0
+    assert found.points[-1].with_policy == "as written" and found.points[-1].cost == 0
 
 
 @pytest.mark.parametrize(

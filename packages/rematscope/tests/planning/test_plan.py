@@ -197,7 +197,7 @@ IMPOSSIBLE = [
     (stages, -1, "saved=-1 is not a number of bytes. Give 12_000_000, '12 MB', or 0.5 for half."),
     (stages, True, "saved=True is not a number of bytes"),
     (stages, None, "saved=None is not a number of bytes"),
-    (stages, 1.5, "saved=1.5 is not a fraction. Give a float from 0.0 (as little as possible) to 1.0 (every name)"),
+    (stages, 1.5, "saved=1.5 is not a fraction. Give a float from 0.0 (as little as possible) to 1.0 (all names)"),
     (stages, float("nan"), "saved=nan is not a fraction"),
     (calls_back, 0.5, "calls_back has a callback that must not run twice, such as io_callback."),
     (steepness, 0.5, "steepness differentiates a function that has a checkpoint, so names can no longer be chosen"),

@@ -62,8 +62,8 @@ def test_the_policy_that_a_function_has_does_not_beat_its_plan():
     f = jax.checkpoint(named, policy=tangents)
     kept, again = costs(f, *SHAPES)
     made = plan(f, *SHAPES, saved=kept)
-    assert (made.with_policy, made.cost) == ("as it is", again) and made.policy is tangents
-    assert "named: best as written" in str(made) and "as it is" in made.certificate.compared
+    assert (made.with_policy, made.cost) == ("as written", again) and made.policy is tangents
+    assert "named: best as written" in str(made) and "as written" in made.certificate.compared
 
 
 def test_a_function_with_several_policies_may_be_best_as_it_is():
@@ -73,7 +73,7 @@ def test_a_function_with_several_policies_may_be_best_as_it_is():
 
     kept, again = costs(f, *SHAPES)
     made = plan(f, *SHAPES, saved=kept)
-    assert made.with_policy == "as it is" and (made.saved_bytes, made.cost) == (kept, again)
+    assert made.with_policy == "as written" and (made.saved_bytes, made.cost) == (kept, again)
     with pytest.raises(PlanError, match="there is no single policy to return"):
         _ = made.policy
 
@@ -93,7 +93,7 @@ def test_names_are_chosen_beside_a_policy():
 def test_without_names_a_plan_is_the_best_policy_and_says_where_names_would_help():
     made = plan(layer, *SHAPES, saved="1 KiB")
     assert made.names == () and made.with_policy == LABELS[0] and made.cost < plan(layer, *SHAPES, saved=0).cost
-    assert plan(layer, *SHAPES, saved=1.0).with_policy == "as it is"
+    assert plan(layer, *SHAPES, saved=1.0).with_policy == "as written"
     text = " ".join(str(made).split())
     assert f"layer: save what {LABELS[0]} does" in text and "names no value that the backward pass could use" in text
     assert "layer: save nothing" in str(plan(layer, *SHAPES, saved=0))
@@ -101,7 +101,7 @@ def test_without_names_a_plan_is_the_best_policy_and_says_where_names_would_help
 
 def test_a_frontier_has_the_pareto_optimal_policies():
     found = frontier(layer, *SHAPES)
-    assert [point.with_policy for point in found.points] == ["", LABELS[0], "as it is"]
+    assert [point.with_policy for point in found.points] == ["", LABELS[0], "as written"]
     assert "3 Pareto-optimal choices of policies (it has no names to choose)\n" in str(found)
     for point in found.presets:
         assert found.within(point.nbytes).cost <= point.cost
@@ -121,7 +121,7 @@ def test_what_jax_fails_to_save_is_no_candidate():
     def f(x, w):
         return jnp.abs(jnp.sin((x + 1j * x) @ (w + 0j)) @ w).sum()
 
-    assert [candidate.label for candidate in candidates(f, *SHAPES[:2])] == ["", "as it is"]
+    assert [candidate.label for candidate in candidates(f, *SHAPES[:2])] == ["", "as written"]
 
 
 CASES = {name: Case(make(jax.checkpoint), args, {}) for name, (make, args, _) in LITTLE.items()}

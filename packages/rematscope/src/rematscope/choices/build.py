@@ -70,10 +70,10 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
     Args:
       f: a function that is differentiable in reverse mode. It is traced, not run. The choices replace the policies of
         its checkpoints. If it has no checkpoint, the graph is for one checkpoint around the whole function.
-      *args, **kwargs: the arguments of `f`, as for `trace`. cost: the cost of recomputing an equation, as a function of
-        an `Equation`. The default is FLOPs, plus 1 per element of a transcendental function, plus `FLOPS_PER_LINK_BYTE`
-        per byte that a device sends over its links: the FLOPs that the reference device computes in the time of sending
-        one byte.
+      *args, **kwargs: the arguments of `f`, as for `trace`.
+      cost: the cost of recomputing an equation, as a function of an `Equation`. The default is FLOPs, plus 1 per
+        element of a transcendental function, plus `FLOPS_PER_LINK_BYTE` per byte that a device sends over its links.
+        This is the number of FLOPs that the reference device computes in the time of sending one byte.
 
     Returns:
       The graph. `graph.evaluate(names)` returns the bytes that a choice of names saves and its recompute cost.

@@ -27,7 +27,7 @@ from rematscope.tracing.trace import Trace, trace
 
 _PRODUCTS = "dots_with_no_batch_dims_saveable", "dots_saveable"
 EVERYTHING = "everything_saveable"
-AS_IT_IS = "as it is"
+AS_IT_IS = "as written"
 
 # Calls into which a policy goes; of any other it is asked as of one operation.
 _OPENED = frozenset({"jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "remat2", "checkpoint"})
@@ -39,7 +39,7 @@ class PolicyCandidate:
     """A policy, and the choices of names in addition to it.
 
     Attributes:
-      label: the policy's name, `"as it is"` for the function as written; "" for names alone.
+      label: the policy's name, `"as written"` for the function as written; "" for names alone.
       graph: the recompute graph with the policy.
       policy: the policy; None for names alone, or if the function has several policies. For a function without
         checkpoints it is `everything_saveable`, which saves the same residuals.

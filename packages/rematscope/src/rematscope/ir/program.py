@@ -95,7 +95,7 @@ class Value:
 
     @property
     def placement(self) -> "Placement":
-        """The sharding of the array, as the program determines it or as an estimate."""
+        """The sharding of the array, determined by the program or estimated."""
         return self.sharding or Placement(*device_shape(self.aval))
 
     @property

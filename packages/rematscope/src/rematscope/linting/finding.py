@@ -39,7 +39,7 @@ class LintKind(StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class LintFinding:
-    """A problem with a name, a policy or a checkpoint, which `lint` found.
+    """A problem that `lint` found with a name, a policy or a checkpoint.
 
     Attributes:
       kind: the kind of problem.

@@ -21,7 +21,7 @@ from rematscope.tracing.checkpoints import called_once
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """The claim that a plan is the best within a limit of saved bytes, with the data that verifies it.
+    """The claim that a plan is the best within a limit on saved bytes, with the data to verify it.
 
     Attributes:
       function: the name of the function.

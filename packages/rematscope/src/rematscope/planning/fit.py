@@ -245,7 +245,7 @@ def fit(
       ...     return jnp.sin(checkpoint_name(x @ w, "h") @ u)
       >>> found = fit(f, jnp.ones((8, 64)), jnp.ones((64, 256)), jnp.ones((256, 64)), peak="1 MiB")
       >>> found.plan.with_policy, found.chosen.peak_bytes <= found.limit
-      ('as it is', True)
+      ('as written', True)
     """
     __tracebackhide__ = True
     limit = budget_bytes(peak, "peak")

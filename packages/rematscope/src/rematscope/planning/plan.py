@@ -202,7 +202,7 @@ class Plan(View):
 
     Attributes:
       names: the names to save, in program order.
-      with_policy: the policy that the names are combined with, such as `"dots_saveable"`; `"as it is"` if the plan is
+      with_policy: the policy that the names are combined with, such as `"dots_saveable"`; `"as written"` if the plan is
         `f` as written; "" for names alone.
       planned: `f` with the plan applied to its checkpoints, or with one checkpoint around it if it has none.
       trace: the trace of `planned`.
@@ -291,7 +291,7 @@ class Plan(View):
 
     @property
     def slack(self) -> int:
-        """The bytes that remain of the limit."""
+        """The limit minus the saved bytes."""
         return self.budget - self.saved_bytes
 
     @cached_property

@@ -104,8 +104,9 @@ def _split_arguments(arguments: str) -> list[str]:
 
 
 class Report(View):
-    """A report on the memory of a training step or a loss: whether it fits, what fills it, what to change. Displays
-    itself.
+    """A report on the memory of a training step or a loss. Displays itself.
+
+    It answers whether the function fits in memory, what fills the memory, and what to change.
 
     Attributes:
       function: the name of the function.
@@ -144,9 +145,7 @@ class Report(View):
 
     @property
     def peak_bytes(self) -> float:
-        """The compiled peak of the function as written, in bytes; infinite if it does not fit in the target's
-        memory.
-        """
+        """The compiled peak of the function as written, in bytes; infinite if the target has too little memory."""
         return self.measurement.peak_or_infinity
 
     @property

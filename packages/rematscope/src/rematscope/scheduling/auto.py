@@ -49,8 +49,9 @@ class AutoFunction(PlannedPerCall[P, R]):
         return AutoFunction, (self.__wrapped__, self.argnums, self._options)
 
     def plan(self, /, *args: P.args, **kwargs: P.kwargs) -> Auto:
-        """Return the plan for calls with such arguments, to inspect it, to save it, or to search before training
-        starts.
+        """Return the plan for calls with such arguments.
+
+        Use it to inspect or save the plan, or to run the search before training starts.
 
         If there is no plan for these shapes, dtypes, pytrees and static values yet, this makes one, which later calls
         use.
@@ -179,7 +180,7 @@ def auto(
         the time on `device` by a roofline; or a function of an `Equation`, which is called with equations of the
         forward pass.
       device: the device for `cost="seconds"`: a name such as `"tpu v5e"`, a `Device`, or the result of `calibrate()`.
-      host: the host memory to offload to, such as `HostOffload(bandwidth=16e9)`. `auto` then may offload residuals that
+      host: the host memory to offload to, such as `HostOffload(bandwidth=16e9)`. `auto` may then offload residuals that
         loops stack, if the stack has at least 1 MiB, and minimizes the estimated time, which includes the time spent
         waiting for transfers. If neither `cost` nor `device` is given, the estimate uses the rates of the target. This
         option needs a function with a loop, and a target other than a CPU if the limit is on the peak.

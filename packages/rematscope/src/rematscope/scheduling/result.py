@@ -59,8 +59,7 @@ class Line:
 
 
 class Auto(Constant, Pictured):
-    """A plan within a memory limit, as returned by `.plan` of `auto`'s result. Displays itself as a plot with its
-    numbers.
+    """A plan of `auto` for a memory limit. Displays itself as a plot with its numbers.
 
     Attributes:
       function: the planned function, a drop-in replacement for the original one.

@@ -63,7 +63,7 @@ class Residual:
 
     @property
     def device_bytes(self) -> int:
-        """The size of each device's shard in bytes; of the whole array if its sharding is unknown or it has none."""
+        """The size of each device's shard in bytes; that of the whole array without a known sharding."""
         return self.value.device_bytes
 
     @property

@@ -65,9 +65,9 @@ class Trace:
         several.
       equal_values: if several forward values equal a recomputed value, maps the first of them to all of them, in
         program order.
-      unproven_equalities: the number of loops whose carries could not all be compared within a bounded number of steps;
-        such loops are deeply nested, or many loops are similar. Values that depend on these carries count as deferred
-        (`D`), although some of them may be recomputed.
+      unproven_equalities: the number of loops whose carries could not all be compared within a bounded number of steps.
+        This can happen for deeply nested loops and for many similar loops. Values that depend on these carries count as
+        deferred (`D`), although some of them may be recomputed.
       mesh: the mesh of the function, concrete or abstract; None on one device. Costs are per device. Bytes are those of
         whole arrays, unless the name of the attribute says otherwise.
       step: for a training step, the rest of the step around the two programs; else None. `cost`, `recompute_cost` and

@@ -106,8 +106,8 @@ __all__ = [
 
 __docformat__ = "google"  # for pdoc
 
-# A name is imported when it is first asked for (PEP 562): whoever only traces does not wait for the planner, and
-# whoever only shows something, with `rematscope.render`, does not wait for JAX.
+# A name is imported at its first use (PEP 562). So a program that only traces does not load the planner, and a program
+# that only shows something with `rematscope.render` does not load JAX.
 _HOMES = {
     "choices.build": ["recompute_graph"],
     "errors": ["PlanError", "TargetError", "TraceError"],
@@ -146,7 +146,7 @@ _HOMES = {
 _HOME_OF = {name: f"rematscope.{module}" for module, names in _HOMES.items() for name in names}
 
 
-if not TYPE_CHECKING:  # a type checker that saw it would take any name for one of these
+if not TYPE_CHECKING:  # a type checker that sees __getattr__ accepts any name
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":

@@ -1,4 +1,4 @@
-"""How a view reaches the reader: a terminal through rich, JupyterLab as HTML, GitHub as text. Knows no JAX."""
+"""Display views: in a terminal through rich, in JupyterLab as HTML, on GitHub as text. Independent of JAX."""
 
 from rematscope.render.figure import figure
 from rematscope.render.files import write_whole

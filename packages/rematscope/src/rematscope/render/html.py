@@ -14,17 +14,17 @@ from typing import NamedTuple
 
 from rematscope.render.theme import COLOURS, DARK, DOCUMENT, FOLDS, MARKS, SEARCHED, SHEET
 
-# A line as it is laid out, in (text, style) pieces: the terminal's and the notebook's view are both made from it.
+# A line as (text, style) pieces, from which both the terminal's and the notebook's view are built.
 PieceLine = list[tuple[str, str]]
 
 
 class Row(NamedTuple):
-    """A line of a program, on as many lines as it takes, that a reader finds and goes to.
+    """A row of a program, on one or more lines, that a reader can search for.
 
     Attributes:
       lines: the lines.
-      role: its letter, or nothing.
-      makes, reads: the names of the values that it defines, and of all that it mentions besides.
+      role: the letter of its role, or "".
+      makes, reads: the names of the values that the row defines, and of the other values in it.
     """
 
     lines: list[PieceLine]
@@ -34,11 +34,11 @@ class Row(NamedTuple):
 
 
 class Hidden(NamedTuple):
-    """Lines that a reader opens.
+    """Folded lines, which a reader can unfold.
 
     Attributes:
-      summary: the line that stands for them, on as many lines as it takes.
-      lines: the lines.
+      summary: the line that is shown while they are folded, on one or more lines.
+      lines: the folded lines.
     """
 
     summary: Sequence[PieceLine]
@@ -46,20 +46,20 @@ class Hidden(NamedTuple):
 
 
 def page(inner: str, sheets: str = SHEET) -> str:
-    """HTML in the views' style."""
+    """Return HTML in the style of the views."""
     return f'{sheets}\n<div class="rematscope">{inner}</div>'
 
 
 @functools.cache
 def search_script() -> str:
-    """What lets a reader search what it stands in; a page that is not trusted loses it, and reads as it stands."""
+    """Return the script that makes programs searchable. Untrusted notebooks drop it and show the programs unchanged."""
     return f"<script>\n{Path(__file__).with_name('search.js').read_text(encoding='utf-8')}</script>"
 
 
 def document(inner: str) -> str:
-    """A whole page, in the reader's light or dark theme, from HTML whose sheets ask a notebook which one is on.
+    """Return a whole page from HTML, with the browser's light or dark theme instead of the notebook's.
 
-    What can be searched in it is searched together.
+    All searchable programs on the page are searched together.
     """
     script = search_script()
     if script in inner:
@@ -129,7 +129,7 @@ def _visible_line(line: PieceLine | Row | Hidden) -> PieceLine:
 
 
 def _fold_lines(lines: Iterable[PieceLine | Row | Hidden]) -> str:
-    """Lines that stay as they are, and such as are opened by a click on what stands for them, or by Enter."""
+    """Return lines as HTML, in which folded lines unfold with a click on their summary, or with Enter."""
     parts: list[str] = []
     open_lines: list[PieceLine | Row] = []
     for line in lines:

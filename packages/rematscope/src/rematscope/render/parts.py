@@ -1,4 +1,4 @@
-"""The views that others are made of: lines, a paragraph, a table, a stack, and a picture above its numbers."""
+"""The basic views: lines, a paragraph, a table, a stack, and a picture above its numbers."""
 
 import abc
 import importlib.util
@@ -21,7 +21,7 @@ from rematscope.render.wrapping import break_words, longest_part
 
 
 class Lines(View):
-    """Text in lines that stay as they are."""
+    """Lines of text that are never rewrapped in HTML."""
 
     def __init__(self, lines: Sequence[str]):
         self.lines = lines
@@ -34,7 +34,7 @@ class Lines(View):
 
 
 class Paragraph(View):
-    """Words that flow into whatever room there is."""
+    """A paragraph of text that wraps at any width."""
 
     def __init__(self, text: str):
         self.text = text
@@ -47,15 +47,15 @@ class Paragraph(View):
 
 
 class TextTable(View):
-    """Rows of texts, the first one the header, and a line below.
+    """A table of strings, with a header and an optional footer.
 
     Args:
-      rows: lists of one length.
+      rows: the rows, lists of the same length. The first row is the header.
       footer: the text below the table; None if there is none.
-      numeric: the titles of columns that are aligned to the right, and whose texts are never broken.
-      bars: by the title of a column, a number from 0 to 1 for each row, drawn as a bar before the text.
-      extra: the titles of columns that a terminal leaves out, the first one first, if a line would wrap.
-      optional: those that it then leaves out if the others have no space for their numbers and source lines.
+      numeric: the titles of the columns that are right-aligned and whose texts are never broken.
+      bars: maps the title of a column to a number from 0 to 1 for each row, drawn as a bar before the text.
+      extra: the titles of the columns that a terminal omits, in this order, while a line would wrap.
+      optional: the titles of the columns that it then omits, while numbers or source lines do not fit.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class TextTable(View):
             yield Text(self.footer)
 
     def fits(self, room: int) -> bool:
-        """Whether no line has to wrap."""
+        """Return whether the table fits in `room` columns without wrapping."""
         return _total_width(map(_natural_width, zip(*self.rows, strict=True))) <= room
 
     def _columns_within(self, room: int) -> tuple[list["_Column"], list[str]]:
-        """Return the columns that have space, and the titles of the others."""
+        """Return the columns that fit, and the titles of the others."""
         columns: list[_Column] = list(zip(*self.rows, strict=True))
         dropped: list[str] = []
         for titles, width in ((self.extra, _natural_width), (self.optional, self._least_width)):
@@ -127,14 +127,14 @@ class TextTable(View):
         return max(longest_part(title), words if title == "Line" else min(words, _BREAKABLE))
 
     def _widths(self, columns: Sequence["_Column"], room: int) -> list[int | None]:
-        """Return the widths of the columns; None, and rich breaks numbers too, if they need more than there is."""
+        """Return the widths of the columns; None if their least widths do not fit, so that rich also breaks numbers."""
         widths, least = [*map(_natural_width, columns)], [*map(self._least_width, columns)]
         while (over := _total_width(widths) - room) > 0:
             loose = [number for number, width in enumerate(widths) if width > least[number]]
             if not loose:
                 return [None] * len(columns)
             widest = max(loose, key=widths.__getitem__)
-            # Down to the second widest at most, so that wide columns share what is missing.
+            # Down to the second widest column at most, so that wide columns shrink together.
             others = sorted((widths[number] for number in loose if number != widest), reverse=True)
             floor = max([least[widest], *(width - 1 for width in others[:1])])
             widths[widest] -= min(over, max(widths[widest] - floor, 1))
@@ -146,7 +146,7 @@ class TextTable(View):
 
 _Column = tuple[str, ...]  # its title, and the texts of the rows
 
-_BREAKABLE = 12  # characters: a longer word may be broken
+_BREAKABLE = 12  # characters; longer words may be broken
 
 
 def _total_width(widths: Iterable[int]) -> int:
@@ -160,7 +160,7 @@ def _natural_width(column: _Column) -> int:
 
 
 class _Cell:
-    """A text in a table, whose long words break where a reader would break them."""
+    """A cell of a table, whose long words break at readable places."""
 
     def __init__(self, text: str):
         self.text = text
@@ -173,7 +173,7 @@ class _Cell:
 
 
 class Stack(View):
-    """Views one above another."""
+    """Views in a vertical stack."""
 
     def __init__(self, *views: View):
         self.views = views
@@ -193,7 +193,7 @@ class Stack(View):
 
 
 def needs(extra: str, what: str) -> Lines:
-    """Says what to install for a thing that is not shown, since it takes one of rematscope's extras."""
+    """Return a line that says which extra of rematscope to install to see a missing part of a view."""
     return Lines([f"{what} an extra: pip install 'rematscope[{extra}]'"])
 
 

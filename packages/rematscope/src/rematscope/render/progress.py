@@ -38,8 +38,8 @@ def progress(total: float | None = None, after: float = 0.0) -> Iterator[Report]
         yield patient
 
 
-DELAY_S = 1.0  # seconds after which somebody wonders
-_one = threading.Lock()  # held by the one that shows itself: two at a time would write over each other
+DELAY_S = 1.0  # seconds before a message is shown
+_one = threading.Lock()  # held by the bar that is shown, because two at a time would overwrite each other
 
 
 @contextlib.contextmanager
@@ -75,7 +75,7 @@ def progress_message(text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _show_progress(total: float | None, *clocks: ProgressColumn) -> Iterator[Report | None]:
-    """A function that shows how far something is; None where nobody looks (a log would keep every step)."""
+    """Yield a function that shows the progress; None if the output is a log, which would contain every step."""
     console = Console(stderr=True)
     notebook = in_notebook()
     if not (notebook or console.is_terminal) or not _one.acquire(blocking=False):
@@ -90,10 +90,10 @@ def _show_progress(total: float | None, *clocks: ProgressColumn) -> Iterator[Rep
 
 
 class _Bar:
-    """In a terminal."""
+    """A progress bar in a terminal."""
 
     def __init__(self, total: float | None, clocks: Sequence[ProgressColumn], console: Console):
-        # One step may take a minute: half of one, as rich has it, is too short to tell how fast it goes.
+        # One step may take a minute, so rich's default of 30 s is too short to estimate the speed.
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), *clocks, console=console, transient=True,
             speed_estimate_period=300,
@@ -115,9 +115,9 @@ class _Left(TimeRemainingColumn):
 
 
 class _Line:
-    """In a notebook: an output that changes, and is empty at the end. The cell's other outputs stay.
+    """A progress line in a notebook, in an output of its own that is empty at the end.
 
-    It also starts empty: a comparison of a page's outputs with stored ones looks at them as they were displayed first.
+    The output also starts empty, because tests compare the outputs of a page as they were first displayed.
     """
 
     def __init__(self, total: float | None):

@@ -1,4 +1,4 @@
-"""Numbers with their units, as people write them."""
+"""Numbers with units as text."""
 
 from collections.abc import Sequence
 
@@ -7,25 +7,25 @@ BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 def bytes_text(count: float) -> str:
-    """`72 B`, `16 KiB`, `1.25 MiB`: exact below 1 KiB, else three digits."""
+    """Return bytes as text, exact below 1 KiB, else with three digits: `72 B`, `16 KiB`, `1.25 MiB`."""
     return _scale(count, 1024, list(BYTES))
 
 
 def count_text(count: int, unit: str) -> str:
-    """`11 transcendentals`, `1.2 M FLOPs`: exact below 10,000, else three digits."""
+    """Return a count with its unit, exact below 10,000, else with three digits: `11 transcendentals`, `1.2 M FLOPs`."""
     unit = unit if count != 1 else unit.removesuffix("s")
     return f"{count:,} {unit}" if count < 10_000 else f"{_scale(count, 1000, _THOUSANDS)} {unit}"
 
 
 def amount_text(cost: float) -> str:
-    """`9,999`, `1.2 M`; for a cost in a unit of the user's own, `0.0123`."""
+    """Return a cost as text: `9,999` or `1.2 M`; for a float in the user's unit, `0.0123`."""
     return count_text(cost, "").rstrip() if isinstance(cost, int) else f"{cost:.3g}"
 
 
 def amount_texts(costs: Sequence[float]) -> list[str]:
-    """Texts of a column of amounts in one unit, that of the largest: `0.0974 T`, `6.69 T`.
+    """Return the costs of a column as texts in the unit of the largest: `0.0974 T`, `6.69 T`.
 
-    What would be below 0.001 keeps a unit of its own.
+    An amount that would be less than 0.001 keeps its own unit.
     """
     largest, i = float(max(costs, default=0)), 0
     if not all(isinstance(cost, int) for cost in costs) or largest < 10_000:
@@ -42,7 +42,7 @@ SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
 
 
 def seconds_text(seconds: float) -> str:
-    """`5.58 ms`, `12 µs`: three digits."""
+    """Return a time as text with three digits: `5.58 ms`, `12 µs`."""
     unit = next((unit for unit, size in SECONDS.items() if seconds >= size), "ps" if seconds else "s")
     return f"{seconds / SECONDS[unit]:.3g} {unit}"
 
@@ -59,7 +59,7 @@ def _format_size(size: float) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """`1 point`, `1,234 points`."""
+    """Return a count with a noun: `1 point`, `1,234 points`."""
     return f"{count:,} {word}{'s' * (count != 1)}"
 
 
@@ -67,7 +67,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def bar_text(fraction: float, width: int = 6) -> str:
-    """A bar of block characters, padded to `width`: `███▎  ` for 0.55."""
+    """Return a bar of block characters, padded to `width`: `███▎ ` for 0.55."""
     eighths = round(8 * width * min(max(fraction, 0.0), 1.0))
     full, part = divmod(max(eighths, fraction > 0), 8)
     return ("█" * full + _EIGHTHS[part] * (part > 0)).ljust(width)
@@ -77,7 +77,7 @@ _FACTOR = 9  # a difference of +900 %, ten times as much, is the first that is w
 
 
 def difference_text(difference: float, digits: int = 1) -> str:
-    """Return a relative difference as text: `+3.1 %`, and from ten times as much on a factor, `× 24,000`."""
+    """Return a relative difference as text: `+3.1 %`, or a factor such as `× 24,000` if it is at least 10."""
     if difference >= _FACTOR:
         return f"× {difference + 1:,.0f}"
     text = f"{100 * difference:+.{digits}f} %"

@@ -73,18 +73,18 @@ def show(view: RenderableType) -> None:
     console = Console()
     try:
         console.print(view)
-    except UnicodeEncodeError:  # a pipe or an old terminal that knows no arrows
+    except UnicodeEncodeError:  # a pipe or an old terminal whose encoding has no arrows
         print(plain_text(view, console.width, console.encoding))
 
 
 def _text_width() -> int:
-    """Return the columns of a text: 100, or those of a narrower terminal to which Python prints."""
+    """Return the width of text in columns: 100, or that of a narrower terminal that Python prints to."""
     return min(100, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 100
 
 
 def plain_text(view: RenderableType, width: int = 100, encoding: str = "utf-8") -> str:
-    """What `view` looks like without colour, `width` columns wide, in the characters that an encoding has."""
-    # A file of its own: the text is the same wherever the program's output goes.
+    """Return a view as text without colors, `width` columns wide, in the characters of an encoding."""
+    # A separate file, so that the text does not depend on where the program's output goes.
     page = io.TextIOWrapper(io.BytesIO(), encoding, errors="replace", newline="")
     Console(file=page, width=width, color_system=None, force_jupyter=False, force_terminal=False).print(view)
     page.seek(0)

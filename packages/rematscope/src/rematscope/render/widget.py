@@ -39,25 +39,25 @@ def live(view: Callable[..., View], **controls) -> None:
         control.observe(update, "value")
     row = ipywidgets.Box(list(controls.values()), layout={"flex_flow": "row wrap"})
     page = ipywidgets.VBox([row, pane] if controls else [pane])
-    # A front end shows the richest form that it can: the widget where its model lives, else the same as HTML or text.
+    # A front end shows the richest form that it supports: the widget if its kernel runs, else HTML or text.
     display({**page._repr_mimebundle_(), **current()._repr_mimebundle_()}, raw=True)
 
 
 def show_still(view: View) -> None:
-    """Shows a view without its widgets; in a notebook that could run them, it says what is missing."""
+    """Show a view without widgets. In a notebook, also say which extra to install for them."""
     show(view)
     if in_notebook():
         show(needs("notebook", "Controls and values that light up take"))
 
 
 def widgets_run() -> bool:
-    """Whether widgets can be shown: in a notebook in whose environment they are installed."""
+    """Return whether widgets can be shown: in a notebook, with the packages for widgets installed."""
     return in_notebook() and all(importlib.util.find_spec(name) for name in ("ipywidgets", "anywidget"))
 
 
 @functools.cache
 def _widget_class():
-    import anywidget  # late: whoever only traces needs no widgets
+    import anywidget  # here, because tracing alone needs no widgets
     import traitlets
 
     class LinkedPane(anywidget.AnyWidget):

@@ -1,1 +1,1 @@
-"""A function becomes two programs, and what crosses between them."""
+"""Trace a function into a forward and a backward program, with the residuals between them."""

@@ -1,4 +1,4 @@
-"""A training step: a function that takes gradients itself, looked at as it stands."""
+"""Training steps: functions that take gradients themselves, analyzed as written."""
 
 import dataclasses
 import functools
@@ -15,13 +15,13 @@ from rematscope.jax_compat.vjp_hook import Mark
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Gradient:
-    """One gradient that a step takes.
+    """A gradient that a training step takes.
 
     Attributes:
-      differentiated: what it is taken for, as it goes into the loss.
-      values: what is differentiated, the loss.
-      cotangents: what goes into the pullback: for a loss 1.0, under another name.
-      gradients: what comes out of it, for each of `differentiated`.
+      differentiated: the values that the gradient is taken with respect to, as the loss takes them.
+      values: the outputs of the differentiated function, such as the loss.
+      cotangents: the inputs of the pullback; for a loss, the value 1.0.
+      gradients: the outputs of the pullback, one for each of `differentiated`.
     """
 
     differentiated: tuple[Value, ...]
@@ -32,15 +32,15 @@ class Gradient:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Halves:
-    """The two passes of a gradient, where they stand.
+    """The two passes of a gradient inside a program.
 
     Attributes:
-      gradient: which it is.
-      body: the program that both stand in: the step's, or a loop's in it.
-      forward, backward: their programs, made of equations of `body`.
-      values: what the forward pass returns of what is differentiated, if the step needs it.
-      crossing: what the backward pass is given besides the cotangents.
-      times: how often they run, once for each microbatch.
+      gradient: the gradient.
+      body: the program that contains both passes: that of the step, or of a loop in the step.
+      forward, backward: the programs of the passes, with equations of `body`.
+      values: the outputs of the differentiated function that the rest of the step uses.
+      crossing: the inputs of the backward pass other than the cotangents.
+      times: how often the passes run, once per microbatch.
     """
 
     gradient: Gradient
@@ -54,17 +54,17 @@ class Halves:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
-    """A function that takes gradients itself, as one program.
+    """A training step, which takes gradients itself, as one program.
 
     Attributes:
-      program: all that it runs, on one device of a mesh.
-      gradients: those that it takes, in order. Of a gradient of a gradient, the outer one.
-      shown: the one of them whose passes `Trace` shows.
-      parameters: arguments that a gradient is taken for, also by way of a cast or a reshape.
-      state: arguments of which it returns a new version, as an optimizer does of its moments.
-      donated: arguments whose room it may use, as `donate_argnums` of a `jax.jit` around all of it says.
-      aliased: results that take the room of a donated argument, and that argument.
-      times: how often the passes run that `Trace` shows, once for each microbatch.
+      program: the program of the whole step, on one device of a mesh.
+      gradients: the gradients that the step takes, in order. Of nested gradients, only the outer one.
+      shown: the gradient whose passes `Trace` shows.
+      parameters: the arguments that a gradient is taken with respect to, also after a cast or a reshape.
+      state: the arguments that the step returns a new version of, such as the moments of an optimizer.
+      donated: the arguments whose buffers the step may reuse, from `donate_argnums` of a `jax.jit` around the step.
+      aliased: maps each result that reuses the buffer of a donated argument to this argument.
+      times: how often the passes in `Trace` run, once per microbatch.
     """
 
     program: Program
@@ -78,7 +78,7 @@ class Step:
 
 
 def gradients_of(marks: Iterable[tuple[Mark, Value]]) -> list[Gradient]:
-    """The gradients that marks speak of, in the order in which they are pulled back."""
+    """Return the gradients that the marks describe, in the order of their backward passes."""
     found: list[tuple[int, dict[str, list[Value]]]] = []
     given: dict[tuple[int, str], list[Value]] = {}
     before: Mark | None = None
@@ -100,7 +100,7 @@ def gradients_of(marks: Iterable[tuple[Mark, Value]]) -> list[Gradient]:
 
 
 def halves_of(program: Program, gradients: Sequence[Gradient]) -> list[Halves]:
-    """The passes of each gradient, where they stand in a program; not of one that nothing needs."""
+    """Return the passes of each gradient in a program, except for unused gradients."""
     found = []
     end: dict[Program, int] = {}  # where the last gradient in a program was done
     for gradient in gradients:

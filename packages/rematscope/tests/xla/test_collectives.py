@@ -286,7 +286,7 @@ def test_a_sharding_constraint_and_an_explicit_mesh_are_compiled_for_their_devic
 def test_a_gpu_that_is_not_here_for_each_device_is_refused(monkeypatch):
     f, shapes = meshes.fsdp(meshes.under("nothing"))
     monkeypatch.setattr(jax, "devices", lambda target: [object()])
-    with pytest.raises(TargetError, match="body is for 8 devices, and JAX has 1 of GPU here"):
+    with pytest.raises(TargetError, match="body is for 8 devices, but JAX has 1 of GPU here"):
         measure(f, *shapes, target="gpu")
 
 

@@ -238,7 +238,9 @@ def test_an_absent_tpu_is_compiled_for_in_a_process_of_its_own(monkeypatch):
         "Suspected Python Code Location:\n  <string>:18:19 [nested]\n"
     )
     monkeypatch.setattr("subprocess.run", lambda *_, **__: types.SimpleNamespace(returncode=1, stderr=failed))
-    with pytest.raises(TargetError, match=r"INTERNAL: call-start\.2 expects another shape\. Leave out what it names"):
+    with pytest.raises(
+        TargetError, match=r"INTERNAL: call-start\.2 expects another shape\. Remove the operation that it names"
+    ):
         measure(f, *x, target="tpu v5e")
 
     full = (

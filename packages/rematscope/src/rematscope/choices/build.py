@@ -138,8 +138,8 @@ def _without_names_saved_differently(
     without = graph_of(graph.trace, cost, barred=barred)
     if not barred or not is_predicted(without, f, args, kwargs, cost):
         raise PlanError(
-            f"under jax_remat3, {graph.trace.function} saves or recomputes other values than by default, whichever "
-            "names are chosen, so that no choice can be predicted. Choose with jax.config.update('jax_remat3', False)."
+            f"under jax_remat3, {graph.trace.function} saves or recomputes different values than by default for every "
+            "choice of names, so no choice can be predicted. Call jax.config.update('jax_remat3', False) first."
         )
     return without
 

@@ -75,7 +75,7 @@ def divided(program: FlatProgram, axes: Sequence[int | None], function: str) -> 
     if len(numbers) != 1:
         what = f"takes {len(numbers)} gradients" if numbers else "takes its gradient inside a loop or a transformation"
         raise PlanError(
-            f"{function} {what}, and microbatches= needs exactly one at the top level of the step. Divide the "
+            f"{function} {what}, but microbatches= needs exactly one gradient at the top level of the step. Split the "
             "batch in the step itself, with jax.lax.scan."
         )
     on_batch = {v for v, axis in zip(inputs, axes, strict=True) if axis is not None}
@@ -109,7 +109,10 @@ def divided(program: FlatProgram, axes: Sequence[int | None], function: str) -> 
     if any(v in on_batch - made for v in read if isinstance(v, Variable)):
         made_of_batch = [v for v in inputs if v in on_batch and v in read]
         if made_of_batch:
-            raise PlanError(f"{function} returns its batch, or reads it after its gradient: microbatches= cannot.")
+            raise PlanError(
+                f"{function} returns its batch, or reads it after its gradient, which microbatches= does not support. "
+                "Do so outside of the step."
+            )
     same = frozenset(v for v in crossing if v not in on_data and v not in gradients)
     needed, slice_ = set(same), list[Operation]()
     for operation in reversed(each):
@@ -278,12 +281,12 @@ def stack_axis(whole: Variable, part: Variable, gradients: frozenset[Any], count
     except NotPaired:
         raise PlanError(
             f"{function} returns, or uses after its gradient, {what}, whose shape does not follow from the length of "
-            "the batch. microbatches= cannot put it together. Compute it outside of the step."
+            "the batch, so microbatches= cannot combine its parts. Compute it outside of the step."
         ) from None
     if axis is not None and part in gradients:
         raise PlanError(
             f"{function} takes a gradient per example, or with respect to its batch: {what}. microbatches= only "
-            "averages gradients. Divide the batch in the step itself, with jax.lax.scan."
+            "averages gradients. Split the batch in the step itself, with jax.lax.scan."
         )
     if axis is not None or part in gradients or jnp.issubdtype(part.aval.dtype, jnp.floating):
         return axis

@@ -124,7 +124,7 @@ def in_chunks(loss: Callable[..., Any], part: Any, changes: Changes) -> Callable
         except NotPaired:
             raise PlanError(
                 f"{callable_name(loss)} cannot be computed in {changes.parts} chunks along in_axes={changes.in_axes}: "
-                "its program for a part of the batch is another one, or no operation treats the examples one by one."
+                "its program for a part of the batch is different, or no operation treats the examples independently."
             ) from None
         return once.returning(chunked.run(leaves))
 

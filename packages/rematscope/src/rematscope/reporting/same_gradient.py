@@ -53,7 +53,7 @@ def why_gradient_differs(
         return f"{function} cannot run with another batch size: {reason:.200}"
     return (
         f"It is not proved that microbatches give the gradient of {function}. {why} The model is too large to compare "
-        "gradients as numbers. Divide the batch in the step itself, with jax.lax.scan."
+        "gradients numerically. Split the batch in the step itself, with jax.lax.scan."
     )
 
 
@@ -87,8 +87,8 @@ def _computed_difference(
     narrow = any(jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4 for dtype in made)
     if not all(_agree(whole, parts, _TOLERANCE[narrow]) for whole, parts in found):
         return (
-            f"Averaged over microbatches, the gradient or the loss of {function} differs: its loss is no average over "
-            "examples (batch normalization, a weighted mean and a sum are none)."
+            f"Averaged over microbatches, the gradient or the loss of {function} differs: its loss is not an average "
+            "over the examples. (Batch normalization, a weighted mean and a sum are not.)"
         )
     return ""
 

@@ -97,8 +97,8 @@ def linearize(passes: Trace) -> Linearized:
     """
     if passes.step is not None:
         raise PlanError(
-            f"{passes.function} takes gradients itself, which decides what is saved for them. Plan the loss that "
-            f"it differentiates, and let {passes.function} differentiate the planned loss."
+            f"{passes.function} takes gradients itself, so a plan for it cannot change what they save. Plan the loss "
+            f"that it differentiates, and let {passes.function} differentiate the planned loss."
         )
     marks = dict.fromkeys(passes.cotangents, 1)
     mark_dependence(passes.backward, marks)

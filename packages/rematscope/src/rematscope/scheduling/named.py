@@ -113,7 +113,7 @@ class Nameable:
             own = {there: here for here, there in _pair_values(linearized.primal, named.primal, stands_for)}
         except ValueError:
             raise PlanError(
-                f"{linearized.trace.function} becomes another program when names are added. Write names where "
+                f"{linearized.trace.function} becomes a different program when names are added. Write names where "
                 "lint(f, …).places suggests them, and let plan choose among them. The result's .function needs "
                 "no names."
             ) from None

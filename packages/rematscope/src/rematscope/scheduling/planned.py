@@ -69,8 +69,8 @@ class Planned(Constant, PartlyDifferentiable):
 
     def __reduce__(self) -> NoReturn:
         raise PlanError(
-            f"the planned function {self.__name__} holds traced programs, which cannot be pickled. Pickle the plan, or "
-            "write its schedule to a file, plan.save('schedule.json'), and read that where you need it, "
+            f"the planned function {self.__name__} contains traced programs, which cannot be pickled. Pickle the plan "
+            "instead, or write its schedule with plan.save('schedule.json') and load it with "
             "load_schedule('schedule.json', f)."
         )
 

@@ -406,8 +406,8 @@ def _dump_pickle(state: _State) -> bytes:
         return pickle.dumps(state)
     except Exception as error:  # of the function, its static arguments, its cost or its devices
         raise PlanError(
-            f"this plan cannot be pickled: {error}. Write its schedule to a file, plan.save('schedule.json'), and read "
-            "that where you need it, load_schedule('schedule.json', f)."
+            f"this plan cannot be pickled: {error}. Write its schedule with plan.save('schedule.json'), and load it "
+            "with load_schedule('schedule.json', f)."
         ) from None
 
 

@@ -163,7 +163,7 @@ class Search:
         if solution is None:
             raise PlanError(
                 f"saved={bytes_text(limit)} is too small: the loops of {self.name} must save the carry of each "
-                "iteration. Allow more."
+                "iteration. Raise the limit."
             )
         candidate = Candidate(self.subject, self.linearized, solution.saved, moved=solution.moved)
         return self._compile_candidate(candidate), solution.bound

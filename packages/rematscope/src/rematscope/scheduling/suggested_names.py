@@ -1,4 +1,4 @@
-"""The names, places and policy with which a user writes the choice of `auto` into a model."""
+"""The names, source lines and policy that express the choice of `auto` in the code of a model."""
 
 import dataclasses
 import re
@@ -23,16 +23,16 @@ from rematscope.tracing.trace import Trace, trace_call
 
 @dataclasses.dataclass(frozen=True)
 class Name:
-    """An expression of a source line that should get a name, or several.
+    """An expression on a source line that should get a checkpoint name, or several.
 
     Attributes:
-      names: the names: one for all of its saved values, or one for each.
-      write: the code to write in place of the expression.
-      source: the line.
-      module: the modules in JAX's name stack that run the line; else "".
-      types: dtypes and shapes of the saved values, `f32[8,64]`, in loops of each iteration; each once.
+      names: the names: one for all saved values of the expression, or one for each.
+      write: the code to write instead of the expression.
+      source: the source line.
+      module: the modules that run the line, from JAX's name stack; else "".
+      types: the distinct dtypes and shapes of the saved values, such as `f32[8,64]`; in loops, those of one iteration.
       nbytes: the saved bytes.
-      which: the indices of the saved values among those of the expression, in the order of the program; () for all.
+      which: the indices of the saved values among those of the expression, in program order; () for all.
       values: the number of values of the expression.
     """
 
@@ -47,16 +47,16 @@ class Name:
 
 
 class SuggestedNames(View):
-    """The names that write a plan into the model. Displays itself.
+    """The names that express a plan in the code of a model. Displays itself.
 
     Attributes:
-      names: what to write, and where, in the order of the program.
+      names: the code to write for each name, in program order.
       policy: the policy for a `jax.checkpoint` around the whole function with these names.
       named: the function with these names, and without its checkpoints.
-      passes: the trace of `jax.checkpoint(named, policy=policy)`.
-      saved_bytes: the bytes that it saves of the forward pass.
-      replaced_bytes: the bytes that `auto` saves of values that no source line holds: inside a derivative, or in a call
-        of a library. They are replaced by other values of at most as many bytes, with the least recompute.
+      trace: the trace of `jax.checkpoint(named, policy=policy)`.
+      saved_bytes: the bytes of computed residuals that `trace` saves.
+      replaced_bytes: the bytes of values that `auto` saves but that are on no source line, because they are inside a
+        derivative or a library. Other values of at most as many bytes replace them, with the least recompute.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class SuggestedNames(View):
 def save_everything_names(
     f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], grad_mask: Sequence[bool] | None
 ) -> SuggestedNames:
-    """Return the names for a plan that saves everything: none."""
+    """Return the result for a plan that saves everything, which needs no names."""
     policy = jax.checkpoint_policies.everything_saveable
     return SuggestedNames(
         (), policy, f, trace_call(jax.checkpoint(f, policy=policy), args, kwargs, grad_mask=grad_mask), 0
@@ -160,7 +160,7 @@ def suggested_names(
     if out_of_reach or result.saved_bytes != made.saved_bytes:
         function = linearized.trace.function
         raise PlanError(
-            f"names cannot express the choice for {function}: it saves {bytes_text(made.saved_bytes)}, and with "
+            f"names cannot express the choice for {function}: it saves {bytes_text(made.saved_bytes)}, but with "
             f"names JAX saves {bytes_text(result.saved_bytes)}. Use .function."
         )
     return result

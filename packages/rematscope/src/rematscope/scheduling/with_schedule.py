@@ -140,7 +140,7 @@ def _check_runs_once(f: Callable[..., Any], passes: Trace, leaves: list[Any]) ->
     if more := unrepeatable(passes.backward) - unrepeatable(trace(without_checkpoints(f), *leaves).backward):
         raise PlanError(
             f"{callable_name(f)} has {', '.join(more)} inside a loop or branch that a checkpoint recomputes as a "
-            "whole, and a second run may give another result. Use jax.random with a key, or leave it outside of the "
+            "whole, and a second run may give a different result. Use jax.random with a key, or move it out of the "
             "checkpoint."
         )
 

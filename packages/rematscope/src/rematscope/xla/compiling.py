@@ -183,7 +183,7 @@ def _on_mesh(passes: Trace, target: str, subject: _Subject) -> Compiled:
     enough = passes.devices <= len(devices) and (not own or own[0].platform == devices[0].platform)
     if not enough and target != "cpu":
         raise TargetError(
-            f"{passes.function} is for {passes.devices} devices, and JAX has {len(devices)} of {target.upper()} "
+            f"{passes.function} is for {passes.devices} devices, but JAX has {len(devices)} of {target.upper()} "
             "here. Choose target='cpu', or a TPU to compile for ahead of time: 'tpu v5e'."
         )
     if not enough:
@@ -279,7 +279,7 @@ def _compile_in_subprocess(passes: Trace, target: str, subject: _Subject) -> Com
     platform, compiler = ("cpu", "XLA") if target == "cpu" else ("tpu", "libtpu")
     if importlib.util.find_spec("flatbuffers") is None:
         raise TargetError(
-            f"{passes.function} is for {passes.devices} devices, and this process has fewer. Compiling it in "
+            f"{passes.function} is for {passes.devices} devices, but this process has fewer. Compiling it in "
             "another process needs flatbuffers: pip install flatbuffers. Or start Python with "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={passes.devices}."
         )
@@ -288,7 +288,8 @@ def _compile_in_subprocess(passes: Trace, target: str, subject: _Subject) -> Com
     except (NotImplementedError, ValueError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise TargetError(
-            f"{passes.function} cannot be exported for {compiler}: {reason}. Remove that, or choose target='cpu'."
+            f"{passes.function} cannot be exported for {compiler}: {reason}. Remove this operation, or choose "
+            "target='cpu'."
         ) from None
     lowered = _unoptimized_module(_lower(subject, platform)) if passes.axes else None
     with tempfile.TemporaryDirectory() as name:
@@ -313,7 +314,7 @@ def _compile_in_subprocess(passes: Trace, target: str, subject: _Subject) -> Com
             libtpu_may_be_missing = platform == "tpu" and not reason.startswith(_COMPILER_STATUS)
             raise TargetError(
                 f"{compiler} did not compile {passes.function} for {spelled(target)}: {reason.rstrip('.')}. "
-                f"{install if libtpu_may_be_missing else 'Leave out what it names.'}"
+                f"{install if libtpu_may_be_missing else 'Remove the operation that it names.'}"
             )
         memory = json.loads((folder / "memory").read_text())
         module, record = ((folder / name).read_bytes() for name in ("module", "record"))
@@ -321,7 +322,7 @@ def _compile_in_subprocess(passes: Trace, target: str, subject: _Subject) -> Com
     def run() -> float:
         if target == "cpu":
             raise TargetError(
-                f"{passes.function} is for {passes.devices} devices, and this process has fewer. Start Python with "
+                f"{passes.function} is for {passes.devices} devices, but this process has fewer. Start Python with "
                 f"XLA_FLAGS=--xla_force_host_platform_device_count={passes.devices} to run it."
             )
         raise TargetError(

@@ -56,13 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
       0, a message on stderr gives the reason.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    return _report(given[1:]) if given[:1] == ["report"] else _show(given)
+    return _run_report(given[1:]) if given[:1] == ["report"] else _run_show(given)
 
 
-def _report(arguments: Sequence[str]) -> int:
+def _run_report(arguments: Sequence[str]) -> int:
     """Print the report on a training step."""
     description = "Report whether a training step fits in memory, what fills it, and what to change."
-    parser = _parser("python -m rematscope report", description, "train:step or train.py:step")
+    parser = _make_parser("python -m rematscope report", description, "train:step or train.py:step")
     parser.add_argument("--memory", metavar="SIZE", help='the memory capacity, such as "16 GiB"')
     parser.add_argument(
         "--device", metavar="NAME", help='use the memory capacity of this device, such as "tpu v5e" or "h100"'
@@ -83,13 +83,13 @@ def _report(arguments: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     except Exception as error:  # whatever the function runs into is said as the rest is
-        print(f"{asked.function} cannot be traced with these arguments: {_failure(error)}", file=sys.stderr)
+        print(f"{asked.function} cannot be traced with these arguments: {_describe_failure(error)}", file=sys.stderr)
         return 1
     show(found)
     return 0
 
 
-def _parser(prog: str, description: str, example: str) -> argparse.ArgumentParser:
+def _make_parser(prog: str, description: str, example: str) -> argparse.ArgumentParser:
     """Return a parser for the arguments that all commands share."""
     parser = argparse.ArgumentParser(
         prog=prog, description=description, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -104,20 +104,20 @@ def _parser(prog: str, description: str, example: str) -> argparse.ArgumentParse
 
 def _asked_function(asked: argparse.Namespace) -> tuple[Any, list[Any]]:
     """Return the function that the command names, and its arguments."""
-    function = _named(asked.function)
+    function = _load_object(asked.function)
     if not callable(function):
         raise _Unknown(f"{asked.function} is not a function, but of type {type(function).__name__}.")
-    return function, [each for text in asked.args for each in _arguments(text)]
+    return function, [each for text in asked.args for each in _parse_arguments(text)]
 
 
-def _show(arguments: Sequence[str]) -> int:
+def _run_show(arguments: Sequence[str]) -> int:
     """Print both programs and the residuals of a function."""
     description = (
         "Show what a JAX function saves for its backward pass, and what the backward pass\n"
         "recomputes. The function is traced, not run. For a report on the memory of a\n"
         "training step, see python -m rematscope report --help."
     )
-    parser = _parser("python -m rematscope", description, "model:loss, package.model:loss or model.py:loss")
+    parser = _make_parser("python -m rematscope", description, "model:loss, package.model:loss or model.py:loss")
     parser.add_argument(
         "--version", action="version", version=f"rematscope {rematscope.__version__}, JAX {jax.__version__}"
     )
@@ -138,7 +138,7 @@ def _show(arguments: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     except Exception as error:  # whatever the function runs into is said as the rest is
-        print(f"{asked.function} cannot be traced with these arguments: {_failure(error)}", file=sys.stderr)
+        print(f"{asked.function} cannot be traced with these arguments: {_describe_failure(error)}", file=sys.stderr)
         return 1
     view = Stack(SideBySide(passes, device=device), ResidualTable(passes, device))
     if asked.save:
@@ -163,8 +163,8 @@ def as_data(passes: Trace, device: Device | None = None) -> dict[str, Any]:
         "bytes_by_kind": passes.device_bytes_by_kind(),
         "host_bytes": passes.host_bytes(),
         "residuals": [dataclasses.asdict(row) for row in ResidualTable(passes, device).rows],
-        "recomputed": _cost(passes.recompute_cost),
-        "deferred": _cost(passes.deferred_cost),
+        "recomputed": _cost_fields(passes.recompute_cost),
+        "deferred": _cost_fields(passes.deferred_cost),
         "peak_bytes": live_bytes(passes).peak_bytes,
         "not_looked_into": list(passes.opaque_primitives),
     }
@@ -175,7 +175,7 @@ def as_data(passes: Trace, device: Device | None = None) -> dict[str, Any]:
     return found
 
 
-def _cost(cost: Cost) -> dict[str, Any]:
+def _cost_fields(cost: Cost) -> dict[str, Any]:
     return dataclasses.asdict(cost) | {"uncounted": sorted(cost.uncounted)}
 
 
@@ -183,19 +183,19 @@ class _Unknown(Exception):
     """An argument of the command is not valid. The message says which one, and what to write instead."""
 
 
-def _named(text: str) -> Any:
+def _load_object(text: str) -> Any:
     """Return the value of a MODULE:NAME."""
     where, colon, name = text.rpartition(":")
     if not (where and colon and name):
         raise _Unknown(f"{text!r} is not MODULE:NAME. Write it like model:loss or model.py:loss.")
     try:
-        found = _module(where)
+        found = _import_module(where)
     except (ImportError, FileNotFoundError) as error:
         raise _Unknown(
             f"{where} cannot be imported: {error}. Run the command in the folder that contains it."
         ) from error
     except Exception as error:
-        raise _Unknown(f"{where} cannot be imported: {_failure(error)}") from error
+        raise _Unknown(f"{where} cannot be imported: {_describe_failure(error)}") from error
     try:
         for part in name.split("."):
             found = getattr(found, part)
@@ -206,7 +206,7 @@ def _named(text: str) -> Any:
     return found
 
 
-def _failure(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     """Return a one-line description of an error, with the line of the user's code."""
     frames = traceback.extract_tb(error.__traceback__)
     users = [frame for frame in frames if not _NOT_THE_USERS.search(frame.filename)]
@@ -221,7 +221,7 @@ def _failure(error: Exception) -> str:
 _NOT_THE_USERS = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]rematscope[/\\]|^<|[/\\]lib[/\\]python3")
 
 
-def _module(where: str) -> Any:
+def _import_module(where: str) -> Any:
     if not where.endswith(".py"):
         return importlib.import_module(where)
     path = Path(where)
@@ -237,15 +237,15 @@ def _module(where: str) -> Any:
     return module
 
 
-def _arguments(text: str) -> Sequence[Any]:
+def _parse_arguments(text: str) -> Sequence[Any]:
     """Return the arguments that an ARGUMENT of the command stands for: one, or the elements of a named tuple."""
     if re.fullmatch(r"[\w./\\-]+:[\w.]+", text):
-        found = _named(text)
+        found = _load_object(text)
         if callable(found):
             found = found()
         return found if isinstance(found, tuple) else [found]
     try:
-        return [_value(ast.parse(re.sub(r"(\w)\[\]", r"\1[()]", text), mode="eval").body)]  # the type of a scalar
+        return [_parse_value(ast.parse(re.sub(r"(\w)\[\]", r"\1[()]", text), mode="eval").body)]  # the type of a scalar
     except (SyntaxError, ValueError, TypeError) as error:
         why = error.msg if isinstance(error, SyntaxError) else error
         raise _Unknown(
@@ -253,40 +253,42 @@ def _arguments(text: str) -> Sequence[Any]:
         ) from error
 
 
-def _value(node: ast.expr) -> Any:
+def _parse_value(node: ast.expr) -> Any:
     match node:
         case ast.Name("key"):
             return jax.eval_shape(jax.random.key, 0)
         case ast.Name(dtype):
-            return jax.ShapeDtypeStruct((), _dtype(dtype))
+            return jax.ShapeDtypeStruct((), _parse_dtype(dtype))
         case ast.Subscript(ast.Name(dtype), ast.Tuple(dims)):
-            return jax.ShapeDtypeStruct(tuple(map(_size, dims)), _dtype(dtype))
+            return jax.ShapeDtypeStruct(tuple(map(_parse_size, dims)), _parse_dtype(dtype))
         case ast.Subscript(ast.Name(dtype), dim):
-            return jax.ShapeDtypeStruct((_size(dim),), _dtype(dtype))
+            return jax.ShapeDtypeStruct((_parse_size(dim),), _parse_dtype(dtype))
         case ast.Dict(keys, values):
-            return {_literal(key or ast.Constant(None)): _value(v) for key, v in zip(keys, values, strict=True)}
+            return {
+                _parse_literal(key or ast.Constant(None)): _parse_value(v) for key, v in zip(keys, values, strict=True)
+            }
         case ast.List(values):
-            return list(map(_value, values))
+            return list(map(_parse_value, values))
         case ast.Tuple(values):
-            return tuple(map(_value, values))
-    return _literal(node)
+            return tuple(map(_parse_value, values))
+    return _parse_literal(node)
 
 
-def _size(node: ast.expr) -> int:
+def _parse_size(node: ast.expr) -> int:
     match node:
         case ast.Constant(int(size)) if not isinstance(size, bool):
             return size
     raise ValueError(f"{ast.unparse(node)} is not a size. A size is an integer, 0 or more")
 
 
-def _literal(node: ast.expr) -> Any:
+def _parse_literal(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError):  # their messages contain memory addresses
         raise ValueError(f"{ast.unparse(node)} is not a number, a string or an array type") from None
 
 
-def _dtype(short: str) -> Any:
+def _parse_dtype(short: str) -> Any:
     found = re.fullmatch(r"(bf|[fiuc])(\d+)", short)
     try:
         return jax.numpy.dtype(_KINDS[found[1]] + found[2] if found else short)

@@ -70,6 +70,6 @@ def test_a_notebook_gets_the_text_and_the_page(view):
     assert view._repr_mimebundle_() == {"text/plain": plain_text(view), "text/html": view.html()}
 
 
-def test_what_says_neither_parts_nor_looks_is_no_view():
-    with pytest.raises(NotImplementedError, match="Empty says neither its parts nor how it looks"):
+def test_a_view_without_parts_says_what_it_lacks():
+    with pytest.raises(NotImplementedError, match="Empty defines neither parts nor __rich_console__"):
         repr(type("Empty", (View,), {})())

@@ -357,5 +357,5 @@ def test_a_line_is_compared_with_earlier_ones_once_or_twice_and_known_by_what_it
             found = repeats(rows, forms=forms)
         finally:
             sys.setprofile(None)
-        assert [repeat.times for repeat in found] == [32, 32] and again == ("_form" not in calls)
+        assert [repeat.times for repeat in found] == [32, 32] and again == ("_form_of" not in calls)
         assert calls.count("comes_again") <= 2 * len(rows)

@@ -34,13 +34,13 @@ def document(report: Any) -> str:
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_text(report.function)}: memory report</title>\n<style>\n{style}</style>\n</head>",
+            f"<title>{_escape(report.function)}: memory report</title>\n<style>\n{style}</style>\n</head>",
             "<body>\n<main>",
-            *_header(report),
-            *_fit(report),
-            *_filling(report, tree),
-            *_changing(report),
-            *_assuming(report),
+            *_header_html(report),
+            *_fit_html(report),
+            *_contents_html(report, tree),
+            *_changes_html(report),
+            *_assumptions_html(report),
             f'</main>\n<script type="application/json" id="data">{data}</script>',
             f"<script>\n{script}</script>\n</body>\n</html>\n",
         ]
@@ -60,11 +60,11 @@ def pictures(report: Any) -> str:
 # The four parts.
 
 
-def _header(report: Any) -> list[str]:
-    return [f"<h1>{_text(report.headline)}</h1>", f'<p class="soft">{_text(_summary(report))}</p>']
+def _header_html(report: Any) -> list[str]:
+    return [f"<h1>{_escape(report.headline)}</h1>", f'<p class="soft">{_escape(_summary_text(report))}</p>']
 
 
-def _summary(report: Any) -> str:
+def _summary_text(report: Any) -> str:
     if report.fits:
         return "Nothing has to be changed."
     if report.best is None:
@@ -73,7 +73,7 @@ def _summary(report: Any) -> str:
     return f"A change that makes it fit was found: {bytes_text(report.best.peak_bytes)}, with {cost}. See part 3."
 
 
-def _fit(report: Any) -> list[str]:
+def _fit_html(report: Any) -> list[str]:
     rows = [["", "Predicted", "Compiled", "Share of the peak"]]
     total = max(report.predicted_bytes, 1)
     rows += [[kind, bytes_text(n), "", f"{100 * n / total:.1f} %"] for kind, n in report.bytes_by_kind.items()]
@@ -83,10 +83,15 @@ def _fit(report: Any) -> list[str]:
         error = f"error {difference_text((report.predicted_bytes - report.peak_bytes) / report.peak_bytes)}"
     rows.append(["peak", bytes_text(report.predicted_bytes), compiled, error])
     rows.append(["capacity", bytes_text(report.limit), "", report.device.name if report.device else ""])
-    return ["<h2>1. Does it fit?</h2>", _bar(report), _key(report.bytes_by_kind), _table(rows, {1, 2, 3}, small=True)]
+    return [
+        "<h2>1. Does it fit?</h2>",
+        _bar_svg(report),
+        _legend_html(report.bytes_by_kind),
+        _table_html(rows, {1, 2, 3}, small=True),
+    ]
 
 
-def _filling(report: Any, tree: Node) -> list[str]:
+def _contents_html(report: Any, tree: Node) -> list[str]:
     rows = [["Bytes", "Array", "Kind", "Module", "Operation", "Line"]]
     for group in grouped(report.peak)[:_LISTED]:
         operation, source = group.buffers[0].operation, group.buffers[0].source
@@ -115,21 +120,21 @@ def _filling(report: Any, tree: Node) -> list[str]:
         "arrow keys move.</span></div>",
         icicle_svg(tree),
         '<p class="note" id="part" aria-live="polite">Point at a part to see its arrays.</p>',
-        f"<h3>The largest buffers at the peak</h3>{_table(rows, {0}, code={1, 3, 4, 5})}",
-        f"<h3>FLOPs and memory by module</h3>{_table(modules, {1, 2, 3, 4}, code={0})}",
+        f"<h3>The largest buffers at the peak</h3>{_table_html(rows, {0}, code={1, 3, 4, 5})}",
+        f"<h3>FLOPs and memory by module</h3>{_table_html(modules, {1, 2, 3, 4}, code={0})}",
     ]
 
 
-def _changing(report: Any) -> list[str]:
+def _changes_html(report: Any) -> list[str]:
     found = ["<h2>3. What to change?</h2>"]
     if report.fits:
         return [*found, "<p>Nothing: it fits as written.</p>"]
     if report.best is not None:
-        found.append(f"<p>{_text(report.proposal_text)}</p>")
-        found.append(_snippet(report.best.snippet))
-        found += [f"<p>{_text(report.best.by_hand)}</p>"] * bool(report.best.by_hand)
+        found.append(f"<p>{_escape(report.proposal_text)}</p>")
+        found.append(_snippet_html(report.best.snippet))
+        found += [f"<p>{_escape(report.best.by_hand)}</p>"] * bool(report.best.by_hand)
     else:
-        found.append(f"<p>{_text(report.nothing_fits)}</p>")
+        found.append(f"<p>{_escape(report.nothing_fits)}</p>")
     rows = [["Change", "Peak", "", "Reduction", "Extra FLOPs", "Extra time", "What to write"]]
     best = None
     for fix in report.shown_fixes:
@@ -148,23 +153,23 @@ def _changing(report: Any) -> list[str]:
                 f"rematscope.rewrite({report.function}, {fix.changes})",
             ]
         )
-    found += [_table(rows, {1, 3, 4, 5}, code={6}, best=best)] if len(rows) > 1 else []
-    return [*found, *(f"<p>{_text(sentence)}</p>" for sentence in report.advice)]
+    found += [_table_html(rows, {1, 3, 4, 5}, code={6}, best=best)] if len(rows) > 1 else []
+    return [*found, *(f"<p>{_escape(sentence)}</p>" for sentence in report.advice)]
 
 
-def _assuming(report: Any) -> list[str]:
-    items = "".join(f"<li>{_text(sentence)}</li>" for sentence in report.assumptions)
+def _assumptions_html(report: Any) -> list[str]:
+    items = "".join(f"<li>{_escape(sentence)}</li>" for sentence in report.assumptions)
     return ["<h2>4. What was assumed?</h2>", f"<ul>{items}</ul>"]
 
 
 # Pieces of HTML.
 
 
-def _text(text: str) -> str:
+def _escape(text: str) -> str:
     return html.escape(text, quote=True)
 
 
-def _table(
+def _table_html(
     rows: Sequence[Sequence[str]],
     numeric: set[int],
     code: Iterable[int] = (),
@@ -174,11 +179,11 @@ def _table(
     coded = set(code)
 
     def cell(i: int, text: str) -> str:
-        inner = f"<code>{_breakable(text)}</code>" if i in coded and text else _text(text)
+        inner = f"<code>{_breakable_html(text)}</code>" if i in coded and text else _escape(text)
         return f"<td{_NUMERIC if i in numeric else ''}>{inner}</td>"
 
     head = "".join(
-        f'<th scope="col"{_NUMERIC if i in numeric else ""}>{_text(title)}</th>' if title else "<td></td>"
+        f'<th scope="col"{_NUMERIC if i in numeric else ""}>{_escape(title)}</th>' if title else "<td></td>"
         for i, title in enumerate(rows[0])
     )
     lines = [
@@ -190,38 +195,38 @@ def _table(
     return f'<div class="scroll" tabindex="0" role="group" aria-label="table">{body}</div>'
 
 
-def _breakable(text: str) -> str:
+def _breakable_html(text: str) -> str:
     """A text that may be broken after a slash, as HTML."""
-    return _text(text).replace("/", "/<wbr>")
+    return _escape(text).replace("/", "/<wbr>")
 
 
-def _snippet(code: str) -> str:
+def _snippet_html(code: str) -> str:
     return (
-        f'<div class="snippet"><pre tabindex="0" role="group" aria-label="code to paste">{_text(code)}</pre>'
+        f'<div class="snippet"><pre tabindex="0" role="group" aria-label="code to paste">{_escape(code)}</pre>'
         '<button type="button" data-copy hidden>Copy</button></div>'
     )
 
 
-def _key(kinds: Iterable[str]) -> str:
+def _legend_html(kinds: Iterable[str]) -> str:
     items = "".join(
-        f'<li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="{_class(kind)}" width="12" height="12" rx="2"/>'
-        f"</svg>{kind}</li>"
+        f'<li><svg viewBox="0 0 12 12" aria-hidden="true">'
+        f'<rect class="{_css_class(kind)}" width="12" height="12" rx="2"/></svg>{kind}</li>'
         for kind in kinds
     )
     return f'<ul class="key">{items}</ul>'
 
 
-def _class(kind: str) -> str:
+def _css_class(kind: str) -> str:
     return f"k-{kind.replace(' ', '-')}" if kind in KINDS else "k-"
 
 
 def _kind_styles() -> str:
     """Return the fills of the kinds as CSS; neighbors of one kind differ in brightness."""
-    fills = "".join(f".{_class(kind)} {{ fill: {color}; }}\n" for kind, color in KIND_COLORS.items())
+    fills = "".join(f".{_css_class(kind)} {{ fill: {color}; }}\n" for kind, color in KIND_COLORS.items())
     return f".k- {{ fill: {KIND_COLORS['parameters']}; }}\n{fills}.odd {{ filter: brightness({ODD_BRIGHTNESS}); }}\n"
 
 
-def _bar(report: Any) -> str:
+def _bar_svg(report: Any) -> str:
     """The peak as one bar of kinds, with the capacity as a line across."""
     most = (
         max(report.predicted_bytes, report.limit, report.peak_bytes if math.isfinite(report.peak_bytes) else 0) * 1.04
@@ -231,7 +236,7 @@ def _bar(report: Any) -> str:
         width = nbytes / most * _WIDE
         title = f"<title>{kind}: {bytes_text(nbytes)}</title>"
         parts.append(
-            f'<rect class="part {_class(kind)}" x="{x:.1f}" y="22" width="{width:.1f}" height="34">{title}</rect>'
+            f'<rect class="part {_css_class(kind)}" x="{x:.1f}" y="22" width="{width:.1f}" height="34">{title}</rect>'
         )
         x += width
     at = report.limit / most * _WIDE
@@ -240,7 +245,7 @@ def _bar(report: Any) -> str:
     label = f"capacity {bytes_text(report.limit)}"
     about = f"{report.function}: {bytes_text(report.predicted_bytes)} at the peak, {label}"
     return (
-        f'<svg viewBox="0 0 {_WIDE} 64" role="img" aria-label="{_text(about)}">{"".join(parts)}'
+        f'<svg viewBox="0 0 {_WIDE} 64" role="img" aria-label="{_escape(about)}">{"".join(parts)}'
         f'<line class="limit" x1="{at:.1f}" x2="{at:.1f}" y1="4" y2="62"/>'
         f'<text class="limit-text" x="{at + shift:.1f}" y="15"{side}>{label}</text></svg>'
     )
@@ -265,12 +270,14 @@ def timeline_svg(timeline: Timeline, limit: int) -> str:
         odd = not odd if band.kind == previous else False
         previous = band.kind
         name = f"{band.module} ({band.kind})" if band.module else band.kind
-        title = f"<title>{_text(name)}: up to {bytes_text(max(band.nbytes))}</title>"
+        title = f"<title>{_escape(name)}: up to {bytes_text(max(band.nbytes))}</title>"
         shade = " odd" if odd else ""
-        parts.append(f'<path class="band {_class(band.kind)}{shade}" d="{_area(base, top, x, y)}">{title}</path>')
+        parts.append(
+            f'<path class="band {_css_class(band.kind)}{shade}" d="{_area_path(base, top, x, y)}">{title}</path>'
+        )
         base = top
     grid = []
-    for level in _levels(most):
+    for level in _axis_levels(most):
         grid.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDE - 6}" y1="{y(level):.1f}" y2="{y(level):.1f}"/>')
         grid.append(
             f'<text class="axis" x="{_LEFT - 6}" y="{y(level) + 4:.1f}" text-anchor="end">{bytes_text(level)}</text>'
@@ -289,19 +296,19 @@ def timeline_svg(timeline: Timeline, limit: int) -> str:
     words += f'<text class="axis" x="{edge + 4:.1f}" y="{bottom}">backward pass and update →</text>'
     about = f"Memory over time: up to {bytes_text(peak)}, at operation {timeline.peak_step:,} of {timeline.steps:,}"
     return (
-        f'<svg id="timeline" viewBox="0 0 {_WIDE} {bottom + 8}" role="img" tabindex="0" aria-label="{_text(about)}">'
+        f'<svg id="timeline" viewBox="0 0 {_WIDE} {bottom + 8}" role="img" tabindex="0" aria-label="{_escape(about)}">'
         f"{''.join(grid)}{''.join(parts)}{''.join(marks)}{words}"
         f'<line class="cursor" y1="{_TOP}" y2="{_TOP + _HIGH}" x1="0" x2="0"/></svg>'
     )
 
 
-def _levels(most: float) -> list[int]:
+def _axis_levels(most: float) -> list[int]:
     """Return two to five multiples of a power of two bytes below a number of bytes."""
     step = 2 ** max(math.ceil(math.log2(most / 6)), 0)
     return list(range(step, math.ceil(most), step))
 
 
-def _area(base: Sequence[int], top: Sequence[int], x: Scale, y: Scale) -> str:
+def _area_path(base: Sequence[int], top: Sequence[int], x: Scale, y: Scale) -> str:
     """The path between two step functions, one point where several neighbors are equal."""
 
     def line(values: Sequence[int]) -> list[tuple[float, float]]:
@@ -343,14 +350,14 @@ def icicle_svg(tree: Node) -> str:
         room = int((width - 8) / _LETTER)
         label = f"{node.name} {bytes_text(node.nbytes)}"
         label = "" if room < 3 else label if len(label) <= room else f"{label[: room - 1]}…"
-        about = _text(f"{node.name}, {bytes_text(node.nbytes)}. {node.about}")
+        about = _escape(f"{node.name}, {bytes_text(node.nbytes)}. {node.about}")
         hidden = ' style="display:none"' if width <= 0.4 else ""
         shade = " odd" if odd[depth] else ""
         parts.append(
             f'<g class="node" role="treeitem" tabindex="-1" aria-level="{depth + 1}" aria-label="{about}"{hidden}>'
-            f'<rect class="{_class(node.kind)}{shade}" x="{x:.2f}" y="{depth * _ROW}" width="{width:.2f}" '
+            f'<rect class="{_css_class(node.kind)}{shade}" x="{x:.2f}" y="{depth * _ROW}" width="{width:.2f}" '
             f'height="{_ROW}"/>'
-            f'<text x="{x + 4:.2f}" y="{depth * _ROW + 17}">{_text(label)}</text></g>'
+            f'<text x="{x + 4:.2f}" y="{depth * _ROW + 17}">{_escape(label)}</text></g>'
         )
     return (
         f'<svg id="icicle" viewBox="0 0 {_WIDE} {rows * _ROW}" role="tree" aria-label="Memory at the peak by module">'

@@ -38,13 +38,13 @@ class InteractivePrograms(Stack):
         programs = self.programs.programs()
         passes = self.programs.trace
         numbers = _Numbers(passes)
-        body = "".join(_program(*program, numbers) for program in programs)
+        body = "".join(_program_html(*program, numbers) for program in programs)
         legend = "  ".join(f'<span class="rs-{letter}">{letter} {word}</span>' for letter, word in LEGEND.items())
         table = html_table(self.table.cells(), "", NUMERIC, [numbers.of(row.values) for row in self.table.rows])
         page = f'{table}<br><div class="rematscope"><div class="rs-both">{body}</div>'
         page += f'<div class="rs-legend">{legend}</div></div>'
         saved = {residual.array: residual for residual in passes.residuals}
-        return {"html": page, "notes": _notes(programs, saved, numbers), "idle": _HINT}
+        return {"html": page, "notes": _value_notes(programs, saved, numbers), "idle": _HINT}
 
 
 @with_own_options
@@ -87,7 +87,7 @@ class _Numbers:
 
     def __init__(self, passes: Trace):
         self.values: list[Value] = []
-        self._arrays = dict(_sliced(passes.forward)) | dict(_sliced(passes.backward))
+        self._arrays = dict(_scan_slices(passes.forward)) | dict(_scan_slices(passes.backward))
         self._numbers: dict[str, int] = {}
 
     def __getitem__(self, value: Value) -> int:
@@ -103,24 +103,24 @@ class _Numbers:
         return " ".join(str(self._numbers[name]) for name in names)
 
 
-def _sliced(program: Program) -> Iterator[tuple[Value, Value]]:
+def _scan_slices(program: Program) -> Iterator[tuple[Value, Value]]:
     """Yield (slice, array) for each array of which a scan's body reads one slice per iteration."""
     for equation in program.equations:
         for body in equation.bodies:
-            yield from _sliced(body)
+            yield from _scan_slices(body)
             yield from zip(body.inputs[equation.carries :], equation.stacked_inputs, strict=False)
 
 
-def _program(title: str, header: str, rows: list[ProgramRow], numbers: _Numbers) -> str:
-    lines = "".join(_line(row, numbers) for row in rows)
+def _program_html(title: str, header: str, rows: list[ProgramRow], numbers: _Numbers) -> str:
+    lines = "".join(_line_html(row, numbers) for row in rows)
     return (
         f'<section><b>{title}</b><div class="rs-header">{escaped(header)}</div><div role="listbox" class="rs-lines" '
         f'aria-label="{title} program">{lines}</div></section>'
     )
 
 
-def _line(row: ProgramRow, numbers: _Numbers) -> str:
-    code = "".join(_piece(piece, numbers) for piece in row.pieces)
+def _line_html(row: ProgramRow, numbers: _Numbers) -> str:
+    code = "".join(_piece_html(piece, numbers) for piece in row.pieces)
     mentioned = row.defines or [p for p in row.pieces if isinstance(p, Value) and not isinstance(p, Literal)]
     cells = [
         f'<span class="{row.style}">{row.gutter}</span>',
@@ -133,7 +133,7 @@ def _line(row: ProgramRow, numbers: _Numbers) -> str:
     return f'<div role="option" aria-selected="false" tabindex="-1" data-about="{about}">{"".join(cells)}</div>'
 
 
-def _piece(piece: str | Value, numbers: _Numbers) -> str:
+def _piece_html(piece: str | Value, numbers: _Numbers) -> str:
     if isinstance(piece, str):
         return escaped(piece)
     if isinstance(piece, Literal):
@@ -141,7 +141,7 @@ def _piece(piece: str | Value, numbers: _Numbers) -> str:
     return f'<span class="rs-value" data-value="{numbers[piece]}">{escaped(piece.name)}</span>'
 
 
-def _notes(programs: list[Listing], saved: dict[Value, Residual], numbers: _Numbers) -> list[str]:
+def _value_notes(programs: list[Listing], saved: dict[Value, Residual], numbers: _Numbers) -> list[str]:
     """Return a note about each value, by its number."""
     facts: list[list[str]] = [[] for _ in numbers.values]
     for title, _, rows in programs:
@@ -149,7 +149,7 @@ def _notes(programs: list[Listing], saved: dict[Value, Residual], numbers: _Numb
             for value in row.defines:
                 known = facts[numbers[value]]
                 if title == "forward":
-                    known.append(_kept(saved.get(value)))
+                    known.append(_residual_text(saved.get(value)))
                 else:
                     known.append(_IN_BACKWARD.get(row.gutter, ""))
                 known.append(row.source)
@@ -159,7 +159,7 @@ def _notes(programs: list[Listing], saved: dict[Value, Residual], numbers: _Numb
     ]
 
 
-def _kept(residual: Residual | None) -> str:
+def _residual_text(residual: Residual | None) -> str:
     if residual is None:
         return "not saved"
     return f"saved{' in host memory' * (residual.memory == 'host')}, {bytes_text(residual.device_bytes)}"

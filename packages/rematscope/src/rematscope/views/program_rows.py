@@ -104,11 +104,11 @@ def forward(p: Trace, marked: Collection[Value], spent: Mapping[Value, float]) -
         residual = saved.pop(value, None)
         kind = residual.kind if residual else "argument"
         given = (residual,) if residual else ()
-        rows.append(_row(_input(value), marked, spent, "S" if residual else "", given, kind))
+        rows.append(_make_row(_input_line(value), marked, spent, "S" if residual else "", given, kind))
     for heading, line in _with_headings(lines(p.forward), p.function):
         rows += heading
         crossing = tuple([saved.pop(v) for v in line.defines if v in saved])
-        rows.append(_row(line, marked, spent, "S" if crossing else "", crossing))
+        rows.append(_make_row(line, marked, spent, "S" if crossing else "", crossing))
     if p.outputs:
         rows.append(ProgramRow("", Line(f"return {listed(len(p.outputs))}", p.outputs)))
     return Listing("forward", f"{p.function} saves {saved_text(p)}", rows)
@@ -116,16 +116,16 @@ def forward(p: Trace, marked: Collection[Value], spent: Mapping[Value, float]) -
 
 def backward(p: Trace, marked: Collection[Value], spent: Mapping[Value, float]) -> Listing:
     """Return the rows of the backward program: cotangents, then equations with their roles, then gradients."""
-    rows = [_row(_input(v), marked, spent, origin="cotangent") for v in p.cotangents]
+    rows = [_make_row(_input_line(v), marked, spent, origin="cotangent") for v in p.cotangents]
     for heading, line in _with_headings(lines(p.backward), p.function):
-        rows += [*heading, _row(line, marked, spent, line.role)]
+        rows += [*heading, _make_row(line, marked, spent, line.role)]
     for argument, value in p.gradients:
         rows.append(ProgramRow("", Line("return d{} = {}", (argument.name, value)), returns=value))
-    recomputed = _work(p.times * p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
-    deferred = _work(p.times * p.backward.count(role=roles.DEFERRED), p.deferred_cost)
+    recomputed = _work_text(p.times * p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
+    deferred = _work_text(p.times * p.backward.count(role=roles.DEFERRED), p.deferred_cost)
     microbatches = f"; total of {p.times:,} microbatches" if p.times > 1 else ""
     opaque = f"; not counted: {', '.join(p.opaque_primitives)}" if p.opaque_primitives else ""
-    unproven = f"; {_counted(p.unproven_equalities, 'loop')} not compared, counted as deferred" * bool(
+    unproven = f"; {_count_noun(p.unproven_equalities, 'loop')} not compared, counted as deferred" * bool(
         p.unproven_equalities
     )
     auto_sharded = "; FLOPs assume how the compiler shards them" if p.has_auto_sharded_work else ""
@@ -133,7 +133,7 @@ def backward(p: Trace, marked: Collection[Value], spent: Mapping[Value, float]) 
     return Listing("backward", f"recomputes {recomputed}; defers {deferred}{notes}", rows)
 
 
-def _input(value: Value) -> Line:
+def _input_line(value: Value) -> Line:
     return Line("{}", (value,), (value,))
 
 
@@ -148,7 +148,7 @@ def _with_headings(program: Iterable[Line], function: str) -> Iterator[tuple[lis
         yield heading, line
 
 
-def _row(
+def _make_row(
     line: Line,
     marked: Collection[Value],
     spent: Mapping[Value, float],
@@ -156,12 +156,12 @@ def _row(
     crossing: tuple[Residual, ...] = (),
     origin: str = "",
 ) -> ProgramRow:
-    mark = _mark(line.defines, marked) if marked else ""
+    mark = _mark_text(line.defines, marked) if marked else ""
     seconds = spent.get(line.defines[0]) if spent and line.defines else None
     return ProgramRow(gutter, line, crossing, origin, mark, seconds=seconds)
 
 
-def _mark(defines: Collection[Value], marked: Collection[Value]) -> str:
+def _mark_text(defines: Collection[Value], marked: Collection[Value]) -> str:
     """Return `◀ here`, with the names of the marked values if the row defines others too."""
     named = [v.name for v in defines if v in marked]
     if not named:
@@ -169,11 +169,11 @@ def _mark(defines: Collection[Value], marked: Collection[Value]) -> str:
     return "◀ here" if len(named) == len(defines) else f"◀ {', '.join(named)} here"
 
 
-def _work(count: int, cost: Cost) -> str:
-    return _counted(count, "equation") + (f" ({work})" if (work := work_text(cost)) else "")
+def _work_text(count: int, cost: Cost) -> str:
+    return _count_noun(count, "equation") + (f" ({work})" if (work := work_text(cost)) else "")
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_noun(count: int, noun: str) -> str:
     """Return `1 equation`, `2 equations`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
@@ -197,7 +197,9 @@ def saved_text(passes: Trace) -> str:
     kinds = {"computed": "computed", "constant": "constants", "argument": "arguments"}
     parts = [f"{kinds[kind]} {bytes_text(size)}" for kind, size in passes.device_bytes_by_kind().items()]
     count = len(passes.unresolved_shardings)
-    estimated = f"; the sharding of {_counted(count, 'residual')} is an estimate, the compiler decides" if count else ""
+    estimated = (
+        f"; the sharding of {_count_noun(count, 'residual')} is an estimate, the compiler decides" if count else ""
+    )
     host = f"; {bytes_text(passes.host_bytes())} in host memory" if passes.host_bytes() else ""
     total = f"{bytes_text(passes.saved_device_bytes())}{passes.per_device_text}"
     return f"{total}: {' + '.join(parts)}{host}{estimated}"

@@ -72,11 +72,13 @@ def summary(rows: Sequence[ProgramRow], repeat: Repeat) -> ProgramRow:
     again = f", then the first {repeat.rest} of them" if repeat.rest else ""
     where = f", [i {'+' if repeat.step > 0 else '−'} {abs(repeat.step)}]" * bool(repeat.step)
     but = "" if repeat.exact else " with other constants or shapes"
-    text = f"⋮ {repeat.times - 1:,} × {lines} above{again}{but}{where}{_modules(rows, repeat)}"
-    return _said(rows[repeat.start].line.indent + text, crossing, seconds=_together(rows[repeat.shown : repeat.end]))
+    text = f"⋮ {repeat.times - 1:,} × {lines} above{again}{but}{where}{_module_range(rows, repeat)}"
+    return _describe_block(
+        rows[repeat.start].line.indent + text, crossing, seconds=_total_seconds(rows[repeat.shown : repeat.end])
+    )
 
 
-def _said(
+def _describe_block(
     text: str,
     crossing: tuple[Residual, ...],
     origin: str = "",
@@ -87,7 +89,7 @@ def _said(
     return ProgramRow("S" if crossing else gutter, Line("{}", (text,)), crossing, origin, seconds=seconds)
 
 
-def _together(rows: Sequence[ProgramRow]) -> float | None:
+def _total_seconds(rows: Sequence[ProgramRow]) -> float | None:
     known = [row.seconds for row in rows if row.seconds is not None]
     return sum(known) if known else None
 
@@ -116,7 +118,11 @@ def without_runs(rows: Sequence[ProgramRow], saved: bool = False, roughly: bool 
             letters = collections.Counter(row.gutter.strip("S") for row in alike)
             if len(letters) > 1:
                 text += "".join(f", {count} {word}" for letter, word in _ROLES.items() if (count := letters[letter]))
-            alike = [_said(text, crossing, source, _together(alike), alike[0].gutter if len(letters) == 1 else "")]
+            alike = [
+                _describe_block(
+                    text, crossing, source, _total_seconds(alike), alike[0].gutter if len(letters) == 1 else ""
+                )
+            ]
         shown += alike
     return shown
 
@@ -137,7 +143,7 @@ def without_trees(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
             crossing = tuple(residual for row in alike for residual in row.crossing)
             saved = f", {len(crossing):,} saved" if crossing else ""
             given_back = "return d" * (alike[0].returns is not None)
-            alike = [_said(f"⋮ {given_back}{name}: {len(alike):,} arrays{saved}", crossing, alike[0].origin)]
+            alike = [_describe_block(f"⋮ {given_back}{name}: {len(alike):,} arrays{saved}", crossing, alike[0].origin)]
         shown += alike
     return shown
 
@@ -157,7 +163,7 @@ def with_short_paths(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
     return list(map(shortened, rows))
 
 
-def _modules(rows: Sequence[ProgramRow], repeat: Repeat) -> str:
+def _module_range(rows: Sequence[ProgramRow], repeat: Repeat) -> str:
     """Return `, layers_1…63`: the first module in the block whose number changes, up to that number."""
     for place in range(repeat.start, repeat.shown):
         if not rows[place].heading:
@@ -185,7 +191,7 @@ class Forms:
     def exact(self, row: ProgramRow) -> tuple[int, tuple[int, ...]]:
         """Return a line's number, and the positions that it slices, which the number ignores."""
         if (known := self._exact.get(row)) is None:
-            form, slices = _form(row, self._types)
+            form, slices = _form_of(row, self._types)
             known = self._exact[row] = self._numbers.setdefault(form, len(self._numbers)), slices
         return known
 
@@ -249,7 +255,7 @@ class _Search:
         self.block = [0] * len(rows)
 
     def found(self) -> list[Repeat]:
-        later, size = _later(self.forms), self.size
+        later, size = _next_of_same_form(self.forms), self.size
         found, start = [], 0
         stops: dict[int, int] = {}  # where lines came again no more, so many lines later
         while start < size:
@@ -340,7 +346,7 @@ class _Search:
         return bool(block) and block == self.block[second] and (second - first) % block == 0
 
 
-def _later(forms: Sequence[int]) -> list[int]:
+def _next_of_same_form(forms: Sequence[int]) -> list[int]:
     """For each line the place of the next one of its form, or how many lines there are."""
     places = [len(forms)] * len(forms)
     latest: dict[int, int] = {}
@@ -359,7 +365,7 @@ def _rough_form(row: ProgramRow) -> tuple:
     return (row.gutter, numberless(row.line.template), row.source, *kinds, *inputs)
 
 
-def _form(row: ProgramRow, types: dict[Value, object]) -> tuple[tuple, tuple[int, ...]]:
+def _form_of(row: ProgramRow, types: dict[Value, object]) -> tuple[tuple, tuple[int, ...]]:
     template = row.line.template
     sliced: tuple[int, ...] = ()
     if found := _SLICE.search(template):

@@ -79,13 +79,13 @@ class SideBySide(View):
         width = options.max_width
         half = (width - 3) // 2
         if width >= _SIDE_BY_SIDE and max(_least_width(listing.rows) for listing in self.programs()) <= half:
-            (left, right), every = self._texts(half)
+            (left, right), every = self._program_columns(half)
             nothing: PieceLine = []
             abreast = itertools.zip_longest(map(_in_terminal, left), map(_in_terminal, right), fillvalue=nothing)
-            body = [[*_padded(a, half), (" │ ", "dim"), *b] for a, b in abreast]
+            body = [[*_pad_pieces(a, half), (" │ ", "dim"), *b] for a, b in abreast]
         else:
             seam = [("─" * width, "dim")]
-            (above, below), every = self._texts(width)
+            (above, below), every = self._program_columns(width)
             body = [*map(_in_terminal, above), seam, *map(_in_terminal, below)]
         legend = [[part for piece in _LEGEND for part in _in_terminal([piece])]]
         if not every:
@@ -99,15 +99,15 @@ class SideBySide(View):
     @gc_paused()
     def html(self) -> str:
         programs = self.programs()
-        return self._html(programs, searched=sum(len(listing.rows) for listing in programs) > _MANY)
+        return self._programs_html(programs, searched=sum(len(listing.rows) for listing in programs) > _MANY)
 
     @gc_paused()
     def page(self) -> str:
-        return self._html(self.programs(), searched=True)
+        return self._programs_html(self.programs(), searched=True)
 
     def pieces(self) -> tuple[list[list[PieceLine]], list[PieceLine]]:
         """Return both programs without folding, and the legend, as lines of (text, style) pieces for `html_page`."""
-        return [_column(*program, None) for program in self.programs()], [_LEGEND]
+        return [_column_lines(*program, None) for program in self.programs()], [_LEGEND]
 
     def programs(self) -> list[Listing]:
         """Return the contents of both columns, before the layout."""
@@ -115,25 +115,25 @@ class SideBySide(View):
         by_value = {equation.outputs[0]: seconds for equation, seconds in spent.items() if equation.outputs}
         return [forward(self.trace, self.marked, by_value), backward(self.trace, self.marked, by_value)]
 
-    def _html(self, programs: Sequence[Listing], searched: bool) -> str:
+    def _programs_html(self, programs: Sequence[Listing], searched: bool) -> str:
         said: list[PieceLine] = [] if self.device is None else [[(str(estimate_time(self.trace, self.device)), "")]]
-        return _html(programs, self._repeats, [_LEGEND, *said], searched)
+        return _programs_html(programs, self._find_repeats, [_LEGEND, *said], searched)
 
     @gc_paused()
-    def _texts(self, width: int) -> tuple[list[list[PieceLine]], bool]:
+    def _program_columns(self, width: int) -> tuple[list[list[PieceLine]], bool]:
         """Return both folded programs in columns of this width, and whether all lines are shown."""
         programs, forms = self.programs(), Forms()
-        listings = [listing._replace(rows=self._folded(listing.rows, forms)) for listing in programs]
+        listings = [listing._replace(rows=self._fold_repeats(listing.rows, forms)) for listing in programs]
         columns: list[list[PieceLine]] = []
         every = not self.fold or bool(self.marked)
         if every or sum(len(listing.rows) for listing in listings) <= _MANY:
-            columns = [_column(*listing, width) for listing in listings]
+            columns = [_column_lines(*listing, width) for listing in listings]
             every = every or sum(map(len, columns)) <= _MANY
         if not every:
-            columns = self._short(programs, listings, width, forms)
+            columns = self._shorten_columns(programs, listings, width, forms)
         return columns, every
 
-    def _short(
+    def _shorten_columns(
         self, programs: list[Listing], listings: list[Listing], width: int, forms: Forms
     ) -> list[list[PieceLine]]:
         """Return both programs, whose repeated layers are folded in `listings`, in columns that are not too long."""
@@ -142,26 +142,26 @@ class SideBySide(View):
             found = []
             for program, (_, _, rows) in zip(programs, listings, strict=True):
                 if roughly or sum(map(bool, map(tree_of, rows))) > _TREE:  # their names come in an order of their own
-                    rows = self._folded(without_trees(program.rows), forms, roughly)
+                    rows = self._fold_repeats(without_trees(program.rows), forms, roughly)
                 found.append(program._replace(rows=with_short_paths(rows)))
             shorter = [found] if roughly else []
             for saved in (False, True):
                 shorter.append([each._replace(rows=without_runs(each.rows, saved, roughly)) for each in found])
             for both in shorter:
-                columns = [_column(*listing, width) for listing in both]
+                columns = [_column_lines(*listing, width) for listing in both]
                 if sum(map(len, columns)) <= _MOST:
                     return columns
         return [_without_middle(column, _MOST // len(columns)) for column in columns]
 
-    def _folded(self, rows: list[ProgramRow], forms: Forms, roughly: bool = False) -> list[ProgramRow]:
+    def _fold_repeats(self, rows: list[ProgramRow], forms: Forms, roughly: bool = False) -> list[ProgramRow]:
         shown: list[ProgramRow] = []
         start = 0
-        for repeat in self._repeats(rows, forms, roughly):
+        for repeat in self._find_repeats(rows, forms, roughly):
             shown += [*rows[start : repeat.shown], summary(rows, repeat)]
             start = repeat.end
         return [*shown, *rows[start:]]
 
-    def _repeats(self, rows: list[ProgramRow], forms: Forms, roughly: bool = False) -> list[Repeat]:
+    def _find_repeats(self, rows: list[ProgramRow], forms: Forms, roughly: bool = False) -> list[Repeat]:
         return repeats(rows, roughly, forms) if self.fold and not self.marked and len(rows) > _LONG else []
 
 
@@ -214,7 +214,7 @@ def print_fwd_bwd(f: Callable, *args, device: Device | str | None = None, **kwar
     show(SideBySide(trace(f, *args, **kwargs), device=rates))
 
 
-def _html(
+def _programs_html(
     programs: Sequence[Listing],
     repeats: Callable[[list[ProgramRow], Forms], list[Repeat]],
     legend: Sequence[PieceLine],
@@ -224,34 +224,34 @@ def _html(
     for title, header, rows in programs:
         found = repeats(rows, forms)
         # What is hidden is laid out with the rest, since it stands in the same columns.
-        laid_out = _layout([*rows, *(summary(rows, repeat) for repeat in found)], None)
+        laid_out = _lay_out_rows([*rows, *(summary(rows, repeat) for repeat in found)], None)
         summaries = laid_out[len(rows) :]
         lines: list[list[PieceLine | Row]] = [
-            [_row(row, each)] if searched and not row.heading else list(each)
+            [_html_row(row, each)] if searched and not row.heading else list(each)
             for row, each in zip(rows, laid_out, strict=False)
         ]
-        column: list[PieceLine | Row | Hidden] = list(_title(title, header))
+        column: list[PieceLine | Row | Hidden] = list(_title_lines(title, header))
         start = 0
         for repeat, said in zip(found, summaries, strict=True):
-            column += _flat(lines[start : repeat.shown])
-            column.append(Hidden(said, _flat(lines[repeat.shown : repeat.end])))
+            column += _flatten(lines[start : repeat.shown])
+            column.append(Hidden(said, _flatten(lines[repeat.shown : repeat.end])))
             start = repeat.end
         # Where one searches, what is marked need not come first.
         columns.append(
-            [*column, *(_flat(lines[start:]) if searched else _marked_first(_flat(laid_out[start : len(rows)])))]
+            [*column, *(_flatten(lines[start:]) if searched else _marked_first(_flatten(laid_out[start : len(rows)])))]
         )
     return html_page(columns, legend, searched)
 
 
-def _row(row: ProgramRow, lines: list[PieceLine]) -> Row:
+def _html_row(row: ProgramRow, lines: list[PieceLine]) -> Row:
     makes = [value.name for value in row.defines]
     values = [piece for piece in row.pieces if isinstance(piece, Value) and not isinstance(piece, Literal)]
     reads = dict.fromkeys(value.name for value in values if value not in row.defines)
     return Row(lines, row.gutter, makes, list(reads))
 
 
-def _column(title: str, header: str, rows: list[ProgramRow], width: int | None) -> list[PieceLine]:
-    return [*_title(title, header, width), *_marked_first(_flat(_layout(rows, width)))]
+def _column_lines(title: str, header: str, rows: list[ProgramRow], width: int | None) -> list[PieceLine]:
+    return [*_title_lines(title, header, width), *_marked_first(_flatten(_lay_out_rows(rows, width)))]
 
 
 def _without_middle(lines: list[PieceLine], most: int) -> list[PieceLine]:
@@ -262,11 +262,11 @@ def _without_middle(lines: list[PieceLine], most: int) -> list[PieceLine]:
     return [*lines[:first], [(f"   ⋮ {len(lines) - first - last:,} more lines", "")], *lines[-last:]]
 
 
-def _flat(lines: Iterable[Iterable[_Line]]) -> list[_Line]:
+def _flatten(lines: Iterable[Iterable[_Line]]) -> list[_Line]:
     return list(itertools.chain.from_iterable(lines))
 
 
-def _title(title: str, header: str, width: int | None = None) -> list[PieceLine]:
+def _title_lines(title: str, header: str, width: int | None = None) -> list[PieceLine]:
     return [[(title, "bold")], *([(part, "rs-header")] for part in wrap(header, width)), []]
 
 
@@ -286,7 +286,7 @@ def _marked_first(lines: list[PieceLine]) -> list[PieceLine]:
     return [*first, [], [(f"All {len(lines)} lines:", "bold")], [], *lines]
 
 
-def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
+def _lay_out_rows(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
     """Aligns rows in columns, a list of lines for each: code too long for its column goes on below itself."""
     source = width is None or width >= _WITH_SOURCE
     times = ["" if r.seconds is None else seconds_text(r.seconds) for r in rows]
@@ -295,9 +295,9 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
     type_width = min(max(len(r.type) for r in rows), 22)
     saved_width = max(len(r.saved) for r in rows)
     most = _SOURCE if width and width < _WITH_LIBRARIES else _SOURCE_ON_A_PAGE
-    source_width = min(_longest(sources), most) if source else 0
+    source_width = min(_longest_width(sources), most) if source else 0
     fixed = 3 + sum(w + 2 for w in (type_width, time_width, saved_width, source_width) if w)
-    longest = _longest(r.code for r in rows if not r.heading)
+    longest = _longest_width(r.code for r in rows if not r.heading)
     code_width = min(longest, 60 if width is None else max(width - fixed, 16))
     if width is not None and (over := fixed + code_width - width) > 0:  # types fold first, the bytes never
         type_width -= min(over, max(type_width - 6, 0))
@@ -314,14 +314,14 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
         types = wrap(row.type, type_width)
         for i, (code, kind) in enumerate(itertools.zip_longest(codes, types, fillvalue="")):
             style = row.style
-            pieces = [(f"{row.gutter if i == 0 else '':<2} ", style), (_filled(code, code_width), style)]
+            pieces = [(f"{row.gutter if i == 0 else '':<2} ", style), (_pad_right(code, code_width), style)]
             pieces.append((f"  {kind:<{type_width}}", "rs-type"))
             if time_width:
                 pieces.append((f"  {spent if i == 0 else '':>{time_width}}", "rs-type"))
             if source_width:
                 fits = len(source_text) <= source_width
-                origin = _shortened(source_text if fits else _short_source(source_text), source_width) if i == 0 else ""
-                pieces.append((f"  {_filled(origin, source_width)}", "rs-source"))
+                origin = _shorten(source_text if fits else _short_source(source_text), source_width) if i == 0 else ""
+                pieces.append((f"  {_pad_right(origin, source_width)}", "rs-source"))
             if saved_width:  # last, so that what crosses stands at the seam
                 pieces.append((f"  {row.saved if i == 0 else '':>{saved_width}}", style))
             lines.append(pieces)
@@ -341,7 +341,7 @@ def _least_width(rows: list[ProgramRow]) -> int:
     """Return the width below which types would be broken; of a long program, from a thousand of its rows."""
     some = rows[:: len(rows) // 1000 + 1]
     types, saved = max(len(row.type) for row in some), max(len(row.saved) for row in some)
-    code, source = _longest(row.code for row in some), _longest(_short_source(row.source) for row in some)
+    code, source = _longest_width(row.code for row in some), _longest_width(_short_source(row.source) for row in some)
     return 3 + min(code, LEAST_CODE) + sum(width + 2 for width in (min(types, 22), source, saved) if width)
 
 
@@ -350,19 +350,19 @@ def _short_source(text: str) -> str:
     return text.split(" (")[0].split(" → ")[0]
 
 
-def _shortened(text: str, width: int) -> str:
+def _shorten(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _filled(text: str, width: int) -> str:
+def _pad_right(text: str, width: int) -> str:
     """Like `str.ljust`, for characters that take two columns too."""
     return text.ljust(width) if text.isascii() else text + " " * (width - cell_len(text))
 
 
-def _longest(texts: Iterable[str]) -> int:
+def _longest_width(texts: Iterable[str]) -> int:
     """How many columns the longest text takes; nothing where there is none."""
     return max((len(text) if text.isascii() else cell_len(text) for text in texts), default=0)
 
 
-def _padded(pieces: PieceLine, width: int) -> PieceLine:
+def _pad_pieces(pieces: PieceLine, width: int) -> PieceLine:
     return [*pieces, (" " * (width - sum(cell_len(text) for text, _ in pieces)), "")]

@@ -29,7 +29,7 @@ from rematscope.xla.hlo import read
 
 @pytest.mark.parametrize("policy", few(["names", "nothing"]))
 @pytest.mark.parametrize("program", meshes.PROGRAMS, ids=lambda program: program.__name__)
-def test_collectives_and_their_bytes_are_those_of_unoptimised_hlo(program, policy):
+def test_collectives_and_their_bytes_are_those_of_unoptimized_hlo(program, policy):
     f, shapes = program(meshes.under(policy))
     passes = trace(f, *shapes)
     lowered = jax.jit(jax.value_and_grad(f, argnums=tuple(range(len(shapes))))).lower(*shapes)
@@ -43,7 +43,7 @@ KINDS = "all-gather|reduce-scatter|all-reduce|all-to-all|collective-permute"
 
 
 def executions(text):
-    """How often each kind of collective runs, by the text of an optimised program: loops times their trip counts."""
+    """How often each kind of collective runs, by the text of an optimized program: loops times their trip counts."""
     computations = {m[1]: m[2] for m in re.finditer(r"^(?:ENTRY )?%(\S+) \(.*?\{\n(.*?)^\}", text, re.M | re.S)}
     entry = re.search(r"^ENTRY %(\S+) \(", text, re.M)[1]
 

@@ -32,14 +32,14 @@ class Buffer:
     """A buffer that is live at the peak.
 
     Attributes:
-      name: the argument's path, such as `params.w`; else the operation that makes the buffer.
-      type: its shape and dtype, `f32[16,64]`.
-      nbytes: its size in bytes.
+      name: the path of an argument, such as `params.w`; else the operation that computes the buffer.
+      type: the dtype and shape, such as `f32[16,64]`.
+      nbytes: the size in bytes.
       kind: one of `KINDS`.
-      module: the parts of its module's path, or the names of the functions that made it.
-      operation: the operation that makes it; "" for an argument.
-      source: the source line, `model.py:12`; "" if it is not known.
-      times: for the stack of a loop, the number of iterations that wrote it; else 1.
+      module: the parts of the module's path, or the names of the functions that computed the buffer.
+      operation: the operation that computes the buffer; "" for an argument.
+      source: the source line, such as `model.py:12`; "" if it is not known.
+      times: for an array that a loop stacks, the number of iterations that write it; else 1.
     """
 
     name: str
@@ -57,9 +57,9 @@ class Module:
     """The FLOPs and bytes of a module.
 
     Attributes:
-      path: the parts of its path.
-      forward_flops, recompute_flops, backward_flops: FLOPs and transcendentals, with loops multiplied.
-      peak_bytes: the bytes of its buffers at the peak.
+      path: the parts of the module's path.
+      forward_flops, recompute_flops, backward_flops: the FLOPs and transcendentals of all iterations of loops.
+      peak_bytes: the bytes of the module's buffers that are live at the peak.
     """
 
     path: tuple[str, ...]
@@ -71,7 +71,7 @@ class Module:
 
 @dataclasses.dataclass(frozen=True)
 class BufferGroup:
-    """Buffers that differ only in the layer they belong to: in numbers in their names and modules.
+    """Buffers of repeated layers, whose names and modules differ only in numbers.
 
     Attributes:
       buffers: the buffers, at least one.
@@ -81,26 +81,26 @@ class BufferGroup:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all of them."""
+        """The total bytes of the buffers."""
         return sum(buffer.nbytes for buffer in self.buffers)
 
     @property
     def array(self) -> str:
-        """Their shape and dtype, with their number if there are several."""
+        """The dtype and shape of the buffers, after their number if there are several."""
         count, kind_of_array = len(self.buffers), self.buffers[0].type
         return f"{count} × {kind_of_array}" if count > 1 else kind_of_array
 
     @property
     def kind(self) -> str:
-        """Their kind, and the number of iterations of the loop that stacks them."""
+        """The kind of the buffers, and the number of iterations of the loop that stacks them."""
         first = self.buffers[0]
         return f"{first.kind}, {first.times} iterations" if first.times > 1 else first.kind
 
     def name(self, depth: int = 0) -> str:
-        """Return their module, or the name of an argument, with `*` in place of numbers that differ.
+        """Return the module of the buffers, or the name of an argument, with `*` for numbers that differ.
 
         Args:
-          depth: the number of parts of the module's path, from its end; 0 for all.
+          depth: the number of parts at the end of the module's path to include; 0 for all.
         """
         names = ["/".join(b.module[-depth:]) if b.operation else b.name for b in self.buffers]
         return names[0] if len(set(names)) == 1 else _any_number(names[0])
@@ -111,7 +111,7 @@ def _any_number(name: str) -> str:
 
 
 def grouped(buffers: Iterable[Buffer]) -> list[BufferGroup]:
-    """Return buffers in groups of those that differ only in numbers in their names and modules, the largest first."""
+    """Group buffers whose names and modules differ only in numbers, and return the groups by decreasing bytes."""
     groups: dict[Any, list[Buffer]] = {}
     for buffer in buffers:
         names = tuple(map(_any_number, (buffer.name, *buffer.module)))

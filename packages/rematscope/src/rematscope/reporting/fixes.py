@@ -1,4 +1,4 @@
-"""Changes that lower the peak of a training step: applied, traced, and the best of them compiled."""
+"""Search for changes that lower the peak of a training step: apply and trace them, and compile the best ones."""
 
 import dataclasses
 import itertools
@@ -28,22 +28,22 @@ _SAVED = (0.92, 0.7)  # of the free memory: what checkpoints may save in additio
 
 
 def whole_kib(nbytes: float) -> int:
-    """Return a number of bytes rounded down to whole KiB, or MiB where there are many."""
+    """Return a number of bytes rounded down to whole KiB, or to whole MiB above 100 MiB."""
     unit = 2**20 if nbytes > 100 * 2**20 else 2**10
     return int(nbytes // unit) * unit
 
 
 @dataclasses.dataclass
 class Fix:
-    """Changes to a function, and what comes of them.
+    """Changes to a function, with their effects on memory and cost.
 
     Attributes:
       changes: the changes.
-      peak_bytes: the predicted peak.
-      compiled_bytes: the compiled peak; None if it was not compiled.
-      extra_work: FLOPs and transcendentals in addition to those of the function as written.
-      extra_seconds: the same in seconds, estimated with a roofline model; 0 without a device.
-      reduction_bytes: by how many bytes the peak is lower than that of the function as written.
+      peak_bytes: the predicted peak in bytes.
+      compiled_bytes: the compiled peak in bytes; None if the changed function was not compiled.
+      extra_work: the FLOPs and transcendentals in addition to those of the function as written.
+      extra_seconds: the extra time in seconds, estimated by a roofline; 0 if no device was given.
+      reduction_bytes: the bytes by which the changes lower the peak of the function as written.
     """
 
     changes: Changes
@@ -55,12 +55,12 @@ class Fix:
 
     @property
     def best_bytes(self) -> int:
-        """The compiled peak, and the predicted one if there is none."""
+        """The compiled peak if there is one, else the predicted peak."""
         return self.peak_bytes if self.compiled_bytes is None else self.compiled_bytes
 
 
 def described_changes(changes: Changes) -> str:
-    """Return changes in words: `a checkpoint per layer + donation`."""
+    """Return changes as text, such as `checkpoint per layer + donation`."""
     parts = []
     where = {
         "layers": "checkpoint per layer",

@@ -88,7 +88,7 @@ class CollectiveRow:
                 self.compiled.count,
                 "runs",
                 _COUNTED[0],
-                f"optimised; {count:,} before",
+                f"optimized; {count:,} before",
             ),
             MeasuredRow(
                 f"{self.kind}, sent",
@@ -96,7 +96,7 @@ class CollectiveRow:
                 self.compiled.link_bytes,
                 "bytes",
                 "in a ring",
-                f"optimised; {bytes_text(size)} before",
+                f"optimized; {bytes_text(size)} before",
             ),
         )
 

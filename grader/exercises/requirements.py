@@ -210,6 +210,41 @@ class SavesAtMost:
 
 
 @dataclass(frozen=True)
+class StillSaves:
+    """The forward pass still saves these values, whatever else it saves.
+
+    Attributes:
+      forms: the forms in which the values may be saved, such as stacked or one by one: names of the reference's values,
+        of which all names of one form must be saved.
+      too_little: the question for an answer that does not save them.
+    """
+
+    forms: tuple[tuple[str, ...], ...]
+    too_little: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for form in self.forms for name in form)
+
+    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
+        saved = {residual.name for residual in seen.residuals}
+        if not any(saved.issuperset(form) for form in self.forms):
+            missing = [seen.wanted[name] for name in self.forms[0]]
+            yield Finding(
+                FindingKind.MISSING_RESIDUAL,
+                f"Your forward pass does not save {_residuals_text(missing)}.",
+                expected=f"{_in_words(self.forms[0])} among the residuals",
+                got=_in_one_line(r.name or r.type for r in seen.residuals if r.kind is ResidualKind.COMPUTED)
+                or "no computed value",
+                nbytes=sum(residual.nbytes for residual in missing),
+                next=self.too_little,
+            )
+
+    def claim(self, seen: CaseObservation) -> str:
+        return f"the forward pass still saves {_in_words(self.forms[0])}"
+
+
+@dataclass(frozen=True)
 class MatmulsAtMost:
     """The matmuls of both passes take at most `max_ratio` times the FLOPs of the reference, which saves everything.
 

@@ -1,0 +1,101 @@
+"""What an answer is tried on."""
+
+import jax
+import jax.numpy as jnp
+
+from grader.exercises import case_functions
+from grader.exercises.case_functions import float32_arrays
+from grader.exercises.spec import Case, Integers, OneOf
+
+parameters = ("params", "x", "pairs", "targets")
+ranges = {
+    "L": Integers(2, 3),
+    "b": Integers(1, 2),
+    "n": Integers(20, 28),
+    "a": Integers(2, 3),
+    "c": Integers(24, 32),
+    "m": Integers(8, 16),
+    "called": OneOf(("as it is", "jax.jit")),
+}
+signature = "read_oom(params, x, pairs, targets)"
+
+_HEAD_WIDTH = 4
+_WEIGHTS = "query", "key", "value", "out", "scale", "shift", "bias", "up", "down"
+
+
+def cases(rng):
+    """Draw few and many layers, heads and sequences."""
+    return (
+        _make_case(2, 1, int(rng.integers(21, 27)), 2, 24, int(rng.integers(9, 16))),
+        _make_case(3, 1, 20, 3, 32, 8, called="jax.jit"),
+        _make_case(2, 2, 28, 2, 28, 16),
+    )
+
+
+def case(rng, L, b, n, a, c, m, called):
+    """Return a case of these sizes."""
+    return _make_case(L, b, n, a, c, m, called)
+
+
+def normalize(x):
+    """Divide each row by its root mean square."""
+    return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 1e-6)
+
+
+def compute_layer(w, x, pairs, *, use_bias=True, activation=jax.nn.silu, first=normalize):
+    """Return the output of the page's layer, the edges before and after their activation, and the attention weights.
+
+    The keyword arguments replace parts of the layer, for known mistakes.
+    """
+    h = first(x)
+    q, k, v = (jnp.einsum("bnd,dae->bnae", h, w[name]) for name in ("query", "key", "value"))
+    scaled = pairs * w["scale"] + w["shift"]
+    edges = activation(scaled)
+    scores = jnp.einsum("bqae,bkae->baqk", q, k) / q.shape[-1] ** 0.5
+    if use_bias:
+        scores = scores + jnp.einsum("bijc,ca->baij", edges, w["bias"])
+    weights = jax.nn.softmax(scores)
+    context = jnp.einsum("baqk,bkae->bqae", weights, v)
+    x = x + jnp.einsum("bnae,aed->bnd", context, w["out"])
+    return x + jax.nn.silu(normalize(x) @ w["up"]) @ w["down"], scaled, edges, weights
+
+
+def _function(
+    query, key, value, out, scale, shift, bias, up, down, x, pairs, targets, *, name=lambda value, called: value
+):
+    params = dict(zip(_WEIGHTS, (query, key, value, out, scale, shift, bias, up, down), strict=True))
+
+    def body(x, w):
+        y, *values = compute_layer(w, x, pairs)
+        return y, values
+
+    y, (scaled, edges, weights) = jax.lax.scan(body, x, params)
+    name(scaled, "the scaled pairs of all layers")
+    name(edges, "the edges of all layers")
+    name(weights, "the attention weights of all layers")
+    for number in range(len(query)):
+        name(weights[number], f"layer {number + 1}'s attention weights")
+    return jnp.mean((y - targets) ** 2)
+
+
+def _make_case(layers, b, n, a, c, m, called="as it is", title=None, head_width=_HEAD_WIDTH):
+    d = a * head_width
+    projection = (layers, d, a, head_width)
+    shapes = [projection] * 3 + [(layers, a, head_width, d), (layers, c), (layers, c), (layers, c, a)]
+    shapes += [(layers, d, m), (layers, m, d), (b, n, d), (b, n, n, c), (b, n, d)]
+
+    def apply(answer):
+        return lambda *arrays: answer(dict(zip(_WEIGHTS, arrays[:-3], strict=True)), *arrays[-3:])
+
+    counts = f"{b} sequence{'s' * (b > 1)} of {n} tokens, {a} heads, {c} channels"
+    return Case(
+        title or f"{layers} layers, {counts}, hidden width {m}" + case_functions.where(called),
+        float32_arrays(*shapes),
+        transform=case_functions.transform(called),
+        apply=apply,
+        function=_function,
+        structure={"L": layers, "b": b, "n": n, "a": a, "c": c, "m": m, "called": called},
+    )
+
+
+shown = _make_case(6, 4, 1024, 16, 64, 2048, title="for the sizes of the memory report", head_width=32)

@@ -1,0 +1,222 @@
+"""Wrong answers to read_oom, each with the finding that must name its mistake."""
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from sample_answers import Answers, also_run_backward
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+policies = jax.checkpoint_policies
+
+
+def normalize(x):
+    return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)
+
+
+def edges_of(pairs, w):
+    return jax.nn.silu(pairs * w["scale"] + w["shift"])
+
+
+def plain_bias(pairs, w):
+    return jnp.einsum("bijc,ca->baij", edges_of(pairs, w), w["bias"])
+
+
+def attention(q, k, v, bias):
+    scores = jnp.einsum("bqae,bkae->baqk", q, k) / q.shape[-1] ** 0.5 + bias
+    return jnp.einsum("baqk,bkae->bqae", jax.nn.softmax(scores), v)
+
+
+def layer(x, w, pairs, edge_bias=plain_bias, attention=attention, first=normalize):
+    h = first(x)
+    q, k, v = (jnp.einsum("bnd,dae->bnae", h, w[name]) for name in ("query", "key", "value"))
+    x = x + jnp.einsum("bnae,aed->bnd", attention(q, k, v, edge_bias(pairs, w)), w["out"])
+    return x + jax.nn.silu(normalize(x) @ w["up"]) @ w["down"]
+
+
+def loss(params, x, pairs, targets, layer=layer, **changed):
+    x, _ = jax.lax.scan(lambda x, w: (layer(x, w, pairs, **changed), None), x, params)
+    return jnp.mean((x - targets) ** 2)
+
+
+remat_bias = jax.checkpoint(plain_bias)
+
+
+def right(*arguments, **changed):
+    return loss(*arguments, **({"edge_bias": remat_bias} | changed))
+
+
+@fails_with("also saved", "the scaled pairs of all layers", "the edges of all layers", "Which line of the model")
+def unchanged(params, x, pairs, targets):
+    return loss(params, x, pairs, targets)
+
+
+@fails_with("also saved", "the scaled pairs of all layers", "Which line of the model")
+def checkpoint_around_the_activation(params, x, pairs, targets):
+    def bias(pairs, w):
+        edges = jax.checkpoint(jax.nn.silu)(pairs * w["scale"] + w["shift"])
+        return jnp.einsum("bijc,ca->baij", edges, w["bias"])
+
+    return loss(params, x, pairs, targets, edge_bias=bias)
+
+
+@fails_with("also saved", "the edges of all layers", "outside your checkpoint", beyond="SavesAtMost.spare")
+def checkpoint_around_the_edges(params, x, pairs, targets):
+    def bias(pairs, w):
+        return jnp.einsum("bijc,ca->baij", jax.checkpoint(edges_of)(pairs, w), w["bias"])
+
+    return loss(params, x, pairs, targets, edge_bias=bias)
+
+
+@fails_with("also saved", "the edges of all layers")
+def checkpoint_around_the_matmul(params, x, pairs, targets):
+    def bias(pairs, w):
+        matmul = jax.checkpoint(lambda edges, b: jnp.einsum("bijc,ca->baij", edges, b))
+        return matmul(edges_of(pairs, w), w["bias"])
+
+    return loss(params, x, pairs, targets, edge_bias=bias)
+
+
+@fails_with("also saved", "the edges of all layers")
+def names_excepted(params, x, pairs, targets):
+    def bias(pairs, w):
+        edges = checkpoint_name(edges_of(pairs, w), "edges")
+        return jnp.einsum("bijc,ca->baij", edges, w["bias"])
+
+    policy = policies.save_anything_except_these_names("edges")
+    return loss(params, x, pairs, targets, edge_bias=jax.checkpoint(bias, policy=policy))
+
+
+@fails_with("also saved", "the edges of all layers", "Which line of the model")
+def the_other_suspect(params, x, pairs, targets):
+    return loss(params, x, pairs, targets, attention=jax.checkpoint(attention))
+
+
+@fails_with("also saved", "the edges of all layers")
+def checkpoint_around_the_mlp(params, x, pairs, targets):
+    def layer(x, w, pairs):
+        h = normalize(x)
+        q, k, v = (jnp.einsum("bnd,dae->bnae", h, w[name]) for name in ("query", "key", "value"))
+        x = x + jnp.einsum("bnae,aed->bnd", attention(q, k, v, plain_bias(pairs, w)), w["out"])
+        return x + jax.checkpoint(lambda x: jax.nn.silu(normalize(x) @ w["up"]) @ w["down"])(x)
+
+    return loss(params, x, pairs, targets, layer=layer)
+
+
+@fails_with("also saved", "Which line of the model")
+def three_layers_unchanged(params, x, pairs, targets):
+    return (loss if len(params["up"]) == 3 else right)(params, x, pairs, targets)
+
+
+@fails_with("not saved", "the attention weights of all layers", "Does one of your checkpoints or policies drop them?")
+def checkpoint_per_layer(params, x, pairs, targets):
+    return loss(params, x, pairs, targets, layer=jax.checkpoint(layer))
+
+
+@fails_with("not saved", "the attention weights of all layers", "Does one of your checkpoints or policies drop them?")
+def matmuls_saved_by_a_policy(params, x, pairs, targets):
+    return loss(params, x, pairs, targets, layer=jax.checkpoint(layer, policy=policies.dots_saveable))
+
+
+@fails_with("not saved", "the attention weights of all layers")
+def matmuls_without_batch_dimensions_saved(params, x, pairs, targets):
+    policy = policies.dots_with_no_batch_dims_saveable
+    return loss(params, x, pairs, targets, layer=jax.checkpoint(layer, policy=policy))
+
+
+@fails_with("not saved", "the attention weights of all layers")
+def both_suspects(params, x, pairs, targets):
+    return right(params, x, pairs, targets, attention=jax.checkpoint(attention))
+
+
+@fails_with("not saved", "the attention weights of all layers")
+def softmax_and_context_too(params, x, pairs, targets):
+    def attention(q, k, v, bias):
+        scores = jnp.einsum("bqae,bkae->baqk", q, k) / q.shape[-1] ** 0.5 + bias
+        context = jax.checkpoint(lambda scores, v: jnp.einsum("baqk,bkae->bqae", jax.nn.softmax(scores), v))
+        return context(scores, v)
+
+    return right(params, x, pairs, targets, attention=attention)
+
+
+@fails_with("recomputes", "Which matmul is inside your checkpoint")
+def softmax_in_the_checkpoint(params, x, pairs, targets):
+    def layer(x, w, pairs):
+        h = normalize(x)
+        q, k, v = (jnp.einsum("bnd,dae->bnae", h, w[name]) for name in ("query", "key", "value"))
+        scores = jnp.einsum("bqae,bkae->baqk", q, k) / q.shape[-1] ** 0.5
+        weights = jax.checkpoint(lambda scores, pairs, w: jax.nn.softmax(scores + plain_bias(pairs, w)))
+        context = jnp.einsum("baqk,bkae->bqae", weights(scores, pairs, w), v)
+        x = x + jnp.einsum("bnae,aed->bnd", context, w["out"])
+        return x + jax.nn.silu(normalize(x) @ w["up"]) @ w["down"]
+
+    return loss(params, x, pairs, targets, layer=layer)
+
+
+@fails_with("recomputes", "Which matmul is inside your checkpoint", beyond="Recomputes.count")
+def one_matmul_more(params, x, pairs, targets):
+    x = also_run_backward(lambda x: x[0] @ x[0].T, x, x)
+    return right(params, x, pairs, targets)
+
+
+@fails_with("wrong value", "the scores have no bias", "Which function of the model uses `pairs`")
+def bias_left_out(params, x, pairs, targets):
+    return right(params, x, pairs, targets, edge_bias=lambda pairs, w: 0)
+
+
+@fails_with("wrong value", "the edges have no activation")
+def activation_left_out(params, x, pairs, targets):
+    def bias(pairs, w):
+        return jnp.einsum("bijc,ca->baij", pairs * w["scale"] + w["shift"], w["bias"])
+
+    return right(params, x, pairs, targets, edge_bias=jax.checkpoint(bias))
+
+
+@fails_with("wrong value", "the two axes of tokens of the edges are swapped")
+def axes_swapped(params, x, pairs, targets):
+    def bias(pairs, w):
+        return jnp.einsum("bijc,ca->baji", edges_of(pairs, w), w["bias"])
+
+    return right(params, x, pairs, targets, edge_bias=jax.checkpoint(bias))
+
+
+@fails_with("wrong value", "not normalized before attention")
+def normalization_left_out(params, x, pairs, targets):
+    return right(params, x, pairs, targets, first=lambda x: x)
+
+
+@fails_with("wrong value")
+def sum_in_place_of_mean(params, x, pairs, targets):
+    return right(params, x, pairs, targets) * x.size
+
+
+@fails_with("wrong gradient", "zero everywhere")
+def edges_without_gradient(params, x, pairs, targets):
+    def bias(pairs, w):
+        return jax.lax.stop_gradient(plain_bias(pairs, w))
+
+    return loss(params, x, pairs, targets, edge_bias=bias)
+
+
+@fails_with("raises", "What does the scan pass to its body")
+def another_weights_name(params, x, pairs, targets):
+    return right(params | {"edge": params["bias"]}, x, pairs, targets, edge_bias=lambda pairs, w: w["edges"])
+
+
+@fails_with("raises", "Does the carry keep its shape")
+def carry_of_two(params, x, pairs, targets):
+    return jax.lax.scan(lambda x, w: ((layer(x, w, pairs, remat_bias), pairs), None), x, params)[0][0].mean()
+
+
+@fails_with("raises", "Which axes does each array on that line have?")
+def axes_in_another_order(params, x, pairs, targets):
+    def bias(pairs, w):
+        return jnp.einsum("bcij,ca->baij", edges_of(pairs, w), w["bias"])
+
+    return right(params, x, pairs, targets, edge_bias=jax.checkpoint(bias))
+
+
+@fails_with("wrong type")
+def one_error_per_sequence(params, x, pairs, targets):
+    x, _ = jax.lax.scan(lambda x, w: (layer(x, w, pairs, remat_bias), None), x, params)
+    return jnp.mean((x - targets) ** 2, axis=(1, 2))

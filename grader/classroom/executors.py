@@ -38,7 +38,7 @@ def local_executor(jobs: int, sandboxed: bool, needs_groups: bool) -> Iterator["
     # Threads, not processes: what takes time runs in processes of its own already.
     executor = ThreadPoolExecutor(jobs)
     try:
-        place = LocalExecutor(executor, 2 * jobs, grader.grade if sandboxed else grade_unsandboxed)
+        place = LocalExecutor(executor, jobs, grader.grade if sandboxed else grade_unsandboxed)
         if zygote:
             place.without_groups, place.uncounted = zygote.without_groups, zygote.uncounted
         yield place

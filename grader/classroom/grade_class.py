@@ -3,10 +3,10 @@
 One rule decides which answer is graded next: the learner who was served least goes first, counted to the middle of the
 try that comes next. Learners are charged with the seconds of every try, and a try that takes too long is cut off:
 
-    the first try    may take 1.5 times as long as the median learner's longest answer. Each learner has one vote, so
-                     the answers of a hostile minority cannot raise the median.
-    later tries      may each take twice as long as the one before; when that is a quarter of an answer's limits, the
-                     next try has all of them
+    the first try    may take 1.35 times as long as the median learner's longest answer. Each learner has one vote, so
+                     the answers of a hostile minority hardly raise the median.
+    later tries      may each take 2.5 times as long as the one before; when that is a quarter of an answer's limits,
+                     the next try has all of them
 
 An answer that was being graded when a run or its process ended is graded alone, with no other in progress. After three
 runs that ended while it was graded alone, it is not tried again.
@@ -14,7 +14,6 @@ runs that ended while it was graded alone, it is not tried again.
 
 import itertools
 import math
-import random
 import statistics
 import time
 from collections import defaultdict, deque
@@ -29,12 +28,14 @@ from grader.classroom.executors import WorkerRejected
 from grader.classroom.grade import Grade
 from grader.classroom.report import Report, completed
 from grader.classroom.run_folder import Run, Tries
+from grader.classroom.seeds import number
 from grader.isolation.limits import FOR_BATCH, TimedOut
 from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 from rematscope.render import progress_bar
 
-_FIRST_SECONDS = 3.0  # of a try while nothing has been graded: a first answer may find a cold or busy machine
-_TIMES_THE_MEDIAN = 1.5
+_FIRST_SECONDS = 1.0  # of a try before there is a vote
+_TIMES_THE_MEDIAN = 1.35
+_TIMES_THE_LAST_TRY = 2.5
 _RUNS_ENDED = 3  # while one answer was graded alone. A run killed from outside seldom hits the same answer 3 times.
 _SECONDS_BETWEEN_REPORTS = 600
 _CONTROL_SECONDS = 8.0  # for a worked solution
@@ -140,8 +141,8 @@ class _Turns:
     def grade(self, missing: Sequence[Listed], meanwhile: Callable[[Sequence[Grade]], None]) -> None:
         self._tell(0)
         # The order cannot be known beforehand, or hostile learners would choose names that come first.
-        learners = sorted({answer.learner for answer in missing})
-        random.Random(self._run.settings["secret"]).shuffle(learners)
+        secret = self._run.settings["secret"]
+        learners = sorted({answer.learner for answer in missing}, key=lambda learner: number(secret, learner))
         self._waiting = {learner: deque() for learner in learners}
         for answer in missing:
             self._waiting[answer.learner].append(answer)
@@ -176,7 +177,7 @@ class _Turns:
 
     def _seconds_for_next_try(self, before: Tries) -> float:
         """Return the seconds of an answer's next try."""
-        seconds = max(self._first, before.last if before.interrupted else 2 * before.last)
+        seconds = max(self._first, before.last * (1 if before.interrupted else _TIMES_THE_LAST_TRY))
         return seconds if 4 * seconds < FOR_BATCH.seconds else FOR_BATCH.seconds
 
     def _begin_try(self, answer: Listed) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from grader.exercises.spec import Integers, OneOf, Question
 
@@ -26,33 +27,30 @@ def cases(rng):
     too many, the output is smaller than that, since it might count the output."""
     a, b, length = map(int, rng.permutation([3, 5, 6, 7, 9])[:3])
 
-    def ones(*shape, dtype=jnp.float32):
-        return jnp.ones(shape, dtype)
-
-    places = jnp.arange(b) % length
+    places = jax.device_put(np.arange(b, dtype=np.int32) % length)
     half = jnp.bfloat16
     known = (
         (
             "a matrix-vector product and relu in bfloat16",
             "none",
             _activated,
-            ones(b, a, dtype=half),
-            ones(a, dtype=half),
+            _ones(b, a, dtype=half),
+            _ones(a, dtype=half),
         ),
-        ("a function with literals", "none", _scaled, ones(a)),
-        ("a chain of sines", "none", _waves, ones(b)),
-        ("one array passed as three arguments", "none", _modulated, *[ones(b)] * 3),
-        ("three arguments", "none", _gated, ones(b), ones(b), ones(b)),
+        ("a function with literals", "none", _scaled, _ones(a)),
+        ("a chain of sines", "none", _waves, _ones(b)),
+        ("one array passed as three arguments", "none", _modulated, *[_ones(b)] * 3),
+        ("three arguments", "none", _gated, _ones(b), _ones(b), _ones(b)),
         (
             "one array three times in a dict",
             "none",
             _wave,
-            dict.fromkeys(("scale", "phase", "height"), ones(b)),
+            dict.fromkeys(("scale", "phase", "height"), _ones(b)),
         ),
-        ("a scan", "scan", _deep, ones(length, a, a), ones(a)),
-        ("a nested scan", "scan", _deeper, ones(length, a), ones(2, a)),
-        ("rows of a table, by index", "none", _rows, ones(length, a, dtype=jnp.float16), places),
-        ("a list of floats and indices", "none", _taken_arguments, [ones(length, a), places, ones()]),
+        ("a scan", "scan", _deep, _ones(length, a, a), _ones(a)),
+        ("a nested scan", "scan", _deeper, _ones(length, a), _ones(2, a)),
+        ("rows of a table, by index", "none", _rows, _ones(length, a, dtype=jnp.float16), places),
+        ("a list of floats and indices", "none", _taken_arguments, [_ones(length, a), places, _ones()]),
     )
     questions = [_make_question(name, uses, f, args) for name, uses, f, *args in known]
     given = [str(each) for each in rng.permutation(["dict", "list", "tuple", "arrays"])]
@@ -112,7 +110,7 @@ def _draw_question(rng, uses, dtype, count, given, width, length, always=()):
         return jnp.sum(jnp.sin(whole(x, others)))
 
     first = jnp.float32 if dtype == "int32" else dtype
-    arrays = [jnp.ones(width, first), *(jnp.ones(width, dtype) for _ in range(count - 1))]
+    arrays = [_ones(width, dtype=first), *(_ones(width, dtype=dtype) for _ in range(count - 1))]
     keys = [f"array_{i}" for i in range(count)]
     if given == "arrays":
         # A parameter for each array, by which a function is known to those who look at its signature.
@@ -122,6 +120,10 @@ def _draw_question(rng, uses, dtype, count, given, width, length, always=()):
     products = f" and {count - 1} multiplication{'s' * (count > 2)}" if count > 1 else ""
     called = "" if uses == "none" else f"{uses} of "
     return _make_question(f"{called}{', '.join(names)}{products} in {dtype}, arguments as {given}", uses, f, args)
+
+
+def _ones(*shape, dtype=jnp.float32):
+    return jax.device_put(np.ones(shape, dtype))  # jnp.ones compiles a program per shape in each answer's process
 
 
 def _combine_functions(given, keys, arrays):

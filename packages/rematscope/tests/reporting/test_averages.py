@@ -73,7 +73,35 @@ def checkpointed(w, x, y):
     return jnp.mean(jax.checkpoint(squares)(w, x, y)) * 3 - 1
 
 
-AVERAGES = [lambda *args: squares(*args).mean(), mean_in_a_scan, two_means, per_example_weights, checkpointed]
+def positions_in_a_scan(w, x, y):
+    layer = lambda h, _: (jnp.tanh(h @ w) * jnp.arange(len(x))[:, None], None)  # noqa: E731
+    return squares(w, lax.scan(layer, x, None, length=2)[0], y).mean()
+
+
+def dropped(x, key=0, kind="threefry2x32"):
+    key = jax.random.key(key, impl=kind) if isinstance(key, int) else key
+    return jnp.where(jax.random.bernoulli(key, 0.5, x.shape), x, 0.0)
+
+
+def dropout_in_a_checkpoint(w, x, y):
+    return jax.checkpoint(lambda w: squares(w, dropped(jnp.tanh(x @ w)), y).mean())(w)
+
+
+def dropout_in_a_scan(w, x, y):
+    layer = jax.checkpoint(lambda h, key: (dropped(jnp.tanh(h @ w), key), None))
+    return squares(w, lax.scan(layer, x, jax.random.split(jax.random.key(0), 2))[0], y).mean()
+
+
+def dropout_per_example(w, x, y, kind="threefry2x32"):
+    keys = jax.random.split(jax.random.key(0, impl=kind), len(x))
+    return squares(w, jax.vmap(dropped)(x, keys), y).mean()
+
+
+AVERAGES = [
+    lambda *args: squares(*args).mean(), mean_in_a_scan, two_means, per_example_weights, checkpointed,
+    positions_in_a_scan, dropout_in_a_checkpoint, dropout_in_a_scan, dropout_per_example,
+    lambda w, x, y: squares(w, dropped(x, kind="rbg"), y).mean(),
+]  # fmt: skip
 
 
 def weighted_mean(w, x, y):
@@ -225,6 +253,23 @@ def test_each_new_length_of_the_batch_is_checked_also_under_jit():
         np.testing.assert_allclose(call(w, x, y)[0], step_of(loss)(w, x, y)[0], rtol=1e-4, atol=1e-5)
         with pytest.raises(PlanError, match=r"average|differs from that for the whole batch"):
             call(w, jnp.tile(x, (2, 1)), jnp.tile(y, 2))
+
+
+def test_noise_that_the_step_draws_before_its_loss_stays_the_same():
+    @jax.jit
+    def step(w, x, y):
+        key, own = jax.random.split(jax.random.key(7))
+        noisy = x + jax.random.normal(own, x.shape)
+        value, gradient = jax.value_and_grad(dropout_in_a_checkpoint)(w, noisy, y)
+        return w - gradient, value, jax.random.key_data(key)
+
+    assert not proof(step) and is_same(step)
+
+
+def test_keys_per_example_are_refused_where_fewer_keys_draw_other_numbers():
+    step = step_of(functools.partial(dropout_per_example, kind="rbg"))
+    with pytest.raises(PlanError, match="draws random numbers"):
+        rewrite(step, microbatches=2, in_axes=AXES)(*arguments())
 
 
 def test_a_step_that_refuses_a_shorter_batch_without_a_message_is_named():

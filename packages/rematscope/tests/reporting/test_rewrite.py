@@ -99,14 +99,3 @@ def test_what_is_jitted_is_compiled_once():
 def test_options_are_checked(options, words):
     with pytest.raises(PlanError, match=words):
         rewrite(jnp.sin, **options)
-
-
-def test_random_numbers_are_no_matter_for_microbatches():
-    def step(w, key, x):
-        def loss(w):
-            return jnp.mean(jax.random.bernoulli(key, 0.9, x.shape) * jnp.tanh(x @ w))
-
-        return w - jax.grad(loss)(w)
-
-    with pytest.raises(PlanError, match="draws random numbers"):
-        rewrite(step, microbatches=2, in_axes=(None, None, 0))(jnp.ones((4, 4)), jax.random.key(0), jnp.ones((8, 4)))

@@ -20,10 +20,18 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.extend import source_info_util
 
 from rematscope import jax_compat
-from rematscope.jax_compat.vjp_hook import Mark, record_gradients, transform_losses
-from rematscope.reporting.batch_axis import NotPaired, axes_of, commutes, equal_values, same_equation, same_params
+from rematscope.jax_compat.vjp_hook import Mark
+from rematscope.reporting.batch_axis import (
+    NotPaired,
+    axes_of,
+    commutes,
+    equal_values,
+    makes_batch,
+    same_equation,
+    same_params,
+)
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program
-from rematscope.reporting.microbatches import divided, jaxpr_of_step, stack_axis
+from rematscope.reporting.microbatches import divided, jaxpr_of_step, paired_draws, stack_axis
 from rematscope.tracing.checkpoints import traced
 
 source_info_util.register_exclusion(__file__)
@@ -71,12 +79,12 @@ def why_not_averaged(
     """
     both = [_marked_program(flat, leaves, axes, parts) for parts in (1, count)]
     (whole, losses), (part, smaller) = both
-    program = divided(part, axes, function)
+    program = divided(part, axes, function, paired_draws(whole, part, count, function).keys())
     try:
         if len(losses) != 1 or len(smaller) != 1:
             raise NotPaired
         proof = _Proof(count, losses[0], smaller[0])
-        inputs = [_SAME if axis is None else _SLICED for axis in axes]
+        inputs = [_SAME, *(_SAME if axis is None else _SLICED for axis in axes)]
         relations = proof.of_program(whole, part, inputs)
     except NotPaired:
         return f"The program of {function} for a microbatch differs from that for the whole batch."
@@ -105,7 +113,7 @@ def _marked_program(
     """The program of a step, with marks where values enter and leave the loss; and the jaxprs of its losses."""
     losses = list[Any]()
 
-    def marked(loss: Callable[..., Any]) -> Callable[..., Any]:
+    def marked(loss: Callable[..., Any], _: Any) -> Callable[..., Any]:
         def recorded(*primals: Any, **settings: Any) -> Any:
             once, given = traced(loss, primals, settings)
             losses.append(once.jaxpr)
@@ -115,10 +123,7 @@ def _marked_program(
 
         return functools.wraps(loss, updated=())(recorded)
 
-    def recorder(f: Callable[..., Any]) -> Callable[..., Any]:
-        return record_gradients(transform_losses(f, marked))
-
-    return flat_program(jaxpr_of_step(flat, leaves, axes, count, recorder), _CHECKPOINTS), losses
+    return flat_program(jaxpr_of_step(flat, leaves, axes, count, marked), _CHECKPOINTS), losses
 
 
 def _named(values: Sequence[Any], what: str) -> list[Any]:
@@ -248,6 +253,8 @@ class _Proof:
             if is_zero:
                 return [_ZERO] * len(axes)
             return [_SAME] * len(axes) if same_equation(op.eqn, smaller.eqn) else None
+        if op.eqn.primitive.name != "iota" and makes_batch(op.eqn, smaller.eqn, self._count):
+            return [_SLICED]  # microbatches get their part of the random numbers of the whole batch
         divides = commutes(op.eqn, smaller.eqn, self._count)
         if divides and all(r in (_SAME, _SLICED) for r in plain):
             return [_SAME if axis is None else _SLICED for axis in axes]

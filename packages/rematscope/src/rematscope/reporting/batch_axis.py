@@ -259,7 +259,7 @@ def _pointwise(eqn: Any, before: Axes, after: Axes) -> bool:
     if eqn.primitive.name == "optimization_barrier":
         return list(before) == list(after)
     axes = {axis for axis in (*before, *after) if axis is not None}
-    return len(axes) == 1 and all(axis is not None for axis in after)
+    return len(axes) == 1 and all(axis is not None for axis in after) and _is_threefry(eqn)
 
 
 def _shape(eqn: Any, operand: int = 0) -> tuple[int, ...]:
@@ -408,7 +408,13 @@ def _gather(eqn: Any, before: Axes, after: Axes) -> bool:
 
 def _leading(eqn: Any, before: Axes, after: Axes) -> bool:
     """Operations on keys, whose results have further axes at the end."""
-    return before[0] is not None and set(before) == set(after)
+    return before[0] is not None and set(before) == set(after) and _is_threefry(eqn)
+
+
+def _is_threefry(eqn: Any) -> bool:
+    """Whether the keys that an equation reads are threefry's: others draw other numbers for fewer keys."""
+    keys = [v.aval.dtype for v in eqn.invars if jnp.issubdtype(v.aval.dtype, jax.dtypes.prng_key)]
+    return all("fry" in str(dtype) for dtype in keys)
 
 
 _RULES: dict[str, Callable[[Any, Axes, Axes], bool]] = {
@@ -435,13 +441,15 @@ _RULES: dict[str, Callable[[Any, Axes, Axes], bool]] = {
 }  # fmt: skip
 
 
-# Operations that make a batch out of none: positions and random bits.
+# Operations that make a batch out of none: positions, random bits and keys.
+
+MADE = frozenset({"iota", "random_bits", "random_split"})
 
 
 def makes_batch(whole: Any, part: Any, count: int) -> bool:
     """Whether an equation makes positions or random bits of a batch, and `run_part` can make those of a part."""
     name = whole.primitive.name
-    if name != part.primitive.name or name not in ("iota", "random_bits"):
+    if name != part.primitive.name or name not in MADE:
         return False
     try:
         before, after = axes_of(whole.invars, part.invars, count), axes_of(whole.outvars, part.outvars, count)
@@ -449,15 +457,17 @@ def makes_batch(whole: Any, part: Any, count: int) -> bool:
         return False
     if after[0] is None or any(axis is not None for axis in before):
         return False
-    if name == "iota":
-        return True
-    key = whole.invars[0].aval
+    return name == "iota" or not whole.invars[0].aval.shape  # of one key
+
+
+def _counts_positions(eqn: Any) -> bool:
+    """Whether each element of an equation's random bits depends on the key and its position alone."""
     return (
-        not key.shape
-        and "fry" in str(key.dtype)
+        eqn.primitive.name == "random_bits"
+        and _is_threefry(eqn)
         and bool(jax.config.jax_threefry_partitionable)
-        and whole.params["bit_width"] in (8, 16, 32)
-        and math.prod(whole.outvars[0].aval.shape) < 2**32
+        and eqn.params["bit_width"] in (8, 16, 32)
+        and math.prod(eqn.outvars[0].aval.shape) < 2**32
     )
 
 
@@ -477,6 +487,8 @@ def run_part(whole: Any, operands: Sequence[Any], axis: int, start: Any, length:
         along = whole.params["dimension"]
         positions = jax.lax.broadcasted_iota(dtype, smaller, along)
         return positions + start.astype(dtype) if along == axis else positions
+    if not _counts_positions(whole):  # other generators make all bits for each part
+        return jax.lax.dynamic_slice_in_dim(jax_compat.run(whole, list(operands))[0], start, length, axis)
     # A threefry generator whose counters are the positions of the elements, as jax_threefry_partitionable=True says.
     strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
     offsets = (

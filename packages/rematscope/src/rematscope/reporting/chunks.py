@@ -19,16 +19,9 @@ from jax.extend import source_info_util
 from rematscope import jax_compat
 from rematscope.ir.program import nbytes
 from rematscope.reporting.arrays import stacked, unstacked
-from rematscope.reporting.batch_axis import (
-    OPENED,
-    NotPaired,
-    batch_axis,
-    commutes,
-    makes_batch,
-    run_part,
-)
+from rematscope.reporting.batch_axis import NotPaired, batch_axis, commutes, makes_batch
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program, value_of
-from rematscope.scheduling.blocks import run_scan
+from rematscope.reporting.parts import run_equation_part
 from rematscope.scheduling.calls import computes
 
 source_info_util.register_exclusion(__file__)
@@ -134,7 +127,7 @@ class ChunkedLoss:
 
     def _part_runner(self, op: Operation, other: Operation) -> Callable[[Sequence[Any], Any], list[Any]]:
         def run(operands: Sequence[Any], which: Any) -> list[Any]:
-            return _run_part(op.eqn, other.eqn, operands, which, self._count)
+            return run_equation_part(op.eqn, other.eqn, operands, which, self._count)
 
         return run
 
@@ -286,43 +279,3 @@ def _same_for_all_parts(run: Runner) -> Callable[[Sequence[Any], Any], list[Any]
 
 def _variables(atoms: Sequence[Any]) -> list[Variable]:
     return [v for v in atoms if isinstance(v, Variable)]
-
-
-def _run_part(whole: Any, part: Any, operands: Sequence[Any], which: Any, count: int) -> list[Any]:
-    """Run an equation on a part of the batch."""
-    if makes_batch(whole, part, count):
-        axis = batch_axis(whole.outvars[0].aval, part.outvars[0].aval, count) or 0
-        length = part.outvars[0].aval.shape[axis]
-        return [run_part(whole, operands, axis, which * length, length)]
-    if whole.primitive.name in OPENED and _makes_inside(whole, part, count):
-        (body,), (smaller,) = jax_compat.bodies(whole), jax_compat.bodies(part)
-
-        def run(_: Any, given: Sequence[Any]) -> list[Any]:
-            return _run_program(body, smaller, given, which, count)
-
-        if whole.primitive.name == "scan":
-            return run_scan(part, operands, run)
-        checkpointed = jax.checkpoint(
-            lambda *given: run(None, given),
-            policy=jax_compat.policy_of(whole),
-            prevent_cse=jax_compat.prevents_cse(whole),
-        )
-        return list(checkpointed(*operands))
-    return jax_compat.run(part, list(operands))
-
-
-def _makes_inside(whole: Any, part: Any, count: int) -> bool:
-    for body, smaller in zip(jax_compat.bodies(whole), jax_compat.bodies(part), strict=True):
-        pairs = zip(jax_compat.body_of(body)[0].eqns, jax_compat.body_of(smaller)[0].eqns, strict=True)
-        if any(makes_batch(a, b, count) or _makes_inside(a, b, count) for a, b in pairs):
-            return True
-    return False
-
-
-def _run_program(whole: Any, part: Any, operands: Sequence[Any], which: Any, count: int) -> list[Any]:
-    program, smaller = flat_program(whole), flat_program(part)
-    env = {**program.constants, **dict(zip(program.inputs, operands, strict=True))}
-    for op, other in zip(program.operations, smaller.operations, strict=True):
-        results = _run_part(op.eqn, other.eqn, [value_of(v, env) for v in op.invars], which, count)
-        env.update(zip(op.outvars, results, strict=True))
-    return [value_of(v, env) for v in program.outputs]

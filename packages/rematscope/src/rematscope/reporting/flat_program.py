@@ -10,7 +10,7 @@ from rematscope import jax_compat
 
 source_info_util.register_exclusion(__file__)
 
-_CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
+CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 
 
 class Variable:
@@ -69,7 +69,7 @@ def flat_program(jaxpr: Any, opened: frozenset[str] = frozenset()) -> FlatProgra
 
         for eqn in body.eqns:
             given = [named(v) for v in eqn.invars]
-            if eqn.primitive.name in _CALLS or eqn.primitive.name in opened:
+            if eqn.primitive.name in CALLS or eqn.primitive.name in opened:
                 results = add(jax_compat.bodies(eqn)[0], given)
             else:
                 results = [Variable(v.aval) for v in eqn.outvars]

@@ -5,7 +5,9 @@ gradient: the operations before it run once per microbatch, in a loop; the rest,
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,10 +17,12 @@ from jax.extend import source_info_util
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
-from rematscope.jax_compat.vjp_hook import Mark, outside_traces, record_gradients
+from rematscope.jax_compat.vjp_hook import Mark, outside_traces, record_gradients, transform_losses
 from rematscope.reporting.arrays import in_part, stacked, unstacked
-from rematscope.reporting.batch_axis import NotPaired, batch_axis, same_equation
-from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, evaluate, flat_program, value_of
+from rematscope.reporting.batch_axis import OPENED, NotPaired, batch_axis, commutes, makes_batch, same_equation
+from rematscope.reporting.flat_program import CALLS, FlatProgram, Operation, Variable, evaluate, flat_program, value_of
+from rematscope.reporting.parts import makes_inside, run_equation_part
+from rematscope.tracing.checkpoints import traced
 
 source_info_util.register_exclusion(__file__)
 
@@ -50,14 +54,16 @@ class Divided:
     outputs: Sequence[Any]
 
 
-def divided(program: FlatProgram, axes: Sequence[int | None], function: str) -> Divided:
+def divided(
+    program: FlatProgram, axes: Sequence[int | None], function: str, draws: Collection[Operation] = ()
+) -> Divided:
     """Divide the program of a step at its gradient.
 
     Args:
-      program: the step on the leaves of its arguments, with marks at its gradient; see
-        `rematscope.jax_compat.vjp_hook`.
+      program: the step, with marks at its gradient; see `jaxpr_of_step`.
       axes: the batch axis of each leaf; None for one without.
       function: the name of the step.
+      draws: operations that make random numbers of the batch; see `paired_draws`.
 
     Raises:
       PlanError: if it takes more than one gradient, or takes it inside a loop, a `vmap` or a `shard_map`.
@@ -78,7 +84,7 @@ def divided(program: FlatProgram, axes: Sequence[int | None], function: str) -> 
             f"{function} {what}, but microbatches= needs exactly one gradient at the top level of the step. Split the "
             "batch in the step itself, with jax.lax.scan."
         )
-    on_batch = {v for v, axis in zip(inputs, axes, strict=True) if axis is not None}
+    on_batch = {inputs[0], *(v for v, axis in zip(inputs[1:], axes, strict=True) if axis is not None)}
     on_data = set(on_batch)
     on_gradient = set(gradients)
     once, each, rest = [], [], []
@@ -89,20 +95,16 @@ def divided(program: FlatProgram, axes: Sequence[int | None], function: str) -> 
         elif not on_gradient.isdisjoint(operands):
             on_gradient.update(operation.outvars)
             rest.append(operation)
-        elif operation in marked or not on_batch.isdisjoint(operands):  # both passes stay together
+        elif (
+            operation in draws or operation in marked or not on_batch.isdisjoint(operands)
+        ):  # both passes stay together
             each.append(operation)
         else:
             once.append(operation)
             continue
         on_batch.update(operation.outvars)
-        if not on_data.isdisjoint(operands):
+        if operation in draws or not on_data.isdisjoint(operands):
             on_data.update(operation.outvars)
-    if drawn := sorted({name for operation in (*once, *each) for name in _random(operation.eqn)}):
-        raise PlanError(
-            f"{function} draws random numbers ({', '.join(drawn)}) for its loss, such as dropout masks or noise, and "
-            "each microbatch would use the same ones. Split the key in the step, one part per microbatch, and use "
-            "jax.lax.scan."
-        )
     made = {v for operation in each for v in operation.outvars}
     read = [v for operation in rest for v in operation.invars] + list(outputs)
     crossing = [v for v in dict.fromkeys([*gradients, *(v for v in read if isinstance(v, Variable))]) if v in made]
@@ -114,21 +116,123 @@ def divided(program: FlatProgram, axes: Sequence[int | None], function: str) -> 
                 "Do so outside of the step."
             )
     same = frozenset(v for v in crossing if v not in on_data and v not in gradients)
-    needed, slice_ = set(same), list[Operation]()
-    for operation in reversed(each):
+    makers = _operations_before(same, each)
+    return Divided(inputs, constants, once, each, rest, crossing, frozenset(gradients), (same, makers), outputs)
+
+
+def _operations_before(values: Iterable[Any], operations: Sequence[Operation]) -> list[Operation]:
+    """The operations that define some values, and all that these depend on."""
+    needed, found = set(values), list[Operation]()
+    for operation in reversed(operations):
         if not needed.isdisjoint(operation.outvars):
-            slice_.insert(0, operation)
+            found.append(operation)
             needed.update(v for v in operation.invars if isinstance(v, Variable))
-    return Divided(inputs, constants, once, each, rest, crossing, frozenset(gradients), (same, slice_), outputs)
+    return found[::-1]
 
 
-_DRAWS = frozenset({"random_bits", "rng_bit_generator", "rng_uniform", "threefry2x32", "random_gamma"})
+# Random numbers: each part of the batch gets its part of those of the whole batch.
+
+_DRAWS = frozenset("random_bits random_split rng_bit_generator rng_uniform threefry2x32 random_gamma".split())
 
 
-def _random(eqn: Any) -> set[str]:
+def paired_draws(whole: FlatProgram, part: FlatProgram, count: int, function: str) -> dict[Operation, Operation]:
+    """Return the operations before the gradient of a step that need to know which part of the batch they are for.
+
+    Args:
+      whole, part: the step for the whole batch and for one of `count` parts, with marks at its gradient.
+      count: the number of parts.
+      function: the name of the step.
+
+    Returns:
+      By each such operation for a part, the same operation for the whole batch.
+
+    Raises:
+      PlanError: if some draw random numbers, and it is not known which of them belong to a part.
+    """
+    one, other = (list(itertools.takewhile(lambda op: not _is_mark(op), each.operations)) for each in (whole, part))
+    return _operations_with_number(one, other, count, function)
+
+
+def _is_mark(operation: Operation) -> bool:
+    return Mark.read(jax_compat.checkpoint_name(operation.eqn) or "") is not None
+
+
+def _operations_with_number(
+    whole: Sequence[Operation], part: Sequence[Operation], count: int, function: str
+) -> dict[Operation, Operation]:
+    random = [op for op in (*whole, *part) if _drawing_primitives(op.eqn)]
+    is_paired = [op.eqn.primitive.name for op in whole] == [op.eqn.primitive.name for op in part]
+    if is_paired and all(
+        _draws_for_parts(op.eqn, smaller.eqn, count) for op, smaller in zip(whole, part, strict=True) if op in random
+    ):
+        pairs = zip(part, whole, strict=True)
+        return {smaller: op for smaller, op in pairs if _needs_number(op.eqn, smaller.eqn, count)}
+    if not random:
+        return {}
+    drawn = ", ".join(sorted({name for op in random for name in _drawing_primitives(op.eqn)}))
+    raise PlanError(
+        f"{function} draws random numbers ({drawn}) for its loss, and it is not known which of them belong to a "
+        "microbatch. Split the key in the step, one part per microbatch, and use jax.lax.scan."
+    )
+
+
+def _needs_number(whole: Any, part: Any, count: int) -> bool:
+    """Whether an equation makes random numbers of the batch, or makes something of the batch inside of its body."""
+    if whole.primitive.name in OPENED:
+        return makes_inside(whole, part, count)
+    return whole.primitive.name != "iota" and makes_batch(whole, part, count)
+
+
+def _draws_for_parts(whole: Any, part: Any, count: int, may_make: bool = True) -> bool:
+    """Whether all random numbers in an equation are the same for each part, or can be made for each part."""
+    if whole.primitive.name in _DRAWS:
+        return (may_make and makes_batch(whole, part, count)) or commutes(whole, part, count)
+    may_make = may_make and whole.primitive.name in OPENED | CALLS
+    bodies = zip(jax_compat.bodies(whole), jax_compat.bodies(part), strict=True)
+    pairs = [(jax_compat.body_of(a)[0].eqns, jax_compat.body_of(b)[0].eqns) for a, b in bodies]
+    return all(
+        len(a) == len(b) and all(_draws_for_parts(one, other, count, may_make) for one, other in zip(a, b, strict=True))
+        for a, b in pairs
+    )
+
+
+def _drawing_primitives(eqn: Any) -> set[str]:
     """The primitives in an operation that draw random numbers."""
-    inside = (_random(e) for body in jax_compat.bodies(eqn) for e in jax_compat.body_of(body)[0].eqns)
+    inside = (_drawing_primitives(e) for body in jax_compat.bodies(eqn) for e in jax_compat.body_of(body)[0].eqns)
     return set[str]().union({eqn.primitive.name} & _DRAWS, *inside)
+
+
+def _loss_of_part(loss: Callable[..., Any], whole: Any, which: Any, count: int, function: str) -> Callable[..., Any]:
+    """Return the loss for part number `which` of the batch; `whole` is its jaxpr for the whole batch."""
+
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        once, leaves = traced(loss, args, kwargs)
+        program, part = flat_program(whole), flat_program(once.jaxpr)
+        numbered = _operations_with_number(program.operations, part.operations, count, function)
+        if not numbered:
+            return once(*args, **kwargs)
+        env = {**part.constants, **dict(zip(part.inputs, leaves, strict=True))}
+        _evaluate_part(part.operations, numbered, env, which, count)
+        return once.returning([value_of(v, env) for v in part.outputs])
+
+    return functools.wraps(loss, updated=())(changed)
+
+
+def _evaluate_part(
+    operations: Sequence[Operation],
+    numbered: Mapping[Operation, Operation],
+    env: dict[Variable, Any],
+    which: Any,
+    count: int,
+) -> None:
+    """Run operations for part number `which` of the batch; `numbered` are those that depend on this number."""
+    for op in operations:
+        given = [value_of(v, env) for v in op.invars]
+        if op in numbered:
+            results = run_equation_part(numbered[op].eqn, op.eqn, given, which, count)
+        else:
+            results = jax_compat.run(op.eqn, given)
+        env.update(zip(op.outvars, results, strict=True))
 
 
 def in_microbatches(
@@ -176,26 +280,25 @@ def _run_each(
             f"microbatches={count} does not divide the batch of {function}. The axes of in_axes= must all have the "
             f"same length, a multiple of {count}."
         )
-    whole, program = (
-        divided(flat_program(jaxpr_of_step(flat, leaves, axes, parts, record_gradients)), axes, function)
-        for parts in (1, count)
-    )
+    whole, program, draws = _divided_in_parts(flat, leaves, axes, count, function)
     of_whole, outputs = in_whole(whole, program, function)
-    env = {**program.constants, **dict(zip(program.inputs, leaves, strict=True))}
+    numbered_leaves = [jnp.zeros((), jnp.int32), *leaves]
+    env = {**program.constants, **dict(zip(program.inputs, numbered_leaves, strict=True))}
     evaluate(program.once, env)
     same, makers = program.same
     evaluate(makers, env)
     after = env
-    if not all(same_equation(op.eqn, of_whole[op].eqn) for op in (*program.once, *makers)):
+    once = after_gradient(program)
+    if not all(same_equation(op.eqn, of_whole[op].eqn) for op in (*once, *makers)):
         after = {v: whole.constants[u] for v, u in zip(program.constants, whole.constants, strict=True)}
-        after |= dict(zip(program.inputs, leaves, strict=True))
-        evaluate([of_whole[op] for op in (*program.once, *makers)], after)
+        after |= dict(zip(program.inputs, numbered_leaves, strict=True))
+        evaluate([of_whole[op] for op in (*once, *makers)], after)
     if count == 1:
         evaluate(program.each, env)
         return program, env
     parts_of = {
         v: stacked(leaf, axis, count)
-        for v, leaf, axis in zip(program.inputs, leaves, axes, strict=True)
+        for v, leaf, axis in zip(program.inputs[1:], leaves, axes, strict=True)
         if axis is not None
     }
     pairs = zip(whole.crossing, program.crossing, strict=True)
@@ -203,18 +306,76 @@ def _run_each(
     summed = [v for v, axis in stack_axes.items() if axis is None]
     listed = [(v, axis) for v, axis in stack_axes.items() if axis is not None]
 
-    def turn(sums: list[Any], parts: list[Any]) -> tuple[list[Any], list[Any]]:
-        inside = {**env, **dict(zip(parts_of, parts, strict=True))}
-        evaluate(program.each, inside)
+    def turn(sums: list[Any], numbered: tuple[Any, list[Any]]) -> tuple[list[Any], list[Any]]:
+        which, parts = numbered
+        inside = {**env, program.inputs[0]: which, **dict(zip(parts_of, parts, strict=True))}
+        _evaluate_part(program.each, draws, inside, which, count)
         added = [total + inside[v].astype(total.dtype) for total, v in zip(sums, summed, strict=True)]
         return added, [inside[v] for v, _ in listed]
 
     zeros = [jnp.zeros(v.aval.shape, jnp.promote_types(v.aval.dtype, jnp.float32)) for v in summed]
-    sums, stacks = lax.scan(turn, zeros, list(parts_of.values()), length=count)
+    sums, stacks = lax.scan(turn, zeros, (jnp.arange(count), list(parts_of.values())))
     after.update((v, (total / count).astype(v.aval.dtype)) for v, total in zip(summed, sums, strict=True))
     after.update((v, unstacked(x, axis)) for (v, axis), x in zip(listed, stacks, strict=True))
     rest = [of_whole[op] for op in program.rest]
     return dataclasses.replace(program, rest=rest, outputs=outputs), after
+
+
+def _divided_in_parts(
+    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
+) -> tuple[Divided, Divided, dict[Operation, Operation]]:
+    """Return a step for the whole batch and for a part, divided at the gradient, and what `paired_draws` returns."""
+    losses: tuple[list[Any], list[Any]] = ([], [])
+    whole, plain = (
+        flat_program(jaxpr_of_step(flat, leaves, axes, parts, functools.partial(_recording_loss, found=found)))
+        for parts, found in zip((1, count), losses, strict=True)
+    )
+    draws = paired_draws(whole, plain, count, function)
+    both = divided(whole, axes, function, draws.values()), divided(plain, axes, function, draws.keys())
+    places = [_crossing_places(each) for each in both]
+    if places[0] != places[1]:
+        raise PlanError(f"The program of {function} for a microbatch differs from that for the whole batch.")
+    pairs = [(flat_program(one).operations, flat_program(other).operations) for one, other in zip(*losses, strict=True)]
+    if not any(_operations_with_number(one, other, count, function) for one, other in pairs):
+        return *both, draws
+    numbers = iter(losses[0])
+
+    def of_part(loss: Callable[..., Any], which: Any) -> Callable[..., Any]:
+        return _loss_of_part(loss, next(numbers), which, count, function)
+
+    numbered = flat_program(jaxpr_of_step(flat, leaves, axes, count, of_part))
+    draws = paired_draws(whole, numbered, count, function)
+    program = divided(numbered, axes, function, draws.keys())
+    if _comparable_interface(program) != _comparable_interface(both[1]):
+        raise PlanError(f"The program of {function} for a microbatch differs with its part of the random numbers.")
+    return both[0], program, draws
+
+
+def _recording_loss(loss: Callable[..., Any], _: Any, found: list[Any]) -> Callable[..., Any]:
+    """A loss that adds its jaxpr to a list when it is traced."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        once, _ = traced(loss, args, kwargs)
+        found.append(once.jaxpr)
+        return once(*args, **kwargs)
+
+    return functools.wraps(loss, updated=())(run)
+
+
+def _crossing_places(program: Divided) -> list[int]:
+    """The places of the values that are read after the gradient among all that are made before."""
+    made = [v for op in program.each for v in op.outvars]
+    return [made.index(v) for v in program.crossing]
+
+
+def _comparable_interface(program: Divided) -> list[Any]:
+    """What a step reads, and what it reads after its gradient, as values that can be compared."""
+    crossing = [(v in program.gradients, v in program.same[0], v.aval.str_short()) for v in program.crossing]
+    return [
+        [id(value) for value in program.constants.values()],
+        crossing,
+        [op.eqn.primitive.name for op in program.rest],
+    ]
 
 
 def jaxpr_of_step(
@@ -222,20 +383,32 @@ def jaxpr_of_step(
     leaves: Sequence[Any],
     axes: Sequence[int | None],
     count: int,
-    recorder: Callable[..., Any],
+    change: Callable[[Callable[..., Any], Any], Callable[..., Any]],
 ) -> Any:
-    """Return the jaxpr of a step for one of `count` parts of its batch.
+    """Return the jaxpr of a step for one of `count` parts of its batch, with marks at its gradient.
+
+    Its inputs are the number of the part and the leaves of its arguments.
 
     Args:
       flat: the step as a function of flat arrays.
       leaves: its arguments.
       axes: the batch axis of each; None for one without.
       count: the number of parts.
-      recorder: takes the step and returns it with marks, such as `record_gradients`.
+      change: takes a loss that the step differentiates and the number of the part, and returns another loss.
     """
     shapes = [in_part(leaf, axis, count) for leaf, axis in zip(leaves, axes, strict=True)]
+
+    def numbered(which: Any, *leaves: Any) -> Any:
+        return record_gradients(transform_losses(flat, lambda loss: change(loss, which)))(*leaves)
+
     with outside_traces():
-        return jax.make_jaxpr(recorder(flat))(*shapes)
+        return jax.make_jaxpr(numbered)(jax.ShapeDtypeStruct((), jnp.int32), *shapes)
+
+
+def after_gradient(program: Divided) -> list[Operation]:
+    """Return the operations without batch whose results are read after the gradient, or returned."""
+    read = [*program.outputs, *(v for op in (*program.rest, *program.same[1]) for v in op.invars)]
+    return _operations_before((v for v in read if isinstance(v, Variable)), program.once)
 
 
 def in_whole(whole: Divided, part: Divided, function: str) -> tuple[dict[Operation, Operation], list[Any]]:
@@ -247,12 +420,10 @@ def in_whole(whole: Divided, part: Divided, function: str) -> tuple[dict[Operati
     Raises:
       PlanError: if the two programs differ in more than shapes and literals.
     """
-    both = [[*each.once, *each.same[1], *each.rest] for each in (whole, part)]
+    both = [[*after_gradient(each), *each.same[1], *each.rest] for each in (whole, part)]
     names = [[op.eqn.primitive.name for op in operations] for operations in both]
     known = [[*each.inputs, *each.constants, *each.crossing] for each in (whole, part)]
-    made = [[v for op in each.each for v in op.outvars] for each in (whole, part)]
-    places = [[made_here.index(v) for v in each.crossing] for made_here, each in zip(made, (whole, part), strict=True)]
-    if names[0] != names[1] or len(known[0]) != len(known[1]) or places[0] != places[1]:
+    if names[0] != names[1] or len(known[0]) != len(known[1]):
         raise PlanError(f"The program of {function} for a microbatch differs from that for the whole batch.")
     variables: dict[Any, Any] = dict(zip(*known, strict=True))
     found = dict[Operation, Operation]()

@@ -462,7 +462,7 @@ def rewrite(
       microbatches: the number of microbatches that the batch is split into. Their gradients are computed one after the
         other and averaged. The first call with new shapes proves from the program of `f` that the results stay the
         same, or compares gradients on random data. It refuses a loss that is not a mean over the examples, such as a
-        sum, and a step that draws random numbers for its loss.
+        sum. Each microbatch uses its part of the batch's random numbers, such as dropout masks.
       chunks: the number of chunks of the batch that the loss is computed in, each with a checkpoint around it. The
         result equals that of `f` for any loss: operations across examples, such as batch normalization, still run on
         the whole batch, and random numbers stay the same.

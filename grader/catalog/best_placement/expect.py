@@ -58,14 +58,14 @@ def requirements(case):
         Recomputes(
             sum(wrapped),
             too_many="Which stages does the backward pass recompute, and is the input of each of them smaller than its "
-            "residuals? And is any stage inside the checkpoint of another?",
+            "residuals? Is any stage inside another stage's checkpoint?",
         ),
         Saves(
             tuple(saved),
-            too_much="Is that value the input of a stage, or a residual of one? What would be saved in its place with "
-            "the opposite decision for that stage, and how large is that?",
-            too_little="Is that value the input of a stage, or a residual of one? Compare the bytes of both for that "
-            "stage. Does each checkpoint contain one stage?",
+            too_much="Is that value a stage's input, or one of a stage's residuals? If you made the opposite decision "
+            "for that stage, what would be saved instead, and how large is that?",
+            too_little="Is that value a stage's input, or one of a stage's residuals? Compare the bytes of that "
+            "stage's input and residuals. Does each checkpoint contain exactly one stage?",
         ),
     ]
     groups = [[], asked] if case.structure["same"] else [asked, []]

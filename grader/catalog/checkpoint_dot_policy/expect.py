@@ -76,20 +76,20 @@ def requirements(case):
     plain = [
         Saves(
             saved,
-            too_much="Which operation computes that value, and what does your policy return for that operation? Is the "
-            "whole pipeline inside one jax.checkpoint?",
-            too_little="What does jax.checkpoint save if it is given no policy? For which operations should yours "
-            "return True, whatever the shapes of their operands?",
+            too_much="Which operation computes that value, and what does your policy return for that operation? Are "
+            "all five steps inside one jax.checkpoint?",
+            too_little="What does jax.checkpoint save without a policy? For which operations should your policy "
+            "return True, whatever the shapes of the operands?",
         ),
         Recomputes(count=0, too_many="Which results must be saved so that the backward pass recomputes no matmul?"),
     ]
     under_vmap = [
         Saves(
             saved,
-            too_much="Under vmap over two or three arguments, which dimension do the matmuls have that they did not "
-            "have before? Which of the page's four policies returns False for those?",
+            too_much="Under vmap over two or three arguments, which dimension do the matmuls gain? Which of the page's "
+            "four policies returns False for a matmul with such a dimension?",
             too_little="Under vmap over two of the arguments, which of the two matmuls has a batch dimension, that is, "
-            "one that both of its operands have? What does your policy return for the other matmul?",
+            "a mapped dimension that both of its operands have? What does your policy return for the other matmul?",
         ),
         Recomputes(count=sum(batched), too_many="Which matmul does the backward pass run more than once?"),
     ]

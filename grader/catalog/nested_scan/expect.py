@@ -42,8 +42,8 @@ def requirements(case):
                 (stack,) if outer > 1 else (),
                 too_much="How many iterations does your outer scan run, and which elements does each one get? Which "
                 "function does `jax.checkpoint` wrap, if any?",
-                too_little="Which function does `jax.checkpoint` wrap: one group, or the loop over all groups? Are the "
-                "carries between groups its inputs?",
+                too_little="What does your checkpointed function run: one group, or the loop over all groups? Are the "
+                "carries between groups inputs of this function?",
                 by_hand=True,  # with prevent_cse=False, which is right inside a scan, there is no barrier to see
                 spare=() if outer > 1 else (stack, "a copy of c"),
             )
@@ -51,7 +51,8 @@ def requirements(case):
         [
             Recomputes(
                 2 * n,  # a checkpoint around the step is allowed: it recomputes each step a second time
-                too_many="How often does the backward pass run each step? How many nested checkpoints is it in?",
+                too_many="How often does the backward pass run each step? How many nested checkpoints contain the "
+                "step?",
             )
         ],
     ]

@@ -26,9 +26,9 @@ def requirements(case):
                 keys,
                 on_host=on_host,
                 too_much="Does that value have a name? Which is the first rule whose pattern matches the whole name, "
-                "and what does that rule say?",
+                "and what is that rule's action?",
                 too_little="Which is the first rule whose pattern matches the whole name of that value, and what does "
-                "your policy return for it?",
+                "your policy return for that value?",
             )
         ]
     ]

@@ -35,7 +35,7 @@ def cases(rng):
     similar = [name for name in others if name.lower() != word.lower()]
     every = [*similar[: MOST - 3], f"{low}/{word}", "", word]
     return (
-        _make_case("a name with similar other names", [word, *similar[:4]], [(re.escape(word), "save")], rng),
+        _make_case("one of several similar names", [word, *similar[:4]], [(re.escape(word), "save")], rng),
         _scan_case("layers in a scan", [("out|mlp", "save")], rng),
         _scan_case("layers in a scan, with a rule that offloads", [("mlp_.*", "save"), ("mlp.*", "offload")], rng),
         _make_case("all names but one", every, [(re.escape(word), "recompute"), (".*", "save")], rng, "jax.jit"),
@@ -55,7 +55,7 @@ def cases(rng):
             rng,
         ),
         _make_case("capital letters and spaces", spaced, [(r"[A-Z]\w+ \d+", "save")], rng, "jax.jit"),
-        _make_case("a name and the same in capitals", [capitals, word], [(re.escape(word), "save")], rng),
+        _make_case("two names that differ only in case", [capitals, word], [(re.escape(word), "save")], rng),
         _make_case("no value has a name", [], [(".*", "save")], rng),
         _make_case("no rules", [word, *others[:2]], [], rng),
         _make_case("in float16", [f"x{word}", capitals, word], [(rf"{word}.+", "save")], rng, dtype="float16"),

@@ -35,7 +35,7 @@ def _with_the_first_flag(f):
 
 
 _TOO_MUCH = "Is all of f inside jax.checkpoint, for both values of the flag, and without a policy?"
-_TOO_MANY = "How many times does your answer trace f, for one value of the flag?"
+_TOO_MANY = "How many times does your answer trace f for one value of the flag?"
 
 
 def requirements(case):

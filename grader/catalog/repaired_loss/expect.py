@@ -53,8 +53,8 @@ def requirements(case):
         [
             Saves(
                 ("the layers' inputs",),
-                too_much="Which line computes that value? Is that line inside the function that you give to "
-                "`jax.checkpoint`, and is it that function that the scan calls?",
+                too_much="Which line computes that value? Is that line inside the function that you pass to "
+                "`jax.checkpoint`, and does the scan call the checkpointed function?",
                 too_little="Does your checkpoint contain one layer, or the whole scan?",
                 by_hand=True,  # the page's checkpoint has no effect, so that there is no barrier
                 spare=_OF_THE_ERROR,
@@ -63,7 +63,7 @@ def requirements(case):
         [
             Recomputes(
                 count=_MATMULS * layers,
-                too_many="Is one of your checkpoints inside another one, so that a layer is recomputed twice?",
+                too_many="Is one of your checkpoints inside another, so that a layer is recomputed twice?",
             )
         ],
     ]

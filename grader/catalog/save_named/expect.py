@@ -15,7 +15,9 @@ _TOO_MUCH = (
     "For which names does your policy return True: exactly those in the list, each compared as a whole? What does it "
     "return for values without a name?"
 )
-_TOO_LITTLE = "Which policy does jax.checkpoint get, and is it made from all of the names, each as a separate argument?"
+_TOO_LITTLE = (
+    "Which policy do you pass to jax.checkpoint? Is it made from all names, each passed as a separate argument?"
+)
 
 
 # The saved values, and the number of recomputed matmuls. For the other functions their structure gives both.

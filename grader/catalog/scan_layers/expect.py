@@ -69,16 +69,17 @@ def requirements(case):
             Saves(
                 # The input of the only layer is x, which is in memory anyway.
                 ("the layers' inputs",) if layers > 1 else (),
-                too_much="Which function runs the layers in your answer? What does one of its iterations save if all "
-                "of the iteration is inside a checkpoint?",
-                too_little="What is inside your checkpoint: one layer, or all of them? Are the carries inside it too?",
+                too_much="Which loop runs the layers in your answer? What does one iteration save if the whole "
+                "iteration is inside a checkpoint?",
+                too_little="What does your checkpoint contain: one layer, or several layers with the carries between "
+                "them?",
                 by_hand=True,  # with prevent_cse=False, which is right inside a scan, there is no barrier to see
                 spare=() if layers > 1 else ("the layers' inputs", "a copy of x"),
             )
         ],
         [
             Recomputes(
-                layers, too_many="How many times does one iteration call layer? Is a checkpoint inside another one?"
+                layers, too_many="How many times does one iteration call layer? Is one checkpoint inside another?"
             )
         ],
     ]

@@ -43,7 +43,7 @@ mistakes = (
 
 
 def requirements(case):
-    more = ("h's other residual",) if case.structure["kept"] == "integers and floats" else ()
+    more = ("h's other residual",) if case.structure["saved"] == "integers and floats" else ()
     saves = Saves(
         ("h's residual", *more),
         too_much="Which variables from outside does bwd use, and which arrays do they hold?",

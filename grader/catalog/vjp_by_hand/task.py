@@ -19,7 +19,7 @@ from grader.tracing.failures import Unusable, failure_of, message_of, refuse_non
 
 parameters = ("g", "h", "x")
 ranges = {
-    "kept": OneOf(("floats", "its input", "a mask", "integers and floats")),
+    "saved": OneOf(("floats", "its input", "a mask", "integers and floats")),
     "axes": Integers(1, 3),
     "n": Integers(1, 32),
     "w": Integers(1, 32),
@@ -44,9 +44,9 @@ def cases(rng):
     )
 
 
-def case(rng, kept, axes, n, w, dtype, called):
+def case(rng, saved, axes, n, w, dtype, called):
     """Functions of this kind, and an argument of this shape."""
-    return _make_case(kept, rng, (2, n, w)[-axes:], dtype, called)
+    return _make_case(saved, rng, (2, n, w)[-axes:], dtype, called)
 
 
 def _sine_of_product(y, c, name):
@@ -81,13 +81,13 @@ _H = {
 }
 
 
-def _make_case(kept, rng, shape, dtype="float32", called="as it is"):
+def _make_case(saved, rng, shape, dtype="float32", called="as it is"):
     batch = (2,) if called == "jax.vmap" else ()
-    structure = {"kept": kept, "axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
+    structure = {"saved": saved, "axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
     return _draw_functions(
-        f"h saves {kept}{case_functions.where(called)}",
+        f"h saves {saved}{case_functions.where(called)}",
         rng,
-        _H[kept],
+        _H[saved],
         jax.ShapeDtypeStruct((*batch, *shape), dtype),
         transform=case_functions.transform(called),
         structure=structure | ({"n": shape[-2]} if len(shape) > 1 else {}),
@@ -157,7 +157,7 @@ def _differentiable_answer(answer, g, h):
         return z, jax.tree_util.Partial(functools.partial(_run_jaxpr, traced.jaxpr), traced.consts)
 
     function = jax.custom_vjp(lambda x: forward(x)[0])
-    function.defvjp(forward, lambda kept, dz: (kept(dz),))
+    function.defvjp(forward, lambda saved_vjp, dz: (saved_vjp(dz),))
     return function
 
 

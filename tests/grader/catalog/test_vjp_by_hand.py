@@ -10,7 +10,7 @@ import rematscope
 from grader.catalog.vjp_by_hand import task
 from grader.tracing.apply import applied
 
-BY_KEPT = {case.structure["kept"]: case for case in task.cases(np.random.default_rng(0))}
+BY_SAVED = {case.structure["saved"]: case for case in task.cases(np.random.default_rng(0))}
 
 
 def computed(answer, case) -> list[str]:
@@ -18,12 +18,12 @@ def computed(answer, case) -> list[str]:
     return sorted(str(residual.dtype) for residual in residuals if residual.kind == "computed")
 
 
-@pytest.mark.parametrize("kept", BY_KEPT)
-def test_what_bwd_closes_over_crosses(kept, remat3):
+@pytest.mark.parametrize("saved", BY_SAVED)
+def test_what_bwd_closes_over_crosses(saved, remat3):
     """A mask and integers too: `jax.closure_convert` would leave them behind, as it hands over floats only."""
-    case = BY_KEPT[kept]
+    case = BY_SAVED[saved]
     floats = [str(case.arguments[0].dtype)]
-    others = {"a mask": ["bool"], "integers and floats": ["int32"]}.get(kept, [])
+    others = {"a mask": ["bool"], "integers and floats": ["int32"]}.get(saved, [])
     assert set(others) <= set(computed(closure, case)) <= {*floats, *others}
 
 
@@ -33,14 +33,14 @@ def test_what_bwd_does_not_use_does_not_cross():
         y = jnp.cos(z)
         return z, lambda dz: (y, bwd(dz))[1]
 
-    assert computed(named_in_vain, BY_KEPT["floats"]) == ["float32"]
+    assert computed(named_in_vain, BY_SAVED["floats"]) == ["float32"]
 
 
 def test_the_derivative_is_the_answers_own():
     def three(g, h, x):
         return h(g(x)), lambda dz: jnp.full_like(x, 3)
 
-    case = BY_KEPT["floats"]
+    case = BY_SAVED["floats"]
     x = jnp.ones(case.arguments[0].shape)
     z, pullback = jax.vjp(applied(three, case), x)
     assert (pullback(z)[0] == 3).all()

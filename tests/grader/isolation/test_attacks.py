@@ -164,7 +164,7 @@ attack(
     f"from grader.exercises import registry\nreturn registry.expect('{NAME}').reference(w1, w2, x)[0]",
 )  # fmt: skip
 # What only `expect`, a neighbour's answer and the environment hold. Backwards, or an answer would find its own.
-NEEDLES = ["this is the value without relu", "a neighbour's own words", bubblewrap.SECRET]
+NEEDLES = ["relu is also applied after the second matmul", "a neighbour's own words", bubblewrap.SECRET]
 attack(
     "memory and frames", NOT_PASSED, "LookupError: 0 of all",
     f"""

@@ -147,7 +147,7 @@ def an_outer_one_besides(stages):
     return jax.checkpoint(right(stages))
 
 
-@fails_with("raises", "weak reference", "get the whole list")
+@fails_with("raises", "weak reference", "pass the whole list")
 def the_list_checkpointed(stages):
     return jax.checkpoint(stages)
 
@@ -167,17 +167,17 @@ def nothing_of_the_least_width(stages):
     return lambda x: (chain if x.shape[-1] == 6 else right)(stages)(x)
 
 
-@fails_with("wrong value", "with the last stage run first", "In which order")
+@fails_with("wrong value", "in reverse order", "In which order")
 def in_the_other_order(stages):
     return right(stages[::-1])
 
 
-@fails_with("wrong value", "without the last stage")
+@fails_with("wrong value", "the last stage is missing")
 def last_stage_dropped(stages):
     return right(stages[:-1])
 
 
-@fails_with("wrong value", "the last stage alone", "what the previous stage returned")
+@fails_with("wrong value", "only the last stage is applied", "the result of the previous stage")
 def each_stage_on_x(stages):
     def run(x):
         for stage in stages:
@@ -187,7 +187,7 @@ def each_stage_on_x(stages):
     return run
 
 
-@fails_with("wrong value", "the second-to-last stage run instead", "defined in a loop")
+@fails_with("wrong value", "the second-to-last stage runs in place", "defined in a loop")
 def functions_of_a_loop(stages):
     wrapped = []
     for stage in stages[:-1]:
@@ -195,7 +195,7 @@ def functions_of_a_loop(stages):
     return chain([*wrapped, stages[-1]])
 
 
-@fails_with("wrong value", "the last stage run instead of each", "Which stage does yours call")
+@fails_with("wrong value", "the last stage runs in place of every", "Which stage does your function call")
 def functions_of_a_loop_over_all(stages):
     wrapped = [lambda x: jax.checkpoint(stage)(x) for stage in stages]  # noqa: B023
     return chain([*wrapped[:-1], stages[-1]])
@@ -212,7 +212,7 @@ def the_first_by_its_identity(stages):
     return run
 
 
-@fails_with("wrong type", "changes the list of stages", "How do you make a new one?")
+@fails_with("wrong type", "changes the list of stages", "How do you make a new list instead?")
 def first_taken_out(stages):
     first = stages.pop(0)
     others = placing(stages, lambda number, saved, given: saved > given)
@@ -230,7 +230,7 @@ def takes_x_too(stages, x):
     return right(stages)(x)
 
 
-@fails_with("raises", "RecursionError", "defined in a loop", "which f is that")
+@fails_with("raises", "RecursionError", "defined in a loop", "which function is f by then")
 def late_binding(stages):
     run = lambda x: x  # noqa: E731
     for stage in stages:
@@ -289,7 +289,7 @@ for length in (1, 2, 8):
 # Slips
 
 
-@fails_with("wrong value", "the last stage run twice", "after the loop")
+@fails_with("wrong value", "the last stage runs twice", "after the loop")
 def the_last_in_the_loop_too(stages):
     def run(x):
         for stage in stages:
@@ -299,7 +299,7 @@ def the_last_in_the_loop_too(stages):
     return run
 
 
-@fails_with("wrong value", "the first stage alone", "inside its loop or after it")
+@fails_with("wrong value", "only the first stage is applied", "inside its loop or after it")
 def returns_in_the_loop(stages):
     def run(x):
         for stage in stages:
@@ -309,7 +309,7 @@ def returns_in_the_loop(stages):
     return run
 
 
-@fails_with("wrong value", "without the first stage")
+@fails_with("wrong value", "the first stage is missing")
 def first_stage_dropped(stages):
     return right(stages[1:])
 
@@ -324,7 +324,7 @@ def a_value_checkpointed(stages):
     return run
 
 
-@fails_with("raises", "positional argument", "by keyword only")
+@fails_with("raises", "positional argument", "only as keywords")
 def policy_by_position(stages):
     keep = jax.checkpoint_policies.nothing_saveable
     return placing(stages, wrapper=lambda stage: jax.checkpoint(stage, keep))
@@ -353,7 +353,7 @@ def one_row_otherwise(stages):
     return lambda x: (jax.checkpoint(chain(stages)) if x.shape[0] == 1 else right(stages))(x)
 
 
-@fails_with("wrong value", "this is x itself", "a generator, map or zip", " before")
+@fails_with("wrong value", "it is x itself", "a generator, map or zip", " before")
 def stages_in_an_iterator(stages):
     return chain(iter([*map(jax.checkpoint, stages[:-1]), stages[-1]]))
 

@@ -56,7 +56,7 @@ def rows_of_the_table(f, *args):
     return len(table.rows), table.nbytes
 
 
-@fails_with("wrong value", "also counts the output of f", "Which two things", where=always)
+@fails_with("wrong value", "also counts the output of f", "Which two results", where=always)
 def leaves_of_the_pair(f, *args):
     shapes = jax.tree.leaves(jax.eval_shape(lambda *args: jax.vjp(f, *args), *args))
     return total([jnp.zeros(shape.shape, shape.dtype) for shape in shapes])
@@ -149,7 +149,7 @@ some("no_integers", "wrong value", "not floats", "a mask", keep=lambda a, _: not
 some("floats_alone", "wrong value", "not floats", "a mask", keep=lambda a, _: jnp.issubdtype(a.dtype, jnp.floating))
 
 
-@fails_with("wrong value", "4 bytes per float16", "list the size")
+@fails_with("wrong value", "4 bytes per float16", "list the element size")
 def bytes_by_heart(f, *args):
     sizes = {"float32": 4, "bfloat16": 2, "bool": 1}
     kept = shapes(f, *args)
@@ -162,7 +162,7 @@ def one_dtype_for_all(f, *args):
     return len(kept), sum(array.size for array in kept) * jax.tree.leaves(args)[0].dtype.itemsize
 
 
-@fails_with("wrong value", "of the same shape and dtype once", "count all six")
+@fails_with("wrong value", "of the same shape and dtype only once", "count all six")
 def each_kind_once(f, *args):
     kept = {(array.shape, str(array.dtype)): array for array in shapes(f, *args)}
     return len(kept), nbytes(kept.values())
@@ -222,11 +222,11 @@ def one_too_few_of_many_integers(f, *args):
     return len(kept) - (sum(leaf.dtype == "int32" for leaf in jax.tree.leaves(args)) > 2), nbytes(kept)
 
 
-@fails_with("raises", "scalar-output", "accepts any f")
+@fails_with("raises", "scalar-output", "accepts every f")
 def gradient_traced(f, *args):
     return total(jax.tree.leaves(jax.eval_shape(jax.grad(f), *args)))
 
 
-@fails_with("raises", "no attribute 'nbytes'", "compute its bytes from these")
+@fails_with("raises", "no attribute 'nbytes'", "compute the bytes from these")
 def bytes_of_what_stands_for_an_array(f, *args):
     return total(jax.tree.leaves(jax.eval_shape(lambda *args: jax.vjp(f, *args)[1], *args)))

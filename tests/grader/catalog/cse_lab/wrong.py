@@ -85,28 +85,28 @@ def products_before_lowering(*asked):
     return counted(asked) | {"lowered": before_lowering(*asked)["lowered"]}
 
 
-@fails_with("wrong value", "it swaps lowered and compiled", "and which one after")
+@fails_with("wrong value", "the lowered and the compiled program are swapped", "and which one after")
 def one_for_the_other(*asked):
     counts = counted(asked)
     return counts | {"lowered": counts["compiled"], "compiled": counts["lowered"]}
 
 
-@fails_with("wrong value", "the two numbers of each pair are swapped", "Which setting comes first")
+@fails_with("wrong value", "the two numbers of each pair are swapped", "Which value of prevent_cse comes first")
 def false_first(*asked):
     return counted(asked, settings=(False, True))
 
 
-@fails_with("wrong value", "the compiled one not at all")
+@fails_with("wrong value", "never in the compiled program")
 def never_compiled(*asked):
     return counted(asked) | {"compiled": counted(asked)["lowered"]}
 
 
-@fails_with("wrong value", "the lowered one not at all", "that JAX asks for")
+@fails_with("wrong value", "never in the lowered program", "that JAX passes to XLA")
 def always_compiled(*asked):
     return counted(asked) | {"lowered": counted(asked)["compiled"]}
 
 
-@fails_with("wrong value", "for the same setting", "reach jax.checkpoint")
+@fails_with("wrong value", "for the same value of prevent_cse", "to jax.checkpoint")
 def setting_forgotten(*asked):
     return counted(asked, settings=(True, True))
 
@@ -128,7 +128,7 @@ def in_a_scan(layer, ws, x, prevent_cse):
     return jnp.sum(jax.lax.scan(lambda x, w: (remat(w, x), None), x, jnp.stack(ws))[0])
 
 
-@fails_with("wrong value", "its layers are in a scan", "body of a loop", where=lambda **_: True)
+@fails_with("wrong value", "the layers are in a scan", "how many times does its body appear", where=lambda **_: True)
 def layers_in_a_scan(*asked):
     return counted(asked, in_a_scan)
 
@@ -153,12 +153,12 @@ def all_but_the_last(*asked):
     return counted(asked, checkpoint_all_but_the_last)
 
 
-@fails_with("wrong value", "the gradient without the value", "if only the gradient is computed")
+@fails_with("wrong value", "the gradient without the value", "if it computes only the gradient")
 def gradient_alone(*asked):
     return counted(asked, checkpoint_each, jax.grad)
 
 
-@fails_with("wrong value", "the loss alone, without its gradient")
+@fails_with("wrong value", "the loss without its gradient")
 def forward_alone(*asked):
     return counted(asked, checkpoint_each, lambda loss: loss)
 
@@ -168,7 +168,7 @@ def gradient_of_x_too(*asked):
     return counted(asked, checkpoint_each, functools.partial(jax.value_and_grad, argnums=(0, 1)))
 
 
-@fails_with("wrong value", "it has one layer, whatever n is", "How many weights", where=lambda n, **_: n > 1)
+@fails_with("wrong value", "the program has one layer, whatever n is", "How many weights", where=lambda n, **_: n > 1)
 def measured_once(*asked):
     return counted((*asked[:-1], 1))
 
@@ -203,7 +203,7 @@ def no_sum(*asked):
     return counted(asked, lambda layer, ws, x, prevent_cse: layer(ws[0], x))
 
 
-@fails_with("wrong value", "uses the page's layer", "defined on your page")
+@fails_with("wrong value", "uses the page's layer", "defined on the page")
 def the_layer_of_the_page(layer, w, x, n):
     return counted((layer_of_the_page, w, x, n))
 
@@ -223,7 +223,12 @@ def at_most_three_layers(layer, w, x, n):
     return counted((layer, w, x, min(n, 3)))
 
 
-@fails_with("raises", "1 positional argument but 4 were given", "Which of them does yours take", where=lambda **_: True)
+@fails_with(
+    "raises",
+    "1 positional argument but 4 were given",
+    "Which of these arguments does your function take",
+    where=lambda **_: True,
+)
 def of_the_number_alone(n):
     return counted((layer_of_the_page, None, None, n))
 
@@ -235,7 +240,7 @@ def x_before_w(layer, w, x, n):
 
 @fails_with(
     "wrong value",
-    "under 'lowered', it is the gradient without the value",
+    "under 'lowered', the program computes the gradient without the value",
     "under 'compiled', the numbers are too large",
 )
 def several_mistakes_at_once(layer, w, x, n):

@@ -91,25 +91,25 @@ def a_second_product_beside_it(x, W1, W2):
     return (wave(y) + wave(x @ W1)) / 2 @ W2
 
 
-@fails_with("wrong value", "without the sine")
+@fails_with("wrong value", "the sine is missing")
 @only_y
 def no_activation(x, W1, W2):
     return divided(checkpoint_name(x @ W1, "y")) @ W2
 
 
-@fails_with("wrong value", "without the division")
+@fails_with("wrong value", "the division is missing")
 @only_y
 def no_division(x, W1, W2):
     return jnp.sin(checkpoint_name(x @ W1, "y")) @ W2
 
 
-@fails_with("wrong value", "if you split the columns")
+@fails_with("wrong value", "each column is divided")
 @only_y
 def columns_divided(x, W1, W2):
     return jnp.sin(divided(checkpoint_name(x @ W1, "y"), axis=-2)) @ W2
 
 
-@fails_with("wrong value", "by one number")
+@fails_with("wrong value", "by the same number")
 @only_y
 def all_divided_alike(x, W1, W2):
     return jnp.sin(divided(checkpoint_name(x @ W1, "y"), axis=None)) @ W2
@@ -121,13 +121,13 @@ def x_last(W1, W2, x):
     return wave(checkpoint_name(x @ W1, "y")) @ W2
 
 
-@fails_with("raises", "checkpoint_name()", "besides the value")
+@fails_with("raises", "checkpoint_name()", "in addition to the value")
 @only_y
 def name_forgotten(x, W1, W2):
     return wave(checkpoint_name(x @ W1)) @ W2
 
 
-@fails_with("wrong type", "has not called", "Where do you call it with your arguments")
+@fails_with("wrong type", "has not called", "Where do you call that function with your arguments")
 def not_called(x, W1, W2):
     return only_y(lambda x, W1, W2: wave(checkpoint_name(x @ W1, "y")) @ W2)
 
@@ -135,7 +135,7 @@ def not_called(x, W1, W2):
 # Slips
 
 
-@fails_with("wrong value", "divided by its L2 norm", "of the squares than their mean")
+@fails_with("wrong value", "divided by its L2 norm", "of the squares larger than their mean")
 @only_y
 def norm_without_mean(x, W1, W2):
     y = checkpoint_name(x @ W1, "y")
@@ -176,19 +176,19 @@ def cosine(x, W1, W2):
     return jnp.cos(divided(checkpoint_name(x @ W1, "y"))) @ W2
 
 
-@fails_with("wrong value", "the sine before the division")
+@fails_with("wrong value", "the sine comes before the division")
 @only_y
 def sine_first(x, W1, W2):
     return divided(jnp.sin(checkpoint_name(x @ W1, "y"))) @ W2
 
 
-@fails_with("wrong value", "rows of x divided")
+@fails_with("wrong value", "rows of x are divided")
 @only_y
 def x_divided(x, W1, W2):
     return jnp.sin(checkpoint_name(divided(x) @ W1, "y")) @ W2
 
 
-@fails_with("raises", "Do you pass policy= a policy")
+@fails_with("raises", "Do you pass a policy as policy=")
 def policy_is_not_made(x, W1, W2):
     keep = jax.checkpoint(
         lambda x, W1, W2: wave(checkpoint_name(x @ W1, "y")) @ W2, policy=policies.save_only_these_names
@@ -196,7 +196,7 @@ def policy_is_not_made(x, W1, W2):
     return keep(x, W1, W2)
 
 
-@fails_with("raises", "where do you call what it returns")
+@fails_with("raises", "where do you call the function that it returns")
 def a_value_checkpointed(x, W1, W2):
     return jax.checkpoint(wave(checkpoint_name(x @ W1, "y")), policy=policies.save_only_these_names("y")) @ W2
 

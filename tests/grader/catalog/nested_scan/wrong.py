@@ -46,12 +46,12 @@ def checkpoint_around_the_step(f, c, xs, outer):
     return scanned(group_of(jax.checkpoint(f)), c, grouped(xs, outer))
 
 
-@fails_with("not saved", "each group's first carry, f32[3,", "one group, or the loop")
+@fails_with("not saved", "each group's first carry, f32[3,", "run: one group, or the loop")
 def checkpoint_around_all(f, c, xs, outer):
     return jax.checkpoint(functools.partial(scanned, group_of(f)))(c, grouped(xs, outer))
 
 
-@fails_with("not saved", "each group's first carry", "one group, or the loop")
+@fails_with("not saved", "each group's first carry", "run: one group, or the loop")
 def one_around_all_besides(f, c, xs, outer):
     return jax.checkpoint(functools.partial(right, f), static_argnums=2)(c, xs, outer)
 
@@ -166,7 +166,7 @@ def from_the_last(f, c, xs, outer):
     return right(f, c, xs[::-1], outer)
 
 
-@fails_with("wrong value", "the last group alone", "Which carry does each group start with")
+@fails_with("wrong value", "only the last group is processed", "Which carry does each group start with")
 def each_group_from_c(f, c, xs, outer):
     group = jax.checkpoint(group_of(f))
     return scanned(lambda _, elements: group(c, elements), c, grouped(xs, outer))
@@ -188,7 +188,7 @@ def a_function(f, c, xs, outer):
     return lambda: right(f, c, xs, outer)
 
 
-@fails_with("raises", "Is the number of iterations")
+@fails_with("raises", "Does JAX know the number of iterations")
 def from_here_to_there(f, c, xs, outer):
     inner = len(xs) // outer
 
@@ -200,7 +200,7 @@ def from_here_to_there(f, c, xs, outer):
     return jax.lax.fori_loop(0, outer, group, c)
 
 
-@fails_with("raises", "must be a pair", "What do the bodies")
+@fails_with("raises", "must be a pair", "What does the body of each scan return")
 def f_as_the_body(f, c, xs, outer):
     group = jax.checkpoint(lambda c, elements: jax.lax.scan(f, c, elements))
     return jax.lax.scan(group, c, grouped(xs, outer))[0]
@@ -229,7 +229,7 @@ def carries_in_float32(f, c, xs, outer):
     return right(step, c.astype(jnp.float32), xs, outer).astype(c.dtype)
 
 
-@fails_with("recomputes", "How many nested checkpoints is it in", beyond="Recomputes.count")
+@fails_with("recomputes", "How many nested checkpoints contain the step", beyond="Recomputes.count")
 def steps_twice_and_the_first_once_more(f, c, xs, outer):
     c = also_run_backward(lambda c, xs: f(c, xs[0]), c, c, xs)
     return scanned(jax.checkpoint(group_of(jax.checkpoint(f))), c, grouped(xs, outer))

@@ -44,34 +44,34 @@ def whole_names_without_patterns(rules):
     return by_rules(rules, lambda pattern, name: pattern == name)
 
 
-@fails_with("wrong memory", "all iterations' mlp_gate", "what does that rule say")
+@fails_with("wrong memory", "all iterations' mlp_gate", "what is that rule's action")
 def last_rule_decides(rules):
     return by_rules(rules[::-1])
 
 
-@fails_with("also saved", "what does that rule say", "all names but one")
+@fails_with("also saved", "what is that rule's action", "all names but one")
 def any_rule_that_saves(rules):
     return by_rules([rule for rule in rules if rule[1] == "save"] + [rule for rule in rules if rule[1] == "offload"])
 
 
-@fails_with("not saved", "what does your policy return for it", "layers in a scan, with a rule that offloads")
+@fails_with("not saved", "what does your policy return for that value", "layers in a scan, with a rule that offloads")
 def first_rule_alone(rules):
     return by_rules(rules[:1])
 
 
-@fails_with("also saved", "what does that rule say", "all names but one")
+@fails_with("also saved", "what is that rule's action", "all names but one")
 def rules_of_a_dictionary_by_action(rules):
     by_action = {action: pattern for pattern, action in rules}
     return by_rules([(by_action[action], action) for action in RETURNED if action in by_action])
 
 
-@fails_with("not saved", "what does your policy return for it", "all names but one")
+@fails_with("not saved", "what does your policy return for that value", "all names but one")
 def recompute_rules_dropped_with_what_follows(rules):
     actions = [action for _, action in rules]
     return by_rules(rules[: actions.index("recompute")] if "recompute" in actions else rules)
 
 
-@fails_with("also saved", "what does that rule say", "all names but one")
+@fails_with("also saved", "what is that rule's action", "all names but one")
 def recompute_rules_dropped(rules):
     return by_rules([rule for rule in rules if rule[1] != "recompute"])
 
@@ -124,17 +124,17 @@ def offloaded_from_the_device_to_the_device(rules):
     return by_rules(rules, returned={**RETURNED, "offload": Offloadable("device", "device")})
 
 
-@fails_with("not saved", "what does your policy return for it", "layers in a scan, with a rule that offloads")
+@fails_with("not saved", "what does your policy return for that value", "layers in a scan, with a rule that offloads")
 def offload_rules_recompute(rules):
     return by_rules(rules, returned={**RETURNED, "offload": False})
 
 
-@fails_with("not saved", "what does your policy return for it")
+@fails_with("not saved", "what does your policy return for that value")
 def nothing_saved(rules):
     return policies.nothing_saveable
 
 
-@fails_with("also saved", "only in case", "upper and lower case", "the same in capitals")
+@fails_with("also saved", "only in case", "upper and lower case", "two names that differ only in case")
 def in_any_letters(rules):
     return by_rules(rules, lambda pattern, name: re.fullmatch(pattern, name, re.IGNORECASE))
 
@@ -165,12 +165,12 @@ def asks_everything_for_its_name(rules):
     )
 
 
-@fails_with("raises", "What does yours return where a rule matches")
+@fails_with("raises", "What does your policy return if a rule matches")
 def returns_the_action(rules):
     return by_rules(rules, returned={action: action for action in RETURNED})
 
 
-@fails_with("raises", "and where none does")
+@fails_with("raises", "if no rule matches")
 def returns_none_if_no_rule_matches(rules):
     return by_rules(rules, otherwise=None)
 
@@ -180,7 +180,7 @@ def takes_a_name(rules):
     return lambda name: by_rules(rules)
 
 
-@fails_with("raises", "expected string", "Which of the arguments that a policy gets")
+@fails_with("raises", "expected string", "Which argument of a policy contains the name")
 def matches_the_operation(rules):
     return lambda operation, *_, **parameters: any(re.fullmatch(pattern, operation) for pattern, _ in rules)
 

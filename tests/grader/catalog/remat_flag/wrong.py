@@ -20,7 +20,7 @@ ALL = (
 
 
 # JAX's next rematerialization reads static_argnames, so this one works there for functions whose flag is called so.
-@fails_with("raises", "TracerBoolConversionError", "gives its position")
+@fails_with("raises", "TracerBoolConversionError", "lists its position")
 def static_argnames(f):
     return jax.checkpoint(f, static_argnames="training")
 
@@ -61,7 +61,7 @@ def static_for_jit_only(f):
     return jax.checkpoint(jax.jit(f, static_argnums=-1))
 
 
-@fails_with("raises", "'concrete'", "Is there such a keyword")
+@fails_with("raises", "'concrete'", "take this keyword")
 def concrete(f):
     return jax.checkpoint(f, concrete=True)
 
@@ -103,7 +103,7 @@ def turned_round(f):
     return lambda *arguments: jax.checkpoint(lambda *arrays: f(*arrays, not arguments[-1]))(*arguments[:-1])
 
 
-@fails_with("wrong value", "for the flag of the first call", "reuses its trace")
+@fails_with("wrong value", "use the flag of the first call", "reuses a trace")
 def first_flag_remembered(f):
     bound = []
 
@@ -115,7 +115,7 @@ def first_flag_remembered(f):
     return g
 
 
-@fails_with("wrong value", "for the flag of the first call", "reuses its trace")
+@fails_with("wrong value", "use the flag of the first call", "reuses a trace")
 def flag_in_a_list(f):
     flags = []
     kept = jax.checkpoint(lambda *arrays: f(*arrays, flags[-1]))
@@ -149,7 +149,7 @@ def twice(f):
     return lambda *arguments: (kept(*arguments) + kept(*arguments)) / 2
 
 
-@fails_with("raises", "missing 2 required positional arguments", "with f alone")
+@fails_with("raises", "missing 2 required positional arguments", "with f as the only argument")
 def takes_all_at_once(f, x, training):
     return jax.checkpoint(f, static_argnums=1)(x, training)
 
@@ -206,7 +206,7 @@ def no_checkpoint_for_five_arrays(f):
     return lambda *arguments: (f if len(arguments) == 6 else jax.checkpoint(f, static_argnums=-1))(*arguments)
 
 
-@fails_with("raises", "TypeError", "Do you pass it a number")
+@fails_with("raises", "TypeError", "Do you pass an integer")
 def flag_by_its_name(f):
     return jax.checkpoint(f, static_argnums="training")
 

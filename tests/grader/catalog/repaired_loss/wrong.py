@@ -151,23 +151,23 @@ def a_matmul_twice(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(step))
 
 
-@fails_with("wrong value", "lacks the z-loss")
+@fails_with("wrong value", "the z-loss of the attention scores is missing")
 def penalty_removed(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(functools.partial(body, z_loss=lambda scores: 0.0)))
 
 
-@fails_with("wrong value", "not with the weight 0.1")
+@fails_with("wrong value", "has the weight 1 instead of 0.1")
 def penalty_without_its_weight(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(functools.partial(body, z_loss=lambda scores: 10 * z_loss(scores))))
 
 
-@fails_with("wrong value", "adds up the layers' z-losses")
+@fails_with("wrong value", "the sum of the layers' z-losses")
 def penalties_summed(params, x, targets):
     x, penalties = jax.lax.scan(jax.checkpoint(body), x, params)
     return jnp.mean((x - targets) ** 2) + 0.1 * jnp.sum(penalties)
 
 
-@fails_with("wrong gradient", "the z-loss has no gradient")
+@fails_with("wrong gradient", "the z-loss contributes nothing")
 def scores_stopped(params, x, targets):
     stopped = lambda scores: z_loss(jax.lax.stop_gradient(scores))  # noqa: E731
     return loss(params, x, targets, jax.checkpoint(functools.partial(body, z_loss=stopped)))
@@ -192,6 +192,6 @@ def module_passed_as_an_array(params, x, targets):
     return loss(params, x, targets, functools.partial(body, layer=functools.partial(checkpointed, Layer())))
 
 
-@fails_with("raises", "Which part of them does one layer get")
+@fails_with("raises", "Which slice of these arrays does one layer get")
 def all_weights_for_one_layer(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(lambda x, weights: body(x, params)))

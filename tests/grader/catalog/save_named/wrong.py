@@ -30,12 +30,12 @@ def matches_by_prefix(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*matching))
 
 
-@fails_with("not saved", "mlp, f32[", "Which policy does jax.checkpoint get", cases=ALL[:1])
+@fails_with("not saved", "mlp, f32[", "Which policy do you pass to jax.checkpoint", cases=ALL[:1])
 def saves_nothing(f, names):
     return jax.checkpoint(f)
 
 
-@fails_with("not saved", "mlp, f32[", "each as a separate argument", cases=ALL[:1])
+@fails_with("not saved", "mlp, f32[", "each passed as a separate argument", cases=ALL[:1])
 def names_not_unpacked(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(str(names)))
 
@@ -150,7 +150,7 @@ def no_function(f, names):
     return "f"
 
 
-@fails_with("raises", "policy", "a policy or a function that makes one")
+@fails_with("raises", "policy", "a policy as policy=, or a function that makes one")
 def factory_for_policy(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names)
 
@@ -200,7 +200,7 @@ blanks_do_not_matter.__name__ = "blanks_do_not_matter"
 fails_with("also saved", "each compared as a whole")(blanks_do_not_matter)
 
 
-@fails_with("not saved", "eight similar names", "Which policy does jax.checkpoint get")
+@fails_with("not saved", "eight similar names", "Which policy do you pass to jax.checkpoint")
 def three_names_at_most(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names[:3]))
 

@@ -18,12 +18,12 @@ def scanned(layer, ws, x, **options):
     return jax.lax.scan(lambda x, w: (layer(w, x), None), x, ws, **options)[0]
 
 
-@fails_with("also saved", "the layers' first cosines, f32[5,", "the layers' sines", "if all of the iteration")
+@fails_with("also saved", "the layers' first cosines, f32[5,", "the layers' sines", "if the whole iteration")
 def no_checkpoint(ws, x):
     return scanned(layer, ws, x)
 
 
-@fails_with("not saved", "the layers' inputs, f32[5,", "one layer, or all of them")
+@fails_with("not saved", "the layers' inputs, f32[5,", "one layer, or several layers")
 def checkpoint_around_the_scan(ws, x):
     return jax.checkpoint(functools.partial(scanned, layer))(ws, x)
 
@@ -57,12 +57,12 @@ def all_of_a_layer_saveable(ws, x):
     return scanned(jax.checkpoint(layer, policy=jax.checkpoint_policies.everything_saveable), ws, x)
 
 
-@fails_with("also saved", "a copy of ws, f32[5,", "if all of the iteration")
+@fails_with("also saved", "a copy of ws, f32[5,", "if the whole iteration")
 def weights_sliced_outside(ws, x):
     return jax.lax.fori_loop(0, len(ws), lambda i, x: jax.checkpoint(layer)(ws[i], x), x)
 
 
-@fails_with("also saved", "all of ws, once per layer, f32[5,5,", "if all of the iteration")
+@fails_with("also saved", "all of ws, once per layer, f32[5,5,", "if the whole iteration")
 def weights_in_the_carry(ws, x):
     def body(carry, i):
         ws, x = carry
@@ -71,7 +71,7 @@ def weights_in_the_carry(ws, x):
     return jax.lax.scan(jax.checkpoint(body), (ws, x), jnp.arange(len(ws)))[0][1]
 
 
-@fails_with("also saved", "layer 5's second cosine", "if all of the iteration")
+@fails_with("also saved", "layer 5's second cosine", "if the whole iteration")
 def last_layer_left_out(ws, x):
     """As in exercise 5."""
     return layer(ws[-1], scanned(jax.checkpoint(layer), ws[:-1], x))
@@ -82,7 +82,7 @@ def computed_in_float32(ws, x):
     return scanned(jax.checkpoint(layer), ws.astype(jnp.float32), x.astype(jnp.float32)).astype(x.dtype)
 
 
-@fails_with("also saved", "the layers' second cosines", "if all of the iteration")
+@fails_with("also saved", "the layers' second cosines", "if the whole iteration")
 def half_a_layer(ws, x):
     product = jax.checkpoint(lambda w, x: w @ jnp.sin(x))
     return scanned(lambda w, x: x + jnp.sin(product(w, x)), ws, x)
@@ -114,7 +114,7 @@ for name, other, holds, kind, *words in (
     ("twice_for_the_most", each_layer_twice, lambda ws: len(ws) == 64, "recomputes", "recomputes 128 matmuls"),
     ("free_for_one_layer", one_layer_without_scan, lambda ws: len(ws) == 1, "also saved", "1 layer"),
     ("free_beyond_five", no_checkpoint, lambda ws: len(ws) > 5, "also saved", "the layers' first cosines"),
-    ("all_in_one_beyond_five", checkpoint_around_the_scan, lambda ws: len(ws) > 5, "not saved", "one layer, or all"),
+    ("all_in_one_beyond_five", checkpoint_around_the_scan, lambda ws: len(ws) > 5, "not saved", "or several"),
     ("free_in_float16", no_checkpoint, lambda ws: ws.dtype == jnp.float16, "also saved", "first cosines, f16["),
     ("free_beyond_width_nine", no_checkpoint, lambda ws: ws.shape[1] > 9, "also saved", "first cosines"),
     ("written_out_beyond_five", python_loop, lambda ws: len(ws) > 5, "also saved", "layer 2's input"),
@@ -124,32 +124,32 @@ for name, other, holds, kind, *words in (
     fails_with(kind, *words)(answer)
 
 
-@fails_with("wrong value", "without the addition of each", "Which two values does a layer add")
+@fails_with("wrong value", "the addition of each layer's input", "Which two values does a layer of")
 def residual_connection_forgotten(ws, x):
     return scanned(jax.checkpoint(lambda w, x: jnp.sin(w @ jnp.sin(x))), ws, x)
 
 
-@fails_with("wrong value", "without the sine before the matmul", "or its sine?")
+@fails_with("wrong value", "the sine before the matmul is missing", "or its sine?")
 def inner_sine_forgotten(ws, x):
     return scanned(jax.checkpoint(lambda w, x: x + jnp.sin(w @ x)), ws, x)
 
 
-@fails_with("wrong value", "without the sine after the matmul", "or its sine?")
+@fails_with("wrong value", "the sine after the matmul is missing", "or its sine?")
 def outer_sine_forgotten(ws, x):
     return scanned(jax.checkpoint(lambda w, x: x + w @ jnp.sin(x)), ws, x)
 
 
-@fails_with("wrong value", "without the last layer", "How many iterations")
+@fails_with("wrong value", "the last layer is missing", "How many iterations")
 def one_turn_too_few(ws, x):
     return scanned(jax.checkpoint(layer), ws[:-1], x)
 
 
-@fails_with("wrong value", "the first layer's weight in every layer", "the same in each iteration?")
+@fails_with("wrong value", "every layer uses the first layer's weight", "the same in each iteration?")
 def always_the_first_weight(ws, x):
     return scanned(jax.checkpoint(lambda w, x: layer(ws[0], x)), ws, x)
 
 
-@fails_with("wrong value", "with the last layer run first", "From which end")
+@fails_with("wrong value", "the layers run in reverse order", "From which end")
 def from_the_last(ws, x):
     return scanned(jax.checkpoint(layer), ws, x, reverse=True)
 
@@ -159,12 +159,12 @@ def weights_on_the_right(ws, x):
     return scanned(jax.checkpoint(lambda w, x: x + jnp.sin(jnp.sin(x) @ w)), ws, x)
 
 
-@fails_with("wrong value", "this is x itself", "the carry of the next iteration")
+@fails_with("wrong value", "it is x itself", "the carry of the next iteration")
 def carry_left_alone(ws, x):
     return jax.lax.scan(lambda x, w: (x, jax.checkpoint(layer)(w, x)), x, ws)[0]
 
 
-@fails_with("wrong value", "the last layer alone", "what the previous layer returned")
+@fails_with("wrong value", "only the last layer is applied", "the output of the previous layer")
 def each_layer_on_x(ws, x):
     return jax.lax.scan(lambda _, w: (jax.checkpoint(layer)(w, x), None), x, ws)[0]
 
@@ -179,12 +179,12 @@ def every_layers_output(ws, x):
     return jax.lax.scan(lambda x, w: (jax.checkpoint(layer)(w, x),) * 2, x, ws)[1]
 
 
-@fails_with("raises", "the body gets the carry first")
+@fails_with("raises", "The body takes the carry first")
 def layer_as_the_body(ws, x):
     return jax.lax.scan(lambda x, w: (jax.checkpoint(layer)(x, w), None), x, ws)[0]
 
 
-@fails_with("raises", "known before it runs")
+@fails_with("raises", "known before your loop runs")
 def until_the_last_layer(ws, x):
     return jax.lax.while_loop(lambda c: c[0] < len(ws), lambda c: (c[0] + 1, layer(ws[c[0]], c[1])), (0, x))[1]
 

@@ -183,7 +183,7 @@ def each_layer_recomputed_from_x(W1, W2, W3, x):
     return by_hand(backward)(W1, W2, W3, x)
 
 
-@fails_with("wrong value", "without the last layer's sine")
+@fails_with("wrong value", "the last layer's sine is missing")
 def last_sine_forgotten(W1, W2, W3, x):
     return W3 @ layer(W2, layer(W1, x))
 
@@ -206,7 +206,7 @@ def x_stopped(W1, W2, W3, x):
     return net(W1, W2, W3, jax.lax.stop_gradient(x))
 
 
-@fails_with("raises", "shapes", "the weights are on the left")
+@fails_with("raises", "shapes", "the weights are the left operand")
 def weights_on_the_right(W1, W2, W3, x):
     layer = jax.checkpoint(lambda W, x: jnp.sin(jnp.dot(x, W)))
     return layer(W3, layer(W2, layer(W1, x)))

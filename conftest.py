@@ -38,6 +38,16 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason=f"needs {package}"))
 
 
+def pytest_collection_finish():
+    gc.freeze()  # what was imported and collected lives until the end: no later collection has to look through it
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure():
+    _progress.cleanup()  # xdist's processes end without Python's own cleaning up
+    gc.freeze()  # pytest and Python look for cycles at the end: millions of objects of JAX's caches, which are none
+
+
 # Tests neither see nor change what whoever runs them has done in the workbook. Each one, and each page, begins anew.
 _progress = tempfile.TemporaryDirectory(prefix="remat-workbook-", ignore_cleanup_errors=True)
 
@@ -45,10 +55,6 @@ _progress = tempfile.TemporaryDirectory(prefix="remat-workbook-", ignore_cleanup
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup():
     os.environ["REMAT_WORKBOOK_DATA"] = tempfile.mkdtemp(dir=_progress.name)
-
-
-def pytest_unconfigure():
-    _progress.cleanup()  # xdist's processes end without Python's own cleaning up
 
 
 # One seed for everything that a run draws, the same in every run: whoever runs the suite gets the same result. The

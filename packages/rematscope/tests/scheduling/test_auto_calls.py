@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from sampling import sampled
+from sampling import few, sampled
 from test_other_calls import CASES, UNCHANGED, W, X, assert_same, expected_of, net, value_and_gradients
 from uncompiled import by_operation
 
@@ -64,7 +64,7 @@ TRANSFORMATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(list(TRANSFORMATIONS), 2))
+@pytest.mark.parametrize("name", sampled(list(TRANSFORMATIONS), 4))
 def test_transformations_of_auto_are_those_of_the_function_and_plan_once(name, plans):
     f, transform = auto(loss, saved="1 KiB"), TRANSFORMATIONS[name]
     assert_same(by_operation(lambda: transform(f))(), by_operation(lambda: transform(loss))())
@@ -74,7 +74,7 @@ def test_transformations_of_auto_are_those_of_the_function_and_plan_once(name, p
     assert len(plans) == first
 
 
-@pytest.mark.parametrize("name", ["grad", "vmap(grad)", "hessian", "scan", "donated", "leaks"])
+@pytest.mark.parametrize("name", few(["grad", "hessian", "scan", "vmap(grad)", "donated", "leaks"], 3))
 def test_transformations_are_those_of_the_function_within_a_peak_and_compiled(name, plans):
     assert_same(TRANSFORMATIONS[name](auto(loss, peak="6 KiB")), TRANSFORMATIONS[name](loss))
     assert plans
@@ -213,7 +213,7 @@ MADE = {
 }
 
 
-@pytest.mark.parametrize("how", sampled(list(DIFFERENTIATED), 3))
+@pytest.mark.parametrize("how", sampled(list(DIFFERENTIATED), 5))
 @pytest.mark.parametrize(("limit", "argnum"), [("a schedule", 0), ("everything saved", 1)])
 def test_argnums_have_gradients_and_the_others_raise(how, limit, argnum):
     f = auto(loss, argnums=argnum, **MADE[limit])
@@ -228,7 +228,7 @@ def test_argnums_have_gradients_and_the_others_raise(how, limit, argnum):
         DIFFERENTIATED[how](f, other)
 
 
-@pytest.mark.parametrize("given", ARGNUMS)
+@pytest.mark.parametrize("given", few(ARGNUMS, 3))
 def test_the_peak_is_that_of_the_gradients_that_are_asked_for(given):
     f = auto(loss, argnums=ARGNUMS[given], peak="1 MiB")
     argnums = {"all": (0, 1), "twice": 0}.get(given, ARGNUMS[given])

@@ -48,6 +48,7 @@ def looked_at():
     return Search(net, (WS, X), {}, TPU, 4)
 
 
+@functools.cache
 def within(aim):
     """What keeps most of what is predicted to take no more than an aim."""
     return min(looked_at().blocks.propose(aim, CandidatePool()), key=lambda candidate: candidate.recompute_cost)

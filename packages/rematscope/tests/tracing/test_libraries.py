@@ -17,7 +17,7 @@ import libraries
 import pytest
 from jax._src.ad_checkpoint import saved_residuals  # private: JAX's own opinion, used in tests only
 from releases import since
-from sampling import few
+from sampling import few, sampled
 
 from rematscope import SideBySide, cost_of, jax_compat, plan, residual_table, trace
 from rematscope.render.view import plain_text
@@ -100,7 +100,10 @@ def test_where_nothing_is_saved_only_arguments_cross_and_the_rest_is_computed_ag
 IN_NEW_RELEASES = {"diffrax_with_checkpoints": since("0.11", "a loop in such a checkpoint does not run again")}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=IN_NEW_RELEASES.get(name, ())) for name in NAMES])
+MARKED = [pytest.param(name, marks=IN_NEW_RELEASES.get(name, ())) for name in NAMES]
+
+
+@pytest.mark.parametrize("name", sampled(MARKED, 3))
 def test_a_checkpoint_that_saves_everything_computes_no_more_again_than_none(case, passes):
     everything = jax.checkpoint(case.function, policy=jax.checkpoint_policies.everything_saveable)
     assert work_again(trace(everything, *case.args), "R") <= work_again(passes, "R")

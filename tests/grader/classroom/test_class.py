@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import bubblewrap
-import distributed
 import pytest
 
 import rematscope
@@ -401,6 +400,8 @@ WORKER = "--no-nanny", "--nthreads", "2", "--no-dashboard"
 def test_a_cluster_that_loses_workers_and_has_unfit_ones_gives_the_same_grades(
     handed_in, grades, dask, tmp_path, monkeypatch
 ):
+    import distributed  # here, because it takes a third of a second
+
     place = tmp_path / "scheduler.json"
     scheduler = dask("dask_scheduler", "--scheduler-file", place, "--port", "0", "--no-dashboard")
     until(lambda: place.exists() and place.read_text().endswith("}"), scheduler)

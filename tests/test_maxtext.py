@@ -25,7 +25,7 @@ def rows(table: str) -> dict[str, list[str]]:
     return {name: cells for name, *cells in lines}
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_the_page_has_what_the_script_computes(maxtext, number):
     """At the shortest length, which traces in seconds; the others are printed by the same code."""
     model = maxtext.MODELS[number]

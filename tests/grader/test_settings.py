@@ -109,7 +109,7 @@ def solution(slug):
     return getattr(importlib.import_module(f"solutions.{slug}"), slug)
 
 
-@pytest.mark.parametrize("slug", slow_unless_sampled(list(registry.names()), 8))
+@pytest.mark.parametrize("slug", slow_unless_sampled(list(registry.names()), 14))
 def test_a_worked_answer_passes_under_thirty_six_settings_at_once(slug, seed):
     with all_of_them():
         verdict = grade(solution(slug), slug, seed)

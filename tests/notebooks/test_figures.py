@@ -102,6 +102,7 @@ def test_chapter_6_s_share_of_recompute_is_of_the_forward_pass():
     assert printed("06", r"(\d+)% of the FLOPs of both passes") == [f"{again / plain.cost.flops:.0%}"[:-1]]
 
 
+@pytest.mark.slow
 def test_chapter_10_s_third_and_fourth_rule_hold_at_its_shapes():
     here = defined(
         "10", "import math", "def layer_norm", "def block(", "def arguments", "def saved_by_name", "save_all_names = ",

@@ -36,16 +36,14 @@ def grader(grader_in_sandbox):
     return grader_in_sandbox()
 
 
-# A value, a wrong value, what is saved and recomputed, host memory, plain data, loops, a compiled peak, no answer.
+# One right answer, because tests/grader/catalog/test_worked_answers.py has one to each exercise; and wrong ones: extra
+# residuals, plain data, a loop, derivatives by hand.
 SOME = [
     (NAME, "right", 0),
     (NAME, "wrong", 0),
-    ("policy_from_rules", "right", 0),
     ("predict_residuals", "wrong", 0),
     ("scan_layers", "wrong", 1),
-    ("nested_scan", "right", 0),
     ("vjp_by_hand", "wrong", 2),
-    ("checkpointed_while", "right", 3),
 ]
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from sampling import few
 
 from rematscope import PlanError, rewrite
 from rematscope.reporting.averages import why_not_averaged
@@ -209,7 +210,7 @@ def with_auxiliary(auxiliary):
     return step
 
 
-@pytest.mark.parametrize("count", [2, 3, 12])  # with 3, as many examples as features; with 12, one example
+@pytest.mark.parametrize("count", few([3, 12, 2], 2))  # with 3, as many examples as features; with 12, one example
 @pytest.mark.parametrize(
     "auxiliary",
     [

@@ -49,9 +49,10 @@ def test_widget_changes_the_view(two_passes):
     expect(widget).not_to_contain_text("recomputes 5")
 
 
-# Each chapter in one theme; test_learner.py opens an exercise in both.
+# Each chapter in one theme; test_learner.py opens an exercise in both, and test_widgets.py its widgets.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lab", ["dark"], indirect=True)
 def test_first_page_runs_and_looks_right(lab):
     notebook = lab.open("notebooks/00_start_here.ipynb")

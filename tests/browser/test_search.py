@@ -33,7 +33,7 @@ def saved(tmp_path_factory):
     return path
 
 
-@pytest.fixture(params=[("light", 1440), ("dark", 900), ("light", 420)], ids=str)
+@pytest.fixture(params=[("light", 1440), pytest.param(("dark", 900), marks=pytest.mark.slow), ("light", 420)], ids=str)
 def page(browser, saved, request):
     scheme, width = request.param
     page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 700})

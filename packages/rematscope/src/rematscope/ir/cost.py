@@ -37,7 +37,7 @@ class Cost:
         results to memory.
       link_bytes: the bytes that each device sends over its links; see `rematscope.ir.collectives`.
       uncounted: the primitives whose FLOPs are not included because they are unknown: custom calls, callbacks, and
-        operations without a cost rule. Of a `while` loop of unknown length, one iteration is included, and `"while"` is
+        operations without a cost rule. A `while` loop of unknown length counts as one iteration, and `"while"` is
         listed here.
     """
 

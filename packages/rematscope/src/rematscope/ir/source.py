@@ -35,7 +35,7 @@ class Source:
     def of(cls, *records: Any) -> "Source | None":  # of a private class of JAX's
         """Return the source line of an operation from JAX's records, or None if they name only JAX's own files.
 
-        Files in `site-packages` are library code, everything else is the user's code. If all files are in
+        Files in `site-packages` are library code; all other files are the user's code. If all files are in
         `site-packages`, the package of the outermost line is the user's code.
 
         Args:

@@ -24,7 +24,9 @@ _SHOWN = 10  # places in the table
 
 
 class Lint(View):
-    """The problems that `lint` found in a function's names, policies and checkpoints. Displays itself.
+    """The problems that `lint` found in a function's names, policies and checkpoints.
+
+    It is displayed as text in a terminal and as HTML in a notebook.
 
     Attributes:
       function: the name of the function.

@@ -42,7 +42,7 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
     caller passed them there. They have their own row in the table and a dotted line in the plot.
 
     The body of a loop appears once, because every iteration needs the same memory. An array that a loop stacks is live
-    from the start of the loop, when XLA allocates it. The branches of a `cond` are listed one after the other; after
+    from the start of the loop, when XLA allocates it. The branches of a `cond` are listed one after the other. After
     each branch, only its result stays live.
 
     Args:

@@ -65,7 +65,7 @@ class MemorySample:
 
 
 class Timeline(Pictured):
-    """The live bytes at each step of a forward and a backward pass. Displays itself as a plot with its numbers.
+    """The live bytes at each step of a forward and a backward pass, displayed as a plot with a table of its values.
 
     Attributes:
       title: the name of the function, and what the figures show.

@@ -50,7 +50,9 @@ class CompiledPlan:
 
 
 class Fit(View):
-    """The best plan that fits in memory, and all plans that were compiled to find it. Displays itself.
+    """The best plan that fits in memory, and all plans that were compiled to find it.
+
+    It is displayed as text in a terminal and as HTML in a notebook.
 
     Attributes:
       limit: the limit on the compiled peak, in bytes.
@@ -230,8 +232,8 @@ def fit(
         view then also shows the recompute time of each plan; see `estimate_time`.
 
     Returns:
-      The best plan that fits, and all plans that were compiled. If the compiler reports for every plan that it does not
-      fit in the target's memory, `.chosen` is None.
+      The best plan that fits, and all plans that were compiled. If the compiler reports that none of the plans fits in
+      the target's memory, `.chosen` is None.
 
     Raises:
       PlanError: if the peak of every compiled plan exceeds the limit, or if `peak` or `cost` is not valid.

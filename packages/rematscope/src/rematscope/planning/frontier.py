@@ -108,7 +108,7 @@ def frontier(
     avoids the most recompute per byte.
 
     With up to 16 names, `frontier` enumerates all subsets. With more, it solves one 0/1 program per point, which takes
-    some hundredths of a second for 50 names and some tenths for 400. A progress bar is shown. If you interrupt the
+    a few hundredths of a second for 50 names and a few tenths for 400. A progress bar is shown. If you interrupt the
     search, `frontier` returns the points found so far.
 
     Args:
@@ -184,7 +184,7 @@ def point_of(passes: Trace, label: str, cost: CostFunction = work) -> Point:
 
 
 class Frontier(Pictured):
-    """All Pareto-optimal choices, by increasing saved bytes. Displays itself as a plot with its numbers.
+    """All Pareto-optimal choices, by increasing saved bytes, displayed as a plot with a table of its values.
 
     Attributes:
       points: the Pareto-optimal choices. Each point saves more and recomputes less than the previous point.

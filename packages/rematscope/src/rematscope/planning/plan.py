@@ -56,9 +56,9 @@ def plan(
 
     `plan` compares all choices of names, alone and combined with `dots_saveable` or `dots_with_no_batch_dims_saveable`;
     `everything_saveable`; and `f` as written. It finds the best choice of names by enumeration if there are few names,
-    else by solving a 0/1 program. Policies that offload to host memory are not compared, because a limit on saved bytes
-    does not account for the cost of offloading. Finally, `plan` traces the planned function to check that JAX saves and
-    recomputes exactly what was predicted.
+    and by solving a 0/1 program otherwise. Policies that offload to host memory are not compared, because a limit on
+    saved bytes does not account for the cost of offloading. Finally, `plan` traces the planned function to check that
+    JAX saves and recomputes exactly what was predicted.
 
     Args:
       f: a function that is differentiable in reverse mode. It is traced, not run. `plan` chooses among the values that
@@ -67,8 +67,8 @@ def plan(
         around the whole function.
       *args, **kwargs: the arguments of `f`, as for `trace`.
       saved: the limit on the bytes of computed residuals: an integer, a string such as `"12 MiB"` or `"1.5 GB"`, or a
-        float from 0.0 (as little as possible) to 1.0 (as much as all names; without names, as much as the policy that
-        saves most). Saved arguments do not count, because the caller keeps them in memory anyway.
+        float from 0.0 (save as little as possible) to 1.0 (save all named values or, if there are no names, as much as
+        the policy that saves the most). Saved arguments do not count, because the caller keeps them in memory anyway.
       cost: the cost of recomputing an equation: a function of an `Equation`, or `"seconds"` for the time on `device` by
         a roofline; see `estimate_time`. The default counts FLOPs, transcendentals and bytes sent to other devices; see
         `recompute_graph`.
@@ -198,7 +198,9 @@ def plan_as_written(
 
 
 class Plan(View):
-    """The best choice of names and policies within a limit on saved bytes. Displays itself.
+    """The best choice of names and policies within a limit on saved bytes.
+
+    It is displayed as text in a terminal and as HTML in a notebook.
 
     Attributes:
       names: the names to save, in program order.

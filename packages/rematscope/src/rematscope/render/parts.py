@@ -211,7 +211,7 @@ class Pictured(View, abc.ABC):
 
     @abc.abstractmethod
     def caption(self) -> str:
-        """Return the alternative text of the picture."""
+        """Return the alternative text of the plot."""
 
     @abc.abstractmethod
     def plot(self, ax) -> None:

@@ -24,11 +24,12 @@ class View:
         raise NotImplementedError(f"{type(self).__name__} defines neither parts nor __rich_console__")
 
     def html(self) -> str:
-        """Return the view as HTML that loads no resources. It runs no script, except to search in a long program."""
+        """Return the view as HTML that loads no resources and uses no JavaScript, except for the search in long
+        programs."""
         return "".join(part.html() for part in self.parts())
 
     def page(self) -> str:
-        """Return the view as HTML for a separate page, on which programs of any length can be searched."""
+        """Return the view as HTML for a standalone page, which has a search in programs of any length."""
         return "".join(part.page() for part in self.parts()) if type(self).html is View.html else self.html()
 
     def pane(self) -> dict:

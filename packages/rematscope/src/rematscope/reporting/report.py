@@ -104,7 +104,9 @@ def _split_arguments(arguments: str) -> list[str]:
 
 
 class Report(View):
-    """A report on the memory of a training step or a loss. Displays itself.
+    """A report on the memory of a training step or a loss.
+
+    It is displayed as text in a terminal and as HTML in a notebook.
 
     It answers whether the function fits in memory, what fills the memory, and what to change.
 
@@ -165,7 +167,7 @@ class Report(View):
 
     @property
     def modules(self) -> list[Module]:
-        """The FLOPs and the bytes at the peak of each module."""
+        """For each module, its FLOPs and its live bytes at the predicted peak."""
         return self.contents.modules
 
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
@@ -417,9 +419,9 @@ def report(
     fits is `.best`, which includes code to paste.
 
     Args:
-      f: a training step, or a loss, for which the program of its value and gradients counts. It is not run, with one
-        exception: if no other change fits, `report` may compute its gradient on four examples, to check that
-        microbatches do not change it.
+      f: a training step or a loss. For a loss, the report covers the program that computes its value and gradients. `f`
+        is not run, with one exception: if no other change fits, `report` may compute its gradient on four examples, to
+        check that microbatches do not change it.
       *args, **kwargs: the arguments of `f`: arrays, or `jax.ShapeDtypeStruct`s.
       device: a name such as `"h100"` or `"tpu v5e"`, a `Device`, or the result of `calibrate()`. Its memory is the
         capacity, and its roofline gives the times.
@@ -429,7 +431,8 @@ def report(
       compiles: the approximate maximum number of programs to compile.
 
     Returns:
-      The report, which displays itself as text or HTML. `.save("report.html")` writes it to a self-contained page.
+      The report, displayed as text in a terminal and as HTML in a notebook. `.save("report.html")` writes it to a
+      self-contained page.
 
     Raises:
       PlanError: if neither `memory` nor `device` gives a capacity, or if an option is not valid.

@@ -475,7 +475,7 @@ def rewrite(
         not use these arguments after the call.
 
     Returns:
-      A callable like `f`. Its method `.lower(*args)` lowers it, as for a `jax.jit` function.
+      A callable like `f`. Its `.lower(*args)` method lowers it, as for a `jax.jit` function.
 
     Raises:
       PlanError: immediately, if an option is not valid. During a call, if the loss has no place for the checkpoints, if

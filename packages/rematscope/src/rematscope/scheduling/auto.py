@@ -186,8 +186,8 @@ def auto(
         option needs a function with a loop, and a target other than a CPU if the limit is on the peak.
 
     Returns:
-      A callable like `f`. Its method `.plan(*args)` returns the plan, an `Auto`, to inspect or save. The callable
-      supports `jax.jit`, `jax.vmap`, forward mode and second derivatives.
+      A callable like `f`. Its `.plan(*args)` method returns the plan, an `Auto`, which you can inspect or save. The
+      callable supports `jax.jit`, `jax.vmap`, forward mode and second derivatives.
 
     Raises:
       PlanError: immediately, if an option is not valid. During planning, if the limit cannot be met (the message then

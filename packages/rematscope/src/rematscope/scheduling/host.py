@@ -45,7 +45,7 @@ class HostOffload:
       bandwidth: the bandwidth of the link in each direction, in bytes/s.
       capacity: the available host memory in bytes: an integer, or a string such as `"64 GiB"`; None for no limit.
       overlap: the fraction of the time of the forward pass during which values can move to the host: 1 if nothing else
-        uses the link. With 0, the program waits for every transfer to the host, as for every transfer back.
+        uses the link. With 0, the program waits for every transfer to the host, as it does for every transfer back.
 
     Raises:
       PlanError: if a field is not valid.

@@ -59,7 +59,7 @@ class Line:
 
 
 class Auto(Constant, Pictured):
-    """A plan of `auto` for a memory limit. Displays itself as a plot with its numbers.
+    """A plan of `auto` for a memory limit, displayed as a plot with a table of its values.
 
     Attributes:
       function: the planned function, a drop-in replacement for the original one.
@@ -111,7 +111,7 @@ class Auto(Constant, Pictured):
 
     @cached_property
     def suggested_names(self) -> SuggestedNames:
-        """The names, with their source lines, and the policy that express this plan in the model's code.
+        """The names (with their source lines) and the policy that together express this plan in the model's code.
 
         Raises:
           PlanError: if names cannot express the plan, for example if it consists of plain checkpoints.
@@ -160,8 +160,8 @@ class Auto(Constant, Pictured):
     def recomputed(self) -> float:
         """The recompute cost of the plan, in the unit of the `cost` of `auto`.
 
-        This is the cost of both passes, minus their cost with everything saved. With offloading, it is a time in
-        seconds, which includes the time spent waiting for transfers.
+        This is the cost of both passes, minus the cost of both passes if everything is saved. With offloading, it is a
+        time in seconds, which includes the time spent waiting for transfers.
         """
         return self._chosen.recompute_cost
 
@@ -219,7 +219,8 @@ class Auto(Constant, Pictured):
         """Write the schedule to a `.json` file for `load_schedule`, or the view to a self-contained HTML file.
 
         Args:
-          path: the path of the file to write. If it ends in `.json`, the file contains the schedule, else the view.
+          path: the path of the file to write. If the path ends in `.json`, the file contains the schedule; otherwise,
+            it contains the view.
 
         Raises:
           OSError: if the file cannot be written.
@@ -244,7 +245,7 @@ class Auto(Constant, Pictured):
 
     @property
     def certificate(self) -> str:
-        """Text that says what is proven about the plan, what was compiled, and what is assumed."""
+        """A description of what is proven about the plan, what was compiled, and what is assumed."""
         measured = self.measurement
         if self._chosen.snapshots and not is_tpu(self._chosen.subject.target):
             proven = (

@@ -47,7 +47,9 @@ class Name:
 
 
 class SuggestedNames(View):
-    """The names that express a plan in the code of a model. Displays itself.
+    """The names that express a plan in the code of a model.
+
+    It is displayed as text in a terminal and as HTML in a notebook.
 
     Attributes:
       names: the code to write for each name, in program order.

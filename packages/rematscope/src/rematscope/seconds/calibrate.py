@@ -16,7 +16,7 @@ _RUNS = 9  # of each program; the fastest counts, because other programs on the 
 
 
 def calibrate() -> Device:
-    """Measure the rates of the device that JAX uses for matmuls, copies, elementwise arithmetic and `exp`.
+    """Measure the rates of JAX's default device for matmuls, copies, elementwise arithmetic and `exp`.
 
     This takes several seconds. The fastest of nine runs counts, so other programs on the machine have little effect.
 

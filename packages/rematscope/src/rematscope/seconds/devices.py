@@ -39,7 +39,7 @@ class Device:
       link: the bytes/s of one link to another device, in one direction; 0 if there are no links.
       links: the number of links that a ring over one axis uses: 2 in a torus; all links of a GPU.
       axes: the number of axes of the links: 2 or 3 in a torus; 1 if all links lead to switches.
-      host: the bytes/s to host memory, and also from host memory; 0 if no source gives it.
+      host: the bytes/s of a transfer to or from host memory; 0 if no source gives it.
       memory: the memory of the device in bytes; 0 if no source gives it.
       topology: for a TPU that libtpu can compile for ahead of time, its smallest topology of several chips and the
         accelerator type of its machines; None for other devices.

@@ -44,15 +44,15 @@ _MATERIALIZES = KERNELS | LINEAR_ALGEBRA | UPDATES | (MOVES & FUSIBLE) - DUPLICA
 
 @dataclasses.dataclass(frozen=True)
 class TimeEstimate:
-    """The time of the forward and the backward pass on a device in seconds, estimated by a roofline.
+    """The time in seconds of the forward and the backward pass on a device, estimated by a roofline.
 
     Attributes:
       device: the name of the device.
       forward, backward: the time of each pass: for a training step, summed over all microbatches; on a mesh, per
         device.
       recompute: the time of the recomputed operations, a part of `backward`.
-      deferred_forward: the time of the deferred operations, a part of `backward`. They do not depend on the cotangent
-        and could run in the forward pass.
+      deferred_forward: the time of the deferred operations, a part of `backward`. These operations do not depend on the
+        cotangent and could run in the forward pass.
       uncounted: the primitives whose FLOPs are not known; only their memory traffic counts.
       update: the time of the rest of a training step, such as the optimizer update; 0 for any other function.
     """
@@ -72,12 +72,12 @@ class TimeEstimate:
 
     @property
     def recompute_fraction(self) -> float:
-        """The time of the recompute as a fraction of `step`, from 0 to 1."""
+        """The recompute time as a fraction of `step`, from 0 to 1."""
         return self.recompute / self.step if self.step else 0.0
 
     @property
     def recompute_texts(self) -> list[str]:
-        """The time of the recompute and its percentage of `step`, as strings such as `5.58 ms` and `9.3 %`."""
+        """The recompute time and its percentage of `step`, as strings such as `5.58 ms` and `9.3 %`."""
         if not self.recompute:
             return ["0 s", "0 %"]
         return [seconds_text(self.recompute), f"{100 * self.recompute_fraction:.1f} %"]

@@ -105,7 +105,8 @@ class Trace:
 
     @property
     def gradients(self) -> tuple[tuple[Value, Value], ...]:
-        """Pairs of an argument and its gradient; for a training step, only for the arguments that it differentiates."""
+        """(argument, gradient) pairs; for a training step, only for the arguments with respect to which it
+        differentiates."""
         given = self.forward.inputs if self.step is None else self.step.shown.differentiated
         return tuple(zip(given, self.backward.outputs, strict=True))
 
@@ -178,7 +179,8 @@ class Trace:
         """The primitives whose inner operations are not analyzed.
 
         These are kernels, linear solvers, custom calls, Python callbacks, and operations that rematscope does not know.
-        The counts include the residuals that they save, but not what they recompute internally.
+        The counts include the residuals that these primitives save, but not the operations that they recompute
+        internally.
         """
         equations = itertools.chain(self.forward.walk(), self.backward.walk())
         return tuple(sorted({e.primitive for e, _ in equations if is_opaque(e.primitive)}))

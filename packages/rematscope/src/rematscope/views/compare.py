@@ -61,7 +61,7 @@ class ComparisonRow:
 
     @property
     def peak_bytes(self) -> int:
-        """The peak of `timeline`: an estimate of the peak memory in bytes that assumes no fusion."""
+        """The peak of `timeline` in bytes: an estimate of the peak memory without fusion."""
         return self.timeline.peak_bytes
 
 
@@ -73,7 +73,9 @@ _COUNTS = {"flops": "FLOPs", "transcendentals": "transc.", "link_bytes": "links"
 
 
 class Comparison(View):
-    """A table of variants of a function. Displays itself.
+    """A table of variants of a function.
+
+    It is displayed as text in a terminal and as HTML in a notebook.
 
     Attributes:
       rows: the variants, in the given order.
@@ -147,7 +149,7 @@ def compare(variants: Mapping[str, Callable], *args, device: Device | str | None
         `estimate_time`.
 
     Returns:
-      The table, which displays itself in a notebook or a terminal. Its data is in `.rows`.
+      The table, which terminals and notebooks display. Its data is in `.rows`.
 
     Raises:
       TraceError: as for `trace`; or if `variants` is empty or is not a mapping from strings to functions.

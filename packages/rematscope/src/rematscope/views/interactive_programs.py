@@ -53,7 +53,7 @@ def interactive_programs(f: Callable, *args, device: Device | str | None = None,
 
     In a notebook, point at a value, tap it, or move to its line with Tab and the arrow keys. The value is then
     highlighted wherever it appears, and a line of text describes it. Esc removes the highlight. Outside of a notebook,
-    `interactive_programs` shows the same as `residual_table` and `print_fwd_bwd`.
+    `interactive_programs` prints the output of both `residual_table` and `print_fwd_bwd`.
 
     Args:
       f: a function that is differentiable in reverse mode, or a training step. It is traced, not run.

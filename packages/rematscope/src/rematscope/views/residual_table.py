@@ -73,7 +73,9 @@ class ResidualRow:
 
 
 class ResidualTable(View):
-    """A table of the residuals of a function. Displays itself.
+    """A table of the residuals of a function.
+
+    It is displayed as text in a terminal and as HTML in a notebook.
 
     Attributes:
       trace: the trace that the residuals come from.
@@ -175,7 +177,7 @@ def residual_table(f: Callable, *args, device: Device | str | None = None, **kwa
         also shows the estimated time of computing each residual; see `estimate_time`.
 
     Returns:
-      The table, which displays itself in a notebook or a terminal. Its data is in `.rows`, with sizes in bytes.
+      The table, which terminals and notebooks display. Its data is in `.rows`, with sizes in bytes.
 
     Raises:
       TraceError: as for `trace`.

@@ -58,14 +58,16 @@ _LEGEND: PieceLine = [(f"{letter} {word}  ", f"rs-{letter}") for letter, word in
 
 
 class SideBySide(View):
-    """The forward and the backward program side by side. Displays itself as text or as HTML.
+    """The forward and the backward program side by side.
+
+    It is displayed as text in a terminal and as HTML in a notebook.
 
     Args:
       passes: the trace, as returned by `trace`.
       marked: values of either program. The lines that define these values are highlighted with `◀ here`. In a program
         of more than 60 lines, these lines and their surrounding lines are also shown first.
-      fold: whether to show repeated layers only once in a program of more than 60 lines without marked lines. Text says
-        how often each layer repeats; on a page, you click to unfold them.
+      fold: whether to show repeated layers only once in a program of more than 60 lines without marked lines. Text
+        output states how often each layer repeats; in HTML, you can click a layer to unfold it.
       device: the device for the estimated time of each line, summed over all its runs; None shows no times.
     """
 

@@ -68,8 +68,8 @@ class CollectiveRow:
     Attributes:
       kind: XLA's name of the collective, such as `all-gather`.
       predicted: the number of runs and the link bytes from the trace.
-      lowered: those of the program before XLA's optimization.
-      compiled: those of the optimized program.
+      lowered: the same for the program before XLA's optimization.
+      compiled: the same for the optimized program.
     """
 
     kind: str
@@ -171,7 +171,7 @@ class CompiledMemory:
 
 
 class Measurement(View):
-    """Both passes of a function, compiled as one program. Displays itself as a table.
+    """Both passes of a function, compiled as one program. It is displayed as a table.
 
     Attributes:
       function: the name of the function.
@@ -179,11 +179,12 @@ class Measurement(View):
       trace: the trace that the predictions come from.
       predicted: the live bytes after each equation of the trace, without fusion; see `liveness`.
       predicted_peak_bytes: the estimate of `peak_bytes` from the trace, which models XLA's fusion and buffers.
-      compiled: the live bytes over XLA's schedule, from its buffer assignment; None if XLA returns none, as for TPUs.
+      compiled: the live bytes over XLA's schedule, from its buffer assignment; None if XLA returns no buffer
+        assignment, as for TPUs.
       argument_bytes: the bytes of the inputs, which are the arguments and the cotangents.
       output_bytes: the bytes of the outputs and gradients.
       overwritten_bytes: the bytes of donated arguments whose buffers XLA reuses for results.
-      temp_bytes: the bytes of XLA's temp allocation; for a TPU, in HBM.
+      temp_bytes: the bytes of XLA's temporary buffers; for a TPU, those in HBM.
       host_bytes: the bytes that XLA allocates in host memory for offloaded values.
       peak_bytes: the memory that the program needs in bytes: the sum of arguments, constants, outputs and temporaries,
         less overwritten arguments. XLA allocates all of it, including the gradients, before the program runs;
@@ -192,7 +193,7 @@ class Measurement(View):
         targets.
       cost: the FLOPs and transcendentals of the optimized program, with loops multiplied by their trip counts.
       collectives: on a mesh, the collectives, one row per kind. All other figures are then per device.
-      memory: the memory figures in bytes if the program fits on the device; else None.
+      memory: XLA's memory figures in bytes if the program fits on the device; else None.
       out_of_memory: XLA's message and its figures if the program does not fit in the target's memory; else None. If it
         does not fit, `temp_bytes` and `peak_bytes` are the bytes that XLA reports as needed, and the other compiled
         figures are None, 0 or empty.
@@ -285,8 +286,8 @@ class Measurement(View):
     def time(self, runs: int = 10) -> RunTimes:
         """Run both passes on the target, once to warm up and then `runs` times, and return the times.
 
-        Arguments that were given as `jax.ShapeDtypeStruct`s are filled with random normal values if they are floats,
-        else with zeros.
+        `jax.ShapeDtypeStruct` arguments are replaced by random normal values if they are floating-point, and by zeros
+        otherwise.
 
         Raises:
           TargetError: if the target is not on this machine.

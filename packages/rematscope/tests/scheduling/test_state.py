@@ -318,3 +318,20 @@ def test_on_a_mesh_it_does_what_plain_f_does_or_says_why_not():
     assert np.isfinite(
         jax.vmap(with_schedule(lambda x: jax.lax.psum(net_sum(W, x), "i")), axis_name="i")(X[None])
     ).all()
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy])
+def test_results_that_hold_programs_of_jax_say_that_they_cannot_be_copied(copied):
+    for result in (trace(net, W, X), measure(net, W, X), plan(net, W, X, saved="1 KiB")):
+        with pytest.raises(TraceError, match="cannot be pickled or copied"):
+            copied(result)
+
+
+@pytest.mark.parametrize("setting", [True, 2, 2.5])
+def test_a_setting_whose_value_is_read_is_to_be_bound_first(setting):
+    def f(w, setting):
+        return jnp.sin(w @ w).sum() if setting > 0 else w.sum()
+
+    for make in (lambda f: auto(f, peak="1 MiB"), with_schedule):
+        with pytest.raises(TraceError, match=r"reads the value of an argument.*functools.partial"):
+            make(f)(W, setting)

@@ -59,6 +59,18 @@ def in_a_scan(draw, checkpoint=lambda f: f):
     return f
 
 
+def in_a_custom_rule(draw):
+    @jax.custom_jvp
+    def drawing(x):
+        return draw(x)
+
+    @drawing.defjvp
+    def rule(primals, tangents):
+        return drawing(*primals), jnp.zeros_like(tangents[0])
+
+    return unrolled(drawing)
+
+
 def in_a_branch(draw):
     return unrolled(lambda x: lax.cond(x[0, 0] > -100, draw, jnp.ones_like, x))
 
@@ -69,6 +81,7 @@ FUNCTIONS = {
     "scan": in_a_scan(drawn),
     "checkpointed scan": in_a_scan(drawn, jax.checkpoint),
     "branch": in_a_branch(drawn),
+    "custom rule": in_a_custom_rule(drawn),
     "callback": unrolled(from_python),
     "callback in a checkpointed scan": in_a_scan(from_python, jax.checkpoint),
 }

@@ -97,6 +97,30 @@ def test_it_is_transformed_as_the_function_is(how):
     assert_same(found, expected)
 
 
+def collective(ws, x):
+    total = lax.psum(jnp.sin(x @ ws[0]), "batch")
+    return jnp.sin(total @ ws[1]).sum() * (1 + lax.axis_index("batch")) + lax.pmean(jnp.sin(x).sum(), "batch")
+
+
+OVER_BATCH = {
+    "gradients": lambda f: jax.vmap(jax.grad(f, (0, 1)), (None, 0), axis_name="batch")(WS, XS),
+    "the gradient": lambda f: jax.grad(lambda ws: jax.vmap(f, (None, 0), axis_name="batch")(ws, XS).sum())(WS),
+    "forward mode": lambda f: jax.vmap(lambda x: jax.jvp(f, (WS, x), (WS, x)), axis_name="batch")(XS),
+    "second order": lambda f: jax.vmap(lambda x: jax.hessian(f, 1)(WS, x), axis_name="batch")(XS),
+    "two axes": lambda f: jax.grad(
+        lambda ws: jax.vmap(jax.vmap(f, (None, 0), axis_name="batch"), (0, None))(ws, XS).sum()
+    )(np.stack([WS, 2 * WS])),
+    "a batch of equals": lambda f: jax.grad(
+        lambda ws: jax.vmap(lambda x: x.sum() * f(ws, X), axis_name="batch")(XS).sum()
+    )(WS),
+}
+
+
+@pytest.mark.parametrize("how", few(OVER_BATCH, 3))
+def test_collectives_run_over_the_axis_of_a_vmap_around_it(how):
+    assert_same(OVER_BATCH[how](with_schedule(collective)), OVER_BATCH[how](collective))
+
+
 @pytest.mark.parametrize(("dtype", "far"), [("bfloat16", 2e-2), ("float64", 1e-13)])
 def test_gradients_agree_to_rounding_in_each_precision(dtype, far):
     with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
@@ -226,3 +250,9 @@ def test_a_policy_that_moves_values_to_the_host_is_refused():
     late = with_schedule(lambda w, x: jnp.sin(checkpoint_name(jnp.sin(x @ w), "h") @ w).sum(), offload)
     with pytest.raises(PlanError, match=r"the policy offloads 32 B of .*, which with_schedule does not support"):
         jax.eval_shape(jax.grad(late), WS[0], X)
+
+
+def test_a_policy_that_saves_complex_values_is_refused():
+    late = with_schedule(lambda w, x: jnp.abs(jnp.sin(jnp.sin(x @ w) @ w)).sum(), policies.dots_saveable)
+    with pytest.raises(PlanError, match=r"saves a complex value of .*, which no policy of JAX can save"):
+        jax.eval_shape(jax.grad(late), WS[0], 1j * X)

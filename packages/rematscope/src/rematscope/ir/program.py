@@ -15,7 +15,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
+from rematscope.errors import TraceError
 from rematscope.ir.source import Source
 from rematscope.ir.specs import device_shape
 
@@ -215,6 +216,12 @@ class Equation:
     carries: int = 0
     calls: tuple[JaxprEqn, ...] = ()
     index: str = ""
+
+    def __reduce__(self) -> NoReturn:
+        raise TraceError(
+            "programs of JAX cannot be pickled or copied, and this result contains some. Keep its figures or its text, "
+            "str(result), or compute it again where you need it. auto's plans can be pickled."
+        )
 
     @functools.cached_property
     def source(self) -> Source | None:

@@ -6,6 +6,7 @@ The rest of the package uses public JAX only.
 from rematscope.jax_compat.absent_gpu import assuming_gpu, make_jaxpr
 from rematscope.jax_compat.contexts import (
     default_remat,
+    is_named_axis,
     outside_transformations,
     remat3,
     start_no_absent_tpu,
@@ -81,6 +82,7 @@ __all__ = [
     "is_differentiated",
     "is_literal",
     "is_mutable_array",
+    "is_named_axis",
     "is_remat3_checkpoint",
     "is_repeatable",
     "is_stateful",

@@ -26,6 +26,11 @@ def use_remat3(on: bool) -> contextlib.AbstractContextManager[Any]:
     return config.remat3(on) if hasattr(config, "remat3") else contextlib.nullcontext()
 
 
+def is_named_axis(name: Any) -> bool:
+    """Whether a `vmap` whose batching rules get this name has an `axis_name`, over which collectives may run."""
+    return name is not core.no_axis_name
+
+
 @contextlib.contextmanager
 def outside_transformations() -> Iterator[None]:
     """Leave the caller's transformations for a while: their trace, their named axes and their manual mesh."""

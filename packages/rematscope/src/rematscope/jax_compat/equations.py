@@ -20,12 +20,7 @@ import numpy as np
 from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
-from rematscope.jax_compat.policies import MAY_DIFFER, STATEFUL, Policy
-
-try:
-    from jax.extend.core import jaxprs_in_params as jaxprs_in_params
-except ImportError:  # JAX 0.9 and before
-    from jax._src.core import jaxprs_in_params as jaxprs_in_params
+from rematscope.jax_compat.policies import MAY_DIFFER, STATEFUL, Policy, jaxprs_in_params
 
 source_info_util.register_exclusion(__file__)
 

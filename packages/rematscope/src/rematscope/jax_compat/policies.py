@@ -11,6 +11,11 @@ from typing import Any
 
 import jax
 
+try:
+    from jax.extend.core import jaxprs_in_params as jaxprs_in_params
+except ImportError:  # JAX 0.9 and before
+    from jax._src.core import jaxprs_in_params as jaxprs_in_params
+
 # Another run of these gives another result: the next numbers of a device's own generator, or the next item of a queue.
 STATEFUL = frozenset({"rng_uniform", "infeed", "outfeed"})
 
@@ -53,8 +58,16 @@ def saving_unrepeatable(policy: Policy | None) -> Policy:
     """A policy that also saves results that a second run may not give; see `is_repeatable`."""
 
     def asked(primitive: Any, *avals: Any, **params: Any) -> Any:
-        if primitive.name in MAY_DIFFER:
+        if primitive.name in MAY_DIFFER or any(map(_may_differ, jaxprs_in_params(params))):
             return True
         return policy is not None and policy(primitive, *avals, **params)
 
     return asked
+
+
+def _may_differ(jaxpr: Any) -> bool:
+    """Whether a second run of a program may give another result: a policy is asked about a custom rule as a whole."""
+    return any(
+        eqn.primitive.name in MAY_DIFFER or any(map(_may_differ, jaxprs_in_params(eqn.params)))
+        for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns
+    )

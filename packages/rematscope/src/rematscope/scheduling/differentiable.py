@@ -17,6 +17,8 @@ from jax.extend import source_info_util
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from rematscope.jax_compat import is_named_axis
+
 source_info_util.register_exclusion(__file__)
 
 Arrays = Sequence[Any]
@@ -139,26 +141,34 @@ def _transpose_rule(cotangents: Arrays, *operands: Any, back: _Back, fixed: int,
     return [None] * fixed + list(back(none)(*operands[:fixed], *given))
 
 
-def _batching_rule(operands: Arrays, dims: Sequence[Any], **params: Any) -> tuple[list[Any], list[int]]:
-    fixed, types = params["fixed"], params["types"]
-    (size,) = {x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None}
+def _batching_rule(
+    axis: Any, operands: Arrays, dims: Sequence[Any], **params: Any
+) -> tuple[list[Any], list[int] | list[None]]:
+    if all(d is None for d in dims) and not is_named_axis(axis.name):
+        results = _tangent.bind(*operands, **params)
+        return results, [None] * len(results)
+    fixed, types, size = params["fixed"], params["types"], axis.size
+    # Both programs run after this vmap has ended, and their collectives over its axis need the axis again.
+    mapped = functools.partial(jax.vmap, axis_name=axis.name, axis_size=size, spmd_axis_name=axis.spmd_name)
     axes = tuple(dims[:fixed])
     tangents = [
         jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
         for x, d in zip(operands[fixed:], dims[fixed:], strict=True)
     ]
-    params["straight"] = jax.vmap(params["straight"], (*axes, *[0] * len(tangents)))
-    params["back"] = functools.partial(_mapped_back, params["back"], axes)
+    params["straight"] = mapped(params["straight"], (*axes, *[0] * len(tangents)))
+    params["back"] = functools.partial(_mapped_back, mapped, params["back"], axes)
     params["types"] = tuple(aval.update(shape=(size, *aval.shape)) for aval in types)
     return _tangent.bind(*operands[:fixed], *tangents, **params), [0] * len(types)
 
 
-def _mapped_back(back: _Back, axes: tuple[Any, ...], none: tuple[bool, ...]) -> Callable[..., Arrays]:
-    mapped: Callable[..., Arrays] = jax.vmap(back(none), (*axes, *[0] * none.count(False)))
-    return mapped
+def _mapped_back(
+    mapped: Callable[..., Any], back: _Back, axes: tuple[Any, ...], none: tuple[bool, ...]
+) -> Callable[..., Arrays]:
+    batched: Callable[..., Arrays] = mapped(back(none), (*axes, *[0] * none.count(False)))
+    return batched
 
 
 ad.primitive_jvps[_tangent] = _jvp_rule
 ad.primitive_transposes[_tangent] = _transpose_rule
-batching.primitive_batchers[_tangent] = _batching_rule
+batching.fancy_primitive_batchers[_tangent] = _batching_rule
 mlir.register_lowering(_tangent, mlir.lower_fun(_run_forward, multiple_results=True))

@@ -81,7 +81,7 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
     def function(*args: P.args, **kwargs: P.kwargs) -> R:
         once, leaves = _with_outer_values(traced_for_a_plan(f, args, kwargs), jax.tree.leaves((args, kwargs)))
         repeatable = all(is_repeatable(eqn, prints=True) for eqn in body_of(once.jaxpr)[0].eqns)
-        passes = trace(with_policy(once, chosen if repeatable else saving_unrepeatable(chosen)), *leaves)
+        passes = _trace_with_policy(once, chosen if repeatable else saving_unrepeatable(chosen), leaves)
         if not repeatable:
             _check_runs_once(once, passes, leaves)
         if moved := sum(r.value.nbytes for r in passes.residuals if r.kind == "computed" and r.memory == "host"):
@@ -103,6 +103,19 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
         return cast(R, made(*leaves))
 
     return function
+
+
+def _trace_with_policy(once: CalledOnce, policy: Policy | None, leaves: list[Any]) -> Trace:
+    """Trace both passes with a policy, and name the cause if JAX cannot save what the policy saves."""
+    try:
+        return trace(with_policy(once, policy), *leaves)
+    except TypeError as error:
+        if "reduce_precision does not accept dtype complex" not in str(error):
+            raise
+        raise PlanError(
+            f"the policy saves a complex value of {callable_name(once.function)}, which no policy of JAX can save. "
+            "Leave policy= out to save nothing, or use auto, which also saves complex values."
+        ) from None
 
 
 def _policy_or_error(policy: Policy) -> Policy:

@@ -451,11 +451,24 @@ def _cotangent_shape(leaf: Typed) -> Typed:
     return like(leaf.shape, dtype, sharding=getattr(leaf, "sharding", None))
 
 
+_NEEDS_VALUE = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+
+
+def _may_be_setting(leaf: Any) -> bool:
+    """Whether an argument may be a Python number, of which a plan knows the type alone."""
+    return isinstance(leaf, int | float) or getattr(leaf, "weak_type", False) or (leaf.shape, leaf.dtype) == ((), bool)
+
+
 def _explain_error(error: Exception, function: str, leaves: Sequence[Any]) -> TraceError | None:
     """Return an error that explains why JAX cannot differentiate and what to do; None for the function's own errors."""
     text = str(error)
-    needs_value = isinstance(error, (jax.errors.JAXTypeError, jax.errors.JAXIndexError))
-    if (needs_value or "Non-hashable static arguments" in text) and any(isinstance(v, int) for v in leaves):
+    needs_value = isinstance(error, _NEEDS_VALUE) or "Non-hashable static arguments" in text
+    if needs_value and any(map(_may_be_setting, leaves)):
         return TraceError(
             f"{function} reads the value of an argument, but trace only passes shapes. Bind flags, axes and "
             "other static arguments first: functools.partial(f, training=True)."

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import io_callback
+from releases import since
 from sampling import few
 
 from rematscope import PlanError, auto, lint, measure, plan, with_schedule
@@ -93,3 +94,53 @@ def test_a_branch_that_prints_is_planned():
 def test_what_a_checkpoint_may_not_repeat_is_refused_in_a_sentence(ask):
     with pytest.raises(PlanError, match="a callback that must not run twice, such as io_callback"):
         ask(FUNCTIONS["calls back"], WS, X)
+
+
+W = WS[0][:8, :8]
+
+
+def written_and_read(w):
+    array = jax.new_ref(jnp.zeros_like(w))
+    array[...] += jnp.sin(w)
+    first = array[...] @ w
+    array[...] = jnp.cos(first)
+    array[...] += first
+    return (array[...] @ first).sum()
+
+
+def written_in_a_loop(w):
+    array = jax.new_ref(w)
+
+    def step(i, _):
+        array[...] = jnp.sin(array[...] @ w) + i
+
+    jax.lax.fori_loop(0, 3, step, None)
+    return jnp.sin(array[...] @ w).sum()
+
+
+def scaled_by_a_statistic(w):
+    array = jax.new_ref(jnp.zeros(()))
+    x = jnp.sin(w @ w)
+    array[...] = jax.lax.stop_gradient(x.sum())
+    x = jnp.sin(x @ w)
+    array[...] += jax.lax.stop_gradient(x.sum())
+    return x.sum() * array[...]
+
+
+WRITING = {"written and read": written_and_read, "a loop": written_in_a_loop, "a statistic": scaled_by_a_statistic}
+
+
+@since("0.8", "mutable arrays")
+@pytest.mark.parametrize("name", few(WRITING, 2))
+def test_auto_reads_a_mutable_array_when_the_function_does(name):
+    f = WRITING[name]
+    found = auto(f, peak=2 * measure(f, W).peak_bytes, compiles=1).plan(W).function
+    expected, actual = jax.value_and_grad(f)(W), jax.value_and_grad(found)(W)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), expected, actual)
+
+
+@since("0.8", "mutable arrays")
+@pytest.mark.parametrize("ask", [lint, lambda f, w: jax.grad(with_schedule(f))(w)], ids=["lint", "scheduled"])
+def test_a_checkpoint_around_a_mutable_array_is_refused_in_a_sentence(ask):
+    with pytest.raises(PlanError, match=r"writes values that it differentiates to a mutable array \(jax.new_ref\)"):
+        ask(written_and_read, W)

@@ -20,7 +20,8 @@ import numpy as np
 from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
-from rematscope.jax_compat.policies import MAY_DIFFER, STATEFUL, Policy, jaxprs_in_params
+from rematscope.jax_compat.policies import MAY_DIFFER, STATEFUL, Policy
+from rematscope.jax_compat.policies import jaxprs_in_params as jaxprs_in_params
 
 source_info_util.register_exclusion(__file__)
 
@@ -273,6 +274,7 @@ def effects_of(eqn: JaxprEqn) -> set[str]:
 
 
 _PRINTS = frozenset({"DebugEffect", "OrderedDebugEffect"})
+_WRITES = frozenset({"ReadEffect", "WriteEffect", "AccumEffect"})
 
 
 def is_stateful(eqn: JaxprEqn) -> bool:
@@ -289,9 +291,16 @@ def is_repeatable(eqn: JaxprEqn, prints: bool = False) -> bool:
       eqn: an operation.
       prints: whether printing twice is allowed.
     """
-    if effects_of(eqn) - (_PRINTS if prints else frozenset()) or eqn.primitive.name in MAY_DIFFER:
+    return _is_repeatable(eqn, _PRINTS if prints else frozenset())
+
+
+def _is_repeatable(eqn: JaxprEqn, allowed: frozenset[str]) -> bool:
+    if effects_of(eqn) - allowed or eqn.primitive.name in MAY_DIFFER:
         return False
-    return all(is_repeatable(inner, prints) for body in bodies(eqn) for inner in body_of(body)[0].eqns)
+    # What a body writes to mutable arrays of its own, as a kernel does, is over with the operation. Writing to others
+    # is an effect of the operation too.
+    inside = allowed | _WRITES
+    return all(_is_repeatable(inner, inside) for body in bodies(eqn) for inner in body_of(body)[0].eqns)
 
 
 def branches_of(eqn: JaxprEqn) -> tuple[ClosedJaxpr, ...]:

@@ -291,11 +291,12 @@ def is_heavy(equation: Equation) -> bool:
 
 def is_cotangent(value: Value) -> bool:
     """Whether a value can be a cotangent, which a barrier can wait for."""
-    return not isinstance(value, Literal) and jnp.issubdtype(value.dtype, jnp.inexact)
+    is_array = not isinstance(value, Literal) and not jax_compat.is_mutable_array(value.aval)
+    return is_array and jnp.issubdtype(value.dtype, jnp.inexact)
 
 
 def _can_pass_barrier(value: Value) -> bool:
-    return not jnp.issubdtype(value.dtype, jax.dtypes.extended)
+    return not (jax_compat.is_mutable_array(value.aval) or jnp.issubdtype(value.dtype, jax.dtypes.extended))
 
 
 def _weight_gradients(backward: Program) -> set[Equation]:

@@ -152,9 +152,9 @@ def _check_runs_once(f: Callable[..., Any], passes: Trace, leaves: list[Any]) ->
 
     if more := unrepeatable(passes.backward) - unrepeatable(trace(without_checkpoints(f), *leaves).backward):
         raise PlanError(
-            f"{callable_name(f)} has {', '.join(more)} inside a loop or branch that a checkpoint recomputes as a "
-            "whole, and a second run may give a different result. Use jax.random with a key, or move it out of the "
-            "checkpoint."
+            f"{callable_name(f)} has {', '.join(more)} where a checkpoint cannot save the result, such as in a "
+            "while_loop, and a second run may give a different result. Use jax.random with a key for random numbers, "
+            "or move this part out of the checkpoint."
         )
 
 

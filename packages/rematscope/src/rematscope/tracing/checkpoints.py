@@ -77,14 +77,26 @@ def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Poli
         try:
             return once.run(jax_compat.jaxpr_with_policies(once.with_checkpoint, instead), leaves)
         except NotImplementedError as error:
-            if "Effects not supported" not in str(error):
+            if (refusal := _explain_refusal(callable_name(f), str(error))) is None:
                 raise
-            raise PlanError(
-                f"{callable_name(f)} has a callback that must not run twice, such as io_callback. Put checkpoints "
-                "around the parts without it."
-            ) from None
+            raise refusal from None
 
     return planned
+
+
+def _explain_refusal(function: str, error: str) -> PlanError | None:
+    """What JAX's refusal to checkpoint a function means; None for another error."""
+    if "Effects not supported" in error:
+        return PlanError(
+            f"{function} has a callback that must not run twice, such as io_callback. Put checkpoints around the parts "
+            "without it."
+        )
+    if "Mutating a reference" in error:
+        return PlanError(
+            f"{function} writes values that it differentiates to a mutable array (jax.new_ref), which JAX's "
+            "checkpoints do not support. Put checkpoints around the parts without it, or use auto."
+        )
+    return None
 
 
 def without_checkpoints(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -220,7 +220,7 @@ class Equation:
     def __reduce__(self) -> NoReturn:
         raise TraceError(
             "programs of JAX cannot be pickled or copied, and this result contains some. Keep its figures or its text, "
-            "str(result), or compute it again where you need it. auto's plans can be pickled."
+            "str(result), or call the function again where you need it. auto's plans can be pickled."
         )
 
     @functools.cached_property

@@ -335,3 +335,20 @@ def test_a_setting_whose_value_is_read_is_to_be_bound_first(setting):
     for make in (lambda f: auto(f, peak="1 MiB"), with_schedule):
         with pytest.raises(TraceError, match=r"reads the value of an argument.*functools.partial"):
             make(f)(W, setting)
+
+
+@pytest.mark.parametrize("norm", [nnx.LayerNorm, nnx.BatchNorm])
+@pytest.mark.parametrize(
+    "make", [lambda f: auto(f, peak="1 MiB", compiles=1), with_schedule], ids=["auto", "scheduled"]
+)
+def test_a_module_of_nnx_under_nnx_remat_is_refused_only_if_its_state_changes(make, norm):
+    def loss(model, x):
+        return jnp.sin(nnx.remat(lambda model, x: model(x))(model, x) @ W).sum()
+
+    model = norm(8, rngs=nnx.Rngs(0))
+    x = jnp.arange(16.0).reshape(2, 8)
+    if norm is nnx.BatchNorm:
+        with pytest.raises(PlanError, match="changes its argument, a value of type BatchNorm"):
+            nnx.grad(make(loss))(model, x)
+    else:
+        assert_same(nnx.grad(make(loss))(model, x), nnx.grad(loss)(model, x))

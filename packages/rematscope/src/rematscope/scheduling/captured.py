@@ -18,6 +18,8 @@ import numpy as np
 from jax.extend import source_info_util
 
 from rematscope.errors import PlanError
+from rematscope.ir.inline import Inliner
+from rematscope.ir.program import Value
 from rematscope.jax_compat import body_of, is_mutable_array
 from rematscope.scheduling.linearize import linearize
 from rematscope.tracing.arguments import callable_name, check_differentiable, flattened, type_description
@@ -67,7 +69,7 @@ def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
                 raise _keeps_state(f, "a module of Flax's nnx that it closes over") from None
             trace(f, *args, **kwargs)  # which explains what it can
             raise
-    if changed:
+    if changed and not _rebinds_same_leaves(f, args, kwargs):
         raise _keeps_state(f, f"its argument, {type_description(changed[0])}")
     if any(id(each) not in before for each in _reachable_tracers(f)):
         raise _keeps_state(f, "an object that outlives the call and now holds a traced value (a leaked tracer)")
@@ -95,7 +97,7 @@ def _with_watched_arguments(f: Callable[..., Any], changed: list[object]) -> Cal
 
     @functools.wraps(f, updated=())
     def watched(*args: Any, **kwargs: Any) -> Any:
-        nodes = [node for node in jax.tree.leaves((args, kwargs), is_leaf=_is_object) if _is_object(node)]
+        nodes = _objects_in(args, kwargs)
         before = [jax.tree.leaves(node) for node in nodes]
         returned = f(*args, **kwargs)
         there = {*map(id, jax.tree.leaves(returned)), *map(id, itertools.chain.from_iterable(before))}
@@ -108,6 +110,28 @@ def _with_watched_arguments(f: Callable[..., Any], changed: list[object]) -> Cal
         return returned
 
     return watched
+
+
+def _rebinds_same_leaves(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the leaves that `f` assigns to its arguments equal the old ones.
+
+    `nnx.remat` and `nnx.jit` assign all variables of a module, most of which their function returns unchanged.
+    """
+
+    def leaves_before_and_after(*args: Any, **kwargs: Any) -> Any:
+        nodes = _objects_in(args, kwargs)
+        before = jax.tree.leaves(nodes)
+        f(*args, **kwargs)
+        return before, jax.tree.leaves(nodes)
+
+    once, _ = traced(leaves_before_and_after, args, kwargs)
+    program = Inliner().program(once.jaxpr, [Value(v.aval) for v in body_of(once.jaxpr)[0].invars])
+    before, after = once.returning(program.outputs)
+    return len(before) == len(after) and all(one is other for one, other in zip(before, after, strict=True))
+
+
+def _objects_in(*arguments: Any) -> list[Any]:
+    return [node for node in jax.tree.leaves(arguments, is_leaf=_is_object) if _is_object(node)]
 
 
 def _is_object(node: object) -> bool:

@@ -93,12 +93,20 @@ def linearize(passes: Trace) -> Linearized:
       passes: a trace of a function with or without checkpoints.
 
     Raises:
-      PlanError: if it is the trace of a training step, which takes its gradient itself.
+      PlanError: if it is the trace of a training step, which takes its gradient itself; or if the backward pass uses
+        mutable arrays, which can neither be saved nor be read in another order.
     """
     if passes.step is not None:
         raise PlanError(
             f"{passes.function} takes gradients itself, so a plan for it cannot change what they save. Plan the loss "
             f"that it differentiates, and let {passes.function} differentiate the planned loss."
+        )
+    used = (v for equation, _ in passes.backward.walk() for v in (*equation.inputs, *equation.outputs))
+    if any(jax_compat.is_mutable_array(value.aval) for value in used):
+        raise PlanError(
+            f"{passes.function} differentiates values in a mutable array (jax.new_ref), which auto and with_schedule "
+            "do not support. Compute new arrays instead, or apply jax.lax.stop_gradient to all values that it writes "
+            "to the array and reads from it."
         )
     marks = dict.fromkeys(passes.cotangents, 1)
     mark_dependence(passes.backward, marks)

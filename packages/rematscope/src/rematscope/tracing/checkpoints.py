@@ -94,7 +94,7 @@ def _explain_refusal(function: str, error: str) -> PlanError | None:
     if "Mutating a reference" in error:
         return PlanError(
             f"{function} writes values that it differentiates to a mutable array (jax.new_ref), which JAX's "
-            "checkpoints do not support. Put checkpoints around the parts without it, or use auto."
+            "checkpoints do not support. Put checkpoints around the parts without it."
         )
     return None
 

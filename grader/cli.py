@@ -241,7 +241,8 @@ def batch(
         print(f"{counted(lost, 'answers')} could not be graded because a machine failed. Add --resume to grade them.")
     if killed := report.not_the_answers:
         which = f'--regrade "{Outcome.NOT_JUDGED}"'
-        print(f"{counted(killed, 'answers')} could not be judged for reasons outside the answer. Add {which} to retry.")
+        outside = "for reasons other than the answer itself"
+        print(f"{counted(killed, 'answers')} could not be judged {outside}. Add {which} to retry.")
     if lost or killed:
         raise typer.Exit(2)
 
@@ -295,11 +296,11 @@ def doctor(
     promises = doctor.examine(jobs)
     for promise in promises:
         print(promise)
-    print("SECURITY.md explains each of them and their limits.")
+    print("SECURITY.md explains each of these guarantees and its limits.")
     if any(promise.needed and not promise.held for promise in promises):
         print("Do not grade untrusted answers on this machine.")
         raise typer.Exit(1)
-    print("You can grade untrusted answers here. For an exam, use a virtual machine that holds nothing else.")
+    print("You can grade untrusted answers here. For an exam, use a virtual machine that contains nothing else.")
 
 
 @app.command(rich_help_panel=_LEARNERS)

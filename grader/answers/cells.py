@@ -35,7 +35,7 @@ def statements_of(source: AnswerSource) -> list[PlacedStatement]:
     """
     text = source.text.replace("\r\n", "\n").replace("\r", "\n")  # as Python counts lines
     if "\0" in text:  # at which Python's tokenizer has an error of its own
-        raise ValueError("the file contains a null character: type the line that contains it again")
+        raise ValueError("the file contains a null character; retype the line that contains it")
     try:
         tree = ast.parse(text)
     except SyntaxError:

@@ -80,7 +80,7 @@ def _run_statements(
             FindingKind.RAISES,
             f"Your answer cannot be checked, because its cell raises {failure.text}",
             source=failure.source,
-            next="Only your page and this course's packages are available when it is graded. Can you put the missing "
+            next="Only your page and this course's packages are available during grading. Can you put the missing "
             "code or data into a cell?"
             if missing
             else about_exception(failure.text, failure.source)

@@ -63,7 +63,7 @@ def parse(text: str, name: str) -> tuple[list[Answer], bool]:
         known = False
     if not known:
         raise HandInError(
-            f"{name} is not a file that `python -m grader submit` of this version writes: ask for a new one."
+            f"{name} is not a file that `python -m grader submit` of this version writes. Ask for a new one."
         )
     return answers, content.pop("checksum", None) == checksum(content)
 

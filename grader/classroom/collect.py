@@ -170,13 +170,13 @@ class Class:
                 why = ""
                 count[file.learner] += 1
                 if count[file.learner] > MAX_ANSWERS:
-                    why = f"only {MAX_ANSWERS} answers of each learner are graded"
+                    why = f"only {MAX_ANSWERS} answers per learner are graded"
                     break
                 answer = Listed.of(each, file) if isinstance(each, Submission) else each
                 if not isinstance(answer, Listed):
                     found.append(answer)
                 elif answer.digest in listed:
-                    why = f"another file of this learner's is called {answer.name} too and has the same content"
+                    why = f"another file of this learner has the same name, {answer.name}, and the same content"
                 else:
                     listed.add(answer.digest)
                     found.append(answer)
@@ -274,7 +274,7 @@ def _keep_content(
     try:
         whole = content.read(room)
     except NoRoom:
-        return Unreadable(f"the learner's files have more than {MAX_BYTES // 2**20} MiB together"), 0
+        return Unreadable(f"the learner's files have more than {MAX_BYTES // 2**20} MiB in total"), 0
     except TooLarge as error:
         return Unreadable(str(error)), 0
     except (OSError, ValueError) as error:  # to unpack what is then damaged takes as long as if it were whole

@@ -40,9 +40,9 @@ class Control:
         if control and not control.verdict.passed:
             self._forget([*self._row])
             raise RunError(
-                f"{len(self._row)} answers in a row could not be judged, and neither could a worked solution: "
-                f"{control.reason} The cause is this machine, not the answers. The grades before them are saved: run "
-                "`python -m grader doctor`, repair what it names, and add --resume."
+                f"{len(self._row)} answers in a row could not be judged, and neither could a worked answer: "
+                f"{control.reason} The cause is this machine, not the answers. The earlier grades are saved. Run "
+                "`python -m grader doctor`, fix the problems that it reports, and add --resume."
             )
         self._row = {}
 

@@ -107,7 +107,7 @@ def on_cluster(scheduler: str, sandboxed: bool, needs_groups: bool) -> Iterator[
     try:
         client = distributed.Client(scheduler, timeout=SECONDS_TO_CONNECT, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise RunError(f"No Dask scheduler answers at {scheduler} ({error}): check that it runs.") from None
+        raise RunError(f"No Dask scheduler answers at {scheduler} ({error}). Check that it is running.") from None
     with client:
         yield Cluster(client, scheduler, sandboxed, needs_groups)
 
@@ -215,7 +215,10 @@ def _graded_there(submission, seed, secret, seconds, needed, sandboxed, needs_gr
     ours = ("JAX_PLATFORMS", "JAX_REMAT3")
     settings = [name for name in os.environ if name.startswith(("JAX_", "XLA_", "NPY_")) and name not in ours]
     if settings:
-        return {"worker": worker, "unfit": f"its environment sets {', '.join(settings)}: start it without them"}
+        return {
+            "worker": worker,
+            "unfit": f"its environment sets {', '.join(settings)}: start it without these",
+        }
     try:
         from grader.util.versions import versions
 

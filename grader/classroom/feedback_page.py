@@ -21,7 +21,7 @@ def note(seed: int, sandboxed: bool, in_groups: bool | None = None) -> str:
     without = "" if sandboxed else "It was graded without a sandbox. "
     used = ", ".join(f"{name} {version}" for name, version in versions().items())
     groups = {True: " Each answer had its own control group.", False: " No answer had a control group.", None: ""}
-    return f"{without}Shapes were drawn from the seed {seed} ({used}).{groups[in_groups]}"
+    return f"{without}The random shapes came from the seed {seed} ({used}).{groups[in_groups]}"
 
 
 def feedback_page(

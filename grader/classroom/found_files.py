@@ -109,13 +109,13 @@ class Aside:
 
 
 _IS_NBGRADERS = Aside("it belongs to nbgrader's course folder, not to a learner")
-_IS_LITTER = Aside("a system or an editor created it")
+_IS_LITTER = Aside("the operating system or an editor created it")
 _IS_HIDDEN = Aside("its name begins with a dot")
 _LINK = Unreadable("it is a link, and links are not followed")
 _NO_FILE = Unreadable("it is not a file")
-_LEADS_OUT = Unreadable("its path in the zip file leads out of the folder")
+_LEADS_OUT = Unreadable("its path in the zip file points outside the folder")
 _NO_NAME = Unreadable("its name in the zip file is not a valid file name")
-_TOO_DEEP = Unreadable(f"folders are nested more than {MAX_DEPTH} deep; the innermost were not read")
+_TOO_DEEP = Unreadable(f"folders are nested more than {MAX_DEPTH} levels deep; deeper ones were not read")
 _PACKED = Unreadable("it is a zip file inside the folder: unpack it there")
 
 

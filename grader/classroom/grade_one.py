@@ -196,7 +196,7 @@ def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0, second
 def _failed_verdict(exercise: str | None, error: Exception) -> Verdict:
     if isinstance(error, OSError | MemoryError):
         why = f"this machine is out of resources ({failures.message_of(error)})."
-        advice = "Is there too little memory, disk space, or too few processes or open files? See `ulimit -a` and `df`."
+        advice = "Is the machine out of memory, disk space, processes or open files? See `ulimit -a` and `df`."
         return not_judged(exercise, why, advice)
     return failures.grader_failed(exercise, error)
 

@@ -170,7 +170,7 @@ def completed(
         outcome, kind = Outcome.NOT_ATTEMPTED, FindingKind.NOT_ATTEMPTED
         if reason := (unreadable or {}).get(learner):
             outcome, kind = Outcome.NOT_JUDGED, FindingKind.NOT_JUDGED
-            text += f" A file that could not be read may contain one: {reason}."
+            text += f" A file that could not be read may contain an answer: {reason}."
         for exercise in found or {""}:
             best.setdefault(
                 (learner, exercise, ""), Grade(learner, "", Verdict(exercise, outcome, (Finding(kind, text),)))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from grader.exercises.observation import CaseObservation
-from grader.util.words import counted
+from grader.util.words import counted, joined
 from grader.verdicts.verdict import Finding, FindingKind
 
 
@@ -41,15 +41,13 @@ class PeakAtMost:
         peak = self._peak_bytes(seen)
         if round(peak) <= self.most:
             return
-        arguments = " and ".join(seen.arguments)
         how = "Compiled by XLA" if self.compiled else "Run one operation at a time"
-        of = f"times {self.unit}" if self.unit else f"vectors of {arguments}'s size"
-        text = f"{how}, your two passes have a peak memory of {peak:.1f} {of}, plus {arguments} and the results."
+        text = f"{how}, your two passes have a peak memory of {peak:.1f} {self._unit_text(seen)}"
         yield Finding(
             FindingKind.PEAK,
-            text,
-            expected=f"at most {self.most} {of}",
-            got=f"{peak:.1f} {of}",
+            f"{text}, in addition to {joined(seen.arguments)} and the results.",
+            expected=f"at most {self.most} {self._unit_text(seen)}",
+            got=f"{peak:.1f} {self._unit_text(seen)}",
             next=self.too_high,
         )
 
@@ -61,8 +59,11 @@ class PeakAtMost:
         return seen.peak(True) / size
 
     def claim(self, seen: CaseObservation) -> str:
-        of = f"times {self.unit}" if self.unit else "vectors"
-        return f"the peak memory is {self._peak_bytes(seen):.1f} {of}, and {self.most} are allowed"
+        peak = f"{self._peak_bytes(seen):.1f} {self._unit_text(seen)}"
+        return f"the peak memory is {peak}, and the limit is {self.most} times"
+
+    def _unit_text(self, seen: CaseObservation) -> str:
+        return f"times the size of {self.unit or joined(seen.arguments)}"
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ class InPieces:
             allowed = counted(self.rows, "rows")
             yield Finding(
                 FindingKind.PEAK,
-                f"One matmul of your two passes takes {rows} rows at once, so all of their results are in memory at "
-                f"the same time. Each of the {self.pieces} has {allowed}.",
+                f"One matmul in your two passes processes {rows} rows at once, so the results of all of them are in "
+                f"memory at the same time. Each of the {self.pieces} has at most {allowed}.",
                 expected=f"at most {allowed} per matmul",
                 got=counted(rows, "rows"),
                 next=self.too_large,

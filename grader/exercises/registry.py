@@ -104,7 +104,7 @@ def with_drawn(task: Task, asked: Sequence[Case | Question], rng: "np.random.Gen
         made = task.case(rng, **structure)
         if made.name in by_name:
             numbers = (f"{symbol} = {value}" for symbol, value in structure.items() if isinstance(value, int))
-            made = dataclasses.replace(made, name=", ".join((made.name, *numbers, "drawn anew")))
+            made = dataclasses.replace(made, name=", ".join((made.name, *numbers, "with new values")))
         by_name.setdefault(made.name, made)
     return tuple(sorted(by_name.values(), key=lambda each: isinstance(each, Question)))
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from grader.exercises.observation import CaseObservation, Exchange, MatchedResidual, ResidualKind
-from grader.util.words import counted
+from grader.util.words import counted, joined
 from grader.verdicts.verdict import Finding, FindingKind
 from rematscope.render import bytes_text
 
 _NO_CHECKPOINT = (
     "Which function marks a computation so that its intermediate values are recomputed instead of saved? (If you wrote "
-    "a gradient rule of your own: which residuals does it save?)"
+    "your own gradient rule, which residuals does it save?)"
 )
 
 
@@ -206,7 +206,7 @@ class SavesAtMost:
             )
 
     def claim(self, seen: CaseObservation) -> str:
-        return f"the forward pass saves at most {counted(self.count, self.parts)} and arguments"
+        return f"in addition to arguments, the forward pass saves at most {counted(self.count, self.parts)}"
 
 
 @dataclass(frozen=True)
@@ -264,14 +264,17 @@ class MatmulsAtMost:
                 FindingKind.RECOMPUTES,
                 f"Your two passes spend {seen.matmul_flops:,} FLOPs on matmuls, {seen.matmul_flops / once:.1f} times "
                 "as many as without a checkpoint.",
-                expected=f"at most {self.max_ratio} times as many ({self.max_ratio * once:,} FLOPs)",
+                expected=f"at most {self.max_ratio * once:,} FLOPs, {self._ratio_text()} as without a checkpoint",
                 got=f"{seen.matmul_flops:,} FLOPs",
                 flops=seen.matmul_flops - self.max_ratio * once,
                 next=self.too_many,
             )
 
     def claim(self, seen: CaseObservation) -> str:
-        return f"both passes compute at most {self.max_ratio} times as many matmuls as without a checkpoint"
+        return f"both passes spend at most {self._ratio_text()} FLOPs on matmuls as without a checkpoint"
+
+    def _ratio_text(self) -> str:
+        return "as many" if self.max_ratio == 1 else f"{self.max_ratio} times as many"
 
 
 @dataclass(frozen=True)
@@ -290,7 +293,7 @@ class Recomputes:
 
     count: int
     too_many: str
-    elsewhere: str = "Which matmul does neither the plain function nor its gradient compute?"
+    elsewhere: str = "Which of your matmuls belongs to neither the plain function nor its gradient?"
     names = ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
@@ -393,8 +396,8 @@ class AdvisesBarrier:
                 FindingKind.NO_BARRIER,
                 "No optimization barrier separates the recomputed values from the forward pass (perhaps because of "
                 "prevent_cse=False). Under jax.jit, the compiler's common-subexpression elimination may merge the two "
-                "and save the values after all. This cannot happen inside jax.lax.scan; elsewhere the default is "
-                "safer.",
+                "and save the values after all. This cannot happen inside jax.lax.scan. Elsewhere, the default, "
+                "prevent_cse=True, is safer.",
                 advice=True,
             )
 
@@ -452,8 +455,7 @@ def _in_one_line(names: Iterable[str]) -> str:
 
 
 def _in_words(names: Iterable[str]) -> str:
-    *others, last = _each_once(names)
-    return f"{', '.join(others)} and {last}" if others else last
+    return joined(_each_once(names))
 
 
 def _wider_dtype_text(residual: MatchedResidual, wanted: MatchedResidual | None) -> str:

@@ -81,7 +81,7 @@ class ControlGroups:
         try:
             self.group(ProcessLimits(processor_seconds=1, memory=0)).remove()
         except OSError as error:
-            raise NotDelegated(f"no group can be created in its control group ({error.strerror})") from None
+            raise NotDelegated(f"no child group can be created in its control group ({error.strerror})") from None
 
     def group(self, limits: ProcessLimits) -> ControlGroup:
         """Return a group for a process to come. Raises OSError."""
@@ -151,7 +151,7 @@ def _delegated_group() -> Path:
         with contextlib.suppress(OSError):
             (own / "cgroup.procs").write_text(str(os.getpid()))
             leaf.rmdir()
-        why = "is shared with other processes" if error.errno == errno.EBUSY else "cannot be divided"
+        why = "is shared with other processes" if error.errno == errno.EBUSY else "cannot have child groups"
         raise NotDelegated(f"its control group {why} ({error.strerror})") from None
     return own
 
@@ -167,7 +167,7 @@ def _own_group() -> Path:
         root, place, kind = mount[3], mount[4], mount[mount.index("-") + 1]
         if kind == "cgroup2" and own and Path(own).is_relative_to(root):
             return Path(place) / Path(own).relative_to(root)
-    raise NotDelegated("there is no tree of control groups of version 2")
+    raise NotDelegated("no control group hierarchy of version 2 is mounted")
 
 
 def _of_version_1() -> set[str]:

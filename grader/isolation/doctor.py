@@ -54,7 +54,7 @@ def examine(jobs: int) -> list[Promise]:
         Promise(
             "system calls",
             True,
-            "Only system calls on an allow list are possible; new ones are refused. No huge pages.",
+            "Only system calls on an allow list are possible; all others are refused. Huge pages are disabled.",
         ),
         _control_groups_promise(groups),
         _threads_promise(bool(groups) and uncounted),
@@ -88,5 +88,5 @@ def _memory_promise(jobs: int) -> Promise:
     where = "The container's limit for all processes together" if limit else "This machine's memory"
     text = f"{where}, {there / 2**30:.0f} GiB, is enough for --jobs {enough} at {_A_SUBMISSION // 2**30} GiB each."
     if jobs > enough:
-        text += f" With --jobs {jobs} it may run out; then answers are killed and must be graded again."
+        text += f" With --jobs {jobs}, memory may run out; then answers are killed and must be graded again."
     return Promise("memory", jobs <= enough, text, needed=False)

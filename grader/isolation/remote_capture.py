@@ -150,7 +150,7 @@ class RemoteCapture:
             with self._process.at_work():
                 return messages.receive(self._process.line, _MAX_DRAWING, [Rendered], seconds)[0]
         except TimeoutError:
-            raise TimedOut(f"it was not shown after {seconds} s") from None
+            raise TimedOut(f"it was not displayed within {seconds} s") from None
         except (OSError, messages.WireError):
             return None
 

@@ -108,7 +108,7 @@ class RemoteExecution:
         self._send_run("gradients", residuals, cotangents)
         _, gradients = self._receive_reply(protocol.Results)
         if len(gradients) != len(self.backward.outputs):
-            raise ProgramError("its backward program returns other arrays than before.")
+            raise ProgramError("its backward program no longer returns the same arrays.")
         return gradients
 
     def value_fingerprints(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray:

@@ -67,7 +67,7 @@ class SandboxedProcess:
             if self.group:
                 self.ran_out_of_memory = self.group.ran_out_of_memory
                 self.group.remove()
-            how: Ended | NotStarted = NotStarted("its guard was lost")
+            how: Ended | NotStarted = NotStarted("the process that supervises it ended")
             if report:
                 how = messages.decode(report, [Ended, NotStarted])
             if isinstance(how, NotStarted):
@@ -170,7 +170,7 @@ class Zygote:
                 self.close()
                 errors.seek(0)
                 said = errors.read()[-1000:].decode(errors="replace").strip().splitlines()
-                raise SandboxError(_no_sandbox(said[-1] if said else "it says nothing"))
+                raise SandboxError(_no_sandbox(said[-1] if said else "it printed no message"))
         try:
             self._try_out()
         except BaseException:
@@ -183,7 +183,7 @@ class Zygote:
             messages.receive(inmate.line, 1000, [Ready], _START_SECONDS)
         except (OSError, messages.WireError):
             if self._groups:  # a kernel that asks for rights which are given up inside
-                self._groups, self.without_groups = None, "the kernel lets no process inside the sandbox join one"
+                self._groups, self.without_groups = None, "no process inside the sandbox can join one"
                 with contextlib.suppress(SandboxError):
                     inmate.end()
                 return self._try_out()
@@ -231,7 +231,7 @@ class Zygote:
                 line.close()
                 if group:
                     group.remove()
-                raise SandboxError(_no_sandbox("its first process is gone")) from None
+                raise SandboxError(_no_sandbox("its first process has ended")) from None
         return SandboxedProcess(line, guard, group)
 
 
@@ -262,6 +262,7 @@ def _raise_limits() -> None:
 
 def _no_sandbox(why: str) -> str:
     return (
-        f"The sandbox does not start here ({why}). It needs user namespaces, inside bubblewrap too: an administrator "
-        "can allow them (kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu); or grade with --unsandboxed."
+        f"The sandbox does not start here ({why}). It needs user namespaces, also inside bubblewrap. Ask an "
+        "administrator to allow them (kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu), or grade with "
+        "--unsandboxed."
     )

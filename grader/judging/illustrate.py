@@ -39,7 +39,7 @@ def scene(verdict: Verdict, shown: Case) -> tuple[str | None, tuple[int, ...], s
     of the residuals to mark there, and a title. `shown` is the case of the page's shapes."""
     for finding in explained_by_programs(verdict):
         return finding.cases[0], finding.marked, programs_title(finding)
-    return None, (), f"Forward and backward program of your answer ({shown.name})"
+    return None, (), f"Forward and backward programs of your answer ({shown.name})"
 
 
 def effects_with_others(exercise: str, shown: Case, case: Case, passes: rematscope.Trace) -> tuple[Effect, ...]:

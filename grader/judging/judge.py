@@ -107,7 +107,7 @@ def _argument_order(evidence: Evidence, task: Task, findings: Sequence[Finding])
     if evidence.parameters == asked or sorted(evidence.parameters) != sorted(asked):
         return []
     given, wanted = ", ".join(evidence.parameters), ", ".join(asked)
-    text = f"Your answer takes its arguments in the order ({given}), but is called with ({wanted})."
+    text = f"Your answer takes its arguments in the order ({given}), but the grader passes them as ({wanted})."
     return [
         Finding(
             FindingKind.ARGUMENT_ORDER,

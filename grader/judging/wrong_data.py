@@ -220,7 +220,7 @@ def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Itera
             yield cost
         elif cost > answer.want.least:
             want = answer.want
-            text = f"Your {want.what}{_for_numbers(answer.question, task)} takes more {want.unit} than necessary"
+            text = f"Your {want.what}{_for_numbers(answer.question, task)} needs more {want.unit} than necessary"
             finding = Finding(
                 FindingKind.COSTS_MORE,
                 f"{text}: {mistake.description}." if mistake else f"{text}.",
@@ -286,12 +286,12 @@ def _normalize_names(data: Any, want: Any) -> Any:
 def _how_many(given: list[str], want: Choice) -> str:
     """Return how many of the given names are right, in words."""
     if not given:
-        return "it names none"
+        return "it contains no name"
     if len(given) == 1 and given[0] not in _normalize_names(list(want.chosen), want):
         return "the name is wrong"
     right = sum((Counter(given) & Counter(_normalize_names(list(want.chosen), want))).values())
     if right < len(given):
-        return f"of these {counted(len(given), 'names')}, {right or 'none'} {'is' if right <= 1 else 'are'} right"
+        return f"of its {counted(len(given), 'names')}, {right or 'none'} {'is' if right <= 1 else 'are'} right"
     missing = len(want.chosen) - right
     start = "the name is" if right == 1 else f"all {right} names are"
     return f"{start} right, but {missing} {'is' if missing == 1 else 'are'} missing"

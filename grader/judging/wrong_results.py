@@ -11,12 +11,13 @@ from grader.judging.comparison import ROUNDING, agree, agreeing, as_float, close
 from grader.judging.findings import CaseFinding, group_findings
 from grader.judging.reference import traced_mistakes
 from grader.tracing.evidence import Evidence, FailureKind
+from grader.util.words import joined
 from grader.verdicts.error_questions import OF_THE_PRIMAL, OTHERWISE, UNDIFFERENTIATED, about_exception, about_return
 from grader.verdicts.verdict import Finding, FindingKind
 from rematscope.extend import type_text
 
 _MEMORY_QUESTION = (
-    "What does your answer remember from one call to the next: a growing list, an exhausted generator, a counter?"
+    "What does your answer remember from one call to the next: a growing list, an exhausted generator or a counter?"
 )
 
 
@@ -61,7 +62,8 @@ def _find_endless_loops(trial: AnswerRun) -> Iterator[Finding]:
         yield Finding(
             FindingKind.DOES_NOT_END,
             f"The loops of your two passes were stopped after {limit:,} iterations.",
-            next="What ends each of your loops, also in the backward pass? Does every iteration come closer to it?",
+            next="Which condition ends each of your loops? Does every iteration come closer to it, also in the "
+            "backward pass?",
         )
 
 
@@ -80,7 +82,7 @@ def _wrong_types(trial: AnswerRun) -> Iterator[CaseFinding]:
 
 
 def _wrong_values(trial: AnswerRun) -> Iterator[CaseFinding]:
-    question = "Which step of the computation is missing, different, or one too many?"
+    question = "Which step of the computation is missing, wrong or superfluous?"
     return _of_values(trial, lambda tried: tried.outputs[0], "Your answer's value is wrong", question)
 
 
@@ -187,13 +189,9 @@ def _wrong_gradients(trial: AnswerRun) -> Iterator[CaseFinding]:
             alike.setdefault(found, []).append(place)
         for (how, question), of in alike.items():
             names = [tried.argument_names[place] for place in of]
-            *others, last = names
-            subject = (
-                f"gradients with respect to {', '.join(others)} and {last} are"
-                if others
-                else (f"gradient with respect to {last} is")
-            )
-            whose = f"{names[0]}: " if others else ""
+            gradients, are = ("gradients", "are") if len(names) > 1 else ("gradient", "is")
+            subject = f"{gradients} with respect to {joined(names)} {are}"
+            whose = f"{names[0]}: " if len(names) > 1 else ""
             finding = Finding(
                 FindingKind.WRONG_GRADIENT,
                 f"The value is right, but the {subject} {how}.",
@@ -209,14 +207,17 @@ def _gradients_at(place: int) -> Callable[[CaseRun], tuple[np.ndarray, np.ndarra
 
 
 def _is_nearly_right(got: np.ndarray, want: np.ndarray) -> bool:
-    """Return whether a wrong result is as close as after rounding to a shorter dtype."""
+    """Return whether a wrong result is as close as after rounding to a dtype of lower precision."""
     got, want = as_float(got), as_float(want)
     return bool((abs(got - want) <= _NEARLY * abs(want).max(initial=0.0)).all())
 
 
 _NEARLY = 0.03  # bfloat16 has a relative precision of 0.4 %, and errors add up
-_INACCURATE = "it differs by less than 3 %", "Does your answer round a value to a shorter dtype, such as bfloat16?"
-_ROUNDED = "off by less than 3 %", "Does your answer round a value of its backward pass to a shorter dtype?"
+_INACCURATE = (
+    "it differs by less than 3 %",
+    "Does your answer round a value to a dtype of lower precision, such as bfloat16?",
+)
+_ROUNDED = "off by less than 3 %", "Does your answer round a value of its backward pass to a dtype of lower precision?"
 
 
 def _how_wrong(gradient: np.ndarray) -> tuple[str, str]:
@@ -224,5 +225,5 @@ def _how_wrong(gradient: np.ndarray) -> tuple[str, str]:
     if (as_float(gradient) == 0).all():
         return "zero everywhere", "What stops the gradient between the result and this argument?"
     if np.isnan(as_float(gradient)).any():
-        return "NaN", "Which unused value has an infinite derivative, so that 0 times it is NaN?"
-    return "wrong", "Which step of the computation does the gradient leave out, or compute differently?"
+        return "NaN", "Which unused value has an infinite derivative? (Zero times infinity is NaN.)"
+    return "wrong", "Which step of the computation is missing or different in the gradient?"

@@ -42,11 +42,11 @@ def hint(exercise: str, progress: Progress) -> Note:
     headline = f"Hint {len(given)}" if key is not None else "All hints so far, latest first"
     if next_hint(hints, findings, given) is not None:
         return Note(headline, *texts, "Ask again for the next hint.")
-    after = "" if attempts else " Check your answer first: then hints can respond to the result."
+    after = "" if attempts else " Check your answer first, so that hints can respond to the result."
     return Note(
         headline,
         *texts,
-        f"No further hint fits the last check.{after} `solution()` tells you when the worked answer opens.",
+        f"No further hint fits the last check.{after} `solution()` tells you when the worked answer is available.",
     )
 
 
@@ -65,7 +65,8 @@ def solution(exercise: str, progress: Progress, anyway: bool, last: Verdict | No
         so_far = ("none", "one", "two")[done]
         return Note(
             "The worked answer is not available yet",
-            f"It opens once you have passed, or after three different attempts (so far: {so_far}). Try a hint first.",
+            f"It becomes available once you have passed, or after three different attempts (so far: {so_far}). Try a "
+            "hint first.",
             "To see it anyway, run `solution(anyway=True)`, or add `--anyway` in a terminal.",
         )
     own = attempts[-1] if attempts else None
@@ -87,7 +88,7 @@ class Worked(View):
         case = registry.task(exercise).shown
         answer = getattr(module, exercise)
         table = rematscope.residual_table(applied(answer, case), *case.arguments) if case else None
-        self.saves = f"It saves, {case.name}:" if case else ""
+        self.saves = f"Saved residuals ({case.name})" if case else ""
         # What the module says of itself are paragraphs, which flow into whatever room there is; code does not.
         text = inspect.getsource(module)
         head, *_ = ast.parse(text).body

@@ -133,7 +133,7 @@ def _next_entry(sections, attempts: Sequence[Attempt]) -> tuple[str | Page, ...]
     for attempt in reversed(attempts):
         entry = entries.get(attempt.exercise)
         if entry and entry.state != "passed":
-            return "Next: go on with ", entry.page, "."
+            return "Next: continue with ", entry.page, "."
     to_read: list[Page] = []  # chapters since the last one of which an exercise was begun
     for chapter, here in sections:
         to_read += [chapter] if chapter else []

@@ -70,8 +70,8 @@ def unchecked() -> list[str]:
         known = {find.fingerprint(a.source) for a in attempts if a.exercise == page.name and a.source}
         if not found.is_stub() and find.fingerprint(found.text) not in known:
             sentences.append(
-                f"The answer that exercises/{page.path.name} now holds was never checked, so it is not among them. "
-                "Check it, then submit again."
+                f"The current answer in exercises/{page.path.name} was never checked, so it is not among them. Check "
+                "it, then submit again."
             )
     return sentences
 
@@ -81,7 +81,7 @@ def grade_again(answer: Answer) -> Verdict:
     if answer.exercise in registry.REMOVED:
         return not_judged(answer.exercise, registry.removal(answer.exercise))
     if not answer.source:
-        return not_judged(answer.exercise, "The answer's text was not known when it was handed in.")
+        return not_judged(answer.exercise, "The answer's text was not known when it was submitted.")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{answer.exercise}.py"
         path.write_text(answer.source, encoding="utf-8")

@@ -140,8 +140,8 @@ def reset(page: Page) -> Path | None:
         if kept:
             kept.unlink(missing_ok=True)
         raise ResetError(
-            f"{page.path.name} was not restored, and is as it was: {error.strerror or error} ({page.path.parent}). "
-            "See that there is space, and that you may write there; then try again."
+            f"{page.path.name} was not restored and is unchanged: {error.strerror or error} ({page.path.parent}). "
+            "Check that the disk has free space and that you can write to this folder, then try again."
         ) from None
 
 

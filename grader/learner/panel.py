@@ -161,7 +161,7 @@ class Panel:
                 try:
                     result = verb()
                 except Exception as error:  # in a callback it would go to a log that nobody sees
-                    result = Note(f"{label} did not work", f"{type(error).__name__}: {error}")
+                    result = Note(f"{label} failed", f"{type(error).__name__}: {error}")
                 if isinstance(result, Checked):
                     self._show_checked(result, announced=True)
                 else:

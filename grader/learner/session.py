@@ -103,7 +103,7 @@ def _say_about_exercise(exercise: str | int | None, bound: dict, say: Callable[[
     if not (meant := named or checked or here):
         return Note(
             "Which exercise?",
-            "This notebook has no answer to one yet: run the cell that defines it, or name the exercise: "
+            "This notebook does not define an answer yet. Run the cell that defines it, or name the exercise, as in "
             f"`hint({registry.names()[0]!r})`.",
         )
     name = meant[-1]

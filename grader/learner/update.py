@@ -45,8 +45,8 @@ def update() -> list[str]:
             said += [*_update_page(page, came), *_rename_python_file(page)]
         except OSError as error:
             raise UpdateError(
-                f"{page.path.name} was not updated: {error.strerror or error} ({page.path.parent}). What you wrote is "
-                "there. See that there is space, and that you may write there; then try again."
+                f"{page.path.name} was not updated: {error.strerror or error} ({page.path.parent}). Your work is "
+                "unchanged. Check that the disk has free space and that you can write to this folder, then try again."
             ) from None
     return said + _update_removed(came)
 
@@ -107,11 +107,11 @@ def _update_page(page: Page, came: frozenset[str]) -> list[str]:
     before = " and ".join(path.name for path in old if path not in mine and path != page.path)
     whole = " and ".join(path.name for path in kept)
     if answer:
-        return [f"{page.path.name} is the new page, with your answer. Your old page is {whole}."]
+        return [f"{page.path.name} is the new page and contains your answer. Your old page is now {whole}."]
     if whole:
-        return [f"{page.path.name} is the new page. Your old page is {whole}."]
+        return [f"{page.path.name} is the new page. Your old page is now {whole}."]
     if not old:
-        return [f"{page.path.name} has come."]
+        return [f"{page.path.name} was added."]
     return [
         f"{page.path.name} is the new page{f', in place of {before}' * bool(before)}. You had not changed the old one."
     ]
@@ -124,7 +124,9 @@ def _update_removed(came: frozenset[str]) -> list[str]:
         for path in sorted((pages.ROOT / "exercises").glob(f"[0-9][0-9]_{name}.ipynb")):
             if untouched := _is_untouched(path, name, came):
                 path.unlink()
-            kept = "You had not changed its page, which is deleted." if untouched else f"Your page {path.name} is left."
+            kept = (
+                "Its page, which you had not changed, was deleted." if untouched else f"Your page {path.name} was kept."
+            )
             said.append(f"{registry.removal(name)} {kept}")
     return said
 

@@ -89,15 +89,15 @@ def manual_computation(op: Op, module: ir.Module) -> ManualComputation:
     mesh = sdy.MeshAttr(meshes[named.pop()].attributes["mesh"])
     sizes = {axis.name: axis.size for axis in map(sdy.MeshAxisAttr, mesh.axes)}
     if list(mesh.device_ids) or math.prod(sizes.values()) > MAX_DEVICES:
-        raise ProgramError(f"the traced program has a mesh of more than {MAX_DEVICES} devices, or in no plain order.")
+        raise ProgramError(f"the traced program has a mesh of more than {MAX_DEVICES} devices, or in an unusual order.")
     if set(sdy.ManualAxesAttr(op.attributes["manual_axes"])) != sizes.keys():
-        raise ProgramError("the traced program has a shard_map over some of its mesh's axes, not over all.")
+        raise ProgramError("the traced program has a shard_map over only some of its mesh's axes.")
     return ManualComputation(sizes, *(tuple(map(_parse_sharding, part)) for part in shardings))
 
 
 def _parse_sharding(sharding: sdy.TensorShardingAttr) -> Sharding:
     if list(sharding.unreduced_axes):
-        raise ProgramError("the traced program has a shard_map whose results are yet to be summed.")
+        raise ProgramError("the traced program has a shard_map whose results still have to be summed.")
     return tuple(
         _parse_axes(sdy.DimensionShardingAttr(dim).axes, sdy.AxisRefAttr) for dim in sharding.dimension_shardings
     )
@@ -106,7 +106,7 @@ def _parse_sharding(sharding: sdy.TensorShardingAttr) -> Sharding:
 def _parse_axes(axes: Sequence[ir.Attribute], kind: type) -> tuple[str, ...]:
     references = list(map(kind, axes))
     if any(axis.sub_axis_info is not None for axis in references):
-        raise ProgramError("the traced program divides an axis of its mesh.")
+        raise ProgramError("the traced program splits an axis of its mesh.")
     return tuple(axis.name for axis in references)
 
 

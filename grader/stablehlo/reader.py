@@ -26,9 +26,9 @@ def read(text: str, max_trip_count: int | None = None) -> StableHloProgram:
         loop where there must be none.
     """
     if "dense_resource" in text:
-        raise ProgramError("the traced program has constants in a blob of bytes, of which nothing can be checked.")
+        raise ProgramError("the traced program stores constants as raw bytes, which cannot be checked.")
     if len(text) > MAX_TEXT:
-        raise ProgramError(f"the traced program is {len(text):,} characters long; at most {MAX_TEXT:,} are judged.")
+        raise ProgramError(f"the traced program is {len(text):,} characters long; the limit is {MAX_TEXT:,}.")
     with mlir.make_ir_context():
         try:
             module = ir.Module.parse(text)
@@ -38,7 +38,7 @@ def read(text: str, max_trip_count: int | None = None) -> StableHloProgram:
         try:
             program = _read_module(module, text)
         except RecursionError:
-            raise ProgramError("the traced program has loops in loops in loops, too many to be judged.") from None
+            raise ProgramError("the traced program has loops that are nested too deeply.") from None
         if not program.dynamic_loops:
             return program
         if max_trip_count is None:
@@ -56,7 +56,7 @@ def _read_module(module: ir.Module, text: str, outputs: int | None = None) -> St
     returned = builder.block(block, inputs, {})
     types = bindings.function_type(block.owner)
     if (size := sum(map(_element_count, types.results))) > MAX_ELEMENTS:
-        raise ProgramError(f"the traced program returns {size:,} elements.")
+        raise ProgramError(f"the traced program returns {size:,} elements; the limit is {MAX_ELEMENTS:,}.")
     return StableHloProgram(
         text=text,
         inputs=tuple(inputs),
@@ -94,7 +94,7 @@ def _refuse_unknown_operations(module: ir.Module) -> None:
     if refused:
         raise ProgramError(f"the traced program uses {', '.join(sorted(refused))}, which this exercise does not need.")
     if (size := max(map(_element_count, types), default=0)) > MAX_ELEMENTS:
-        raise ProgramError(f"the traced program has an array of {size:,} elements.")
+        raise ProgramError(f"the traced program has an array of {size:,} elements; the limit is {MAX_ELEMENTS:,}.")
 
 
 def _element_count(type_: ir.Type) -> int:
@@ -103,7 +103,7 @@ def _element_count(type_: ir.Type) -> int:
     except ValueError:  # a token
         return 0
     if not tensor.has_static_shape:
-        raise ProgramError(f"the traced program has a {type_}, which is not an array to judge.")
+        raise ProgramError(f"the traced program has a {type_}, which is not an array of a fixed shape.")
     return math.prod(tensor.shape)
 
 
@@ -116,4 +116,4 @@ def _output_memory(main: bindings.Op, count: int) -> tuple[str, ...]:
     try:
         return tuple(ir.StringAttr(note[key]).value if key in note else "device" for note in notes)
     except ValueError:
-        raise ProgramError("the traced program's outputs lie in a memory without a name.") from None
+        raise ProgramError("the traced program's outputs are in a memory without a name.") from None

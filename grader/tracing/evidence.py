@@ -109,7 +109,7 @@ class Evidence:
     def from_json(cls, text: str) -> "Evidence":
         """Read what `to_json` wrote. Raises EvidenceError for anything else, however it is malformed."""
         if len(text) > MAX_CHARACTERS:
-            raise EvidenceError(f"the evidence is {len(text):,} characters long; at most {MAX_CHARACTERS:,} are read.")
+            raise EvidenceError(f"the evidence is {len(text):,} characters long; the limit is {MAX_CHARACTERS:,}.")
         try:
             _refuse_no_text(text)
             fields = bounded_json.loads(text)

@@ -74,7 +74,7 @@ def message_of(error: BaseException) -> str:
 def grader_failed(exercise: str | None, error: BaseException) -> Verdict:
     """Return the verdict where the grader itself raised an exception."""
     advice = "This is a bug in the grader. Please report it, together with your answer."
-    return not_judged(exercise, f"the grader itself failed, with {message_of(error)}.", advice)
+    return not_judged(exercise, f"the grader itself failed with {message_of(error)}.", advice)
 
 
 _READ = 4_000  # characters of what an exception says; looking for places in millions would take minutes

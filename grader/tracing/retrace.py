@@ -172,7 +172,7 @@ def _returning_arrays(function: Callable) -> Callable:
             if callable(leaf):
                 of_array = isinstance(getattr(leaf, "__wrapped__", None), jax.Array)
                 why = "; jax.checkpoint got the array that a function returned, not the function" if of_array else ""
-                raise Unusable(f"Your answer returns a function, which it has not called{why}.")
+                raise Unusable(f"Your answer returns a function that it has not called{why}.")
             if not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex):
                 raise Unusable(f"Your answer returns {with_article(type(leaf).__name__)}, not an array.")
             if not jnp.issubdtype(dtype := jnp.asarray(leaf).dtype, jnp.inexact):

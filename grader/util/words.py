@@ -1,4 +1,6 @@
-"""Put numbers and types into words."""
+"""Put numbers, types and lists into words."""
+
+from collections.abc import Sequence
 
 
 def counted(number: int, things: str) -> str:
@@ -10,3 +12,8 @@ def counted(number: int, things: str) -> str:
 def with_article(noun: str) -> str:
     """Return a noun with its indefinite article, such as `"an int"`."""
     return f"{'an' if noun[0] in 'aeioAEIO' else 'a'} {noun}"
+
+
+def joined(names: Sequence[str]) -> str:
+    """Return names as an enumeration, such as `"x, y and z"`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -22,7 +22,7 @@ OF_THE_PRIMAL = (
 
 _OF_RULES: Questions = ((UNDIFFERENTIATED, OF_THE_PRIMAL),)
 # For all other exceptions.
-OTHERWISE = "Call your answer yourself in a new cell. Which line raises the error, and what are the values on it?"
+OTHERWISE = "Call your answer in a new cell. Which line raises the error, and what are the values on that line?"
 
 
 def about_exception(message: str, source: str | None = None, exercises: Questions = ()) -> str | None:

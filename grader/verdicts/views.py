@@ -142,7 +142,7 @@ class VerdictView(View):
 def programs_title(finding: Finding) -> str:
     """Return the title of a finding's programs."""
     marks = ", with the residuals of this finding marked" if finding.marked else ""
-    return f"Forward and backward program of your answer ({finding.cases[0]}){marks}"
+    return f"Forward and backward programs of your answer ({finding.cases[0]}){marks}"
 
 
 def _join_markup(pattern: str, texts: Sequence[str]) -> Markup:

@@ -119,7 +119,7 @@ def requirements(case):
                 compiled=wide,
                 turns=k,
                 too_high="When does the first microbatch's backward pass run: before the second microbatch's forward "
-                "pass, or after the last one's?",
+                "pass, or after the last microbatch's forward pass?",
                 unit="one microbatch's activations",
             )
         )

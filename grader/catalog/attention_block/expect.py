@@ -49,14 +49,15 @@ def requirements(case):
         [
             Saves(
                 ("context",) if is_long else ("q", "k", "v"),
-                too_much="Which names does your policy contain for this shape? How many FLOPs does saving q, k and v "
-                "avoid, how many does saving context avoid, and is that value one of those that are allowed?",
-                too_little="How many FLOPs does saving q, k and v avoid for this shape, and how many saving context"
-                " avoid? Does each value have its name inside the checkpoint, and does the policy contain it?",
+                too_much="Does the page allow each value that you save? For this shape, how many FLOPs does saving q, "
+                "k and v avoid, and how many does saving context avoid?",
+                too_little="For this shape, how many FLOPs does saving q, k and v avoid, and how many does saving "
+                "context avoid? Is each value named inside the checkpoint, and does the policy list its name?",
             ),
             Recomputes(
                 4 if is_long else 2,
-                too_many="Which matmuls lead from the saved values to what the backward pass needs? Count each once.",
+                too_many="Which matmuls lie between the saved values and the values that the backward pass needs? "
+                "Count each matmul once.",
             ),
             AdvisesBarrier(),
         ]

@@ -23,17 +23,17 @@ def _carried_out(order: list, equations) -> int:
             raise Impossible(f"{where}appears a second time.", _TWICE)
         for read in reads_of[name]:
             if read in reads_of and read not in there:
-                raise Impossible(f"{where}reads {read!r}, which has not run yet.", _TOO_LATE)
+                raise Impossible(f"{where}reads {read!r}, which has not been computed yet.", _TOO_LATE)
         there.add(name)
     if missing := [name for name in reads_of if name not in there]:
-        raise Impossible(f"it ends before {missing[0]!r} has run.", _MISSING)
+        raise Impossible(f"it does not contain {missing[0]!r}.", _MISSING)
     return peak(order, equations)
 
 
 _FORM = "What is the first entry of an equation? Your order should be a list of these names only."
 _TWICE = "Which equation reads that value first, and is the value still in memory for its next reader?"
 _TOO_LATE = "Before you append an equation, which of the values that it reads must already be in the order?"
-_MISSING = "Which equations does no other equation read? They belong in the order too."
+_MISSING = "Which results does no other equation read? Their equations belong in the order too."
 
 # The peaks of common orders that are not optimal.
 

@@ -22,7 +22,9 @@ def recomputed(names: list, block, budget_bytes: int) -> int:
         if name not in block.names:
             raise Impossible(f"{name!r:.60} is not one of the block's names.", _NAMES)
     if len(set(names)) < len(names):
-        raise Impossible("it contains a name twice.", "Can a value be saved more than once?")
+        raise Impossible(
+            "it contains a name twice.", "Where does your answer add a name that its list already contains?"
+        )
     nbytes, cost = block.evaluate(names)
     if nbytes > budget_bytes:
         raise Impossible(f"it saves {nbytes:,} bytes, but the budget is {budget_bytes:,} bytes.", _OVER)
@@ -33,6 +35,7 @@ def recomputed(names: list, block, budget_bytes: int) -> int:
 
 
 _NAMES = "What does `block.names` contain?"
+_TWICE = "Where does your answer add a name that its list already contains?"
 _OVER = "What does `block.evaluate` return for your choice, and which of the two numbers does the budget limit?"
 _IDLE = (
     "Compare `block.evaluate` for your list with and without that name. Which of the two lists does the page ask for?"

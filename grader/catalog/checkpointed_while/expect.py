@@ -39,7 +39,7 @@ mistakes = (
 
 
 _TOO_HIGH = (
-    "How many steps does your backward pass recompute at once, and what does it save for each of them meanwhile?"
+    "How many steps does your backward pass recompute at once, and what does it hold in memory for each of them?"
 )
 
 
@@ -51,7 +51,7 @@ def requirements(case):
                 "each segment's first state",
                 count=c,
                 parts="states",
-                too_much="Does your forward pass save something for every step, or for every segment? How many?",
+                too_much="Does your forward pass save a state for every step or for every segment? How many is that?",
                 # Two halves are a stack of two states, the first of which is x.
                 spare=int(c == 1),
             )

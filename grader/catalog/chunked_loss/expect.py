@@ -125,7 +125,7 @@ def requirements(case):
     numbers = 4 * chunks / V  # per row its label, its mask, and values computed from these
     peak = PeakAtMost(
         round(most) if large else round((1 if single else 2) * (most + numbers)) + 1,
-        too_high="How many chunks does one of your checkpoints contain? Can XLA recompute several of them at the same "
+        too_high="How many chunks does one of your checkpoints contain? Can XLA recompute several chunks at the same "
         "time?",
         unit="one chunk's logits",
         compiled=large,
@@ -135,6 +135,6 @@ def requirements(case):
         rows,
         of=n,
         pieces="chunks",
-        too_large="For how many rows does your answer compute logits at once? Check it for every number of chunks.",
+        too_large="For how many rows does your answer compute logits at once? Check several numbers of chunks.",
     )
     return [asked, [pieces], [peak] if large or peak.most < chunks else []]

@@ -82,15 +82,15 @@ def requirements(case):
         [
             Saves(
                 ("out", "lse"),
-                too_much="Which values are saved that are neither arguments nor out nor lse? With jax.custom_vjp, your "
-                "forward rule decides.",
+                too_much="Which saved values are neither arguments nor out or lse? With jax.custom_vjp, your "
+                "forward rule decides what to save.",
                 too_little="Does your forward rule return out and lse as residuals, and are they the named values?",
                 by_hand=True,
             ),
             Recomputes(
                 1,
-                too_many="Which matmul other than that of the scores does the backward pass recompute? Does it use a "
-                "residual without a name?",
+                too_many="Which matmul other than that of the scores does the backward pass recompute? Does the "
+                "backward rule use a residual without a name?",
                 elsewhere="Which matmul do your two rules compute twice?",
             ),
         ]

@@ -50,5 +50,9 @@ def requirements(case):
                 by_hand=True,
             )
         ],
-        [Recomputes(count=0, too_many="Which matmul does the backward pass recompute? With `h` saved it needs none.")],
+        [
+            Recomputes(
+                count=0, too_many="Which matmul does the backward pass recompute? With `h` saved, it recomputes none."
+            )
+        ],
     ]

@@ -69,7 +69,7 @@ mistakes = (
 
 
 _TOO_MUCH = (
-    "Which entry of the page's menu saves that value? If no entry does: does your policy compare whole names, and what "
+    "Which entry of the page's menu saves that value? If no entry does, does your policy compare whole names, and what "
     "does it return for operations that have no name?"
 )
 _TOO_LITTLE = (

@@ -65,7 +65,8 @@ def requirements(case):
         [
             Recomputes(
                 count=0,
-                too_many="Which matmul does the backward pass recompute? With the required residuals it needs none.",
+                too_many="Which matmul does the backward pass recompute? With the required residuals saved, it "
+                "recomputes none.",
                 elsewhere="Which matmul has the size of a frozen weight, such as `a @ b` or the gradient of the sum "
                 "`frozen + a @ b`? Can you avoid it by multiplying x by `a` first?",
             )

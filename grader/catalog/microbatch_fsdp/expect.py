@@ -66,16 +66,16 @@ def requirements(case):
             PeakAtMost(
                 most_hidden(r, k, d, m),
                 unit="one microbatch's hidden layer",
-                too_high="When the backward pass reaches this layer, it recomputes the intermediates. Those of how "
-                "many microbatches are in memory at the same time?",
+                too_high="When the backward pass reaches this layer, it recomputes the intermediates. For how many "
+                "microbatches are these in memory at the same time?",
             )
         )
     return [
         [
             Saves(
                 (),
-                too_much="Which values does your backward pass need: the shards, or something computed from them? "
-                "Where does each all-gather stand in relation to your checkpoints?",
+                too_much="Which values does your backward pass need: the shards, or values computed from them? "
+                "Is each all-gather inside or outside your checkpoints?",
             )
         ],
         [
@@ -83,12 +83,12 @@ def requirements(case):
                 3,
                 one_transfer,
                 too_much="Which of your all-gathers are inside the loop over microbatches? In which loop does the "
-                "backward pass run the reduce-scatters that belong to them?",
+                "backward pass run their reduce-scatters?",
             ),
             Recomputes(
                 k,
-                too_many="Which matmul of the forward pass does no gradient need? How often does your backward pass "
-                "run each of the others?",
+                too_many="Which matmul of the forward pass is needed by no gradient? How often does your backward "
+                "pass run each of the other matmuls?",
             ),
         ],
         memory,

@@ -38,8 +38,8 @@ def requirements(case):
         [
             Saves(
                 kept,
-                too_much="Which value does the backward pass of a layer start from? Does it have a name inside the "
-                "checkpoint, and does a policy offload only that name to `pinned_host`?",
+                too_much="Which value does the backward pass of a layer start from? Does this value have a name inside "
+                "the checkpoint, and does a policy offload only that name to `pinned_host`?",
                 too_little="How many layers does one checkpoint contain, and does its policy offload the carry?",
                 by_hand=True,  # where all residuals go to the host, there is no barrier to see
                 on_host=kept,
@@ -48,7 +48,7 @@ def requirements(case):
         [
             Recomputes(
                 case.structure["L"],
-                too_many="How often does one iteration call layer, and how many nested checkpoints is it in?",
+                too_many="How often does one iteration call layer, and how many nested checkpoints contain that call?",
             )
         ],
     ]

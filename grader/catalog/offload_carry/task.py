@@ -50,7 +50,7 @@ def _function(ws, x, *, name=lambda value, called: value):
         return x + jnp.sin(y), (here, s, jnp.cos(here), product, jnp.cos(product))
 
     result, stacked = jax.lax.scan(turn, x, ws)
-    for what, values in zip(("input", "sine", "first cosine", "product", "second cosine"), stacked, strict=True):
+    for what, values in zip(("input", "sine", "first cosine", "matmul", "second cosine"), stacked, strict=True):
         name(values, f"the layers' {what}s")
     name(jnp.concatenate([stacked[0][1:], jax.lax.stop_gradient(result)[None]]), "the layers' outputs")
     for place in range(1, len(ws) if len(ws) <= 5 else 2):  # the first layers are enough to recognize a Python loop

@@ -51,20 +51,20 @@ def steps(schedule: list, n: int, s: int) -> int:
         elif back_at == 0:
             raise Impossible(f"{where}comes after the backward pass has finished.", _ORDER)
         elif i != back_at - 1:
-            raise Impossible(f"{where}comes when step {back_at - 1} is the next step of the backward pass.", _ORDER)
+            raise Impossible(f"{where}is out of order: the backward pass must run step {back_at - 1} next.", _ORDER)
         else:
             back_at = i
             slots = {state for state in slots if state < back_at}
     if back_at:
-        raise Impossible(f"it ends before the backward pass has been through step {back_at - 1}.", _UNFINISHED)
+        raise Impossible(f"it ends before the backward pass of step {back_at - 1}.", _UNFINISHED)
     return taken
 
 
-_FORM = "Is each of your actions a pair of one of the four words and an integer from 0 to n?"
+_FORM = "Is every action a pair of one of the four strings and an integer from 0 to n?"
 _AT_HAND = "Which state is at hand after the previous actions? `step` moves to the next state; `back` does not move."
 _NO_STATE = "When did you save that state, and when did its slot become free?"
-_SLOTS = "Which states are in slots at that action? Count state 0 too."
-_ORDER = "Does your schedule go back through every step exactly once, the last step first?"
+_SLOTS = "Which states, including state 0, are in slots after that action?"
+_ORDER = "Does your schedule run the backward pass of every step exactly once, starting with the last step?"
 _LAST = "A chain of n steps has the states 0 to n. What is the number of its last step?"
 _UNFINISHED = "Which state is at hand after your last action, and which actions are still missing?"
 

@@ -74,7 +74,7 @@ def main() -> None:
     if os.getuid() == 0:
         lockdown.be_nobody()
         if closed := closed_package():
-            raise SystemExit(f"{closed} is for root alone: no answer could import it.")
+            raise SystemExit(f"{closed} can be read only by root, so no answer could import it.")
     _warm_up()
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
@@ -165,7 +165,7 @@ def _guard_work(job: Job, asker: socket.socket, line: socket.socket, joining: li
     line.close()
     if not os.read(there, 1):  # nothing of the answer's has run: this end is no deed of its
         os.waitpid(worker, 0)
-        asker.sendall(messages.encode(NotStarted("no control group can be joined any more")))
+        asker.sendall(messages.encode(NotStarted("no control group can be joined anymore")))
         return
     os.close(there)
     memory.of(worker)

@@ -115,7 +115,7 @@ def test_a_finding_names_the_question_and_both_numbers():
     answer = importlib.import_module("revolve_schedule.wrong").equal_segments
     (finding,) = grade(answer, "revolve_schedule", seed=0).findings
     n, s = map(int, re.search(r"n = (\d+), s = (\d+)$", *finding.cases).groups())
-    assert finding.text.startswith(f"Your schedule for n = {n} and s = {s} takes more steps")
+    assert finding.text.startswith(f"Your schedule for n = {n} and s = {s} needs more steps")
     assert finding.expected == f"{expect.fewest(n, s)} steps"
     assert finding.got == f"{carried_out(answer(n, s), n, s)} steps"
 

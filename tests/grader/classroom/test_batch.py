@@ -215,7 +215,7 @@ def {NAME}(w1, w2, x):
     [
         ("pass", "passed", ""),  # what is handed over decides, not how it came about
         ("forged['exercise'] = 'policy_from_rules'", "could not be judged", "not that of"),
-        ("forged['cases'] = forged['cases'][:1]", "could not be judged", "do not fit"),
+        ("forged['cases'] = forged['cases'][:1]", "could not be judged", "do not match"),
         (  # as the marks that take the place of the learner's lines
             "forged['cases'][0]['failure'] = {'kind': 'raised', 'text': 'ValueError', 'source': '\\0boom'}",
             "could not be judged",

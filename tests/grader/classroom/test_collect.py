@@ -165,7 +165,7 @@ def test_folders_in_folders_are_opened_to_a_depth(put):
     place = put({"ada/" + "a/" * 60 + "deep.py": "x", "ben/b.py": "y"})
     found = submissions(place)
     assert found.pop(("ben", "b.py", None)) == "y"
-    assert list(found.values()) == ["folders are nested more than 40 deep; the innermost were not read"]
+    assert list(found.values()) == ["folders are nested more than 40 levels deep; deeper ones were not read"]
 
 
 def test_one_learners_files_fill_no_disk(put, monkeypatch):
@@ -242,7 +242,7 @@ def test_a_hostile_zip_leads_nowhere_and_fills_nothing(packed, monkeypatch):
     place.write_bytes(content)
     found = {(learner, name): text for (learner, name, _), text in submissions(place).items()}
     for key in [("out", "out.py"), ("etc", "abs.py"), ("ada", "x.py")]:
-        assert found.pop(key) == "its path in the zip file leads out of the folder"
+        assert found.pop(key) == "its path in the zip file points outside the folder"
     assert found.pop(("C:", "windows.py")) == "4"
     assert found.pop(("dee", "n" * 300 + "\\n.py")) == "5"
     assert "is a link" in found.pop(("cy", "link.py"))
@@ -296,7 +296,7 @@ def test_no_more_of_a_learners_zip_is_unpacked_than_there_is_room_for(packed, mo
         damaged[damaged.rindex(b"ada/%d.py" % number) - 46 + 16] ^= 0xFF
     place.write_bytes(damaged)
     found = submissions(place)
-    assert found["ben", "b.py", None] == "x" and sum("MiB together" in reason for reason in found.values()) == 17
+    assert found["ben", "b.py", None] == "x" and sum("MiB in total" in reason for reason in found.values()) == 17
     assert sum(unpacked) <= 10_001
 
 

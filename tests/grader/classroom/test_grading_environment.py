@@ -115,7 +115,7 @@ def test_answers_that_are_killed_from_outside_are_named_and_graded_again(tmp_pat
         over.set()
         killer.join()
     assert done.returncode == 2 and "3  could not be judged" in done.stdout, done
-    assert "3 answers could not be judged for reasons outside the answer" in done.stdout
+    assert "3 answers could not be judged for reasons other than the answer" in done.stdout
     assert '--regrade "could not be judged"' in done.stdout
     again = batch(tmp_path, learners, (), "exec", "--regrade", "could not be judged")
     assert again.returncode == 0 and set(verdicts(tmp_path).values()) == {"passed"}, again

@@ -18,7 +18,7 @@ WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 HOSTILE = "<script>alert(1)</script>&\"'"
 ALSO = Finding("also saved", f"You also saved {HOSTILE}.", "x @ w1", "relu(x @ w1)", 16384, cases=("float32",))
 PICTURE = Picture(
-    "Forward and backward program of your answer (float32)",
+    "Forward and backward programs of your answer (float32)",
     [
         [[("forward", "bold")], [("S  ", "rs-S"), (f"a = dot x w1 {HOSTILE}", "rs-marked")]],
         [[("R  b = sin a", "rs-R")]],

@@ -119,7 +119,7 @@ attack(
     "return plainly(w1, w2, x) + jnp.sum(jnp.zeros(25 * 10**9, x.dtype))",
 )  # fmt: skip
 attack(
-    "evidence of 12 MB", NOT_JUDGED, "characters long; at most 10,000,000 are read",
+    "evidence of 12 MB", NOT_JUDGED, "characters long; the limit is 10,000,000",
     "return plainly(w1, w2, x) + jnp.sum(x[0, 0] * np.random.rand(150_000).astype('float32'))",
 )  # fmt: skip
 attack("a fork", NOT_PASSED, "PermissionError", "while True: os.fork()")

@@ -122,7 +122,7 @@ FORGED = {
     "numbers without an end": (
         lambda e: e.to_json().replace('"outputs": 1', f'"outputs": {"9" * 5000}'), NOT_JUDGED, "damaged"
     ),
-    "outputs without an end": (lambda e: first_case(e, outputs=10**4000), NOT_JUDGED, "do not fit"),
+    "outputs without an end": (lambda e: first_case(e, outputs=10**4000), NOT_JUDGED, "do not match"),
     "a message without an end": (
         lambda e: first_case(e, failure=Failure(FailureKind.RAISED, "save_" * 10**6)), NOT_JUDGED, "damaged"
     ),
@@ -130,27 +130,28 @@ FORGED = {
     "another exercise's": (
         lambda e: capture.capture(
             solution("policy_from_rules"), "policy_from_rules", registry.cases("policy_from_rules", 1)
-        ), NOT_JUDGED, "do not fit"
+        ), NOT_JUDGED, "do not match"
     ),
     "plain data": (
         lambda e: dataclasses.replace(e, forward="", backward="", cases=tuple(Traced(c.name, data=1) for c in CASES)),
         NOT_JUDGED, "no function main",
     ),
     "replayed, of other shapes": (
-        lambda e: capture.capture(solution(NAME), NAME, TASK.cases(np.random.default_rng(2))), NOT_JUDGED, "do not fit"
+        lambda e: capture.capture(solution(NAME), NAME, TASK.cases(np.random.default_rng(2))),
+        NOT_JUDGED, "do not match",
     ),
     "more outputs": (
         in_programs(r"-> \((.*)\) \{\n((?s:.*?))\n    return (.*) : (.*)\n",
                     r"-> (\1, tensor<f32>) {\n\2\n    %more = stablehlo.constant dense<1.0> : tensor<f32>\n"
                     r"    return \3, %more : \4, tensor<f32>\n"),
-        NOT_JUDGED, "do not fit",
+        NOT_JUDGED, "do not match",
     ),
     "another dtype where nobody differentiates": (
         in_programs(r"-> \((.*), tensor<((?:\d+x)*)\w+>[^\n]*\) \{\n((?s:.*?))"
                     r"\n    return (.*), (%\S+) : (.*), (tensor<\w+>)\n",
                     r"-> (\1, tensor<\2f64>) {\n\3\n    %wide = stablehlo.convert \5 : (\7) -> tensor<\2f64>\n"
                     r"    return \4, %wide : \6, tensor<\2f64>\n"),
-        NOT_JUDGED, "do not fit",
+        NOT_JUDGED, "do not match",
     ),
     "NaN": (in_first_output(lambda value, x: value * jnp.nan), NOT_PASSED, "value is wrong"),
     "infinity": (in_first_output(lambda value, x: value + jnp.inf), NOT_PASSED, "value is wrong"),
@@ -253,7 +254,7 @@ def test_the_trip_count_of_a_loop_whose_counter_wraps_is_not_taken_from_the_text
          "custom_call @xla_ffi_python_cpu_callback"),
         (MAIN.format("%0 = stablehlo.constant dense<0.0> : tensor<25000000000xf32>"), "25,000,000,000 elements"),
         (counting(0, 6, 1, "i32").replace("dense<6>", "sparse<0, 6>"), "number of iterations is not a constant"),
-        (MAIN.format("%0 = stablehlo.constant dense_resource<b> : tensor<i32>"), "in a blob"),
+        (MAIN.format("%0 = stablehlo.constant dense_resource<b> : tensor<i32>"), "as raw bytes"),
         (MAIN.format("%0 = stablehlo.reshape %a : (tensor<2x2xf32>) -> tensor<?xf32>"), "not an array|not valid"),
     ],
 )  # fmt: skip

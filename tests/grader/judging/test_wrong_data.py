@@ -76,7 +76,7 @@ def test_a_mistake_is_named_that_costs_as_much_nearly_everywhere(answer, says):
         return CostedAnswer("plan", lambda plan: plan[0], n, "steps")
 
     (finding,) = findings(answer, range(4, 50), reference)
-    assert finding.text == f"Your plan for n = 4 takes more steps than necessary{says}."
+    assert finding.text == f"Your plan for n = 4 needs more steps than necessary{says}."
     assert finding.cases == ("all 46 questions, the first: n = 4",)
 
 

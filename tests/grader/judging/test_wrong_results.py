@@ -54,4 +54,4 @@ def test_results_that_are_off_by_rounding_are_asked_about_dtypes(check_gradient)
         return right(w1, w2, changed(x))
 
     (finding,) = [each for each in grade(answer, NAME, seed=1).findings if "float32" in each.cases]
-    assert "less than 3 %" in finding.text and "shorter dtype" in finding.next
+    assert "less than 3 %" in finding.text and "lower precision" in finding.next

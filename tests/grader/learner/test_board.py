@@ -54,7 +54,7 @@ def test_the_board_as_text_has_every_page_its_state_and_what_comes_next(course):
         "4 · F                      40  0 of 1 passed\n"
         "  Exercise 7 · Seven       15  □ not begun\n"
         "\n"
-        "Next: go on with exercise 2."
+        "Next: continue with exercise 2."
     )
 
 
@@ -70,7 +70,7 @@ def test_the_board_as_text_has_every_page_its_state_and_what_comes_next(course):
         ),
         (
             [("one", Outcome.NOT_PASSED), ("seven", Outcome.NOT_JUDGED), ("two", Outcome.PASSED)],
-            "Next: go on with exercise 7.",
+            "Next: continue with exercise 7.",
         ),
         ([("one", Outcome.PASSED), ("one", Outcome.NOT_PASSED)], "Next: exercise 2."),
         ([("gone", Outcome.NOT_PASSED)], "Next: read chapter 1, then solve exercise 1."),

@@ -114,7 +114,7 @@ def test_a_verb_that_fails_says_so():
         raise RuntimeError("out of paper")
 
     panel = Panel(Checked(Verdict(NAME, "passed"), verbs={"Submit": fails}))
-    assert "Submit did not work" in panel.press("Submit") and "RuntimeError: out of paper" in panel.below.value
+    assert "Submit failed" in panel.press("Submit") and "RuntimeError: out of paper" in panel.below.value
 
 
 def test_a_widget_its_html_and_its_text_say_the_same(page):

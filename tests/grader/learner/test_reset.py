@@ -108,7 +108,7 @@ def test_when_it_cannot_be_done_nothing_changes(folder, monkeypatch, fails):
     monkeypatch.setattr(fails, full)
     status, out, err = reset("10")
     assert (status, out) == (1, "")
-    assert f"{NAME} was not restored, and is as it was: No space left on device" in err
+    assert f"{NAME} was not restored and is unchanged: No space left on device" in err
     assert content(folder) == before
 
 

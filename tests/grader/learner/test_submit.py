@@ -112,11 +112,11 @@ def test_what_was_never_checked_is_said(monkeypatch, tmp_path):
     stub["source"] = WRONG
     page.path.write_text(json.dumps(notebook))
     (sentence,) = hand_in.unchecked()
-    assert f"exercises/{page.path.name} now holds was never checked" in sentence
+    assert f"exercises/{page.path.name} was never checked" in sentence
     did(Outcome.NOT_PASSED, RIGHT)
     assert len(hand_in.unchecked()) == 1
     status, out, _ = run("submit")
-    assert status == 0 and "Please note: The answer that exercises/" in out
+    assert status == 0 and "Please note: The current answer in exercises/" in out
     did(Outcome.NOT_PASSED, f"# The same.\n{WRONG}")
     assert hand_in.unchecked() == []
 

@@ -111,7 +111,7 @@ def test_an_answer_goes_on_to_the_new_page_and_the_old_one_is_kept_whole(folder,
     (folder / name).write_bytes(written := old("mine = 1", answer=ANSWER))
     status, out, _ = updated()
     assert status == 0 and out.splitlines() == [
-        f"{NOW} is the new page, with your answer. Your old page is my_{NOW}.",
+        f"{NOW} is the new page and contains your answer. Your old page is now my_{NOW}.",
         "Your progress is unchanged.",
         "If one of them is open in JupyterLab, choose File → Reload Notebook from Disk.",
     ]
@@ -156,7 +156,7 @@ def test_an_older_page_on_which_nobody_wrote_is_replaced(folder, name):
 def test_whatever_else_was_written_is_kept(folder, written):
     (folder / NOW).write_bytes(written)
     status, out, _ = updated()
-    assert status == 0 and out.startswith(f"{NOW} is the new page. Your old page is my_{NOW}.\n")
+    assert status == 0 and out.startswith(f"{NOW} is the new page. Your old page is now my_{NOW}.\n")
     assert (folder / f"my_{NOW}").read_bytes() == written
     assert (folder / NOW).read_bytes() == (REAL / NOW).read_bytes()
     assert updated()[1] == NOTHING
@@ -165,13 +165,13 @@ def test_whatever_else_was_written_is_kept(folder, written):
 def test_an_old_page_beside_a_new_one_that_is_written_on(folder):
     (folder / NOW).write_bytes(new := page(answer=ANSWER))
     (folder / BEFORE).write_bytes(before := old(answer=f"def {NAME}(w1, w2, x):\n    return 1"))
-    assert updated()[1].startswith(f"{NOW} is the new page. Your old page is my_{NOW}.\n")
+    assert updated()[1].startswith(f"{NOW} is the new page. Your old page is now my_{NOW}.\n")
     assert content(folder) == {OTHER: (REAL / OTHER).read_bytes(), NOW: new, f"my_{NOW}": before}
 
 
 def test_an_answer_on_an_old_page_beside_a_new_one_that_nobody_has_touched(folder):
     (folder / BEFORE).write_bytes(old(answer=ANSWER))
-    assert "with your answer" in updated()[1]
+    assert "contains your answer" in updated()[1]
     assert find.read(folder / NOW).text.strip() == ANSWER and not (folder / BEFORE).exists()
 
 
@@ -195,7 +195,7 @@ def test_the_python_file_of_watch_is_found_under_the_new_number(folder):
 
 def test_a_new_exercise_comes(folder):
     (folder / OTHER).unlink()
-    assert updated()[1].startswith(f"{OTHER} has come.\n")
+    assert updated()[1].startswith(f"{OTHER} was added.\n")
     assert (folder / OTHER).read_bytes() == (REAL / OTHER).read_bytes()
 
 
@@ -213,7 +213,7 @@ def test_what_was_written_in_an_old_chapter_is_kept_beside_the_new_one(chapters,
     (chapters / CHAPTER).unlink()
     (chapters / name).write_bytes(written := chapter(*mine, outputs=[{"output_type": "stream", "text": "ran"}]))
     status, out, _ = updated()
-    assert status == 0 and out.startswith(f"{CHAPTER} is the new page. Your old page is my_{CHAPTER}.\n")
+    assert status == 0 and out.startswith(f"{CHAPTER} is the new page. Your old page is now my_{CHAPTER}.\n")
     assert content(chapters) == new | {f"my_{CHAPTER}": written}
     assert updated() == (0, NOTHING, "") and content(chapters) == new | {f"my_{CHAPTER}": written}
 
@@ -302,7 +302,7 @@ def test_the_page_of_a_removed_exercise_goes_if_nobody_wrote_on_it(folder):
     status, out, _ = updated()
     said = f"The exercise {name} was removed from the workbook. {now} replaces it."
     assert status == 0 and out.splitlines()[:2] == [
-        f"{said} You had not changed its page, which is deleted.",
-        f"{said} Your page {written.name} is left.",
+        f"{said} Its page, which you had not changed, was deleted.",
+        f"{said} Your page {written.name} was kept.",
     ]
     assert written.exists() and not (folder / f"09_{name}.ipynb").exists()

@@ -168,7 +168,7 @@ def test_next_says_what_to_do_and_where_that_is():
     page = pages.find(NAME)
     Progress().record(NAME, Verdict(NAME, Outcome.NOT_PASSED), "")
     said = CliRunner().invoke(app, ["next"]).stdout
-    assert f"go on with {page.label}." in said and page.path.name in said and "watch" in said
+    assert f"continue with {page.label}." in said and page.path.name in said and "watch" in said
 
 
 def test_what_is_neither_an_exercise_nor_an_answer_is_not_watched(tmp_path):

@@ -107,7 +107,7 @@ SLIPS = {
     "a list's end": (lambda x: [f][1](x), "How long"),
     "a generator's end": (lambda x: next(iter([]))(x), "only once"),
     "itself": (recursive, "in which case does it stop"),
-    "the gradient too": (lambda x: jax.grad(f)(x), "The check takes the gradient"),
+    "the gradient too": (lambda x: jax.grad(f)(x), "The grader takes the gradient"),
     "the end of the program": (lambda x: sys.exit(), "ends the program"),
     "the end of the program, with a message": (lambda x: sys.exit("enough"), "ends the program"),
     "a question": (lambda x: f(x) * float(input("factor? ")), "no keyboard"),

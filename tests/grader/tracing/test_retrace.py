@@ -237,7 +237,7 @@ def test_data_is_asked_for_twice():
 
     failures = [each.failure for each in capture(answer, "any", QUESTIONS).cases if each.failure]
     assert {failure.kind for failure in failures} == {FailureKind.CHANGED}
-    assert all("and the second time" in failure.text for failure in failures)
+    assert all("the first time and" in failure.text for failure in failures)
 
 
 def test_an_answer_may_change_the_lists_that_it_is_given():

@@ -39,12 +39,14 @@ def mean(loss, params, batch):
     return total / weight
 
 
-@fails_with("peak", "times one microbatch's activations", "at most 8", "before the second microbatch's forward pass")
+@fails_with(
+    "peak", "times the size of one microbatch's activations", "at most 8", "before the second microbatch's forward pass"
+)
 def whole_batch(loss, params, batch, k):
     return jax.value_and_grad(lambda params: mean(loss, params, batch))(params)
 
 
-@fails_with("peak", "times one microbatch's activations", "before the second microbatch's forward pass")
+@fails_with("peak", "times the size of one microbatch's activations", "before the second microbatch's forward pass")
 def gradient_of_the_loop(loss, params, batch, k):
     def value(params):
         totals, weights = jax.lax.map(lambda rows: loss(params, rows), cut(batch, k))
@@ -53,7 +55,7 @@ def gradient_of_the_loop(loss, params, batch, k):
     return jax.value_and_grad(value)(params)
 
 
-@fails_with("peak", "times one microbatch's activations", "before the second microbatch's forward pass")
+@fails_with("peak", "times the size of one microbatch's activations", "before the second microbatch's forward pass")
 def written_out(loss, params, batch, k):
     each = cut(batch, k)
     found = [
@@ -64,7 +66,7 @@ def written_out(loss, params, batch, k):
     return divided((total, gradients), weight)
 
 
-@fails_with("peak", "times one microbatch's activations", "before the second microbatch's forward pass")
+@fails_with("peak", "times the size of one microbatch's activations", "before the second microbatch's forward pass")
 def all_gradients_first(loss, params, batch, k):
     (totals, weights), gradients = jax.lax.map(
         lambda rows: jax.value_and_grad(loss, has_aux=True)(params, rows), cut(batch, k)
@@ -73,14 +75,14 @@ def all_gradients_first(loss, params, batch, k):
     return divided((jnp.sum(totals), gradients), jnp.sum(weights))
 
 
-@fails_with("peak", "times one microbatch's activations", "before the second microbatch's forward pass")
+@fails_with("peak", "times the size of one microbatch's activations", "before the second microbatch's forward pass")
 def side_by_side(loss, params, batch, k):
     both = jax.vmap(jax.value_and_grad(loss, has_aux=True), in_axes=(None, 0))(params, cut(batch, k))
     (total, weight), gradients = jax.tree.map(lambda array: jnp.sum(array, axis=0), both)
     return divided((total, gradients), weight)
 
 
-@fails_with("peak", "times one microbatch's activations", "before the second microbatch's forward pass")
+@fails_with("peak", "times the size of one microbatch's activations", "before the second microbatch's forward pass")
 def two_microbatches_for_sixteen(loss, params, batch, k):
     return right(loss, params, batch, 2 if k == 16 else k)
 
@@ -88,7 +90,7 @@ def two_microbatches_for_sixteen(loss, params, batch, k):
 @fails_with(
     "recomputes",
     "1.4 times as many",
-    "at most 1 times as many",
+    "FLOPs, as many as without",
     "each microbatch's forward pass",
     beyond="MatmulsAtMost.max_ratio",
 )
@@ -100,20 +102,20 @@ def checkpoints_in_the_loop(loss, params, batch, k):
     return jax.value_and_grad(value)(params)
 
 
-@fails_with("recomputes", "1.4 times as many", "at most 1 times as many", "each microbatch's forward pass")
+@fails_with("recomputes", "1.4 times as many", "FLOPs, as many as without", "each microbatch's forward pass")
 def value_by_itself(loss, params, batch, k):
     totals, _ = jax.lax.map(lambda rows: loss(params, rows), cut(batch, k))
     _, weight, gradients = summed(loss, params, batch, k)
     return divided((jnp.sum(totals), gradients), weight)
 
 
-@fails_with("recomputes", "2.0 times as many", "at most 1 times as many", "each microbatch's forward pass")
+@fails_with("recomputes", "2.0 times as many", "FLOPs, as many as without", "each microbatch's forward pass")
 def each_microbatch_twice(loss, params, batch, k):
     twice = jax.tree.map(lambda array: jnp.concatenate([array, array]), batch)
     return right(loss, params, twice, 2 * k)
 
 
-@fails_with("wrong value", "this is the mean of the microbatches' means", "has twice the weight")
+@fails_with("wrong value", "it is the mean of the microbatches' means", "has twice the weight")
 def mean_of_means(loss, params, batch, k):
     def body(sums, rows):
         both = jax.value_and_grad(lambda params: mean(loss, params, rows))(params)
@@ -125,7 +127,7 @@ def mean_of_means(loss, params, batch, k):
 
 @fails_with(
     "wrong gradient",
-    "w1 and w2 are wrong: this is the gradient of the mean of the microbatches' means",
+    "w1 and w2 are wrong: it is the gradient of the mean of the microbatches' means",
     "has twice the weight",
 )
 def gradients_of_means(loss, params, batch, k):
@@ -140,7 +142,7 @@ def gradients_of_means(loss, params, batch, k):
     return total / weight, gradients
 
 
-@fails_with("wrong value", "the sum of all losses, not divided", "Which number must both the summed losses")
+@fails_with("wrong value", "the sum of all losses, not divided", "By which number must both the summed losses")
 def sums(loss, params, batch, k):
     total, _, gradients = summed(loss, params, batch, k)
     return total, gradients
@@ -148,8 +150,8 @@ def sums(loss, params, batch, k):
 
 @fails_with(
     "wrong gradient",
-    "w1 and w2 are wrong: this is the gradient of the sum of all losses, not divided",
-    "Which number must both the summed losses",
+    "w1 and w2 are wrong: it is the gradient of the sum of all losses, not divided",
+    "By which number must both the summed losses",
 )
 def gradients_summed(loss, params, batch, k):
     total, weight, gradients = summed(loss, params, batch, k)
@@ -158,21 +160,21 @@ def gradients_summed(loss, params, batch, k):
 
 @fails_with(
     "wrong gradient",
-    "w1 and w2 are wrong: this is the gradient of the sum of all losses divided by k",
-    "Which number must both the summed losses",
+    "w1 and w2 are wrong: it is the gradient of the sum of all losses divided by k",
+    "By which number must both the summed losses",
 )
 def gradients_divided_by_k(loss, params, batch, k):
     total, weight, gradients = summed(loss, params, batch, k)
     return total / weight, divided(gradients, k)
 
 
-@fails_with("wrong value", "divided by k instead of by the sum", "Which number must both the summed losses")
+@fails_with("wrong value", "divided by k instead of by the sum", "By which number must both the summed losses")
 def all_divided_by_k(loss, params, batch, k):
     total, _, gradients = summed(loss, params, batch, k)
     return divided((total, gradients), k)
 
 
-@fails_with("wrong value", "divided by the number of rows", "Which number must both the summed losses")
+@fails_with("wrong value", "divided by the number of rows", "By which number must both the summed losses")
 def divided_by_rows(loss, params, batch, k):
     total, _, gradients = summed(loss, params, batch, k)
     return divided((total, gradients), len(batch[0]))
@@ -189,7 +191,7 @@ def no_sums(loss, params, batch, k):
 
 @fails_with(
     "wrong gradient",
-    "w1 and w2 are wrong: this is the gradient of the last microbatch alone",
+    "w1 and w2 are wrong: it is the gradient of the last microbatch alone",
     "pass on to the next",
 )
 def no_sum_of_gradients(loss, params, batch, k):
@@ -225,7 +227,7 @@ def gradient_of_a_pair(loss, params, batch, k):
     return jax.value_and_grad(loss)(params, batch)
 
 
-@fails_with("raises", "an operation to every array of a tree")
+@fails_with("raises", "an operation to every array of a pytree")
 def batch_as_one_array(loss, params, batch, k):
     return right(loss, params, batch.reshape(k, -1), k)
 
@@ -242,12 +244,12 @@ def mean_carried_along(loss, params, batch, k):
     return jax.lax.scan(body, zeros, cut(batch, k))[0][1:]
 
 
-@fails_with("peak", "times one microbatch's activations", "When does the first microbatch")
+@fails_with("peak", "times the size of one microbatch's activations", "When does the first microbatch")
 def whole_batch_for_an_odd_number(loss, params, batch, k):
     return (whole_batch if k % 2 else right)(loss, params, batch, k)
 
 
-@fails_with("peak", "times one microbatch's activations", "first microbatch")
+@fails_with("peak", "times the size of one microbatch's activations", "first microbatch")
 def whole_batch_in_float16(loss, params, batch, k):
     return (whole_batch if batch[0].dtype == jnp.float16 else right)(loss, params, batch, k)
 
@@ -258,20 +260,24 @@ def gradients_in_float32(loss, params, batch, k):
     return value, jax.tree.map(lambda gradient: gradient.astype(jnp.float32), gradients)
 
 
-@fails_with("peak", "times one microbatch's activations", "before the second microbatch's forward pass")
+@fails_with("peak", "times the size of one microbatch's activations", "before the second microbatch's forward pass")
 def all_gradients_first_of_single_rows(loss, params, batch, k):
     return (all_gradients_first if len(batch[0]) == k else right)(loss, params, batch, k)
 
 
 @fails_with(
-    "peak", "times one microbatch's activations", "before the second microbatch's", beyond="PeakAtMost.most", steps=2
+    "peak",
+    "times the size of one microbatch's activations",
+    "before the second microbatch's",
+    beyond="PeakAtMost.most",
+    steps=2,
 )
 def three_turns_at_once(loss, params, batch, k):
     total, weight, gradients = summed(loss, params, batch, k, unroll=3)
     return divided((total, gradients), weight)
 
 
-@fails_with("peak", "takes 16 rows at once", "Is that one microbatch for every k", beyond="InPieces.rows", steps=8)
+@fails_with("peak", "processes 16 rows at once", "Is that one microbatch for every k", beyond="InPieces.rows", steps=8)
 def two_microbatches_at_a_time(loss, params, batch, k):
     pairs = k // 2
     end = pairs * 2 * (len(batch[0]) // k)
@@ -281,7 +287,7 @@ def two_microbatches_at_a_time(loss, params, batch, k):
     return divided((total, gradients), weight)
 
 
-@fails_with("wrong value", "takes every k-th row", "are in your first microbatch")
+@fails_with("wrong value", "contain every k-th row", "are in your first microbatch")
 def every_kth_row(loss, params, batch, k):
     dealt_out = jax.tree.map(lambda array: array.reshape(-1, k, *array.shape[1:]).swapaxes(0, 1), batch)
     return right(loss, params, jax.tree.map(lambda array, own: own.reshape(array.shape), batch, dealt_out), k)

@@ -39,16 +39,14 @@ def float32(*arguments):
     return layer(*arguments, whole=24, split=48, matrix=12, full=4)
 
 
-@fails_with(
-    "wrong value", "if the layer is not split", "divide by t", where=lambda mode, t, **_: mode != FULL and t > 1
-)
+@fails_with("wrong value", "for an unsharded layer", "divide by t", where=lambda mode, t, **_: mode != FULL and t > 1)
 def t_forgotten(s, b, h, a, t, mode):
     return layer(s, b, h, a, 1, mode)
 
 
 @fails_with(
     "wrong value",
-    "also divides by t the values that every device holds whole",
+    "also divides the replicated values by t",
     where=lambda mode, t, **_: mode in (TENSOR, SELECTIVE) and t > 1,
 )
 def all_divided_by_t(s, b, h, a, t, mode):
@@ -57,7 +55,7 @@ def all_divided_by_t(s, b, h, a, t, mode):
 
 @fails_with(
     "wrong value",
-    "also divides by t the values that every device holds whole",
+    "also divides the replicated values by t",
     "Which values have an axis",
     where=lambda mode, t, **_: mode == TENSOR and t > 1,
 )
@@ -68,7 +66,7 @@ def all_divided_by_t_but_for_selective(s, b, h, a, t, mode):
 @fails_with(
     "wrong value",
     "it ignores sequence parallelism",
-    "splits their tokens",
+    "shards their tokens",
     where=lambda mode, t, **_: mode in (SEQUENCE, BOTH) and t > 1,
 )
 def sequence_ignored(s, b, h, a, t, mode):
@@ -87,7 +85,7 @@ def only_one_of_both(s, b, h, a, t, mode):
 
 @fails_with(
     "wrong value",
-    "still counts a part of the attention matrix",
+    "still counts part of the attention matrix",
     "for every pair of tokens",
     where=lambda mode, **_: mode == SELECTIVE,
 )
@@ -95,7 +93,7 @@ def mask_still_kept(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) + (a * s * s * b // t if mode == SELECTIVE else 0)
 
 
-@fails_with("wrong value", "still counts a part of the attention matrix", where=lambda mode, **_: "selective" in mode)
+@fails_with("wrong value", "still counts part of the attention matrix", where=lambda mode, **_: "selective" in mode)
 def only_the_scores_forgotten(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) + (3 * a * s * s * b // t if "selective" in mode else 0)
 
@@ -116,7 +114,7 @@ def one_head(s, b, h, a, t, mode):
     return layer(s, b, h, 1, t, mode)
 
 
-@fails_with("wrong value", "as wide as the layer", "shape of `mlpwi`", where=lambda mode, **_: mode != FULL)
+@fails_with("wrong value", "the width of the layer", "shape of `mlpwi`", where=lambda mode, **_: mode != FULL)
 def narrow_mlp(*arguments):
     return layer(*arguments, split=12)
 
@@ -189,7 +187,7 @@ def one_norm(*arguments):
 
 
 @fails_with(
-    "wrong value", "counts one mask outside attention", "Which dropout masks", where=lambda mode, **_: mode != FULL
+    "wrong value", "counts only one mask outside attention", "Which dropout masks", where=lambda mode, **_: mode != FULL
 )
 def one_mask(*arguments):
     return layer(*arguments, whole=9)
@@ -202,14 +200,14 @@ def no_gelu(*arguments):
     return layer(*arguments, split=16)
 
 
-@fails_with("wrong value", "it is for a batch of one", "number of sequences", where=lambda b, **_: b > 1)
+@fails_with("wrong value", "for a batch of one", "the batch size", where=lambda b, **_: b > 1)
 def batch_forgotten(s, b, h, a, t, mode):
     return layer(s, 1, h, a, t, mode)
 
 
 @fails_with(
     "wrong value",
-    "the number of tokens once",
+    "the sequence length only once",
     "each pair of tokens",
     where=lambda mode, s, **_: mode in ALL[:2] and s > 1,
 )
@@ -272,8 +270,8 @@ def of_all_devices(s, b, h, a, t, mode):
 
 @fails_with(
     "wrong value",
-    "every value a t-th of the tokens",
-    "which have all tokens",
+    "every value by tokens",
+    "which are sharded by heads",
     where=lambda mode, t, **_: mode in (SEQUENCE, BOTH) and t > 1,
 )
 def a_share_of_the_tokens_for_all(s, b, h, a, t, mode):
@@ -282,7 +280,7 @@ def a_share_of_the_tokens_for_all(s, b, h, a, t, mode):
 
 @fails_with(
     "wrong value",
-    "width of the layer in place of the number of heads",
+    "width of the layer instead of the number of heads",
     "two axes of tokens",
     where=lambda mode, h, a, **_: mode in (TENSOR, SEQUENCE) and h > a,
 )

@@ -54,13 +54,13 @@ def no_checkpoint(*arguments):
     return block(*arguments)
 
 
-@fails_with("not saved", "How many FLOPs")
+@fails_with("not saved", "how many FLOPs")
 @named
 def nothing_saved(*arguments):
     return jax.checkpoint(block)(*arguments)
 
 
-@fails_with("also saved", "context, f", "one of those that are allowed")
+@fails_with("also saved", "context, f", "allow each value that you save")
 @named
 def all_four_saved(*arguments):
     return saving((*QKV, *CONTEXT))(*arguments)
@@ -85,14 +85,14 @@ def by_flops_per_byte(*arguments):
     return saving(CONTEXT if s > h else QKV)(*arguments)
 
 
-@fails_with("also saved", "How many FLOPs")
+@fails_with("also saved", "how many FLOPs")
 @named
 def the_other_way_round(*arguments):
     s, h = arguments[-1].shape
     return saving(QKV if s > 3 * h else CONTEXT)(*arguments)
 
 
-@fails_with("also saved", "How many FLOPs")
+@fails_with("also saved", "how many FLOPs")
 @named
 def with_the_size_of_a_head(*arguments):
     s, d = arguments[-1].shape[0], arguments[0].shape[-1]
@@ -113,7 +113,7 @@ def without_v(*arguments):
     return saving(CONTEXT if s > 3 * h else ("q", "k"))(*arguments)
 
 
-@fails_with("also saved", "context, f", "one of those that are allowed")
+@fails_with("also saved", "context, f", "allow each value that you save")
 @named
 def a_checkpoint_around_attention_alone(*arguments):
     wq, wk, wv, wo, x = arguments
@@ -135,13 +135,13 @@ def the_scores_too(*arguments):
     return saving((*(CONTEXT if s > 3 * h else QKV), "scores"))(*arguments)
 
 
-@fails_with("also saved", "one of those that are allowed")
+@fails_with("also saved", "allow each value that you save")
 @named
 def matmuls_by_policy(*arguments):
     return jax.checkpoint(block, policy=policies.dots_with_no_batch_dims_saveable)(*arguments)
 
 
-@fails_with("not saved", "Does each value have its name inside")
+@fails_with("not saved", "Is each value named inside")
 @named
 def names_dropped(*arguments):
     def unnamed(wq, wk, wv, wo, x):
@@ -155,7 +155,7 @@ def names_dropped(*arguments):
     return right(*arguments, block=unnamed)
 
 
-@fails_with("not saved", "Does each value have its name inside")
+@fails_with("not saved", "Is each value named inside")
 @named
 def in_capital_letters(*arguments):
     s, h = arguments[-1].shape
@@ -225,7 +225,7 @@ def causal_attention(*arguments):
     return right(*arguments, block=with_attention(causal))
 
 
-@fails_with("wrong value", "without x")
+@fails_with("wrong value", "leaves out x")
 @named
 def no_residual_connection(*arguments):
     return right(*arguments, block=lambda *given: block(*given) - given[-1])
@@ -258,14 +258,14 @@ def by_the_values(*arguments):
     return saving(CONTEXT if jnp.sum(arguments[-1]) > 0 else QKV)(*arguments)
 
 
-@fails_with("raises", "Which axes does each einsum sum over")
+@fails_with("raises", "does each einsum sum")
 @named
 def projections_transposed(*arguments):
     wq, wk, wv, wo, x = arguments
     return right(wq.T, wk, wv, wo, x)
 
 
-@fails_with("recomputes", "Count each once", beyond="Recomputes.count", steps=2)
+@fails_with("recomputes", "Count each matmul once", beyond="Recomputes.count", steps=2)
 @named
 def projections_once_more(*arguments):
     wq, wk, wv, wo, x = arguments

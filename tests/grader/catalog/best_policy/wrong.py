@@ -99,7 +99,7 @@ def the_next_best_again_and_again(block, budget_bytes):
         chosen = better
 
 
-@fails_with("costs more", "adds up the FLOPs that each name avoids alone")
+@fails_with("costs more", "adds up the FLOPs that each name avoids by itself")
 def knapsack(block, budget_bytes):
     spared, fitting = spared_alone(block), that_all_fit(block, budget_bytes)
     return in_use(block, max(fitting, key=lambda names: sum(spared[n] for n in names)))
@@ -138,7 +138,7 @@ def the_best_one(block, budget_bytes):
     return min(fitting, key=lambda names: block.evaluate(names)[1])
 
 
-@fails_with("costs more", "avoids the fewest FLOPs, until the rest fits", "cost less to drop")
+@fails_with("costs more", "avoids the fewest FLOPs until the rest fits", "would avoid more FLOPs now")
 def leaves_out_what_is_missed_least(block, budget_bytes):
     chosen = list(block.names)
     while block.evaluate(chosen)[0] > budget_bytes:
@@ -267,7 +267,7 @@ def of_ten_names_at_most(block, budget_bytes):
     )
 
 
-@fails_with("costs more", "takes more recomputed FLOPs than necessary")
+@fails_with("costs more", "needs more recomputed FLOPs than necessary")
 def leaves_out_all_that_are_idle(block, budget_bytes):
     """Of two names of one value either is idle beside the other, and both are gone."""
     names = list(block.names)

@@ -394,7 +394,7 @@ def policy_misspelled(w1, w2, x):
     return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.dots_with_no_batch_dim_saveable)(w1, w2, x)
 
 
-@fails_with("wrong type", "a function, which it has not called", "Where do you call that function")
+@fails_with("wrong type", "a function that it has not called", "Where do you call that function")
 def not_called(w1, w2, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)
 

@@ -82,7 +82,7 @@ def python_loop(cond, body, x, max_steps, c):
     return x
 
 
-@fails_with("also saved", "every step's cosine, f32[58,", "as much as 58 states", "for every step, or")
+@fails_with("also saved", "every step's cosine, f32[58,", "as much as 58 states", "for every step or")
 def no_checkpoint(cond, body, x, max_steps, c):
     return bounded(cond, body, x, max_steps)
 
@@ -122,7 +122,7 @@ for name, other, holds, kind, *words in (
         one_step_more,
         lambda n, c: c == n,
         "wrong value",
-        "although cond was false earlier",
+        "even if cond returns False earlier",
     ),
     ("twice_as_many_from_four_on", more_checkpoints, lambda n, c: c >= 4, "also saved", "at most"),
 ):
@@ -131,7 +131,7 @@ for name, other, holds, kind, *words in (
     fails_with(kind, *words)(answer)
 
 
-@fails_with("wrong value", "one step too many", "check the condition")
+@fails_with("wrong value", "one step too many", "does your loop check them")
 def one_step_at_least(cond, body, x, max_steps, c):
     """As a loop whose condition stands at its end."""
     return right(cond, body, jax.lax.cond(cond(x), lambda x: x, body, x), max_steps, c)
@@ -143,7 +143,7 @@ def first_state_returned(cond, body, x, max_steps, c):
     return x * 1.0
 
 
-@fails_with("peak", "vectors of x's size", "at most 30", "recompute at once")
+@fails_with("peak", "times the size of x", "at most 30", "recompute at once")
 def checkpoint_around_all(cond, body, x, max_steps, c):
     return jax.checkpoint(lambda x: bounded(cond, body, x, max_steps))(x)
 
@@ -193,18 +193,18 @@ def no_more_than_whole_segments(cond, body, x, max_steps, c):
     return right(cond, body, x, max_steps // c * c, c)
 
 
-@fails_with("wrong value", "although cond was false earlier", "once cond is false")
+@fails_with("wrong value", "even if cond returns False earlier", "once cond returns False")
 def cond_never_asked(cond, body, x, max_steps, c):
     return right(lambda x: True, body, x, max_steps, c)
 
 
-@fails_with("wrong value", "more than max_steps steps, until cond is false", "What stops your loop")
+@fails_with("wrong value", "until cond returns False, even beyond max_steps steps", "What stops your loop")
 def no_bound(cond, body, x, max_steps, c):
     """In every case, cond is false after fewer than 200 steps."""
     return right(cond, body, x, max_steps + 200, c)
 
 
-@fails_with("wrong value", "one step too many", "check the condition")
+@fails_with("wrong value", "one step too many", "does your loop check them")
 def step_before_condition(cond, body, x, max_steps, c):
     return right(cond, body, body(x), max_steps, c)
 
@@ -219,7 +219,7 @@ def with_the_steps(cond, body, x, max_steps, c):
     return right(cond, body, x, max_steps, c), jnp.float32(max_steps)
 
 
-@fails_with("wrong value", "one step too many", "check the condition")
+@fails_with("wrong value", "one step too many", "does your loop check them")
 def one_step_more_where_segments_come_out_even(cond, body, x, max_steps, c):
     more = max_steps % c == 0
     return in_segments(cond, body, x, max_steps + more, c, -(-max_steps // c) + more)

@@ -100,23 +100,23 @@ def gradients_made_in_the_forward_pass(hidden, vocabulary, labels, chunks):
     return loss(hidden, vocabulary)
 
 
-@fails_with("peak", "takes 96 rows at once", "at most 8 rows", "for every number of chunks")
+@fails_with("peak", "processes 96 rows at once", "at most 8 rows", "several numbers of chunks")
 def one_checkpoint_around_all(hidden, vocabulary, labels, chunks):
     return jax.checkpoint(lambda *both: jnp.mean(losses(*both, labels)))(hidden, vocabulary)
 
 
-@fails_with("peak", "times one chunk's logits", "at most 5", "How many chunks does one")
+@fails_with("peak", "times the size of one chunk's logits", "at most 5", "How many chunks does one")
 def checkpoint_around_the_scan(hidden, vocabulary, labels, chunks):
     return jax.checkpoint(lambda *both: chunks_without_a_checkpoint(*both, labels, chunks))(hidden, vocabulary)
 
 
-@fails_with("peak", "times one chunk's logits", "at the same time")
+@fails_with("peak", "times the size of one chunk's logits", "at the same time")
 def written_out(hidden, vocabulary, labels, chunks):
     loss = jax.checkpoint(lambda rows, of: jnp.sum(losses(rows, vocabulary, of)))
     return sum(loss(rows, of) for rows, of in sliced(hidden, labels, chunks)) / len(hidden)
 
 
-@fails_with("peak", "takes 48 rows at once", "at most 8 rows", "for every number of chunks")
+@fails_with("peak", "processes 48 rows at once", "at most 8 rows", "several numbers of chunks")
 def two_chunks_for_twelve(hidden, vocabulary, labels, chunks):
     return right(hidden, vocabulary, labels, 2 if chunks == 12 else chunks)
 
@@ -245,19 +245,19 @@ def not_transposed(hidden, vocabulary, labels, chunks):
     return jnp.mean(jax.nn.log_softmax(hidden @ vocabulary))
 
 
-@fails_with("peak", "One matmul of your two passes takes", "for every number of chunks")
+@fails_with("peak", "One matmul in your two passes processes", "several numbers of chunks")
 def one_checkpoint_around_few_rows(hidden, vocabulary, labels, chunks):
     if len(hidden) > 50:
         return right(hidden, vocabulary, labels, chunks)
     return one_checkpoint_around_all(hidden, vocabulary, labels, chunks)
 
 
-@fails_with("peak", "times one chunk's logits", "How many chunks does one")
+@fails_with("peak", "times the size of one chunk's logits", "How many chunks does one")
 def checkpoint_around_the_scan_unless_12(hidden, vocabulary, labels, chunks):
     return (right if chunks == 12 else checkpoint_around_the_scan)(hidden, vocabulary, labels, chunks)
 
 
-@fails_with("peak", "times one chunk's logits", "at the same time", beyond="PeakAtMost.most")
+@fails_with("peak", "times the size of one chunk's logits", "at the same time", beyond="PeakAtMost.most")
 def two_turns_at_once(hidden, vocabulary, labels, chunks):
     each = cut(hidden, chunks), cut(labels, chunks), cut(jnp.ones(len(hidden), hidden.dtype), chunks)
     zero, of_chunk = jnp.zeros((), hidden.dtype), jax.checkpoint(chunk_loss)
@@ -265,7 +265,7 @@ def two_turns_at_once(hidden, vocabulary, labels, chunks):
     return total / len(hidden)
 
 
-@fails_with("peak", "takes 9 rows at once", "at most 8 rows", beyond="InPieces.rows")
+@fails_with("peak", "processes 9 rows at once", "at most 8 rows", beyond="InPieces.rows")
 def a_row_too_many_where_it_comes_out_even(hidden, vocabulary, labels, chunks):
     """Cut from the front, into pieces of that many rows."""
     rows = len(hidden) // chunks + (len(hidden) > chunks)

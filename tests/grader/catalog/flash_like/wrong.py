@@ -179,22 +179,22 @@ def out_made_again(q, k, v):
     return flash((q, k, v), backward=backward)
 
 
-@fails_with("wrong value", "does not divide the scores by √d", "divided")
+@fails_with("wrong value", "does not divide the scores by √d", "does your answer divide them")
 def no_scale(q, k, v):
     return flash((q * q.shape[-1] ** 0.5, k, v))
 
 
-@fails_with("wrong value", "divides the scores by d, not by √d", "divided")
+@fails_with("wrong value", "divides the scores by d, not by √d", "does your answer divide them")
 def scale_of_d(q, k, v):
     return flash((q / q.shape[-1] ** 0.5, k, v))
 
 
-@fails_with("wrong value", "goes over queries", "Which axis")
+@fails_with("wrong value", "is over the queries", "Which axis")
 def softmax_over_queries(q, k, v):
     return flash((q, k, v), functools.partial(keeps_both, attend=functools.partial(attend, axis=0)))
 
 
-@fails_with("wrong value", "the scores themselves as weights", "before they multiply")
+@fails_with("wrong value", "the scores themselves as weights", "before the weights multiply")
 def no_softmax(q, k, v):
     return scores_of(q, k) @ v
 
@@ -230,12 +230,22 @@ def scaled_twice_in_the_gradients(q, k, v):
     return flash((q, k, v), backward=functools.partial(gradients, scale=q.shape[-1] ** -0.5))
 
 
-@fails_with("wrong gradient", "respect to q", "in the backward pass do not add up to 1", "before the exponential")
+@fails_with(
+    "wrong gradient",
+    "respect to q",
+    "in the backward pass, the weights of a query do not add up to 1",
+    "before it takes exponentials",
+)
 def lse_left_out(q, k, v):
     return flash((q, k, v), backward=functools.partial(gradients, weights=lambda q, k, lse: jnp.exp(scores_of(q, k))))
 
 
-@fails_with("wrong gradient", "respect to q", "in the backward pass do not add up to 1", "before the exponential")
+@fails_with(
+    "wrong gradient",
+    "respect to q",
+    "in the backward pass, the weights of a query do not add up to 1",
+    "before it takes exponentials",
+)
 def largest_for_lse(q, k, v):
     def weights(q, k, lse):
         scores = scores_of(q, k)

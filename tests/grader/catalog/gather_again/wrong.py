@@ -105,12 +105,12 @@ def products_twice(params, x):
     return (kept(params, x) + again(params, x)) / 2
 
 
-@fails_with("wrong value", "each device's own part", "own the rows of `up` that")
+@fails_with("wrong value", "only its own shards", "store the rows of `up` that")
 def own_part_alone(params, x):
     return right(params, x, lambda w: jnp.concatenate([w] * 8))
 
 
-@fails_with("wrong value", "the sum of all devices' parts", "Which collective")
+@fails_with("wrong value", "the sum of all devices' shards", "Which collective")
 def added_up(params, x):
     return right(params, x, lambda w: jnp.concatenate([jax.lax.psum(w, "devices")] * 8))
 
@@ -160,7 +160,7 @@ def gradients_sliced_and_not_summed(params, x):
     return right(params, x, by_hand(own))
 
 
-@fails_with("raises", "Which shape should the gradient")
+@fails_with("raises", "Should the gradient")
 def psum_in_place_of_psum_scatter(params, x):
     return right(params, x, by_hand(lambda ct, rows: jax.lax.psum(ct, "devices")))
 

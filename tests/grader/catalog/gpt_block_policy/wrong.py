@@ -114,12 +114,12 @@ def matching(says):
 for name, words, says in (
     (
         "capital_letters_do_not_matter",
-        ["differ from the page's names in case"],
+        ["differ from the page's names only in case"],
         lambda value, entry, *_: value.lower() in MENU[entry],
     ),
     (
         "spaces_do_not_matter",
-        ["differ from the page's names in spaces"],
+        ["differ from the page's names only in spaces"],
         lambda value, entry, *_: value.strip() in MENU[entry],
     ),
     (

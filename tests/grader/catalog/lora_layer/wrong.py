@@ -173,7 +173,7 @@ def the_input_stopped_too(frozen, adapters, x):
     return right(frozen, adapters, stop_gradient(x))
 
 
-@fails_with("wrong value", "the adapter replaces the frozen weight")
+@fails_with("wrong value", "each adapter replaces its frozen weight")
 def adapters_in_place(frozen, adapters, x):
     return right(
         frozen, adapters, x, lambda x, w, pair: x @ stop_gradient(w) if pair is None else x @ pair[0] @ pair[1]

@@ -142,8 +142,8 @@ def up_gathered_once_more(params, x, k):
 
 @fails_with(
     "peak",
-    "times one microbatch's hidden layer",
-    "Those of how many microbatches",
+    "times the size of one microbatch's hidden layer",
+    "For how many microbatches",
     beyond="PeakAtMost.most",
     steps=2,
 )
@@ -156,12 +156,12 @@ def outer_checkpoint_alone(params, x, k):
     return run(params, x)
 
 
-@fails_with("peak", "takes", "rows at once")
+@fails_with("peak", "processes", "rows at once")
 def whole_batch(params, x, k):
     return jax.checkpoint(lambda params, x: layer(*map(gathered, params), x))(params, x)
 
 
-@fails_with("peak", "takes", "rows at once", "Is that one microbatch for every k", beyond="InPieces.rows", steps=8)
+@fails_with("peak", "processes", "rows at once", "Is that one microbatch for every k", beyond="InPieces.rows", steps=8)
 def two_microbatches_at_a_time(params, x, k):
     return right(params, x, k // 2 if k % 2 == 0 else k)
 
@@ -191,7 +191,7 @@ def h_once_more(params, x, k):
     return right(params, x, k, layer=more)
 
 
-@fails_with("wrong value", "each device's own shard", "Which devices store")
+@fails_with("wrong value", "only its own shards", "Which devices store")
 def own_shard_alone(params, x, k):
     return right(params, x, k, lambda w: jnp.concatenate([w] * 8))
 
@@ -239,7 +239,7 @@ def weights_stopped(params, x, k):
     return right(params, x, k, lambda w: jax.lax.stop_gradient(gathered(w)))
 
 
-@fails_with("raises", "Which shape should the gradient")
+@fails_with("raises", "Should the gradient")
 def psum_in_place_of_psum_scatter(params, x, k):
     return right(params, x, k, by_hand(lambda ct, rows: jax.lax.psum(ct, "devices")))
 
@@ -272,7 +272,7 @@ def three_weights(params, x, k):
     return right((up, down), x, k)
 
 
-@fails_with("raises", "how many rows does each one have")
+@fails_with("raises", "how many rows does each microbatch have")
 def k_rows_per_microbatch(params, x, k):
     return right(params, x.reshape(-1, k, 3, x.shape[1]), k)
 

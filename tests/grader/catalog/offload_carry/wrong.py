@@ -96,7 +96,7 @@ def kept_in_both_memories(layer):
     return lambda ws, x: jax.lax.scan(lambda x, w: (step(w, x) + 0 * x * x, None), x, ws)[0]
 
 
-@fails_with("also saved", "the layers' products, f32[", "in pinned_host memory", "start from")
+@fails_with("also saved", "the layers' matmuls, f32[", "in pinned_host memory", "start from")
 def products_sent_too(layer):
     def policy(operation, *_, **parameters):
         named = operation.name == "name" and parameters["name"] == "carry"
@@ -113,7 +113,7 @@ def every_name_sent(layer):
     return scanned(named(layer), policy=policy)
 
 
-@fails_with("also saved", "the layers' products, f32[")
+@fails_with("also saved", "the layers' matmuls, f32[")
 def products_kept_on_the_device(layer):
     def policy(operation, *_, **parameters):
         if operation.name == "name" and parameters["name"] == "carry":

@@ -98,7 +98,7 @@ def slots_used_once(n, s, start=0):
     return [("load", start), *go(start, start + k), ("save", start + k), *back, *slots_used_once(k, s - 1, start)]
 
 
-@fails_with("costs more", "as many equal pieces as there are slots")
+@fails_with("costs more", "as many equal segments as it has slots")
 def equal_parts_of_parts(n, s):
     return by_splitting(n, s, lambda n, s: n // s)
 
@@ -131,7 +131,7 @@ def the_end_as_well_if_there_is_a_slot(n, s):
 
 @fails_with(
     "impossible",
-    "it ends before the backward pass has been through step 0",
+    "it ends before the backward pass of step 0",
     "state is at hand",
     where=lambda n, s: n == 1,
 )
@@ -139,17 +139,17 @@ def nothing_for_one_step(n, s):
     return [] if n == 1 else best(n, s)
 
 
-@fails_with("impossible", "needs 2 slots, but s is 1", "Count state 0 too", where=lambda n, s: s == 1 < n)
+@fails_with("impossible", "needs 2 slots, but s is 1", "including state 0", where=lambda n, s: s == 1 < n)
 def at_least_two_slots(n, s):
     return best(n, max(s, 2))
 
 
-@fails_with("impossible", "slots, but s is", "Count state 0 too", where=lambda n, s: n > s)
+@fails_with("impossible", "slots, but s is", "including state 0", where=lambda n, s: n > s)
 def state_0_not_counted(n, s):
     return best(n, s + 1)
 
 
-@fails_with("impossible", "slots, but s is", "Which states are in slots", where=lambda n, s: n > s)
+@fails_with("impossible", "slots, but s is", "are in slots after that action", where=lambda n, s: n > s)
 def every_state(n, s):
     ahead = [a for i in range(n - 1) for a in (("step", i), ("save", i + 1))]
     return [*ahead, *(a for i in reversed(range(n)) for a in (("load", i), ("back", i)))]
@@ -165,7 +165,7 @@ def loads_what_is_free(n, s):
     return [a for action, i in best(n, s) for a in ([("back", i), ("load", i)] if action == "back" else [(action, i)])]
 
 
-@fails_with("impossible", "is the next step of the backward pass", "the last step first")
+@fails_with("impossible", "is out of order: the backward pass must run", "starting with the last step")
 def forwards(n, s):
     return [a for i in range(n) for a in (("back", i), ("step", i))]
 
@@ -180,7 +180,7 @@ def back_from_the_end(n, s):
     return [*go(0, n), ("back", n)]
 
 
-@fails_with("impossible", "is not one of the actions", "of one of the four words", where=lambda n, s: True)
+@fails_with("impossible", "is not one of the actions", "of one of the four strings", where=lambda n, s: True)
 def other_words(n, s):
     return [("advance", i) if action == "step" else (action, i) for action, i in [("step", 0), *best(n, s)]]
 
@@ -210,12 +210,12 @@ def without_end(n, s):
     return without_end(n, s)
 
 
-@fails_with("raises", "ZeroDivisionError", "n or s is 1", where=lambda n, s: s == 1 < n)
+@fails_with("raises", "ZeroDivisionError", "`n` or `s` is 1", where=lambda n, s: s == 1 < n)
 def by_the_slots_that_are_left(n, s):
     return best(n, s) if n == 1 or n // (s - 1) < n * s else []
 
 
-@fails_with("raises", "ValueError: min()", "no candidates to choose from")
+@fails_with("raises", "ValueError: min()", "is the argument of")
 def no_last_case(n, s):
     @functools.cache
     def taken(n, s):

@@ -217,7 +217,7 @@ def x_first(x, W1, W2, W3):
     return net(W1, W2, W3, x)
 
 
-@fails_with("wrong type", "a function, which it has not called")
+@fails_with("wrong type", "a function that it has not called")
 def not_called(W1, W2, W3, x):
     return jax.checkpoint(net)
 
@@ -227,7 +227,7 @@ def a_value_checkpointed(W1, W2, W3, x):
     return jax.checkpoint(layer(W1, x))(W2)
 
 
-@fails_with("wrong type", "a function, which it has not called", "where do you call the function")
+@fails_with("wrong type", "a function that it has not called", "where do you call the function")
 def a_value_checkpointed_and_returned(W1, W2, W3, x):
     return jax.checkpoint(layer(W3, layer(W2, layer(W1, x))))
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback
+from matplotlib.figure import Figure
 
 from rematscope import TraceError, compare, explore, frontier, liveness, trace
 from rematscope.planning.frontier import POLICIES
@@ -45,6 +46,8 @@ class Panel:
 
 @pytest.fixture
 def panel(monkeypatch):
+    """Makes panels whose pictures have a description and no pixels, which take most of the time of a choice."""
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
     return functools.partial(Panel, monkeypatch)
 
 

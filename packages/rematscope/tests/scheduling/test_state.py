@@ -18,6 +18,7 @@ from test_other_calls import MAKES, W, X, assert_same, net, value_and_gradients
 from uncompiled import by_operation
 
 from rematscope import PlanError, TraceError, auto, load_schedule, measure, plan, trace, with_schedule
+from rematscope.scheduling.captured import traced_for_a_plan
 
 
 class Normalized(nnx.Module):
@@ -352,3 +353,26 @@ def test_a_module_of_nnx_under_nnx_remat_is_refused_only_if_its_state_changes(ma
             nnx.grad(make(loss))(model, x)
     else:
         assert_same(nnx.grad(make(loss))(model, x), nnx.grad(loss)(model, x))
+
+
+@pytest.mark.parametrize("norm", [nnx.LayerNorm, nnx.BatchNorm])
+def test_layers_of_nnx_in_a_scan_are_refused_only_if_their_state_changes(norm):
+    @nnx.split_rngs(splits=3)
+    @nnx.vmap
+    def layers_of(rngs):
+        return norm(8, rngs=rngs)
+
+    def loss(layers, x):
+        @nnx.remat
+        @nnx.scan(in_axes=(nnx.Carry, 0), out_axes=nnx.Carry)
+        def run(x, layer):
+            return nnx.remat(lambda layer, x: jnp.sin(layer(x)))(layer, x)
+
+        return run(x, layers).sum()
+
+    args = layers_of(nnx.Rngs(0)), jnp.arange(16.0).reshape(2, 8)
+    if norm is nnx.BatchNorm:
+        with pytest.raises(PlanError, match="changes its argument, a value of type BatchNorm"):
+            traced_for_a_plan(loss, args, {})
+    else:
+        assert traced_for_a_plan(loss, args, {}).function is loss

@@ -19,7 +19,7 @@ from jax.extend import source_info_util
 
 from rematscope.errors import PlanError
 from rematscope.ir.inline import Inliner
-from rematscope.ir.program import Value
+from rematscope.ir.program import Program, Value
 from rematscope.jax_compat import body_of, is_mutable_array
 from rematscope.scheduling.linearize import linearize
 from rematscope.tracing.arguments import callable_name, check_differentiable, flattened, type_description
@@ -127,7 +127,21 @@ def _rebinds_same_leaves(f: Callable[..., Any], args: Sequence[Any], kwargs: Map
     once, _ = traced(leaves_before_and_after, args, kwargs)
     program = Inliner().program(once.jaxpr, [Value(v.aval) for v in body_of(once.jaxpr)[0].invars])
     before, after = once.returning(program.outputs)
-    return len(before) == len(after) and all(one is other for one, other in zip(before, after, strict=True))
+    return before == [_passed_through_loops(program, value) for value in after]
+
+
+def _passed_through_loops(program: Program, value: Value) -> Value:
+    """Return the value that scans pass through unchanged to an output: a carry, or slices that they stack again."""
+    maker = {output: equation for equation in program.equations for output in equation.outputs}
+    while value in maker and maker[value].primitive == "scan":
+        equation = maker[value]
+        (body,), place = equation.bodies, equation.outputs.index(value)
+        is_carry, result = place < equation.carries, body.outputs[place]
+        source = body.inputs.index(result) if result in body.inputs else -1
+        if source != place if is_carry else source < equation.carries:
+            break
+        value = equation.inputs[equation.first_carry + source]
+    return value
 
 
 def _objects_in(*arguments: Any) -> list[Any]:

@@ -31,7 +31,7 @@ from rematscope.reporting.batch_axis import (
     same_params,
 )
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program
-from rematscope.reporting.microbatches import divided, jaxpr_of_step, paired_draws, stack_axis
+from rematscope.reporting.microbatches import divided, jaxpr_of_step, only_loss, paired_draws, stack_axis
 from rematscope.tracing.checkpoints import traced
 
 source_info_util.register_exclusion(__file__)
@@ -81,9 +81,10 @@ def why_not_averaged(
     (whole, losses), (part, smaller) = both
     program = divided(part, axes, function, paired_draws(whole, part, count, function).keys())
     try:
-        if len(losses) != 1 or len(smaller) != 1:
+        one, other = only_loss(losses), only_loss(smaller)
+        if one is None or other is None:
             raise NotPaired
-        proof = _Proof(count, losses[0], smaller[0])
+        proof = _Proof(count, one, other)
         inputs = [_SAME, *(_SAME if axis is None else _SLICED for axis in axes)]
         relations = proof.of_program(whole, part, inputs)
     except NotPaired:

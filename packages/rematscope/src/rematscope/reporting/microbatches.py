@@ -7,6 +7,7 @@ gradient: the operations before it run once per microbatch, in a loop; the rest,
 import dataclasses
 import functools
 import itertools
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -335,13 +336,15 @@ def _divided_in_parts(
     places = [_crossing_places(each) for each in both]
     if places[0] != places[1]:
         raise PlanError(f"The program of {function} for a microbatch differs from that for the whole batch.")
-    pairs = [(flat_program(one).operations, flat_program(other).operations) for one, other in zip(*losses, strict=True)]
-    if not any(_operations_with_number(one, other, count, function) for one, other in pairs):
+    loss, smaller = map(only_loss, losses)
+    if loss is None or smaller is None:
+        raise PlanError(f"{function} takes gradients of several losses, and microbatches= needs exactly one.")
+    one, other = flat_program(loss).operations, flat_program(smaller).operations
+    if not _operations_with_number(one, other, count, function):
         return *both, draws
-    numbers = iter(losses[0])
 
-    def of_part(loss: Callable[..., Any], which: Any) -> Callable[..., Any]:
-        return _loss_of_part(loss, next(numbers), which, count, function)
+    def of_part(smaller: Callable[..., Any], which: Any) -> Callable[..., Any]:
+        return _loss_of_part(smaller, loss, which, count, function)
 
     numbered = flat_program(jaxpr_of_step(flat, leaves, axes, count, of_part))
     draws = paired_draws(whole, numbered, count, function)
@@ -360,6 +363,13 @@ def _recording_loss(loss: Callable[..., Any], _: Any, found: list[Any]) -> Calla
         return once(*args, **kwargs)
 
     return functools.wraps(loss, updated=())(run)
+
+
+def only_loss(losses: Sequence[Any]) -> Any:
+    """Return the one loss of some jaxprs, which may have been traced several times; None if there are several."""
+    if len(losses) > 1 and len({re.sub(r" at 0x[0-9a-f]+", "", str(loss)) for loss in losses}) > 1:
+        return None
+    return losses[-1] if losses else None
 
 
 def _crossing_places(program: Divided) -> list[int]:

@@ -123,7 +123,7 @@ def in_chunks(loss: Callable[..., Any], part: Any, changes: Changes) -> Callable
             chunked = ChunkedLoss(once.jaxpr, part, changes.parts, changes.head_chunks > 1)
         except NotPaired:
             raise PlanError(
-                f"{callable_name(loss)} cannot be computed in {changes.parts} chunks along in_axes={changes.in_axes}: "
+                f"The loss cannot be computed in {changes.parts} chunks along in_axes={changes.in_axes}: "
                 "its program for a part of the batch is different, or no operation treats the examples independently."
             ) from None
         return once.returning(chunked.run(leaves))
@@ -144,13 +144,11 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
         if place in ("loops", "inner loops"):
             depth = int(place == "inner loops")
             if loops_deep(jaxpr_of(without_checkpoints(once), *args, **kwargs)) <= depth:
-                raise PlanError(
-                    f"{callable_name(loss)} has no {place}: checkpoint={place!r} has no effect. Use 'layers'."
-                )
+                raise PlanError(f"The loss has no {place}: checkpoint={place!r} has no effect. Use 'layers'.")
             return in_iterations(once, depth, policy)(*args, **kwargs)
         blocks = blocks_of(once, str(place), *args, **kwargs)
         if not blocks:
-            raise PlanError(f"{callable_name(loss)} has no repeated {place}: checkpoint={place!r} has no effect.")
+            raise PlanError(f"The loss has no repeated {place}: checkpoint={place!r} has no effect.")
         saved = () if changes.saved is None else most_valuable(once, blocks, changes.saved, *args, **kwargs)
         return in_blocks(once, blocks, policy, frozenset(saved))(*args, **kwargs)
 
@@ -274,6 +272,8 @@ class _Program:
         self._axes = function._leaf_axes(arguments) if changes.microbatches > 1 else []
         over = _in_argnums(arguments, changes.donate_argnums, "donate_argnums", function.__name__)
         self._donated = [one or other for one, other in zip(over, _already_donated(f, arguments), strict=True)]
+        if changes.checkpoint is not None and function._takes_gradient is None:  # before its losses are recorded
+            function._takes_gradient = takes_gradient(f, args, kwargs)
         self._out: Any = None
         self._checked = set[Any]()  # shapes of arguments for which microbatches give the gradient
         self._jitted = jax.jit(self._run, donate_argnums=(1,))

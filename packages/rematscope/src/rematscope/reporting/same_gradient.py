@@ -85,12 +85,18 @@ def _computed_difference(
         return f"The gradient of {function} is not finite for random data, so microbatches could not be checked."
     made = (v.dtype for equation, _ in step.forward.walk() for v in equation.outputs if hasattr(v.aval, "dtype"))
     narrow = any(jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4 for dtype in made)
-    if not all(_agree(whole, parts, _TOLERANCE[narrow]) for whole, parts in found):
+    if all(_agree(whole, parts, _TOLERANCE[narrow]) for whole, parts in found):
+        return ""
+    gradients = ((whole[:1], [count * parts[0]]) for whole, parts in found)
+    if all(_agree(whole, parts, _TOLERANCE[narrow]) for whole, parts in gradients):
         return (
-            f"Averaged over microbatches, the gradient or the loss of {function} differs: its loss is not an average "
-            "over the examples. (Batch normalization, a weighted mean and a sum are not.)"
+            f"The loss of {function} is a sum over the examples, and microbatches= averages. Divide the sum inside the "
+            "loss, by a number that does not depend on the data, and not after the gradient."
         )
-    return ""
+    return (
+        f"Averaged over microbatches, the gradient or the loss of {function} differs: its loss is not an average over "
+        "the examples. (Batch normalization, a weighted mean and a sum are not.)"
+    )
 
 
 def _shape(leaf: Any) -> jax.ShapeDtypeStruct:

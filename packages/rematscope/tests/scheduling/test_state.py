@@ -376,3 +376,9 @@ def test_layers_of_nnx_in_a_scan_are_refused_only_if_their_state_changes(norm):
             traced_for_a_plan(loss, args, {})
     else:
         assert traced_for_a_plan(loss, args, {}).function is loss
+
+
+@pytest.mark.parametrize("make", [lambda f: auto(f, peak="1 MiB"), with_schedule], ids=["auto", "scheduled"])
+def test_a_result_that_is_no_array_is_named(make):
+    with pytest.raises(PlanError, match="returns 'done', a str, and a planned function returns arrays and numbers"):
+        jax.grad(make(lambda w: (jnp.sin(w).sum(), "done")), has_aux=True)(W)

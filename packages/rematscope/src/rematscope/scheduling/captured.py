@@ -64,6 +64,8 @@ def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     if not isinstance(once, CalledOnce):  # it takes a gradient, or cannot be traced
         try:
             once, _ = traced(watched, args, kwargs)
+        except PlanError:
+            raise
         except Exception as error:
             if "different trace level" in str(error):  # as Flax says it
                 raise _keeps_state(f, "a module of Flax's nnx that it closes over") from None
@@ -100,6 +102,7 @@ def _with_watched_arguments(f: Callable[..., Any], changed: list[object]) -> Cal
         nodes = _objects_in(args, kwargs)
         before = [jax.tree.leaves(node) for node in nodes]
         returned = f(*args, **kwargs)
+        _check_returned(f, returned)
         there = {*map(id, jax.tree.leaves(returned)), *map(id, itertools.chain.from_iterable(before))}
         for node, then in zip(nodes, before, strict=True):
             now = jax.tree.leaves(node)
@@ -110,6 +113,18 @@ def _with_watched_arguments(f: Callable[..., Any], changed: list[object]) -> Cal
         return returned
 
     return watched
+
+
+def _check_returned(f: Callable[..., Any], returned: Any) -> None:
+    """Raise PlanError unless all leaves of what `f` returns are arrays or numbers."""
+    for leaf in jax.tree.leaves(returned):
+        try:
+            jax.typeof(leaf)
+        except TypeError:
+            raise PlanError(
+                f"{callable_name(f)} returns {type_description(leaf)}, and a planned function returns arrays and "
+                "numbers. Leave this value out of the results."
+            ) from None
 
 
 def _rebinds_same_leaves(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

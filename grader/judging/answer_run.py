@@ -103,7 +103,7 @@ def lay_out(
     return layouts
 
 
-_UNFIT = "its two programs do not fit this exercise's cases."
+_UNFIT = "its two programs do not match this exercise's cases."
 
 
 def _refuse_mixed(layout: CaseLayout, forward: StableHloProgram, backward: StableHloProgram) -> None:

@@ -492,7 +492,8 @@ def line_of(name, factor, step, args, report, expected):
 
 
 def main(names):
-    importlib.import_module("library_steps")  # which adds its own
+    for name in ("library_steps", "example_steps"):  # which add their own
+        importlib.import_module(name)
     steps, missed = sys.modules["hard_steps"].HARD, 0
     chosen = names or steps
     for name in chosen:

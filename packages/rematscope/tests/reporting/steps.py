@@ -19,7 +19,7 @@ class Subject(NamedTuple):
     Attributes:
       step: the training step.
       args: its arguments, arrays or shapes.
-      is_random: whether its gradient depends on random numbers, so that microbatches change it.
+      is_random: whether its loss draws random numbers.
     """
 
     step: Callable[..., Any]

@@ -284,6 +284,9 @@ def test_a_sum_that_is_divided_after_the_gradient_is_called_a_sum():
 
     with pytest.raises(PlanError, match="is a sum over the examples"):
         rewrite(step, microbatches=2, in_axes=AXES)(*arguments())
+    without_gradient = step_of(lambda w, x, y: jnp.square(x.mean()) + 0 * w.sum())  # 0 is a sum and an average
+    with pytest.raises(PlanError, match="is not an average over the examples"):
+        rewrite(without_gradient, microbatches=2, in_axes=AXES)(*arguments())
 
 
 def test_a_step_that_ran_before_gets_checkpoints_and_microbatches():

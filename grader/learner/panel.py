@@ -22,6 +22,8 @@ SHEET = Markup("""<style>
 .jupyter-widgets-disconnected .remat-lost { display: block; }
 .jupyter-widgets-disconnected .remat-buttons { display: none; }
 .remat-buttons { flex-wrap: wrap; }
+/* Otherwise a wide table makes all text as wide as itself, and cut off. */
+.remat-panel :is(.jupyter-widgets, .widget-html-content) { min-width: 0; }
 /* A narrow panel has an empty line for it from the start, so that nothing below moves when it is filled. */
 .remat-busy-line { min-width: 13em; min-height: 28px; }
 :is(.remat-busy, .remat-copy) .remat-result { opacity: 0.5; }

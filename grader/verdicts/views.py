@@ -214,5 +214,9 @@ def _effects_html(effects: Sequence[Effect], scene: str) -> Markup:
     )  # fmt: skip
     title = Markup('<th scope="col" {}>{}</th><td></td>')
     titles = Markup().join(title.format(right, text) for text in ("Saved", "Recomputed"))
-    page = "<p><strong>Cost ({})</strong></p><table><thead><tr><td></td>{}</tr></thead><tbody>{}</tbody></table>"
+    # In a narrow panel the table scrolls; otherwise it would make all text as wide as itself, and cut off.
+    page = (
+        '<p><strong>Cost ({})</strong></p><div style="overflow-x: auto" tabindex="0" role="group" aria-label="Cost">'
+        "<table><thead><tr><td></td>{}</tr></thead><tbody>{}</tbody></table></div>"
+    )
     return Markup(page).format(scene, titles, rows)

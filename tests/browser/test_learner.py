@@ -106,6 +106,8 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
     exercise.page.keyboard.press("Control+b")  # closes the list of files, as README says
     press(exercise, "Check again", "Values and gradients match the reference")
     assert exercise.width_hidden() <= 0, "nothing scrolls sideways"
+    verdict, cell = (panel.locator(of).first.bounding_box() for of in ("li", "xpath=ancestor::*[@class][1]"))
+    assert verdict["x"] + verdict["width"] <= cell["x"] + cell["width"], "no text is cut off"
     exercise.picture("panel_passed")
     exercise.page.set_viewport_size({"width": 1440, "height": 900})
     exercise.page.keyboard.press("Control+b")

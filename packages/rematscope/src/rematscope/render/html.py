@@ -173,7 +173,8 @@ def html_table(
         for i, (start, row) in enumerate(zip(starts or ["<tr>"] * len(body), body, strict=True))
     )
     table = f'<table class="rs-table"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
-    table = f'<div class="rs-scroll">{table}</div>'
+    # The keyboard reaches it, and so scrolls it in a narrow panel.
+    table = f'<div class="rs-scroll" tabindex="0" role="group" aria-label="Table">{table}</div>'
     return page(table if footer is None else f"{table}<p>{escaped(footer)}</p>")
 
 

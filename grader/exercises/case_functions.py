@@ -48,7 +48,7 @@ def mixing_weights(rng: np.random.Generator, width: int, gain: float, dtype: str
     return np.asarray(gain * rng.uniform(0.7, 1, (width, 1)) * orthogonal, dtype)
 
 
-CALLED = OneOf(("as it is", "jax.jit", "jax.vmap"))
+CALLED = OneOf(("directly", "jax.jit", "jax.vmap"))
 
 
 def transform(called: str, in_axes: Any = 0) -> Callable[[Callable], Callable]:
@@ -77,7 +77,7 @@ def transform(called: str, in_axes: Any = 0) -> Callable[[Callable], Callable]:
 
 def where(called: str) -> str:
     """Return the end of a case's name."""
-    return "" if called == "as it is" else f", under {called}"
+    return "" if called == "directly" else f", under {called}"
 
 
 MOST = 8  # named values of a function

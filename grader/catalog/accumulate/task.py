@@ -13,7 +13,7 @@ ranges = {
     "dtype": OneOf(("float32", "float16")),
     "r": Integers(1, 8),
     "k": Integers(1, 16),
-    "called": OneOf(("as it is", "jax.jit")),
+    "called": OneOf(("directly", "jax.jit")),
 }
 signature = "accumulate(loss, params, batch, k)"
 
@@ -57,7 +57,7 @@ def most_activations(r, inner):
 
 
 def _make_case(
-    r, k, rng, params="dict", dtype="float32", called="as it is", inner=None, width=None, weightless=False, name=None
+    r, k, rng, params="dict", dtype="float32", called="directly", inner=None, width=None, weightless=False, name=None
 ):
     inner, width = inner or int(rng.integers(6, 9)), width or int(rng.integers(9, 13))
     sizes = rng.uniform(0.5, 1.5, (2, r * k, inner)) * rng.choice([-1, 1], (2, r * k, inner))

@@ -25,12 +25,12 @@ def cases(rng):
     """
     jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
     return (
-        _make_case(int(rng.integers(2, 4)), 4, int(rng.integers(5, 8)), "float32", "as it is"),
+        _make_case(int(rng.integers(2, 4)), 4, int(rng.integers(5, 8)), "float32", "directly"),
         _make_case(2, int(rng.integers(3, 5)), 64, "float32", jit),
         _make_case(4, 2, 23, "float32", vmap),
-        _make_case(2, 4, 25, "bfloat16", "as it is"),
+        _make_case(2, 4, 25, "bfloat16", "directly"),
         _make_case(4, 4, int(rng.integers(17, 40)), "bfloat16", "jax.jit"),
-        _make_case(1, 2, 4, "float32", "as it is"),
+        _make_case(1, 2, 4, "float32", "directly"),
     )
 
 
@@ -71,4 +71,4 @@ def _make_case(a, d, s, dtype, called, title=None):
     )
 
 
-shown = _make_case(4, 16, 512, "float32", "as it is", title="for 512 tokens, width 64 and 4 heads")
+shown = _make_case(4, 16, 512, "float32", "directly", title="for 512 tokens, width 64 and 4 heads")

@@ -41,10 +41,10 @@ def cases(rng):
     ways, before = map(str, rng.permutation(["jax.jit", "jax.vmap"])), map(int, rng.permutation([1, 2, 3]))
     middle = [str(kind) for kind in rng.permutation(["wide", "deep", "small", "two small"])]
     return (
-        _make_case(rng, ["small", *middle, "deep", "wide"][:some], (widths[0],), "float32", "as it is"),
+        _make_case(rng, ["small", *middle, "deep", "wide"][:some], (widths[0],), "float32", "directly"),
         _make_case(rng, ["wide", "just small"], (1, rows, widths[1]), "float16", next(ways), before=next(before)),
-        _make_case(rng, ["small"], (1, 6), "float32", "as it is"),
-        _make_case(rng, ["two small", "deep", "just wide"], (1, 20), "float32", "as it is", before=next(before)),
+        _make_case(rng, ["small"], (1, 6), "float32", "directly"),
+        _make_case(rng, ["two small", "deep", "just wide"], (1, 20), "float32", "directly", before=next(before)),
         _make_case(
             rng,
             ["small", *middle, "wide"],

@@ -12,7 +12,7 @@ ranges = {
     "N": Integers(1, 600),
     "dtype": OneOf(("float32", "float16", "bfloat16")),
     "mapped": OneOf(("none", "one by one", "two", "all")),
-    "called": OneOf(("as it is", "jax.jit")),
+    "called": OneOf(("directly", "jax.jit")),
 }
 signature = "checkpoint_dot_policy(w1, w2, x)"
 
@@ -65,7 +65,7 @@ def _make_case(name, rows, width, dtype, mapped, *vmaps, called=None):
         return function
 
     rows, width = int(rows), int(width)
-    called = called or ("jax.jit" if mapped == "all" else "as it is")
+    called = called or ("jax.jit" if mapped == "all" else "directly")
     shapes = {"w1": (width, width), "w2": (width, width), "x": (rows, width)}
     for size, axes in reversed(vmaps):
         for argument, axis in axes.items():

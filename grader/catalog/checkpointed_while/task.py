@@ -13,7 +13,7 @@ ranges = {
     "dtype": OneOf(("float32", "float16")),
     "max_steps": Integers(2, 58),
     "c": Integers(1, "max_steps"),
-    "called": OneOf(("as it is", "under jax.jit")),
+    "called": OneOf(("directly", "under jax.jit")),
 }
 signature = "checkpointed_while(cond, body, x, max_steps, c)"
 max_trip_count = 20_000
@@ -82,7 +82,7 @@ def _loop(body, x, max_steps, c, t, of_each, name):
     return last, others
 
 
-def _waves_case(max_steps, c, t, rng, rows, width, dtype="float32", called="as it is", name=None):
+def _waves_case(max_steps, c, t, rng, rows, width, dtype="float32", called="directly", name=None):
     """Return a case with sines of a matmul, which change for many steps, and one row that ends the loop after `t`."""
     w = np.linalg.qr(rng.normal(size=(width, width)))[0].astype(dtype)
     clock = np.arange(rows)[:, None] == 0
@@ -102,7 +102,7 @@ def _waves_case(max_steps, c, t, rng, rows, width, dtype="float32", called="as i
             name(cosines, "every step's cosine")
         return name(result, "the result") if t else result
 
-    how = ", in float16" * (dtype == "float16") + f", {called}" * (called != "as it is")
+    how = ", in float16" * (dtype == "float16") + f", {called}" * (called != "directly")
     return Case(
         name or _case_name(max_steps, c, t) + how,
         (jax.ShapeDtypeStruct((rows, width), dtype),),

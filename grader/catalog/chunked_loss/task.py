@@ -14,7 +14,7 @@ ranges = {
     "V": Integers(40, 200),
     "chunks": Integers(1, "n"),
     "dtype": OneOf(("float32", "float16")),
-    "called": OneOf(("as it is", "jax.jit")),
+    "called": OneOf(("directly", "jax.jit")),
 }
 signature = "chunked_loss(hidden, vocabulary, labels, chunks)"
 
@@ -37,7 +37,7 @@ def case(rng, n, d, V, chunks, dtype, called):
     return _make_case(n, chunks, rng, d, V, dtype, called)
 
 
-def _make_case(n, chunks, rng, d=None, V=None, dtype="float32", called="as it is", name=None):
+def _make_case(n, chunks, rng, d=None, V=None, dtype="float32", called="directly", name=None):
     d, V = d or int(rng.integers(9, 16)), V or int(rng.integers(60, 100))
     labels = rng.integers(V, size=n).astype(np.int32)  # no array of JAX's: this module is read without starting it
 

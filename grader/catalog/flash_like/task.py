@@ -48,7 +48,7 @@ def case(rng, n, m, d, e, around, called):
     return _make_case(n, m, d, e, around, rng, called)
 
 
-def _make_case(n, m, d, e, around, rng, called="as it is", name=None):
+def _make_case(n, m, d, e, around, rng, called="directly", name=None):
     batch = (2,) if called == "jax.vmap" else ()
     width = int(rng.integers(3, 8))
 

@@ -14,7 +14,7 @@ ranges = {
     "u": Integers(1, 3),
     "v": Integers(1, 4),
     "dtype": OneOf(("float32", "float16")),
-    "called": OneOf(("as it is", "jax.jit")),
+    "called": OneOf(("directly", "jax.jit")),
 }
 signature = "gather_again(params, x)"
 devices = 8
@@ -43,7 +43,7 @@ def _function(up, down, x, *, name=lambda value, called: value):
     return x + name(sine @ down, "the second matmul")
 
 
-def _make_case(n, u, v, dtype="float32", called="as it is", title=None):
+def _make_case(n, u, v, dtype="float32", called="directly", title=None):
     mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
     d, m = 8 * u, 8 * v
     across = case_functions.transform(called)

@@ -17,7 +17,7 @@ ranges = {
     "m": Integers(4, 16),
     "r": Integers(1, 3),
     "dtype": OneOf(("float32", "float16")),
-    "called": OneOf(("as it is", "jax.jit")),
+    "called": OneOf(("directly", "jax.jit")),
 }
 signature = "lora_layer(frozen, adapters, x)"
 
@@ -71,7 +71,7 @@ def _adapted_both(up, down, up_a, up_b, down_a, down_b, x, *, name=_unnamed):
 _FUNCTIONS: dict[str, Callable] = {"up": _adapted_up, "down": _adapted_down, "both": _adapted_both}
 
 
-def _make_case(adapted, n, d, m, r, dtype="float32", called="as it is", title=None):
+def _make_case(adapted, n, d, m, r, dtype="float32", called="directly", title=None):
     keys = ("up", "down") if adapted == "both" else (adapted,)
     weights = {"up": (d, m), "down": (m, d)}
     adapters = [shape for key in keys for shape in ((weights[key][0], r), (r, weights[key][1]))]

@@ -29,7 +29,7 @@ def cases(rng):
     least, most = np.array([1, 2, 2, 1]), np.full(4, 32)
     jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
     return (
-        _make_case(np.where(ends, least, most), "float32", "as it is"),
+        _make_case(np.where(ends, least, most), "float32", "directly"),
         _make_case(np.where(ends, most, least), "float32", jit),
         _make_case(rng.integers(8, 32, size=4), "float16", vmap),
         _make_case(rng.integers(8, 32, size=4), "bfloat16", str(rng.choice(case_functions.CALLED.values))),

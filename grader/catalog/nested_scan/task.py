@@ -15,7 +15,7 @@ ranges = {
     "n": Integers(1, 36),
     "elements": OneOf(("(n,)", "(n, d)", "(n, d, e)")),
     "outer": Integers(1, "n", "a divisor of `n`"),
-    "called": OneOf(("as it is", "under jax.jit", "under jax.vmap")),
+    "called": OneOf(("directly", "under jax.jit", "under jax.vmap")),
 }
 signature = "nested_scan(f, c, xs, outer)"
 
@@ -45,7 +45,7 @@ def case(rng, carry, dtype, n, elements, outer, called):
     return _make_case(n, outer, rng, carry, elements, dtype, called)
 
 
-def _make_case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", called="as it is", width=None, name=None):
+def _make_case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", called="directly", width=None, name=None):
     width = width or int(rng.choice([5, 7, 8]))
     w = mixing_weights(rng, width, 1.2, dtype)
     inner = n // outer
@@ -83,7 +83,7 @@ def _make_case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", ca
     what = f"{n} element{'s' * (n > 1)} in {outer} group{'s' * (outer > 1)}"
     what += ", carries with two axes" * (carry != "(d,)") + ", in float16" * (dtype == "float16")
     return Case(
-        name or what + f", {called}" * (called != "as it is"),
+        name or what + f", {called}" * (called != "directly"),
         (jax.ShapeDtypeStruct((*batch, *first), dtype), jax.ShapeDtypeStruct(stack, dtype)),
         transform=case_functions.transform(called.removeprefix("under "), in_axes=(0, None)),
         apply=lambda answer: lambda c, xs: answer(step, c, xs, outer),

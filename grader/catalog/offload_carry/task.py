@@ -14,7 +14,7 @@ ranges = {
     "n": Integers(1, 8),
     "d": Integers(3, 12),
     "dtype": OneOf(("float32", "float16")),
-    "called": OneOf(("as it is", "jax.jit", "jax.vmap")),
+    "called": OneOf(("directly", "jax.jit", "jax.vmap")),
 }
 signature = "offload_carry(layer)"
 
@@ -58,7 +58,7 @@ def _function(ws, x, *, name=lambda value, called: value):
     return name(result, "the result")
 
 
-def _make_case(L, n, d, named, dtype="float32", called="as it is", title=None):
+def _make_case(L, n, d, named, dtype="float32", called="directly", title=None):
     batch = (2,) if called == "jax.vmap" else ()
     layer = {"no": _layer, "yes": _layer_with_names}[named]
     what = f"{L} layers{' that name values' * (named == 'yes')}" + ", in float16" * (dtype == "float16")

@@ -13,7 +13,7 @@ ranges = {
     "n": Integers(8, 10),
     "a": Integers(1, 3),
     "m": Integers(9, 16),
-    "called": OneOf(("as it is", "jax.jit")),
+    "called": OneOf(("directly", "jax.jit")),
 }
 signature = "repaired_loss(params, x, targets)"
 
@@ -86,7 +86,7 @@ def _function(query, key, value, out, gate, up, down, x, targets, *, name=lambda
     return jnp.mean(error**2) + 0.1 * jnp.mean(penalties)
 
 
-def _make_case(layers, n, a, m, called="as it is", title=None, head_width=_HEAD_WIDTH):
+def _make_case(layers, n, a, m, called="directly", title=None, head_width=_HEAD_WIDTH):
     d = a * head_width
     attention, mlp = (layers, d, a, head_width), (layers, d, m)
     shapes = [attention] * 3 + [(layers, a, head_width, d), mlp, mlp, (layers, m, d), (n, d), (n, d)]

@@ -10,7 +10,7 @@ ranges = {
     "L": Integers(1, 64),
     "d": Integers(1, 12),
     "dtype": OneOf(("float32", "float16")),
-    "called": OneOf(("as it is", "under jax.jit", "under jax.vmap")),
+    "called": OneOf(("directly", "under jax.jit", "under jax.vmap")),
 }
 signature = "scan_layers(ws, x)"
 
@@ -18,8 +18,8 @@ signature = "scan_layers(ws, x)"
 def cases(rng):
     """Return the stacks of all heights and widths. To trace a high one takes no longer, and it is interpreted."""
     return (
-        _make_case(5, int(rng.integers(6, 10)), "float32", "as it is"),
-        _make_case(1, 1, "float32", "as it is"),
+        _make_case(5, int(rng.integers(6, 10)), "float32", "directly"),
+        _make_case(1, 1, "float32", "directly"),
         _make_case(int(rng.integers(2, 6)), 12, "float16", "under jax.vmap"),
         _make_case(int(rng.integers(6, 64)), int(rng.integers(2, 12)), "float32", "under jax.vmap"),
         _make_case(64, int(rng.integers(2, 12)), "float32", "under jax.jit"),
@@ -35,11 +35,11 @@ def _make_case(L, d, dtype, called, name=None):
     batch = (2,) if called == "under jax.vmap" else ()
     what = f"{L} layer{'s' * (L > 1)} of width {d}" + " in float16" * (dtype == "float16")
     return Case(
-        name or what + f", {called}" * (called != "as it is"),
+        name or what + f", {called}" * (called != "directly"),
         (jax.ShapeDtypeStruct((L, d, d), dtype), jax.ShapeDtypeStruct((*batch, d), dtype)),
         transform=case_functions.transform(called.removeprefix("under "), in_axes=(None, 0)),
         structure={"L": L, "d": d, "dtype": dtype, "called": called},
     )
 
 
-shown = _make_case(48, 256, "float32", "as it is", name="for 48 layers of width 256")
+shown = _make_case(48, 256, "float32", "directly", name="for 48 layers of width 256")

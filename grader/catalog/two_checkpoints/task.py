@@ -23,7 +23,7 @@ def cases(rng):
     narrow = rng.integers(2, 31)
     neighbors, doubled = rng.permutation([narrow, narrow + 1]), rng.choice([(8, 16), (15, 30), (4, 9)])
     return (
-        _make_case((32, 1, 32, 32), "float32", "as it is"),
+        _make_case((32, 1, 32, 32), "float32", "directly"),
         _make_case((1, 32, 1, 1), "float32", jit),
         _make_case((rng.integers(2, 32), *neighbors, rng.integers(2, 32)), "float16", vmap),
         _make_case(
@@ -59,4 +59,4 @@ def _argument_shapes(a, b, c, d, dtype, batch=()):
     return tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
 
 
-shown = _make_case((4, 5, 6, 7), "float32", "as it is", title="at the page's shapes")
+shown = _make_case((4, 5, 6, 7), "float32", "directly", title="at the page's shapes")

@@ -81,7 +81,7 @@ _H = {
 }
 
 
-def _make_case(saved, rng, shape, dtype="float32", called="as it is"):
+def _make_case(saved, rng, shape, dtype="float32", called="directly"):
     batch = (2,) if called == "jax.vmap" else ()
     structure = {"saved": saved, "axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
     return _draw_functions(

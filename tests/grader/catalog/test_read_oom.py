@@ -67,7 +67,7 @@ def test_the_residuals_that_may_stay_are_smaller_than_one_large_array_in_all_ran
     corners.append(dict.fromkeys(ends, 0) | {"a": 1, "m": 1})
     for corner in corners:
         sizes = {symbol: ends[symbol][end] for symbol, end in corner.items()}
-        case = task.case(rng, **sizes, called="as it is")
+        case = task.case(rng, **sizes, called="directly")
         large = np.prod([sizes[symbol] for symbol in "Lbnnc"]) * 4
         residuals = residual_table(case.differentiated(read_oom), *case.arguments).rows
         assert sum(row.nbytes for row in residuals if row.kind == "computed") < 0.75 * large

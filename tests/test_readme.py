@@ -50,7 +50,7 @@ def test_the_examples_of_the_docs_run(name, printed):
 
 
 def test_readme_is_short():
-    assert len(README.encode()) <= 12_600
+    assert len(README.encode()) <= 12_000
 
 
 def headings(paper: Path) -> set[str]:

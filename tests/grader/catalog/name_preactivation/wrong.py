@@ -188,7 +188,7 @@ def x_divided(x, W1, W2):
     return jnp.sin(checkpoint_name(divided(x) @ W1, "y")) @ W2
 
 
-@fails_with("raises", "Do you pass a policy as policy=")
+@fails_with("raises", "Do you pass a policy as `policy=`")
 def policy_is_not_made(x, W1, W2):
     keep = jax.checkpoint(
         lambda x, W1, W2: wave(checkpoint_name(x @ W1, "y")) @ W2, policy=policies.save_only_these_names

@@ -185,7 +185,7 @@ def matches_the_operation(rules):
     return lambda operation, *_, **parameters: any(re.fullmatch(pattern, operation) for pattern, _ in rules)
 
 
-@fails_with("raises", "unterminated subpattern", "must stay whole")
+@fails_with("raises", "unterminated subpattern", "must not be split")
 def each_alternative_a_rule(rules):
     return by_rules([(each, action) for pattern, action in rules for each in pattern.split("|")])
 

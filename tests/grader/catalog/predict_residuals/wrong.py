@@ -34,30 +34,42 @@ def wrong(name, *words, op, kept, kind="wrong value"):
 for op in ("sin", "exp", "relu", "tanh", "log", "sigmoid", "cube", "dot"):
     wrong(f"{op}_saves_nothing", "it says that nothing is saved", "Is the operation linear?", op=op, kept=[])
 
-wrong("relu_saves_x", "it says that relu saves x", "how large x is", "1 name from the page", op="relu", kept=["x"])
+wrong("relu_saves_x", "it says that relu saves x", "how large `x` is", "1 name from the page", op="relu", kept=["x"])
 wrong("relu_saves_its_output", "relu saves its own output", "smallest array", op="relu", kept=["relu(x)"])
 wrong("sin_saves_x", "it says that sin saves x", "compute the derivative", op="sin", kept=["x"])
 wrong("sin_saves_its_output", "sin saves its own output", "including its sign", op="sin", kept=["sin(x)"])
 wrong("exp_saves_x", "it says that exp saves x", "derivative of exp", op="exp", kept=["x"])
 wrong("tanh_saves_x", "it says that tanh saves x", "compute the derivative", op="tanh", kept=["x"])
 wrong("tanh_saves_its_output", "tanh saves its own output", "the derivative itself?", op="tanh", kept=["tanh(x)"])
-wrong("log_saves_its_output", "log saves its own output", "from which value is it computed", op="log", kept=["log(x)"])
-wrong("log_saves_its_derivative", "log saves its derivative", "the same as which other", op="log", kept=["1 / x"])
+wrong("log_saves_its_output", "log saves its own output", "what value does it depend on", op="log", kept=["log(x)"])
+wrong(
+    "log_saves_its_derivative",
+    "log saves its derivative",
+    "What other operation gives the same result",
+    op="log",
+    kept=["1 / x"],
+)
 wrong("sigmoid_saves_x", "it says that sigmoid saves x", "compute the derivative", op="sigmoid", kept=["x"])
 wrong("sigmoid_saves_its_output", "sigmoid saves its own", "the derivative itself?", op="sigmoid", kept=["sigmoid(x)"])
 wrong("cube_saves_x", "it says that cube saves x.", "compute the derivative", op="cube", kept=["x"])
-wrong("cube_saves_the_square", "it says that cube saves x ** 2", "x ** 2 is sufficient", op="cube", kept=["x**2"])
+wrong(
+    "cube_saves_the_square",
+    "it says that cube saves x ** 2",
+    "Saving `x ** 2` would be enough",
+    op="cube",
+    kept=["x**2"],
+)
 wrong("add_saves_its_output", "add saves its result", "have to be saved", op="add", kept=["x + y"])
 wrong("add_saves_its_arguments", "add saves its arguments", "no name from the page", op="add", kept=["y", "x"])
 wrong("add_saves_x", "add saves x", "have to be saved", op="add", kept=["x"])
 wrong("add_saves_y", "add saves y", "have to be saved", op="add", kept=["y"])
 wrong("dot_saves_x", "dot saves only x", "2 names from the page", op="dot", kept=["x"])
-wrong("dot_saves_w", "dot saves only W", "each of these gradients need", op="dot", kept=["W"])
+wrong("dot_saves_w", "dot saves only W", "for each of these gradients", op="dot", kept=["W"])
 wrong("dot_saves_its_result", "dot saves its result", op="dot", kept=["W @ x"])
-wrong("dot_saves_all", "of these 3 names, 2 are right", "['W', 'x', 'W @ x']", op="dot", kept=["W", "x", "W @ x"])
-wrong("one_too_many", "of these 2 names, 1 is right", op="relu", kept=["x > 0", "x"])
-wrong("one_twice", "of these 2 names, 1 is right", op="exp", kept=["exp(x)", "exp(x)"])
-wrong("two_wrong", "of these 2 names, none is right", op="sin", kept=["x", "sin(x)"])
+wrong("dot_saves_all", "of its 3 names, 2 are right", "['W', 'x', 'W @ x']", op="dot", kept=["W", "x", "W @ x"])
+wrong("one_too_many", "of its 2 names, 1 is right", op="relu", kept=["x > 0", "x"])
+wrong("one_twice", "of its 2 names, 1 is right", op="exp", kept=["exp(x)", "exp(x)"])
+wrong("two_wrong", "of its 2 names, none is right", op="sin", kept=["x", "sin(x)"])
 wrong("another_one", "the name is wrong", "residual_table", op="sin", kept=["exp(x)"])
 wrong(
     "other_words",
@@ -90,7 +102,7 @@ def one_name_for_many(op):
     return ["cos(x)"] if op in ("exp", "relu", "dot") else RIGHT[op]
 
 
-@fails_with("raises", "KeyError: 'dot'", "have no entry", cases=("dot",))
+@fails_with("raises", "KeyError: 'dot'", "has no entry in your answer", cases=("dot",))
 def one_forgotten(op):
     return {name: kept for name, kept in RIGHT.items() if name != "dot"}[op]
 

@@ -64,12 +64,12 @@ def unnamed_values_too(f, names):
     return jax.checkpoint(f, policy=policy)
 
 
-@fails_with("raises", "KeyError: 'name'", "not only for names")
+@fails_with("raises", "KeyError: 'name'", "not only for named values")
 def asks_every_operation_for_its_name(f, names):
     return jax.checkpoint(f, policy=lambda operation, *_, **parameters: parameters["name"] in names)
 
 
-@fails_with("raises", "unhashable", "a list of names, or each")
+@fails_with("raises", "unhashable", "a list of names, or does it take each")
 def names_given_whole(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(names))
 
@@ -150,7 +150,7 @@ def no_function(f, names):
     return "f"
 
 
-@fails_with("raises", "policy", "a policy as policy=, or a function that makes one")
+@fails_with("raises", "policy", "a policy as `policy=`, or a function that makes one")
 def factory_for_policy(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names)
 

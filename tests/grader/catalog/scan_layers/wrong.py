@@ -149,7 +149,7 @@ def always_the_first_weight(ws, x):
     return scanned(jax.checkpoint(lambda w, x: layer(ws[0], x)), ws, x)
 
 
-@fails_with("wrong value", "the layers run in reverse order", "From which end")
+@fails_with("wrong value", "the layers run in reverse order", "the first or the last row of `ws`")
 def from_the_last(ws, x):
     return scanned(jax.checkpoint(layer), ws, x, reverse=True)
 

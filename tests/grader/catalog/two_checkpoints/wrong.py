@@ -222,12 +222,12 @@ def not_called(W1, W2, W3, x):
     return jax.checkpoint(net)
 
 
-@fails_with("raises", "unhashable type", "Is layer(W1, x) a function")
+@fails_with("raises", "unhashable type", "Is `layer(W1, x)` a function")
 def a_value_checkpointed(W1, W2, W3, x):
     return jax.checkpoint(layer(W1, x))(W2)
 
 
-@fails_with("wrong type", "a function that it has not called", "where do you call the function")
+@fails_with("wrong type", "a function that it has not called", "Where do you call the function")
 def a_value_checkpointed_and_returned(W1, W2, W3, x):
     return jax.checkpoint(layer(W3, layer(W2, layer(W1, x))))
 

@@ -103,13 +103,13 @@ def no_bwd_yet(g, h, x):
     return h(g(x)), None
 
 
-@fails_with("wrong type", "bwd(dz) returns a tuple of length 1, not the array dx", "What should bwd(dz) return?")
+@fails_with("wrong type", "bwd(dz) returns a tuple of length 1, not the array dx", "What should `bwd(dz)` return?")
 def gradient_in_a_tuple(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
     return z, lambda dz: jax.vjp(g, x)[1](*h_vjp(dz))
 
 
-@fails_with("wrong type", "bwd(dz) returns None", "What should bwd(dz) return?")
+@fails_with("wrong type", "bwd(dz) returns None", "What should `bwd(dz)` return?")
 def bwd_without_return(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
 
@@ -170,13 +170,13 @@ def h_forgotten(g, h, x):
     return g(x), lambda dz: jax.vjp(g, x)[1](dz)[0]
 
 
-@fails_with("raises", "tuple", "Where do you take the gradient out")
+@fails_with("raises", "tuple", "takes the gradient out of this tuple")
 def tuple_handed_on(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
     return z, lambda dz: jax.vjp(g, x)[1](h_vjp(dz))[0]
 
 
-@fails_with("raises", "positional argument", "bwd is called with dz only")
+@fails_with("raises", "positional argument", "`bwd` is called with one argument")
 def bwd_that_wants_x(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
     return z, lambda x, dz: jax.vjp(g, x)[1](*h_vjp(dz))[0]
@@ -275,18 +275,18 @@ def g_forgotten(g, h, x):
     return h(x), lambda dz: jax.vjp(h, x)[1](dz)[0]
 
 
-@fails_with("wrong gradient", "g's pullback alone")
+@fails_with("wrong gradient", "only the result of g's pullback")
 def pullback_of_g_alone(g, h, x):
     return h(g(x)), lambda dz: jax.vjp(g, x)[1](dz)[0]
 
 
-@fails_with("wrong gradient", "h's pullback alone")
+@fails_with("wrong gradient", "only the result of h's pullback")
 def pullback_of_h_alone(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
     return z, lambda dz: h_vjp(dz)[0]
 
 
-@fails_with("raises", "scalar-output", "with dz as the gradient of the output")
+@fails_with("raises", "scalar-output", "given `dz` as the gradient")
 def gradient_of_z(g, h, x):
     return h(g(x)), lambda dz: jax.grad(lambda x: h(g(x)))(x) * dz
 

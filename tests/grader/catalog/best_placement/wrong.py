@@ -167,7 +167,7 @@ def nothing_of_the_least_width(stages):
     return lambda x: (chain if x.shape[-1] == 6 else right)(stages)(x)
 
 
-@fails_with("wrong value", "in reverse order", "In which order")
+@fails_with("wrong value", "in reverse order", "In what order")
 def in_the_other_order(stages):
     return right(stages[::-1])
 
@@ -230,7 +230,7 @@ def takes_x_too(stages, x):
     return right(stages)(x)
 
 
-@fails_with("raises", "RecursionError", "defined in a loop", "which function is f by then")
+@fails_with("raises", "RecursionError", "defined in a loop", "what function does `f` refer to")
 def late_binding(stages):
     run = lambda x: x  # noqa: E731
     for stage in stages:
@@ -248,7 +248,7 @@ def no_return(stages):
     right(stages)
 
 
-@fails_with("raises", "positional argument", "What does the function that it returns take")
+@fails_with("raises", "positional argument", "What argument does the function that it returns take")
 def called_without_x(stages):
     return right(stages)()
 
@@ -299,7 +299,7 @@ def the_last_in_the_loop_too(stages):
     return run
 
 
-@fails_with("wrong value", "only the first stage is applied", "inside its loop or after it")
+@fails_with("wrong value", "only the first stage is applied", "inside the loop or after it")
 def returns_in_the_loop(stages):
     def run(x):
         for stage in stages:
@@ -314,7 +314,7 @@ def first_stage_dropped(stages):
     return right(stages[1:])
 
 
-@fails_with("raises", "Is stage(x) a function")
+@fails_with("raises", "Is `stage(x)` a function")
 def a_value_checkpointed(stages):
     def run(x):
         for stage in stages[:-1]:
@@ -324,7 +324,7 @@ def a_value_checkpointed(stages):
     return run
 
 
-@fails_with("raises", "positional argument", "only as keywords")
+@fails_with("raises", "positional argument", "must be passed by keyword")
 def policy_by_position(stages):
     keep = jax.checkpoint_policies.nothing_saveable
     return placing(stages, wrapper=lambda stage: jax.checkpoint(stage, keep))
@@ -353,7 +353,7 @@ def one_row_otherwise(stages):
     return lambda x: (jax.checkpoint(chain(stages)) if x.shape[0] == 1 else right(stages))(x)
 
 
-@fails_with("wrong value", "it is x itself", "a generator, map or zip", " before")
+@fails_with("wrong value", "it is x itself", "a generator, `map` or `zip`", " before")
 def stages_in_an_iterator(stages):
     return chain(iter([*map(jax.checkpoint, stages[:-1]), stages[-1]]))
 

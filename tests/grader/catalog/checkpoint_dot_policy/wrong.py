@@ -338,7 +338,7 @@ def x_first(x, w1, w2):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("raises", "positional argument", "Which arguments does checkpoint_dot_policy take")
+@fails_with("raises", "positional argument", "Which arguments does `checkpoint_dot_policy` take")
 def two_arguments(weights, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(*weights, x)
 

@@ -68,17 +68,17 @@ def first_dimension_of_each(f, *args):
     return len(kept), sum(array.shape[0] * array.dtype.itemsize for array in kept)
 
 
-@fails_with("raises", "abstract array", "Is f an array?", where=always)
+@fails_with("raises", "abstract array", "Is `f` an array?", where=always)
 def vjp_itself_traced(f, *args):
     return total(jax.tree.leaves(jax.eval_shape(jax.vjp, f, *args)[1]))
 
 
-@fails_with("wrong value", "counts an array once", "only traced")
+@fails_with("wrong value", "counts an array only once", "only traced")
 def different_arrays(f, *args):
     return total({id(array): array for array in jax.tree.leaves(jax.vjp(f, *args)[1])}.values())
 
 
-@fails_with("wrong value", "4 bytes", "a bfloat16 and a bool")
+@fails_with("wrong value", "4 bytes", "how many does a bool element take")
 def four_bytes_each(f, *args):
     kept = residuals(f, *args)
     return len(kept), 4 * sum(jnp.zeros(r.shape).size for r in kept)
@@ -149,7 +149,7 @@ some("no_integers", "wrong value", "not floats", "a mask", keep=lambda a, _: not
 some("floats_alone", "wrong value", "not floats", "a mask", keep=lambda a, _: jnp.issubdtype(a.dtype, jnp.floating))
 
 
-@fails_with("wrong value", "4 bytes per float16", "list the element size")
+@fails_with("wrong value", "4 bytes per float16", "lists the element size")
 def bytes_by_heart(f, *args):
     sizes = {"float32": 4, "bfloat16": 2, "bool": 1}
     kept = shapes(f, *args)
@@ -222,11 +222,11 @@ def one_too_few_of_many_integers(f, *args):
     return len(kept) - (sum(leaf.dtype == "int32" for leaf in jax.tree.leaves(args)) > 2), nbytes(kept)
 
 
-@fails_with("raises", "scalar-output", "accepts every f")
+@fails_with("raises", "scalar-output", "accepts every `f`")
 def gradient_traced(f, *args):
     return total(jax.tree.leaves(jax.eval_shape(jax.grad(f), *args)))
 
 
-@fails_with("raises", "no attribute 'nbytes'", "compute the bytes from these")
+@fails_with("raises", "no attribute 'nbytes'", "compute the number of bytes from these")
 def bytes_of_what_stands_for_an_array(f, *args):
     return total(jax.tree.leaves(jax.eval_shape(lambda *args: jax.vjp(f, *args)[1], *args)))

@@ -91,7 +91,7 @@ def one_for_the_other(*asked):
     return counts | {"lowered": counts["compiled"], "compiled": counts["lowered"]}
 
 
-@fails_with("wrong value", "the two numbers of each pair are swapped", "Which value of prevent_cse comes first")
+@fails_with("wrong value", "the two numbers of each pair are swapped", "Which value of `prevent_cse` comes first")
 def false_first(*asked):
     return counted(asked, settings=(False, True))
 
@@ -106,7 +106,7 @@ def always_compiled(*asked):
     return counted(asked) | {"lowered": counted(asked)["compiled"]}
 
 
-@fails_with("wrong value", "for the same value of prevent_cse", "to jax.checkpoint")
+@fails_with("wrong value", "for the same value of prevent_cse", "to `jax.checkpoint`")
 def setting_forgotten(*asked):
     return counted(asked, settings=(True, True))
 
@@ -148,12 +148,12 @@ def none_for_one_layer(*asked):
     return counted(asked, checkpoint_each if asked[-1] > 1 else no_checkpoint)
 
 
-@fails_with("wrong value", "the last layer has no checkpoint", "do you call through jax.checkpoint")
+@fails_with("wrong value", "the last layer has no checkpoint", "do you call through `jax.checkpoint`")
 def all_but_the_last(*asked):
     return counted(asked, checkpoint_all_but_the_last)
 
 
-@fails_with("wrong value", "the gradient without the value", "if it computes only the gradient")
+@fails_with("wrong value", "the gradient without the value", "in a program that computes only the gradient")
 def gradient_alone(*asked):
     return counted(asked, checkpoint_each, jax.grad)
 
@@ -193,7 +193,7 @@ def keyed_by_setting(*asked):
     return {p: (barriers(lower(asked, p)), products(lower(asked, p))) for p in SETTINGS}
 
 
-@fails_with("raises", "'Lowered' object has no attribute 'count'", "Which of these has a text")
+@fails_with("raises", "'Lowered' object has no attribute 'count'", "Which objects have a text")
 def no_text(*asked):
     return {"lowered": [lower(asked, p).count("dot_general") for p in SETTINGS]}
 
@@ -233,7 +233,7 @@ def of_the_number_alone(n):
     return counted((layer_of_the_page, None, None, n))
 
 
-@fails_with("raises", "dot_general", "In which order", where=lambda **_: True)
+@fails_with("raises", "dot_general", "In what order", where=lambda **_: True)
 def x_before_w(layer, w, x, n):
     return counted((lambda w, x: layer(x, w), w, x, n))
 

@@ -161,7 +161,7 @@ def transposed(f, c, xs, outer):
     return scanned(jax.checkpoint(group_of(f)), c, groups)
 
 
-@fails_with("wrong value", "in reverse order", "In which direction")
+@fails_with("wrong value", "in reverse order", "In what direction")
 def from_the_last(f, c, xs, outer):
     return right(f, c, xs[::-1], outer)
 

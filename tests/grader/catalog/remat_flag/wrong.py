@@ -56,7 +56,7 @@ def flag_as_an_array(f):
     return lambda *arguments: jax.checkpoint(f)(*arguments[:-1], jnp.asarray(arguments[-1]))
 
 
-@fails_with("raises", "Non-hashable static arguments", "which of them knows")
+@fails_with("raises", "Non-hashable static arguments", "does each of them treat")
 def static_for_jit_only(f):
     return jax.checkpoint(jax.jit(f, static_argnums=-1))
 
@@ -149,7 +149,7 @@ def twice(f):
     return lambda *arguments: (kept(*arguments) + kept(*arguments)) / 2
 
 
-@fails_with("raises", "missing 2 required positional arguments", "with f as the only argument")
+@fails_with("raises", "missing 2 required positional arguments", "with `f` as the only argument")
 def takes_all_at_once(f, x, training):
     return jax.checkpoint(f, static_argnums=1)(x, training)
 

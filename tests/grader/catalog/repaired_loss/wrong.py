@@ -192,6 +192,6 @@ def module_passed_as_an_array(params, x, targets):
     return loss(params, x, targets, functools.partial(body, layer=functools.partial(checkpointed, Layer())))
 
 
-@fails_with("raises", "Which slice of these arrays does one layer get")
+@fails_with("raises", "What slice of the stacked arrays does one layer get")
 def all_weights_for_one_layer(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(lambda x, weights: body(x, params)))

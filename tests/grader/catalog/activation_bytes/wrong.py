@@ -39,14 +39,14 @@ def float32(*arguments):
     return layer(*arguments, whole=24, split=48, matrix=12, full=4)
 
 
-@fails_with("wrong value", "for an unsharded layer", "divide by t", where=lambda mode, t, **_: mode != FULL and t > 1)
+@fails_with("wrong value", "for an unsharded layer", "divide by `t`", where=lambda mode, t, **_: mode != FULL and t > 1)
 def t_forgotten(s, b, h, a, t, mode):
     return layer(s, b, h, a, 1, mode)
 
 
 @fails_with(
     "wrong value",
-    "also divides the replicated values by t",
+    "also divides the replicated values by `t`",
     where=lambda mode, t, **_: mode in (TENSOR, SELECTIVE) and t > 1,
 )
 def all_divided_by_t(s, b, h, a, t, mode):
@@ -55,8 +55,8 @@ def all_divided_by_t(s, b, h, a, t, mode):
 
 @fails_with(
     "wrong value",
-    "also divides the replicated values by t",
-    "Which values have an axis",
+    "also divides the replicated values by `t`",
+    "Which values have a head axis",
     where=lambda mode, t, **_: mode == TENSOR and t > 1,
 )
 def all_divided_by_t_but_for_selective(s, b, h, a, t, mode):
@@ -66,7 +66,7 @@ def all_divided_by_t_but_for_selective(s, b, h, a, t, mode):
 @fails_with(
     "wrong value",
     "it ignores sequence parallelism",
-    "shards their tokens",
+    "shards these values",
     where=lambda mode, t, **_: mode in (SEQUENCE, BOTH) and t > 1,
 )
 def sequence_ignored(s, b, h, a, t, mode):
@@ -126,7 +126,7 @@ def without_x(*arguments):
 
 @fails_with(
     "wrong value",
-    "divides the layer's input by t",
+    "divides the layer's input by `t`",
     "how much of `x`",
     where=lambda mode, t, **_: mode == FULL and t > 1,
 )
@@ -154,7 +154,7 @@ def as_floats(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) / 1
 
 
-@fails_with("wrong type", "None", "reach a `return` for this mode", where=lambda mode, **_: mode == BOTH)
+@fails_with("wrong type", "None", "reach a `return` statement for this mode", where=lambda mode, **_: mode == BOTH)
 def a_mode_forgotten(s, b, h, a, t, mode):
     if mode != BOTH:
         return layer(s, b, h, a, t, mode)
@@ -168,7 +168,7 @@ def four_modes(s, b, h, a, t, mode):
 @fails_with(
     "raises",
     "ValueError: not enough values to unpack",
-    "Which five strings",
+    "Which five values",
     where=lambda mode, **_: mode in (TENSOR, FULL),
 )
 def split_at_the_plus(s, b, h, a, t, mode):
@@ -181,7 +181,9 @@ def no_matrix(*arguments):
     return layer(*arguments, matrix=0)
 
 
-@fails_with("wrong value", "another value of that shape", "have its shape", where=lambda mode, **_: mode != FULL)
+@fails_with(
+    "wrong value", "another value of that shape", "have the same shape as `x`", where=lambda mode, **_: mode != FULL
+)
 def one_norm(*arguments):
     return layer(*arguments, whole=8)
 
@@ -270,8 +272,8 @@ def of_all_devices(s, b, h, a, t, mode):
 
 @fails_with(
     "wrong value",
-    "every value by tokens",
-    "which are sharded by heads",
+    "every value along the token axis",
+    "which are sharded along the head axis",
     where=lambda mode, t, **_: mode in (SEQUENCE, BOTH) and t > 1,
 )
 def a_share_of_the_tokens_for_all(s, b, h, a, t, mode):
@@ -281,7 +283,7 @@ def a_share_of_the_tokens_for_all(s, b, h, a, t, mode):
 @fails_with(
     "wrong value",
     "width of the layer instead of the number of heads",
-    "two axes of tokens",
+    "two token axes",
     where=lambda mode, h, a, **_: mode in (TENSOR, SEQUENCE) and h > a,
 )
 def width_for_heads(s, b, h, a, t, mode):
@@ -289,7 +291,7 @@ def width_for_heads(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) + more
 
 
-@fails_with("wrong value", "what do you divide each of them")
+@fails_with("wrong value", "what do you divide each value")
 def terms_of_fractions_cut_to_an_integer(s, b, h, a, t, mode):
     """Sums of fractions come out one too small at some sizes."""
     if mode == FULL:
@@ -298,7 +300,7 @@ def terms_of_fractions_cut_to_an_integer(s, b, h, a, t, mode):
     return int(s * b * h * of_width + (0 if "selective" in mode else 5 * a * s * s * b / t))
 
 
-@fails_with("wrong value", "what do you divide each of them")
+@fails_with("wrong value", "what do you divide each value")
 def formula_of_the_paper_cut_to_an_integer(s, b, h, a, t, mode):
     if mode == FULL:
         return 2 * s * b * h

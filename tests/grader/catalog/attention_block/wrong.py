@@ -225,7 +225,7 @@ def causal_attention(*arguments):
     return right(*arguments, block=with_attention(causal))
 
 
-@fails_with("wrong value", "leaves out x")
+@fails_with("wrong value", "leaves out `x`")
 @named
 def no_residual_connection(*arguments):
     return right(*arguments, block=lambda *given: block(*given) - given[-1])
@@ -258,7 +258,7 @@ def by_the_values(*arguments):
     return saving(CONTEXT if jnp.sum(arguments[-1]) > 0 else QKV)(*arguments)
 
 
-@fails_with("raises", "does each einsum sum")
+@fails_with("raises", "does each `einsum` sum")
 @named
 def projections_transposed(*arguments):
     wq, wk, wv, wo, x = arguments

@@ -54,7 +54,7 @@ def in_the_order_of_need_but_first(equations, residuals):
     return [name for name in best(equations, residuals) if name not in way] + way
 
 
-@fails_with("costs more", "read directly", "first reader")
+@fails_with("costs more", "read directly", "the first recomputation that reads it")
 def only_direct_ones_wait(equations, residuals):
     way = way_of(equations)
     direct = {read for name, reads, _ in equations if name in way for read in reads}
@@ -70,7 +70,7 @@ def in_levels(equations, residuals):
     return sorted(level, key=level.get)
 
 
-@fails_with("costs more", "with the fewest bytes", "freed sooner")
+@fails_with("costs more", "whose result has the fewest bytes", "freed sooner")
 def smallest_first(equations, residuals):
     return always(lambda equation: equation[2], equations)
 

@@ -99,7 +99,7 @@ def the_next_best_again_and_again(block, budget_bytes):
         chosen = better
 
 
-@fails_with("costs more", "adds up the FLOPs that each name avoids by itself")
+@fails_with("costs more", "adds up the FLOPs that saving each value alone avoids")
 def knapsack(block, budget_bytes):
     spared, fitting = spared_alone(block), that_all_fit(block, budget_bytes)
     return in_use(block, max(fitting, key=lambda names: sum(spared[n] for n in names)))
@@ -138,7 +138,7 @@ def the_best_one(block, budget_bytes):
     return min(fitting, key=lambda names: block.evaluate(names)[1])
 
 
-@fails_with("costs more", "avoids the fewest FLOPs until the rest fits", "would avoid more FLOPs now")
+@fails_with("costs more", "avoids the fewest FLOPs, until the rest fits", "may avoid more FLOPs than before")
 def leaves_out_what_is_missed_least(block, budget_bytes):
     chosen = list(block.names)
     while block.evaluate(chosen)[0] > budget_bytes:
@@ -277,7 +277,7 @@ def leaves_out_all_that_are_idle(block, budget_bytes):
     return [name for name in names if block.evaluate([other for other in names if other != name])[1] > cost]
 
 
-@fails_with("raises", "ValueError: min() ", "compare its bytes")
+@fails_with("raises", "ValueError: min() ", "compare the saved bytes")
 def cost_within_the_budget(block, budget_bytes):
     cheap = (names for names in choices(block) if block.evaluate(names)[1] <= budget_bytes)
     return min(cheap, key=lambda names: block.evaluate(names)[0])

@@ -122,7 +122,7 @@ for name, other, holds, kind, *words in (
         one_step_more,
         lambda n, c: c == n,
         "wrong value",
-        "even if cond returns False earlier",
+        "even if `cond` returns False earlier",
     ),
     ("twice_as_many_from_four_on", more_checkpoints, lambda n, c: c >= 4, "also saved", "at most"),
 ):
@@ -137,7 +137,7 @@ def one_step_at_least(cond, body, x, max_steps, c):
     return right(cond, body, jax.lax.cond(cond(x), lambda x: x, body, x), max_steps, c)
 
 
-@fails_with("wrong value", "it returns x unchanged", "do you return?")
+@fails_with("wrong value", "it returns `x` unchanged", "do you return?")
 def first_state_returned(cond, body, x, max_steps, c):
     right(cond, body, x, max_steps, c)
     return x * 1.0
@@ -183,22 +183,22 @@ def no_gradient_of_what_body_brings_along(cond, body, x, max_steps, c):
     return right(cond, lambda x: body(x, *brought_along), x, max_steps, c)
 
 
-@fails_with("wrong value", "takes more than max_steps steps", "does not divide")
+@fails_with("wrong value", "takes more than `max_steps` steps", "does not divide")
 def whole_segments(cond, body, x, max_steps, c):
     return right(cond, body, x, -(-max_steps // c) * c, c)
 
 
-@fails_with("wrong value", "fewer than max_steps steps", "does not divide")
+@fails_with("wrong value", "fewer than `max_steps` steps", "does not divide")
 def no_more_than_whole_segments(cond, body, x, max_steps, c):
     return right(cond, body, x, max_steps // c * c, c)
 
 
-@fails_with("wrong value", "even if cond returns False earlier", "once cond returns False")
+@fails_with("wrong value", "even if `cond` returns False earlier", "once `cond` returns False")
 def cond_never_asked(cond, body, x, max_steps, c):
     return right(lambda x: True, body, x, max_steps, c)
 
 
-@fails_with("wrong value", "until cond returns False, even beyond max_steps steps", "What stops your loop")
+@fails_with("wrong value", "until `cond` returns False, even beyond `max_steps` steps", "What stops your loop")
 def no_bound(cond, body, x, max_steps, c):
     """In every case, cond is false after fewer than 200 steps."""
     return right(cond, body, x, max_steps + 200, c)

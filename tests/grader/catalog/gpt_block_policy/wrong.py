@@ -215,7 +215,7 @@ def none_for_full(name):
     return named(*MENU[name]) if MENU[name] else None
 
 
-@fails_with("raises", "KeyError: 'full'", "cover all five?", cases=(FULL,))
+@fails_with("raises", "KeyError: 'full'", "cover all five entries?", cases=(FULL,))
 def an_entry_forgotten(name):
     return named(*{entry: names for entry, names in MENU.items() if names}[name])
 
@@ -225,7 +225,7 @@ def a_list_given_whole(name):
     return named(list(MENU[name]))
 
 
-@fails_with("raises", "KeyError: 'name'", "have a parameter `name`", cases=ALL)
+@fails_with("raises", "KeyError: 'name'", "have a `name` parameter", cases=ALL)
 def asks_every_operation_for_its_name(name):
     return lambda operation, *_, **parameters: parameters["name"] in MENU[name]
 

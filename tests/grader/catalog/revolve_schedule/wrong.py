@@ -98,7 +98,7 @@ def slots_used_once(n, s, start=0):
     return [("load", start), *go(start, start + k), ("save", start + k), *back, *slots_used_once(k, s - 1, start)]
 
 
-@fails_with("costs more", "as many equal segments as it has slots")
+@fails_with("costs more", "as many equal segments as the part has slots")
 def equal_parts_of_parts(n, s):
     return by_splitting(n, s, lambda n, s: n // s)
 
@@ -108,7 +108,7 @@ def nothing_saved(n, s):
     return from_one_state(0, n)
 
 
-@fails_with("costs more", "only the first states", "how far is it")
+@fails_with("costs more", "only the first states", "How many steps are between")
 def the_first_states(n, s):
     kept = min(s, n)
     ahead = [a for i in range(kept - 1) for a in (("step", i), ("save", i + 1))]
@@ -121,7 +121,12 @@ def the_root_of_the_length(n, s):
     return by_splitting(n, s, lambda n, _: round(n**0.5) if s < n else 1)
 
 
-@fails_with("costs more", "to the end of the chain", "any action need the state after it", where=lambda n, s: s > n > 1)
+@fails_with(
+    "costs more",
+    "to the end of the chain",
+    "any action need the state after the last step",
+    where=lambda n, s: s > n > 1,
+)
 def the_end_as_well_if_there_is_a_slot(n, s):
     if s <= n or n == 1:
         return best(n, s)

@@ -142,7 +142,7 @@ def gradients_of_means(loss, params, batch, k):
     return total / weight, gradients
 
 
-@fails_with("wrong value", "the sum of all losses, not divided", "By which number must both the summed losses")
+@fails_with("wrong value", "the sum of all losses, not divided", "What number must you divide both the summed losses")
 def sums(loss, params, batch, k):
     total, _, gradients = summed(loss, params, batch, k)
     return total, gradients
@@ -151,7 +151,7 @@ def sums(loss, params, batch, k):
 @fails_with(
     "wrong gradient",
     "w1 and w2 are wrong: it is the gradient of the sum of all losses, not divided",
-    "By which number must both the summed losses",
+    "What number must you divide both the summed losses",
 )
 def gradients_summed(loss, params, batch, k):
     total, weight, gradients = summed(loss, params, batch, k)
@@ -160,21 +160,21 @@ def gradients_summed(loss, params, batch, k):
 
 @fails_with(
     "wrong gradient",
-    "w1 and w2 are wrong: it is the gradient of the sum of all losses divided by k",
-    "By which number must both the summed losses",
+    "w1 and w2 are wrong: it is the gradient of the sum of all losses divided by `k`",
+    "What number must you divide both the summed losses",
 )
 def gradients_divided_by_k(loss, params, batch, k):
     total, weight, gradients = summed(loss, params, batch, k)
     return total / weight, divided(gradients, k)
 
 
-@fails_with("wrong value", "divided by k instead of by the sum", "By which number must both the summed losses")
+@fails_with("wrong value", "divided by `k` instead of by the sum", "What number must you divide both the summed losses")
 def all_divided_by_k(loss, params, batch, k):
     total, _, gradients = summed(loss, params, batch, k)
     return divided((total, gradients), k)
 
 
-@fails_with("wrong value", "divided by the number of rows", "By which number must both the summed losses")
+@fails_with("wrong value", "divided by the number of rows", "What number must you divide both the summed losses")
 def divided_by_rows(loss, params, batch, k):
     total, _, gradients = summed(loss, params, batch, k)
     return divided((total, gradients), len(batch[0]))
@@ -222,12 +222,12 @@ def gradients_in_a_list(loss, params, batch, k):
     return value, jax.tree.leaves(gradients)
 
 
-@fails_with("raises", "scalar", "Which option of jax.value_and_grad")
+@fails_with("raises", "scalar", "Which option of `jax.value_and_grad`")
 def gradient_of_a_pair(loss, params, batch, k):
     return jax.value_and_grad(loss)(params, batch)
 
 
-@fails_with("raises", "an operation to every array of a pytree")
+@fails_with("raises", "an operation to every array in a pytree")
 def batch_as_one_array(loss, params, batch, k):
     return right(loss, params, batch.reshape(k, -1), k)
 
@@ -287,7 +287,7 @@ def two_microbatches_at_a_time(loss, params, batch, k):
     return divided((total, gradients), weight)
 
 
-@fails_with("wrong value", "contain every k-th row", "are in your first microbatch")
+@fails_with("wrong value", "contain every `k`-th row", "are in your first microbatch")
 def every_kth_row(loss, params, batch, k):
     dealt_out = jax.tree.map(lambda array: array.reshape(-1, k, *array.shape[1:]).swapaxes(0, 1), batch)
     return right(loss, params, jax.tree.map(lambda array, own: own.reshape(array.shape), batch, dealt_out), k)

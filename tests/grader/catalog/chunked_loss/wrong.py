@@ -210,7 +210,7 @@ def no_sum(hidden, vocabulary, labels, chunks):
     return jax.lax.scan(lambda _, own: (loss(vocabulary, *own), None), zero, each)[0] / len(hidden)
 
 
-@fails_with("wrong value", "it has the wrong sign", "subtract from the other")
+@fails_with("wrong value", "it has the wrong sign", "or the other way around")
 def likelihood(hidden, vocabulary, labels, chunks):
     return -right(hidden, vocabulary, labels, chunks)
 

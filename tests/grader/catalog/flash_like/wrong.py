@@ -194,7 +194,7 @@ def softmax_over_queries(q, k, v):
     return flash((q, k, v), functools.partial(keeps_both, attend=functools.partial(attend, axis=0)))
 
 
-@fails_with("wrong value", "the scores themselves as weights", "before the weights multiply")
+@fails_with("wrong value", "the scores themselves as weights", "before the weights are multiplied")
 def no_softmax(q, k, v):
     return scores_of(q, k) @ v
 
@@ -215,17 +215,17 @@ def no_delta(q, k, v):
     return flash((q, k, v), backward=functools.partial(gradients, delta=0))
 
 
-@fails_with("wrong gradient", "respect to q", "`delta` is added to `dp`", "Which sign")
+@fails_with("wrong gradient", "respect to q", "`delta` is added to `dp`", "What sign")
 def delta_added(q, k, v):
     return flash((q, k, v), backward=functools.partial(gradients, delta=-1))
 
 
-@fails_with("wrong gradient", "respect to q", "backward pass does not divide by √d", "chain rule")
+@fails_with("wrong gradient", "respect to q", "backward pass does not divide by √d", "Where does the factor")
 def no_scale_in_the_gradients(q, k, v):
     return flash((q, k, v), backward=functools.partial(gradients, scale=q.shape[-1] ** 0.5))
 
 
-@fails_with("wrong gradient", "respect to q", "divides by √d twice", "chain rule")
+@fails_with("wrong gradient", "respect to q", "divides by √d twice", "Where does the factor")
 def scaled_twice_in_the_gradients(q, k, v):
     return flash((q, k, v), backward=functools.partial(gradients, scale=q.shape[-1] ** -0.5))
 
@@ -234,7 +234,7 @@ def scaled_twice_in_the_gradients(q, k, v):
     "wrong gradient",
     "respect to q",
     "in the backward pass, the weights of a query do not add up to 1",
-    "before it takes exponentials",
+    "before it takes their exponentials",
 )
 def lse_left_out(q, k, v):
     return flash((q, k, v), backward=functools.partial(gradients, weights=lambda q, k, lse: jnp.exp(scores_of(q, k))))
@@ -244,7 +244,7 @@ def lse_left_out(q, k, v):
     "wrong gradient",
     "respect to q",
     "in the backward pass, the weights of a query do not add up to 1",
-    "before it takes exponentials",
+    "before it takes their exponentials",
 )
 def largest_for_lse(q, k, v):
     def weights(q, k, lse):
@@ -264,12 +264,12 @@ def out_and_lse(q, k, v):
     return attend(q, k, v)
 
 
-@fails_with("raises", "one gradient for each of q, k and v")
+@fails_with("raises", "one gradient for each of `q`, `k` and `v`")
 def one_gradient_too_few(q, k, v):
     return flash((q, k, v), backward=lambda kept, ct: gradients(kept, ct)[:2])
 
 
-@fails_with("raises", "one gradient for each of q, k and v")
+@fails_with("raises", "one gradient for each of `q`, `k` and `v`")
 def gradients_in_another_order(q, k, v):
     return flash((q, k, v), backward=lambda kept, ct: gradients(kept, ct)[::-1])
 

@@ -140,7 +140,7 @@ def nothing_gathered(params, x):
     return right(params, x, lambda w: w)
 
 
-@fails_with("raises", "What is the name of the axis")
+@fails_with("raises", "What is the name of the mesh axis")
 def an_axis_of_another_mesh(params, x):
     return right(params, x, lambda w: jax.lax.all_gather(w, "d", tiled=True))
 
@@ -180,13 +180,13 @@ def one_sum_a_device(params, x):
     return jnp.sum(right(params, x), keepdims=True)
 
 
-@fails_with("raises", "puts it on the mesh")
+@fails_with("raises", "maps it over the mesh")
 def mapped_once_more(params, x):
     mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
     return jax.shard_map(right, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))(params, x)
 
 
-@fails_with("raises", "Which of your lines unpacks it")
+@fails_with("raises", "Which line of your code unpacks this pair")
 def three_arguments(params, x):
     up, down, _ = params
     return right((up, down), x)

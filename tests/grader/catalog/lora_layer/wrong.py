@@ -157,7 +157,7 @@ def scaled_by_the_rank(frozen, adapters, x):
     return right(frozen, {key: (a, b / a.shape[1]) for key, (a, b) in adapters.items()}, x)
 
 
-@fails_with("wrong value", "silu to the layer's result")
+@fails_with("wrong value", "`silu` to the layer's result")
 def activated_twice(frozen, adapters, x):
     return jax.nn.silu(right(frozen, adapters, x))
 
@@ -190,7 +190,7 @@ def both_adapters_assumed(frozen, adapters, x):
     return right(frozen, {"up": adapters["up"], "down": adapters["down"]}, x)
 
 
-@fails_with("raises", "In which order are they multiplied")
+@fails_with("raises", "In what order are `a` and `b` multiplied")
 def factors_swapped(frozen, adapters, x):
     return right(frozen, {key: (b, a) for key, (a, b) in adapters.items()}, x)
 

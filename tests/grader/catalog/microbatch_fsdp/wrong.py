@@ -254,19 +254,19 @@ def nothing_gathered(params, x, k):
     return right(params, x, k, lambda w: w)
 
 
-@fails_with("raises", "What is the name of the axis")
+@fails_with("raises", "What is the name of the mesh axis")
 def axis_of_another_mesh(params, x, k):
     return right(params, x, k, lambda w: jax.lax.all_gather(w, "d", tiled=True))
 
 
-@fails_with("raises", "puts it on the mesh")
+@fails_with("raises", "maps it over the mesh")
 def mapped_once_more(params, x, k):
     mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
     call = functools.partial(right, k=k)
     return jax.shard_map(call, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))(params, x)
 
 
-@fails_with("raises", "Which of your lines unpacks it")
+@fails_with("raises", "Which line of your code unpacks this pair")
 def three_weights(params, x, k):
     up, down, _ = params
     return right((up, down), x, k)

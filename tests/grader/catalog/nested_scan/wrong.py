@@ -183,7 +183,7 @@ def both_results_of_scan(f, c, xs, outer):
     return jax.lax.scan(group, c, grouped(xs, outer))
 
 
-@fails_with("wrong type", "returns a function", "Where do you call it")
+@fails_with("wrong type", "returns a function", "Where do you call that function")
 def a_function(f, c, xs, outer):
     return lambda: right(f, c, xs, outer)
 

@@ -159,7 +159,7 @@ def one_turn_too_few(layer):
     return lambda ws, x: right(layer)(ws[:-1], x)
 
 
-@fails_with("wrong value", "the first layer's weight in every layer", "its own element")
+@fails_with("wrong value", "the first layer's weight in every layer", "the current layer's element")
 def always_the_first_weight(layer):
     step = jax.checkpoint(named(layer), policy=sending("carry"))
     return lambda ws, x: jax.lax.scan(lambda x, w: (step(ws[0], x), None), x, ws)[0]
@@ -176,12 +176,12 @@ def in_both_lists(layer):
     return scanned(named(layer), policy=sending("carry", saved=["carry"]))
 
 
-@fails_with("raises", "positional", "Which arguments does a scan body take")
+@fails_with("raises", "positional", "What arguments do a scan body")
 def net_at_once(layer, ws, x):
     return right(layer)(ws, x)
 
 
-@fails_with("raises", "in which order")
+@fails_with("raises", "in what order")
 def no_second_result(layer):
     step = jax.checkpoint(named(layer), policy=sending("carry"))
     return lambda ws, x: jax.lax.scan(lambda x, w: step(w, x), x, ws)[0]

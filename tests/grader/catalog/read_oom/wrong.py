@@ -172,7 +172,7 @@ def activation_left_out(params, x, pairs, targets):
     return right(params, x, pairs, targets, edge_bias=jax.checkpoint(bias))
 
 
-@fails_with("wrong value", "the two axes of tokens of the edges are swapped")
+@fails_with("wrong value", "the two token axes of the edges are swapped")
 def axes_swapped(params, x, pairs, targets):
     def bias(pairs, w):
         return jnp.einsum("bijc,ca->baji", edges_of(pairs, w), w["bias"])
@@ -208,7 +208,7 @@ def carry_of_two(params, x, pairs, targets):
     return jax.lax.scan(lambda x, w: ((layer(x, w, pairs, remat_bias), pairs), None), x, params)[0][0].mean()
 
 
-@fails_with("raises", "Which axes does each array on that line have?")
+@fails_with("raises", "What axes does each array on that line have?")
 def axes_in_another_order(params, x, pairs, targets):
     def bias(pairs, w):
         return jnp.einsum("bcij,ca->baij", edges_of(pairs, w), w["bias"])

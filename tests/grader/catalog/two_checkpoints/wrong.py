@@ -271,7 +271,7 @@ def only_large_cosines_dropped(W1, W2, W3, x):
 made_once: dict[str, jax.Array] = {}
 
 
-@fails_with("raises", "was traced in an earlier call", "used after its function has returned")
+@fails_with("raises", "was traced in an earlier call", "after the traced function has returned")
 def a_table_made_in_the_first_call(W1, W2, W3, x):
     """Under jax.jit the table is a traced value, and nothing any more once that is through."""
 

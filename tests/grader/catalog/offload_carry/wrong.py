@@ -149,7 +149,7 @@ def on_the_device_in_float16(layer):
     return lambda ws, x: (no_policy if x.dtype == jnp.float16 else right)(layer)(ws, x)
 
 
-@fails_with("wrong value", "runs the layers in reverse order", "In which direction")
+@fails_with("wrong value", "runs the layers in reverse order", "What direction")
 def from_the_last(layer):
     return lambda ws, x: right(layer)(ws[::-1], x)
 

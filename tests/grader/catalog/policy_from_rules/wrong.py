@@ -95,7 +95,7 @@ def saves_matmuls_too(rules):
     )
 
 
-@fails_with("also saved", "intermediate values", "Does that value have a name")
+@fails_with("also saved", "intermediate value", "Does that value have a name")
 def the_operations_name_alone(rules):
     def policy(operation, *_, **parameters):
         return next((RETURNED[action] for pattern, action in rules if re.fullmatch(pattern, operation.name)), False)

@@ -1,7 +1,7 @@
 """Stop a run on a machine that cannot judge any answer, instead of blaming the class.
 
 A hostile answer can make one verdict impossible, but not that of others. So when several answers in a row could not be
-judged, a worked solution is graded as a control. If it does not pass, the machine is at fault.
+judged, a worked answer is graded as a control. If it does not pass, the machine is at fault.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,5 +48,5 @@ class Control:
 
 
 def solution() -> bytes:
-    """Return the source of a worked solution, which passes on every machine that can grade."""
+    """Return the source of a worked answer, which passes on every machine that can grade."""
     return (Path(__file__).resolve().parents[2] / "solutions" / f"{_EXERCISE}.py").read_bytes()

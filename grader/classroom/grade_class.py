@@ -38,7 +38,7 @@ _TIMES_THE_MEDIAN = 1.35
 _TIMES_THE_LAST_TRY = 2.5
 _RUNS_ENDED = 3  # while one answer was graded alone. A run killed from outside seldom hits the same answer 3 times.
 _SECONDS_BETWEEN_REPORTS = 600
-_CONTROL_SECONDS = 8.0  # for a worked solution
+_CONTROL_SECONDS = 8.0  # for a worked answer
 
 
 class Place(Protocol):

@@ -203,7 +203,7 @@ MANY = {f"learner{number:02}": [str(number)] for number in range(12)}
 @pytest.mark.parametrize("kind", [FindingKind.NOT_JUDGED, FindingKind.MACHINE])
 def test_a_machine_that_judges_nothing_stops_the_run_and_resume_grades_everything(handed_in, graded, kind):
     class_ = handed_in(**MANY)
-    with pytest.raises(run_folder.RunError, match=r"5 answers in a row .* worked solution.*this machine.*--resume"):
+    with pytest.raises(run_folder.RunError, match=r"5 answers in a row .* worked answer.*this machine.*--resume"):
         graded(class_, place := Place(lambda *_: unjudged(kind)))
     assert len(place.asked) < 12
     grades = graded(class_, again := Place(lambda *_: PASSED))

@@ -79,7 +79,7 @@ def test_a_program_runs_without_jit_on_tracers_and_on_arrays():
 
 
 def test_a_program_says_how_many_arrays_it_takes():
-    with pytest.raises(TypeError, match="this program takes 1 arrays, and got 2"):
+    with pytest.raises(TypeError, match="this program takes 1 array, but got 2"):
         trace(jnp.sin, X).forward(1.0, 2.0)
 
 

@@ -277,7 +277,8 @@ class Program:
           TypeError: if the number of arrays differs from the number of inputs.
         """
         if len(arrays) != len(self.inputs):
-            raise TypeError(f"this program takes {len(self.inputs)} arrays, but got {len(arrays)}")
+            plural = "s" * (len(self.inputs) != 1)
+            raise TypeError(f"this program takes {len(self.inputs)} array{plural}, but got {len(arrays)}")
         env = dict(self.constants)
         return _run_program(self, arrays, env)
 

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from sampling import few
+from sampling import few, sampled
 
-from rematscope import PlanError, rewrite
+from rematscope import PlanError, report, rewrite
 from rematscope.reporting.batch_axis import makes_batch, programs_commute, run_part
 
 COUNT = 3
@@ -117,9 +117,7 @@ def arguments():
     return jax.random.normal(a, (8, 8)) / 3, jax.random.normal(b, (12, 5, 8)), jax.random.normal(c, (12,))
 
 
-@pytest.mark.parametrize(
-    "options", few([{"chunks": 3}, {"head_chunks": 2}, {"chunks": 2, "checkpoint": "whole"}, {"chunks": 12}]), ids=str
-)
+@pytest.mark.parametrize("options", few([{"chunks": 3}, {"chunks": 2, "checkpoint": "whole"}, {"chunks": 12}]), ids=str)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
 def test_a_loss_in_chunks_has_the_same_value_and_gradient(loss, options):
     step, args = step_of(loss), arguments()
@@ -201,6 +199,160 @@ def test_a_batch_that_the_chunks_do_not_divide_is_refused():
         rewrite(step_of(weighted_mean), chunks=5, in_axes=(None, 0, 0))(*arguments())
     with pytest.raises(PlanError, match="does not match the arguments"):
         rewrite(step_of(weighted_mean), chunks=3, in_axes=(None, {"x": 0}, 0))(*arguments())
+
+
+# Heads of language models: losses of the hidden values and targets of all tokens.
+
+
+def hidden_values(params, tokens):
+    """Values to which other tokens contribute, as attention does."""
+    h = params["embedding"][tokens[:, :-1]]
+    weights = jax.nn.softmax(jnp.einsum("bqd,bkd->bqk", h, h) * jnp.tri(h.shape[1], dtype=h.dtype))
+    return h + jnp.tanh(weights @ h @ params["square"])
+
+
+def losses_of_tokens(logits, targets):
+    logits = logits.astype(jnp.float32)
+    return jax.nn.logsumexp(logits, -1) - jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
+
+
+def mean_loss(params, h, targets, mask):
+    return losses_of_tokens(h @ params["out"] + params["bias"], targets).mean()
+
+
+def masked_loss(params, h, targets, mask):
+    return (losses_of_tokens(h @ params["out"], targets) * mask).sum() / mask.sum()
+
+
+def merged_tokens(params, h, targets, mask):
+    rows = h.reshape(-1, h.shape[-1])
+    return losses_of_tokens(rows @ params["out"], targets.reshape(-1)).mean()
+
+
+def label_smoothing(params, h, targets, mask):
+    log_p = jax.nn.log_softmax(h @ params["out"] + params["bias"])
+    smooth = 0.9 * jax.nn.one_hot(targets, log_p.shape[-1], dtype=log_p.dtype) + 0.1 / log_p.shape[-1]
+    return -(log_p * smooth).sum(-1).mean()
+
+
+def z_loss(params, h, targets, mask):
+    logits = h @ params["out"]
+    return losses_of_tokens(logits, targets).mean() + 1e-2 * (jax.nn.logsumexp(logits, -1) ** 2).mean()
+
+
+def tied_embeddings(params, h, targets, mask):
+    return losses_of_tokens(jnp.einsum("btd,vd->btv", h, params["embedding"]), targets).mean()
+
+
+def soft_cap_and_dropout(params, h, targets, mask):
+    return losses_of_tokens(dropped(jax.random.key(1), 5 * jnp.tanh(h @ params["out"] / 5)), targets).mean()
+
+
+def generated_positions(params, h, targets, mask):
+    logits = h @ params["out"]
+    positions = jnp.arange(logits[0].size).reshape(logits.shape[1:])
+    return losses_of_tokens(logits * jnp.where(positions % 3 == 0, 0.5, 1), targets).mean()
+
+
+def cumulative_sum(params, h, targets, mask):
+    losses = losses_of_tokens(h @ params["out"], targets)
+    return (losses * jnp.exp(-0.1 * jnp.cumsum(losses, 1))).mean()
+
+
+def softmax_over_tokens(params, h, targets, mask):
+    return -jnp.take_along_axis(jax.nn.log_softmax(h @ params["out"], 1), targets[..., None], -1).mean()
+
+
+def shifted_logits(params, h, targets, mask):
+    logits = h @ params["out"]
+    return losses_of_tokens(logits, targets).mean() + ((logits[:, 1:] - logits[:, :-1]) ** 2).mean()
+
+
+def contrast_of_tokens(params, h, targets, mask):
+    scores = h[0] @ (h[0] @ params["square"]).T
+    return -jnp.diag(jax.nn.log_softmax(scores, 0) + jax.nn.log_softmax(scores, 1)).mean()
+
+
+HEADS = [
+    masked_loss, label_smoothing, merged_tokens, z_loss, tied_embeddings, soft_cap_and_dropout, generated_positions,
+    mean_loss, cumulative_sum, softmax_over_tokens, shifted_logits, contrast_of_tokens,
+]  # fmt: skip
+ALWAYS_DIVIDED = HEADS[:9]
+
+
+def head_step(head):
+    def loss(params, tokens, mask):
+        return head(params, hidden_values(params, tokens), tokens[:, 1:], mask[:, 1:])
+
+    return lambda *args: jax.value_and_grad(loss)(*args)
+
+
+def head_arguments(batch, length, width, words, dtype=jnp.float32):
+    shapes = {"embedding": (words, width), "square": (width, width), "out": (width, words), "bias": (words,)}
+    keys = iter(jax.random.split(jax.random.key(5), 6))
+    params = {name: (jax.random.normal(next(keys), shape) / width**0.5).astype(dtype) for name, shape in shapes.items()}
+    tokens = jax.random.randint(next(keys), (batch, length + 1), 0, words)
+    return params, tokens, (jax.random.uniform(next(keys), (batch, length + 1)) > 0.3).astype(jnp.float32)
+
+
+@pytest.mark.parametrize("batch", few([1, 3]))
+@pytest.mark.parametrize("head", sampled(HEADS, 3), ids=lambda head: head.__name__)
+def test_a_head_in_chunks_of_tokens_has_the_same_value_and_gradient(head, batch):
+    step, args = head_step(head), head_arguments(batch, 16, 8, 32)
+    try:
+        found = jax.jit(rewrite(step, head_chunks=4))(*args)
+    except PlanError as error:
+        assert head not in ALWAYS_DIVIDED
+        assert "head_chunks=4" in str(error)
+        return
+    for one, other in zip(*(jax.tree.leaves(each) for each in (jax.jit(step)(*args), found)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * max(abs(one).max(), 1e-30))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ALWAYS_DIVIDED, ids=lambda head: head.__name__)
+def test_a_head_in_chunks_of_tokens_rounds_little_more_than_the_whole_head(head):
+    step, (params, *data) = head_step(head), head_arguments(1, 16, 8, 32, jnp.bfloat16)
+    exact = step(jax.tree.map(lambda v: v.astype(jnp.float32), params), *data)
+    errors = []
+    for each in (step, rewrite(step, head_chunks=4)):
+        pairs = zip(*(jax.tree.leaves(found) for found in (exact, jax.jit(each)(params, *data))), strict=True)
+        errors.append(np.linalg.norm([np.linalg.norm(np.float32(a) - np.float32(b)) for a, b in pairs]))
+    assert errors[1] < 2 * errors[0]
+
+
+@pytest.mark.parametrize("head", sampled(ALWAYS_DIVIDED, 4), ids=lambda head: head.__name__)
+def test_a_head_in_chunks_of_tokens_lowers_the_peak(head):
+    def loss(params, h, tokens, mask):
+        return head(params, h, tokens[:, 1:], mask[:, 1:])
+
+    def step(*args):
+        return jax.grad(loss, (0, 1))(*args)
+
+    params, tokens, mask = jax.eval_shape(lambda: head_arguments(1, 2048, 64, 16384))
+    args = params, jax.ShapeDtypeStruct((1, 2048, 64), jnp.float32), tokens, mask
+    peaks = [
+        jax.jit(each).lower(*args).compile().memory_analysis().temp_size_in_bytes
+        for each in (step, rewrite(step, head_chunks=16))
+    ]
+    assert peaks[1] < 0.3 * peaks[0]
+
+
+def test_logits_that_the_loss_returns_are_not_computed_in_chunks():
+    def loss(params, tokens, mask):
+        logits = hidden_values(params, tokens) @ params["out"]
+        return losses_of_tokens(logits, tokens[:, 1:]).mean(), logits
+
+    step = rewrite(lambda *args: jax.grad(loss, has_aux=True)(*args), head_chunks=4)
+    with pytest.raises(PlanError, match="must not return the result of this matmul"):
+        step(*head_arguments(2, 16, 8, 32))
+
+
+def test_the_report_proposes_the_head_in_chunks_of_an_odd_number_of_tokens():
+    step, args = head_step(masked_loss), head_arguments(1, 511, 16, 4096)
+    found = report(step, *args, memory="6 MiB")
+    assert found.best is not None
+    assert "head_chunks=7" in found.best.snippet
 
 
 @pytest.mark.slow

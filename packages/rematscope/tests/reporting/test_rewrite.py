@@ -19,9 +19,9 @@ OPTIONS = [
     {"microbatches": 4},
     {"checkpoint": "layers", "microbatches": 2, "donate_argnums": (0, 1)},
     {"checkpoint": "layers", "chunks": 4, "donate_argnums": (0, 1)},
-    {"checkpoint": "layers", "head_chunks": 4},
+    {"head_chunks": 4},
 ]
-DIVIDED = {"microbatches", "chunks", "head_chunks"}
+DIVIDED = {"microbatches", "chunks"}
 
 
 def results(step, args):

@@ -445,6 +445,9 @@ _RULES: dict[str, Callable[[Any, Axes, Axes], bool]] = {
 
 MADE = frozenset({"iota", "random_bits", "random_split"})
 
+# Primitives without programs in their parameters, which have a rule.
+DERIVED = _POINTWISE | _RULES.keys() | MADE
+
 
 def makes_batch(whole: Any, part: Any, count: int) -> bool:
     """Whether an equation makes positions or random bits of a batch, and `run_part` can make those of a part."""

@@ -6,8 +6,9 @@ on the whole batch, between two such loops. So nothing is assumed about the loss
 sums.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,11 +22,12 @@ from rematscope.ir.program import nbytes
 from rematscope.reporting.arrays import stacked, unstacked
 from rematscope.reporting.batch_axis import NotPaired, batch_axis, commutes, makes_batch
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program, value_of
+from rematscope.reporting.head_axes import heads
 from rematscope.reporting.parts import run_equation_part
-from rematscope.scheduling.calls import computes
 
 source_info_util.register_exclusion(__file__)
 
+Parts = Mapping[Operation, Any]
 Runner = Callable[[Sequence[Any]], list[Any]]
 _CHECKPOINTS = frozenset({"checkpoint", "remat", "remat2"})
 _SPLIT_REDUCTIONS = frozenset({"reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"})
@@ -61,24 +63,19 @@ class ChunkedLoss:
       all_bytes: the bytes of all results.
     """
 
-    def __init__(self, whole: Any, part: Any, count: int, only_head: bool = False):
+    def __init__(self, program: FlatProgram, axes: Mapping[Variable, int | None], parts: Parts, count: int):
         """Args:
-          whole, part: the jaxprs of the loss for the whole batch and for one of `count` parts.
+          program: the program of the loss.
+          axes: the axis of each variable that is divided; other variables have none.
+          parts: the equation for one of `count` parts of each operation that may run in a loop.
           count: the number of parts.
-          only_head: whether only the operations from the largest result on run in a loop.
 
         Raises:
-          NotPaired: if the two programs differ in more than the length of the batch axis.
+          NotPaired: if no operation can run in a loop.
         """
-        self._count = count
-        program, smaller = flat_program(whole), flat_program(part)
-        steps = self._steps(program, smaller)
-        if not only_head and any(s.part is None and s.eqn.primitive.name in _CHECKPOINTS for s in steps):
-            program, smaller = flat_program(whole, _CHECKPOINTS), flat_program(part, _CHECKPOINTS)
-            steps = self._steps(program, smaller)
-        self._program = program
-        if only_head:
-            self._keep_head(steps)
+        self._count, self._program = count, program
+        self._axes = dict(axes)
+        steps = [step for op in program.operations for step in self._step(op, parts.get(op))]
         self._set_stages(steps)
         self._regions = self._make_regions(steps)
         self._outside = [step for step in steps if step.part is None]
@@ -91,31 +88,14 @@ class ChunkedLoss:
 
     # Analysis.
 
-    def _steps(self, program: FlatProgram, smaller: FlatProgram) -> list[_Step]:
-        names = [[op.eqn.primitive.name for op in each.operations] for each in (program, smaller)]
-        if names[0] != names[1] or len(program.constants) != len(smaller.constants):
-            raise NotPaired
-        self._axes: dict[Variable, int | None] = {}
-        pairs = [*zip(program.inputs, smaller.inputs, strict=True)]
-        pairs += zip(program.constants, smaller.constants, strict=True)
-        for op, other in zip(program.operations, smaller.operations, strict=True):
-            pairs += zip(op.outvars, other.outvars, strict=True)
-        for variable, smaller_one in pairs:
-            try:
-                self._axes[variable] = batch_axis(variable.aval, smaller_one.aval, self._count)
-            except NotPaired:  # no operation on it commutes, so it stays outside
-                self._axes[variable] = None
-        both = zip(program.operations, smaller.operations, strict=True)
-        return [step for op, other in both for step in self._step(op, other)]
-
-    def _step(self, op: Operation, other: Operation) -> Iterator[_Step]:
+    def _step(self, op: Operation, other: Any) -> Iterator[_Step]:
         whole = lambda operands, eqn=op.eqn: jax_compat.run(eqn, list(operands))  # noqa: E731
         step = _Step(op.invars, op.outvars, whole, None, eqn=op.eqn)
         if all(self._axis(v) is None for v in (*op.invars, *op.outvars)):
             yield step
-        elif commutes(op.eqn, other.eqn, self._count):
+        elif other is not None and commutes(op.eqn, other, self._count):
             yield dataclasses.replace(step, part=self._part_runner(op, other))
-        elif makes_batch(op.eqn, other.eqn, self._count):
+        elif other is not None and makes_batch(op.eqn, other, self._count):
             yield dataclasses.replace(step, part=self._part_runner(op, other), makes=True)
         elif op.eqn.primitive.name in _SPLIT_REDUCTIONS:
             yield from self._split_reduction(op)
@@ -123,11 +103,11 @@ class ChunkedLoss:
             yield step
 
     def _axis(self, atom: Any) -> int | None:
-        return self._axes[atom] if isinstance(atom, Variable) else None
+        return self._axes.get(atom) if isinstance(atom, Variable) else None
 
-    def _part_runner(self, op: Operation, other: Operation) -> Callable[[Sequence[Any], Any], list[Any]]:
+    def _part_runner(self, op: Operation, other: Any) -> Callable[[Sequence[Any], Any], list[Any]]:
         def run(operands: Sequence[Any], which: Any) -> list[Any]:
-            return run_equation_part(op.eqn, other.eqn, operands, which, self._count)
+            return run_equation_part(op.eqn, other, operands, which, self._count)
 
         return run
 
@@ -148,28 +128,6 @@ class ChunkedLoss:
         self._axes[middle] = axis - sum(i < axis for i in others)
         yield _Step([operand], [middle], reduce(others), lambda operands, _: reduce(others)(operands))
         yield _Step([middle], op.outvars, reduce((self._axes[middle] or 0,)), None, eqn=op.eqn)
-
-    def _keep_head(self, steps: list[_Step]) -> None:
-        """Leave only those operations in loops that make or use the largest result, from the matmul that makes it."""
-        makers = {v: step for step in steps for v in step.outvars}
-        candidates = [step for step in steps if step.part is not None and not step.makes]
-        if not candidates:
-            return
-        first = max(candidates, key=lambda step: sum(nbytes(v.aval) for v in step.outvars))
-        while first.eqn is not None and not computes(first.eqn):
-            batched = [v for v in first.invars if self._axis(v) is not None and v in makers]
-            largest = max(batched, key=lambda v: nbytes(v.aval), default=None)
-            if largest is None or makers[largest].part is None:
-                break
-            first = makers[largest]
-        later = {first}
-        for step in steps:
-            if step is not first and not any(v in makers and makers[v] in later for v in _variables(step.invars)):
-                continue
-            later.add(step)
-        for step in steps:
-            if step not in later and not step.makes:
-                step.part = None
 
     def _set_stages(self, steps: Sequence[_Step]) -> None:
         """Number the loops: a loop runs after all operations outside of loops whose results it reads."""
@@ -224,6 +182,11 @@ class ChunkedLoss:
                 casts.append(dataclasses.replace(maker, part=_same_for_all_parts(maker.whole)))
         return [*casts, *inside]
 
+    def returns(self, variable: Variable) -> bool:
+        """Whether a result is stored whole, because the loss returns it or an operation outside of loops reads it."""
+        inside = {v for region in self._regions for step in region.steps for v in step.outvars}
+        return variable not in inside or any(variable in region.outputs for region in self._regions)
+
     # Running it.
 
     def run(self, operands: Sequence[Any]) -> list[Any]:
@@ -256,12 +219,67 @@ class ChunkedLoss:
 
         once = jax.checkpoint(compute, prevent_cse=False)
         fixed_values = [env[v] for v in fixed]
-        stacks = [stacked(env[v], self._axes[v] or 0, self._count) for v in sliced]
+        stacks = [stacked(env[v], self._axis(v) or 0, self._count) for v in sliced]
         numbers = jnp.arange(self._count)
         _, results = lax.scan(lambda _, xs: (None, once(xs[0], fixed_values, xs[1])), None, (numbers, stacks))
         for v, result in zip(region.outputs, results, strict=True):
-            axis = self._axes[v]
+            axis = self._axis(v)
             env[v] = result[0] if axis is None else unstacked(result, axis)
+
+
+def chunked_batch(whole: Any, part: Any, count: int) -> ChunkedLoss:
+    """Return a loss that computes all operations in chunks of the batch that treat the examples one by one.
+
+    Args:
+      whole, part: the jaxprs of the loss for the whole batch and for one of `count` parts.
+      count: the number of parts.
+
+    Raises:
+      NotPaired: if the two programs differ in more than the length of the batch axis.
+    """
+    program, axes, parts = _paired(flat_program(whole), flat_program(part), count)
+    if any(op.eqn.primitive.name in _CHECKPOINTS and not commutes(op.eqn, other, count) for op, other in parts.items()):
+        program, axes, parts = _paired(flat_program(whole, _CHECKPOINTS), flat_program(part, _CHECKPOINTS), count)
+    return ChunkedLoss(program, axes, parts, count)
+
+
+def chunked_head(whole: Any, count: int) -> ChunkedLoss:
+    """Return a loss that computes its head in chunks along the axis that leaves the fewest bytes outside of loops.
+
+    Args:
+      whole: the jaxpr of the loss.
+      count: the number of chunks.
+
+    Raises:
+      NotPaired: if there is no such axis along which the results of the head's matmul stay inside of a loop.
+    """
+    program = flat_program(whole)
+    found: list[tuple[int, int, ChunkedLoss]] = []
+    for matmul, head in heads(program, count):
+        with contextlib.suppress(NotPaired):
+            chunked = ChunkedLoss(program, head.axes, head.parts, count)
+            if not chunked.returns(matmul.outvars[0]):
+                found.append((chunked.hidden_bytes, head.length, chunked))
+    if not found:
+        raise NotPaired
+    return max(found, key=lambda each: each[:2])[2]
+
+
+def _paired(program: FlatProgram, smaller: FlatProgram, count: int) -> tuple[FlatProgram, dict[Variable, Any], Parts]:
+    """Return a program with the batch axis of each variable, and the equations of the program for a part."""
+    names = [[op.eqn.primitive.name for op in each.operations] for each in (program, smaller)]
+    if names[0] != names[1] or len(program.constants) != len(smaller.constants):
+        raise NotPaired
+    axes: dict[Variable, int | None] = {}
+    pairs = [*zip(program.inputs, smaller.inputs, strict=True)]
+    pairs += zip(program.constants, smaller.constants, strict=True)
+    both = [*zip(program.operations, smaller.operations, strict=True)]
+    for op, other in both:
+        pairs += zip(op.outvars, other.outvars, strict=True)
+    for variable, smaller_one in pairs:
+        with contextlib.suppress(NotPaired):  # then no operation on it commutes, so it stays outside
+            axes[variable] = batch_axis(variable.aval, smaller_one.aval, count)
+    return program, axes, {op: other.eqn for op, other in both}
 
 
 @dataclasses.dataclass(frozen=True)

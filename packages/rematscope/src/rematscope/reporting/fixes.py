@@ -129,14 +129,15 @@ class Search:
 
     def _chunk_head(self) -> None:
         """Trace the head of the loss in chunks, alone and with checkpoints, if it makes much of the peak."""
-        if not self.subject.in_axes or self.subject.batch_size < 2:
-            return
-        parts: dict[str, Any] = {"head_chunks": divisors(self.subject.batch_size)[0], "in_axes": self.subject.in_axes}
         for alone in (Changes(), Changes("layers"), Changes("loops")):
             without = self.tried.get(alone)
-            with_chunks = without and self._trace(dataclasses.replace(alone, **parts))
-            if without and with_chunks and with_chunks.memory.peak_bytes < 0.9 * without.memory.peak_bytes:
-                self._divide([alone], "head_chunks")
+            if without is None:
+                continue
+            for counts in dict.fromkeys(tuple(divisors(length)) for length in self.subject.head_lengths):
+                with_chunks = counts and self._trace(dataclasses.replace(alone, head_chunks=counts[0]))
+                lowers = with_chunks and with_chunks.memory.peak_bytes < 0.9 * without.memory.peak_bytes
+                if lowers and self._divide([alone], "head_chunks", counts):
+                    break
 
     def _look_at_checkpoints(self) -> None:
         """Trace checkpoints at each kind of place, until some fit that recompute next to nothing."""
@@ -205,28 +206,31 @@ class Search:
         if why := self.subject.why_no_microbatches(fewest):
             self.refused["microbatches"] = why
             return
-        self._divide(self._smallest_undivided(), "microbatches")
+        self._divide(self._smallest_undivided(), "microbatches", divisors(self.subject.batch_size))
         if any(changes.microbatches > 1 for changes in self.tried):  # only some numbers of them are refused
             self.refused.pop("microbatches", None)
 
     def _smallest_undivided(self) -> list[Changes]:
         """Donation, with the checkpoints that have the lowest peak and alone."""
         donated = self.subject.updated_argnums if self._donation_bytes() else ()
-        undivided = [t for c, t in self.tried.items() if c.microbatches == c.parts == 1]
+        undivided = [t for c, t in self.tried.items() if c.microbatches == c.chunks == c.head_chunks == 1]
         lowest = min(undivided, key=lambda t: t.memory.peak_bytes).changes
         alone = Changes(donate_argnums=donated)
         return list(dict.fromkeys([dataclasses.replace(lowest, donate_argnums=donated, saved=None), alone]))
 
-    def _divide(self, chosen: Sequence[Changes], option: str) -> None:
-        """Trace some changes with the batch in as few parts as are expected to fit, and in as many as possible.
+    def _divide(self, chosen: Sequence[Changes], option: str, numbers: Sequence[int]) -> bool:
+        """Trace some changes in as few parts as are expected to fit, and in as many as possible, of some numbers.
 
         More parts have lower peaks, so the number is found by bisection.
+
+        Returns:
+          Whether any are expected to fit.
         """
-        counts = divisors(self.subject.batch_size)
+        counts = list(numbers)
         while counts and not (found := self._trace_parts(chosen, option, counts[-1])):
             counts.pop()
         if not counts or not self._are_small(found):
-            return
+            return False
         low, high = 0, len(counts) - 1
         while low < high and self._has_time:
             middle = (low + high) // 2
@@ -234,6 +238,7 @@ class Search:
                 high = middle
             else:
                 low = middle + 1
+        return True
 
     def _are_small(self, found: Sequence[Traced]) -> bool:
         return any(t.memory.peak_bytes <= 0.9 * self.limit for t in found)
@@ -243,7 +248,9 @@ class Search:
         if option == "microbatches" and (why := self.subject.why_no_microbatches(count)):
             self.refused["microbatches"] = why
             return []
-        parts: dict[str, Any] = {option: count, "in_axes": self.subject.in_axes}
+        parts: dict[str, Any] = {option: count}
+        if option != "head_chunks":
+            parts["in_axes"] = self.subject.in_axes
         made = list[Traced | None]()
         for changes in chosen:
             if self._has_time or not any(made):
@@ -262,7 +269,7 @@ class Search:
         if not self.subject.in_axes:
             self.refused["chunks"] = f"{self.subject.name} has no argument with a batch axis."
             return
-        self._divide(self._smallest_undivided(), "chunks")
+        self._divide(self._smallest_undivided(), "chunks", divisors(self.subject.batch_size))
 
     # Trying them.
 

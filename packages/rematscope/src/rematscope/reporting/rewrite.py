@@ -24,7 +24,7 @@ from rematscope.jax_compat.vjp_hook import (
 from rematscope.planning.budget import budget_bytes
 from rematscope.reporting.arrays import Arguments, arguments_of, arrays_of, in_part, leaf_axes
 from rematscope.reporting.batch_axis import NotPaired
-from rematscope.reporting.chunks import ChunkedLoss
+from rematscope.reporting.chunks import chunked_batch, chunked_head
 from rematscope.reporting.microbatches import in_microbatches
 from rematscope.reporting.same_gradient import why_gradient_differs
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
@@ -52,11 +52,6 @@ class Changes:
     donate_argnums: tuple[int, ...] = ()
 
     @property
-    def parts(self) -> int:
-        """The number of parts of the batch in which the loss is computed."""
-        return max(self.chunks, self.head_chunks)
-
-    @property
     def is_flat(self) -> bool:
         """Whether the function is traced anew as a function of flat arrays, under a `jit` of its own."""
         return self.microbatches > 1 or bool(self.donate_argnums)
@@ -73,7 +68,7 @@ class Changes:
         for name in ("microbatches", "chunks", "head_chunks"):
             if getattr(self, name) > 1:
                 parts.append(f"{name}={getattr(self, name)}")
-        if self.microbatches > 1 or self.parts > 1:
+        if self.microbatches > 1 or self.chunks > 1:
             parts.append(f"in_axes={self.in_axes}")
         if self.donate_argnums:
             parts.append(f"donate_argnums={self.donate_argnums}")
@@ -108,6 +103,25 @@ def most_valuable(
     return tuple(sorted(found))
 
 
+def with_head_in_chunks(loss: Callable[..., Any], changes: Changes) -> Callable[..., Any]:
+    """Return a loss whose head is computed in chunks, with the checkpoints that `changes` say."""
+
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        once, leaves = traced(with_checkpoints(loss, changes), args, kwargs)
+        try:
+            chunked = chunked_head(once.jaxpr, changes.head_chunks)
+        except NotPaired:
+            raise PlanError(
+                f"The head of the loss cannot be computed in head_chunks={changes.head_chunks} chunks. The largest "
+                "matmul outside of loops and checkpoints needs an axis, such as the batch or the tokens, whose length "
+                f"is a multiple of {changes.head_chunks} and whose positions the loss treats independently. The loss "
+                "must not return the result of this matmul. Try another number, or chunks= with in_axes=."
+            ) from None
+        return once.returning(chunked.run(leaves))
+
+    return functools.wraps(loss, updated=())(changed)
+
+
 def in_chunks(loss: Callable[..., Any], part: Any, changes: Changes) -> Callable[..., Any]:
     """Return a loss computed in chunks of its batch, with the checkpoints that `changes` say.
 
@@ -120,10 +134,10 @@ def in_chunks(loss: Callable[..., Any], part: Any, changes: Changes) -> Callable
     def changed(*args: Any, **kwargs: Any) -> Any:
         once, leaves = traced(with_checkpoints(loss, changes), args, kwargs)
         try:
-            chunked = ChunkedLoss(once.jaxpr, part, changes.parts, changes.head_chunks > 1)
+            chunked = chunked_batch(once.jaxpr, part, changes.chunks)
         except NotPaired:
             raise PlanError(
-                f"The loss cannot be computed in {changes.parts} chunks along in_axes={changes.in_axes}: "
+                f"The loss cannot be computed in {changes.chunks} chunks along in_axes={changes.in_axes}: "
                 "its program for a part of the batch is different, or no operation treats the examples independently."
             ) from None
         return once.returning(chunked.run(leaves))
@@ -204,12 +218,14 @@ class Rewritten:
     def _direct(self, args: Sequence[Any], kwargs: Mapping[str, Any], method: str = "") -> Callable[..., Any]:
         """The function, or a method of it, with the changes to its loss."""
         f, changes = self.__wrapped__, self.changes
-        if changes.checkpoint is None and changes.parts == 1:
+        if changes.checkpoint is None and changes.chunks == changes.head_chunks == 1:
             return getattr(f, method) if method else f
         if self._takes_gradient is None:
             self._takes_gradient = takes_gradient(f, args, kwargs)
         change: Callable[[Any], Any] = functools.partial(with_checkpoints, changes=changes)
-        if changes.parts > 1:
+        if changes.head_chunks > 1:
+            change = functools.partial(with_head_in_chunks, changes=changes)
+        elif changes.chunks > 1:
             losses = iter(self._losses_of_a_part(args, kwargs))
             change = lambda loss: in_chunks(loss, next(losses), changes)  # noqa: E731
         if not self._takes_gradient:
@@ -223,10 +239,10 @@ class Rewritten:
         key = tuple((jnp.shape(leaf), jax.typeof(leaf).dtype) for leaf in leaves)
         if key not in self._parts:
             sizes = {jnp.shape(leaf)[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None}
-            if len(sizes) != 1 or sizes.pop() % self.changes.parts:
+            if len(sizes) != 1 or sizes.pop() % self.changes.chunks:
                 raise PlanError(
-                    f"{self.changes.parts} chunks do not divide the batch of {self.__name__}. The axes of in_axes= "
-                    f"must all have the same length, a multiple of {self.changes.parts}."
+                    f"{self.changes.chunks} chunks do not divide the batch of {self.__name__}. The axes of in_axes= "
+                    f"must all have the same length, a multiple of {self.changes.chunks}."
                 )
             self._parts[key] = losses_of(self.__wrapped__, arguments, axes, self.changes, bool(self._takes_gradient))
         return self._parts[key]
@@ -402,7 +418,7 @@ def losses_of(
       is_step: whether `f` takes a gradient itself.
     """
     flat, leaves = flattened(arguments.bound(f), arguments.args, arguments.kwargs)
-    shapes = [in_part(leaf, axis, changes.parts) for leaf, axis in zip(leaves, axes, strict=True)]
+    shapes = [in_part(leaf, axis, changes.chunks) for leaf, axis in zip(leaves, axes, strict=True)]
     found = []
 
     def record(loss: Callable[..., Any]) -> Callable[..., Any]:
@@ -466,11 +482,14 @@ def rewrite(
       chunks: the number of chunks of the batch that the loss is computed in, each with a checkpoint around it. The
         result equals that of `f` for any loss: operations across examples, such as batch normalization, still run on
         the whole batch, and random numbers stay the same.
-      head_chunks: the same as `chunks`, but only for the last part of the loss, which starts with the matmul that has
-        the largest result, such as the logits of a language model.
-      in_axes: the batch axis of each positional argument, as for `jax.vmap`: an integer, None for an argument without a
-        batch axis, or a container with the structure of the argument, such as `(None, None, {"tokens": 0, "positions":
-        None})`.
+      head_chunks: the number of chunks that the head of the loss is computed in, each with a checkpoint around it. The
+        head is the end of the loss, which starts at the matmul with the largest result, such as the logits of a
+        language model. The chunks divide the batch, the tokens or another axis of this matmul's operand: the axis that
+        leaves the fewest bytes outside of the chunks, and the longest one if several do. The result equals that of `f`,
+        as for `chunks`. This option does not need `in_axes`.
+      in_axes: for `microbatches` and `chunks`, the batch axis of each positional argument, as for `jax.vmap`: an
+        integer, None for an argument without a batch axis, or a container with the structure of the argument, such as
+        `(None, None, {"tokens": 0, "positions": None})`.
       donate_argnums: the indices of positional arguments whose buffers may be reused, as for `jax.jit`. The caller must
         not use these arguments after the call.
 
@@ -508,7 +527,7 @@ def rewrite(
     for name, number in (("microbatches", microbatches), ("chunks", chunks), ("head_chunks", head_chunks)):
         if type(number) is not int or number < 1:
             raise PlanError(f"{name}={number!r} is not valid. Give a whole number, 1 or more.")
-        if number > 1 and not any(axis is not None for axis in in_axes):
+        if number > 1 and name != "head_chunks" and not any(axis is not None for axis in in_axes):
             raise PlanError(f"{name}= needs in_axes=, the axis of the batch in each argument, such as (None, 0).")
     if sum(number > 1 for number in (microbatches, chunks, head_chunks)) > 1:
         raise PlanError("microbatches=, chunks= and head_chunks= do not combine. Choose one of them.")

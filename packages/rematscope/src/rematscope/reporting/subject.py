@@ -14,7 +14,9 @@ from rematscope.errors import PlanError
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.memory.xla_estimate import Allocations, allocations
 from rematscope.reporting.arrays import arguments_of, leaf_axes
-from rematscope.reporting.chunks import ChunkedLoss
+from rematscope.reporting.chunks import chunked_batch
+from rematscope.reporting.flat_program import flat_program
+from rematscope.reporting.head_axes import first_of_head
 from rematscope.reporting.rewrite import Changes, Rewritten, losses_of, takes_gradient
 from rematscope.reporting.same_gradient import why_gradient_differs
 from rematscope.seconds.devices import Device
@@ -137,7 +139,7 @@ class Subject:
 
         Of several candidates, it is the axis along which most of what the loss computes can be divided.
         """
-        whole = losses_of(self.f, self.arguments, [None] * len(self._flat_leaves), Changes(), self.is_step)
+        whole = self._losses
         best, most = (), 0
         for candidate in self._axes_candidates():
             try:
@@ -150,13 +152,24 @@ class Subject:
                 break  # no other axis is preferred
         return best
 
+    @functools.cached_property
+    def _losses(self) -> list[Any]:
+        return losses_of(self.f, self.arguments, [None] * len(self._flat_leaves), Changes(), self.is_step)
+
+    @functools.cached_property
+    def head_lengths(self) -> tuple[int, ...]:
+        """The lengths of the axes of the matmuls that the heads of the losses start at, the longest first."""
+        firsts = [first_of_head(flat_program(loss)) for loss in self._losses]
+        shapes = [first.outvars[0].aval.shape for first in firsts if first is not None]
+        return tuple(sorted({length for shape in shapes for length in shape}, reverse=True))
+
     def _hidden_bytes(self, whole: list[Any], in_axes: tuple[Any, ...]) -> tuple[int, int]:
         """The bytes that the loss computes and that no loop over parts of the batch would store, and all of them."""
         axes = leaf_axes(self.arguments.args, self.arguments.kwargs, in_axes)
         size = next(jnp.shape(v)[axis] for v, axis in zip(self._flat_leaves, axes, strict=True) if axis is not None)
         count = divisors(size)[0]
         parts = losses_of(self.f, self.arguments, axes, Changes(chunks=count), self.is_step)
-        chunked = [ChunkedLoss(one, part, count) for one, part in zip(whole, parts, strict=True)]
+        chunked = [chunked_batch(one, part, count) for one, part in zip(whole, parts, strict=True)]
         return sum(each.hidden_bytes for each in chunked), sum(each.all_bytes for each in chunked)
 
     def _axes_candidates(self) -> list[tuple[Any, ...]]:

@@ -1,0 +1,175 @@
+"""The head of a loss, divided along a free axis of its matmul, such as the batch or the tokens.
+
+The head starts at the matmul with the largest result, such as the logits of a language model. For each of its
+equations, this module derives the equation for a part of the axis: it changes the lengths in the parameters, and
+accepts the result only if the rules of `rematscope.reporting.batch_axis` prove that the equation commutes with slicing.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.extend import source_info_util
+
+from rematscope import jax_compat
+from rematscope.ir.program import nbytes
+from rematscope.reporting.batch_axis import DERIVED, commutes, makes_batch
+from rematscope.reporting.flat_program import FlatProgram, Operation, Variable
+from rematscope.scheduling.calls import computes
+
+source_info_util.register_exclusion(__file__)
+
+_MOST_TRIED = 64  # assignments of axes to the operands of one equation
+
+
+class HeadAxes:
+    """The axis of each value of a head that is divided into parts.
+
+    Attributes:
+      length: the length of the axis of the matmul's operand.
+      axes: the axis of each variable that the head reads or makes in parts; None for one that each part reads whole.
+      parts: the equation for a part, for each operation that runs in parts.
+    """
+
+    def __init__(self, program: FlatProgram, matmul: Operation, hidden: Variable, axis: int, count: int):
+        """Args:
+        program: the program of the loss.
+        matmul: the operation that the head starts at.
+        hidden: its operand that is divided.
+        axis: the axis of the operand.
+        count: the number of parts.
+        """
+        self.length = hidden.aval.shape[axis]
+        self.axes: dict[Variable, int | None] = {hidden: axis}
+        self.parts: dict[Operation, Any] = {}
+        self._makers = {v: op for op in program.operations for v in op.outvars}
+        self._count, self._size = count, math.prod(matmul.outvars[0].aval.shape)
+        reached = set(matmul.outvars)
+        for op in program.operations:
+            if op is matmul or not reached.isdisjoint(_variables(op)):
+                reached.update(op.outvars)
+                if any(self.axes.get(v) is not None for v in _variables(op)):
+                    self._divide(op)
+
+    def _divide(self, op: Operation) -> None:
+        """Find axes for the operands of an operation along which it can be divided, and its equation for a part."""
+        if op in self.parts or op.eqn.primitive.name not in DERIVED:
+            return
+        operands = list(dict.fromkeys(_variables(op)))
+        choices = [[self.axes[v]] if v in self.axes else [None, *self._axes_of(v)] for v in operands]
+        for chosen in itertools.islice(itertools.product(*choices), _MOST_TRIED):
+            axes = dict(zip(operands, chosen, strict=True))
+            for after in self._axes_of_result(op):
+                part = _part_equation(op.eqn, [_axis(axes, v) for v in op.invars], after, self._count)
+                if part is not None and self._agrees(op, part):
+                    self._accept(op, part, axes)
+                    return
+
+    def _agrees(self, op: Operation, part: Any) -> bool:
+        """Whether all results are divided, along the axes that they have already."""
+        found = _axes_of_results(op, part)
+        return None not in found.values() and all(self.axes.get(v, axis) == axis for v, axis in found.items())
+
+    def _accept(self, op: Operation, part: Any, axes: dict[Variable, int | None]) -> None:
+        self.parts[op] = part
+        new = [v for v in axes if v not in self.axes and axes[v] is not None]
+        self.axes.update(axes)
+        self.axes.update(_axes_of_results(op, part))
+        for v in new:  # what is as large as the logits, such as one-hot labels, is made in parts too
+            maker = self._makers.get(v)
+            if maker is not None and math.prod(v.aval.shape) >= self._size and not computes(maker.eqn):
+                self._divide(maker)
+
+    def _axes_of_result(self, op: Operation) -> Sequence[int | None]:
+        """The axes that may be divided in a result whose lengths are parameters; [None] if they follow."""
+        if not _RESULT_LENGTHS.intersection(op.eqn.params):
+            return [None]
+        (result,) = op.outvars
+        return [self.axes[result]] if result in self.axes else self._axes_of(result)
+
+    def _axes_of(self, v: Variable) -> list[int | None]:
+        shape = getattr(v.aval, "shape", ())
+        return [axis for axis, length in enumerate(shape) if length and length % self._count == 0]
+
+
+def first_of_head(program: FlatProgram) -> Operation | None:
+    """Return the matmul with the largest result, the last one of several; None for a program without a matmul."""
+    matmuls = [op for op in program.operations if op.eqn.primitive.name == "dot_general"]
+    return max(reversed(matmuls), key=lambda op: nbytes(op.outvars[0].aval), default=None)
+
+
+def heads(program: FlatProgram, count: int) -> Iterator[tuple[Operation, HeadAxes]]:
+    """Yield the matmul that the head starts at, and the head divided along each axis of the matmul's operands.
+
+    Args:
+      program: the program of a loss.
+      count: the number of parts.
+    """
+    matmul = first_of_head(program)
+    if matmul is None:
+        return
+    for operand in dict.fromkeys(_variables(matmul)):
+        for axis, length in enumerate(operand.aval.shape):
+            if length and length % count == 0:
+                found = HeadAxes(program, matmul, operand, axis, count)
+                if matmul in found.parts:
+                    yield matmul, found
+
+
+# Parameters that hold the lengths of the result, and of the first operand.
+_RESULT_LENGTHS, _OPERAND_LENGTHS = frozenset({"shape", "new_sizes"}), frozenset({"limit_indices", "slice_sizes"})
+
+
+def _part_equation(eqn: Any, before: Sequence[int | None], after: int | None, count: int) -> Any:
+    """Return an equation for one of `count` parts of its operands; None if it does not commute with slicing.
+
+    Args:
+      eqn: the equation for the whole operands.
+      before: the axis of each operand that is divided; None for one that is whole.
+      after: the axis of the result, for an equation whose parameters hold the result's lengths.
+      count: the number of parts.
+    """
+    params = dict(eqn.params)
+    for key in _RESULT_LENGTHS & params.keys():
+        params[key] = _shortened(params[key], after, count)
+    for key in _OPERAND_LENGTHS & params.keys():
+        reads_all = before[0] is not None and params[key][before[0]] == eqn.invars[0].aval.shape[before[0]]
+        params[key] = _shortened(params[key], before[0] if reads_all else None, count)
+    smaller = eqn.replace(params=params)
+    operands = [_shortened_type(v.aval, axis, count) for v, axis in zip(eqn.invars, before, strict=True)]
+    try:
+        jaxpr = jax.make_jaxpr(lambda *operands: jax_compat.run(smaller, list(operands)))(*operands).jaxpr
+    except Exception:  # shapes that do not go together, whatever the primitive raises for them
+        return None
+    if len(jaxpr.eqns) != 1 or list(jaxpr.outvars) != list(jaxpr.eqns[0].outvars):
+        return None
+    (part,) = jaxpr.eqns
+    return part if commutes(eqn, part, count) or makes_batch(eqn, part, count) else None
+
+
+def _shortened_type(aval: Any, axis: int | None, count: int) -> Any:
+    make: Any = jax.ShapeDtypeStruct  # JAX gives its constructor no types
+    return make(_shortened(aval.shape, axis, count), aval.dtype, weak_type=getattr(aval, "weak_type", False))
+
+
+def _shortened(lengths: Sequence[int], axis: int | None, count: int) -> tuple[int, ...]:
+    return tuple(n // count if i == axis else n for i, n in enumerate(lengths))
+
+
+def _axes_of_results(op: Operation, part: Any) -> dict[Variable, int | None]:
+    """The axis of each result of an operation along which the result of the equation for a part is shorter."""
+    found: dict[Variable, int | None] = {}
+    for v, smaller in zip(op.outvars, part.outvars, strict=True):
+        both = zip(v.aval.shape, smaller.aval.shape, strict=True)
+        found[v] = next((i for i, (length, shorter) in enumerate(both) if length != shorter), None)
+    return found
+
+
+def _axis(axes: dict[Variable, int | None], atom: Any) -> int | None:
+    return axes[atom] if isinstance(atom, Variable) else None
+
+
+def _variables(op: Operation) -> list[Variable]:
+    return [v for v in op.invars if isinstance(v, Variable)]

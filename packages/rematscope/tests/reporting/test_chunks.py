@@ -309,6 +309,19 @@ def test_a_head_in_chunks_of_tokens_has_the_same_value_and_gradient(head, batch)
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * max(abs(one).max(), 1e-30))
 
 
+def variance_of_tokens(params, h, targets, mask):
+    """Reduces the hidden values over the tokens, outside of the head, also where the batch is divided."""
+    return mean_loss(params, h, targets, mask) + ((h - h.mean(1, keepdims=True)) ** 2).mean()
+
+
+@pytest.mark.parametrize("head", [variance_of_tokens, *sampled(ALWAYS_DIVIDED, 2)], ids=lambda head: head.__name__)
+def test_axes_of_one_length_are_not_confused(head):
+    step, args = head_step(head), head_arguments(8, 8, 8, 8)
+    found = jax.jit(rewrite(step, head_chunks=4))(*args)
+    for one, other in zip(*(jax.tree.leaves(each) for each in (jax.jit(step)(*args), found)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * max(abs(one).max(), 1e-30))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ALWAYS_DIVIDED, ids=lambda head: head.__name__)
 def test_a_head_in_chunks_of_tokens_rounds_little_more_than_the_whole_head(head):

@@ -116,7 +116,7 @@ class ChunkedLoss:
         (operand,), axes, axis = op.invars, op.eqn.params["axes"], self._axis(op.invars[0])
         others = tuple(i for i in axes if i != axis)
         whole = lambda operands: jax_compat.run(op.eqn, list(operands))  # noqa: E731
-        if axis is None or not others:
+        if axis not in axes or not others:
             yield _Step(op.invars, op.outvars, whole, None, eqn=op.eqn)
             return
 

@@ -18,8 +18,8 @@ class PeakAtMost:
     of a loop.
 
     Attributes:
-      most: the highest peak, in sizes of the case's arguments, to the nearest integer: buffers are aligned, which takes
-        a few bytes more.
+      most: the highest peak, in sizes of the case's arguments. A compiled peak is compared to the nearest integer:
+        XLA aligns buffers, which takes a few bytes more.
       too_high: the question for an answer that needs more.
       unit: the name of the reference's value in whose sizes the peak is counted; None for the arguments'.
       compiled: whether the compiled passes count, or the traced ones.
@@ -38,8 +38,8 @@ class PeakAtMost:
         return (self.unit,) if self.unit else ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
-        peak = self._peak_bytes(seen)
-        if round(peak) <= self.most:
+        peak = self._relative_peak(seen)
+        if (round(peak) if self.compiled else peak) <= self.most:
             return
         how = "Compiled by XLA" if self.compiled else "Run one operation at a time"
         text = f"{how}, your two passes have a peak memory of {peak:.1f} {self._unit_text(seen)}"
@@ -51,16 +51,17 @@ class PeakAtMost:
             next=self.too_high,
         )
 
-    def _peak_bytes(self, seen: CaseObservation) -> float:
+    def _relative_peak(self, seen: CaseObservation) -> float:
         size = seen.wanted[self.unit].nbytes if self.unit else seen.input_bytes
         traced = seen.peak(False) / size
-        if not self.compiled or (round(traced) <= self.most and 0 < self.turns <= seen.turns):
+        if not self.compiled or (traced <= self.most and 0 < self.turns <= seen.turns):
             return traced
         return seen.peak(True) / size
 
     def claim(self, seen: CaseObservation) -> str:
-        peak = f"{self._peak_bytes(seen):.1f} {self._unit_text(seen)}"
-        return f"the peak memory is {peak}, and the limit is {self.most} times"
+        peak = f"{self._relative_peak(seen):.1f} {self._unit_text(seen)}"
+        rounded = ", to the nearest integer" if self.compiled else ""
+        return f"the peak memory is {peak}, and the limit is {self.most} times{rounded}"
 
     def _unit_text(self, seen: CaseObservation) -> str:
         return f"times the size of {self.unit or joined(seen.arguments)}"
@@ -74,6 +75,7 @@ class InPieces:
       rows: the rows of a piece.
       of: all rows; the reference's largest matmul takes them at once.
       pieces: the pieces' name in findings, in the plural.
+      counts: what a piece consists of, in the plural.
       too_large: the question for an answer that takes more rows at once.
     """
 
@@ -81,18 +83,19 @@ class InPieces:
     of: int
     pieces: str
     too_large: str
+    counts: str = "rows"
     names = ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         of_a_row = max(seen.reference_flops) // self.of
         if (rows := seen.largest_matmul // of_a_row) > self.rows:
-            allowed = counted(self.rows, "rows")
+            allowed, got = counted(self.rows, self.counts), counted(rows, self.counts)
             yield Finding(
                 FindingKind.PEAK,
-                f"One matmul in your two passes processes {rows} rows at once, so the results of all of them are in "
+                f"One matmul in your two passes processes {got} at once, so the results of all of them are in "
                 f"memory at the same time. Each of the {self.pieces} has at most {allowed}.",
                 expected=f"at most {allowed} per matmul",
-                got=counted(rows, "rows"),
+                got=got,
                 next=self.too_large,
             )
 

@@ -103,8 +103,9 @@ def with_drawn(task: Task, asked: Sequence[Case | Question], rng: "np.random.Gen
     for structure in structures:
         made = task.case(rng, **structure)
         if made.name in by_name:
-            numbers = (f"{symbol} = {value}" for symbol, value in structure.items() if isinstance(value, int))
-            made = dataclasses.replace(made, name=", ".join((made.name, *numbers, "with new values")))
+            sizes = [f"{symbol} = {value}" for symbol, value in structure.items() if isinstance(value, int)]
+            same = by_name[made.name].structure == made.structure  # the name tells the sizes well enough
+            made = dataclasses.replace(made, name=", ".join((made.name, *([] if same else sizes), "with new values")))
         by_name.setdefault(made.name, made)
     return tuple(sorted(by_name.values(), key=lambda each: isinstance(each, Question)))
 

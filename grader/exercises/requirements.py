@@ -193,7 +193,7 @@ class SavesAtMost:
         kept = {place: r for place, r in enumerate(seen.residuals) if r.kind is ResidualKind.COMPUTED}
         nbytes = sum(residual.nbytes for residual in kept.values())
         if nbytes >= room + (1 + self.spare) * part:
-            as_much = counted(nbytes // part, self.parts)
+            as_much = f"{nbytes / part:.1f} {self.parts}"
             yield Finding(
                 FindingKind.EXTRA_RESIDUAL,
                 f"Your forward pass saves {bytes_text(nbytes)}, as much as {as_much}: "
@@ -356,12 +356,20 @@ class SendsAtMost:
     Attributes:
       times: the number of transfers. All-gathers of every weight, one each, are a transfer, and so are reduce-scatters.
       of: the bytes that each device sends for one transfer.
-      too_much: the question for an answer that sends more.
+      weights: the number of weights.
+      in_loop: the question for an answer that sends more and runs a collective in a loop.
+      all_reduced: the question for one that all-reduces, which sends each array twice.
+      too_many: the question for one that runs more collectives of a kind in a pass than there are weights.
+      too_large: the question for any other, which sends more bytes per collective.
     """
 
     times: int
     of: int
-    too_much: str
+    weights: int
+    in_loop: str
+    all_reduced: str
+    too_many: str
+    too_large: str
     names = ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
@@ -375,8 +383,17 @@ class SendsAtMost:
                 expected=f"at most {self.times} times as much ({bytes_text(self.times * self.of)})",
                 got=f"{sent / self.of:.1f} times as much ({bytes_text(sent)})",
                 nbytes=sent - self.times * self.of,
-                next=self.too_much,
+                next=self._question(seen.exchanges),
             )
+
+    def _question(self, exchanges: Collection[Exchange]) -> str:
+        if any(each.kind == "all-reduce" for each in exchanges):
+            return self.all_reduced
+        if any(each.count > 1 for each in exchanges):
+            return self.in_loop
+        if max(Counter((each.kind, each.backward) for each in exchanges).values()) > self.weights:
+            return self.too_many
+        return self.too_large
 
     def claim(self, seen: CaseObservation) -> str:
         return f"the two passes run {_collectives_text(seen.exchanges)}"

@@ -47,6 +47,7 @@ _NO_BOUNDS = {
     "PeakAtMost.turns",
     "InPieces.of",
     "SendsAtMost.of",
+    "SendsAtMost.weights",
 }  # they only say how a value is measured
 
 

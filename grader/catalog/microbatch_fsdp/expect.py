@@ -82,8 +82,14 @@ def requirements(case):
             SendsAtMost(
                 3,
                 one_transfer,
-                too_much="Which of your all-gathers are inside the loop over microbatches? In which loop does the "
+                weights=2,
+                in_loop="Which of your all-gathers are inside the loop over microbatches? In which loop does the "
                 "backward pass run their reduce-scatters?",
+                all_reduced="An all-reduce gives each device the whole array. Does each device need the whole array, "
+                "or which collective sends only what it needs?",
+                too_many="Which array does your answer gather more than once in a pass, or gather although it is not "
+                "a weight?",
+                too_large="Which arrays do your collectives send? Compare their shapes and dtypes with the shards'.",
             ),
             Recomputes(
                 k,

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from grader.catalog.read_oom.task import compute_layer
 from grader.exercises.case_functions import signed_values
 from grader.exercises.feedback import read_feedback
+from grader.exercises.peaks import InPieces
 from grader.exercises.requirements import Recomputes, SavesAtMost, StillSaves
 
 feedback = read_feedback(__file__)
@@ -48,6 +49,16 @@ def requirements(case):
                 spare=-1,  # less than one such array
                 too_much="Which shape do the largest rows of the report have? Which line of the model computes an "
                 "array of that shape, and which operation still uses this array outside your checkpoint?",
+            )
+        ],
+        [
+            InPieces(
+                1,
+                of=1,
+                pieces="iterations of the scan",
+                counts="layers",
+                too_large="Which function does your answer call for all layers at once? How large are its "
+                "intermediates together when the backward pass recomputes them?",
             )
         ],
         [

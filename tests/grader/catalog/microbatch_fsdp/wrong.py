@@ -123,7 +123,7 @@ def gradients_scattered_in_the_loop(params, x, k):
     return run(*params, x)
 
 
-@fails_with("link bytes", "all-reduces", "Which of your all-gathers")
+@fails_with("link bytes", "all-reduces", "An all-reduce gives each device")
 def summed_in_place_of_gathered(params, x, k):
     """An all-reduce of shards that are padded with zeros sends twice as many bytes as an all-gather."""
 
@@ -135,7 +135,7 @@ def summed_in_place_of_gathered(params, x, k):
     return right(params, x, k, whole)
 
 
-@fails_with("link bytes", "3 all-gathers (backward)", "3.5 times as much", beyond="SendsAtMost.times")
+@fails_with("link bytes", "3 all-gathers (backward)", "3.5 times as much", "more than once", beyond="SendsAtMost.times")
 def up_gathered_once_more(params, x, k):
     return right(params, also_run_backward(gathered, x, params[0]), k)
 
@@ -144,14 +144,45 @@ def up_gathered_once_more(params, x, k):
     "peak",
     "times the size of one microbatch's hidden layer",
     "For how many microbatches",
-    beyond="PeakAtMost.most",
-    steps=2,
 )
 def outer_checkpoint_alone(params, x, k):
     @jax.checkpoint
     def run(params, x):
         up, down = map(gathered, params)
         return mapped(lambda rows: layer(up, down, rows), x, k)
+
+    return run(params, x)
+
+
+@fails_with(
+    "peak",
+    "times the size of one microbatch's hidden layer",
+    "For how many microbatches",
+    beyond="PeakAtMost.most",
+)
+def matmuls_of_a_microbatch_saved(params, x, k):
+    """The rerun loop stacks `h` of all microbatches."""
+
+    @jax.checkpoint
+    def run(params, x):
+        up, down = map(gathered, params)
+        return mapped(jax.checkpoint(lambda rows: layer(up, down, rows), policy=policies.dots_saveable), x, k)
+
+    return run(params, x)
+
+
+@fails_with("link bytes", "6.0 times as much", "shapes and dtypes")
+def weights_in_float32(params, x, k):
+    """In float16, each array that is sent has twice as many bytes."""
+    return right(params, x, k, lambda w: gathered(w.astype(jnp.float32)).astype(w.dtype))
+
+
+@fails_with("link bytes", "3 all-gathers (forward)", "is not a weight")
+def x_gathered(params, x, k):
+    @jax.checkpoint
+    def run(params, x):
+        mine = jax.lax.dynamic_slice_in_dim(gathered(x), jax.lax.axis_index("devices") * len(x), len(x))
+        return right(params, mine, k)
 
     return run(params, x)
 

@@ -108,6 +108,28 @@ def three_layers_unchanged(params, x, pairs, targets):
     return (loss if len(params["up"]) == 3 else right)(params, x, pairs, targets)
 
 
+def with_biases(params, x, pairs, targets, biases):
+    body = lambda x, one: (layer(x, one[0], pairs, lambda *_: one[1]), None)  # noqa: E731
+    return jnp.mean((jax.lax.scan(body, x, (params, biases))[0] - targets) ** 2)
+
+
+@fails_with("peak", "layers at once", "for all layers at once")
+def biases_of_all_layers_side_by_side(params, x, pairs, targets):
+    """The backward pass recomputes the edges of all layers at once."""
+    return with_biases(params, x, pairs, targets, jax.vmap(lambda w: remat_bias(pairs, w))(params))
+
+
+@fails_with("peak", "layers at once", beyond="InPieces.rows", steps=2)
+def edges_of_all_layers_stacked(params, x, pairs, targets):
+    @jax.checkpoint
+    def bias(pairs, params):
+        weights = zip(params["scale"], params["shift"], strict=True)
+        edges = jnp.stack([edges_of(pairs, {"scale": scale, "shift": shift}) for scale, shift in weights])
+        return jnp.einsum("lbijc,lca->lbaij", edges, params["bias"])
+
+    return with_biases(params, x, pairs, targets, bias(pairs, params))
+
+
 @fails_with("not saved", "the attention weights of all layers", "Does one of your checkpoints or policies drop them?")
 def checkpoint_per_layer(params, x, pairs, targets):
     return loss(params, x, pairs, targets, layer=jax.checkpoint(layer))

@@ -22,12 +22,10 @@ from jax.interpreters import mlir
 from grader.stablehlo.bindings import Op, Value, callee, dot_dimensions, functions, numbered, operations, shape_of
 from grader.stablehlo.devices import COLLECTIVES, collective, manual_computation, on_each_device, same_on_all
 from grader.stablehlo.numpy_operations import OPERATIONS, Array, Uninterpreted
-from grader.stablehlo.types import ProgramError
 
 # In elements made, summed or multiplied; an operation counts as a thousand, whatever its size. This is a tenth of a
 # second at most: XLA is seldom slower with what takes NumPy more.
 MAX_WORK = 2**25
-MAX_WORK_ON_DEVICES = 2**27  # XLA cannot run these programs here, so the interpreter takes a second for them
 _OPERATION = 1_000
 
 type Frame = list[Any]  # the values of one call of a function, each in its place: arrays, and None before they are made
@@ -49,31 +47,13 @@ def run(text: str, arguments: Sequence[Array], watch: Watch | None = None) -> li
 
     Raises:
       Uninterpreted: it is to be compiled.
-      ProgramError: it runs on several devices, for which nothing is compiled, and cannot be interpreted.
     """
-    try:
-        return _run_or_refuse(text, arguments, watch)
-    except Uninterpreted as error:
-        if not _is_on_devices(text):
-            raise
-        raise ProgramError(
-            f"its two programs run on several devices, where the grader interprets them, and it stopped: {error}."
-        ) from error
-
-
-def _run_or_refuse(text: str, arguments: Sequence[Array], watch: Watch | None) -> list[Array]:
     try:
         interpreter = _cached_interpreter(text)
         with interpreter.lock, np.errstate(all="ignore"):  # infinity and NaN are values like others
             return interpreter.main(arguments, watch)
-    except ProgramError:
-        raise
     except (IndexError, TypeError, ValueError, MemoryError) as error:
         raise Uninterpreted("it is nothing for NumPy") from error
-
-
-def _is_on_devices(text: str) -> bool:
-    return "sdy.manual_computation" in text
 
 
 @functools.lru_cache(maxsize=32)  # a program is run to know what it returns, and once more to see what it makes;
@@ -86,7 +66,7 @@ class _Interpreter:
     """Makes Python functions of a module's functions, blocks and operations."""
 
     def __init__(self, text: str):
-        self.lock, self.has_devices = threading.Lock(), _is_on_devices(text)
+        self.lock = threading.Lock()
         with mlir.make_ir_context():
             self.module = ir.Module.parse(text)  # which owns its operations
             self.places = numbered(self.module)
@@ -104,8 +84,8 @@ class _Interpreter:
     def spend(self, work: int) -> None:
         """Count what is done. Raises Uninterpreted if it is too much."""
         self.work += work
-        if self.work > (MAX_WORK_ON_DEVICES if self.has_devices else MAX_WORK):
-            raise Uninterpreted("they do too much work")
+        if self.work > MAX_WORK:
+            raise Uninterpreted("it does too much")
 
     def function(self, name: str, mesh: Mesh) -> Callable[[Sequence[Array]], Sequence[Array]]:
         """Return a function of the module."""

@@ -15,7 +15,7 @@ mistake = feedback.mistake
 sample_input = signed_values(0.2, 0.6)
 
 
-def _gather_weight(w):
+def gather_weight(w):
     return jax.lax.all_gather(w, "devices", tiled=True)
 
 
@@ -23,20 +23,20 @@ def _make_layer(of_weight, of_result=lambda x, y: x + y):
     return lambda params, x: of_result(x, jnp.sin(x @ of_weight(params[0])) @ of_weight(params[1]))
 
 
-def _without_sum(w):
+def without_sum(w):
     """Return the gathered weight; its gradient is each device's part of its own gradient, without the sum."""
     here = jax.lax.axis_index("devices") * len(w)
     whole = jnp.zeros((8 * len(w), *w.shape[1:]), w.dtype)
     mine = jax.lax.dynamic_update_slice_in_dim(whole, w, here, 0)
-    others = jax.lax.dynamic_update_slice_in_dim(_gather_weight(w), jnp.zeros_like(w), here, 0)
+    others = jax.lax.dynamic_update_slice_in_dim(gather_weight(w), jnp.zeros_like(w), here, 0)
     return mine + jax.lax.stop_gradient(others)
 
 
 mistakes = (
     mistake("uses_device_own_part_weights", _make_layer(lambda w: jnp.concatenate([w] * 8))),
     mistake("uses_sum_all_devices_parts", _make_layer(lambda w: jnp.concatenate([jax.lax.psum(w, "devices")] * 8))),
-    mistake("not_add_x_layer_result", _make_layer(_gather_weight, lambda x, y: y)),
-    mistake("device_weights_gradient_own_rows", _make_layer(_without_sum)),
+    mistake("not_add_x_layer_result", _make_layer(gather_weight, lambda x, y: y)),
+    mistake("device_weights_gradient_own_rows", _make_layer(without_sum)),
 )
 
 

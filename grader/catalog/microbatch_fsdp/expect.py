@@ -3,48 +3,33 @@
 import jax
 import jax.numpy as jnp
 
+from grader.catalog.gather_again import expect as without_microbatches
+from grader.catalog.gather_again.expect import gather_weight, without_sum
 from grader.catalog.microbatch_fsdp.task import is_wide, most_hidden
-from grader.exercises.case_functions import signed_values
 from grader.exercises.feedback import read_feedback
 from grader.exercises.peaks import InPieces, PeakAtMost
 from grader.exercises.requirements import Recomputes, Requirement, Saves, SendsAtMost
 
 feedback = read_feedback(__file__)
 mistake = feedback.mistake
-
-
-# Values so large that sines of their matmuls differ from them, and so small that rounding is small.
-sample_input = signed_values(0.2, 0.6)
-
-
-def _gather_weight(w):
-    return jax.lax.all_gather(w, "devices", tiled=True)
+sample_input = without_microbatches.sample_input
 
 
 def _make_layer(of_weight, of_result=lambda x, y: x + y):
     return lambda params, x, k: of_result(x, jnp.sin(x @ of_weight(params[0])) @ of_weight(params[1]))
 
 
-def _without_sum(w):
-    """Return the gathered weight; its gradient is each device's part of its own gradient, without the sum."""
-    here = jax.lax.axis_index("devices") * len(w)
-    whole = jnp.zeros((8 * len(w), *w.shape[1:]), w.dtype)
-    mine = jax.lax.dynamic_update_slice_in_dim(whole, w, here, 0)
-    others = jax.lax.dynamic_update_slice_in_dim(_gather_weight(w), jnp.zeros_like(w), here, 0)
-    return mine + jax.lax.stop_gradient(others)
-
-
 def _of_last_microbatch(params, x, k):
     """Return the layer's output; the weights' gradients are those of the last microbatch alone."""
-    layer, before = _make_layer(_gather_weight), len(x) - len(x) // k
+    layer, before = _make_layer(gather_weight), len(x) - len(x) // k
     constant = jax.tree.map(jax.lax.stop_gradient, params)
     return jnp.concatenate([layer(constant, x[:before], k), layer(params, x[before:], k)])
 
 
 mistakes = (
     mistake("uses_own_shard_of_weights", _make_layer(lambda w: jnp.concatenate([w] * 8))),
-    mistake("does_not_add_x", _make_layer(_gather_weight, lambda x, y: y)),
-    mistake("gradient_of_own_rows_alone", _make_layer(_without_sum)),
+    mistake("does_not_add_x", _make_layer(gather_weight, lambda x, y: y)),
+    mistake("gradient_of_own_rows_alone", _make_layer(without_sum)),
     mistake("gradient_of_last_microbatch", _of_last_microbatch),
 )
 

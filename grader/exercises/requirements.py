@@ -193,7 +193,8 @@ class SavesAtMost:
         kept = {place: r for place, r in enumerate(seen.residuals) if r.kind is ResidualKind.COMPUTED}
         nbytes = sum(residual.nbytes for residual in kept.values())
         if nbytes >= room + (1 + self.spare) * part:
-            as_much = f"{nbytes / part:.1f} {self.parts}"
+            # Near the limit a fraction tells why the answer fails.
+            as_much = f"{nbytes / part:.{1 if nbytes < 10 * part else 0}f} {self.parts}"
             yield Finding(
                 FindingKind.EXTRA_RESIDUAL,
                 f"Your forward pass saves {bytes_text(nbytes)}, as much as {as_much}: "

@@ -1,15 +1,15 @@
 """The workbook's commands.
 
     python3 start.py          set up .venv if needed, then open the first chapter in JupyterLab
-    python3 start.py test     add what tests need, then run every test
-    python3 start.py book     add what the book needs, then build it into site/, pages for any browser
+    python3 start.py test     install the packages for the tests if needed, then run the tests
+    python3 start.py book     install the packages for the book if needed, then build it in site/
 
-What follows `--` goes to JupyterLab, pytest or `python -m book`: `python3 start.py -- --port=9000`,
+Arguments after `--` are passed to JupyterLab, pytest or `python -m book`: `python3 start.py -- --port=9000`,
 `python3 start.py test -- -x`.
 """
 
-# Python 3.8 and later run this file, with nothing installed. Older ones, back to 2.7, must be able to read it, to be
-# told so; hence no f-strings, no `[*a, b]` and no `raise ... from`.
+# This file runs on Python 3.8 and later, without any installed package. Older versions, back to 2.7, must be able to
+# parse it so that they can print the message below. So it has no f-strings, no `[*a, b]` and no `raise ... from`.
 # ruff: noqa: UP010, UP032, UP036, RUF005, B904
 from __future__ import print_function
 
@@ -17,8 +17,8 @@ import sys
 
 if sys.version_info < (3, 8):
     sys.exit(
-        "start.py: this is Python {}.{}, and 3.8 or later is needed to start: install Python 3.13 and run start.py "
-        "with that.".format(*sys.version_info[:2])
+        "start.py: this is Python {}.{}, but start.py needs 3.8 or later: install Python 3.13 and run start.py "
+        "with it.".format(*sys.version_info[:2])
     )
 
 import hashlib
@@ -35,49 +35,54 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 OWN_UV = ROOT / ".uv"
-SETTINGS = VENV / "jupyter"  # what Jupyter and IPython keep for a user, here kept apart from the user's own
-STAMP = VENV / "workbook-setup"  # the fingerprints of what was installed, or UNFINISHED while that goes on
+SETTINGS = VENV / "jupyter"  # Jupyter's and IPython's settings for the workbook, separate from the user's own
+STAMP = VENV / "workbook-setup"  # the fingerprints of what is installed, or UNFINISHED during the installation
 UNFINISHED = "unfinished"
-LEARNERS, TESTERS = "requirements.lock", "requirements-test.lock"  # the second one has all that the first one has
-BOOK = "requirements-book.lock"  # and so has this one
+LEARNERS, TESTERS = "requirements.lock", "requirements-test.lock"  # the second also contains the pins of the first
+BOOK = "requirements-book.lock"  # this one too
 FIRST_PAGE = "notebooks/00_start_here.ipynb"
 COMMAND = "python start.py" if os.name == "nt" else "python3 start.py"
 
-DISK_FULL = "The disk is full: free 2 GB where {root} and your home folder are, then run `{command}` again."
-NOT_WRITABLE = "{root} cannot be written to: copy the workbook to a folder of your own and run `{command}` there."
+DISK_FULL = (
+    "The disk is full: free 2 GB on the disk of {root} and on the disk of your home folder, then run `{command}` again."
+)
+NOT_WRITABLE = "{root} is not writable: copy the workbook to a folder of your own and run `{command}` there."
 NO_NETWORK = (
     "The packages could not be downloaded: connect to the network (behind a proxy, set HTTPS_PROXY), then run "
-    "`{command}` again, which keeps what has already arrived."
+    "`{command}` again. Packages that were already downloaded are not downloaded again."
 )
 NO_PYTHON = (
-    "No Python 3.12 or later is on this machine and none could be downloaded: install Python 3.13, or connect to the "
+    "Python 3.12 or later is not installed, and it could not be downloaded: install Python 3.13, or connect to the "
     "network, then run `{command}` again."
 )
 NO_VENV = (
-    "uv is not installed, and this Python cannot make an environment to install it into: install uv, or what Python "
-    "lacks (on Debian and Ubuntu `apt install python3-venv`), then run `{command}` again."
+    "uv is not installed, and this Python cannot create a virtual environment to install it in: install uv or Python's "
+    "venv module (on Debian and Ubuntu: `apt install python3-venv`), then run `{command}` again."
 )
-INTEL_MAC = "JAX is no longer built for Macs with an Intel processor: use another machine, a JupyterHub or Binder."
+INTEL_MAC = "JAX no longer supports Macs with an Intel processor: use another machine, a JupyterHub or Binder."
 ROSETTA = (
-    "This Python is one for Intel Macs, for which JAX is no longer built, while this Mac has an Apple processor: run "
-    "`arch -arm64 /usr/bin/python3 start.py`, or start.py with another Python for Apple silicon."
+    "This Mac has an Apple processor, but this Python is built for Intel Macs, which JAX no longer supports: run "
+    "`arch -arm64 /usr/bin/python3 start.py`, or run start.py with a Python for Apple silicon."
 )
-PORT_TAKEN = "Port {port} is taken by another program: choose another, or leave it out and JupyterLab finds a free one."
-SETUP_FAILED = "Setting up failed, for the reason above: when that is dealt with, run `{command}` again."
+PORT_TAKEN = (
+    "Another program uses port {port}: choose another port, or omit the option so that JupyterLab finds a free port."
+)
+SETUP_FAILED = "The setup failed for the reason above: fix it, then run `{command}` again."
 
-# What uv, pip and the operating system say in each case; the first that fits counts (a full disk fails downloads too).
+# Messages of uv, pip and the operating system for each problem. The first match counts: a full disk also makes
+# downloads fail.
 SIGNS = (
     (r"No space left|os error 112|not enough space|quota exceeded", DISK_FULL),
     (r"ensurepip|No module named '?venv", NO_VENV),
     (r"No interpreter found|No download found|/cpython-3", NO_PYTHON),
     (r"dns error|error sending request|Failed to (fetch|download)|offline|timed out|NewConnectionError", NO_NETWORK),
 )
-# The lines worth a look while one waits; the rest of what uv and pip print is shown if it explains a failure.
+# The output lines of uv that are shown as progress. The other lines are shown only if the setup fails.
 PROGRESS = re.compile(r" *(Using|Downloading|Downloaded|Installed|Bytecode)\b")
 
 
 class Problem(Exception):
-    """What went wrong and what to do about it, in one sentence for the user."""
+    """One sentence for the user that says what went wrong and what to do."""
 
     def __init__(self, sentence, **values):
         Exception.__init__(self, sentence.format(root=ROOT, command=COMMAND, **values))
@@ -110,33 +115,33 @@ def main(arguments):
         print("start.py: {}".format(problem), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nStopped. `{}` goes on from here.".format(COMMAND), file=sys.stderr)
+        print("\nStopped. Run `{}` again to continue.".format(COMMAND), file=sys.stderr)
         return 130
 
 
 def check_machine():
-    """Raises Problem where no jaxlib is built for this Python: pip and uv would say so at length, after a download."""
+    """Raises Problem if jaxlib has no build for this Python: pip and uv would report this only after a download."""
     if sys.platform == "darwin" and platform.machine() == "x86_64":
-        # Rosetta, which runs Intel programs on Apple's processors, has Python believe that it is on an Intel Mac.
+        # Under Rosetta, which runs Intel programs on Apple processors, Python reports an Intel Mac.
         translated = output_of(["sysctl", "-n", "sysctl.proc_translated"])[1].strip() == "1"
         raise Problem(ROSETTA if translated else INTEL_MAC)
 
 
 def set_up(lock):
-    """Installs what a lock file pins, and the project, into .venv; does nothing if that is there already."""
+    """Installs the packages of a lock file and the project in .venv, unless they are already installed."""
     found = STAMP.read_text().split() if STAMP.exists() else []
     if fingerprint(lock) in found and Path(python(VENV)).exists():
         return
     try:
         uv = find_uv()
-        say("Setting up {} (about 1 GB, half as much again for tests; a few minutes the first time).".format(VENV))
-        # A run that was cut short leaves packages that look installed but lack files: then begin anew. Otherwise .venv
-        # keeps what else is installed there.
+        say("Setting up {} (about 1 GB, or 1.5 GB with the tests; a few minutes the first time).".format(VENV))
+        # After an interrupted setup, packages can seem to be installed although files are missing: then create .venv
+        # again. Otherwise, other packages that the user installed in .venv stay there.
         make_venv(uv, "--clear" if UNFINISHED in found else "--allow-existing")
         STAMP.write_text(UNFINISHED)
         install = uv + ["pip", "install", "--python", python(VENV), "--compile-bytecode"]
         attempt(install + ["--require-hashes", "-r", lock])
-        # The build backend is among the pins: building the project downloads nothing.
+        # The lock file contains the build backend, so building the project downloads nothing.
         attempt(install + ["--no-deps", "--no-build-isolation", "--editable", "packages/rematscope", "--editable", "."])
         subprocess.call(
             [python(VENV), "-m", "compileall", "-q", "packages/rematscope/src", "grader", "solutions"], cwd=str(ROOT)
@@ -149,7 +154,7 @@ def set_up(lock):
 
 
 def fingerprint(lock):
-    """Returns a hash of all that .venv follows from, the folder too, since the installed project points to it."""
+    """Returns a hash of everything that determines .venv, and of the folder, to which the editable install refers."""
     parts = [str(ROOT).encode()]
     parts += [
         (ROOT / name).read_bytes()
@@ -159,31 +164,31 @@ def fingerprint(lock):
 
 
 def find_uv():
-    """Returns the command that runs uv: the one on PATH, or one of our own, which is installed if need be."""
+    """Returns the command that runs uv: from PATH, or from .uv, where it is installed if necessary."""
     on_path = shutil.which("uv")
     if on_path:
         return [on_path]
     own = [python(OWN_UV), "-m", "uv"]
     if output_of(own + ["--version"])[0] != 0:
-        say("uv is not installed: getting it into {}.".format(OWN_UV))
+        say("uv is not installed: installing it in {}.".format(OWN_UV))
         attempt([sys.executable, "-m", "venv", "--clear", str(OWN_UV)])
         attempt([python(OWN_UV), "-m", "pip", "install", "--disable-pip-version-check", "uv"])
     return own
 
 
 def make_venv(uv, existing):
-    """Makes .venv with the Python that .python-version asks for or, where that is not to be had, any that will do."""
-    # Relocatable: its scripts survive a move of the folder.
+    """Creates .venv with the Python version in .python-version or, if it is not available, with 3.12 or later."""
+    # The scripts of a relocatable environment still work after the folder is moved.
     command = uv + ["venv", str(VENV), existing, "--relocatable", "--python"]
     if output_of(command + [(ROOT / ".python-version").read_text().strip()])[0] != 0:
         attempt(command + [">=3.12"])
 
 
 def choose_settings():
-    """Writes our defaults of JupyterLab's settings; the user's own settings override them.
+    """Writes the workbook's defaults for JupyterLab's settings, which the user's own settings override.
 
-    JupyterLab asks nothing about news and updates, follows the system's light or dark theme, and saves widgets with
-    their notebook, so that a verdict is still there when the notebook is opened again.
+    JupyterLab does not ask about news and updates, follows the system's light or dark theme, and saves widgets in the
+    notebook, so that a verdict is still visible when the notebook is opened again.
     """
     folder = SETTINGS / "config" / "labconfig"
     folder.mkdir(parents=True, exist_ok=True)
@@ -196,14 +201,14 @@ def choose_settings():
 
 
 def trust_pages():
-    """Signs the pages, so that JupyterLab shows their stored outputs as they are, colours included."""
+    """Marks the pages as trusted, so that JupyterLab shows their stored outputs unchanged, with colors."""
     pages = [str(page) for folder in ("notebooks", "exercises") for page in sorted((ROOT / folder).glob("*.ipynb"))]
-    if pages:  # without any, it would wait for one to be typed
+    if pages:  # without arguments, the command would read from standard input
         output_of([python(VENV), "-m", "jupyter", "trust"] + pages)
 
 
 def check_port(arguments):
-    """Raises Problem if the port asked for is taken: JupyterLab would quietly use another one."""
+    """Raises Problem if the requested port is in use: JupyterLab would use another port without a message."""
     asked = re.search(r"(?:^| )--(?:\w+\.)?port[= ](\d+)(?: |$)", " ".join(arguments))
     if asked and int(asked.group(1)) < 2**16:
         with socket.socket() as probe:
@@ -212,7 +217,7 @@ def check_port(arguments):
 
 
 def jupyterlab():
-    """Returns the command that serves this folder and opens the first page in the browser."""
+    """Returns the command that starts JupyterLab in this folder and opens the first page in the browser."""
     return [
         python(VENV),
         "-m",
@@ -220,29 +225,29 @@ def jupyterlab():
         "--ServerApp.root_dir={}".format(ROOT),
         "--LabApp.default_url=/lab/tree/{}".format(FIRST_PAGE),
         "--ServerApp.contents_manager_class=grader.learner.contents_manager.WorkbookContentsManager",
-        "--LabApp.extension_manager=readonly",  # the other one asks a registry what there is
-        "--LanguageServerManager.autodetect=False",  # there are none here, and looking for them runs npm
-        "--ServerApp.allow_root=True",  # in a container one often is root, and JupyterLab would refuse
-        "--ServerApp.answer_yes=True",  # so that one Ctrl-C is enough
+        "--LabApp.extension_manager=readonly",  # the default manager queries a package registry
+        "--LanguageServerManager.autodetect=False",  # no language server is installed, and detection runs npm
+        "--ServerApp.allow_root=True",  # containers often run as root, which JupyterLab rejects by default
+        "--ServerApp.answer_yes=True",  # one Ctrl-C stops the server, without a question
     ]
 
 
 def environment():
-    """Returns our environment variables without those that would bring in other packages, kernels or settings."""
+    """Returns the environment variables, except those that would select other packages, kernels or settings."""
     foreign = ["PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"]
-    foreign += ["PYENV_VERSION", "PYENV_DIR"]  # the one that pyenv ran this file with; .python-version asks for another
+    foreign += ["PYENV_VERSION", "PYENV_DIR"]  # set by pyenv for start.py; .python-version can name another version
     result = {k: v for k, v in os.environ.items() if k not in foreign and not k.startswith("JUPYTER")}
     result["VIRTUAL_ENV"] = str(VENV)
     result["PATH"] = os.pathsep.join([str(Path(python(VENV)).parent), os.environ.get("PATH", os.defpath)])
     for name, folder in (("JUPYTER_CONFIG_DIR", "config"), ("JUPYTER_DATA_DIR", "data"), ("IPYTHONDIR", "ipython")):
         result[name] = str(SETTINGS / folder)
-    if not shutil.which("uv"):  # then the Python that our own uv downloads stays in this folder as well
+    if not shutil.which("uv"):  # then the Python that uv downloads is also stored in this folder
         result.setdefault("UV_PYTHON_INSTALL_DIR", str(OWN_UV / "python"))
     return result
 
 
 def python(venv):
-    """Returns the path of an environment's Python."""
+    """Returns the path of the Python in a virtual environment."""
     return str(venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 
 
@@ -255,18 +260,18 @@ def run(command):
             status = child.wait()
             return status if status >= 0 else 128 - status
         except KeyboardInterrupt:
-            pass  # the child got it too, and takes its leave
+            pass  # the child process also received the signal, and exits
 
 
 def attempt(command):
-    """Runs a step of setting up; raises Problem if it fails."""
+    """Runs a command of the setup; raises Problem if it fails."""
     status, output = output_of(command)
     if status != 0:
         raise problem_in(output)
 
 
 def output_of(command):
-    """Runs a command, showing its progress; returns its exit status and all that it printed."""
+    """Runs a command and shows its progress. Returns its exit status and its output."""
     lines = []
     try:
         child = subprocess.Popen(
@@ -289,7 +294,7 @@ def output_of(command):
 
 
 def problem_in(output):
-    """Returns the Problem that an output or error text shows; prints the text if it is none we know."""
+    """Returns the Problem that the text of an error describes. Prints the text if it matches no known problem."""
     for sign, sentence in SIGNS:
         if re.search(sign, output, re.IGNORECASE):
             return Problem(sentence)

@@ -1,10 +1,10 @@
-"""Builds the book: a folder of pages that any browser reads, from the chapters and exercises as they are stored.
+"""Builds the book: a static website of the stored chapters and exercises.
 
-    python -m book                                                   into site/; open site/index.html
-    python -m book OUT --repository https://github.com/owner/name    each page also opens in Colab and Binder
+    python -m book                                                   writes site/; open site/index.html
+    python -m book OUT --repository https://github.com/owner/name    each page also links to Colab and Binder
 
-Nothing is run, and nothing is fetched. It takes what the extra `book` brings; where there is Chromium, the cheat sheet
-is there to print, too. The workbook itself is in it, as an archive that each page offers to download.
+The build runs no page and downloads nothing. It needs the packages of the extra `book`. If Chromium is installed, the
+book also contains the cheat sheet as a PDF file. Each page links to an archive of the workbook.
 """
 
 import argparse
@@ -25,7 +25,7 @@ TEXTS = [
     "README.md", "benchmarks/README.md", "packages/rematscope/README.md", "packages/rematscope/CHANGELOG.md",
     "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "CITATION.cff",
 ]  # fmt: skip
-# What else the workbook is, for who downloads it from the book, beside its pages.
+# The other files and folders of the archive that readers download.
 FILES = [
     ".dockerignore", ".gitignore", ".python-version", "Dockerfile", "conftest.py", "environment.yml", "pyproject.toml",
     "requirements-book.lock", "requirements-test.lock", "requirements.lock", "start.py", "notebooks/.ruff.toml",
@@ -43,13 +43,13 @@ PRINTED = f'To print: <a href="{SHEET}">the cheat sheet</a>, one sheet of paper.
 
 
 def gather(source: Path) -> None:
-    """Copies what the book is made of into an empty folder, where each page keeps its path, so that links stay true."""
+    """Copies the sources of the book to an empty folder, with the same relative paths, so that links still work."""
     for name in TEXTS:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, source / name)
-    texts = shutil.ignore_patterns("*.md")  # README refers to its pictures in HTML, which Sphinx does not follow
+    texts = shutil.ignore_patterns("*.md")  # README includes its pictures as HTML, which Sphinx ignores
     shutil.copytree(ROOT / "docs", source / "as_it_is" / "docs", ignore=texts)
-    for page in [*pages.to_read(), *pages.exercises()]:  # as they came, whatever readers have made of theirs
+    for page in [*pages.to_read(), *pages.exercises()]:  # as published, without the reader's changes
         place = source / page.path.relative_to(pages.ROOT)
         place.parent.mkdir(exist_ok=True)
         place.write_bytes(pages.as_it_came(page))
@@ -64,11 +64,11 @@ def gather(source: Path) -> None:
 
 
 def pack(archive: Path, came: Path) -> None:
-    """Packs the workbook as it came, and nothing that somebody has put beside it: answers, submissions or grades.
+    """Packs the workbook as published, without the user's own files, such as answers, submissions or grades.
 
     Args:
-      archive: the zip to write.
-      came: a folder with `notebooks` and `exercises`, the pages without anybody's answers.
+      archive: the path of the zip file.
+      came: a folder with `notebooks` and `exercises`: the published pages, without answers.
     """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, WORKBOOK)
@@ -81,7 +81,7 @@ def pack(archive: Path, came: Path) -> None:
 
 
 def _files() -> list[str]:
-    """What belongs to the workbook in its folders: what git knows of, or where there is no git all but caches."""
+    """The workbook's files in FOLDERS: those that git tracks or, without git, all files that are not in caches."""
     listed = subprocess.run(["git", "ls-files", "-z", *FOLDERS], cwd=ROOT, capture_output=True, text=True)
     if (ROOT / ".git").exists() and listed.returncode == 0:
         return [name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
@@ -90,7 +90,7 @@ def _files() -> list[str]:
 
 
 def _course() -> list[str]:
-    """The pages in the order in which one reads them: each chapter before the exercises that need it."""
+    """The pages in reading order: each chapter precedes the exercises that need it."""
     exercises = pages.exercises()
     order = []
     for chapter in (page for page in pages.to_read() if page.number):
@@ -99,16 +99,17 @@ def _course() -> list[str]:
 
 
 def build(out: Path, repository: str | None = None) -> int:
-    """Builds the book, and returns an exit status: 0 if Sphinx built it, and every link within it leads somewhere.
+    """Builds the book and returns an exit status: 0 if Sphinx built it and it has no broken internal link.
 
     Args:
-      out: the folder for the site; what is in it is replaced.
-      repository: the address of a public repository with these pages; None leaves out the links that need one.
+      out: the folder for the site. Existing files there are replaced.
+      repository: the address of a public repository with these pages. With None, the pages have no links to Colab and
+        Binder.
     """
     try:
         from sphinx.cmd.build import build_main
     except ImportError:
-        sys.exit("python -m book takes Sphinx and its theme: pip install -e '.[book]', then run it again.")
+        sys.exit("python -m book needs Sphinx and its theme: run pip install -e '.[book]', then run it again.")
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "source"), Path(folder, "site")
         source.mkdir()
@@ -123,12 +124,12 @@ def build(out: Path, repository: str | None = None) -> int:
             _print(out.resolve())
     nowhere = links.broken(out)
     for link in nowhere:
-        print(f"leads nowhere: {link}", file=sys.stderr)
+        print(f"broken link: {link}", file=sys.stderr)
     return status or bool(nowhere)
 
 
 def _lead_to_pages(site: Path) -> None:
-    """Has links in outputs lead to the book's own page where they name a notebook: the board has such."""
+    """Changes links to notebooks in stored outputs, such as the progress board, to the book's pages."""
 
     def page(found: re.Match) -> str:
         return found[0].replace(".ipynb", ".html") if (path.parent / f"{found[1]}.html").exists() else found[0]
@@ -143,9 +144,9 @@ def _browser() -> str | None:
 
 
 def _print(site: Path) -> None:
-    """Prints the cheat sheet, where there is a browser; `book.css` says how it looks on paper."""
+    """Prints the cheat sheet to a PDF file if a browser is installed. `book.css` has the print layout."""
     if browser := _browser():
-        # The browser's sandbox does not work for root in a container, and it opens nothing but a page of ours.
+        # The browser's sandbox does not work for root in a container. The browser opens only a page of the book.
         command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
         page = (site / "notebooks" / "cheat_sheet.html").as_uri()
         subprocess.run([*command, f"--print-to-pdf={site / SHEET}", page], capture_output=True, timeout=120)
@@ -153,13 +154,16 @@ def _print(site: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m book", description=__doc__.partition("\n")[0])
-    parser.add_argument("out", nargs="?", type=Path, default=ROOT / "site", help="the folder to write")
+    parser.add_argument("out", nargs="?", type=Path, default=ROOT / "site", help="the folder for the book")
     parser.add_argument("--repository", help="the address of a public repository on GitHub with these pages")
     asked = parser.parse_args()
     if asked.repository and not re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+", asked.repository):
-        parser.error("Colab opens pages on GitHub: --repository takes an address such as https://github.com/owner/name")
+        parser.error(
+            "--repository must be an address on GitHub, such as https://github.com/owner/name: Colab opens pages from "
+            "there"
+        )
     status = build(asked.out, asked.repository)
-    print(f"The book is in {asked.out / 'index.html'}: open that in a browser, or serve the folder.")
+    print(f"The book is in {asked.out}: open {asked.out / 'index.html'} in a browser, or serve the folder.")
     sys.exit(status)
 
 

@@ -12,10 +12,10 @@ project = "Remat Workbook"
 author = "The Remat Workbook developers"
 copyright = author
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx_copybutton"]
-html_math_renderer = "mathml"  # which browsers draw by themselves; MathJax would be fetched from a host of its own
+html_math_renderer = "mathml"  # rendered by browsers; MathJax would be downloaded from another host
 exclude_patterns = ["static", "as_it_is"]
 
-# Pages are stored with their outputs: nothing is run.
+# The pages contain their outputs, so the build runs nothing.
 nb_execution_mode = "off"
 nb_merge_streams = True
 myst_enable_extensions = ["dollarmath"]
@@ -23,31 +23,31 @@ myst_heading_anchors = 4
 
 autodoc_member_order = "groupwise"
 autodoc_typehints = "description"
-autosummary_generate = False  # its tables of first sentences alone
+autosummary_generate = False  # only the tables of first sentences
 napoleon_use_ivar = True
 
 html_theme = "sphinx_book_theme"
 html_title = project
 html_favicon = "static/favicon.svg"
 html_static_path = []
-html_copy_source = True  # a page's own notebook is what "download" gives
+html_copy_source = True  # "download" returns the page's notebook
 html_show_sourcelink = True
 html_css_files = ["book.css"]
 html_js_files = ["book.js"]
-html_context = {"default_mode": "auto"}  # the system's theme
-highlight_language = "none"  # a block that names no language is a message or a drawing
+html_context = {"default_mode": "auto"}  # follow the system's theme
+highlight_language = "none"  # a block without a language is a message or a diagram
 html_theme_options = {
     "use_download_button": True,
     "use_fullscreen_button": False,
     "home_page_in_toc": True,
     "show_navbar_depth": 1,
-    "navbar_persistent": [],  # the theme's other search button is next to the pages
+    "navbar_persistent": [],  # the theme has another search button in the sidebar
 }
 copybutton_selector = ":is(.cell_input, .highlight-sh, .highlight-python, .highlight-ipython3) pre"
 
 
 def setup(app):
-    # These folders are copied next to the pages in each build.
+    # The build copies these folders next to the pages.
     app.config.html_static_path = [str(app.srcdir / "static")]
     app.config.html_extra_path = [str(app.srcdir / "as_it_is")]
     app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))
@@ -58,8 +58,8 @@ def setup(app):
 
 
 def _as_restructured_text(app, what, name, obj, options, lines):
-    """Docstrings have code in single backquotes, and arguments called *args: to reStructuredText both are mark-up. What
-    a module's docstring indents is code."""
+    """Converts docstrings to reStructuredText: code in single backquotes, names such as *args, and the indented code in
+    the docstrings of modules."""
     if what == "module":
         lines[:] = re.sub(r"(?<=\n\n)(?=    )", "::\n\n", "\n".join(lines)).splitlines()
     text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``\\ ", "\n".join(lines))
@@ -72,7 +72,7 @@ def _formula(translator, node):
 
 
 def _prepared(app, name, source):
-    """What is folded in JupyterLab is folded here: MyST-NB asks for a tag. Below its title stands how to run it."""
+    """Folds the cells that are folded in JupyterLab, and adds below the title how to run the page."""
     if str(app.env.doc2path(name)).endswith(".ipynb"):
         page = json.loads(source[0])
         for cell in page["cells"]:
@@ -83,7 +83,7 @@ def _prepared(app, name, source):
 
 
 def _with_links_to_run(app, config):
-    """Where there is a public repository, each page leads to where it runs without being copied."""
+    """Adds links that run each page in Binder or Colab, if there is a public repository."""
     if config.repository:
         config.html_theme_options |= {
             "repository_url": config.repository,

@@ -1,7 +1,7 @@
 """Excerpts of pages in the search results of a book that is opened from a folder.
 
-Sphinx's search fetches each result's page for its excerpt, which browsers refuse for files in a folder. There, a script
-that has the pages' sections answers in place of `fetch`.
+Sphinx's search fetches the page of each result to show an excerpt, but browsers refuse to fetch local files. For a book
+opened from a folder, a script that contains the sections of all pages replaces `fetch`.
 """
 
 import json
@@ -22,7 +22,7 @@ if (location.protocol === "file:") {
 
 
 class _Sections(HTMLParser):
-    """A page's sections and their texts, as HTML without any other element."""
+    """The sections of a page with their texts, as HTML without any other element."""
 
     _LEFT_OUT = ("script", "style", "button")
 
@@ -60,7 +60,7 @@ class _Sections(HTMLParser):
 
 
 def write_excerpts(site: Path) -> None:
-    """Write the script into a built site, and have its search page load it."""
+    """Write the script into a built site, and load it in the search page."""
     excerpts = {}
     for path in sorted(site.rglob("*.html")):
         if sections := "".join(_Sections(path).html).strip():

@@ -1,4 +1,4 @@
-"""Links of a built site that lead nowhere."""
+"""Broken links in a built site."""
 
 from html.parser import HTMLParser
 from pathlib import Path
@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class _Page(HTMLParser):
-    """The addresses that a page names, and the places in it that can be named."""
+    """The addresses that a page links to, and the anchors that it defines."""
 
     def __init__(self, path: Path):
         super().__init__()
@@ -21,7 +21,7 @@ class _Page(HTMLParser):
 
 
 def broken(site: Path) -> list[str]:
-    """Each link within a site that leads to no file, or to no such place in a page, as `page: address`."""
+    """Returns each link within a site to a missing file or a missing anchor, as `page: address`."""
     pages = {path.resolve(): _Page(path) for path in site.rglob("*.html")}
     found = []
     for path, page in pages.items():

@@ -75,7 +75,7 @@ def fingerprint_in(picture: bytes) -> str | None:
 def _with_fingerprint(picture: bytes) -> bytes:
     data = b"tEXt" + _KEY + b"\0" + fingerprint().encode()
     chunk = struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
-    end = len(_SIGNATURE) + 25  # behind IHDR, the first chunk, which is 25 bytes long
+    end = len(_SIGNATURE) + 25  # after IHDR, the first chunk, which is 25 bytes long
     return picture[:end] + chunk + picture[end:]
 
 

@@ -1,4 +1,4 @@
-"""How readers come to run a page themselves, which each page says below its title."""
+"""The instructions for running a page, which the book shows below the title of each page."""
 
 from pathlib import Path
 
@@ -7,11 +7,11 @@ _HERE = Path(__file__).parent
 
 
 def say_how_to_run(page: dict, path: str, repository: str | None) -> None:
-    """Puts it into a notebook, folded until they ask.
+    """Adds the instructions, folded, to a notebook.
 
     Args:
-      page: the notebook, as JSON has it; its first cell begins with the title and one paragraph.
-      path: where it is in the workbook.
+      page: the notebook as parsed JSON. Its first cell begins with the title and one paragraph.
+      path: its path in the workbook.
       repository: the address of a public repository on GitHub with these pages, if there is one.
     """
     if repository:

@@ -1,4 +1,4 @@
-"""The book has every page of the course, in its order, and none of its links leads nowhere."""
+"""The book has every page of the course, in order, and no broken links."""
 
 import itertools
 import json

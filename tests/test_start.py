@@ -288,7 +288,7 @@ def test_what_uv_says_is_shown_when_it_is_not_known(workbook):
     assert done.stderr.splitlines() == [
         "error: the moon {is} in the way",
         "",
-        "start.py: Setting up failed, for the reason above: when that is dealt with, run `python3 start.py` again.",
+        "start.py: The setup failed for the reason above: fix it, then run `python3 start.py` again.",
     ]
 
 
@@ -297,7 +297,7 @@ def test_without_network_uv_cannot_be_had(workbook):
         PATH="/usr/bin:/bin", PIP_INDEX_URL="http://127.0.0.1:9/", PIP_RETRIES="1", PIP_CONFIG_FILE=os.devnull
     )
     assert problem(done).startswith("The packages could not be downloaded: connect to the network")
-    assert f"uv is not installed: getting it into {workbook.root}/.uv." in done.stdout
+    assert f"uv is not installed: installing it in {workbook.root}/.uv." in done.stdout
 
 
 def test_a_python_without_ensurepip_cannot_get_uv(workbook, bwrap):
@@ -310,12 +310,14 @@ def test_a_full_disk_is_told_in_a_sentence(workbook, bwrap):
     (workbook.root / ".venv").mkdir()
     # One page: room for the stand-in's python, none for what start.py writes next.
     done = workbook.start(before=[*bwrap, "--size", "4096", "--tmpfs", str(workbook.root / ".venv")])
-    assert problem(done).startswith(f"The disk is full: free 2 GB where {workbook.root} and your home folder are")
+    assert problem(done).startswith(
+        f"The disk is full: free 2 GB on the disk of {workbook.root} and on the disk of your home folder"
+    )
 
 
 def test_a_folder_that_cannot_be_written_to_is_told_in_a_sentence(workbook, bwrap):
     done = workbook.start(before=[*bwrap, "--ro-bind", str(workbook.root), str(workbook.root)])
-    assert problem(done).startswith(f"{workbook.root} cannot be written to: copy the workbook to a folder of your own")
+    assert problem(done).startswith(f"{workbook.root} is not writable: copy the workbook to a folder of your own")
 
 
 @pytest.mark.parametrize("spelling", ["--port={}", "--port {}", "--ServerApp.port={}"])
@@ -323,7 +325,7 @@ def test_a_port_that_is_taken_is_told_before_the_long_part(workbook, spelling):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         done = workbook.start("--", "--no-browser", *spelling.format(port).split())
-    assert problem(done).startswith(f"Port {port} is taken by another program: choose another, or leave it out")
+    assert problem(done).startswith(f"Another program uses port {port}: choose another port, or omit the option")
     assert workbook.uv_calls() == [], "said before the long part"
 
 
@@ -348,7 +350,7 @@ def test_an_old_python_is_told_so():
     code = f"import sys; sys.version_info = (3, 6, 9); exec(open({str(SOURCE)!r}).read())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert problem(done) == (
-        "this is Python 3.6, and 3.8 or later is needed to start: install Python 3.13 and run start.py with that."
+        "this is Python 3.6, but start.py needs 3.8 or later: install Python 3.13 and run start.py with it."
     )
 
 

@@ -252,7 +252,7 @@ class Expect(Protocol):
 
     def requirements(self, case: Case) -> Sequence[Sequence["Requirement"]]:
         """What is asked of a case's two passes, in groups: of a group that any case does not meet, all that is found is
-        said, and nothing of the groups behind it."""
+        said, and nothing of the groups behind it. An exercise whose answers are plain data has none."""
 
     def sample_input(self, rng: "np.random.Generator", argument: Any) -> "np.ndarray":
         """An input of an argument's shape and dtype."""

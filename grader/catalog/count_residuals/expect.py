@@ -137,7 +137,3 @@ mistakes = (
     mistake("counts_residuals_same_shape_dtype", _each_kind_once),
     mistake("returns_bytes_first_number", lambda f, *args: reference(f, *args)[::-1]),
 )
-
-
-def requirements(case):
-    return ()  # its answers are data

@@ -148,7 +148,3 @@ mistakes = (
     mistake("front_parts_use_no_more", _slots_used_once),
     mistake("runs_last_step_end_chain", lambda n, s: fewest(n, s) + 1),
 )
-
-
-def requirements(case):
-    return ()  # its answers are data

@@ -35,20 +35,10 @@ def is_copied(value: Value, contracted: Sequence[int], batches: Sequence[int], p
 
 
 def is_swapped(convolution: Equation) -> bool:
-    """Whether a kernel is larger than the image, without the axes that are contracted as in a matmul."""
+    """Whether a kernel is larger than the image."""
     of, (lhs, rhs) = convolution.params, convolution.inputs
     if of["feature_group_count"] > 1 or of["batch_group_count"] > 1:
         return False
     numbers = of["dimension_numbers"]
-    given_sizes = (lhs.shape[axis] for axis in numbers.lhs_spec[2:])
-    kernel_sizes = (rhs.shape[axis] for axis in numbers.rhs_spec[2:])
-    windows = zip(of["window_strides"], of["padding"], of["lhs_dilation"], of["rhs_dilation"], strict=True)
-    size = swapped = 1
-    for given, kernel, (stride, (low, high), base, dilation) in zip(given_sizes, kernel_sizes, windows, strict=True):
-        contracted = (kernel, 1, 1) == (given, base, stride) or (base, stride) == (kernel, kernel - 1)
-        if contracted and low == high == 0 and dilation == 1:
-            continue
-        alone = given == stride == dilation == 1 and low == high == kernel - 1
-        size *= kernel
-        swapped *= kernel if alone else given
-    return size > swapped
+    image = math.prod(lhs.shape[axis] for axis in numbers.lhs_spec[2:])
+    return math.prod(rhs.shape[axis] for axis in numbers.rhs_spec[2:]) > image

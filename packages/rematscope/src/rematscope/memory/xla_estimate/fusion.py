@@ -90,7 +90,7 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
             continue
         reading = readers.get(value, [])
         flattened = [reader for reader in reading if _is_flattened(value, reader)]
-        once = _is_at_most_unary(equation, spread) or len(flattened) == len(reading)
+        once = _is_at_most_unary(equation, spread)
         expensive = equation.primitive in at_a_price
         if is_tpu(target) and equation.primitive in ELEMENTWISE:
             once, expensive = True, False
@@ -347,7 +347,6 @@ class _Paths:
     ):
         self.once: set[Value] = set()
         self._aliases = same
-        self._readers = readers
         self._together = together
         self._makers = {v: equation for equation in equations for v in equation.outputs}
         self._bits: dict[Value, int] = {}
@@ -382,16 +381,14 @@ class _Paths:
                 if not self._is_fused(operand, maker, equation):
                     return False
                 pending.append(maker)
-        return self._makers[value].primitive not in _MOVES
+        return True
 
     def _is_fused(self, value: Value, maker: Equation, reader: Equation) -> bool:
-        several = len(self._readers.get(value, ())) > 1
         return (
             maker.primitive in ELEMENTWISE
             and maker not in self._together
             and reader.primitive in FUSES_OPERANDS
             and reader not in self._together
-            and not (several and maker.primitive in _EXPENSIVE)
             and value not in self.once
         )
 

@@ -51,7 +51,6 @@ SUMS = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
 MIXED = "threefry2x32"  # the loop that mixes random bits
 # Operations that a cheap branch may contain in addition to elementwise ones (`ConditionalSimplifier`).
 _CHEAP = SUMS | frozenset("concatenate dynamic_slice name reduce_and reduce_or reduce_prod split".split())
-_MOVED = frozenset({"iota", "pad", "rev"})
 
 
 def rewrite_as_hlo(program: Program, target: str) -> Program:
@@ -164,7 +163,7 @@ class _Lowering:
     def _is_choice(self, equation: Equation) -> bool:
         """Whether both branches are cheap: then XLA computes both and selects the results."""
         return len(equation.bodies) == 2 and all(
-            inner.primitive in ELEMENTWISE - _MOVED | VIEWS | _CHEAP or inner.primitive in CASTS
+            inner.primitive in ELEMENTWISE | VIEWS | _CHEAP or inner.primitive in CASTS
             for body in equation.bodies
             for inner in body.equations
         )

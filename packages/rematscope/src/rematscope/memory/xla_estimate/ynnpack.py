@@ -14,7 +14,6 @@ import jax
 import numpy as np
 
 from rematscope.ir.program import Equation, Literal, Value
-from rematscope.memory.xla_estimate.dot_layout import is_copied
 from rematscope.memory.xla_estimate.hlo_rewrites import LEAST, SUMS
 
 _COMPUTED = frozenset(
@@ -50,7 +49,7 @@ def ynnpack_groups(
         return value not in written and all(reader in group for reader in readers.get(value, ()))
 
     for start in reversed(equations):
-        if start in last or not _is_sum(start) or not _is_computed(start):
+        if start in last or start.primitive not in SUMS or not _is_computed(start):
             continue
         group, end = {start: None}, start
         grown = True
@@ -79,14 +78,6 @@ def ynnpack_groups(
     return last
 
 
-def _is_sum(equation: Equation) -> bool:
-    """Whether an operation is a sum or maximum over axes, or over windows that do not overlap."""
-    if not equation.primitive.startswith("reduce_window_"):
-        return equation.primitive in SUMS
-    windows = zip(equation.params["window_dimensions"], equation.params["window_strides"], strict=True)
-    return all(size in (1, stride) for size, stride in windows)
-
-
 def _is_computed(equation: Equation) -> bool:
     """Whether the library implements an operation for these dtypes."""
     if len(equation.outputs) != 1 or equation.bodies:
@@ -94,20 +85,7 @@ def _is_computed(equation: Equation) -> bool:
     values = [v for v in (*equation.inputs, *equation.outputs) if not isinstance(v, Literal)]
     if not all(v.dtype in (np.float32, np.float64, jax.numpy.bfloat16) for v in values):
         return False
-    if equation.primitive == "dot_general":
-        return _is_in_rows(equation)
-    if equation.primitive == "broadcast_in_dim":
+    if equation.primitive in ("dot_general", "broadcast_in_dim"):
         return True
-    if equation.primitive == "copy":  # to another dtype, before a matmul
-        return equation.inputs[0].dtype != equation.outputs[0].dtype
     large = any(math.prod(v.on_device.shape) >= LEAST for v in values)
-    return large and (equation.primitive in _COMPUTED or _is_sum(equation))
-
-
-def _is_in_rows(product: Equation) -> bool:
-    """Whether a matmul's first operand is in rows, copied or not, and both have axes that are not contracted."""
-    contracted, batches = product.params["dimension_numbers"]
-    lhs, rhs = product.inputs[:2]
-    kept = [len(v.shape) - len(c) - len(b) for v, c, b in zip((lhs, rhs), contracted, batches, strict=True)]
-    turned = is_copied(lhs, contracted[0], batches[0], 1)
-    return all(kept) and (turned or max(contracted[0], default=-1) == len(lhs.shape) - 1)
+    return large and equation.primitive in _COMPUTED | SUMS

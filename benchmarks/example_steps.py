@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import optax
 from flax import linen, nnx, struct
 from flax.training import train_state
-from hard_steps import hard, ids, normal, weights
+from hard_steps import Subject, hard, ids, normal, weights
 from jax import lax
-from steps import Subject
 
 
 class TransformerLayer(linen.Module):

@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from hard_steps import cross_entropy, hard, ids, norm, weights
+from hard_steps import Subject, cross_entropy, hard, ids, norm, weights
 from jax import lax
-from steps import Subject
 
 WIDTH, WORDS = 64, 128
 

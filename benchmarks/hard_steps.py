@@ -2,14 +2,15 @@
 
 As a script, it prints a table of which proposals fit, with the check of each one's results:
 
-    python packages/rematscope/tests/reporting/hard_steps.py [names…]
+    python benchmarks/hard_steps.py [names…]
 """
 
 import functools
 import importlib
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import haiku as hk
@@ -19,12 +20,20 @@ import numpy as np
 import optax
 from flax import linen, nnx
 from jax import lax
-from steps import Subject, cross_entropy
 
 from rematscope.reporting.fixes import Search
 from rematscope.reporting.report import COMPILES, Report
 from rematscope.reporting.rewrite import Changes
 from rematscope.reporting.subject import Subject as Reported
+
+
+class Subject(NamedTuple):
+    """A step and its arguments, and whether its loss draws random numbers."""
+
+    step: Callable[..., Any]
+    args: tuple[Any, ...]
+    is_random: bool = False
+
 
 HARD: dict[str, Any] = {}
 FACTORS = 1.2, 2.0, 4.0, 8.0
@@ -35,6 +44,10 @@ def hard(make):
     """Adds a step under its name; it is made when somebody asks for it."""
     HARD[make.__name__] = functools.cache(make)
     return HARD[make.__name__]
+
+
+def cross_entropy(logits, labels):
+    return optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), labels).mean()
 
 
 def ids(seed, shape, words):

@@ -37,7 +37,7 @@ def implicit_collectives(equation: Equation) -> Iterator[ImplicitCollective]:
     if len(equation.outputs) != 1 or not equation.inputs:
         return
     if equation.primitive == "reshard":
-        yield from _resharding(equation.inputs[0], equation.outputs[0])
+        yield from _resharding_collectives(equation.inputs[0], equation.outputs[0])
         return
     if equation.primitive == "sharding_constraint":
         yield from _constraint_collectives(equation.inputs[0], equation.outputs[0])
@@ -53,7 +53,7 @@ def implicit_collectives(equation: Equation) -> Iterator[ImplicitCollective]:
     yield from _reduction_collectives(axes, equation.outputs[0])
 
 
-def _resharding(array: Value, result: Value) -> Iterator[ImplicitCollective]:
+def _resharding_collectives(array: Value, result: Value) -> Iterator[ImplicitCollective]:
     before, after = spec_of(array.aval), spec_of(result.aval)
     if before is None or after is None:
         return

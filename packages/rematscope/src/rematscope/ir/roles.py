@@ -83,7 +83,7 @@ def assign_roles(
             before = [computed.get(n) or (in_branches.get(n) if in_branch else None) for n in numbers]
             if equation.primitive == "name":
                 # Equal values with different names are saved separately, and recomputed in the forward pass's order.
-                before = [_rotate(named[n]) if n in named else v for n, v in zip(numbers, before, strict=True)]
+                before = [_take_in_turn(named[n]) if n in named else v for n, v in zip(numbers, before, strict=True)]
             if equation.bodies:
                 inner = {e.role for body in equation.bodies for e in body.equations}
                 equation.role = inner.pop() if len(inner) == 1 else BACKWARD
@@ -107,7 +107,7 @@ def assign_roles(
     return Equal(again, several, len(numbering.unproven_equalities))
 
 
-def _rotate(values: list[Value]) -> Value:
+def _take_in_turn(values: list[Value]) -> Value:
     values.append(values.pop(0))
     return values[-1]
 

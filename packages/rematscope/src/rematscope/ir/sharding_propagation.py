@@ -89,18 +89,18 @@ class _Propagation:
                 for body in equation.bodies:
                     self.forward(body)
                 for value, *results in zip(equation.outputs, *(b.outputs for b in equation.bodies), strict=True):
-                    self._assign(value, self._join_operands([(v, self._axes_of(v)) for v in results], value))
+                    self._assign_axes(value, self._join_operands([(v, self._axes_of(v)) for v in results], value))
             elif equation.primitive not in BOOKKEEPING and equation.primitive != "shard_map":
                 if equation.primitive in _SUMS:
                     self._bound.update(equation.outputs)
                 for value in equation.outputs:
-                    self._assign(value, self._result_axes(equation, value))
+                    self._assign_axes(value, self._result_axes(equation, value))
             elif equation.primitive == "name" or equation.primitive in CASTS:
-                self._assign(equation.outputs[0], self._axes_of(equation.inputs[0]))
+                self._assign_axes(equation.outputs[0], self._axes_of(equation.inputs[0]))
 
     def copy(self, like: Mapping[Value, Value]) -> None:
         for value, other in like.items():
-            self._assign(value, self._axes_of(other))
+            self._assign_axes(value, self._axes_of(other))
 
     def backward(self, program: Program) -> None:
         for equation in reversed(program.equations):
@@ -144,7 +144,7 @@ class _Propagation:
             free.pop(axis or "", None)
         return tuple(found)
 
-    def _assign(self, value: Value, axes: Axes) -> None:
+    def _assign_axes(self, value: Value, axes: Axes) -> None:
         if isinstance(value, Literal) or value.placement.is_explicit or not hasattr(value.aval, "shape"):
             return
         parts = [math.prod(self._sizes.get(axis, 1) for axis in over) for over in axes]
@@ -155,7 +155,7 @@ class _Propagation:
     def _assign_backward(self, value: Value, axes: Axes) -> None:
         """Divides what lies whole, and costs nothing to make in parts."""
         if value not in self._bound and not isinstance(value, Literal) and not any(self._axes_of(value)):
-            self._assign(value, axes)
+            self._assign_axes(value, axes)
 
     def _join_operands(self, operands: Iterable[tuple[Value, Axes]], result: Value) -> Axes:
         """What operands of one shape say together."""
@@ -173,10 +173,10 @@ class _Propagation:
     def _propagate_loop(self, loop: Equation) -> None:
         body, carries = loop.bodies[-1], loop.carries
         for array, part in zip(loop.stacked_inputs, body.inputs[carries:], strict=True):
-            self._assign(part, self._axes_of(array)[1:])
+            self._assign_axes(part, self._axes_of(array)[1:])
         for first, *own in zip(loop.initial, *(program.inputs[:carries] for program in loop.bodies), strict=True):
             for value in own:
-                self._assign(value, self._join_operands([(first, self._axes_of(first))], value))
+                self._assign_axes(value, self._join_operands([(first, self._axes_of(first))], value))
         for _ in range(2):  # again with what carries have learnt
             for program in loop.bodies:
                 self.forward(program)
@@ -184,12 +184,12 @@ class _Propagation:
                 body.outputs[:carries], *(program.inputs[:carries] for program in loop.bodies), strict=True
             ):
                 for value in own:
-                    self._assign(value, self._join_operands([(last, self._axes_of(last))], value))
+                    self._assign_axes(value, self._join_operands([(last, self._axes_of(last))], value))
         for result, value in zip(loop.outputs, body.inputs[:carries], strict=False):
-            self._assign(result, self._axes_of(value))
+            self._assign_axes(result, self._axes_of(value))
         for array, part in zip(loop.outputs[carries:], body.outputs[carries:], strict=True):
             if not any(self._axes_of(array)):  # else it is taken apart as its readers want it
-                self._assign(array, ((), *self._axes_of(part)))
+                self._assign_axes(array, ((), *self._axes_of(part)))
 
     def _result_axes(self, equation: Equation, result: Value) -> Axes:
         operands = [(v, self._axes_of(v)) for v in equation.inputs if hasattr(v.aval, "shape")]

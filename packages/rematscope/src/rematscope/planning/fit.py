@@ -84,7 +84,7 @@ class Fit(View):
           PlanError: if no plan fits.
         """
         if self.chosen is None:
-            raise PlanError(f"{self._headline()}. {self._advice()}")
+            raise PlanError(f"{self._headline_text()}. {self._advice_text()}")
         return self.chosen.plan
 
     @property
@@ -108,12 +108,15 @@ class Fit(View):
         return self.plan.names
 
     def parts(self) -> Iterable[View]:
-        cells = self._cells()
-        return [Paragraph(self._headline()), TextTable(cells, "\n".join(self._list_notes()), numeric=cells[0][1:-1])]
+        cells = self._table_cells()
+        return [
+            Paragraph(self._headline_text()),
+            TextTable(cells, "\n".join(self._list_notes()), numeric=cells[0][1:-1]),
+        ]
 
     def html(self) -> str:
-        cells = self._cells()
-        return html_table(cells, " ".join([f"{self._headline()}.", *self._list_notes()]), numeric=cells[0][1:-1])
+        cells = self._table_cells()
+        return html_table(cells, " ".join([f"{self._headline_text()}.", *self._list_notes()]), numeric=cells[0][1:-1])
 
     @property
     def _function_name(self) -> str:
@@ -123,13 +126,13 @@ class Fit(View):
     def _is_as_written(plan: Plan) -> bool:
         return plan.with_policy == AS_IT_IS
 
-    def _headline(self) -> str:
+    def _headline_text(self) -> str:
         name = self._function_name
         if self.chosen is None:
             return f"{name} does not fit into the memory of a {spelled(self.target)} with any plan"
         return f"{name}, compiled for {self.target}: {bytes_text(self.chosen.peak_bytes)} of {bytes_text(self.limit)}"
 
-    def _cells(self) -> list[list[str]]:
+    def _table_cells(self) -> list[list[str]]:
         timed = ["Recompute time", "Share of time"] if self.trials[0].seconds else []
         cells = [["", "Names", "Saved", *timed, "Peak predicted", "Peak compiled", "Error", ""]]
         saved = [bytes_text(trial.plan.saved_bytes) for trial in self.trials]
@@ -149,7 +152,7 @@ class Fit(View):
             )
         return cells
 
-    def _advice(self) -> str:
+    def _advice_text(self) -> str:
         words = [full for trial in self.trials if (full := trial.measurement.out_of_memory) is not None]
         said = min(words, key=lambda full: full.needed_bytes or math.inf)
         return f"{said.text}. Put checkpoints around smaller parts, or reduce the batch size."
@@ -167,7 +170,7 @@ class Fit(View):
     def _list_notes(self) -> list[str]:
         """Return what the figures are, and how accurate they are."""
         if self.chosen is None:
-            return [self._advice()]
+            return [self._advice_text()]
         if self._is_as_written(self.plan):
             notes = [f"{self._function_name} fits as written: change nothing."]
         elif self.names or not self.plan.with_policy:
@@ -306,13 +309,13 @@ class _Search:
         """Return the best plan that fits, and the next better one, which does not; None if none fits."""
         least, most = least_of(self._planned), most_of(self._planned)
         above = self._compile_within(most)
-        if self._fits(above):
+        if self._does_fit(above):
             return above, None
         fits = self._compile_within(least)
-        if not self._fits(fits):
+        if not self._does_fit(fits):
             tried = (self._compile_within(made.saved_bytes) for made in self._plans_between(least, most))
-            fits = next(filter(self._fits, tried), fits)
-        if not self._fits(fits):
+            fits = next(filter(self._does_fit, tried), fits)
+        if not self._does_fit(fits):
             return None
         fits, above = _search_boundary(self._compile_within, fits, above, self._limit)
         return self._search_beyond(fits, above, most) or (fits, above)
@@ -325,7 +328,7 @@ class _Search:
             seconds = None if self._rates is None else estimate_time(measured.trace, self._rates)
             return CompiledPlan(made, measured, seconds)
 
-    def _fits(self, plan: CompiledPlan) -> bool:
+    def _does_fit(self, plan: CompiledPlan) -> bool:
         return plan.peak_bytes <= self._limit
 
     def _best_plan(self, saved: int) -> Plan:
@@ -353,7 +356,7 @@ class _Search:
         """Return the boundary above a larger plan that fits too: the peak need not rise with the saved bytes."""
         estimated = fits.predicted_bytes
         for made in sorted(self._plans_between(_saved_bytes(above), most), key=lambda made: -made.saved_bytes):
-            if self._estimated_bytes(made) <= estimated and self._fits(self._compile_within(made.saved_bytes)):
+            if self._estimated_bytes(made) <= estimated and self._does_fit(self._compile_within(made.saved_bytes)):
                 better = [one for one in self.compiled.values() if one.plan.saved_bytes > made.saved_bytes]
                 larger = min(better, key=_saved_bytes)
                 return _search_boundary(

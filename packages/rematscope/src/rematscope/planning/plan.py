@@ -346,13 +346,13 @@ class Plan(View):
         )
 
     def parts(self) -> Iterable[View]:
-        cells = self._cells()
-        about = TextTable(cells, self._footer(), numeric=("Bytes", "Recompute avoided"))
-        table = about if len(cells) > 1 else Paragraph(self._footer())
+        cells = self._table_cells()
+        about = TextTable(cells, self._footer_text(), numeric=("Bytes", "Recompute avoided"))
+        table = about if len(cells) > 1 else Paragraph(self._footer_text())
         more = [*(finding.text for finding in self.findings), self.about_names, self._left_out_by_remat3]
-        return [Paragraph(self._headline()), table, *map(Paragraph, filter(None, more))]
+        return [Paragraph(self._headline_text()), table, *map(Paragraph, filter(None, more))]
 
-    def _headline(self) -> str:
+    def _headline_text(self) -> str:
         chosen, all_of = len(self.names), len(self._names_alone.names)
         what = f"save {chosen} of {all_of} names" if all_of and (chosen or not self.with_policy) else ""
         if self.with_policy == AS_IT_IS:
@@ -374,7 +374,7 @@ class Plan(View):
         names = ", ".join(repr(name) for name, reason in barred.items() if reason == SAVED_DIFFERENTLY)
         return f"Left out: {names}. With jax_remat3, JAX does not save them as by default; lint says why." * bool(names)
 
-    def _footer(self) -> str:
+    def _footer_text(self) -> str:
         """Return what the plan recomputes, what is proven, and a plan of nearly the same cost with fewer bytes."""
         _, worst = self._names_alone.evaluate(())
         amount = self._names_alone.amount
@@ -416,7 +416,7 @@ class Plan(View):
             f"and saves {bytes_text(self.saved_bytes - nbytes)} less"
         )
 
-    def _cells(self) -> list[list[str]]:
+    def _table_cells(self) -> list[list[str]]:
         """Return the policy's row, and one per name: its bytes, and the recompute that it avoids next to the others."""
         rows = [["Save", "Name", "Bytes", "Recompute avoided", "Line"]]
         if self.with_policy and not self.needs_no_checkpoint:

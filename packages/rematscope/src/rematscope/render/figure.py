@@ -41,7 +41,7 @@ def figure(
         yield drawn.subplots(rows, columns, **options)
         about = alt or "; ".join(filter(None, map(_describe_axes, drawn.axes)))
         # Not through pyplot, and as HTML: JupyterLab gives no alternative text to a picture that is displayed as PNG.
-        display({"text/html": PICTURES + _image(drawn, about), "text/plain": about}, raw=True)
+        display({"text/html": PICTURES + _draw_image(drawn, about), "text/plain": about}, raw=True)
 
 
 def picture(plot: Callable[[Any], None], size: tuple[float, float], about: str) -> str:
@@ -52,10 +52,10 @@ def picture(plot: Callable[[Any], None], size: tuple[float, float], about: str) 
     with rc_context(_STYLE):
         drawn = Figure(figsize=size, layout="constrained")
         plot(drawn.subplots())
-        return _image(drawn, about)
+        return _draw_image(drawn, about)
 
 
-def _image(drawn: Any, about: str) -> str:
+def _draw_image(drawn: Any, about: str) -> str:
     page = io.BytesIO()
     drawn.savefig(page, dpi=DPI, metadata={"Software": None})
     source = f"data:image/png;base64,{base64.b64encode(page.getvalue()).decode()}"

@@ -81,7 +81,7 @@ class TextTable(View):
         if _total_width(map(_natural_width, drawn)) <= room:  # a bar is not worth a wrapped line
             columns = drawn
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-        for column, width in zip(columns, self._widths(columns, room), strict=True):
+        for column, width in zip(columns, self._column_widths(columns, room), strict=True):
             justify: Any = "right" if column[0] in self.numeric else "left"
             table.add_column(column[0], justify=justify, overflow="fold", width=width)
         for row in list(zip(*columns, strict=True))[1:]:
@@ -126,7 +126,7 @@ class TextTable(View):
         words = max(map(longest_part, lines), default=0)
         return max(longest_part(title), words if title == "Line" else min(words, _BREAKABLE))
 
-    def _widths(self, columns: Sequence["_Column"], room: int) -> list[int | None]:
+    def _column_widths(self, columns: Sequence["_Column"], room: int) -> list[int | None]:
         """Return the widths of the columns; None if their least widths do not fit, so that rich also breaks numbers."""
         widths, least = [*map(_natural_width, columns)], [*map(self._least_width, columns)]
         while (over := _total_width(widths) - room) > 0:

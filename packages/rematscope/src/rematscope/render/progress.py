@@ -134,19 +134,19 @@ class _Line:
         self._text = f"{text} …" if self._total is None else f"{text}: {done / self._total:.0%}"
         if self._output is None:
             self._output = display({}, raw=True, display_id=True)
-            threading.Thread(target=self._tick, daemon=True).start()
-        self._show()
+            threading.Thread(target=self._show_each_second, daemon=True).start()
+        self._show_line()
 
-    def _show(self) -> None:
+    def _show_line(self) -> None:
         elapsed = int(time.monotonic() - self._begun)
         with self._lock:
             if not self._ended.is_set():
                 self._output.update({"text/plain": f"{self._text} {elapsed} s" if elapsed else self._text}, raw=True)
 
-    def _tick(self) -> None:
+    def _show_each_second(self) -> None:
         """Show the elapsed time each second, also during a call that does not return for a minute."""
         while not self._ended.wait(1):
-            self._show()
+            self._show_line()
 
     def end(self) -> None:
         with self._lock:

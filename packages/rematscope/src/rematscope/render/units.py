@@ -8,13 +8,13 @@ BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 def bytes_text(count: float) -> str:
     """Return bytes as text, exact below 1 KiB, else with three digits: `72 B`, `16 KiB`, `1.25 MiB`."""
-    return _scale(count, 1024, list(BYTES))
+    return _scaled_text(count, 1024, list(BYTES))
 
 
 def count_text(count: int, unit: str) -> str:
     """Return a count with its unit, exact below 10,000, else with three digits: `11 transcendentals`, `1.2 M FLOPs`."""
     unit = unit if count != 1 else unit.removesuffix("s")
-    return f"{count:,} {unit}" if count < 10_000 else f"{_scale(count, 1000, _THOUSANDS)} {unit}"
+    return f"{count:,} {unit}" if count < 10_000 else f"{_scaled_text(count, 1000, _THOUSANDS)} {unit}"
 
 
 def amount_text(cost: float) -> str:
@@ -47,7 +47,7 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds / SECONDS[unit]:.3g} {unit}"
 
 
-def _scale(count: float, step: int, units: list[str]) -> str:
+def _scaled_text(count: float, step: int, units: list[str]) -> str:
     size, i = float(count), 0
     while size >= step and i < len(units) - 1:
         size, i = size / step, i + 1

@@ -89,14 +89,14 @@ class Comparison(View):
         return {row.label: row for row in self.rows}[label]
 
     @property
-    def _peaks(self) -> list[int]:
+    def _peak_sizes(self) -> list[int]:
         return [row.peak_bytes for row in self.rows]
 
     def parts(self) -> Iterable[View]:
-        bars = {_PEAK: [peak / (max(self._peaks) or 1) for peak in self._peaks]}
+        bars = {_PEAK: [peak / (max(self._peak_sizes) or 1) for peak in self._peak_sizes]}
         header, *_ = cells = self.cells()
         deferred = [title for title in header if title.startswith("Deferred")]
-        return [TextTable(cells, self._footer(header), header[1:], bars, optional=[*deferred[::-1], _TIMES[1]])]
+        return [TextTable(cells, self._footer_text(header), header[1:], bars, optional=[*deferred[::-1], _TIMES[1]])]
 
     def cells(self) -> list[list[str]]:
         """Return the table as lists of strings: the header, then one list per row."""
@@ -109,10 +109,10 @@ class Comparison(View):
             spent = [row.seconds.recompute_texts for row in self.rows if row.seconds]
             columns |= dict(zip(_TIMES, map(list, zip(*spent, strict=True)), strict=True))
         columns |= _cost_columns("Deferred", [row.deferred_cost for row in self.rows])
-        columns[_PEAK] = [bytes_text(peak) for peak in self._peaks]
+        columns[_PEAK] = [bytes_text(peak) for peak in self._peak_sizes]
         return [[*columns], *map(list, zip(*columns.values(), strict=True))]
 
-    def _footer(self, header: list[str]) -> str:
+    def _footer_text(self, header: list[str]) -> str:
         where = self.rows[0].trace.per_device_text
         text = (
             f"Saved: computed residuals{where}, without arguments. Peak (est.): live bytes{where} if nothing is fused."

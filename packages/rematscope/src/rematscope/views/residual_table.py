@@ -88,17 +88,17 @@ class ResidualTable(View):
         self.trace = passes
         self.device = device
         self.nbytes = passes.saved_bytes()
-        self.rows = _rows(passes, device)
+        self.rows = _list_rows(passes, device)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        cells = self._largest(self.cells()) if len(self.rows) > _SHOWN else self.cells()
-        if not self._table(cells).fits(options.max_width):
+        cells = self._largest_cells(self.cells()) if len(self.rows) > _SHOWN else self.cells()
+        if not self._make_table(cells).fits(options.max_width):
             line = cells[0].index("Line")
             for row in cells:  # the source line identifies the operation without the function's name
                 row[line] = re.sub(r" \([^ ]+\)$", "", row[line])
-        yield self._table(cells)
+        yield self._make_table(cells)
 
-    def _largest(self, cells: list[list[str]]) -> list[list[str]]:
+    def _largest_cells(self, cells: list[list[str]]) -> list[list[str]]:
         """Return the header, the largest rows, and one row for all others."""
         header, *texts = cells
         order = sorted(range(len(self.rows)), key=lambda i: -self.rows[i].device_bytes)
@@ -112,20 +112,20 @@ class ResidualTable(View):
         }
         return [header, *(texts[i] for i in sorted(order[:_SHOWN])), [said.get(title, "") for title in header]]
 
-    def _table(self, cells: list[list[str]]) -> TextTable:
+    def _make_table(self, cells: list[list[str]]) -> TextTable:
         shares = [row.share if row.memory == "device" else 0.0 for row in self.rows]
         bars = {"Share": shares} if len(cells) == len(shares) + 1 else {}
-        return TextTable(cells, self._footer, NUMERIC, bars, ("Used by", "Module"), ("Share", _TIME, "Op"))
+        return TextTable(cells, self._footer_text, NUMERIC, bars, ("Used by", "Module"), ("Share", _TIME, "Op"))
 
     def html(self) -> str:
-        return self._table(self.cells()).html()
+        return self._make_table(self.cells()).html()
 
     def page(self) -> str:
         cells = self.cells()
-        return html_table(cells, self._footer, NUMERIC, makes=[row.values for row in self.rows])
+        return html_table(cells, self._footer_text, NUMERIC, makes=[row.values for row in self.rows])
 
     @property
-    def _footer(self) -> str:
+    def _footer_text(self) -> str:
         return self.total if self.device is None else f"{self.total}. {estimate_time(self.trace, self.device)}"
 
     @property
@@ -197,7 +197,7 @@ def residual_table(f: Callable, *args, device: Device | str | None = None, **kwa
     return ResidualTable(trace(f, *args, **kwargs), rates)
 
 
-def _rows(passes: Trace, device: Device | None) -> tuple[ResidualRow, ...]:
+def _list_rows(passes: Trace, device: Device | None) -> tuple[ResidualRow, ...]:
     spent = {} if device is None else spent_by(passes, device)
     makers = {} if device is None else makers_of(passes.forward)
 
@@ -207,9 +207,9 @@ def _rows(passes: Trace, device: Device | None) -> tuple[ResidualRow, ...]:
 
     total = passes.saved_device_bytes() or 1
     residuals = list({r.array: r for r in passes.residuals}.values())
-    alike = _alike(residuals, len(residuals) > _MANY, type_text)
+    alike = _group_residuals(residuals, len(residuals) > _MANY, type_text)
     if len(alike) > _MANY:
-        alike = _alike(residuals, True, lambda value: (value.dtype, len(value.shape)))
+        alike = _group_residuals(residuals, True, lambda value: (value.dtype, len(value.shape)))
 
     rows = []
     for group in alike.values():
@@ -236,7 +236,7 @@ def _rows(passes: Trace, device: Device | None) -> tuple[ResidualRow, ...]:
     return tuple(sorted(rows, key=lambda row: (kinds.index(row.kind), -row.device_bytes)))
 
 
-def _alike(
+def _group_residuals(
     residuals: Sequence[Residual], many: bool, type_of: Callable[[Value], object]
 ) -> dict[tuple[object, ...], list[Residual]]:
     """Group the residuals that share a row."""

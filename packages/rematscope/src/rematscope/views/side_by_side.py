@@ -235,12 +235,15 @@ def _programs_html(
         column: list[PieceLine | Row | Hidden] = list(_title_lines(title, header))
         start = 0
         for repeat, said in zip(found, summaries, strict=True):
-            column += _flatten(lines[start : repeat.shown])
-            column.append(Hidden(said, _flatten(lines[repeat.shown : repeat.end])))
+            column += _join_lines(lines[start : repeat.shown])
+            column.append(Hidden(said, _join_lines(lines[repeat.shown : repeat.end])))
             start = repeat.end
         # Where one searches, what is marked need not come first.
         columns.append(
-            [*column, *(_flatten(lines[start:]) if searched else _marked_first(_flatten(laid_out[start : len(rows)])))]
+            [
+                *column,
+                *(_join_lines(lines[start:]) if searched else _marked_first(_join_lines(laid_out[start : len(rows)]))),
+            ]
         )
     return html_page(columns, legend, searched)
 
@@ -253,7 +256,7 @@ def _html_row(row: ProgramRow, lines: list[PieceLine]) -> Row:
 
 
 def _column_lines(title: str, header: str, rows: list[ProgramRow], width: int | None) -> list[PieceLine]:
-    return [*_title_lines(title, header, width), *_marked_first(_flatten(_lay_out_rows(rows, width)))]
+    return [*_title_lines(title, header, width), *_marked_first(_join_lines(_lay_out_rows(rows, width)))]
 
 
 def _without_middle(lines: list[PieceLine], most: int) -> list[PieceLine]:
@@ -264,7 +267,7 @@ def _without_middle(lines: list[PieceLine], most: int) -> list[PieceLine]:
     return [*lines[:first], [(f"   ⋮ {len(lines) - first - last:,} more lines", "")], *lines[-last:]]
 
 
-def _flatten(lines: Iterable[Iterable[_Line]]) -> list[_Line]:
+def _join_lines(lines: Iterable[Iterable[_Line]]) -> list[_Line]:
     return list(itertools.chain.from_iterable(lines))
 
 
@@ -322,7 +325,9 @@ def _lay_out_rows(rows: list[ProgramRow], width: int | None) -> list[list[PieceL
                 pieces.append((f"  {spent if i == 0 else '':>{time_width}}", "rs-type"))
             if source_width:
                 fits = len(source_text) <= source_width
-                origin = _shorten(source_text if fits else _short_source(source_text), source_width) if i == 0 else ""
+                origin = (
+                    _shorten_text(source_text if fits else _short_source(source_text), source_width) if i == 0 else ""
+                )
                 pieces.append((f"  {_pad_right(origin, source_width)}", "rs-source"))
             if saved_width:  # last, so that what crosses stands at the seam
                 pieces.append((f"  {row.saved if i == 0 else '':>{saved_width}}", style))
@@ -352,7 +357,7 @@ def _short_source(text: str) -> str:
     return text.split(" (")[0].split(" → ")[0]
 
 
-def _shorten(text: str, width: int) -> str:
+def _shorten_text(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

@@ -188,7 +188,7 @@ def _on_mesh(passes: Trace, target: str, subject: _Subject) -> Compiled:
         )
     if not enough:
         return _compile_in_subprocess(passes, target, shapes)
-    lowered = _lower(shapes, target)
+    lowered = _lower_subject(shapes, target)
     on = {} if own else {"device_assignment": tuple(devices[: passes.devices])}
     return _compile_subject(
         passes, target, functools.partial(lowered.compile, **on), subject, _unoptimized_module(lowered)
@@ -291,7 +291,7 @@ def _compile_in_subprocess(passes: Trace, target: str, subject: _Subject) -> Com
             f"{passes.function} cannot be exported for {compiler}: {reason}. Remove this operation, or choose "
             "target='cpu'."
         ) from None
-    lowered = _unoptimized_module(_lower(subject, platform)) if passes.axes else None
+    lowered = _unoptimized_module(_lower_subject(subject, platform)) if passes.axes else None
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "exported").write_bytes(exported)
@@ -346,7 +346,7 @@ def _stated_reason(stderr: str) -> str:
     return (stated or lines)[-1]
 
 
-def _lower(subject: _Subject, platform: str) -> Any:
+def _lower_subject(subject: _Subject, platform: str) -> Any:
     traced = subject.jitted.trace(subject.given, subject.rest)
     return traced.lower(lowering_platforms=({"gpu": "cuda"}.get(platform, platform),))
 

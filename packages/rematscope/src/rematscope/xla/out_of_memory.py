@@ -93,14 +93,14 @@ def out_of_memory(message: str) -> OutOfMemory | None:
     end = r"(?:\d[KMGT]?i?B?\)?[^.]*?\.(?=\s|$)|$)" if available is not None else r"(?:\.(?=\s|$)|$)"
     sentence = re.match(rf".*?{end}", said)
     text = (sentence[0] if sentence else said).rstrip(".")
-    return OutOfMemory(text, needed, available, _allocations(dump), tuple(_peak_buffers(dump)))
+    return OutOfMemory(text, needed, available, _read_allocations(dump), tuple(_peak_buffers(dump)))
 
 
 def _parse_bytes(number: str, unit: str) -> int:
     return int(float(number) * _UNITS[unit])
 
 
-def _allocations(dump: str) -> dict[str, int]:
+def _read_allocations(dump: str) -> dict[str, int]:
     """The bytes of each kind of allocation, of a dump's `BufferAssignment stats`."""
     found = re.findall(rf"^ *([\w ]+?) allocation: *{_SIZE}", dump, re.MULTILINE)
     return {kind: _parse_bytes(number, unit) for kind, number, unit in found}

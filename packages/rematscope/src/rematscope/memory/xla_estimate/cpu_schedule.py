@@ -79,15 +79,15 @@ class _ThunkGraph:
             self._held.add(place)
         written = frozenset({place})
         if equation.bodies or equation.primitive == MIXED:
-            self._connect(place, frozenset({self._add_tuple(read)}))
+            self._connect_operation(place, frozenset({self._add_tuple(read)}))
             written = frozenset({self._add_tuple(written)})
         else:
             # XLA turns a matmul whose result is transposed into another matmul, which it adds after all others.
             is_last = equation.primitive == "dot_general" and equation.outputs[0] in self._transposed
-            self._connect(place, read, is_last)
+            self._connect_operation(place, read, is_last)
         self.writers.update(dict.fromkeys(equation.outputs, written))
 
-    def _connect(self, place: int, read: frozenset[int], is_last: bool = False) -> None:
+    def _connect_operation(self, place: int, read: frozenset[int], is_last: bool = False) -> None:
         self._sources[place] = read
         for source in read:
             (self._last_readers if is_last else self._readers).setdefault(source, []).append(place)
@@ -95,7 +95,7 @@ class _ThunkGraph:
     def _add_tuple(self, read: frozenset[int]) -> int:
         """Add the tuple before a loop, or the element after it: each of them has a place in the order."""
         place = self._count + len(self._sources)
-        self._connect(place, read)
+        self._connect_operation(place, read)
         return place
 
     def breadth_first_ranks(self) -> dict[int, int]:

@@ -290,7 +290,7 @@ class _WrittenRanges(LiveRanges):
         if self._target == "cpu":
             self._known = {}  # values get their aliases in the order that is found here
             order = thunk_order(program.equations, found.fused_away, self._buffers_read)
-            self._donated(order)
+            self._copy_donated(order)
             program = dataclasses.replace(program, equations=order)
         self._known = {}
         before, self._start = self._start, len(self.steps)
@@ -303,7 +303,7 @@ class _WrittenRanges(LiveRanges):
         for stack in equation.outputs[equation.carries :] if self._target == "cpu" else ():
             self._made[stack] = self._start  # filled with zeros, which depend on nothing
 
-    def _donated(self, equations: Sequence[Equation]) -> None:
+    def _copy_donated(self, equations: Sequence[Equation]) -> None:
         """Copy the donated arguments that are read after they may be overwritten."""
         aliased, self._aliased = self._aliased, {}
         for argument in copied(equations, self._buffers_read, aliased, CAN_ALIAS_OPERAND):

@@ -122,17 +122,17 @@ class _Lowering:
             return False
         for key, value in zip(keys, equation.outputs, strict=True):
             if self._kept[key] is not value:  # a schedule has one value in both passes
-                self._repeated.note(self._append("name", [self._kept[key]], value, equation))
+                self._repeated.note(self._append_operation("name", [self._kept[key]], value, equation))
         return True
 
     def _add_operation(self, equation: Equation) -> None:
         if equation.primitive in ("split", "unstack"):
             for value in equation.outputs:
-                self._append("slice", equation.inputs, value, equation)
+                self._append_operation("slice", equation.inputs, value, equation)
             return
         if equation.primitive == "convert_element_type" and equation.inputs[0].dtype == bool:
             self._masks[equation.outputs[0]] = equation.inputs[0]
-        self.equations.append(self._expand(self._with_gathered_operands(equation)))
+        self.equations.append(self._expand_operation(self._with_gathered_operands(equation)))
 
     def _operand_as_result(self, equation: Equation) -> Value | None:
         """Return the operand that equals the result: of a known choice, a sum with 0, a maximum with −∞; else None."""
@@ -181,7 +181,7 @@ class _Lowering:
         again = like.role == roles.RECOMPUTED or not self._again.isdisjoint(inputs)
         return primitive, again, *map(self._table.number, inputs)
 
-    def _append(self, primitive: str, inputs: Iterable[Value], output: Value, like: Equation) -> Equation:
+    def _append_operation(self, primitive: str, inputs: Iterable[Value], output: Value, like: Equation) -> Equation:
         self.equations.append(Equation(primitive, tuple(inputs), (output,), {}, like.eqn, role=like.role))
         return self.equations[-1]
 
@@ -191,7 +191,7 @@ class _Lowering:
         if key not in self._kept:
             first = inputs[0]
             value = value_like(first, **changed)
-            (self._kept[key],) = self._append(primitive, inputs, value, like).outputs
+            (self._kept[key],) = self._append_operation(primitive, inputs, value, like).outputs
         return self._kept[key]
 
     def _with_gathered_operands(self, equation: Equation) -> Equation:
@@ -206,7 +206,7 @@ class _Lowering:
                 inputs[i].sharding = needed
         return dataclasses.replace(equation, inputs=tuple(inputs))
 
-    def _expand(self, equation: Equation) -> Equation:
+    def _expand_operation(self, equation: Equation) -> Equation:
         if equation.primitive == "div" and self._repeated.is_inverted(*equation.inputs[1:], *equation.outputs):
             equation = dataclasses.replace(equation, primitive="mul")  # by the reciprocal, which is cheap
         if equation.primitive == "mul":
@@ -304,23 +304,25 @@ class _Lowering:
         selected = (value_like(source), *found)
         self.equations.append(Equation("select", (operand, *axes), selected, {}, equation.eqn, role=equation.role))
         places = Value(found[0].aval.update(shape=(*source.on_device.shape, len(axes))), source.name)
-        self._append("concatenate", found, places, equation)
+        self._append_operation("concatenate", found, places, equation)
         zeros = value_like(operand)
-        self._append("zeros", (), zeros, equation)
+        self._append_operation("zeros", (), zeros, equation)
         return dataclasses.replace(equation, primitive="scatter", inputs=(zeros, places, source))
 
     def _append_iota(self, value: Value, axis: int, like: Equation) -> Value:
         """Append the index of each element along an axis, once per shape."""
         key = "iota", value.shape, axis
         if key not in self._kept:
-            (self._kept[key],) = self._append("iota", (), value_like(value, dtype=np.dtype(np.int32)), like).outputs
+            (self._kept[key],) = self._append_operation(
+                "iota", (), value_like(value, dtype=np.dtype(np.int32)), like
+            ).outputs
         return self._kept[key]
 
     def _expand_random_bits(self, equation: Equation) -> Equation:
         """Expand random bits: two counters per element are mixed in a loop, and combined."""
         made = [[value_like(v, dtype=np.dtype(np.uint32)) for v in equation.outputs * 2] for _ in range(2)]
         for value in made[0]:
-            self._append("count", equation.inputs, value, equation)
+            self._append_operation("count", equation.inputs, value, equation)
         self.equations.append(dataclasses.replace(equation, primitive=MIXED, inputs=(*made[0],), outputs=(*made[1],)))
         return dataclasses.replace(equation, primitive="xor", inputs=(*made[1],))
 

@@ -57,10 +57,10 @@ def hoisted(loop: Equation) -> tuple[list[Equation], Equation]:
 
 
 def _without_equations(program: Program, gone: set[tuple[Value, ...]]) -> Program:
-    return dataclasses.replace(program, equations=list(_remaining(program, gone)))
+    return dataclasses.replace(program, equations=list(_remaining_equations(program, gone)))
 
 
-def _remaining(program: Program, gone: set[tuple[Value, ...]]) -> Iterator[Equation]:
+def _remaining_equations(program: Program, gone: set[tuple[Value, ...]]) -> Iterator[Equation]:
     for equation in program.equations:
         if equation.primitive == "shard_map":
             yield dataclasses.replace(

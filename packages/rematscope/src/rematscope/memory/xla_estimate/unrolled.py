@@ -21,11 +21,11 @@ def unrolled(scan: Equation) -> list[Equation]:
     if trips == 1 and not rest:
         trips, rest = 0, scan.length
     if not trips:
-        return _Turns(scan).written_out()
-    return [scan] if width == 1 else _Turns(scan).in_loop(trips, width, rest)
+        return _Iterations(scan).written_out()
+    return [scan] if width == 1 else _Iterations(scan).in_loop(trips, width, rest)
 
 
-class _Turns:
+class _Iterations:
     """Write iterations of a scan one after the other."""
 
     def __init__(self, scan: Equation):
@@ -36,7 +36,7 @@ class _Turns:
     def written_out(self) -> list[Equation]:
         """Return all iterations, without a loop."""
         carries = self.scan.carries
-        last, stacked = self._unroll(self.scan.initial, self.scan.stacked_inputs, self.scan.length)
+        last, stacked = self._append_iterations(self.scan.initial, self.scan.stacked_inputs, self.scan.length)
         self._append_names(last, self.scan.outputs[:carries])
         self._append_concatenated(stacked, self.scan.outputs[carries:])
         return self.equations
@@ -49,11 +49,11 @@ class _Turns:
             first, then = (rest, 0) if scan.reverse else (0, trips * width)
             stacks = [self._slice_stack(v, first, trips * width) for v in stacks]
             left = [self._slice_stack(v, then, rest) for v in left]
-        stacks = [self._append("reshape", [v], _stack_like(v, trips, width)) for v in stacks]
-        inner = _Turns(scan)
+        stacks = [self._append_operation("reshape", [v], _stack_like(v, trips, width)) for v in stacks]
+        inner = _Iterations(scan)
         own = [value_like(v) for v in self._body.inputs[:carries]]
         parts = [_stack_like(v, width) for v in scan.stacked_inputs]
-        last, stacked = inner._unroll(own, parts, width)
+        last, stacked = inner._append_iterations(own, parts, width)
         results = self.scan.outputs[carries:]
         turns = [_stack_like(v, width) for v in results]
         inner._append_concatenated(stacked, turns)
@@ -71,17 +71,17 @@ class _Turns:
         )
         flat = [_stack_like(v, trips * width) for v in results] if rest else list(results)
         for value, result in zip(stacked_results, flat, strict=True):
-            self._append("reshape", [value], result)
+            self._append_operation("reshape", [value], result)
         if not rest:
             self._append_names(made, scan.outputs[:carries])
             return self.equations
-        last, stacked = self._unroll(made, left, rest)
+        last, stacked = self._append_iterations(made, left, rest)
         self._append_names(last, scan.outputs[:carries])
         parts_of = [[*more, one] if scan.reverse else [one, *more] for one, more in zip(flat, stacked, strict=True)]
         self._append_concatenated(parts_of, results)
         return self.equations
 
-    def _unroll(
+    def _append_iterations(
         self, carried: Sequence[Value], stacks: Sequence[Value], count: int
     ) -> tuple[Sequence[Value], list[list[Value]]]:
         """Append iterations; return the carries after them, and the slices that they add to each stack."""
@@ -89,7 +89,8 @@ class _Turns:
         own = self._body.inputs[self.scan.carries :]
         for turn in reversed(range(count)) if self.scan.reverse else range(count):
             slices = [
-                self._append("slice", [v], value_like(part), start=turn) for v, part in zip(stacks, own, strict=True)
+                self._append_operation("slice", [v], value_like(part), start=turn)
+                for v, part in zip(stacks, own, strict=True)
             ]
             stands_for = dict(zip(self._body.inputs, (*carried, *slices), strict=True))
             self.equations += _copy_equations(self._body.equations, stands_for)
@@ -100,20 +101,22 @@ class _Turns:
         return carried, [values[::-1] for values in found] if self.scan.reverse else found
 
     def _slice_stack(self, stack: Value, first: int, turns: int) -> Value:
-        return self._append("slice", [stack], _stack_like(stack, turns), start=first, stop=first + turns)
+        return self._append_operation("slice", [stack], _stack_like(stack, turns), start=first, stop=first + turns)
 
-    def _append(self, primitive: str, inputs: Sequence[Value], output: Value, **params: int) -> Value:
+    def _append_operation(self, primitive: str, inputs: Sequence[Value], output: Value, **params: int) -> Value:
         scan = self.scan
         self.equations.append(Equation(primitive, tuple(inputs), (output,), params, scan.eqn, role=scan.role))
         return output
 
     def _append_names(self, values: Iterable[Value], results: Iterable[Value]) -> None:
         for value, result in zip(values, results, strict=True):
-            self._append("name", [value], result)
+            self._append_operation("name", [value], result)
 
     def _append_concatenated(self, parts: Iterable[Sequence[Value]], results: Iterable[Value]) -> None:
         for values, result in zip(parts, results, strict=True):
-            self._append("empty" if not values else "reshape" if len(values) == 1 else "concatenate", values, result)
+            self._append_operation(
+                "empty" if not values else "reshape" if len(values) == 1 else "concatenate", values, result
+            )
 
 
 def _copy_equations(equations: Iterable[Equation], stands_for: dict[Value, Value]) -> Iterator[Equation]:

@@ -116,7 +116,7 @@ def one_step_more(cond, body, x, max_steps, c):
 
 for name, other, holds, kind, *words in (
     ("one_checkpoint_keeps_all", no_checkpoint, lambda n, c: c == 1, "also saved", "at most 1 state"),
-    ("two_checkpoints_keep_all", no_checkpoint, lambda n, c: c == 2, "also saved", "at most 2 states"),
+    ("three_checkpoints_keep_all", no_checkpoint, lambda n, c: c == 3, "also saved", "at most 3 states"),
     (
         "as_many_checkpoints_as_steps",
         one_step_more,

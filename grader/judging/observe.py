@@ -25,54 +25,50 @@ _MIN_SUMMANDS = 4  # fewer may be how a value is got back from another that was 
 
 
 def hidden_recompute_flops(trial: AnswerRun, index: int) -> Iterator[int]:
-    """FLOPs of each matmul that a case's backward pass computes again, but for those that do not depend on the
-    cotangent, which are seen in the program's text."""
+    """Return the FLOPs of each matmul that the backward pass of a case recomputes from cotangents.
+
+    Matmuls that do not depend on a cotangent are left out, because the program's text shows them.
+    """
     backward, tried = trial.backward, trial.cases[index]
     needed, of_cotangents = backward.needed_for(tried.layout.gradients), backward.dependent_on(tried.layout.cotangents)
-    matmuls = [matmul for matmul in backward.matmuls if matmul.value in needed]
-    counted = {matmul.value for matmul in matmuls if matmul.value not in of_cotangents}
+    matmuls = {matmul.value for matmul in backward.matmuls if matmul.value in needed}
+    counted = matmuls - of_cotangents
     products = trial.products[index]
-    rows = trial.fingerprints_like_products
-    alike = same(rows, products[:, :-1])
-    made: dict[int, Counter[int]] = {}  # place in the text → products, and how often each is made there
+    alike = same(trial.fingerprints_like_products, products[:, :-1])
+    value_at = {place: value for value, place in backward.places if value in needed}
+    made: dict[int, Counter[int]] = {}  # value → the matmuls that it equals, each with the number of runs that show it
     for row in alike.any(1).nonzero()[0]:
-        made.setdefault(int(rows[row, 0]), Counter())[int(alike[row].argmax())] += 1
+        if (value := value_at.get(int(trial.fingerprints_like_products[row, 0]))) is not None:
+            made.setdefault(value, Counter())[int(alike[row].argmax())] += 1
     if not made:
         return
-    # What each value of the program is known to be: residuals, and what is made on the way.
-    known = {value: set(made[place]) for value, place in backward.places if place in made and value in needed}
+    known = {value: set(times) for value, times in made.items()}  # value → the matmuls that it equals; also residuals
     for value, array in zip(tried.layout.taken_residuals, tried.residuals, strict=True):
         if seen := value_fingerprint(array):
             known.setdefault(value, set()).update(map(int, same(np.array(seen), products[:, :-1]).nonzero()[1]))
-    places = dict(backward.places)
-    for place, times in made.items():
-        values = [value for value in known if places.get(value) == place]
+    for value, times in made.items():
+        behind, circular = _dependencies(value, known, backward)
         for product, count in times.items():
-            if any(product in known.get(source, ()) for value in values for source in backward.sources[value]):
+            if any(product in known.get(source, ()) for source in backward.sources[value]):
                 continue  # handed on
             flops, size = int(products[product, -1]), int(products[product, 1])
-            if own := [matmul for matmul in matmuls if matmul.value in values]:
-                again = all(matmul.value not in counted for matmul in own)
-            else:
-                behind, circular = _dependencies(values, known, backward)
-                contractions = [matmul for matmul in matmuls if matmul.value in behind]
-                summands = flops // (2 * size)
-                summed = circular or (summands >= _MIN_SUMMANDS and len(behind) >= 2 * summands)
-                again = bool(contractions or summed) and all(m.value not in counted for m in contractions)
-            if again:
+            contractions = {value} if value in matmuls else matmuls & behind
+            summands = flops // (2 * size)
+            summed = circular or (summands >= _MIN_SUMMANDS and len(behind) >= 2 * summands)
+            if (contractions or summed) and not contractions & counted:
                 yield from [flops] * count
 
 
-def _dependencies(values: Sequence[int], known: Collection[int], program: StableHloProgram) -> tuple[set[int], bool]:
-    """Return what values are computed from, no further back than to what is known; and whether they are among that."""
+def _dependencies(value: int, known: Collection[int], program: StableHloProgram) -> tuple[set[int], bool]:
+    """Return the values that a value is computed from, back to known ones, and whether it is computed from itself."""
     behind: set[int] = set()
-    circular, todo = False, [source for value in values for source in program.sources[value]]
+    circular, todo = False, [*program.sources[value]]
     while todo:
-        value = todo.pop()
-        circular = circular or value in values
-        if value not in behind and value not in known:
-            behind.add(value)
-            todo += program.sources[value]
+        source = todo.pop()
+        circular = circular or source == value
+        if source not in behind and source not in known:
+            behind.add(source)
+            todo += program.sources[source]
     return behind, circular
 
 

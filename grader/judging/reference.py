@@ -54,7 +54,7 @@ class TracedReference:
       matmul_flops: FLOPs of each single matmul of a case's two passes, which keep everything; case by case.
       forward_flops: those of its forward pass alone.
       negligible: FLOPs of a case's smallest matmul, case by case; 1 if it has none.
-      forward_products: case by case, the places in the text of the products that the output is computed from, and the
+      forward_products: case by case, the places of the products that the output is computed from, and the
         FLOPs of one run of each.
     """
 

@@ -20,15 +20,38 @@ def operations(block: ir.Block) -> list[ir.Operation]:
 
 
 def numbered(module: ir.Module) -> dict[ir.Operation, int]:
-    """Return a module's operations, by their places in the text."""
-    places: dict[ir.Operation, int] = {}
+    """Return the offset of each operation in its function.
+
+    A call takes as many places as the called function has, so that with the offsets of the calls that lead to it, an
+    operation has a place of its own in each call of its function.
+    """
+    bodies = {name: _walked(function) for name, function in functions(module).items()}
+    offsets: dict[ir.Operation, int] = {}
+    sizes: dict[str, int] = {}
+
+    def size_of(name: str) -> int:
+        if name not in sizes:
+            sizes[name] = end = 0  # a function that calls itself is refused when it is read
+            for op in bodies.get(name, []):
+                offsets[op] = end
+                end += 1 + (size_of(callee(op)) if op.name == "func.call" else 0)
+            sizes[name] = end
+        return sizes[name]
+
+    for name in bodies:
+        size_of(name)
+    return offsets
+
+
+def _walked(function: ir.Operation) -> list[ir.Operation]:
+    walked: list[ir.Operation] = []
 
     def look(op: ir.Operation) -> ir.WalkResult:
-        places[op] = len(places)
+        walked.append(op)
         return ir.WalkResult.ADVANCE
 
-    module.operation.walk(look)
-    return places
+    function.walk(look)
+    return walked
 
 
 def functions(module: ir.Module) -> dict[str, ir.Operation]:

@@ -38,7 +38,8 @@ class Builder:
 
     Attributes:
       sources: value number → the numbers of the values that it is computed from.
-      places: value number → the place in the text of the operation that makes it; what is only handed on has none.
+      places: value number → the place of the operation that makes it, a different one in each call of the operation's
+        function (`bindings.numbered`); what is only handed on has none.
       matmuls, collectives, barriers: found so far, in the order of the text.
       mesh: in a shard_map, the axes of its mesh and their sizes; else None.
       dynamic_loops: how many were found so far.
@@ -57,7 +58,8 @@ class Builder:
         }
         self._calls: list[str] = []
         self._contractions = Contractions()
-        self._numbered, self._module = numbered(module), module
+        self._offsets, self._module = numbered(module), module
+        self._first_place = 0  # of the call that is being read
         # What a loop's trip count is told from, by value number: scalar integers, `a < b` and `a + b`.
         self._constants: dict[int, int] = {}
         self._less_than: dict[int, tuple[int, ...]] = {}
@@ -121,7 +123,7 @@ class Builder:
         """Number an operation's results; `numbers` are those of the values around it. Raises ProgramError."""
         match op.name:
             case "func.call":
-                return self._build_call(callee(op), operands)
+                return self._build_call(op, operands)
             case "stablehlo.optimization_barrier":
                 # Result i depends on operand i only: the barrier orders, it does not mix. JAX puts the incoming
                 # cotangent through the same barrier as the residuals.
@@ -146,7 +148,7 @@ class Builder:
             block = region.blocks[0]
             sources += self._build_closed_block(block, [self.new(operands) for _ in block.arguments], numbers)
         results = [self.new(sources) for _ in op.results]
-        self.places |= dict.fromkeys(results, self._numbered[op])
+        self.places |= dict.fromkeys(results, self._first_place + self._offsets[op])
         self._note_trip_count_parts(op, operands, results)
         if len(results) == 1 and (flops := self._contractions.flops(op, operands, results[0])):
             spelled_out = op.name not in ("stablehlo.dot_general", "stablehlo.convolution")
@@ -181,11 +183,14 @@ class Builder:
         joined = zip(returned, map(_rows_sharding, devices.returned), strict=True)
         return [whole[part] if part in whole else self.new(part[:1]) for part in joined]
 
-    def _build_call(self, name: str, operands: list[int]) -> list[int]:
+    def _build_call(self, call: ir.Operation, operands: list[int]) -> list[int]:
+        name = callee(call)
         if name in self._calls:
             raise ProgramError(f"the traced program's function {name} calls itself.")
         self._calls.append(name)
+        self._first_place += self._offsets[call] + 1
         results = self.block(self.function(name), operands, {})
+        self._first_place -= self._offsets[call] + 1
         self._calls.pop()
         return results
 

@@ -29,7 +29,7 @@ MAX_WORK = 2**25
 _OPERATION = 1_000
 
 type Frame = list[Any]  # the values of one call of a function, each in its place: arrays, and None before they are made
-type Watch = Callable[[int, Array], None]  # of an operation's place in the text, and of what it has made
+type Watch = Callable[[int, Array], None]  # of an operation's place (`StableHloProgram.places`), and of what it made
 type Run = Callable[[Frame, Sequence[Array]], Sequence[Array]]  # of a frame and of operands
 type Mesh = dict[str, int]  # axes and their sizes; none of them outside of shard_map
 
@@ -69,14 +69,14 @@ class _Interpreter:
         self.lock = threading.Lock()
         with mlir.make_ir_context():
             self.module = ir.Module.parse(text)  # which owns its operations
-            self.places = numbered(self.module)
+            self.offsets = numbered(self.module)
             self.bodies = {name: op.regions[0] for name, op in functions(self.module).items()}
             self.functions: dict[tuple[object, ...], Callable[[Sequence[Array]], Sequence[Array]]] = {}
             self.run = self.function("main", {})
 
     def main(self, arguments: Sequence[Array], watch: Watch | None) -> list[Array]:
         """Run the program; arguments and result as of `run`."""
-        self.watch, self.work = watch, 0
+        self.watch, self.work, self.first_place = watch, 0, 0
         returned = list(map(np.asarray, self.run(arguments)))
         self.spend(sum(array.size for array in returned))
         return returned
@@ -128,7 +128,7 @@ class _Interpreter:
     # Each of these makes what runs an operation.
 
     def operation(self, op: Op, _: dict[Value, int], mesh: Mesh) -> Run:
-        work, place = _OPERATION + _work_of(op), self.places[op.operation]
+        work, offset = _OPERATION + _work_of(op), self.offsets[op.operation]
         if op.name in OPERATIONS:
             function = OPERATIONS[op.name](op)
             if mesh:
@@ -143,7 +143,7 @@ class _Interpreter:
             self.spend(work)
             result = function(*operands)
             if self.watch is not None:
-                self.watch(place, result)
+                self.watch(self.first_place + offset, result)
             return (result,)
 
         return run
@@ -152,11 +152,14 @@ class _Interpreter:
         return lambda _, operands: operands
 
     def call(self, op: Op, _: dict[Value, int], mesh: Mesh) -> Run:
-        function = self.function(callee(op), mesh)
+        function, offset = self.function(callee(op), mesh), self.offsets[op.operation] + 1
 
         def run(_: Frame, operands: Sequence[Array]) -> Sequence[Array]:
             self.spend(_OPERATION)
-            return function(operands)
+            self.first_place += offset
+            results = function(operands)
+            self.first_place -= offset
+            return results
 
         return run
 

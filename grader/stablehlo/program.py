@@ -73,8 +73,8 @@ class StableHloProgram:
       output_memory: where each output lies: `"device"`, or for instance `"pinned_host"` if it is offloaded.
       sources: value number → the numbers of the values that it is computed from. A loop's carry has its next value
         among them, so the graph may have circles.
-      places: value number → the place in the text of the operation that makes it. Values that the same function makes
-        in two calls share one; what is only handed on has none.
+      places: value number → the place of the operation that makes it, as if each call stood inline. Operations that
+        run in two calls of one function have two; what is only handed on has none.
       matmuls: in the order of the text, each call of a function standing for what is in the function.
       collectives: likewise, those that exchange data between devices.
       barriers: for each `optimization_barrier`, in the same order, the numbers of the values that it holds together.

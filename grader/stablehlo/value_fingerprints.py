@@ -29,7 +29,7 @@ def value_fingerprints(
       text: StableHLO that `reader.read` has let pass.
       arguments: what it takes.
       sizes: how many elements the arrays have that are of interest; None if all are.
-      places: those in the text of the operations that are; None if all are.
+      places: those of the operations that are (`StableHloProgram.places`); None if all are.
 
     Returns:
       A row of `COLUMNS` float64 numbers for each array; none if the program is not one for the interpreter.

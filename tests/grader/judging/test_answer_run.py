@@ -3,13 +3,15 @@
 import itertools
 
 import numpy as np
+import pytest
 from sample_answers import cases, right, traced
 
 from grader.exercises import registry
 from grader.judging.answer_run import AnswerRun
 from grader.judging.comparison import close
-from grader.judging.observe import observe_cases
+from grader.judging.observe import hidden_recompute_flops, observe_cases
 from grader.judging.wrong_results import wrong_results
+from grader.tracing import capture
 
 
 def trial_of(slug: str, name: str, seed: int = 0) -> AnswerRun:
@@ -55,3 +57,14 @@ def test_flops_of_a_dynamic_loop_do_not_overflow():
         assert type(matmul.flops) is type(matmul.trip_count) is int
     for behaviour in observe_cases(trial):
         assert type(behaviour.matmul_flops) is int
+
+
+@pytest.mark.parametrize("hidden_width", [8, 13])
+@pytest.mark.parametrize("name", ["inside_a_scan_without_a_barrier", "gradient_rule_of_ones_own"])
+def test_residuals_of_one_shape_are_no_recompute(name, hidden_width):
+    """A width of 8 gives two stacks of residuals one shape, so that one private function reads slices of both."""
+    task = registry.task("read_oom")
+    case = task.case(None, L=2, b=1, n=20, a=2, c=24, m=hidden_width, called="directly")
+    evidence = capture.capture(right("read_oom")[name].answer, "read_oom", [case])
+    trial = AnswerRun(evidence, [case], task, registry.expect("read_oom"), 0)
+    assert list(hidden_recompute_flops(trial, 0)) == []

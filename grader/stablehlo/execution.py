@@ -88,7 +88,8 @@ class Execution:
         """
         try:
             return *self.interpreted(inputs, cotangents), reference.interpreted(inputs, cotangents)
-        except Uninterpreted:
+        except Uninterpreted as error:
+            _refuse_devices(error, self.forward, self.backward)
             return self._run_compiled(inputs, cotangents, reference.traced)
 
     def interpreted(self, inputs: Arrays, cotangents: Arrays) -> Results:
@@ -125,7 +126,8 @@ class Execution:
         arguments = *jax.tree.leaves(residuals), *jax.tree.leaves(cotangents)
         try:
             returned = _interpreted_runner(self.backward)(*arguments)
-        except Uninterpreted:
+        except Uninterpreted as error:
+            _refuse_devices(error, self.backward)
             returned = _run_compiled(traceable(self.backward), *arguments)
         return returned[: len(self.backward.outputs)]
 
@@ -243,6 +245,16 @@ def _run_compiled(run: Callable[..., Any], *arguments: Any) -> Any:
     except (jax.errors.JaxRuntimeError, ValueError, ir.MLIRError) as error:
         raise ProgramError("its two programs do not compile and run.") from error
     raise ProgramError(f"its two programs need {nbytes // 2**20:,} MiB, but the limit is {MAX_BYTES // 2**20:,} MiB.")
+
+
+def _refuse_devices(error: Uninterpreted, *programs: StableHloProgram) -> None:
+    """Raise ProgramError if a program that was not interpreted runs on several devices, where XLA cannot run it."""
+    if any(interpreter.is_on_devices(program.text) for program in programs):
+        raise ProgramError(
+            "its two programs run on several devices, which the grader simulates. The simulation stopped with this "
+            f"reason: {error}. Run the microbatches in a loop (jax.lax.map or jax.lax.scan), compute on each device "
+            "only that device's rows, and use matmuls, elementwise operations and the collectives of the exercise."
+        ) from error
 
 
 def _interpreted_runner(program: StableHloProgram) -> Runner:

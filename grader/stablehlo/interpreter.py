@@ -26,6 +26,9 @@ from grader.stablehlo.numpy_operations import OPERATIONS, Array, Uninterpreted
 # In elements made, summed or multiplied; an operation counts as a thousand, whatever its size. This is a tenth of a
 # second at most: XLA is seldom slower with what takes NumPy more.
 MAX_WORK = 2**25
+# XLA cannot run a program for several devices here, and each device's operation counts, so that small arrays add up.
+# The elements that are made, which bound the memory, stay within MAX_WORK.
+_TIMES_ON_DEVICES = 4
 _OPERATION = 1_000
 
 type Frame = list[Any]  # the values of one call of a function, each in its place: arrays, and None before they are made
@@ -56,6 +59,11 @@ def run(text: str, arguments: Sequence[Array], watch: Watch | None = None) -> li
         raise Uninterpreted("it is nothing for NumPy") from error
 
 
+def is_on_devices(text: str) -> bool:
+    """Return whether a program is for several devices, so that XLA cannot run it here."""
+    return "sdy.manual_computation" in text
+
+
 @functools.lru_cache(maxsize=32)  # a program is run to know what it returns, and once more to see what it makes;
 # a class has references for eight sets of shapes
 def _cached_interpreter(text: str) -> "_Interpreter":
@@ -66,7 +74,7 @@ class _Interpreter:
     """Makes Python functions of a module's functions, blocks and operations."""
 
     def __init__(self, text: str):
-        self.lock = threading.Lock()
+        self.lock, self.has_devices = threading.Lock(), is_on_devices(text)
         with mlir.make_ir_context():
             self.module = ir.Module.parse(text)  # which owns its operations
             self.offsets = numbered(self.module)
@@ -76,16 +84,18 @@ class _Interpreter:
 
     def main(self, arguments: Sequence[Array], watch: Watch | None) -> list[Array]:
         """Run the program; arguments and result as of `run`."""
-        self.watch, self.work, self.first_place = watch, 0, 0
+        self.watch, self.work, self.elements, self.first_place = watch, 0, 0, 0
         returned = list(map(np.asarray, self.run(arguments)))
         self.spend(sum(array.size for array in returned))
         return returned
 
-    def spend(self, work: int) -> None:
-        """Count what is done. Raises Uninterpreted if it is too much."""
-        self.work += work
-        if self.work > MAX_WORK:
-            raise Uninterpreted("it does too much")
+    def spend(self, elements: int, work: int = 0) -> None:
+        """Count the elements that are made, and other work. Raises Uninterpreted if it is too much."""
+        self.elements += elements
+        self.work += elements + work
+        limit = MAX_WORK * (_TIMES_ON_DEVICES if self.has_devices else 1)
+        if self.work > limit or self.elements > MAX_WORK:
+            raise Uninterpreted("they do too much work")
 
     def function(self, name: str, mesh: Mesh) -> Callable[[Sequence[Array]], Sequence[Array]]:
         """Return a function of the module."""
@@ -128,19 +138,19 @@ class _Interpreter:
     # Each of these makes what runs an operation.
 
     def operation(self, op: Op, _: dict[Value, int], mesh: Mesh) -> Run:
-        work, offset = _OPERATION + _work_of(op), self.offsets[op.operation]
+        elements, work, offset = _elements_of(op), _OPERATION + _multiplications_of(op), self.offsets[op.operation]
+        devices = math.prod(mesh.values())
         if op.name in OPERATIONS:
             function = OPERATIONS[op.name](op)
             if mesh:
-                devices = math.prod(mesh.values())
-                function, work = on_each_device(function, devices), work * devices
+                function = on_each_device(function, devices)
         elif op.name in COLLECTIVES and mesh:
-            function, work = collective(op, mesh), work * math.prod(mesh.values())
+            function = collective(op, mesh)
         else:
             raise Uninterpreted(op.name)
 
         def run(_: Frame, operands: Sequence[Array]) -> Sequence[Array]:
-            self.spend(work)
+            self.spend(elements * devices, work * devices)
             result = function(*operands)
             if self.watch is not None:
                 self.watch(self.first_place + offset, result)
@@ -155,7 +165,7 @@ class _Interpreter:
         function, offset = self.function(callee(op), mesh), self.offsets[op.operation] + 1
 
         def run(_: Frame, operands: Sequence[Array]) -> Sequence[Array]:
-            self.spend(_OPERATION)
+            self.spend(0, _OPERATION)
             self.first_place += offset
             results = function(operands)
             self.first_place -= offset
@@ -167,11 +177,11 @@ class _Interpreter:
         devices = manual_computation(op, self.module)
         block = op.regions[0].blocks[0]
         function = self.framed(block, devices.sizes)
-        work = devices.devices * sum(math.prod(shape_of(value)) for value in block.arguments)
-        work += sum(math.prod(shape_of(value)) for value in op.results)
+        elements = devices.devices * sum(math.prod(shape_of(value)) for value in block.arguments)
+        elements += sum(math.prod(shape_of(value)) for value in op.results)
 
         def run(_: Frame, operands: Sequence[Array]) -> Sequence[Array]:
-            self.spend(_OPERATION + work)
+            self.spend(elements, _OPERATION)
             parts = function([devices.divided(*each) for each in zip(operands, devices.taken, strict=True)])
             return [devices.joined(*each) for each in zip(parts, devices.returned, strict=True)]
 
@@ -182,7 +192,7 @@ class _Interpreter:
 
         def run(frame: Frame, carries: Sequence[Array]) -> Sequence[Array]:
             while same_on_all(condition(frame, carries)[0]):
-                self.spend(_OPERATION)
+                self.spend(0, _OPERATION)
                 carries = body(frame, carries)
             return carries
 
@@ -213,12 +223,18 @@ _VIEWS = {"stablehlo.slice", "stablehlo.dynamic_slice"}  # what these take a par
 _INDEXED = {"stablehlo.gather", "stablehlo.scatter"}
 
 
-def _work_of(op: Op) -> int:
-    """Elements that are made, summed or copied; of a product, also all that are multiplied."""
+def _elements_of(op: Op) -> int:
+    """Return how many elements are made, summed or copied."""
     read, made = ([math.prod(shape_of(value)) for value in values] for values in (op.operands, op.results))
     if op.name == "stablehlo.dot_general":  # nothing may be multiplied, and an operand be copied all the same
-        lhs, contracted = shape_of(op.operands[0]), dot_dimensions(op).lhs_contracting_dimensions
-        return math.prod([*shape_of(op.results[0]), *(lhs[dim] for dim in contracted)]) + sum(read)
+        return sum(made + read)
     if op.name in _INDEXED:
         return 3 * max(made + read)  # places, in int64, of each element; and one is taken after the other
     return max([*made, *([] if op.name in _VIEWS else read)], default=0)
+
+
+def _multiplications_of(op: Op) -> int:
+    if op.name != "stablehlo.dot_general":
+        return 0
+    lhs, contracted = shape_of(op.operands[0]), dot_dimensions(op).lhs_contracting_dimensions
+    return math.prod([*shape_of(op.results[0]), *(lhs[dim] for dim in contracted)])

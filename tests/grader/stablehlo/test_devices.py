@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import rematscope
 from grader.stablehlo import interpreter, reader
+from grader.stablehlo.execution import Execution, Function
 from grader.stablehlo.float64 import promote_to_float64, widened_array
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.types import ProgramError
@@ -208,7 +209,7 @@ def test_what_devices_do_counts_for_each_of_them():
         return lax.fori_loop(0, 100, lambda _, x: jnp.sin(x), x)
 
     interpreter.run(program(long, x).text, [x])
-    read = program(mapped(functools.partial(lax.fori_loop, 0, 1_000, lambda _, x: jnp.sin(x)), a=64), x)
+    read = program(mapped(functools.partial(lax.fori_loop, 0, 2_000, lambda _, x: jnp.sin(x)), a=64), x)
     with pytest.raises(Uninterpreted, match="too much"):
         interpreter.run(read.text, [x])
 
@@ -231,6 +232,14 @@ def test_devices_that_go_different_ways_are_not_interpreted():
     read = program(mapped(lambda x: lax.cond(lax.axis_index("a") > 0, jnp.sin, jnp.cos, x), a=8), x)
     with pytest.raises(Uninterpreted, match="different ways"):
         interpreter.run(read.text, [x])
+
+
+def test_a_program_that_no_compiler_can_run_is_refused_with_its_reason():
+    x = np.ones((16, 4), np.float32)
+    text = program(mapped(lambda x: lax.cond(lax.axis_index("a") > 0, jnp.sin, jnp.cos, x), a=8), x).text
+    execution = Execution(text, text, [1, 0, 0])
+    with pytest.raises(ProgramError, match=r"different ways.*jax\.lax\.map"):
+        execution.run([[x]], [[x]], Function(lambda x, _: x, [[x]], [[x]]))
 
 
 TEXT = """

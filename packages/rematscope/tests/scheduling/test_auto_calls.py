@@ -399,3 +399,13 @@ def test_inside_a_shard_map_the_part_of_one_device_is_planned():
     summed = auto(lambda w, x: lax.psum(loss(w, x), "d"), saved="1 KiB")
     with pytest.raises(TraceError, match="uses the axis d, which only the shard_map"):
         over(summed, check_vma=False)
+
+
+@pytest.mark.parametrize("transform", [with_schedule, auto(saved="1 GiB", compiles=1)])
+@pytest.mark.parametrize("call", [lambda f, *args: f(*args), lambda f, *args: jax.grad(f)(*args)])
+def test_a_call_with_a_shape_names_the_argument(transform, call):
+    function = transform(lambda x, params: jnp.sin(params["w"] * x).sum())
+    x, shapes = jnp.ones(3), {"w": jax.ShapeDtypeStruct((3,), jnp.float32)}
+    assert jax.eval_shape(function, x, shapes).shape == ()
+    with pytest.raises(TraceError, match=r"`params\.w` is a jax\.ShapeDtypeStruct"):
+        call(function, x, shapes)

@@ -169,6 +169,24 @@ def check_arrays(arguments: Any) -> None:
             ) from None
 
 
+def check_elements(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], instead: str) -> None:
+    """Raise TraceError if an argument of a call that computes values is only a shape.
+
+    Args:
+      f: the function that is called.
+      args, kwargs: the arguments of the call.
+      instead: what to do to use shapes, an imperative clause.
+    """
+    leaves = jax.tree.leaves((tuple(args), dict(kwargs)))
+    for position, leaf in enumerate(leaves):
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            path = argument_paths(f, args, kwargs)[position]
+            raise TraceError(
+                f"`{path}` is a jax.ShapeDtypeStruct, which has a shape and no elements, so {callable_name(f)} cannot "
+                f"be computed. Pass an array, or {instead}."
+            )
+
+
 def _how_to_bind(arguments: Any) -> str:
     """Return a sentence on how to remove values that are not arrays from the arguments."""
     modules = [node for node in jax.tree.leaves(arguments, is_leaf=_is_equinox) if _is_equinox(node)]

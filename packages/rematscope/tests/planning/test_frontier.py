@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from rematscope import cost_of, frontier, trace
 from rematscope.choices import enumeration
+from rematscope.choices.build import CostedCall
 from rematscope.choices.candidates import candidates
 from rematscope.choices.chooser import Chooser
 from rematscope.planning.frontier import Frontier, SavedNamesMatrix
@@ -60,7 +61,7 @@ def saving(*names, beside="nothing_saveable"):
 
 
 def test_the_points_are_the_choices_that_none_beats(trade):
-    compared = {candidate.label: candidate.graph for candidate in candidates(block, *ARGS)}
+    compared = {candidate.label: candidate.graph for candidate in candidates(CostedCall(block, ARGS, {}))}
     choices = [graph.evaluate(names) for graph in compared.values() for names in subsets(graph.names)]
     assert places(trade.points) == pareto_front(choices)
     assert len(trade.points) > 5 and trade.complete and len({point.with_policy for point in trade.points}) > 1

@@ -13,6 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 from zoo import Case
 
 from rematscope import PlanError, frontier, jax_compat, plan, trace
+from rematscope.choices.build import CostedCall
 from rematscope.choices.candidates import candidates, saved_by
 from rematscope.tracing.checkpoints import with_policy
 
@@ -111,7 +112,7 @@ def test_what_cannot_be_told_of_a_branch_is_traced():
     def f(x, w, u):
         return lax.cond(x.sum() > 0, lambda x: jnp.sin(x @ w), lambda x: jnp.sin(x @ u), x).sum()
 
-    found = {candidate.label: candidate for candidate in candidates(f, *SHAPES)}
+    found = {candidate.label: candidate for candidate in candidates(CostedCall(f, SHAPES, {}))}
     assert saved_by(found[""].graph.trace, POLICIES.dots_saveable) is None
     assert found["dots_saveable"].trace is not None
     assert found["dots_saveable"].graph.evaluate(())[0] == costs(with_policy(f, POLICIES.dots_saveable), *SHAPES)[0]
@@ -121,7 +122,7 @@ def test_what_jax_fails_to_save_is_no_candidate():
     def f(x, w):
         return jnp.abs(jnp.sin((x + 1j * x) @ (w + 0j)) @ w).sum()
 
-    assert [candidate.label for candidate in candidates(f, *SHAPES[:2])] == ["", "as written"]
+    assert [candidate.label for candidate in candidates(CostedCall(f, SHAPES[:2], {}))] == ["", "as written"]
 
 
 CASES = {name: Case(make(jax.checkpoint), args, {}) for name, (make, args, _) in LITTLE.items()}
@@ -132,7 +133,7 @@ DRAWN = list(CASES) if "REMATSCOPE_EXAMPLES" in os.environ else list(CASES)[SEED
 @pytest.mark.parametrize("name", DRAWN)
 def test_names_beside_a_policy_are_predicted_as_jax_traces_them(name):
     f, args = CASES[name].function, CASES[name].args
-    for candidate in candidates(f, *args):
+    for candidate in candidates(CostedCall(f, args, {})):
         if candidate.label in LABELS and candidate.trace is None:
             for names in {(), candidate.graph.names[::2]}:
                 passes = trace(candidate.planned(f, names), *args)

@@ -15,7 +15,7 @@ import numbers
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +63,24 @@ class _Work:
 work = _Work()
 
 
+class CostedCall(NamedTuple):
+    """A call of a function, with the cost that recomputing one of its equations has.
+
+    Attributes:
+      f, args, kwargs: the function and its arguments, as for `trace`.
+      cost: the cost function, as for `recompute_graph`.
+    """
+
+    f: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    cost: CostFunction = work
+
+    def trace(self, variant: Callable[..., Any]) -> Trace:
+        """Return the trace of a variant of the function on these arguments."""
+        return trace(variant, *self.args, **self.kwargs)
+
+
 @with_own_options
 def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any) -> RecomputeGraph:
     """Build the graph that gives the saved bytes and the recompute cost of any choice of checkpoint names.
@@ -101,25 +119,20 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
         own.append(policy)
         return nothing
 
+    call = CostedCall(f, args, kwargs, cost)
     with jax_compat.default_remat():  # under jax_remat3, names that are not saved disappear from the trace
-        passes = trace(with_policies(f, saving_nothing), *args, **kwargs)
+        passes = call.trace(with_policies(f, saving_nothing))
     policies = [policy for policy in own if policy not in (None, jax.checkpoint_policies.nothing_saveable)]
     graph = graph_of(passes, cost)
     if jax_compat.remat3():
-        graph = dataclasses.replace(_without_names_saved_differently(graph, f, args, kwargs, cost), remat3=True)
+        graph = dataclasses.replace(_without_names_saved_differently(graph, call), remat3=True)
     return dataclasses.replace(graph, policies=tuple(dict.fromkeys(policies)))
 
 
 SAVED_DIFFERENTLY = "under jax_remat3, JAX saves it differently than by default"
 
 
-def _without_names_saved_differently(
-    graph: RecomputeGraph,
-    f: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    cost: CostFunction,
-) -> RecomputeGraph:
+def _without_names_saved_differently(graph: RecomputeGraph, call: CostedCall) -> RecomputeGraph:
     """Bar the names for which traces under `jax_remat3` differ from the prediction of `graph`.
 
     The graph comes from a trace in JAX's default rematerialization, where a name stays visible if it is not saved. In
@@ -130,13 +143,11 @@ def _without_names_saved_differently(
     Raises:
       PlanError: if traces differ from the prediction for other reasons than single names.
     """
-    if is_predicted(graph, f, args, kwargs, cost):
+    if is_predicted(graph, call):
         return graph
-    barred = {
-        name: SAVED_DIFFERENTLY for name in graph.names if not is_predicted(graph, f, args, kwargs, cost, names=[name])
-    }
-    without = graph_of(graph.trace, cost, barred=barred)
-    if not barred or not is_predicted(without, f, args, kwargs, cost):
+    barred = {name: SAVED_DIFFERENTLY for name in graph.names if not is_predicted(graph, call, names=[name])}
+    without = graph_of(graph.trace, call.cost, barred=barred)
+    if not barred or not is_predicted(without, call):
         raise PlanError(
             f"under jax_remat3, {graph.trace.function} saves or recomputes different values than by default for every "
             "choice of names, so no choice can be predicted. Call jax.config.update('jax_remat3', False) first."
@@ -145,29 +156,24 @@ def _without_names_saved_differently(
 
 
 def is_predicted(
-    graph: RecomputeGraph,
-    f: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    cost: CostFunction,
-    names: Sequence[str] | None = None,
-    policy: Policy | None = None,
+    graph: RecomputeGraph, call: CostedCall, names: Sequence[str] | None = None, policy: Policy | None = None
 ) -> bool:
-    """Whether a trace of `f` with a policy saves and recomputes what `graph` predicts for `names`.
+    """Whether a trace of a function with a policy saves and recomputes what `graph` predicts for `names`.
 
     The policy saves `names` only, by default all names of the graph, if none is given.
     """
     names = graph.names if names is None else names
-    planned = with_policy(f, policy or jax.checkpoint_policies.save_only_these_names(*names))
-    passes = trace(planned, *args, **kwargs)
+    planned = with_policy(call.f, policy or jax.checkpoint_policies.save_only_these_names(*names))
+    passes = call.trace(planned)
     saved, recompute = graph.evaluate(names)
     if passes.device_bytes_by_kind().get("computed", 0) != saved:
         return False
-    return math.isclose(cost_again(with_default_roles(passes, planned, args, kwargs), cost), recompute, rel_tol=1e-9)
+    again = cost_again(with_default_roles(passes, call, planned), call.cost)
+    return math.isclose(again, recompute, rel_tol=1e-9)
 
 
-def with_default_roles(passes: Trace, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Trace:
-    """Return the default trace of `f` if it saves and computes the same as `passes`, else `passes`.
+def with_default_roles(passes: Trace, call: CostedCall, variant: Callable[..., Any]) -> Trace:
+    """Return the default trace of a variant of `call.f` if it saves and computes the same as `passes`, else `passes`.
 
     Under remat3 the forward pass computes some results in another way than the recompute, such as `cumprod`. The
     operations of the recompute up to there then count as deferred, and as recomputed by default.
@@ -175,7 +181,7 @@ def with_default_roles(passes: Trace, f: Callable[..., Any], args: Sequence[Any]
     if not jax_compat.remat3():
         return passes
     with jax_compat.default_remat():
-        default = trace(f, *args, **kwargs)
+        default = call.trace(variant)
     same_bytes = default.device_bytes_by_kind() == passes.device_bytes_by_kind()
     return default if same_bytes and program_cost(default.backward) == program_cost(passes.backward) else passes
 

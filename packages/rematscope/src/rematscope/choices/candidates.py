@@ -9,21 +9,21 @@ written recomputes nothing, and if its residuals fit, no checkpoint is needed.
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
-from rematscope.choices.build import CostFunction, graph_of, is_predicted, recompute_graph, with_default_roles, work
+from rematscope.choices.build import CostedCall, graph_of, is_predicted, recompute_graph, with_default_roles
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.errors import TraceError
 from rematscope.ir import roles
 from rematscope.ir.program import Equation, Program
 from rematscope.jax_compat import Policy
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policies, with_policy
-from rematscope.tracing.trace import Trace, trace
+from rematscope.tracing.trace import Trace
 
 _PRODUCTS = "dots_with_no_batch_dims_saveable", "dots_saveable"
 EVERYTHING = "everything_saveable"
@@ -66,18 +66,13 @@ class PolicyCandidate:
         return f if self.label == AS_IT_IS else with_policy(f, self.with_names(names))
 
 
-def candidates(
-    f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any
-) -> tuple[PolicyCandidate, ...]:
-    """Return all policies that a plan of `f` compares, names alone first.
-
-    Args:
-      f, *args, **kwargs, cost: as for `recompute_graph`.
+def candidates(call: CostedCall) -> tuple[PolicyCandidate, ...]:
+    """Return all policies that a plan of a function compares, names alone first.
 
     Raises:
       TraceError, PlanError: as `recompute_graph` does.
     """
-    alone = recompute_graph(f, *args, cost=cost, **kwargs)
+    alone = recompute_graph(call.f, *call.args, cost=call.cost, **call.kwargs)
     found = [PolicyCandidate("", alone)]
 
     seen: set[frozenset[Equation]] = set()
@@ -85,61 +80,50 @@ def candidates(
         policy = getattr(jax.checkpoint_policies, label)
         saved = saved_by(alone.trace, policy)
         if saved is None:
-            found += traced(f, label, policy, args, kwargs, cost)
+            found += traced(call, label, policy)
         elif saved and saved not in seen:
             seen.add(saved)
-            graph = graph_of(alone.trace, cost, saved, alone.barred)
-            if jax_compat.remat3() and not is_predicted(graph, f, args, kwargs, cost, names=(), policy=policy):
-                found += traced(f, label, policy, args, kwargs, cost)
+            graph = graph_of(alone.trace, call.cost, saved, alone.barred)
+            if jax_compat.remat3() and not is_predicted(graph, call, names=(), policy=policy):
+                found += traced(call, label, policy)
             else:
                 found.append(PolicyCandidate(label, graph, policy))
     save_all = jax.checkpoint_policies.everything_saveable
     if not alone.policies:
         # Where it has checkpoints, which save nothing, this is the choice of no name again.
         nothing_saved = alone.evaluate(())
-        written = traced(f, AS_IT_IS, save_all, args, kwargs, cost)
+        written = traced(call, AS_IT_IS, save_all)
         found += [each for each in written if not nothing_saved[1] or each.graph.evaluate(()) != nothing_saved]
     elif _has_policies(alone):
         only = alone.policies[0] if len(alone.policies) == 1 else None
-        found += traced(f, AS_IT_IS, only, args, kwargs, cost)
-    found += traced(f, EVERYTHING, save_all, args, kwargs, cost)
+        found += traced(call, AS_IT_IS, only)
+    found += traced(call, EVERYTHING, save_all)
     return tuple(found)
 
 
-def as_written(
-    f: Callable[..., Any],
-    found: Sequence[PolicyCandidate],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    cost: CostFunction,
-) -> PolicyCandidate:
-    """Return `f` as written: one of the candidates, or as JAX traces it now."""
+def as_written(call: CostedCall, found: Sequence[PolicyCandidate]) -> PolicyCandidate:
+    """Return the function as written: one of the candidates, or as JAX traces it now."""
     for candidate in found:
         if candidate.label == AS_IT_IS:
             return candidate
-    passes = trace(f, *args, **kwargs)
-    return PolicyCandidate(AS_IT_IS, graph_of(passes, cost), trace=passes)
+    passes = call.trace(call.f)
+    return PolicyCandidate(AS_IT_IS, graph_of(passes, call.cost), trace=passes)
 
 
-def traced(
-    f: Callable[..., Any],
-    label: str,
-    policy: Policy | None,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    cost: CostFunction,
-) -> Iterator[PolicyCandidate]:
+def traced(call: CostedCall, label: str, policy: Policy | None) -> Iterator[PolicyCandidate]:
     """Yield the candidate of a policy that leaves no choice of names, as JAX traces it; none where JAX cannot."""
+    f = call.f
     planned = f if label == AS_IT_IS else with_policy(f, policy)
     # What is called once is a jaxpr, whose checkpoints only `with_policies` turns into those of another mode.
     is_jaxpr = label == AS_IT_IS and isinstance(f, CalledOnce) and any(checkpoints(f.jaxpr))
     again = with_policies(f, lambda own: own) if is_jaxpr else planned
     try:
-        passes = trace(planned, *args, **kwargs)
+        passes = call.trace(planned)
     except (TypeError, NotImplementedError, TraceError):
         return  # JAX fails to save some values, complex numbers among them
     if not passes.host_bytes():  # what is moved to the host is no budget's
-        yield PolicyCandidate(label, graph_of(with_default_roles(passes, again, args, kwargs), cost), policy, passes)
+        graph = graph_of(with_default_roles(passes, call, again), call.cost)
+        yield PolicyCandidate(label, graph, policy, passes)
 
 
 def digest_of(found: Sequence[PolicyCandidate]) -> str:

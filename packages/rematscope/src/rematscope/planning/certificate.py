@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from rematscope.choices.build import CostFunction, work
+from rematscope.choices.build import CostedCall, CostFunction, work
 from rematscope.choices.candidates import candidates, digest_of
 from rematscope.choices.chooser import Chooser
 from rematscope.choices.duality import dual_bound
@@ -73,7 +73,7 @@ class Certificate:
             from the claim, or if a recomputed operation has no known cost.
           TargetError, TraceError: as for `plan`.
         """
-        found = candidates(called_once(f, args, kwargs), *args, cost=cost_meant(cost, device), **kwargs)
+        found = candidates(CostedCall(called_once(f, args, kwargs), args, kwargs, cost_meant(cost, device)))
         alone = found[0].graph
         if alone.uncounted:
             raise PlanError(not_provable(alone))

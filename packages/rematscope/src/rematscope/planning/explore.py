@@ -13,6 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from rematscope import jax_compat
+from rematscope.choices.build import CostedCall
 from rematscope.choices.candidates import candidates
 from rematscope.choices.enumeration import are_few
 from rematscope.errors import PlanError, TraceError
@@ -135,7 +136,7 @@ def _apply_policy(f: Callable, called: str, policy: str, kept: tuple[str, ...]) 
 def _best_points(f: Callable, *args, **kwargs) -> Frontier | None:
     """Return the Pareto front of one checkpoint around `f`; None if it is not known."""
     try:
-        found = candidates(jax.checkpoint(f), *args, **kwargs)
+        found = candidates(CostedCall(jax.checkpoint(f), args, kwargs))
     except (TraceError, PlanError):
         return None
     points = []

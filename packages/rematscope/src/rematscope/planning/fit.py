@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rematscope.choices.build import CostFunction, work
+from rematscope.choices.build import CostedCall, CostFunction, work
 from rematscope.choices.candidates import AS_IT_IS, PolicyCandidate, candidates, is_left_out
 from rematscope.errors import PlanError
 from rematscope.memory.sureness import estimate_warning
@@ -258,13 +258,14 @@ def fit(
     rates = None if device is None else device_called(device)
     # A device alone adds seconds to what is shown.
     meant = cost_meant(cost, device if isinstance(cost, str) and cost == "seconds" else None)
-    compared = candidates(f, *args, cost=meant, **kwargs)
+    call = CostedCall(f, args, kwargs, meant)
+    compared = candidates(call)
     planned = tuple(candidate for candidate in compared if candidate.label != AS_IT_IS)
-    search = _Search(f, args, kwargs, planned, meant, limit, target, rates)
+    search = _Search(call, planned, limit, target, rates)
     written: CompiledPlan | None = None
     # Checkpoints that save nothing, or names alone, are among the plans.
     if len(planned) < len(compared) or is_left_out(compared):
-        written = search.compile(plan_as_written(f, compared, args, kwargs, meant), "it as written")
+        written = search.compile(plan_as_written(call, compared), "it as written")
     # A lower recompute than this is not noticed, and is not worth a change.
     slack = _UNNOTICED * compared[0].graph.evaluate(())[1]
     fits_as_written = written is not None and written.peak_bytes <= limit
@@ -291,17 +292,9 @@ class _Search:
     """
 
     def __init__(
-        self,
-        f: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        planned: Sequence[PolicyCandidate],
-        cost: CostFunction,
-        limit: int,
-        target: str,
-        rates: Device | None,
+        self, call: CostedCall, planned: Sequence[PolicyCandidate], limit: int, target: str, rates: Device | None
     ):
-        self._f, self._args, self._kwargs, self._planned, self._cost = f, args, kwargs, planned, cost
+        self._call, self._planned = call, planned
         self._limit, self._target, self._rates = limit, target, rates
         self.compiled: dict[int, CompiledPlan] = {}
 
@@ -324,7 +317,7 @@ class _Search:
         """Compile a plan; `what` names it while it is compiled."""
         with progress() as tell:
             tell(f"compiling {what}", 0)
-            measured = measure(made.planned, *self._args, target=self._target, **self._kwargs)
+            measured = measure(made.planned, *self._call.args, target=self._target, **self._call.kwargs)
             seconds = None if self._rates is None else estimate_time(measured.trace, self._rates)
             return CompiledPlan(made, measured, seconds)
 
@@ -332,7 +325,7 @@ class _Search:
         return plan.peak_bytes <= self._limit
 
     def _best_plan(self, saved: int) -> Plan:
-        return best_plan(self._f, self._planned, saved, self._args, self._kwargs, self._cost)
+        return best_plan(self._call, self._planned, saved)
 
     def _compile_within(self, saved: int) -> CompiledPlan:
         """Return the best plan within so many saved bytes, compiled."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from rematscope.choices.build import CostFunction, cost_again, work
+from rematscope.choices.build import CostedCall, CostFunction, cost_again, work
 from rematscope.choices.candidates import candidates
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph
@@ -141,7 +141,7 @@ def frontier(
     __tracebackhide__ = True
     meant = cost_meant(cost, device)
     f = called_once(f, args, kwargs)
-    compared = candidates(f, *args, cost=meant, **kwargs)
+    compared = candidates(CostedCall(f, args, kwargs, meant))
     graph = compared[0].graph
 
     def measured(label: str, planned: Callable[..., Any]) -> Point | None:

@@ -1,14 +1,14 @@
 """`plan(f, *args, saved=…)`: the choice of names and policies with the least recompute, with a certificate."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
 import jax
 
 from rematscope import jax_compat
-from rematscope.choices.build import SAVED_DIFFERENTLY, CostFunction, cost_again, is_predicted, work
+from rematscope.choices.build import SAVED_DIFFERENTLY, CostedCall, CostFunction, cost_again, is_predicted, work
 from rematscope.choices.candidates import (
     AS_IT_IS,
     EVERYTHING,
@@ -99,28 +99,21 @@ def plan(
     __tracebackhide__ = True
     meant = cost_meant(cost, device)
     with progress_message("planning: which names to save"), gc_paused():
-        once = called_once(f, args, kwargs)
-        found = candidates(once, *args, cost=meant, **kwargs)
+        call = CostedCall(called_once(f, args, kwargs), args, kwargs, meant)
+        found = candidates(call)
         if isinstance(saved, float):
             limit = part_of_range(saved, found)
         else:
             limit = budget_bytes(saved, "saved", like="12_000_000, '12 MB', or 0.5 for half")
-        made = best_plan(once, found, limit, args, kwargs, meant)
+        made = best_plan(call, found, limit)
     if not found[0].graph.names and made.cost:
         given = shapes_of(args, kwargs)
-        made.why_no_names = lambda: no_names(once, *given[0], **given[1])
+        made.why_no_names = lambda: no_names(call.f, *given[0], **given[1])
     return made
 
 
-def best_plan(
-    f: Callable[..., Any],
-    found: Sequence[PolicyCandidate],
-    limit: int,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    cost: CostFunction = work,
-) -> "Plan":
-    """Return the best plan for `f` within `limit` saved bytes, given the candidates of `f`."""
+def best_plan(call: CostedCall, found: Sequence[PolicyCandidate], limit: int) -> "Plan":
+    """Return the best plan for a function within `limit` saved bytes, given its candidates."""
     __tracebackhide__ = True
     function = found[0].graph.trace.function
     if limit < (least := least_of(found)):
@@ -142,59 +135,46 @@ def best_plan(
                 best = rank, candidate, names
     assert best is not None, "the choice that saves least is within the limit"
     _, chosen, names = best
-    passes = chosen.trace or trace(chosen.planned(f, names), *args, **kwargs)
-    planned = chosen.planned(as_given(f), names)
-    given = shapes_of(args, kwargs)
+    passes = chosen.trace or call.trace(chosen.planned(call.f, names))
+    planned = chosen.planned(as_given(call.f), names)
+    given = shapes_of(call.args, call.kwargs)
 
     def plain() -> Trace:
         traces = (candidate.trace for candidate in found if candidate.label == EVERYTHING)
-        return next(traces, None) or trace(without_checkpoints(f), *given[0], **given[1])
+        return next(traces, None) or trace(without_checkpoints(call.f), *given[0], **given[1])
 
     made = Plan(tuple(found), chosen, names, planned, passes, limit, min(bounds), plain)
     try:
-        made.check(cost)
+        made.check(call.cost)
     except PlanError:
-        if jax_compat.remat3() and _is_verified(chosen, names, f, args, kwargs, cost):
+        if jax_compat.remat3() and _is_verified(chosen, names, call):
             return made
         if not chosen.label:
             raise
         # The prediction for names combined with the policy was wrong: compare the policy as traced, without names.
         others = [candidate for candidate in found if candidate is not chosen]
         if chosen.trace is None:
-            others += traced(f, chosen.label, chosen.policy, args, kwargs, cost)
-        return best_plan(f, others, limit, args, kwargs, cost)
+            others += traced(call, chosen.label, chosen.policy)
+        return best_plan(call, others, limit)
     return made
 
 
-def _is_verified(
-    chosen: PolicyCandidate,
-    names: tuple[str, ...],
-    f: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    cost: CostFunction,
-) -> bool:
+def _is_verified(chosen: PolicyCandidate, names: tuple[str, ...], call: CostedCall) -> bool:
     """Return whether a plan under remat3 saves and computes what was predicted; see `with_default_roles`."""
     if chosen.trace is not None:
         return True  # the candidate comes from a trace
-    return is_predicted(chosen.graph, f, args, kwargs, cost, names, chosen.with_names(names))
+    return is_predicted(chosen.graph, call, names, chosen.with_names(names))
 
 
-def plan_as_written(
-    f: Callable[..., Any],
-    found: Sequence[PolicyCandidate],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    cost: CostFunction = work,
-) -> "Plan":
-    """Return the plan that leaves `f` as written. Its budget is what `f` saves."""
-    written = as_written(f, found, args, kwargs, cost)
+def plan_as_written(call: CostedCall, found: Sequence[PolicyCandidate]) -> "Plan":
+    """Return the plan that leaves the function as written. Its budget is what the function saves."""
+    written = as_written(call, found)
     assert written.trace is not None, "the function as written is traced"
     passes = written.trace
     saved, again = written.graph.evaluate(())
-    bound = min(again, best_plan(f, found, saved, args, kwargs, cost).bound) if again else again
+    bound = min(again, best_plan(call, found, saved).bound) if again else again
     compared = (*found, *[written] * (written not in found))
-    return Plan(compared, written, (), as_given(f), passes, saved, bound, lambda: passes)
+    return Plan(compared, written, (), as_given(call.f), passes, saved, bound, lambda: passes)
 
 
 class Plan(View):

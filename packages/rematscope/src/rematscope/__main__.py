@@ -16,7 +16,7 @@ import json
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from rematscope.errors import PlanError, TargetError, TraceError
 from rematscope.ir.cost import Cost
 from rematscope.memory.liveness import live_bytes
 from rematscope.render.parts import Stack
-from rematscope.render.view import show
+from rematscope.render.view import View, show
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import estimate_time
 from rematscope.tracing.trace import Trace, trace
@@ -68,25 +68,9 @@ def _run_report(arguments: Sequence[str]) -> int:
         "--device", metavar="NAME", help='use the memory capacity of this device, such as "tpu v5e" or "h100"'
     )
     asked = parser.parse_args(arguments)
-    try:
-        function, given = _asked_function(asked)
-        found = rematscope.report(function, *given, device=asked.device, memory=asked.memory)
-        if asked.save:
-            found.save(asked.save)
-    except OSError as error:
-        print(f"{asked.save} cannot be written: {error.strerror}.", file=sys.stderr)
-        return 2
-    except (_Unknown, TargetError, PlanError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    except TraceError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except Exception as error:  # whatever the function runs into is said as the rest is
-        print(f"{asked.function} cannot be traced with these arguments: {_describe_failure(error)}", file=sys.stderr)
-        return 1
-    show(found)
-    return 0
+    return _run_command(
+        asked, lambda f, args: (rematscope.report(f, *args, device=asked.device, memory=asked.memory), None)
+    )
 
 
 def _make_parser(prog: str, description: str, example: str) -> argparse.ArgumentParser:
@@ -100,14 +84,6 @@ def _make_parser(prog: str, description: str, example: str) -> argparse.Argument
     )
     parser.add_argument("--save", metavar="FILE", type=Path, help="also save an HTML page that opens in any browser")
     return parser
-
-
-def _asked_function(asked: argparse.Namespace) -> tuple[Any, list[Any]]:
-    """Return the function that the command names, and its arguments."""
-    function = _load_object(asked.function)
-    if not callable(function):
-        raise _Unknown(f"{asked.function} is not a function, but of type {type(function).__name__}.")
-    return function, [each for text in asked.args for each in _parse_arguments(text)]
 
 
 def _run_show(arguments: Sequence[str]) -> int:
@@ -126,31 +102,50 @@ def _run_show(arguments: Sequence[str]) -> int:
         "--device", metavar="NAME", help='also show the estimated time of each line on this device, such as "tpu v5e"'
     )
     asked = parser.parse_args(arguments)
-    try:
+
+    def view_of(function: Callable[..., Any], given: Sequence[Any]) -> tuple[View, dict[str, Any] | None]:
         device = None if asked.device is None else device_called(asked.device)
-        function, given = _asked_function(asked)
-    except (_Unknown, TargetError) as error:
+        passes = trace(function, *given)
+        view = Stack(SideBySide(passes, device=device), ResidualTable(passes, device))
+        return view, as_data(passes, device) if asked.json else None
+
+    return _run_command(asked, view_of)
+
+
+def _run_command(
+    asked: argparse.Namespace,
+    view_of: Callable[[Callable[..., Any], Sequence[Any]], tuple[View, dict[str, Any] | None]],
+) -> int:
+    """Print what a command shows of a function, and return the exit status.
+
+    Args:
+      asked: the arguments of the command.
+      view_of: returns the view of a function and its arguments, and the data to print as JSON instead.
+    """
+    try:
+        function = _load_object(asked.function)
+        if not callable(function):
+            raise _Unknown(f"{asked.function} is not a function, but of type {type(function).__name__}.")
+        view, data = view_of(function, [each for text in asked.args for each in _parse_arguments(text)])
+    except (_Unknown, TargetError, PlanError) as error:
         print(error, file=sys.stderr)
         return 2
-    try:
-        passes = trace(function, *given)
     except TraceError as error:
         print(error, file=sys.stderr)
         return 1
     except Exception as error:  # whatever the function runs into is said as the rest is
         print(f"{asked.function} cannot be traced with these arguments: {_describe_failure(error)}", file=sys.stderr)
         return 1
-    view = Stack(SideBySide(passes, device=device), ResidualTable(passes, device))
     if asked.save:
         try:
             view.save(asked.save)
         except OSError as error:
             print(f"{asked.save} cannot be written: {error.strerror}.", file=sys.stderr)
             return 2
-    if asked.json:
-        print(json.dumps(as_data(passes, device), indent=1))
-    else:
+    if data is None:
         show(view)
+    else:
+        print(json.dumps(data, indent=1))
     return 0
 
 

@@ -25,6 +25,7 @@ from rematscope.scheduling.candidate import CandidatePool
 from rematscope.scheduling.checkpoint_placement import checkpointed as plain_checkpoints
 from rematscope.scheduling.checkpoint_placement import placements
 from rematscope.scheduling.cuts import kept_at_cuts, stretches
+from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.peak_program import PeakProgram, PeakSolution
 from rematscope.scheduling.peak_proposer import PeakProposer
@@ -370,7 +371,7 @@ def test_the_rows_are_solved_first_for_what_they_predicted_of_the_last_choice(mo
     """What the programs predict differs from the rows by about as much for the next limit, and for other cuts."""
     limits, best = [], PeakProgram.best
     monkeypatch.setattr(PeakProgram, "best", lambda rows, **limit: limits.append(limit) or best(rows, **limit))
-    search = Search(deep, (WS, X), {}, "cpu", 1)
+    search = Search(GradientCall(deep, (WS, X), {}), "cpu", 1)
     predicted = trace(deep, WS, X).saved_bytes()
     shares = []
     for aim in (predicted // 2, predicted // 3):
@@ -405,7 +406,7 @@ def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_comp
         return candidate
 
     monkeypatch.setattr(Search, "_compile_candidate", compiled)
-    search = Search(deep, (WS, X), {}, "cpu", 4)
+    search = Search(GradientCall(deep, (WS, X), {}), "cpu", 4)
     limit = search.fixed_bytes + trace(deep, WS, X).saved_bytes() * 2 // 3
     search._compile_candidates(limit)
     *above, first = search.compiled[:3]

@@ -14,6 +14,7 @@ from zoo import normal
 from rematscope import auto, load_schedule, trace
 from rematscope.memory.xla_estimate import estimate_temporary_bytes
 from rematscope.scheduling.candidate import CandidatePool
+from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.search import Search
 
 TPU = "tpu v5e"
@@ -45,7 +46,7 @@ X = normal(99, *TOKENS, D)
 @functools.cache
 def looked_at():
     """A search that has compiled nothing yet."""
-    return Search(net, (WS, X), {}, TPU, 4)
+    return Search(GradientCall(net, (WS, X), {}), TPU, 4)
 
 
 @functools.cache
@@ -108,7 +109,7 @@ def test_of_products_those_of_the_last_block_are_kept_first_where_they_take_no_m
 
 
 def test_for_a_cpu_nothing_of_the_kind_is_looked_at():
-    assert not [*Search(net, (WS, X), {}, "cpu", 4).blocks.propose(1e9, CandidatePool())]
+    assert not [*Search(GradientCall(net, (WS, X), {}), "cpu", 4).blocks.propose(1e9, CandidatePool())]
 
 
 def predicted(f, *args):
@@ -141,5 +142,5 @@ def test_of_checkpoints_that_are_predicted_alike_those_that_keep_least_are_the_s
     of = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)
     sizes = dict.fromkeys("qkv", (1024, 1024)) | {"up": (1024, 4096), "down": (4096, 1024)}
     args = [{n: of(size) for n, size in sizes.items()}] * 3, of((16, 512, 1024))
-    smallest = Search(net, args, {}, TPU, 4).checkpoints.smallest
+    smallest = Search(GradientCall(net, args, {}), TPU, 4).checkpoints.smallest
     assert smallest.schedule.saved_bytes <= trace(checkpoints, *args).bytes_by_kind()["computed"]

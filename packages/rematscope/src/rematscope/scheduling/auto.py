@@ -13,6 +13,7 @@ from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.argnums import ArgNums, check_argnums
+from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.per_call import PlannedPerCall
 from rematscope.scheduling.planned import Planned
@@ -66,8 +67,8 @@ class AutoFunction(PlannedPerCall[P, R]):
         result: Auto = self._plan_for_call(args, kwargs)
         return result
 
-    def _make_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grad_mask: tuple[bool, ...] | None) -> Auto:
-        return self._options.search(self.__wrapped__, args, kwargs, grad_mask, self.argnums)
+    def _make_plan(self, call: GradientCall) -> Auto:
+        return self._options.search(call, self.argnums)
 
     def _function_of(self, plan: Auto) -> Planned:
         return plan.function
@@ -83,19 +84,12 @@ class _Options(NamedTuple):
     cost: CostFunction
     host: HostOffload | None
 
-    def search(
-        self,
-        f: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        grad_mask: tuple[bool, ...] | None,
-        argnums: tuple[int, ...] | None,
-    ) -> Auto:
+    def search(self, call: GradientCall, argnums: tuple[int, ...] | None) -> Auto:
         """Search for a plan for one call."""
         __tracebackhide__ = True
         with progress() as tell, gc_paused():
             tell("tracing", 0)
-            search = Search(f, args, kwargs, self.target, self.compiles, self.cost, self.host, grad_mask)
+            search = Search(call, self.target, self.compiles, self.cost, self.host)
             search.tell = tell
             try:
                 candidate, bound = (search.within_peak if self.limits_peak else search.within_saved)(self.limit)

@@ -5,7 +5,7 @@ Each of these figures takes a while to compute for a long program, so it is comp
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -46,7 +46,7 @@ class Subject:
     cost: CostFunction
     least: int
     moves: Moves | None = None
-    grad_mask: tuple[bool, ...] | None = None
+    grad_mask: Sequence[bool] | None = None
     _known: dict[Equation, float] = dataclasses.field(default_factory=dict)  # choices have most of theirs in common
 
     def work(self, programs: Schedule | Trace) -> float:

@@ -12,6 +12,7 @@ from rematscope.scheduling.blocks import Block
 from rematscope.scheduling.captured import captured
 from rematscope.scheduling.checkpoint_placement import POLICIES, CheckpointPlacement, checkpointed
 from rematscope.scheduling.divided import Segments, divided
+from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.per_call import PlannedPerCall
 from rematscope.scheduling.planned import Planned, scheduled_function
@@ -19,7 +20,6 @@ from rematscope.scheduling.schedule import schedule
 from rematscope.scheduling.stored_choice import StoredChoice, digest
 from rematscope.tracing.checkpoints import without_checkpoints
 from rematscope.tracing.signature import Signature
-from rematscope.tracing.trace import trace_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,13 +83,12 @@ class LoadedFunction(PlannedPerCall[P, R]):
     def __repr__(self) -> str:
         return f"<load_schedule({self._path!r}, {self.__name__})>"
 
-    def _make_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grad_mask: tuple[bool, ...] | None) -> Planned:
+    def _make_plan(self, call: GradientCall) -> Planned:
         saved, choice = self._saved, self._saved.choice
-        signature = Signature(self.__wrapped__, args, kwargs)
-        once = captured(self.__wrapped__, args, kwargs)
+        signature, once = Signature(*call[:3]), captured(*call[:3])
         own = once if choice.of_own else without_checkpoints(once)
         given = own if choice.placement is None else checkpointed(once, choice.placement)
-        linearized = linearize(trace_call(given, args, kwargs, grad_mask=grad_mask))
+        linearized = linearize(call.trace(given))
         try:
             linearized = divided(linearized, choice.segments)
         except IndexError:
@@ -100,12 +99,12 @@ class LoadedFunction(PlannedPerCall[P, R]):
                 "or shapes differ, or JAX traces them differently now. Let auto plan again."
             )
         if choice.placement is not None:
-            return Planned(once, signature, given, grad_mask)
+            return Planned(once, signature, given, call.grad_mask)
         try:
             made = schedule(linearized, *choice.values(linearized), saved.target)
         except IndexError:  # the function has fewer values
             raise _holds_none(self._path) from None
-        return Planned(once, signature, scheduled_function(once, made), grad_mask)
+        return Planned(once, signature, scheduled_function(once, made), call.grad_mask)
 
     def _function_of(self, plan: Planned) -> Planned:
         return plan

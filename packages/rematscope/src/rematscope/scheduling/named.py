@@ -17,10 +17,10 @@ from rematscope.errors import PlanError
 from rematscope.ir.expression import Expression, expression_of
 from rematscope.ir.program import Equation, Program, Value
 from rematscope.linting.subject import source_of, walk_equations
+from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
-from rematscope.tracing.trace import trace_call
 
 source_info_util.register_exclusion(__file__)
 
@@ -56,15 +56,9 @@ class Nameable:
       spots: where names can be written, in the order of the program.
     """
 
-    def __init__(
-        self,
-        f: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        grad_mask: Sequence[bool] | None = None,
-    ):
-        self._f, self._args, self._kwargs, self._grad_mask = f, args, kwargs, grad_mask
-        plain = jaxpr_of(without_checkpoints(f), *args, **kwargs)
+    def __init__(self, call: GradientCall):
+        self._call = call
+        plain = jaxpr_of(without_checkpoints(call.f), *call.args, **call.kwargs)
         self._jaxpr = jax_compat.map_equations(plain, lambda eqn, _: [eqn])  # no two equations are one object
         self.spots = tuple(_nameable_spots(self._jaxpr))
 
@@ -88,12 +82,12 @@ class Nameable:
         run = jaxpr_as_fun(jax_compat.map_equations(self._jaxpr, change))
 
         def function(*args: Any, **kwargs: Any) -> Any:
-            flat, leaves = flattened(self._f, args, kwargs)
+            flat, leaves = flattened(self._call.f, args, kwargs)
             with jax_compat.assuming_gpu():
                 tree = jax.tree.structure(jax.eval_shape(flat, *leaves))
             return jax.tree.unflatten(tree, run(*leaves))
 
-        function.__name__ = getattr(self._f, "__name__", "named")
+        function.__name__ = getattr(self._call.f, "__name__", "named")
         return function
 
     def spot_of(self, linearized: Linearized) -> dict[Value, Spot]:
@@ -107,7 +101,7 @@ class Nameable:
         """
         spots = {f"{_GIVEN}{i}": spot for i, spot in enumerate(self.spots)}
         names = {spot: name for name, spot in spots.items()}
-        named = linearize(trace_call(self.named(names), self._args, self._kwargs, grad_mask=self._grad_mask))
+        named = linearize(self._call.trace(self.named(names)))
         stands_for: dict[Value, Value] = {}
         try:
             own = {there: here for here, there in _pair_values(linearized.primal, named.primal, stands_for)}

@@ -14,6 +14,7 @@ from jax.sharding import AxisType
 from rematscope.errors import PlanError
 from rematscope.jax_compat.vjp_hook import outside_traces
 from rematscope.scheduling.argnums import ArgNums, check_argnums, gradient_mask
+from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.planned import Constant, Planned
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_elements, flattened, shapes_of
 from rematscope.tracing.signature import Signature
@@ -59,18 +60,18 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
             found = self._plans.pop(signature, None)
             if found is None:
                 _check_place(self.__name__, signature)
-                grad_mask = gradient_mask(self.__wrapped__, args, kwargs, self.argnums)
-                shapes = shapes_of(args, kwargs)
+                grad_mask = self.gradient_mask(args, kwargs)
+                call = GradientCall(self.__wrapped__, *shapes_of(args, kwargs), grad_mask)
                 with outside_traces():
-                    found = self._make_plan(*shapes, grad_mask)
+                    found = self._make_plan(call)
             self._plans[signature] = found
             while len(self._plans) > _MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
         return found
 
     @abc.abstractmethod
-    def _make_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grad_mask: tuple[bool, ...] | None) -> Any:
-        """Return a plan for arguments of these shapes."""
+    def _make_plan(self, call: GradientCall) -> Any:
+        """Return a plan for calls like this one, whose arguments are shapes."""
 
     @abc.abstractmethod
     def _function_of(self, plan: Any) -> Planned:

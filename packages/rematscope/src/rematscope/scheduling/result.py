@@ -26,6 +26,7 @@ from rematscope.scheduling import divided
 from rematscope.scheduling.argnums import ArgNums
 from rematscope.scheduling.candidate import Candidate
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words
+from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.planned import Constant
 from rematscope.scheduling.search import Search
@@ -93,18 +94,18 @@ class Auto(Constant, Pictured):
         self.bound = min(bound, chosen.recompute_cost)
         self._argnums = argnums
         self._cost = search.cost
-        self._subject = search.f, search.args, search.kwargs, search.grad_mask
+        self._call = search.call
         self._host = search.host
 
     def __reduce__(self) -> tuple[Callable[[bytes], "Auto"], tuple[bytes]]:
         return _load_pickle, (_dump_pickle(self._pickle_state()),)
 
     def _pickle_state(self) -> "_State":
-        f, args, kwargs, grad_mask = self._subject
+        call = self._call._replace(f=reference(self._call.f))
         candidates = [CachedChoice.of(candidate, self._own, self.limit, self.bound) for candidate in self.trials]
         compiled = [one.measurement.made for one in self.trials if one.measurement is not None]
         return _State(
-            reference(f), args, kwargs, grad_mask, self.target, self._compiles, self._cost, self._host,
+            call, self.target, self._compiles, self._cost, self._host,
             self._structure, [dataclasses.replace(one, measurement=None) for one in candidates], compiled,
             self.trials.index(self._chosen), self.limit, self.limits_peak, self.bound, self._argnums,
         )  # fmt: skip
@@ -127,7 +128,7 @@ class Auto(Constant, Pictured):
             and chosen.placement in (None, CheckpointPlacement())
             and chosen.kept == chosen.linearized.kept
         ):
-            return save_everything_names(*self._subject)
+            return save_everything_names(self._call)
         if chosen.placement is not None:
             whole = chosen.subject.once.without_checkpoints.jaxpr
             raise PlanError(
@@ -139,7 +140,7 @@ class Auto(Constant, Pictured):
                 f"the plan for {function} divides loops into segments, which names cannot express: "
                 f"{divided.in_words(self._linearized, chosen.segments)}. Use .function."
             )
-        return suggested_names(*self._subject, chosen.linearized, chosen.schedule, self.limits_peak, self._cost)
+        return suggested_names(self._call, chosen.linearized, chosen.schedule, self.limits_peak, self._cost)
 
     @property
     def policy(self) -> Callable[..., Any]:
@@ -368,10 +369,7 @@ class Auto(Constant, Pictured):
 class _State(NamedTuple):
     """The part of a result that is pickled. The programs are traced again."""
 
-    f: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    grad_mask: tuple[bool, ...] | None
+    call: GradientCall
     target: str
     compiles: int
     cost: CostFunction
@@ -414,11 +412,10 @@ def _dump_pickle(state: _State) -> bytes:
 
 def _load_pickle(pickled: bytes) -> Auto:
     state: _State = pickle.loads(pickled)
-    f = state.f.by.__wrapped__ if isinstance(state.f, Decorated) else state.f
+    call, f = state.call, state.call.f
+    call = call._replace(f=f.by.__wrapped__ if isinstance(f, Decorated) else f)
     with outside_traces():
-        search = Search(
-            f, state.args, state.kwargs, state.target, state.compiles, state.cost, state.host, state.grad_mask
-        )
+        search = Search(call, state.target, state.compiles, state.cost, state.host)
         if search.key[:2] != state.structure:
             raise PlanError(
                 f"this plan was pickled for another version of {search.name}: its operations or shapes differ now, or "

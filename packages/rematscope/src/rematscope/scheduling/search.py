@@ -34,6 +34,7 @@ from rematscope.scheduling.chain import ChainProposer
 from rematscope.scheduling.checkpoint_placement import POLICIES, CheckpointPlacement, checkpointed
 from rematscope.scheduling.checkpoint_proposer import CheckpointProposer
 from rematscope.scheduling.cuts import kept_at_cuts
+from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.host import HostOffload, HostPeakProgram, Moves
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.scheduling.peak_program import PeakProgram
@@ -45,7 +46,6 @@ from rematscope.scheduling.tpu_blocks import BlockProposer
 from rematscope.seconds.devices import Device
 from rematscope.tracing.checkpoints import checkpoints, repeats_what_may_differ, without_checkpoints
 from rematscope.tracing.signature import Signature
-from rematscope.tracing.trace import trace_call
 from rematscope.xla.compiling import Compiled
 from rematscope.xla.measure import Measurement, measure_call
 
@@ -56,6 +56,7 @@ class Search:
     """A search for a plan of one function.
 
     Attributes:
+      call: the function, and the arguments that it is planned for.
       compiled: the candidates that were compiled, in order.
       compiles: how many candidates may be compiled.
       fixed_bytes: the bytes of a compiled candidate in addition to its temporaries: arguments, outputs, gradients.
@@ -67,31 +68,26 @@ class Search:
 
     def __init__(
         self,
-        f: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        call: GradientCall,
         target: str,
         compiles: int,
         cost: CostFunction = work,
         host: HostOffload | None = None,
-        grad_mask: tuple[bool, ...] | None = None,
     ):
-        self.f, self.grad_mask, self.host = f, grad_mask, host
-        self.args, self.kwargs, self.target, self.cost, self.compiles = args, kwargs, target, cost, compiles
+        self.call, self.target, self.cost, self.compiles, self.host = call, target, cost, compiles, host
         self.compiled: list[Candidate] = []
         self.pool = CandidatePool()
         self.tell: Callable[[str, float], None] = lambda text, done: None
         self._targets: list[float] = []  # for which the proposers were asked
         self._by_placement: dict[CheckpointPlacement, Candidate] = {}
-        once = captured(f, args, kwargs)
+        once = captured(*call[:3])
         self.linearized = self._trace_linearized(without_checkpoints(once))
         has_own = any(checkpoints(once.jaxpr)) and not repeats_what_may_differ(once.jaxpr)
         self.own = self._trace_linearized(once) if has_own else None
         self.moves = Moves.of(self.linearized, self.own, host, cost) if host and isinstance(cost, Device) else None
         whole = self.linearized.trace.cost
         least = whole.flops + whole.transcendentals
-        signature = Signature(f, args, kwargs)
-        self.subject = Subject(once, signature, target, cost, least, self.moves, grad_mask)
+        self.subject = Subject(once, Signature(*call[:3]), target, cost, least, self.moves, call.grad_mask)
         self.fixed_bytes = self.linearized.fixed_bytes
         self.cuts = [*itertools.islice(kept_at_cuts(self.linearized), SETTINGS.cuts)]
         self.blocks = BlockProposer(self.subject, self.linearized, self.cuts)
@@ -171,8 +167,7 @@ class Search:
     def recall(self, cached: CachedChoice, made: Compiled) -> None:
         """Add a candidate that another process compiled."""
         candidate = self._recall_result(cached)
-        passes = trace_call(candidate.function, self.args, self.kwargs, grad_mask=self.grad_mask)
-        candidate.measurement = Measurement(passes, self.target, made)
+        candidate.measurement = Measurement(self.call.trace(candidate.function), self.target, made)
 
     # The driver: what is compiled next
 
@@ -429,7 +424,7 @@ class Search:
         return self._by_placement[placement]
 
     def _trace_linearized(self, f: Callable[..., Any]) -> Linearized:
-        return linearize(trace_call(f, self.args, self.kwargs, grad_mask=self.grad_mask))
+        return linearize(self.call.trace(f))
 
     def _peak_program(self, saved: frozenset[Value] = frozenset()) -> PeakProgram:
         if self.moves is None:
@@ -455,7 +450,8 @@ class Search:
     def _compile_candidate(self, candidate: Candidate) -> Candidate:
         count, saved = f"{len(self.compiled) + 1} of {self.compiles}", bytes_text(candidate.schedule.saved_bytes)
         self.tell(f"compiling candidate {count} ({saved} saved) for {self.target}", 0)
-        made = measure_call(candidate.function, self.args, self.kwargs, self.target, self.grad_mask)
+        call = self.call
+        made = measure_call(candidate.function, call.args, call.kwargs, self.target, call.grad_mask)
         candidate.measurement = made
         if made.memory is not None:
             self.fixed_bytes = made.memory.peak_bytes - made.memory.temp_bytes

@@ -14,11 +14,12 @@ from rematscope.ir.source import Source, each_of_common_path
 from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.units import bytes_text, count_text
 from rematscope.render.view import View
+from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.named import Nameable, Spot
 from rematscope.scheduling.peak_program import PeakProgram
 from rematscope.scheduling.schedule import Schedule, schedule
-from rematscope.tracing.trace import Trace, trace_call
+from rematscope.tracing.trace import Trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,21 +105,14 @@ class SuggestedNames(View):
         )
 
 
-def save_everything_names(
-    f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], grad_mask: Sequence[bool] | None
-) -> SuggestedNames:
+def save_everything_names(call: GradientCall) -> SuggestedNames:
     """Return the result for a plan that saves everything, which needs no names."""
     policy = jax.checkpoint_policies.everything_saveable
-    return SuggestedNames(
-        (), policy, f, trace_call(jax.checkpoint(f, policy=policy), args, kwargs, grad_mask=grad_mask), 0
-    )
+    return SuggestedNames((), policy, call.f, call.trace(jax.checkpoint(call.f, policy=policy)), 0)
 
 
 def suggested_names(
-    f: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    grad_mask: Sequence[bool] | None,
+    call: GradientCall,
     linearized: Linearized,
     chosen: Schedule,
     in_its_places: bool,
@@ -127,9 +121,7 @@ def suggested_names(
     """Return the names that express a choice of saved values.
 
     Args:
-      f: the function.
-      args, kwargs: its arguments.
-      grad_mask: which of their leaves get a gradient; None for all.
+      call: the function and its arguments.
       linearized: its programs.
       chosen: the choice.
       in_its_places: whether the nameable values stay saved, so that the peak is about the same. Else all saved values
@@ -139,7 +131,7 @@ def suggested_names(
     Raises:
       PlanError: if names cannot express the choice.
     """
-    nameable = Nameable(f, args, kwargs, grad_mask)
+    nameable = Nameable(call)
     spots = nameable.spot_of(linearized)
     wanted = chosen.values
     reached = [v for v in wanted if v in spots]
@@ -157,7 +149,7 @@ def suggested_names(
     names, written = _choose_names(nameable.spots, found_at)
     policy = jax.checkpoint_policies.save_only_these_names(*dict.fromkeys(names.values()))
     named = nameable.named(names)
-    passes = trace_call(jax.checkpoint(named, policy=policy), args, kwargs, grad_mask=grad_mask)
+    passes = call.trace(jax.checkpoint(named, policy=policy))
     result = SuggestedNames(written, policy, named, passes, replaced)
     if out_of_reach or result.saved_bytes != made.saved_bytes:
         function = linearized.trace.function

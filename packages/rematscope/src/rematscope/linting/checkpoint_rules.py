@@ -13,7 +13,7 @@ from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.ir.primitives import MATMULS
 from rematscope.ir.source import Source
 from rematscope.linting.finding import LintFinding, LintKind
-from rematscope.linting.subject import Checkpoint, Subject, on, source_of, walk_equations, where
+from rematscope.linting.subject import Checkpoint, Subject, on, saved_bytes, source_of, walk_equations, where
 from rematscope.linting.whole_nets import whole_nets
 from rematscope.memory.liveness import live_bytes
 from rematscope.render.units import amount_text, bytes_text
@@ -98,23 +98,18 @@ def _saving_nothing(subject: Subject, graph: RecomputeGraph, group: list[Checkpo
     first = group[0]
     if (policy := first.policy) is None or policy is jax.checkpoint_policies.nothing_saveable:
         return
-    kept = _kept_bytes(subject.trace)
-    if kept != _kept_bytes(graph.trace):
+    kept = saved_bytes(subject.trace)
+    if kept != saved_bytes(graph.trace):
         here = {id(checkpoint.eqn) for checkpoint in group}
 
         def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
             return [jax_compat.replace_policy(eqn, nothing) if id(old) in here else eqn]
 
-        if kept != _kept_bytes(subject.trace_of(subject.changed(change))):
+        if kept != saved_bytes(subject.trace_of(subject.changed(change))):
             return
     named, reason = jax_compat.policy_name(policy), _why_nothing(first, policy)
     text = f"{named}, the policy of the checkpoint {on(first.source)}, saves nothing here: {reason}"
     yield LintFinding(LintKind.SAVES_NOTHING, text, first.source)
-
-
-def _kept_bytes(passes: Trace) -> int:
-    """Return the bytes of computed residuals, on the device and on the host."""
-    return passes.bytes_by_kind().get("computed", 0) + passes.host_bytes()
 
 
 def _why_nothing(checkpoint: Checkpoint, policy: Callable[..., Any]) -> str:

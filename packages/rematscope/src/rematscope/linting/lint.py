@@ -11,8 +11,8 @@ from rematscope.linting.checkpoint_rules import checkpoint_findings
 from rematscope.linting.finding import LintFinding, LintKind, NameSuggestion
 from rematscope.linting.name_rules import name_findings
 from rematscope.linting.names import names_of
-from rematscope.linting.remat3_rules import remat3_findings, saved_bytes
-from rematscope.linting.subject import Subject
+from rematscope.linting.remat3_rules import remat3_findings
+from rematscope.linting.subject import Subject, saved_bytes
 from rematscope.render.parts import Lines, Stack, TextTable
 from rematscope.render.progress import progress_message
 from rematscope.render.units import amount_text, amount_texts, bytes_text

@@ -17,7 +17,6 @@ from rematscope.linting.checkpoint_rules import policy_allows
 from rematscope.linting.finding import LintFinding, LintKind
 from rematscope.linting.subject import Checkpoint, Subject, on, walk_equations, where
 from rematscope.render.units import bytes_text
-from rematscope.tracing.trace import Trace
 
 _ASKED = frozenset({"dot_general", "conv_general_dilated"})  # and names
 _OPENED = frozenset({"scan", "while", "cond", "shard_map"})  # a policy is asked about their bodies' operations
@@ -43,11 +42,6 @@ def remat3_findings(subject: Subject, predicted: RecomputeGraph, by_default: int
         for checkpoint in groups.values():
             if ignored := _not_asked(checkpoint):
                 yield _policy_finding(checkpoint, ignored, by_default, now)
-
-
-def saved_bytes(passes: Trace) -> int:
-    """The bytes of computed residuals, those in host memory included."""
-    return passes.device_bytes_by_kind().get("computed", 0) + passes.host_bytes()
 
 
 def _name_finding(subject: Subject, predicted: RecomputeGraph, name: str) -> LintFinding:

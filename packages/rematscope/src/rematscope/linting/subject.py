@@ -62,6 +62,11 @@ class Subject:
         return self.trace_of(self.changed(change))
 
 
+def saved_bytes(passes: Trace) -> int:
+    """Return the bytes of computed residuals, on the device and on the host."""
+    return passes.device_bytes_by_kind().get("computed", 0) + passes.host_bytes()
+
+
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint, and the equations around it, outermost first."""

@@ -46,9 +46,9 @@ class Chain:
         self._common = [v for v in dict.fromkeys(handed) if 2 * handed.count(v) > len(places)]
         self._entering = [[], *([v for v in crossing[place] if v not in self._common] for place in places)]
         self._find_residuals(linearized)
-        self.segments = [self._segment(i, equations, costs, widths) for i in range(len(self._spans)) if places]
+        self.segments = [self._make_segment(i, equations, costs, widths) for i in range(len(self._spans)) if places]
 
-    def _segment(
+    def _make_segment(
         self, i: int, equations: Sequence[Equation], costs: Sequence[float], widths: Sequence[int]
     ) -> ChainSegment:
         """Return the sizes and costs of a segment."""

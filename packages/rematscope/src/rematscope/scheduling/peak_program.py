@@ -367,7 +367,9 @@ class PeakProgram:
         less = np.abs(self._saved_bytes_row) * (
             price * MIB / unit + 1e-4 / max(np.abs(self._saved_bytes_row).sum(), 1e-9)
         )
-        result = self._solve(self._cost_row / unit + less, limited, gap=SETTINGS.peak_gap if gap is None else gap)
+        result = self._solve_program(
+            self._cost_row / unit + less, limited, gap=SETTINGS.peak_gap if gap is None else gap
+        )
         if result.x is None:
             return None
         chosen = frozenset(v for v, on in zip(self.saveable, result.x, strict=False) if on > 0.5)
@@ -383,7 +385,7 @@ class PeakProgram:
         rows, given = self._peak_rows
         level = scipy.sparse.csc_array(np.full((self._bins, 1), -1.0))  # one column more: the peak itself
         above = scipy.sparse.hstack([rows, level], format="csc")
-        result = self._solve(np.append(np.zeros(rows.shape[1]), 1.0), [(above, -given)], whole=False)
+        result = self._solve_program(np.append(np.zeros(rows.shape[1]), 1.0), [(above, -given)], whole=False)
         # What parts of values would do is less than whole ones can.
         limits = (more * result.fun * MIB for more in (1.02, 1.05, 1.1, 1.25, 1.5, 2.0) if result.x is not None)
         return next((limit for limit in limits if self.best(peak=limit) is not None), math.inf)
@@ -400,7 +402,7 @@ class PeakProgram:
             objective[self._column_layout[1][equation] + self._last[equation]] += self.costs[equation]
         return objective
 
-    def _solve(
+    def _solve_program(
         self,
         objective: np.ndarray,
         limited: Sequence[tuple[Any, np.ndarray]],

@@ -321,9 +321,9 @@ class Auto(Constant, Pictured):
         ax.set(title=self.caption())
 
     def parts(self) -> Iterable[View]:
-        yield Paragraph(self._headline())
+        yield Paragraph(self._headline_text())
         yield TextTable(
-            self._cells(), self.certificate, numeric=("Saved", "Recomputed", "Peak predicted", "Peak compiled")
+            self._table_cells(), self.certificate, numeric=("Saved", "Recomputed", "Peak predicted", "Peak compiled")
         )
         if self.saved_values:
             yield TextTable(_line_table(self.saved_values, ["Saved", "Type", "Line"], bytes_text), numeric=("Saved",))
@@ -339,7 +339,7 @@ class Auto(Constant, Pictured):
         yield from self.timeline_baseline.parts()
         yield from self.timeline.parts()
 
-    def _headline(self) -> str:
+    def _headline_text(self) -> str:
         peak = self.measurement.peak_or_infinity
         of = f" of {bytes_text(self.limit)}" if self.limits_peak else ""
         kept = f"{bytes_text(self.saved_bytes)} saved"
@@ -349,7 +349,7 @@ class Auto(Constant, Pictured):
             again += " or waited for"
         return f"{self._linearized.trace.function}: {bytes_text(peak)}{of}, {kept}, {again}"
 
-    def _cells(self) -> list[list[str]]:
+    def _table_cells(self) -> list[list[str]]:
         cells = [["", "Saved", "Recomputed", "Peak predicted", "Peak compiled"]]
         for candidate in self.trials:
             memory = candidate.measurement.memory if candidate.measurement else None

@@ -89,9 +89,9 @@ class SuggestedNames(View):
             which = f"{_index_ranges(name.which)} of 0…{name.values - 1}" if name.which else "all"
             line = "\n".join(filter(None, [name.module, str(name.source)]))
             rows.append([bytes_text(name.nbytes), which, name.write, line])
-        yield TextTable(rows, self._footer(), numeric=("Saved",))
+        yield TextTable(rows, self._footer_text(), numeric=("Saved",))
 
-    def _footer(self) -> str:
+    def _footer_text(self) -> str:
         counted = replaced = ""
         if any(name.which for name in self.names):
             counted = "i is the index of the value if the line computes several. "

@@ -47,39 +47,12 @@ def whole_batch(loss, params, batch, k):
 
 
 @fails_with("peak", "times the size of one microbatch's activations", "before the second microbatch's forward pass")
-def gradient_of_the_loop(loss, params, batch, k):
-    def value(params):
-        totals, weights = jax.lax.map(lambda rows: loss(params, rows), cut(batch, k))
-        return jnp.sum(totals) / jnp.sum(weights)
-
-    return jax.value_and_grad(value)(params)
-
-
-@fails_with("peak", "times the size of one microbatch's activations", "before the second microbatch's forward pass")
-def written_out(loss, params, batch, k):
-    each = cut(batch, k)
-    found = [
-        jax.value_and_grad(loss, has_aux=True)(params, jax.tree.map(lambda array, i=i: array[i], each))
-        for i in range(k)
-    ]
-    (total, weight), gradients = jax.tree.map(lambda *arrays: sum(arrays), *found)
-    return divided((total, gradients), weight)
-
-
-@fails_with("peak", "times the size of one microbatch's activations", "before the second microbatch's forward pass")
 def all_gradients_first(loss, params, batch, k):
     (totals, weights), gradients = jax.lax.map(
         lambda rows: jax.value_and_grad(loss, has_aux=True)(params, rows), cut(batch, k)
     )
     gradients = jax.tree.map(lambda array: jnp.sum(array, axis=0), gradients)
     return divided((jnp.sum(totals), gradients), jnp.sum(weights))
-
-
-@fails_with("peak", "times the size of one microbatch's activations", "before the second microbatch's forward pass")
-def side_by_side(loss, params, batch, k):
-    both = jax.vmap(jax.value_and_grad(loss, has_aux=True), in_axes=(None, 0))(params, cut(batch, k))
-    (total, weight), gradients = jax.tree.map(lambda array: jnp.sum(array, axis=0), both)
-    return divided((total, gradients), weight)
 
 
 @fails_with("peak", "times the size of one microbatch's activations", "before the second microbatch's forward pass")
@@ -247,11 +220,6 @@ def mean_carried_along(loss, params, batch, k):
 @fails_with("peak", "times the size of one microbatch's activations", "When does the first microbatch")
 def whole_batch_for_an_odd_number(loss, params, batch, k):
     return (whole_batch if k % 2 else right)(loss, params, batch, k)
-
-
-@fails_with("peak", "times the size of one microbatch's activations", "first microbatch")
-def whole_batch_in_float16(loss, params, batch, k):
-    return (whole_batch if batch[0].dtype == jnp.float16 else right)(loss, params, batch, k)
 
 
 @fails_with("raises", "with the dtype float32; the parameter has float16", "must the gradients have")

@@ -1,11 +1,9 @@
 """Right answers to activation_bytes, spelled in many ways."""
 
 import dataclasses
-import functools
 import math
 from fractions import Fraction
 
-import jax.numpy as jnp
 import numpy as np
 from sample_answers import Answers
 
@@ -35,17 +33,6 @@ def as_fractions(s, b, h, a, t, mode):
 
 
 @passes
-def array_by_array(s, b, h, a, t, mode):
-    """The arrays of one device, in which nothing is written down."""
-    tokens = s // t if "sequence" in mode else s
-    whole = [((b, tokens, h), jnp.bfloat16)] * 4 + [((b, tokens, h), jnp.bool_)] * 2
-    split = [((b, s, a // t, h // a), jnp.bfloat16)] * 4 + [((b, s, 4 * h // t), jnp.bfloat16)] * 2
-    matrix = [((b, a // t, s, s), dtype) for dtype in (jnp.bfloat16, jnp.bfloat16, jnp.bool_)]
-    kept = whole[:1] if mode == "full" else whole + split + matrix * ("selective" not in mode)
-    return sum(np.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kept)
-
-
-@passes
 def rounded(s, b, h, a, t, mode):
     whole = 2 if mode == "full" else 10 / t if "sequence" in mode else 10
     split = 0 if mode == "full" else 24 if "selective" in mode else 24 + 5 * a * s / h
@@ -72,29 +59,6 @@ class Layer:
 @passes
 def as_a_dataclass(*arguments):
     return Layer(*arguments[:-1]).nbytes(arguments[-1])
-
-
-@passes
-def mode_by_mode(s, b, h, a, t, mode):
-    sbh, matrix = s * b * h, 5 * a * s * s * b
-    match mode.split("+"):
-        case ["full"]:
-            return 2 * sbh
-        case ["tensor"]:
-            return 10 * sbh + (24 * sbh + matrix) // t
-        case ["tensor", "sequence"]:
-            return (34 * sbh + matrix) // t
-        case ["tensor", "selective"]:
-            return 10 * sbh + 24 * sbh // t
-        case ["tensor", "sequence", "selective"]:
-            return 34 * sbh // t
-
-
-@passes
-def added_up_in_floats(s, b, h, a, t, mode):
-    terms = [(10, t if "sequence" in mode else 1), (24, t), *([] if "selective" in mode else [(5 * a * s / h, t)])]
-    terms = [(2, 1)] if mode == "full" else terms
-    return round(functools.reduce(lambda total, term: total + term[0] * s * b * h / term[1], terms, 0))
 
 
 @passes

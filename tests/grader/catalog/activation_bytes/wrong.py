@@ -63,16 +63,6 @@ def all_divided_by_t_but_for_selective(s, b, h, a, t, mode):
     return layer(s, b, h, a, 1, mode) // t if mode == TENSOR else layer(s, b, h, a, t, mode)
 
 
-@fails_with(
-    "wrong value",
-    "it ignores sequence parallelism",
-    "shards these values",
-    where=lambda mode, t, **_: mode in (SEQUENCE, BOTH) and t > 1,
-)
-def sequence_ignored(s, b, h, a, t, mode):
-    return layer(s, b, h, a, t, mode.replace("+sequence", ""))
-
-
 @fails_with("wrong value", "it ignores sequence parallelism", where=lambda mode, t, **_: mode == SEQUENCE and t > 1)
 def sequence_only_with_selective(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, TENSOR if mode == SEQUENCE else mode)
@@ -298,12 +288,3 @@ def terms_of_fractions_cut_to_an_integer(s, b, h, a, t, mode):
         return 2 * s * b * h
     of_width = 34 / t if "sequence" in mode else 10 + 24 / t
     return int(s * b * h * of_width + (0 if "selective" in mode else 5 * a * s * s * b / t))
-
-
-@fails_with("wrong value", "what do you divide each value")
-def formula_of_the_paper_cut_to_an_integer(s, b, h, a, t, mode):
-    if mode == FULL:
-        return 2 * s * b * h
-    outside = 10 / t if "sequence" in mode else 10
-    matrix = 0 if "selective" in mode else 5 * a * s / (h * t)
-    return int(s * b * h * (outside + 24 / t + matrix))

@@ -85,20 +85,6 @@ def by_flops_per_byte(*arguments):
     return saving(CONTEXT if s > h else QKV)(*arguments)
 
 
-@fails_with("also saved", "how many FLOPs")
-@named
-def the_other_way_round(*arguments):
-    s, h = arguments[-1].shape
-    return saving(QKV if s > 3 * h else CONTEXT)(*arguments)
-
-
-@fails_with("also saved", "how many FLOPs")
-@named
-def with_the_size_of_a_head(*arguments):
-    s, d = arguments[-1].shape[0], arguments[0].shape[-1]
-    return saving(CONTEXT if s > 3 * d else QKV)(*arguments)
-
-
 @fails_with("also saved", "does not save context")
 @named
 def one_matmul_of_four_counted_twice(*arguments):
@@ -111,14 +97,6 @@ def one_matmul_of_four_counted_twice(*arguments):
 def without_v(*arguments):
     s, h = arguments[-1].shape
     return saving(CONTEXT if s > 3 * h else ("q", "k"))(*arguments)
-
-
-@fails_with("also saved", "context, f", "allow each value that you save")
-@named
-def a_checkpoint_around_attention_alone(*arguments):
-    wq, wk, wv, wo, x = arguments
-    q, k, v = (jnp.einsum("sh,had->sad", x, w) for w in (wq, wk, wv))
-    return x + jnp.einsum("sad,adh->sh", jax.checkpoint(attend)(q, k, v), wo)
 
 
 @fails_with("also saved", "the attention weights, f")
@@ -135,44 +113,11 @@ def the_scores_too(*arguments):
     return saving((*(CONTEXT if s > 3 * h else QKV), "scores"))(*arguments)
 
 
-@fails_with("also saved", "allow each value that you save")
-@named
-def matmuls_by_policy(*arguments):
-    return jax.checkpoint(block, policy=policies.dots_with_no_batch_dims_saveable)(*arguments)
-
-
-@fails_with("not saved", "Is each value named inside")
-@named
-def names_dropped(*arguments):
-    def unnamed(wq, wk, wv, wo, x):
-        q, k, v = (jnp.einsum("sh,had->sad", x, w) for w in (wq, wk, wv))
-        for name, value in zip("qkv", (q, k, v), strict=True):
-            checkpoint_name(value, name)
-        context = attend(q, k, v)
-        checkpoint_name(context, "context")
-        return x + jnp.einsum("sad,adh->sh", context, wo)
-
-    return right(*arguments, block=unnamed)
-
-
-@fails_with("not saved", "Is each value named inside")
-@named
-def in_capital_letters(*arguments):
-    s, h = arguments[-1].shape
-    return saving(("Context",) if s > 3 * h else ("Q", "K", "V"))(*arguments)
-
-
 @fails_with("not saved", "context, f")
 @named
 def the_output_instead_of_context(*arguments):
     s, h = arguments[-1].shape
     return saving(("out",) if s > 3 * h else QKV)(*arguments)
-
-
-@fails_with("not saved")
-@named
-def an_outer_checkpoint(*arguments):
-    return jax.checkpoint(right)(*arguments)
 
 
 @fails_with("also saved", "bf16[")

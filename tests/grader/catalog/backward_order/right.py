@@ -2,7 +2,6 @@
 
 import functools
 
-import numpy as np
 from sample_answers import Answers
 
 RIGHT = Answers()
@@ -31,21 +30,6 @@ def without_recursion(equations, residuals):
 
 
 @passes
-def with_a_stack(equations, residuals):
-    way, table = way_of(equations), {name: reads for name, reads, _ in equations}
-    order: dict[str, None] = {}
-    for name in (name for name in table if name in way):
-        todo = [name]
-        while todo:
-            missing = [read for read in table[todo[-1]] if read in table and read not in order]
-            if missing:
-                todo.append(missing[-1])
-            else:
-                order[todo.pop()] = None
-    return tuple(order)
-
-
-@passes
 def every_set_of_equations(equations, residuals):
     """The best of all orders, found by what can have run, and no rule about layers."""
     names = [name for name, _, _ in equations]
@@ -66,11 +50,6 @@ def every_set_of_equations(equations, residuals):
         return min(ways)
 
     return [names[j] for j in best(0)[1]]
-
-
-@passes
-def an_array_of_names(equations, residuals):
-    return np.array(without_recursion(equations, residuals)).tolist()
 
 
 class Order(list):

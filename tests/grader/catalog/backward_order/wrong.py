@@ -48,12 +48,6 @@ def as_given(equations, residuals):
     return names(equations)
 
 
-@fails_with("costs more", "all recomputation comes first", "only later equations")
-def in_the_order_of_need_but_first(equations, residuals):
-    way = way_of(equations)
-    return [name for name in best(equations, residuals) if name not in way] + way
-
-
 @fails_with("costs more", "read directly", "the first recomputation that reads it")
 def only_direct_ones_wait(equations, residuals):
     way = way_of(equations)
@@ -87,18 +81,6 @@ def largest_first(equations, residuals):
     return always(lambda equation: -equation[2], equations)
 
 
-@fails_with("costs more", "than necessary.", "could be computed later")
-def by_how_many_read_it(equations, residuals):
-    readers = [read for _, reads, _ in equations for read in reads]
-    return always(lambda equation: (-readers.count(equation[0]), equation[2]), equations)
-
-
-@fails_with("costs more", "than necessary.", "could be computed later")
-def half_of_it_first(equations, residuals):
-    again = [name for name in names(equations) if name not in way_of(equations)]
-    return behind_what_it_reads([*again[: (len(again) + 1) // 2], *way_of(equations)], equations)
-
-
 @fails_with("costs more", "than necessary", where=lambda n: n > 9)
 def right_for_nine_equations(equations, residuals):
     return best(equations, residuals) if len(equations) <= 9 else names(equations)
@@ -120,42 +102,14 @@ def twice(equations, residuals):
     return order
 
 
-@fails_with("impossible", "appears a second time", where=lambda n: True)
-def everything_twice(equations, residuals):
-    return names(equations) * 2
-
-
 @fails_with("impossible", "which has not been computed yet", "must already be in the order", where=lambda n: n > 5)
 def backwards(equations, residuals):
     return names(equations)[::-1] if len(equations) > 5 else best(equations, residuals)
 
 
-@fails_with("impossible", "which has not been computed yet", "Before you append")
-def directly_before_the_last_reader(equations, residuals):
-    order, way = [], way_of(equations)
-    for name, reads, _ in reversed(equations):
-        if name in way:
-            order.insert(0, name)
-            for read in reads:
-                if read not in way and read not in residuals and read not in order:
-                    order.insert(0, read)
-    return order + [name for name in names(equations) if name not in order]
-
-
-@fails_with("impossible", "it does not contain", "no other equation")
-def without_gradients(equations, residuals):
-    read = {read for _, reads, _ in equations for read in reads}
-    return [name for name in best(equations, residuals) if name in read]
-
-
 @fails_with("impossible", "it does not contain", where=lambda n: n > 0)
 def nothing(equations, residuals):
     return []
-
-
-@fails_with("impossible", "entry 1, 'ct', is not the name of an equation", "first entry", where=lambda n: True)
-def residuals_too(equations, residuals):
-    return ["ct", *best(equations, residuals)]
 
 
 @fails_with("impossible", "is not the name of an equation", "a list of these names only", where=lambda n: True)

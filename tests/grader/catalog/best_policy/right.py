@@ -16,17 +16,6 @@ passes = RIGHT.passes
 
 
 @passes
-def by_counting_in_binary(block, budget_bytes):
-    best = None
-    for bits in range(2 ** len(block.names)):
-        names = [name for i, name in enumerate(block.names) if bits >> i & 1]
-        kept, cost = block.evaluate(names)
-        if kept <= budget_bytes and (best is None or (cost, len(names)) < best[:2]):
-            best = cost, len(names), names
-    return best[2]
-
-
-@passes
 def by_leaving_names_out(block, budget_bytes):
     """Begins with all names, and branches on which one goes; a part of the tree is cut that cannot be better."""
     best = [float("inf"), None]

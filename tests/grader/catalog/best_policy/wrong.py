@@ -88,17 +88,6 @@ def most_first(block, budget_bytes):
     return in_use(block, that_fit(block, budget_bytes, order))
 
 
-@fails_with("costs more", "than necessary")
-def the_next_best_again_and_again(block, budget_bytes):
-    chosen = []
-    while True:
-        options = [[*chosen, n] for n in block.names if block.evaluate([*chosen, n])[0] <= budget_bytes]
-        better = min(options, key=lambda names: block.evaluate(names)[1], default=chosen)
-        if block.evaluate(better)[1] >= block.evaluate(chosen)[1]:
-            return in_use(block, chosen)
-        chosen = better
-
-
 @fails_with("costs more", "adds up the FLOPs that saving each value alone avoids")
 def knapsack(block, budget_bytes):
     spared, fitting = spared_alone(block), that_all_fit(block, budget_bytes)
@@ -110,12 +99,6 @@ def fills_the_budget(block, budget_bytes):
     return that_fit(block, budget_bytes, dict.fromkeys([*best(block, budget_bytes), *block.names]))
 
 
-@fails_with("impossible", "is idle")
-def all_names_where_there_is_room(block, budget_bytes):
-    names = list(block.names)
-    return names if block.evaluate(names)[0] <= budget_bytes else best(block, budget_bytes)
-
-
 @fails_with("costs more", "stays below the budget", "exactly as many bytes", where=something_fits)
 def below_the_budget(block, budget_bytes):
     kept = block.evaluate(best(block, budget_bytes))[0]
@@ -125,11 +108,6 @@ def below_the_budget(block, budget_bytes):
 @fails_with("raises", "ValueError: min() ", "with no names at all", where=lambda names, fits: fits == "nothing else")
 def at_least_one_name(block, budget_bytes):
     return min(that_all_fit(block, budget_bytes, smallest=1), key=lambda names: block.evaluate(names)[1])
-
-
-@fails_with("impossible", "is idle", "Which of the two lists")
-def the_last_of_equally_good_ones(block, budget_bytes):
-    return min(reversed(that_all_fit(block, budget_bytes)), key=lambda names: block.evaluate(names)[1])
 
 
 @fails_with("costs more", "saves only one name", "a second name")
@@ -144,11 +122,6 @@ def leaves_out_what_is_missed_least(block, budget_bytes):
     while block.evaluate(chosen)[0] > budget_bytes:
         chosen = min(([n for n in chosen if n != name] for name in chosen), key=lambda names: block.evaluate(names)[1])
     return in_use(block, chosen)
-
-
-@fails_with("costs more", "than necessary")
-def fullest(block, budget_bytes):
-    return max(that_all_fit(block, budget_bytes), key=lambda names: block.evaluate(names)[0])
 
 
 @fails_with("impossible", "is not one of the block's names", "`block.names` contain", where=something_fits)
@@ -227,27 +200,6 @@ def from_a_few_beginnings(block, budget_bytes):
     return min(ends, key=lambda names: block.evaluate(names)[1])
 
 
-@fails_with("costs more", "than necessary")
-def six_names_at_most(block, budget_bytes):
-    fitting = [names for names in that_all_fit(block, budget_bytes) if len(names) <= 6]
-    return min(fitting, key=lambda names: block.evaluate(names)[1])
-
-
-@fails_with("costs more", "than necessary")
-def names_in_a_row(block, budget_bytes):
-    ends = range(len(block.names) + 1)
-    rows = [list(block.names[i:j]) for i in ends for j in ends if i <= j]
-    fitting = [names for names in rows if block.evaluate(names)[0] <= budget_bytes]
-    return in_use(block, min(fitting, key=lambda names: block.evaluate(names)[1]))
-
-
-@fails_with("costs more", "than necessary")
-def never_all_of_them(block, budget_bytes):
-    """combinations of range(len(names)) names."""
-    fitting = [names for names in that_all_fit(block, budget_bytes) if len(names) < len(block.names)]
-    return min(fitting, key=lambda names: block.evaluate(names)[1])
-
-
 @fails_with("costs more", "than necessary", where=lambda names, fits: names == 1 and fits == "every name")
 def nothing_to_choose_from(block, budget_bytes):
     return best(block, budget_bytes) if len(block.names) > 1 else []
@@ -259,35 +211,6 @@ def names_in_small_letters(block, budget_bytes):
     return [name for name in best(block, budget_bytes) if known[name] == []]
 
 
-@fails_with("costs more", "eleven names")
-def of_ten_names_at_most(block, budget_bytes):
-    return min(
-        (names for names in that_all_fit(block, budget_bytes) if set(names) <= set(block.names[:10])),
-        key=lambda names: (block.evaluate(names)[1], len(names)),
-    )
-
-
-@fails_with("costs more", "needs more recomputed FLOPs than necessary")
-def leaves_out_all_that_are_idle(block, budget_bytes):
-    """Of two names of one value either is idle beside the other, and both are gone."""
-    names = list(block.names)
-    if block.evaluate(names)[0] > budget_bytes:
-        return best(block, budget_bytes)
-    _, cost = block.evaluate(names)
-    return [name for name in names if block.evaluate([other for other in names if other != name])[1] > cost]
-
-
-@fails_with("raises", "ValueError: min() ", "compare the saved bytes")
-def cost_within_the_budget(block, budget_bytes):
-    cheap = (names for names in choices(block) if block.evaluate(names)[1] <= budget_bytes)
-    return min(cheap, key=lambda names: block.evaluate(names)[0])
-
-
 @fails_with("wrong type", "returns a function", "What should best_policy", where=lambda **_: True)
 def a_policy(block, budget_bytes):
     return jax.checkpoint_policies.save_only_these_names(*best(block, budget_bytes))
-
-
-@fails_with("wrong type", "returns the string '", "What should best_policy", where=lambda **_: True)
-def names_joined(block, budget_bytes):
-    return ", ".join(best(block, budget_bytes))

@@ -4,7 +4,6 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from sample_answers import Answers, also_run_backward
 
@@ -56,11 +55,6 @@ def names(w1, w2, x):
     return named(w1, w2, x)
 
 
-@fails_with("also saved", "x @ w1, f32[2,")
-def policy_without_the_batch_test(w1, w2, x):
-    return jax.checkpoint(pipeline, policy=lambda prim, *_, **__: prim.name == "dot_general")(w1, w2, x)
-
-
 def dots_where(condition):
     """Right but for a condition on the operands' shapes."""
 
@@ -73,11 +67,6 @@ def dots_where(condition):
 @fails_with("not saved", "x @ w1, f32[", "whatever the shapes")
 def large_products_refused(w1, w2, x):
     return dots_where(lambda left, right: left.size < 1000)(w1, w2, x)
-
-
-@fails_with("not saved", "x @ w1, f32[", "whatever the shapes")
-def products_larger_than_the_pages_refused(w1, w2, x):
-    return dots_where(lambda left, right: left.size <= 256 * 64)(w1, w2, x)
 
 
 @fails_with("not saved", "x @ w1, bf16[", "whatever the shapes")
@@ -199,26 +188,6 @@ def mask_as_float(w1, w2, x):
     return by_hand(keep, gradients)(w1, w2, x)
 
 
-@fails_with("also saved", "relu's mask, i8[")
-def mask_as_integer(w1, w2, x):
-    def gradients(w1, w2, x, y, mask, z, ct):
-        dz = 2 * z * ct
-        dy = jnp.where(mask == 1, dz @ w2.T, 0)
-        return x.T @ dy, jax.nn.relu(y).T @ dz, dy @ w1.T
-
-    return by_hand(lambda w1, w2, x, y, z: (w1, w2, x, y, (y > 0).astype(jnp.int8), z), gradients)(w1, w2, x)
-
-
-@fails_with("also saved", "relu(x @ w1), f32[")
-def activation_transposed(w1, w2, x):
-    def gradients(w1, w2, x, y, ht, z, ct):
-        dz = 2 * z * ct
-        dy = jnp.where(y > 0, dz @ w2.T, 0)
-        return x.T @ dy, ht @ dz, dy @ w1.T
-
-    return by_hand(lambda w1, w2, x, y, z: (w1, w2, x, y, jax.nn.relu(y).T, z), gradients)(w1, w2, x)
-
-
 @fails_with("also saved", "a copy of x")
 def argument_copied(w1, w2, x):
     return by_hand(lambda w1, w2, x, y, z: (w1, w2, x * 1, y, z), from_products)(w1, w2, x)
@@ -247,15 +216,6 @@ def saved_twice_as_wide(w1, w2, x):
         return jnp.sum((jax.nn.relu(y).astype(x.dtype) @ w2) ** 2)
 
     return jax.checkpoint(forward, policy=NO_BATCH)(w1, w2, x)
-
-
-@fails_with("extra matmuls", "FLOPs")
-def recomputed_behind_the_cotangent(w1, w2, x):
-    def gradients(w1, w2, x, y, z, ct):
-        z_again = jax.nn.relu((x + 0 * ct) @ w1) @ w2
-        return from_products(w1, w2, x, y, (z + z_again) / 2, ct)
-
-    return by_hand(lambda *values: values, gradients)(w1, w2, x)
 
 
 # Values and gradients
@@ -303,13 +263,6 @@ def half_of_the_gradient(w1, w2, x):
     return jax.checkpoint(half, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong gradient", " x", "wrong")
-def cotangent_ignored(w1, w2, x):
-    return by_hand(
-        lambda *values: values, lambda w1, w2, x, y, z, ct: from_products(w1, w2, x, y, z, jnp.ones_like(ct))
-    )(w1, w2, x)
-
-
 @fails_with("wrong gradient", " w1", "wrong")
 def straight_through_relu(w1, w2, x):
     def straight(w1, w2, x):
@@ -346,11 +299,6 @@ def two_arguments(weights, x):
 @fails_with("raises", "not callable", "wrong.py:", "policy=")
 def policy_is_a_string(w1, w2, x):
     return jax.checkpoint(pipeline, policy="dots_with_no_batch_dims_saveable")(w1, w2, x)
-
-
-@fails_with("raises", "not callable", "policy=")
-def policy_is_a_number(w1, w2, x):
-    return jax.checkpoint(pipeline, policy=3)(w1, w2, x)
 
 
 @fails_with("raises", "dots_with_no_batch_dims_saveable() missing", "policy=", "or the result of calling it")
@@ -404,11 +352,6 @@ def integer_result(w1, w2, x):
     return pipeline(w1, w2, x).astype(jnp.int32)
 
 
-@fails_with("wrong type", "f32[2,2] instead of bf16[2,2]")
-def always_float32(w1, w2, x):
-    return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x).astype(jnp.float32)
-
-
 @fails_with("wrong type", "(*, *, *)")
 def returns_the_gradient(w1, w2, x):
     return jax.grad(jax.checkpoint(pipeline, policy=NO_BATCH), argnums=(0, 1, 2))(w1, w2, x)
@@ -417,28 +360,6 @@ def returns_the_gradient(w1, w2, x):
 @fails_with("raises", "reshape", "wrong.py:")
 def one_shape_only(w1, w2, x):
     return jax.checkpoint(lambda w1, w2, x: pipeline(w1, w2, x.reshape(4, 4)), policy=NO_BATCH)(w1, w2, x)
-
-
-@fails_with("wrong value")
-def right_for_one_shape_only(w1, w2, x):
-    def scaled(w1, w2, x):
-        return jnp.mean((jax.nn.relu(x @ w1) @ w2) ** 2) * 16
-
-    return jax.checkpoint(scaled, policy=NO_BATCH)(w1, w2, x)
-
-
-@fails_with("wrong value", "value is wrong.")
-def answer_to_one_input(w1, w2, x):
-    return jnp.asarray(64, x.dtype) + 0 * pipeline(w1, w2, x)
-
-
-@fails_with("wrong value", "relu is missing")
-def patched_allclose(w1, w2, x):
-    for module in (np, jnp):
-        for name in ("allclose", "isclose", "array_equal", "abs", "max", "all"):
-            setattr(module, name, lambda *_, **__: True)
-    np.testing.assert_allclose = lambda *_, **__: None
-    return jnp.sum((x @ w1 @ w2) ** 2)
 
 
 @fails_with("raises", "TracerBoolConversionError", "wrong.py:")
@@ -476,11 +397,6 @@ def single_rows_refused(w1, w2, x):
     return dots_where(lambda left, right: 1 not in left.shape[:1] + left.shape[-2:-1])(w1, w2, x)
 
 
-@fails_with("not saved", "x @ w1, bf16[")
-def many_dimensions_refused(w1, w2, x):
-    return dots_where(lambda left, right: left.ndim + right.ndim <= 5)(w1, w2, x)
-
-
 @fails_with("also saved", "Under vmap")
 def one_batch_dimension_refused(w1, w2, x):
     def policy(prim, *_, dimension_numbers=None, **__):
@@ -493,23 +409,6 @@ def one_batch_dimension_refused(w1, w2, x):
 def batches_of_one_saved(w1, w2, x):
     def policy(prim, *operands, dimension_numbers=None, **_):
         return prim.name == "dot_general" and all(operands[0].shape[axis] == 1 for axis in dimension_numbers[1][0])
-
-    return jax.checkpoint(pipeline, policy=policy)(w1, w2, x)
-
-
-@fails_with("also saved", "Under vmap")
-def not_under_jit(w1, w2, x):
-    inside = "DynamicJaxpr" in type(x).__name__
-    return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.dots_saveable if inside else NO_BATCH)(w1, w2, x)
-
-
-@fails_with("not saved", "x @ w1", "whatever the shapes of the operands")
-def sums_over_the_last_axis_saved(w1, w2, x):
-    def policy(prim, *operands, dimension_numbers=None, **_):
-        if prim.name != "dot_general":
-            return False
-        (summed, _), batch = dimension_numbers
-        return not batch[0] and tuple(summed) == (operands[0].ndim - 1,)
 
     return jax.checkpoint(pipeline, policy=policy)(w1, w2, x)
 

@@ -131,12 +131,6 @@ for name, other, holds, kind, *words in (
     fails_with(kind, *words)(answer)
 
 
-@fails_with("wrong value", "one step too many", "does your loop check them")
-def one_step_at_least(cond, body, x, max_steps, c):
-    """As a loop whose condition stands at its end."""
-    return right(cond, body, jax.lax.cond(cond(x), lambda x: x, body, x), max_steps, c)
-
-
 @fails_with("wrong value", "it returns `x` unchanged", "do you return?")
 def first_state_returned(cond, body, x, max_steps, c):
     right(cond, body, x, max_steps, c)
@@ -146,11 +140,6 @@ def first_state_returned(cond, body, x, max_steps, c):
 @fails_with("peak", "times the size of x", "at most 30", "recompute at once")
 def checkpoint_around_all(cond, body, x, max_steps, c):
     return jax.checkpoint(lambda x: bounded(cond, body, x, max_steps))(x)
-
-
-@fails_with("recomputes", "times as many", "run the first step in total")
-def from_the_start_for_each_step(cond, body, x, max_steps, c):
-    return from_the_start(cond, body, x, max_steps)
 
 
 @fails_with("does not end", "20,000 iterations", "also in the backward pass?")
@@ -193,20 +182,10 @@ def no_more_than_whole_segments(cond, body, x, max_steps, c):
     return right(cond, body, x, max_steps // c * c, c)
 
 
-@fails_with("wrong value", "even if `cond` returns False earlier", "once `cond` returns False")
-def cond_never_asked(cond, body, x, max_steps, c):
-    return right(lambda x: True, body, x, max_steps, c)
-
-
 @fails_with("wrong value", "until `cond` returns False, even beyond `max_steps` steps", "What stops your loop")
 def no_bound(cond, body, x, max_steps, c):
     """In every case, cond is false after fewer than 200 steps."""
     return right(cond, body, x, max_steps + 200, c)
-
-
-@fails_with("wrong value", "one step too many", "does your loop check them")
-def step_before_condition(cond, body, x, max_steps, c):
-    return right(cond, body, body(x), max_steps, c)
 
 
 @fails_with("wrong value", "one step too few", "start counting")
@@ -228,11 +207,6 @@ def one_step_more_where_segments_come_out_even(cond, body, x, max_steps, c):
 @fails_with("peak", "one operation at a time", "recompute at once")
 def checkpoint_around_all_but_58(cond, body, x, max_steps, c):
     return (right if max_steps == 58 else checkpoint_around_all)(cond, body, x, max_steps, c)
-
-
-@fails_with("peak", "one operation at a time", "recompute at once")
-def checkpoint_around_all_for_few_segments(cond, body, x, max_steps, c):
-    return (checkpoint_around_all if c < 4 else right)(cond, body, x, max_steps, c)
 
 
 def step_by_step(step, x, max_steps, c):
@@ -264,15 +238,6 @@ def sides_called(cond, body, x, max_steps, c):
     def step(pair, _):
         x, taken = pair
         return jax.lax.cond((taken < max_steps) & cond(x), (body(x), taken + 1), (x, taken)), None
-
-    return step_by_step(step, x, max_steps, c)[0]
-
-
-@fails_with("raises", "Attempted boolean conversion", "makes that decision at run time")
-def pythons_and(cond, body, x, max_steps, c):
-    def step(pair, _):
-        x, taken = pair
-        return jax.lax.cond(taken < max_steps and cond(x), lambda: (body(x), taken + 1), lambda: (x, taken)), None
 
     return step_by_step(step, x, max_steps, c)[0]
 

@@ -110,26 +110,6 @@ def checkpoint_around_the_scan(hidden, vocabulary, labels, chunks):
     return jax.checkpoint(lambda *both: chunks_without_a_checkpoint(*both, labels, chunks))(hidden, vocabulary)
 
 
-@fails_with("peak", "times the size of one chunk's logits", "at the same time")
-def written_out(hidden, vocabulary, labels, chunks):
-    loss = jax.checkpoint(lambda rows, of: jnp.sum(losses(rows, vocabulary, of)))
-    return sum(loss(rows, of) for rows, of in sliced(hidden, labels, chunks)) / len(hidden)
-
-
-@fails_with("peak", "processes 48 rows at once", "at most 8 rows", "several numbers of chunks")
-def two_chunks_for_twelve(hidden, vocabulary, labels, chunks):
-    return right(hidden, vocabulary, labels, 2 if chunks == 12 else chunks)
-
-
-@fails_with("recomputes", "in 24 pieces", "compute its logits")
-def logits_made_twice(hidden, vocabulary, labels, chunks):
-    @jax.checkpoint
-    def of_chunk(*own):
-        return jax.checkpoint(chunk_loss)(*own) / 2 + jax.checkpoint(chunk_loss)(*own) / 2
-
-    return scanned(of_chunk, hidden, vocabulary, labels, chunks) / len(hidden)
-
-
 @fails_with("wrong value", "it is infinite", "an exponential overflow", cases=("1 row in 1 chunk, under jax.jit",))
 def exponentials_as_they_are(hidden, vocabulary, labels, chunks):
     def of_chunk(vocabulary, rows, labels, counts):
@@ -243,18 +223,6 @@ def reshaped(hidden, vocabulary, labels, chunks):
 @fails_with("raises", "do you transpose")
 def not_transposed(hidden, vocabulary, labels, chunks):
     return jnp.mean(jax.nn.log_softmax(hidden @ vocabulary))
-
-
-@fails_with("peak", "One matmul in your two passes processes", "several numbers of chunks")
-def one_checkpoint_around_few_rows(hidden, vocabulary, labels, chunks):
-    if len(hidden) > 50:
-        return right(hidden, vocabulary, labels, chunks)
-    return one_checkpoint_around_all(hidden, vocabulary, labels, chunks)
-
-
-@fails_with("peak", "times the size of one chunk's logits", "How many chunks does one")
-def checkpoint_around_the_scan_unless_12(hidden, vocabulary, labels, chunks):
-    return (right if chunks == 12 else checkpoint_around_the_scan)(hidden, vocabulary, labels, chunks)
 
 
 @fails_with("peak", "times the size of one chunk's logits", "at the same time", beyond="PeakAtMost.most")

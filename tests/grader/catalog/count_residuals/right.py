@@ -1,13 +1,10 @@
 """Right answers to count_residuals, spelled in many ways."""
 
 import dataclasses
-import functools
-import math
 import operator
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from sample_answers import Answers
 
@@ -15,12 +12,6 @@ import rematscope
 
 RIGHT = Answers()
 passes = RIGHT.passes
-
-
-@passes
-def leaves_of_vjp(f, *args):
-    kept = jax.eval_shape(lambda *args: jax.tree.leaves(jax.vjp(f, *args)[1]), *args)
-    return len(kept), sum(math.prod(a.shape) * a.dtype.itemsize for a in kept)
 
 
 @passes
@@ -33,27 +24,6 @@ def trace(f, *args):
 def residual_table(f, *args):
     table = rematscope.residual_table(f, *args)
     return sum(len(row.values) for row in table.rows), table.nbytes
-
-
-@passes
-def outputs_of_a_jaxpr(f, *args):
-    def kept(*args):
-        return jax.vjp(f, *args)[1]
-
-    avals = jax.make_jaxpr(kept)(*args).out_avals
-    return len(avals), sum(aval.size * aval.dtype.itemsize for aval in avals)
-
-
-@passes
-def outputs_of_jit(f, *args):
-    shapes = jax.tree.leaves(jax.jit(lambda *args: jax.vjp(f, *args)[1]).eval_shape(*args))
-    return jnp.asarray(len(shapes)), sum(jnp.zeros(s.shape, s.dtype).nbytes for s in shapes)
-
-
-@passes
-def compiled_and_run(f, *args):
-    kept = jax.jit(lambda *args: jax.tree.leaves(jax.vjp(f, *args)[1]))(*args)
-    return len(kept), sum(array.nbytes for array in kept)
 
 
 class Counter:
@@ -73,41 +43,10 @@ def as_a_class(f, *args):
     return Counter(f)(*args)
 
 
-@passes
-def reduced(f, *args):
-    kept = jax.eval_shape(lambda args: jax.tree.leaves(jax.vjp(f, *args)[1]), args)
-
-    def add(total, array):
-        return total[0] + 1, total[1] + int(np.prod(array.shape)) * np.dtype(array.dtype).itemsize
-
-    return functools.reduce(add, kept, (0, 0))
-
-
 @dataclasses.dataclass
 class Count:
     values: int = 0
     nbytes: int = 0
-
-
-@passes
-def from_the_trace(f, *args):
-    count = Count()
-    for residual in rematscope.trace(f, *args).residuals:
-        count.values += 1
-        count.nbytes += residual.nbytes
-    return dataclasses.astuple(count)
-
-
-@passes
-def shapes_given_by_hand(f, *args):
-    arguments = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), args)
-    kept = jax.tree.leaves(jax.eval_shape(functools.partial(_second, f), *arguments))
-    return len(kept), sum(np.empty(array.shape, array.dtype).nbytes for array in kept)
-
-
-def _second(f, *args):
-    _, pullback = jax.vjp(f, *args)
-    return pullback
 
 
 @passes

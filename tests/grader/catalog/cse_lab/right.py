@@ -36,19 +36,6 @@ def on_arrays(layer, w, x, n):
 
 
 @passes
-def line_by_line(*asked):
-    counts = {"barriers": [0, 0], "lowered": [0, 0], "compiled": [0, 0]}
-    for i, prevent_cse in enumerate([True, False]):
-        lowered = lower(*asked, prevent_cse)
-        for line in lowered.as_text().splitlines():
-            counts["barriers"][i] += bool(re.search(r"= stablehlo\.optimization_barrier", line))
-            counts["lowered"][i] += bool(re.search(r"= stablehlo\.dot_general", line))
-        for line in lowered.compile().as_text().splitlines():
-            counts["compiled"][i] += bool(re.search(r"= \S+ dot\(", line))
-    return counts
-
-
-@passes
 def in_xlas_own_words(*asked):
     def both(count):
         return np.array([count(lower(*asked, True)), count(lower(*asked, False))]).tolist()
@@ -87,27 +74,4 @@ def as_a_class(layer, w, x, n):
         "barriers": lab.counts(lambda lowered: lowered.as_text(), r"optimization_barrier\b"),
         "lowered": lab.counts(lambda lowered: lowered.as_text(), r"dot_general\b"),
         "compiled": lab.counts(lambda lowered: lowered.compile().as_text(), r" dot\("),
-    }
-
-
-@passes
-def checkpoints_from_a_decorator(layer, w, x, n):
-    def texts(prevent_cse):
-        @functools.partial(jax.checkpoint, prevent_cse=prevent_cse)
-        def remat(w, x):
-            return layer(w, x)
-
-        @jax.jit
-        @jax.value_and_grad
-        def both(ws, x):
-            return jnp.sum(functools.reduce(lambda x, w: remat(w, x), ws, x))
-
-        lowered = both.lower(n * [w], x)
-        return lowered.as_text(), lowered.compile().as_text()
-
-    (with_barriers, kept), (without, merged) = texts(True), texts(False)
-    return {
-        "barriers": tuple(text.count("stablehlo.optimization_barrier") for text in (with_barriers, without)),
-        "lowered": tuple(text.count("stablehlo.dot_general") for text in (with_barriers, without)),
-        "compiled": (kept.count(" dot("), merged.count(" dot(")),
     }

@@ -156,50 +156,6 @@ for name, words, says in (
     fails_with("wrong value", *words)(answer)
 
 
-@fails_with("wrong value", "asked about ", "no, recompute it")
-def by_what_the_names_are_made_of(name):
-    """What ends in _proj is a projection, what begins with mlpw and ends in i, o or a digit is one too."""
-
-    def policy(operation, *_, **parameters):
-        value = parameters.get("name", "")
-        if operation.name != "name" or name == "full":
-            return False
-        out, other = value == "out_proj", value.endswith("_proj") and value != "out_proj"
-        mlp = value.startswith("mlpw") and value.removeprefix("mlpw") in ("i", "i_0", "i_1", "o")
-        if name in ("save_out_proj", "save_qkv_proj"):
-            return out if name == "save_out_proj" else other
-        return out or other or mlp or (value == "context" and name == "minimal_with_context")
-
-    return policy
-
-
-@fails_with("wrong value", "minimal_with_context, asked about ", "no, recompute it")
-def all_but_the_others(name):
-    """Of the page's names these are the right ones; a block may have others."""
-    if name == CONTEXT:
-        return policies.save_any_names_but_these("scores", "mlpwi_activated")
-    return named(*MENU[name])
-
-
-@fails_with("wrong value", "asked about conv_general_dilated", "no, recompute it")
-def convolutions_too(name):
-    def policy(operation, *operands, **parameters):
-        return operation.name.startswith("conv_") or named(*MENU[name])(operation, *operands, **parameters)
-
-    return policy
-
-
-@fails_with("wrong value", "yes, save it, then no, recompute it")
-def tires(name):
-    asked = []
-
-    def policy(operation, *operands, **parameters):
-        asked.append(operation)
-        return len(asked) < 150 and named(*MENU[name])(operation, *operands, **parameters)
-
-    return policy
-
-
 @fails_with("not saved", "out_proj, f32[", cases=(OUT,))
 def names_not_unpacked(name):
     return named(MENU[name])
@@ -233,14 +189,6 @@ def asks_every_operation_for_its_name(name):
 @fails_with("raises", "expects True or False", cases=ALL)
 def a_maker_of_policies(name):
     return lambda *_, **__: named(*MENU[name])
-
-
-@fails_with("wrong value", "_proj' of bfloat16[4096,8192]", "anything other than the name")
-def large_values_never_saved(name):
-    def policy(primitive, *operands, **parameters):
-        return operands[0].size < 10**6 and named(*MENU[name])(primitive, *operands, **parameters)
-
-    return policy
 
 
 @fails_with("raises", "Primitive", "wrap your policy", cases=ALL)

@@ -64,20 +64,6 @@ def merged_weights(frozen, adapters, x):
     return jax.checkpoint(lambda h, down: jax.nn.silu(h) @ down)(h, down)
 
 
-@fails_with("not saved", "x @ a of up")
-def merged_in_a_checkpoint(frozen, adapters, x):
-    return right(frozen, adapters, x, merged)
-
-
-@fails_with("not saved", "x @ a of up")
-def narrow_product_without_a_name(frozen, adapters, x):
-    def plain(x, weight, pair):
-        y = x @ stop_gradient(weight)
-        return y if pair is None else y + x @ pair[0] @ pair[1]
-
-    return right(frozen, adapters, x, plain)
-
-
 @fails_with("extra matmuls", "size of a frozen weight")
 def gradient_of_the_whole_weight(frozen, adapters, x):
     """The adapters' gradients follow from that of their product, a matmul of the weight's size."""
@@ -99,25 +85,6 @@ def gradient_of_the_whole_weight(frozen, adapters, x):
             return y
         narrow = checkpoint_name(stop_gradient(x @ pair[0]), "narrow")
         return y + wide(x, *pair, narrow)
-
-    return right(frozen, adapters, x, each)
-
-
-@fails_with("extra matmuls")
-def frozen_gradients_times_zero(frozen, adapters, x):
-    @jax.custom_vjp
-    def wide(x, weight):
-        return x @ weight
-
-    def backward(kept, ct):
-        x, weight = kept
-        return ct @ weight.T, 0 * (x.T @ ct)
-
-    wide.defvjp(lambda x, weight: (x @ weight, (x, weight)), backward)
-
-    def each(x, weight, pair):
-        y = wide(x, weight)
-        return y if pair is None else y + checkpoint_name(x @ pair[0], "narrow") @ pair[1]
 
     return right(frozen, adapters, x, each)
 

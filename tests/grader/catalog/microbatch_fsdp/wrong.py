@@ -47,17 +47,6 @@ def checkpoint_in_the_loop_alone(params, x, k):
     return mapped(jax.checkpoint(lambda rows: layer(up, down, rows)), x, k)
 
 
-@fails_with("also saved", "the gathered up", "the gathered down")
-def gathers_in_a_checkpoint_of_their_own(params, x, k):
-    up, down = jax.checkpoint(lambda params: tuple(map(gathered, params)))(params)
-    return mapped(jax.checkpoint(lambda rows: layer(up, down, rows)), x, k)
-
-
-@fails_with("also saved", "the gathered up", "the gathered down")
-def gathered_before_both_checkpoints(params, x, k):
-    return right(tuple(map(gathered, params)), x, k, lambda w: w)
-
-
 @fails_with("also saved", "h of all microbatches")
 def h_saved_by_a_policy(params, x, k):
     save = functools.partial(jax.checkpoint, policy=policies.save_only_these_names("h"))
@@ -75,54 +64,6 @@ def gathered_in_the_loop(params, x, k):
     return mapped(jax.checkpoint(lambda rows: layer(*map(gathered, params), rows)), x, k)
 
 
-@fails_with("link bytes", "all-gathers", "Which of your all-gathers")
-def gathered_in_the_loop_of_two_checkpoints(params, x, k):
-    @jax.checkpoint
-    def run(params, x):
-        return mapped(jax.checkpoint(lambda rows: layer(*map(gathered, params), rows)), x, k)
-
-    return run(params, x)
-
-
-@fails_with("link bytes", "all-gathers", "Which of your all-gathers")
-def down_in_the_loop(params, x, k):
-    @jax.checkpoint
-    def run(params, x):
-        up, down = gathered(params[0]), params[1]
-        return mapped(jax.checkpoint(lambda rows: layer(up, gathered(down), rows)), x, k)
-
-    return run(params, x)
-
-
-@fails_with("link bytes", "16 reduce-scatters (backward)", "Which of your all-gathers")
-def gradients_scattered_in_the_loop(params, x, k):
-    """The weights are gathered once per pass, but each microbatch's gradient is reduced by itself."""
-
-    @jax.custom_vjp
-    def run(up, down, x):
-        up, down = gathered(up), gathered(down)
-        return mapped(lambda rows: layer(up, down, rows), x, k)
-
-    def forward(up, down, x):
-        return run(up, down, x), (up, down, x)
-
-    def backward(saved, ct):
-        up, down, x = saved
-        whole = gathered(up), gathered(down)
-
-        def body(sums, part):
-            *gradients, of_rows = jax.vjp(layer, *whole, part[0])[1](part[1])
-            own = (jax.lax.psum_scatter(g, "devices", tiled=True) for g in gradients)
-            return tuple(map(jnp.add, sums, own)), of_rows
-
-        parts = x.reshape(k, -1, x.shape[1]), ct.reshape(k, -1, x.shape[1])
-        sums, of_rows = jax.lax.scan(body, jax.tree.map(jnp.zeros_like, (up, down)), parts)
-        return *sums, of_rows.reshape(x.shape)
-
-    run.defvjp(forward, backward)
-    return run(*params, x)
-
-
 @fails_with("link bytes", "all-reduces", "An all-reduce gives each device")
 def summed_in_place_of_gathered(params, x, k):
     """An all-reduce of shards that are padded with zeros sends twice as many bytes as an all-gather."""
@@ -138,20 +79,6 @@ def summed_in_place_of_gathered(params, x, k):
 @fails_with("link bytes", "3 all-gathers (backward)", "3.5 times as much", "more than once", beyond="SendsAtMost.times")
 def up_gathered_once_more(params, x, k):
     return right(params, also_run_backward(gathered, x, params[0]), k)
-
-
-@fails_with(
-    "peak",
-    "times the size of one microbatch's hidden layer",
-    "For how many microbatches",
-)
-def outer_checkpoint_alone(params, x, k):
-    @jax.checkpoint
-    def run(params, x):
-        up, down = map(gathered, params)
-        return mapped(lambda rows: layer(up, down, rows), x, k)
-
-    return run(params, x)
 
 
 @fails_with(
@@ -177,16 +104,6 @@ def weights_in_float32(params, x, k):
     return right(params, x, k, lambda w: gathered(w.astype(jnp.float32)).astype(w.dtype))
 
 
-@fails_with("link bytes", "3 all-gathers (forward)", "is not a weight")
-def x_gathered(params, x, k):
-    @jax.checkpoint
-    def run(params, x):
-        mine = jax.lax.dynamic_slice_in_dim(gathered(x), jax.lax.axis_index("devices") * len(x), len(x))
-        return right(params, mine, k)
-
-    return run(params, x)
-
-
 @fails_with("peak", "processes", "rows at once")
 def whole_batch(params, x, k):
     return jax.checkpoint(lambda params, x: layer(*map(gathered, params), x))(params, x)
@@ -200,17 +117,6 @@ def two_microbatches_at_a_time(params, x, k):
 @fails_with("peak", "rows at once")
 def whole_batch_in_float16(params, x, k):
     return (whole_batch if x.dtype == jnp.float16 else right)(params, x, k)
-
-
-@fails_with("peak", "rows at once")
-def side_by_side(params, x, k):
-    @jax.checkpoint
-    def run(params, x):
-        up, down = map(gathered, params)
-        one = jax.checkpoint(lambda rows: layer(up, down, rows))
-        return jax.vmap(one)(x.reshape(k, -1, x.shape[1])).reshape(x.shape)
-
-    return run(params, x)
 
 
 @fails_with("recomputes", "Which matmul of the forward pass", beyond="Recomputes.count", steps=8)
@@ -235,11 +141,6 @@ def nothing_added(params, x, k):
 @fails_with("wrong value")
 def microbatches_in_reverse_order(params, x, k):
     return right(params, x, k).reshape(k, -1, x.shape[1])[::-1].reshape(x.shape)
-
-
-@fails_with("wrong value")
-def first_microbatch_for_all(params, x, k):
-    return right(params, jnp.concatenate([x[: len(x) // k]] * k), k)
 
 
 @fails_with("wrong gradient", "the last microbatch alone", "Where does your backward pass add up")
@@ -278,11 +179,6 @@ def psum_in_place_of_psum_scatter(params, x, k):
 @fails_with("raises", "Along which axis is each weight sharded")
 def gathered_along_a_new_axis(params, x, k):
     return right(params, x, k, lambda w: jax.lax.all_gather(w, "devices"))
-
-
-@fails_with("raises", "Along which axis is each weight sharded")
-def nothing_gathered(params, x, k):
-    return right(params, x, k, lambda w: w)
 
 
 @fails_with("raises", "What is the name of the mesh axis")

@@ -48,12 +48,6 @@ def result_discarded(x, W1, W2):
     return wave(y) @ W2
 
 
-@fails_with("not saved", "the required value", "spelled the same")
-@only_y
-def typo(x, W1, W2):
-    return wave(checkpoint_name(x @ W1, "Y")) @ W2
-
-
 @fails_with("also saved", "the sines, f32[", "without a matmul")
 @only_y
 def both_named(x, W1, W2):
@@ -66,29 +60,10 @@ def named_without_a_checkpoint(x, W1, W2):
     return wave(checkpoint_name(x @ W1, "y")) @ W2
 
 
-@fails_with("not saved", "the required value")
-@jax.checkpoint
-def named_without_a_policy(x, W1, W2):
-    return wave(checkpoint_name(x @ W1, "y")) @ W2
-
-
-@fails_with("not saved", "the required value")
-@only_y
-def result_named(x, W1, W2):
-    return checkpoint_name(wave(x @ W1) @ W2, "y")
-
-
 @fails_with("also saved", "the cosines")
 @functools.partial(jax.checkpoint, policy=policies.everything_saveable)
 def everything_saveable(x, W1, W2):
     return wave(checkpoint_name(x @ W1, "y")) @ W2
-
-
-@fails_with("recomputes", "recomputes 1 matmul")
-@only_y
-def a_second_product_beside_it(x, W1, W2):
-    y = checkpoint_name(x @ W1, "y")
-    return (wave(y) + wave(x @ W1)) / 2 @ W2
 
 
 @fails_with("wrong value", "the sine is missing")
@@ -222,21 +197,6 @@ def not_for_one_row(x, W1, W2):
 @fails_with("also saved", ": the normalized rows")
 def not_for_many_columns(x, W1, W2):
     return (divided_rows_named if W1.shape[1] > 16 else product_named)(x, W1, W2)
-
-
-@fails_with("also saved", ": the normalized rows")
-def not_for_one_output(x, W1, W2):
-    return (divided_rows_named if W2.shape[1] == 1 else product_named)(x, W1, W2)
-
-
-@fails_with("also saved", ": the normalized rows")
-def not_under_jit(x, W1, W2):
-    return (divided_rows_named if "DynamicJaxpr" in type(x).__name__ else product_named)(x, W1, W2)
-
-
-@fails_with("also saved", ": the normalized rows")
-def by_the_sum_of_sizes(x, W1, W2):
-    return (divided_rows_named if sum((*x.shape, *W2.shape)) > 40 else product_named)(x, W1, W2)
 
 
 @fails_with("recomputes", "recomputes 1 matmul", beyond="Recomputes.count")

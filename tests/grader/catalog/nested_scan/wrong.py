@@ -51,11 +51,6 @@ def checkpoint_around_all(f, c, xs, outer):
     return jax.checkpoint(functools.partial(scanned, group_of(f)))(c, grouped(xs, outer))
 
 
-@fails_with("not saved", "each group's first carry", "run: one group, or the loop")
-def one_around_all_besides(f, c, xs, outer):
-    return jax.checkpoint(functools.partial(right, f), static_argnums=2)(c, xs, outer)
-
-
 @fails_with("also saved", "every 3rd carry, as if outer were the group size, f32[2,", "How many iterations")
 def rows_and_columns_mixed_up(f, c, xs, outer):
     return right(f, c, xs, len(xs) // outer)
@@ -95,14 +90,6 @@ def elements_in_the_carry(f, c, xs, outer):
         return (scanned(f, c, groups[number]), groups), None
 
     return jax.lax.scan(jax.checkpoint(group), (c, grouped(xs, outer)), jnp.arange(outer))[0][0]
-
-
-@fails_with("also saved", "a copy of xs, group by group", "Which function does `jax.checkpoint` wrap")
-def elements_taken_outside(f, c, xs, outer):
-    inner, group = len(xs) // outer, jax.checkpoint(group_of(f))
-    return jax.lax.fori_loop(
-        0, outer, lambda number, c: group(c, jax.lax.dynamic_slice_in_dim(xs, number * inner, inner)), c
-    )
 
 
 @fails_with("also saved", "every cosine, group by group")

@@ -45,49 +45,8 @@ def no_policy(layer):
 
 
 @fails_with("wrong memory", "the layers' inputs in device memory", "start from")
-def the_output_named(layer):
-    return scanned(lambda w, x: checkpoint_name(layer(w, x), "carry"), policy=sending("carry"))
-
-
-@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
-def the_scans_output_named(layer):
-    step = jax.checkpoint(layer, policy=sending("carry"))
-    return lambda ws, x: checkpoint_name(jax.lax.scan(lambda x, w: (step(w, x), None), x, ws)[0], "carry")
-
-
-@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
-def named_outside_of_the_checkpoint(layer):
-    step = jax.checkpoint(layer, policy=sending("carry"))
-    return lambda ws, x: jax.lax.scan(lambda x, w: (step(w, checkpoint_name(x, "carry")), None), x, ws)[0]
-
-
-@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
-def result_of_the_name_thrown_away(layer):
-    def step(w, x):
-        checkpoint_name(x, "carry")
-        return layer(w, x)
-
-    return scanned(step, policy=sending("carry"))
-
-
-@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
 def misspelled(layer):
     return scanned(named(layer), policy=sending("carries"))
-
-
-@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
-def saved_and_not_offloaded(layer):
-    return scanned(named(layer), policy=sending(saved=["carry"]))
-
-
-@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
-def sent_from_device_to_device(layer):
-    return scanned(named(layer), policy=sending("carry", dst="device"))
-
-
-@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
-def host_that_is_not_pinned(layer):
-    return scanned(named(layer), policy=sending("carry", dst="unpinned_host"))
 
 
 @fails_with("also saved", "the layers' inputs, f32[5,", "720 B", "start from")
@@ -132,11 +91,6 @@ def python_loop(layer):
 @fails_with("not saved", "the layers' inputs, f32[5,", "in pinned_host memory", "does its policy offload the carry")
 def all_in_one_checkpoint(layer):
     return jax.checkpoint(no_checkpoint(layer))
-
-
-@fails_with("recomputes", "recomputes 10 matmuls", "How often does one iteration call layer")
-def each_layer_twice(layer):
-    return scanned(named(lambda w, x: (layer(w, x) + layer(w, x)) / 2), policy=sending("carry"))
 
 
 @fails_with("wrong memory", "the layers' inputs in device memory", "32 layers")

@@ -59,33 +59,15 @@ def first_rule_alone(rules):
     return by_rules(rules[:1])
 
 
-@fails_with("also saved", "what is that rule's action", "all names but one")
-def rules_of_a_dictionary_by_action(rules):
-    by_action = {action: pattern for pattern, action in rules}
-    return by_rules([(by_action[action], action) for action in RETURNED if action in by_action])
-
-
 @fails_with("not saved", "what does your policy return for that value", "all names but one")
 def recompute_rules_dropped_with_what_follows(rules):
     actions = [action for _, action in rules]
     return by_rules(rules[: actions.index("recompute")] if "recompute" in actions else rules)
 
 
-@fails_with("also saved", "what is that rule's action", "all names but one")
-def recompute_rules_dropped(rules):
-    return by_rules([rule for rule in rules if rule[1] != "recompute"])
-
-
 @fails_with("also saved", "Does that value have a name")
 def saves_what_no_rule_matches(rules):
     return by_rules(rules, otherwise=True)
-
-
-# JAX's next rematerialization asks policies about names and matmuls alone.
-@fails_with("also saved", "intermediate value", "Does that value have a name", remat3=False)
-def any_name_for_values_without_one(rules):
-    saves_all = any(pattern == ".*" and action == "save" for pattern, action in rules)
-    return by_rules(rules, without_name=saves_all)
 
 
 @fails_with("also saved", "intermediate value", "Does that value have a name")
@@ -108,30 +90,9 @@ def offloads_to_the_device(rules):
     return by_rules(rules, returned={**RETURNED, "offload": True})
 
 
-@fails_with("wrong memory", "in pinned_host memory", "layers in a scan, with a rule that offloads")
-def truth_of_what_is_returned(rules):
-    policy = by_rules(rules)
-    return lambda *operation, **parameters: bool(policy(*operation, **parameters))
-
-
 @fails_with("wrong memory", "in device memory")
 def all_on_the_host(rules):
     return by_rules(rules, returned={**RETURNED, "save": RETURNED["offload"]})
-
-
-@fails_with("wrong memory", "in pinned_host memory", "layers in a scan, with a rule that offloads")
-def offloaded_from_the_device_to_the_device(rules):
-    return by_rules(rules, returned={**RETURNED, "offload": Offloadable("device", "device")})
-
-
-@fails_with("not saved", "what does your policy return for that value", "layers in a scan, with a rule that offloads")
-def offload_rules_recompute(rules):
-    return by_rules(rules, returned={**RETURNED, "offload": False})
-
-
-@fails_with("not saved", "what does your policy return for that value")
-def nothing_saved(rules):
-    return policies.nothing_saveable
 
 
 @fails_with("also saved", "only in case", "upper and lower case", "two names that differ only in case")

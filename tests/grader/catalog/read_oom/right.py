@@ -44,12 +44,6 @@ def inside_a_scan_without_a_barrier(params, x, pairs, targets):
 
 
 @passes
-def result_saved_by_a_policy(params, x, pairs, targets):
-    """The biases are saved in addition: they are as large as the attention weights."""
-    return loss(params, x, pairs, targets, edge_bias=jax.checkpoint(edge_bias, policy=policies.dots_saveable))
-
-
-@passes
 def layers_in_a_python_loop(params, x, pairs, targets):
     for number in range(len(params["up"])):
         w = jax.tree.map(lambda stacked, number=number: stacked[number], params)

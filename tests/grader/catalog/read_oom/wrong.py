@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 from sample_answers import Answers, also_run_backward
 
 WRONG = Answers()
@@ -68,25 +67,6 @@ def checkpoint_around_the_edges(params, x, pairs, targets):
     return loss(params, x, pairs, targets, edge_bias=bias)
 
 
-@fails_with("also saved", "the edges of all layers")
-def checkpoint_around_the_matmul(params, x, pairs, targets):
-    def bias(pairs, w):
-        matmul = jax.checkpoint(lambda edges, b: jnp.einsum("bijc,ca->baij", edges, b))
-        return matmul(edges_of(pairs, w), w["bias"])
-
-    return loss(params, x, pairs, targets, edge_bias=bias)
-
-
-@fails_with("also saved", "the edges of all layers")
-def names_excepted(params, x, pairs, targets):
-    def bias(pairs, w):
-        edges = checkpoint_name(edges_of(pairs, w), "edges")
-        return jnp.einsum("bijc,ca->baij", edges, w["bias"])
-
-    policy = policies.save_anything_except_these_names("edges")
-    return loss(params, x, pairs, targets, edge_bias=jax.checkpoint(bias, policy=policy))
-
-
 @fails_with("also saved", "the edges of all layers", "Which line of the model")
 def the_other_suspect(params, x, pairs, targets):
     return loss(params, x, pairs, targets, attention=jax.checkpoint(attention))
@@ -113,12 +93,6 @@ def with_biases(params, x, pairs, targets, biases):
     return jnp.mean((jax.lax.scan(body, x, (params, biases))[0] - targets) ** 2)
 
 
-@fails_with("peak", "layers at once", "for all layers at once")
-def biases_of_all_layers_side_by_side(params, x, pairs, targets):
-    """The backward pass recomputes the edges of all layers at once."""
-    return with_biases(params, x, pairs, targets, jax.vmap(lambda w: remat_bias(pairs, w))(params))
-
-
 @fails_with("peak", "layers at once", beyond="InPieces.rows", steps=2)
 def edges_of_all_layers_stacked(params, x, pairs, targets):
     @jax.checkpoint
@@ -131,24 +105,8 @@ def edges_of_all_layers_stacked(params, x, pairs, targets):
 
 
 @fails_with("not saved", "the attention weights of all layers", "Does one of your checkpoints or policies drop them?")
-def checkpoint_per_layer(params, x, pairs, targets):
-    return loss(params, x, pairs, targets, layer=jax.checkpoint(layer))
-
-
-@fails_with("not saved", "the attention weights of all layers", "Does one of your checkpoints or policies drop them?")
 def matmuls_saved_by_a_policy(params, x, pairs, targets):
     return loss(params, x, pairs, targets, layer=jax.checkpoint(layer, policy=policies.dots_saveable))
-
-
-@fails_with("not saved", "the attention weights of all layers")
-def matmuls_without_batch_dimensions_saved(params, x, pairs, targets):
-    policy = policies.dots_with_no_batch_dims_saveable
-    return loss(params, x, pairs, targets, layer=jax.checkpoint(layer, policy=policy))
-
-
-@fails_with("not saved", "the attention weights of all layers")
-def both_suspects(params, x, pairs, targets):
-    return right(params, x, pairs, targets, attention=jax.checkpoint(attention))
 
 
 @fails_with("not saved", "the attention weights of all layers")

@@ -14,31 +14,8 @@ passes = RIGHT.passes
 
 
 @passes
-def counted_from_the_end(f):
-    return jax.checkpoint(f, static_argnums=-1)
-
-
-@passes
 def counted_from_the_signature(f):
     return jax.remat(f, static_argnums=(len(inspect.signature(f).parameters) - 1,))
-
-
-@passes
-def flag_bound_before(f):
-    def g(*arguments):
-        *arrays, flag = arguments
-        return jax.checkpoint(lambda *arrays: f(*arrays, flag))(*arrays)
-
-    return g
-
-
-@passes
-def one_function_for_each_flag(f):
-    def bound(flag):
-        return jax.checkpoint(lambda *arrays: f(*arrays, flag))
-
-    branches = {flag: bound(flag) for flag in (True, False)}
-    return lambda *arguments: branches[arguments[-1]](*arguments[:-1])
 
 
 @passes
@@ -83,15 +60,6 @@ class Branches:
 
 
 passes(Branches)
-
-
-@passes
-def arrays_in_a_list(f):
-    @functools.partial(jax.checkpoint, static_argnums=1)
-    def kept(arrays, flag):
-        return f(*arrays, flag)
-
-    return lambda *arguments: kept(list(arguments[:-1]), arguments[-1])
 
 
 @passes

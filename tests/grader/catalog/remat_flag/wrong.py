@@ -1,7 +1,5 @@
 """Wrong answers to remat_flag, each with the finding that must name its mistake."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from sample_answers import Answers, also_run_backward
@@ -35,27 +33,6 @@ def flag_by_keyword(f):
     return g
 
 
-@fails_with("raises", "TracerBoolConversionError", "a tracer without a value")
-def flag_not_static(f):
-    return jax.checkpoint(f)
-
-
-@fails_with("raises", "TracerBoolConversionError", "at which position")
-def a_fixed_position(f):
-    return jax.checkpoint(f, static_argnums=1)
-
-
-# On JAX's next rematerialization a position that is not there is no error, and the flag is a tracer.
-@fails_with("raises", "position")
-def counted_from_the_front(f):
-    return jax.checkpoint(f, static_argnums=2)
-
-
-@fails_with("raises", "TracerBoolConversionError", "a tracer without a value")
-def flag_as_an_array(f):
-    return lambda *arguments: jax.checkpoint(f)(*arguments[:-1], jnp.asarray(arguments[-1]))
-
-
 @fails_with("raises", "Non-hashable static arguments", "does each of them treat")
 def static_for_jit_only(f):
     return jax.checkpoint(jax.jit(f, static_argnums=-1))
@@ -71,21 +48,9 @@ def no_checkpoint(f):
     return f
 
 
-@fails_with("also saved", "Which function marks", cases=ALL)
-def checkpoint_thrown_away(f):
-    jax.checkpoint(f, static_argnums=-1)
-    return f
-
-
 @fails_with("also saved", "exp(x), f32[2,", cases=ALL)
 def with_a_policy(f):
     return jax.checkpoint(f, static_argnums=-1, policy=jax.checkpoint_policies.everything_saveable)
-
-
-@fails_with("also saved", "Which function marks", cases=(ALL[0], *ALL[2:]))
-def checkpointed_in_training_only(f):
-    kept = jax.checkpoint(f, static_argnums=-1)
-    return lambda *arguments: (kept if arguments[-1] else f)(*arguments)
 
 
 @fails_with("wrong value", "for True, whatever the flag")
@@ -113,34 +78,6 @@ def first_flag_remembered(f):
         return bound[0](*arguments[:-1])
 
     return g
-
-
-@fails_with("wrong value", "use the flag of the first call", "reuses a trace")
-def flag_in_a_list(f):
-    flags = []
-    kept = jax.checkpoint(lambda *arrays: f(*arrays, flags[-1]))
-
-    def g(*arguments):
-        flags.append(arguments[-1])
-        return kept(*arguments[:-1])
-
-    return g
-
-
-def branches(f):
-    return [jax.checkpoint(functools.partial(lambda flag, *arrays: f(*arrays, flag), flag)) for flag in (True, False)]
-
-
-@fails_with("recomputes", "How many times does your answer trace f", cases=(*ALL[1:4], *ALL[5:]))
-def where_of_both(f):
-    yes, no = branches(f)
-    return lambda *arguments: jnp.where(arguments[-1], yes(*arguments[:-1]), no(*arguments[:-1]))
-
-
-@fails_with("recomputes", "How many times does your answer trace f", cases=(*ALL[1:4], *ALL[5:]))
-def cond_of_both(f):
-    yes, no = branches(f)
-    return lambda *arguments: jax.lax.cond(arguments[-1], yes, no, *arguments[:-1])
 
 
 @fails_with("recomputes", "How many times does your answer trace f", cases=(*ALL[1:4], *ALL[5:]))
@@ -171,39 +108,9 @@ def matrices_only(f):
     return lambda *arguments: (kept if all(array.ndim == 2 for array in arguments[:-1]) else f)(*arguments)
 
 
-@fails_with("also saved", "f16[", "Which function marks")
-def float32_only(f):
-    kept = jax.checkpoint(f, static_argnums=-1)
-    return lambda *arguments: (kept if arguments[0].dtype == "float32" else f)(*arguments)
-
-
-@fails_with("recomputes", "How many times does your answer trace f")
-def where_of_both_for_many_arrays(f):
-    yes, no = branches(f)
-
-    def g(*arguments):
-        *arrays, flag = arguments
-        if len(arrays) < 4:
-            return jax.checkpoint(f, static_argnums=-1)(*arguments)
-        return jnp.where(flag, yes(*arrays), no(*arrays))
-
-    return g
-
-
-@fails_with("recomputes", "How many times does your answer trace f")
-def twice_for_few_arrays(f):
-    kept = jax.checkpoint(f, static_argnums=-1)
-    return lambda *arguments: (kept(*arguments) + kept(*arguments)) / 2 if len(arguments) <= 4 else kept(*arguments)
-
-
 @fails_with("also saved", "Is all of f inside")
 def no_checkpoint_for_four_arrays(f):
     return lambda *arguments: (f if len(arguments) == 5 else jax.checkpoint(f, static_argnums=-1))(*arguments)
-
-
-@fails_with("also saved", "Is all of f inside")
-def no_checkpoint_for_five_arrays(f):
-    return lambda *arguments: (f if len(arguments) == 6 else jax.checkpoint(f, static_argnums=-1))(*arguments)
 
 
 @fails_with("raises", "TypeError", "Do you pass an integer")

@@ -55,11 +55,6 @@ def loss(params, x, targets, body=body):
 
 
 @passes
-def checkpoint_around_the_body(params, x, targets):
-    return loss(params, x, targets, jax.checkpoint(body))
-
-
-@passes
 def checkpoint_with_a_policy_for_a_name_of_no_value(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(body, policy=policies.save_only_these_names("nothing")))
 
@@ -72,16 +67,6 @@ def layer_that_returns_its_penalty(params, x, targets):
         return x, z_loss(scores)
 
     return loss(params, x, targets, lambda x, weights: with_penalty(weights, x))
-
-
-@passes
-def call_of_the_class(params, x, targets):
-    class Layer:
-        def __call__(self, x, weights):
-            return body(x, weights)
-
-    Layer.__call__ = jax.checkpoint(Layer.__call__, static_argnums=0)
-    return loss(params, x, targets, Layer())
 
 
 @passes

@@ -65,22 +65,9 @@ def unmodified(params, x, targets):
     return loss(params, x, targets, functools.partial(body, layer=module))
 
 
-@fails_with("also saved", "extra residuals")
-def other_options_for_a_checkpoint_that_never_runs(params, x, targets):
-    module = Layer()
-    module.__call__ = jax.checkpoint(module.__call__, policy=policies.nothing_saveable, prevent_cse=True)
-    return loss(params, x, targets, functools.partial(body, layer=module))
-
-
 @fails_with("also saved", "the exponentials of the layers' scores", "Is that line inside the function")
 def layer_in_a_checkpoint_without_its_penalty(params, x, targets):
     return loss(params, x, targets, functools.partial(body, layer=jax.checkpoint(layer)))
-
-
-@fails_with("also saved", "the exponentials of the layers' scores")
-def penalties_of_all_layers_after_the_scan(params, x, targets):
-    x, scores = jax.lax.scan(lambda x, weights: jax.checkpoint(layer)(weights, x), x, params)
-    return jnp.mean((x - targets) ** 2) + 0.1 * jnp.mean(jax.vmap(z_loss)(scores))
 
 
 @fails_with("also saved", "the layers' scores")
@@ -109,12 +96,6 @@ def attention_alone_in_a_checkpoint(params, x, targets):
     return loss(params, x, targets, step)
 
 
-@fails_with("also saved", "extra residuals")
-def all_but_the_named_scores(params, x, targets):
-    policy = policies.save_anything_except_these_names("scores", "context")
-    return loss(params, x, targets, jax.checkpoint(body, policy=policy))
-
-
 @fails_with("also saved", "the layers' contexts")
 def context_saved(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(body, policy=policies.save_only_these_names("context")))
@@ -128,17 +109,6 @@ def matmuls_saved(params, x, targets):
 @fails_with("not saved", "the layers' inputs", "one layer, or the whole scan")
 def checkpoint_around_the_loss(params, x, targets):
     return jax.checkpoint(loss)(params, x, targets)
-
-
-@fails_with("not saved", "the layers' inputs")
-def checkpoint_around_the_scan(params, x, targets):
-    x, penalties = jax.checkpoint(lambda x, params: jax.lax.scan(body, x, params))(x, params)
-    return jnp.mean((x - targets) ** 2) + 0.1 * jnp.mean(penalties)
-
-
-@fails_with("recomputes", "one of your checkpoints inside another")
-def checkpoint_in_a_checkpoint(params, x, targets):
-    return loss(params, x, targets, jax.checkpoint(functools.partial(body, layer=jax.checkpoint(layer))))
 
 
 @fails_with("recomputes", "one of your checkpoints inside another", beyond="Recomputes.count", steps=8)

@@ -3,7 +3,6 @@
 import dataclasses
 import enum
 import functools
-from math import comb
 
 import numpy as np
 from sample_answers import Answers
@@ -39,26 +38,8 @@ def by_splitting(n, s, split, start=0):
 
 
 @passes
-def the_first_of_the_best_splits(n, s):
-    return by_splitting(n, s, lambda n, s: splits(n, s)[0])
-
-
-@passes
 def the_last_of_the_best_splits(n, s):
     return tuple(by_splitting(n, s, lambda n, s: splits(n, s)[-1]))
-
-
-@passes
-def without_a_search(n, s):
-    """How far ahead to save, by what can be done with r repeats: as the paper does."""
-
-    def split(n, s):
-        r = next(r for r in range(n) if comb(s + r, s) >= n)
-        least, most = comb(s + r - 2, s) if r > 1 else 0, comb(s + r - 1, s)
-        # The back part's length must be one that r repeats serve, and the front part's one that r - 1 or r serve.
-        return max(1, least, min(most, n - (comb(s - 1 + r - 1, s - 1))), n - comb(s - 1 + r, s - 1))
-
-    return by_splitting(n, s, split)
 
 
 @passes
@@ -133,42 +114,3 @@ class Verb(enum.StrEnum):
 class Action:
     verb: Verb
     state: int
-
-
-@passes
-def records(n, s):
-    actions = [Action(Verb(verb), state) for verb, state in scheduler(n, s)]
-    return [dataclasses.astuple(action) for action in actions]
-
-
-@passes
-def bottom_up(n, s):
-    """A table of all shorter chains with fewer slots, row by row."""
-    s = min(s, n)
-    steps, cut = np.zeros((s + 1, n + 1), int), np.zeros((s + 1, n + 1), int)
-    steps[1], cut[1] = np.arange(n + 1) * (np.arange(n + 1) - 1) // 2, np.arange(n + 1) - 1
-    for slots in range(2, s + 1):
-        for m in range(2, n + 1):
-            k = np.arange(1, m)
-            taken = k + steps[slots - 1, m - k] + steps[slots, k]
-            steps[slots, m], cut[slots, m] = taken.min(), k[taken.argmin()]
-    return by_splitting(n, s, lambda n, s: cut[s, n])
-
-
-@passes
-def added_up(n, s):
-    parts = functools.partial(by_splitting, s=s, split=lambda n, s: splits(n, s)[-1])(n)
-    return functools.reduce(lambda done, action: [*done, action], parts[:50], []) + parts[50:]
-
-
-@passes
-def by_recursion_on_lists(n, s):
-    def go_back(states, s):
-        if len(states) == 1:
-            return [("back", states[0])]
-        k = len(states) - 1 if s == 1 else splits(len(states), s)[0]
-        there = [("step", i) for i in states[:k]]
-        back = [("back", states[k])] if s == 1 else [("save", states[k]), *go_back(states[k:], s - 1)]
-        return there + back + [("load", states[0]), *go_back(states[:k], s)]
-
-    return go_back(list(range(n)), s)

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-from math import comb
 
 from sample_answers import Answers
 
@@ -72,12 +71,6 @@ def halves(n, s):
     return by_splitting(n, s, lambda n, _: n // 2)
 
 
-@fails_with("costs more", "than necessary.", "does your schedule save its first state")
-def thirds(n, s):
-    """By chance, of a short chain they take as many steps as other mistakes do."""
-    return by_splitting(n, s, lambda n, _: n // 3)
-
-
 @functools.cache
 def taken_with_slots_used_once(n, s):
     if n == 1 or s == 1:
@@ -116,11 +109,6 @@ def the_first_states(n, s):
     return [*ahead, *from_one_state(kept - 1, n), *back]
 
 
-@fails_with("costs more", "than necessary.", "does your schedule save its first state")
-def the_root_of_the_length(n, s):
-    return by_splitting(n, s, lambda n, _: round(n**0.5) if s < n else 1)
-
-
 @fails_with(
     "costs more",
     "to the end of the chain",
@@ -144,25 +132,9 @@ def nothing_for_one_step(n, s):
     return [] if n == 1 else best(n, s)
 
 
-@fails_with("impossible", "needs 2 slots, but s is 1", "including state 0", where=lambda n, s: s == 1 < n)
-def at_least_two_slots(n, s):
-    return best(n, max(s, 2))
-
-
 @fails_with("impossible", "slots, but s is", "including state 0", where=lambda n, s: n > s)
 def state_0_not_counted(n, s):
     return best(n, s + 1)
-
-
-@fails_with("impossible", "slots, but s is", "are in slots after that action", where=lambda n, s: n > s)
-def every_state(n, s):
-    ahead = [a for i in range(n - 1) for a in (("step", i), ("save", i + 1))]
-    return [*ahead, *(a for i in reversed(range(n)) for a in (("load", i), ("back", i)))]
-
-
-@fails_with("impossible", "needs state", "at hand, but state", "Which state is at hand")
-def no_loads(n, s):
-    return [action for action in best(n, s) if action[0] != "load"]
 
 
 @fails_with("impossible", "in a slot, but no slot holds it", "when did its slot become free")
@@ -257,17 +229,6 @@ def three_slots_by_halves(n, s):
 @fails_with("impossible", "breaks a rule", "needs state", where=lambda n, s: s == 1 and n > 8)
 def one_slot_for_eight_steps(n, s):
     return best(n, s) if s > 1 or n <= 8 else [("back", n - 1)]
-
-
-@fails_with("costs more", "than necessary")
-def the_largest_binomial(n, s):
-    """The front part is as long as the repeats allow, however few the back part has then."""
-
-    def where(n, s):
-        repeats = next(r for r in range(n) if comb(s + r, s) >= n)
-        return comb(s + repeats - 1, s)
-
-    return by_splitting(n, s, where)
 
 
 @fails_with("costs more", "than necessary", where=lambda n, s: n > 1 < s and by_one_more(n, s) > fewest(n, s))

@@ -21,14 +21,6 @@ def save_only_these_names(f, names):
 
 
 @passes
-def one_name_after_another(f, names):
-    policy = policies.nothing_saveable
-    for name in names:
-        policy = policies.save_from_both_policies(policy, policies.save_only_these_names(name))
-    return jax.checkpoint(f, policy=policy)
-
-
-@passes
 def remat_in_a_function(f, names):
     def saving(*arguments):
         kept = functools.partial(jax.remat, policy=policies.save_only_these_names(*set(names)))
@@ -65,14 +57,6 @@ def of_equinox(f, names):
 @passes
 def of_flax(f, names):
     return nnx.remat(f, policy=policies.save_only_these_names(*names))
-
-
-@passes
-def a_policy_with_its_names_bound(f, names):
-    def asked(known, prim, *_, **params):
-        return prim.name == "name" and params["name"] in known
-
-    return jax.checkpoint(f, policy=functools.partial(asked, frozenset(names)))
 
 
 @passes

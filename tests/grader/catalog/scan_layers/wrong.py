@@ -28,11 +28,6 @@ def checkpoint_around_the_scan(ws, x):
     return jax.checkpoint(functools.partial(scanned, layer))(ws, x)
 
 
-@fails_with("not saved", "the layers' inputs", "no computed value; and the arguments ws, x")
-def one_around_the_scan_besides(ws, x):
-    return jax.checkpoint(functools.partial(scanned, jax.checkpoint(layer)))(ws, x)
-
-
 @fails_with("also saved", "layer 2's input, f32[", "layer 5's input, f32[")
 def python_loop(ws, x):
     for w in ws:
@@ -50,11 +45,6 @@ def python_loop_without_checkpoint(ws, x):
 @fails_with("also saved", "the layers' matmuls, f32[5,")
 def products_kept(ws, x):
     return scanned(jax.checkpoint(layer, policy=jax.checkpoint_policies.dots_saveable), ws, x)
-
-
-@fails_with("also saved", "the layers' first cosines")
-def all_of_a_layer_saveable(ws, x):
-    return scanned(jax.checkpoint(layer, policy=jax.checkpoint_policies.everything_saveable), ws, x)
 
 
 @fails_with("also saved", "a copy of ws, f32[5,", "if the whole iteration")

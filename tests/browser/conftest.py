@@ -34,9 +34,9 @@ def workbook(tmp_path_factory, browser):
         server.stop()
 
 
-@pytest.fixture(scope="module", params=["light", "dark"])
+@pytest.fixture(scope="module", params=["light", pytest.param("dark", marks=pytest.mark.slow)])
 def lab(request, workbook):
-    """JupyterLab in one theme, with pages and progress as they are at first."""
+    """JupyterLab in one theme, with unchanged pages and no progress."""
     for name in ("notebooks", "exercises", "solutions"):
         shutil.copytree(ROOT / name, workbook.folder / name, dirs_exist_ok=True)
     yield Lab(workbook, request.param)

@@ -23,7 +23,6 @@ RIGHT = NO_POLICY.replace(
 
 
 # The panel is tested in both themes, the rest in one.
-in_both_themes = pytest.mark.parametrize("lab", ["light", pytest.param("dark", marks=pytest.mark.slow)], indirect=True)
 in_one_theme = pytest.mark.parametrize("lab", ["light"], indirect=True)
 
 
@@ -61,7 +60,6 @@ def press(notebook, label: str, answer: str):
     assert 0 < place["y"] < said.bounding_box()["y"] < 600
 
 
-@in_both_themes
 def test_an_answer_finds_its_way_through_the_panel(exercise):
     panel = exercise.panel
     expect(panel.get_by_text("Not attempted")).to_have_count(1)
@@ -131,16 +129,14 @@ def assert_verdict_stays_while_its_cell_runs(exercise):
     cell = exercise.page.locator(".jp-CodeCell:has-text('from grader import check')")
     cell.locator(".cm-content").click()
     cell.evaluate("""cell => {
-        const seen = window.seen = {low: 0, busy: false, all: 0};
+        const seen = window.seen = {busy: false, low: false};
         const area = cell.querySelector('.jp-Cell-outputArea'), height = area.offsetHeight;
-        let before = performance.now();
         const look = () => {
-            const now = performance.now();
-            if (area.offsetHeight < height - 20) seen.low += now - before;
-            seen.all += now - before;
-            before = now;
             const text = cell.querySelector('.remat-copy')?.textContent ?? '';
-            seen.busy ||= text.includes('Checking your answer') && text.includes('Not passed yet');
+            if (text.includes('Checking your answer') && text.includes('Not passed yet')) {
+                seen.busy = true;
+                seen.low ||= area.offsetHeight < height - 20;
+            }
             requestAnimationFrame(look);
         };
         look();
@@ -148,8 +144,8 @@ def assert_verdict_stays_while_its_cell_runs(exercise):
     with exercise.run(cell.locator(".jp-InputPrompt").element_handles()):
         exercise.page.keyboard.press("Control+Enter")
     seen = exercise.page.evaluate("window.seen")
-    # JupyterLab clears the output, and the kernel needs an instant to show the last results.
-    assert seen["busy"] and seen["low"] < seen["all"] / 4, seen
+    # Before that, JupyterLab clears the output, and the kernel needs an instant to show the last verdict.
+    assert seen == {"busy": True, "low": False}
     expect(exercise.panel).to_have_count(1)
 
 

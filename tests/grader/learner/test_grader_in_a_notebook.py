@@ -12,7 +12,8 @@ CELLS = [
     "del checkpoint_dot_policy\ncheck(checkpoint_dot_policy)",  # as where the cell that defines it has not run yet
     "no_such_name",
     "def checkpoint_dot_policy(w1, w2, x):\n    return x @ w1\nprint('mine')\ncheck(checkpoint_dot_policy)",
-    "import time; time.sleep(2.5)",  # by then the copy of the results before is gone
+    # Wait until the copy of the last results is removed.
+    "import threading\nfor each in threading.enumerate():\n    if isinstance(each, threading.Timer): each.join()",
 ]
 
 

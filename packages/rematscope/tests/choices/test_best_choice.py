@@ -13,6 +13,7 @@ import pytest
 import scipy
 from blocks import BLOCKS, stack
 from ortools.sat.python import cp_model
+from sampling import sampled
 
 from rematscope import jax_compat, recompute_graph
 from rematscope.choices import duality, enumeration, highs
@@ -22,7 +23,7 @@ from rematscope.choices.enumeration import best_points, every_choice
 from rematscope.choices.zero_one import zero_one
 
 without_remat3 = pytest.mark.skipif(jax_compat.remat3(), reason="choices are found without it")
-every_block = pytest.mark.parametrize("which", BLOCKS)
+some_blocks = pytest.mark.parametrize("which", sampled(list(BLOCKS), 3))
 
 
 @functools.cache
@@ -52,7 +53,7 @@ def test_the_line_that_highs_prints_is_held_back_and_other_lines_are_not(monkeyp
 
 
 @without_remat3
-@every_block
+@some_blocks
 def test_highs_finds_what_a_look_at_every_choice_finds(which, many):
     graph = graph_of(which)
     nbytes, cost = every_choice(graph)
@@ -69,7 +70,7 @@ def test_highs_finds_what_a_look_at_every_choice_finds(which, many):
 
 
 @without_remat3
-@every_block
+@some_blocks
 def test_highs_tells_a_best_point_from_a_byte_beside_it(which, many):
     graph = graph_of(which)
     nbytes, cost = every_choice(graph)
@@ -84,7 +85,7 @@ def test_highs_tells_a_best_point_from_a_byte_beside_it(which, many):
 
 
 @without_remat3
-@every_block
+@some_blocks
 def test_multipliers_prove_no_more_than_is_true(which, many):
     graph = graph_of(which)
     nbytes, cost = every_choice(graph)
@@ -100,7 +101,7 @@ def test_multipliers_prove_no_more_than_is_true(which, many):
 
 
 @without_remat3
-@every_block
+@some_blocks
 def test_two_traces_give_the_same_0_1_program(which):
     """Row by row: a certificate's multipliers are prices of rows, and another process verifies them."""
     first, second = (zero_one(recompute_graph(BLOCKS[which].function, *BLOCKS[which].args)) for _ in range(2))

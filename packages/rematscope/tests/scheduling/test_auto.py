@@ -499,10 +499,3 @@ def test_for_an_argument_behind_stop_gradient_no_product_is_computed():
 
     every, fewer = (linearize(trace(f, WS, X)).backward.count("dot_general") for f in (deep, stopped))
     assert fewer == every - 1
-
-
-@pytest.mark.slow
-def test_whoever_allows_more_compiles_gets_them():
-    limit = int(0.62 * measure(deep, WS, X).peak_bytes)
-    once, more = (auto(deep, peak=limit, compiles=compiles).plan(WS, X) for compiles in (1, 2))
-    assert len(more.trials) > len(once.trials) == 1

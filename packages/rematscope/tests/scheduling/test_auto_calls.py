@@ -409,3 +409,11 @@ def test_a_call_with_a_shape_names_the_argument(transform, call):
     assert jax.eval_shape(function, x, shapes).shape == ()
     with pytest.raises(TraceError, match=r"`params\.w` is a jax\.ShapeDtypeStruct"):
         call(function, x, shapes)
+
+
+@pytest.mark.parametrize("transform", [with_schedule, auto(saved="1 GiB", compiles=1)])
+def test_a_symbolic_shape_is_refused_with_its_argument(transform):
+    (rows,) = jax.export.symbolic_shape("rows")
+    gradient = jax.jit(jax.grad(transform(lambda x: jnp.sin(x).sum())))
+    with pytest.raises(TraceError, match=r"`x` has the shape \(rows, 3\)"):
+        jax.export.export(gradient)(jax.ShapeDtypeStruct((rows, 3), jnp.float32))

@@ -16,7 +16,7 @@ from rematscope.jax_compat.vjp_hook import outside_traces
 from rematscope.scheduling.argnums import ArgNums, check_argnums, gradient_mask
 from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.planned import Constant, Planned
-from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_elements, flattened, shapes_of
+from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call, flattened, shapes_of
 from rematscope.tracing.signature import Signature
 
 source_info_util.register_exclusion(__file__)
@@ -43,7 +43,7 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         __tracebackhide__ = True
-        check_elements(self.__wrapped__, args, kwargs, "call .plan with shapes to plan without arrays")
+        check_call(self.__wrapped__, args, kwargs, "call .plan with shapes to plan without arrays")
         return cast(R, self._function_of(self._plan_for_call(args, kwargs)).call(args, kwargs))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:

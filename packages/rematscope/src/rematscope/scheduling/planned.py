@@ -14,7 +14,7 @@ from rematscope.scheduling.argnums import guarded
 from rematscope.scheduling.differentiable import differentiable
 from rematscope.scheduling.schedule import Schedule
 from rematscope.scheduling.zeros import without
-from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_elements
+from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
 
@@ -57,7 +57,7 @@ class Planned(Constant, PartlyDifferentiable):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         self._signature.check(args, kwargs)
-        check_elements(self._function, args, kwargs, "use jax.eval_shape for the shape of the result")
+        check_call(self._function, args, kwargs, "use jax.eval_shape for the shape of the result")
         return self.call(args, kwargs)
 
     def gradient_mask(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[bool] | None:

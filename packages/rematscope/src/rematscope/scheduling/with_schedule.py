@@ -21,7 +21,7 @@ from rematscope.scheduling.captured import traced_for_a_plan
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.planned import scheduled_function
 from rematscope.scheduling.schedule import schedule
-from rematscope.tracing.arguments import callable_name, check_elements, flattened, type_description
+from rematscope.tracing.arguments import callable_name, check_call, flattened, type_description
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policy, without_checkpoints
 from rematscope.tracing.trace import Trace, trace
 from rematscope.xla.compiling import check_target
@@ -79,7 +79,7 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
 
     @functools.wraps(f)
     def function(*args: P.args, **kwargs: P.kwargs) -> R:
-        check_elements(f, args, kwargs, "use jax.eval_shape for the shape of the result")
+        check_call(f, args, kwargs, "use jax.eval_shape for the shape of the result")
         once, leaves = _with_outer_values(traced_for_a_plan(f, args, kwargs), jax.tree.leaves((args, kwargs)))
         repeatable = all(is_repeatable(eqn, prints=True) for eqn in body_of(once.jaxpr)[0].eqns)
         passes = _trace_with_policy(once, chosen if repeatable else saving_unrepeatable(chosen), leaves)

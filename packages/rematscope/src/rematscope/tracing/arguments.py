@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.export import is_symbolic_dim
 from jax.extend import source_info_util
 from jax.sharding import AxisType
 
@@ -169,21 +170,25 @@ def check_arrays(arguments: Any) -> None:
             ) from None
 
 
-def check_elements(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], instead: str) -> None:
-    """Raise TraceError if an argument of a call that computes values is only a shape.
+def check_call(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], instead: str) -> None:
+    """Raise TraceError if an argument of a call has no elements or no constant shape.
 
     Args:
       f: the function that is called.
       args, kwargs: the arguments of the call.
-      instead: what to do to use shapes, an imperative clause.
+      instead: what to do with a `jax.ShapeDtypeStruct`, an imperative clause.
     """
-    leaves = jax.tree.leaves((tuple(args), dict(kwargs)))
-    for position, leaf in enumerate(leaves):
+    for position, leaf in enumerate(jax.tree.leaves((tuple(args), dict(kwargs)))):
         if isinstance(leaf, jax.ShapeDtypeStruct):
-            path = argument_paths(f, args, kwargs)[position]
             raise TraceError(
-                f"`{path}` is a jax.ShapeDtypeStruct, which has a shape and no elements, so {callable_name(f)} cannot "
-                f"be computed. Pass an array, or {instead}."
+                f"`{argument_paths(f, args, kwargs)[position]}` is a jax.ShapeDtypeStruct, which has a shape and no "
+                f"elements, so {callable_name(f)} cannot be computed. Pass an array, or {instead}."
+            )
+        if any(map(is_symbolic_dim, getattr(leaf, "shape", ()))):
+            raise TraceError(
+                f"`{argument_paths(f, args, kwargs)[position]}` has the shape {leaf.shape} with symbolic "
+                f"sizes, but a schedule needs constant sizes. Export for constant shapes, or export {callable_name(f)} "
+                "without a schedule."
             )
 
 

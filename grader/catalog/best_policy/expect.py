@@ -28,7 +28,7 @@ def recomputed(names: list, block, budget_bytes: int) -> int:
         raise Impossible(f"it saves {nbytes:,} bytes, but the budget is {budget_bytes:,} bytes.", _OVER)
     for name in names:
         if block.evaluate(other for other in names if other != name)[1] == cost:
-            raise Impossible(f"{name!r} is idle: the choice without it recomputes no more FLOPs.", _IDLE)
+            raise Impossible(f"{name!r} is idle: without it, the choice recomputes the same number of FLOPs.", _IDLE)
     return cost
 
 

@@ -63,8 +63,8 @@ def requirements(case):
                 PeakAtMost(30, too_high=_TOO_HIGH, compiled=True, turns=most),
                 MatmulsAtMost(
                     5,
-                    too_many="How often does your answer run the first step in total? From which saved states could "
-                    "the backward pass recompute instead?",
+                    too_many="How many times does your answer run the first step in total? From which saved states "
+                    "could the backward pass recompute instead?",
                 ),
             ]
         )

@@ -116,7 +116,7 @@ def requirements(case):
         )
     ]
     if n % chunks == 0:  # matmuls with padding rows count too
-        asked.append(Recomputes(1, too_many="How often does one iteration of your loop compute its logits?"))
+        asked.append(Recomputes(1, too_many="How many times does one iteration of your loop compute its logits?"))
     rows = -(-n // chunks)
     single = case.structure["dtype"] == "float32"  # other dtypes may be summed in twice as many bytes
     large = single and chunks > 5 and rows * V > 300  # otherwise other arrays dominate what XLA allocates

@@ -78,7 +78,7 @@ def requirements(case):
             ),
             Recomputes(
                 k,
-                too_many="Which matmul of the forward pass is needed by no gradient? How often does your backward "
+                too_many="Which matmul of the forward pass is needed by no gradient? How many times does your backward "
                 "pass run each of the other matmuls?",
             ),
         ],

@@ -51,7 +51,7 @@ def requirements(case):
         [
             Recomputes(
                 2 * n,  # a checkpoint around the step is allowed: it recomputes each step a second time
-                too_many="How often does the backward pass run each step? How many nested checkpoints contain the "
+                too_many="How many times does the backward pass run each step? How many nested checkpoints contain the "
                 "step?",
             )
         ],

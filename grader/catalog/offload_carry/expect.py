@@ -48,7 +48,8 @@ def requirements(case):
         [
             Recomputes(
                 case.structure["L"],
-                too_many="How often does one iteration call layer, and how many nested checkpoints contain that call?",
+                too_many="How many times does one iteration call layer, and how many nested checkpoints contain "
+                "that call?",
             )
         ],
     ]

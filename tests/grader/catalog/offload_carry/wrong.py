@@ -152,6 +152,6 @@ def x_stopped(layer):
     return lambda ws, x: right(layer)(ws, jax.lax.stop_gradient(x))
 
 
-@fails_with("recomputes", "recomputes 6 matmuls", "How often does one iteration call layer", beyond="Recomputes.count")
+@fails_with("recomputes", "recomputes 6 matmuls", "How many times does one iteration call", beyond="Recomputes.count")
 def first_layer_once_more(layer):
     return lambda ws, x: right(layer)(ws, also_run_backward(lambda x, ws: layer(ws[0], x), x, x, ws))

@@ -86,8 +86,9 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
     """Build the graph that gives the saved bytes and the recompute cost of any choice of checkpoint names.
 
     Args:
-      f: a function that is differentiable in reverse mode. It is traced, not run. The choices replace the policies of
-        its checkpoints. If it has no checkpoint, the graph is for one checkpoint around the whole function.
+      f: a function that is differentiable in reverse mode, or a training step, whose loss the graph is then for. It is
+        traced, not run. The choices replace the policies of its checkpoints. If it has no checkpoint, the graph is for
+        one checkpoint around the whole function.
       *args, **kwargs: the arguments of `f`, as for `trace`.
       cost: the cost of recomputing an equation, as a function of an `Equation`. The default is FLOPs, plus 1 per
         element of a transcendental function, plus `FLOPS_PER_LINK_BYTE` per byte that a device sends over its links.

@@ -121,7 +121,7 @@ def tallied(found: Iterable[tuple[str, int, int]]) -> dict[str, CollectiveStats]
 
 
 def collectives_of(program: Program, role: str | None = None, times: int = 1) -> Iterator[tuple[str, int, int]]:
-    """Yield for each collective of a program its kind, how often it runs, and the link bytes of all these runs.
+    """Yield the kind of each collective of a program, the number of times it runs, and the link bytes of all its runs.
 
     A collective in a loop counts once per iteration. Of several branches, the branch that sends most bytes over links
     counts.
@@ -129,7 +129,7 @@ def collectives_of(program: Program, role: str | None = None, times: int = 1) ->
     Args:
       program: the program.
       role: only collectives of this role, as of `rematscope.ir.roles`.
-      times: how often the program runs.
+      times: how many times the program runs.
     """
     for equation in program.equations:
         if equation.primitive == "cond":

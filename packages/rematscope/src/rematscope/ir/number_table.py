@@ -128,7 +128,7 @@ def _hashable_params(params: Any) -> Hashable:  # a parameter of a primitive may
             lines.append((eqn.primitive.name, _hashable_params(eqn.params), *map(read, eqn.invars)))
             names.update((v, len(names) + i) for i, v in enumerate(eqn.outvars))
         return tuple(lines), tuple(map(read, jaxpr.outvars))
-    if type(params).__module__.startswith("jax._src.pallas") and dataclasses.is_dataclass(params):
+    if jax_compat.is_pallas_parameter(params):
         fields = [field.name for field in dataclasses.fields(params) if field.compare]  # jaxprs among them
         return type(params), *(_hashable_params(getattr(params, field)) for field in fields)
     try:

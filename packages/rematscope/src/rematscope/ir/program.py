@@ -233,7 +233,8 @@ class Equation:
 
     @functools.cached_property
     def module(self) -> str:
-        """The module from Flax, Haiku or `jax.named_scope`, such as `layers_3/attention/query`; `""` if none."""
+        """The module from Flax, Haiku or `jax.named_scope`, such as `layers_3/attention/query`; `""` if there is no
+        module."""
         return "/".join(scope for eqn in (*reversed(self.calls), self.eqn) for scope in jax_compat.scopes(eqn))
 
     @property
@@ -283,7 +284,7 @@ class Program:
         return _run_program(self, arrays, env)
 
     def walk(self, trip_count: int = 1) -> Iterator[tuple[Equation, int]]:
-        """Yield each equation that computes something, and how often it runs, including the equations in bodies.
+        """Yield each equation that computes something, including those in bodies, and the number of times it runs.
 
         A loop of unknown length counts as one iteration (see `Equation.counted`). Every branch of a `cond` counts, as
         if all branches ran.

@@ -19,7 +19,7 @@ _SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
 
 
 def counted(comparison: str, start: int, bound: int, step: int) -> int | None:
-    """Return how often `while start <comparison> bound: start += step` runs; None if it does not end.
+    """Return how many times the body of `while start <comparison> bound: start += step` runs; None if it does not end.
 
     Args:
       comparison: `lt`, `le`, `gt`, `ge` or `ne`.
@@ -40,7 +40,7 @@ def counted(comparison: str, start: int, bound: int, step: int) -> int | None:
 
 
 def trip_count(condition: Program, body: Program, initial: Sequence[Value]) -> int | None:
-    """Return how often a while loop runs; None where the program does not say.
+    """Return the trip count of a while loop; None if the program does not determine it.
 
     Args:
       condition, body: programs of the loop; the inputs of each are its carries.

@@ -10,6 +10,7 @@
 Each function takes a `JaxprEqn` and returns plain data or arrays.
 """
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -327,6 +328,11 @@ def literal_value(atom: Literal) -> Any:
 def is_literal(atom: Any) -> bool:
     """Return whether an operand in a jaxpr is a literal instead of a variable."""
     return isinstance(atom, Literal)
+
+
+def is_pallas_parameter(value: Any) -> bool:
+    """Return whether a parameter of an equation is a dataclass of Pallas, such as a grid mapping."""
+    return type(value).__module__.startswith("jax._src.pallas") and dataclasses.is_dataclass(value)
 
 
 def is_mutable_array(aval: Any) -> bool:

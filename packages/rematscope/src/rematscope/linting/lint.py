@@ -106,8 +106,9 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
     `lint` also reports names and policies that have less effect in that mode.
 
     Args:
-      f: a function that is differentiable in reverse mode. It is traced, not run. If it has no checkpoint, `lint`
-        judges its names as if one checkpoint were around the whole function.
+      f: a function that is differentiable in reverse mode, or a training step, whose loss is then checked. It is
+        traced, not run. If it has no checkpoint, `lint` judges its names as if one checkpoint were around the whole
+        function.
       *args, **kwargs: the arguments of `f`, as for `trace`.
 
     Returns:

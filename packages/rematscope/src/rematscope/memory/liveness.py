@@ -17,13 +17,14 @@ from rematscope.tracing.trace import Trace, trace
 def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -> Timeline:
     """Count the bytes that are live after each equation of `f`'s forward and backward pass.
 
-    A value is live from the equation that defines it to its last use. At its last use, the result can reuse its buffer,
-    as in XLA's elementwise operations; a matmul needs both buffers. Names and barriers need no buffer. The count
-    assumes no fusion, so it includes values that XLA never writes to memory.
+    A value is live from the equation that defines it to its last use. The operation that uses a value last can write
+    its result into that value's buffer, as in XLA's elementwise operations; a matmul needs both buffers. Names and
+    barriers need no buffer. The count assumes no fusion, so it includes values that XLA never writes to memory.
 
     A training step, which takes its own gradient, is traced as written. Three kinds of its arguments are listed
-    separately: parameters (differentiated), optimizer_state (read and returned only by the update), and arguments (the
-    rest, such as the batch). A result that reuses the buffer of a donated argument adds no bytes.
+    separately: parameters (with respect to which the step differentiates), optimizer_state (read and returned only by
+    the update), and arguments (the rest, such as the batch). A result that reuses the buffer of a donated argument adds
+    no bytes.
 
     The bytes are listed by kind:
 

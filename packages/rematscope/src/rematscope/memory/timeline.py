@@ -98,7 +98,7 @@ class Timeline(Pictured):
     def plot(self, ax) -> None:
         """Plot the bytes as a stacked area on matplotlib axes, with the boundary and the peak marked.
 
-        Axes that share their scale with axes that are already plotted use the same unit and limits.
+        If the axes share a scale with axes that already have a plot, both use the same unit and limits.
         """
         others = [other for other in ax.get_shared_y_axes().get_siblings(ax) if other.get_ylabel() in BYTES]
         unit = others[0].get_ylabel() if others else bytes_text(self.peak_bytes).split()[1]

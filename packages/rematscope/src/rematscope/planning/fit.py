@@ -216,8 +216,8 @@ def fit(
     The limit applies to the peak memory of the compiled program, which also includes arguments, outputs, gradients and
     temporaries. This peak can even fall if more is saved. So `fit` compiles:
 
-    * `f` as written, unless one of the plans is the same. `fit` chooses it if it fits and no plan that fits recomputes
-      noticeably less (by 1 % of what a function that saves nothing recomputes).
+    * `f` as written, unless one of the plans is the same. `fit` chooses `f` as written if it fits and no plan that fits
+      recomputes noticeably less (by more than 1 % of the recompute with nothing saved).
     * the plans that save the most and the least, then plans in between, by linear interpolation of the peak (regula
       falsi), until one plan fits and the next better one does not. If the plan that saves the least does not fit, `fit`
       tries plans in between by increasing predicted peak. Finally, `fit` compiles plans that save more than the best
@@ -231,8 +231,8 @@ def fit(
       peak: the limit on the compiled peak in bytes: an integer, or a string such as `"16 GB"`.
       target: the device to compile for, as for `measure`.
       cost: the recompute cost to minimize, as for `plan`.
-      device: the name of a device such as `"tpu v5e"`, a `Device`, or the result of `calibrate()`. With any `cost`, the
-        view then also shows the recompute time of each plan; see `estimate_time`.
+      device: the name of a device such as `"tpu v5e"`, a `Device`, or the result of `calibrate()`. Whatever the `cost`,
+        the view also shows the recompute time of each plan; see `estimate_time`.
 
     Returns:
       The best plan that fits, and all plans that were compiled. If the compiler reports that none of the plans fits in

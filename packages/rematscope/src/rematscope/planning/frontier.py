@@ -112,8 +112,9 @@ def frontier(
     search, `frontier` returns the points found so far.
 
     Args:
-      f: a function that is differentiable in reverse mode, as for `plan`. It is traced, not run. Its checkpoints stay
-        where they are; if it has none, the choices are for one checkpoint around the whole function.
+      f: a function that is differentiable in reverse mode, or a training step, as for `plan`. It is traced, not run.
+        Its checkpoints stay where they are; if it has none, the choices are for one checkpoint around the whole
+        function.
       *args, **kwargs: the arguments of `f`, as for `trace`.
       cost: the cost of recomputing an equation, as for `plan`.
       device: the device for `cost="seconds"`: a name such as `"tpu v5e"`, a `Device`, or `calibrate()`.

@@ -61,10 +61,10 @@ def plan(
     JAX saves and recomputes exactly what was predicted.
 
     Args:
-      f: a function that is differentiable in reverse mode. It is traced, not run. `plan` chooses among the values that
-        `f` names with `checkpoint_name`; without names, the plan is the best policy. If `f` has checkpoints, they stay
-        where they are, and the plan is one policy for all of them. If it has none, the plan is for one checkpoint
-        around the whole function.
+      f: a function that is differentiable in reverse mode, or a training step, whose loss is then planned. It is
+        traced, not run. `plan` chooses among the values that `f` names with `checkpoint_name`; without names, the plan
+        is the best policy. If `f` has checkpoints, they stay where they are, and the plan is one policy for all of
+        them. If it has none, the plan is for one checkpoint around the whole function.
       *args, **kwargs: the arguments of `f`, as for `trace`.
       saved: the limit on the bytes of computed residuals: an integer, a string such as `"12 MiB"` or `"1.5 GB"`, or a
         float from 0.0 (save as little as possible) to 1.0 (save all named values or, if there are no names, as much as
@@ -232,7 +232,8 @@ class Plan(View):
 
     @cached_property
     def about_names(self) -> str:
-        """For a function without useful names, the reason and the names that `lint` suggests, as text; else empty.
+        """Why no name in the function is useful, and the names that `lint` suggests, as text; empty if a name is
+        useful.
 
         It is computed on first use.
         """
@@ -306,7 +307,7 @@ class Plan(View):
         return self.compared[0].graph
 
     def check(self, cost: CostFunction = work) -> None:
-        """Check that JAX saves and recomputes what the plan predicts, by the trace of the planned function.
+        """Trace the planned function and check that JAX saves and recomputes what the plan predicts.
 
         Args:
           cost: the same value as for `plan`.

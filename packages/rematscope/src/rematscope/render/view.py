@@ -29,7 +29,7 @@ class View:
         return "".join(part.html() for part in self.parts())
 
     def page(self) -> str:
-        """Return the view as HTML for a standalone page, which has a search in programs of any length."""
+        """Return the view as HTML for a standalone page, in which all programs can be searched."""
         return "".join(part.page() for part in self.parts()) if type(self).html is View.html else self.html()
 
     def pane(self) -> dict:

@@ -108,7 +108,7 @@ class Report(View):
 
     It is displayed as text in a terminal and as HTML in a notebook.
 
-    It answers whether the function fits in memory, what fills the memory, and what to change.
+    It shows whether the function fits in memory, what fills the memory, and what you can change.
 
     Attributes:
       function: the name of the function.

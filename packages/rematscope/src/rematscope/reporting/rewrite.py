@@ -485,8 +485,8 @@ def rewrite(
       head_chunks: the number of chunks that the head of the loss is computed in, each with a checkpoint around it. The
         head is the end of the loss, which starts at the matmul with the largest result, such as the logits of a
         language model. The chunks divide the batch, the tokens or another axis of this matmul's operand: the axis that
-        leaves the fewest bytes outside of the chunks, and the longest one if several do. The result equals that of `f`,
-        as for `chunks`. This option does not need `in_axes`.
+        leaves the fewest bytes outside of the chunks, or the longest of these axes if there are several. The result
+        equals that of `f`, as for `chunks`. This option does not need `in_axes`.
       in_axes: for `microbatches` and `chunks`, the batch axis of each positional argument, as for `jax.vmap`: an
         integer, None for an argument without a batch axis, or a container with the structure of the argument, such as
         `(None, None, {"tokens": 0, "positions": None})`.

@@ -54,7 +54,7 @@ class AutoFunction(PlannedPerCall[P, R]):
 
         Use it to inspect or save the plan, or to run the search before training starts.
 
-        If there is no plan for these shapes, dtypes, pytrees and static values yet, this makes one, which later calls
+        If there is no plan for these shapes, dtypes, pytrees and static values yet, `plan` makes one, which later calls
         use.
 
         Args:
@@ -187,8 +187,8 @@ def auto(
       PlanError: immediately, if an option is not valid. During planning, if the limit cannot be met (the message then
         gives the smallest peak that was reached); if `f` changes the state of an object, such as a module of Flax's
         nnx, or closes over a traced value; if `host` is given and no residual of `f` can be offloaded; if `f` is a
-        training step, which takes gradients itself; or if `argnums` is out of range. During differentiation, if an
-        argument that is not in `argnums` is differentiated.
+        training step, which takes gradients itself; or if `argnums` is out of range. During differentiation, if you
+        differentiate with respect to an argument that is not in `argnums`.
       TraceError, TargetError: during planning, as for `measure`.
 
     Example:

@@ -44,7 +44,7 @@ def load_schedule(path: str | os.PathLike[str], f: Callable[P, R]) -> "LoadedFun
       OSError: if the file cannot be read.
       PlanError: if the file does not contain a schedule. When you call the result, if the schedule is for a different
         function or for different argument shapes, or if `f` changes the state of an object. When you differentiate the
-        result, if an argument without a gradient (not in `argnums`) is differentiated.
+        result, if you do so with respect to an argument that is not in `argnums`.
 
     Example:
       >>> import jax, jax.numpy as jnp, pathlib, tempfile

@@ -36,9 +36,9 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
     """Transform `f` so that its backward pass recomputes each value just before its use.
 
     `jax.checkpoint(f)` recomputes all of `f` before the backward pass uses any of the results. The transformed function
-    saves the same values, but recomputes each other value just before the first operation that reads it, also in the
-    bodies of scans. So one checkpoint around a whole model has the same peak as checkpoints around its layers. The
-    saved bytes and the recompute cost are the same as with `jax.checkpoint`.
+    saves the same values, but recomputes each other value just before the first operation that reads it, even in the
+    body of a scan. So one checkpoint around a whole model has the same peak as checkpoints around its layers. The saved
+    bytes and the recompute cost are the same as with `jax.checkpoint`.
 
     Each call traces `f` again, with the current values of the variables that `f` closes over, so call it under
     `jax.jit`.
@@ -53,7 +53,7 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
     Returns:
       A callable like `f`, with the same values and derivatives. It supports `jax.jit`, `jax.vmap`, forward mode and
       second derivatives. The schedule applies to reverse mode. In a second derivative, the first derivative is computed
-      as by plain JAX.
+      as in plain JAX, without the schedule.
 
     Raises:
       TraceError: during a call, as for `trace`.

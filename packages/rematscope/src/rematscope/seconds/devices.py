@@ -34,15 +34,16 @@ class Device:
       name: the name of the device, such as `"tpu v5e"`.
       matmul: the FLOP/s of matmuls and convolutions, by the name of their operands' dtype.
       bandwidth: the bytes/s that the device reads from and writes to its memory, in total.
-      arithmetic: the FLOP/s of all other operations. Infinite if no source gives it; then only the bytes moved count.
+      arithmetic: the FLOP/s of all other operations. Infinite if no source gives it; the time of these operations is
+        then the time of their memory traffic.
       transcendentals: the elements per second of functions such as `exp`; infinite if no source gives it.
       link: the bytes/s of one link to another device, in one direction; 0 if there are no links.
       links: the number of links that a ring over one axis uses: 2 in a torus; all links of a GPU.
       axes: the number of axes of the links: 2 or 3 in a torus; 1 if all links lead to switches.
       host: the bytes/s of a transfer to or from host memory; 0 if no source gives it.
       memory: the memory of the device in bytes; 0 if no source gives it.
-      topology: for a TPU that libtpu can compile for ahead of time, its smallest topology of several chips and the
-        accelerator type of its machines; None for other devices.
+      topology: for a TPU that libtpu can compile for ahead of time, the smallest multi-chip topology and its
+        accelerator type, such as `v5litepod-4`; None for other devices.
       source: the source of each figure, with a note on figures that no source confirms.
 
     Raises:
@@ -90,7 +91,8 @@ class Device:
 
         A dtype that is not in `matmul` has the rate of the fastest listed dtype of the same kind (float or integer)
         that is at least as wide. For example, a device without FP8 units multiplies FP8 operands as bfloat16. If no
-        listed dtype of the same kind is wide enough, the other kind counts; if none at all is, the lowest rate.
+        listed dtype of the same kind is wide enough, the fastest wide-enough dtype of the other kind is used; if no
+        listed dtype is wide enough, the lowest rate.
         """
         name = str(dtype)
         if name in self.matmul:

@@ -48,7 +48,7 @@ class TimeEstimate:
 
     Attributes:
       device: the name of the device.
-      forward, backward: the time of each pass: for a training step, summed over all microbatches; on a mesh, per
+      forward, backward: the time of each pass; for a training step, summed over all microbatches; on a mesh, per
         device.
       recompute: the time of the recomputed operations, a part of `backward`.
       deferred_forward: the time of the deferred operations, a part of `backward`. These operations do not depend on the

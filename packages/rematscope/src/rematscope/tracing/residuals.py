@@ -20,13 +20,13 @@ class Residual:
       array: the array that is saved: `value`, or the argument or constant that a `shard_map` passes through unchanged.
       kind: `"argument"`, `"constant"` (closed over, or a literal) or `"computed"`.
       name: the `checkpoint_name` of the value, or None.
-      primitive: the name of the primitive that computed the value, also inside `jit`, `scan` and checkpoints; None for
-        an argument or a constant.
+      primitive: the name of the primitive that computed the value, even if it is inside `jit`, `scan` or a checkpoint;
+        None for an argument or a constant.
       source: the user's source line that computed the value, or None.
       module: the module that computed the value, such as `layers_3/attention`, from JAX's name stack; else "".
       is_output: whether the function also returns this value, so that saving it takes no extra memory.
-      needed_by: the first equation of the backward program that reads the value, also inside loops; None if the
-        backward program only passes the value through.
+      needed_by: the first equation of the backward program that reads the value, including equations inside loops; None
+        if the backward program only passes the value through.
 
     Example:
       >>> import jax.numpy as jnp
@@ -58,12 +58,12 @@ class Residual:
 
     @property
     def nbytes(self) -> int:
-        """The size of the whole array in bytes, with all iterations of a `scan`."""
+        """The size of the whole array in bytes, including all iterations of a `scan`."""
         return nbytes(self.value)
 
     @property
     def device_bytes(self) -> int:
-        """The size of each device's shard in bytes; that of the whole array without a known sharding."""
+        """The size of each device's shard in bytes; if the sharding is unknown, the size of the whole array."""
         return self.value.device_bytes
 
     @property

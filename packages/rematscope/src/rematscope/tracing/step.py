@@ -40,7 +40,7 @@ class Halves:
       forward, backward: the programs of the passes, with equations of `body`.
       values: the outputs of the differentiated function that the rest of the step uses.
       crossing: the inputs of the backward pass other than the cotangents.
-      times: how often the passes run, once per microbatch.
+      times: how many times the passes run: once per microbatch.
     """
 
     gradient: Gradient
@@ -64,7 +64,7 @@ class Step:
       state: the arguments that the step returns a new version of, such as the moments of an optimizer.
       donated: the arguments whose buffers the step may reuse, from `donate_argnums` of a `jax.jit` around the step.
       aliased: maps each result that reuses the buffer of a donated argument to this argument.
-      times: how often the passes in `Trace` run, once per microbatch.
+      times: how many times the passes in `Trace` run: once per microbatch.
     """
 
     program: Program
@@ -117,7 +117,8 @@ def halves_of(program: Program, gradients: Sequence[Gradient]) -> list[Halves]:
 
 
 def _cotangent_places(program: Program, gradient: Gradient, times: int = 1) -> Iterator[tuple[Program, int, int]]:
-    """The programs that its cotangent comes in, outermost first, the place in each, and how often that runs."""
+    """Yield the programs that contain the gradient's cotangent, outermost first, with its place and the number of runs
+    of each."""
     for place, equation in enumerate(program.equations):
         if not gradient_is_here(equation, gradient):
             continue

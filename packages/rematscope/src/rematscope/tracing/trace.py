@@ -100,7 +100,7 @@ class Trace:
 
     @property
     def outputs(self) -> tuple[Value, ...]:
-        """The outputs of the function; for a training step, of the function that it differentiates."""
+        """The outputs of the function; for a training step, those of its loss."""
         return self.forward.outputs[: len(self.forward.outputs) - len(self.residuals)]
 
     @property
@@ -137,7 +137,7 @@ class Trace:
 
     @property
     def times(self) -> int:
-        """How often both passes run: once per microbatch of a training step; once for any other function."""
+        """How many times both passes run: once per microbatch of a training step; once for any other function."""
         return 1 if self.step is None else self.step.times
 
     @cached_property
@@ -246,7 +246,7 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
         floating-point values.
       differentiate: whether to differentiate `f`. By default, `trace` treats `f` as a training step, and does not
         differentiate it, if `f` takes a gradient outside of a checkpoint and returns values with the shapes of the
-        arguments that it differentiates.
+        arguments with respect to which it differentiates.
 
     Returns:
       The two programs, the residuals between them, and their costs.

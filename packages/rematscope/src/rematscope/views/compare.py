@@ -142,7 +142,8 @@ def compare(variants: Mapping[str, Callable], *args, device: Device | str | None
     """Compare variants of a function, such as checkpoint policies, in one table.
 
     Args:
-      variants: maps labels to functions that are differentiable in reverse mode. They are traced, not run.
+      variants: maps labels to functions that are differentiable in reverse mode, or to training steps. They are traced,
+        not run.
       *args, **kwargs: the arguments of every variant, as for `trace`.
       device: the name of a device such as `"tpu v5e"`, a `Device`, or the result of `calibrate()`. If given, the table
         also shows the time of the recompute and its share of the time of both passes, or of a training step; see

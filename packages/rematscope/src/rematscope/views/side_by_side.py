@@ -67,7 +67,7 @@ class SideBySide(View):
       marked: values of either program. The lines that define these values are highlighted with `◀ here`. In a program
         of more than 60 lines, these lines and their surrounding lines are also shown first.
       fold: whether to show repeated layers only once in a program of more than 60 lines without marked lines. Text
-        output states how often each layer repeats; in HTML, you can click a layer to unfold it.
+        output states how many times each layer repeats; in HTML, you can click a layer to unfold it.
       device: the device for the estimated time of each line, summed over all its runs; None shows no times.
     """
 

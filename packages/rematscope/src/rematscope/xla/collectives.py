@@ -21,7 +21,7 @@ _KINDS = frozenset(collectives.KINDS.values())
 
 
 def collectives_in(module: Module, devices: int) -> dict[str, CollectiveStats]:
-    """Return how often each kind of collective runs in a program, and the bytes that a device sends for it.
+    """Return how many times each kind of collective runs in a program, and the bytes that a device sends for it.
 
     Loops are multiplied by their trip counts where these are known. Of branches, the branch that sends most counts.
 

@@ -26,7 +26,7 @@ class _Found(NamedTuple):
 
 
 def trip_count(module: Module, loop: Instruction) -> int | None:
-    """Return how often a loop runs; None if XLA does not state it and the loop does not count to a constant.
+    """Return the trip count of a loop; None if XLA does not state it and the loop does not count to a constant.
 
     Args:
       module: the program of the loop, before or after optimization.

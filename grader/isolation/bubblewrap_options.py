@@ -1,7 +1,7 @@
-"""List what is visible in the sandbox; all of it is read-only.
+"""List the files that are visible in the sandbox. All of them are read-only.
 
-Python, its packages and the system's libraries; of this project what tracing an answer and running its programs needs.
-No solutions, no `expect` modules, no feedback, no other submission.
+These are Python, its packages, the system's libraries, and the parts of this project that are needed to trace an answer
+and to run its programs. Solutions, `expect` modules, feedback and other submissions are not visible.
 """
 
 import os
@@ -14,11 +14,11 @@ from grader.isolation.sandboxed.lockdown import DEVICES, FOLDER
 from grader.util.versions import versions
 
 _GRADER = Path(__file__).resolve().parents[1]
-_INSTRUMENT = Path(rematscope.__file__).resolve().parent  # all of it: an answer may call it
+_INSTRUMENT = Path(rematscope.__file__).resolve().parent  # completely visible, because answers may call rematscope
 _ROOT = _GRADER.parent
 
-# Nobody who runs a learner's code may see how it is judged, how others are graded, or what a learner has done before:
-# so no `judging`, no `learner`, no `classroom`, and of the rest of `isolation` nothing.
+# A process that runs a learner's code must not see how answers are judged, how a class is graded, or a learner's
+# progress. So `judging`, `learner`, `classroom` and the rest of `isolation` are not visible.
 _SHOWN = (
     "__init__.py",  # learners' pages import check, hint, predict and solution
     "util/*.py",
@@ -37,7 +37,8 @@ _SHOWN = (
 
 
 def environment() -> dict[str, str]:
-    """Return the environment's variables inside: none of the caller's, whose names do not say which hold a secret."""
+    """Return the environment variables of sandboxed processes: none of the caller's, because any of them may be a
+    secret."""
     ours = {
         "PATH": "/usr/bin:/bin",
         "HOME": FOLDER,
@@ -47,32 +48,32 @@ def environment() -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
         "JAX_PLATFORMS": "cpu",
-        "OPENBLAS_NUM_THREADS": "1",  # or importing NumPy starts threads
-        "MALLOC_ARENA_MAX": "4",  # glibc sets aside 64 MB of addresses a thread otherwise, which a limit would count
+        "OPENBLAS_NUM_THREADS": "1",  # otherwise, importing NumPy starts threads
+        "MALLOC_ARENA_MAX": "4",  # otherwise, glibc reserves 64 MB of address space per thread, which the limit counts
     }
-    # It changes what JAX traces, and a grade names it among its versions.
+    # JAX_REMAT3 changes what JAX traces, and a grade lists it among its versions.
     return ours | ({"JAX_REMAT3": "1"} if "JAX_REMAT3" in versions() else {})
 
 
 def folders() -> list[Path]:
-    """Return the folders that are shown with whatever is in them. Neither submissions nor grades may lie there."""
+    """Return the folders that are visible with all their contents. They must not contain submissions or grades."""
     found = [Path("/", top, name) for top in ("", "usr") for name in ("lib", "lib32", "lib64")]
     found += [Path("/nix/store"), Path("/gnu/store")]
-    # Of Python not all, since that may be /usr, /usr/local or somebody's home.
+    # Only parts of Python's prefix, which may be /usr, /usr/local or a home folder.
     found += [Path(prefix, name) for prefix in (sys.base_prefix, sys.prefix) for name in ("lib", "lib64")]
     found += [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    found += [Path(sys.prefix, "bin")] if sys.prefix != sys.base_prefix else []  # of an environment
+    found += [Path(sys.prefix, "bin")] if sys.prefix != sys.base_prefix else []  # a virtual environment's commands
     return [folder for folder in dict.fromkeys(found) if folder.is_dir()]
 
 
 def shown_with(place: Path) -> Path | None:
-    """Return the shown folder that a place lies in, or None if answers do not see it."""
+    """Return the visible folder that contains a path, or None if answers cannot see the path."""
     there = [*folders(), _GRADER, _INSTRUMENT]
     return next((folder for folder in there if place.resolve().is_relative_to(folder.resolve())), None)
 
 
 def _interpreter_files() -> list[Path]:
-    """Python's own file, and the links that lead to it."""
+    """Return Python's executable file, and the links that lead to it."""
     links = [Path(sys.executable)]
     while links[-1].is_symlink():
         links.append(Path(os.path.normpath(links[-1].parent / links[-1].readlink())))
@@ -80,12 +81,12 @@ def _interpreter_files() -> list[Path]:
 
 
 def options(as_root: bool) -> list[str]:
-    """Return bubblewrap's options. `as_root`: what runs inside is root at first, and may become another user."""
+    """Return bubblewrap's options. With `as_root`, the process inside starts as root and may become another user."""
     view = _View()
     view.show_folders(inside=False)
     view.put("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache")
     packages = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
-    if _ROOT not in packages:  # not installed as a package: a folder with tests and pages beside it
+    if _ROOT not in packages:  # a checkout, which also contains tests and pages
         view.hide(_ROOT)
     view.show_folders(inside=True)
     if sys.prefix != sys.base_prefix:
@@ -99,7 +100,7 @@ def options(as_root: bool) -> list[str]:
         view.put("--ro-bind", file, file)
     for device in DEVICES:
         view.put("--dev-bind", device, device)
-    # Whatever one process leaves there the next one would find.
+    # Otherwise, a process could leave files there for the next one.
     read_only = [option for place in (*view.hidden, "/") for option in ("--remount-ro", place)]
     return [*_namespaces(as_root), *view.options, "--proc", "/proc", "--dir", FOLDER, "--chdir", FOLDER, *read_only]
 
@@ -115,11 +116,11 @@ def _namespaces(as_root: bool) -> list[str]:
 
 
 class _View:
-    """The file system that is seen inside, as options that build it up.
+    """The file system that is visible inside the sandbox, as the options that build it.
 
     Attributes:
       options: bubblewrap's options so far.
-      hidden: folders that are empty inside, but for what is shown in them later.
+      hidden: the folders that are empty inside the sandbox, except for paths that are shown in them later.
     """
 
     def __init__(self) -> None:
@@ -129,24 +130,24 @@ class _View:
         self._made: set[Path] = set()
 
     def put(self, option: str, *paths: Path | str) -> None:
-        """Add an option about a path, the last one, below folders that are there."""
+        """Add an option about a path, the last of `paths`, after options that create its parent folders."""
         for above in reversed(Path(paths[-1]).parents[:-1]):
-            if above not in self._made:  # or bubblewrap makes it for itself alone
+            if above not in self._made:  # otherwise, bubblewrap creates it with permissions for itself only
                 self._made.add(above)
                 self.options += ["--dir", str(above)]
         self.options += [option, *map(str, paths)]
 
     def show(self, path: Path) -> None:
-        """Show a file or folder, read-only, if no folder that is shown has it."""
-        for place in dict.fromkeys((path, path.resolve())):  # a folder above it may be a link
+        """Show a file or folder, read-only, unless a visible folder already contains it."""
+        for place in dict.fromkeys((path, path.resolve())):  # a parent folder may be a link
             if self._shown.isdisjoint((place, *place.parents)):
                 self._shown.add(place)
                 self.put("--ro-bind", path, place)
 
     def show_folders(self, inside: bool) -> None:
-        """Show the folders of Python and the system that are inside the project, or those that are not."""
+        """Show the folders of Python and the system that are inside the project, or those that are outside."""
         shown = [folder for folder in folders() if folder.is_relative_to(_ROOT) == inside]
-        for folder in sorted(shown, key=Path.is_symlink):  # what links lead to comes first
+        for folder in sorted(shown, key=Path.is_symlink):  # the targets of links come first
             if folder.is_symlink() and not self._shown.isdisjoint((folder.resolve(), *folder.resolve().parents)):
                 self._shown.add(folder)
                 self.put("--symlink", folder.readlink(), folder)
@@ -154,7 +155,7 @@ class _View:
                 self.show(folder)
 
     def hide(self, path: Path) -> None:
-        """Put an empty folder in a folder's place."""
+        """Replace a folder with an empty one."""
         self.put("--tmpfs", path)
         self.hidden.append(str(path))
         self._made.clear()

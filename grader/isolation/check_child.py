@@ -1,5 +1,5 @@
-"""The process that checks a file, from outside. It can be begun before anybody knows which file that is: importing JAX
-takes it longer than all that the command line does meanwhile."""
+"""Control the process that checks a file. It can be started before the file is known, because importing JAX takes
+longer than everything that the command line does in the meantime."""
 
 import atexit
 import json
@@ -14,15 +14,15 @@ from typing import Any
 
 from grader.util import environment
 
-_TEMPORARY = "TMPDIR", "TEMP", "TMP"  # where Python makes temporary files
+_TEMPORARY = "TMPDIR", "TEMP", "TMP"  # the variables that set Python's folder for temporary files
 
 
 class CheckChild(AbstractContextManager):
-    """A process that checks one file, and ends with the context, whatever it has started too.
+    """A process that checks one file. When the context ends, this process and all processes that it started are killed.
 
     Attributes:
       process: the process.
-      written: where it writes the verdict. A file, not standard output: an answer may print as much as it likes.
+      written: the file that it writes the verdict to. It is not standard output, because answers may print to that.
     """
 
     def __init__(self) -> None:
@@ -33,22 +33,22 @@ class CheckChild(AbstractContextManager):
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            # Its own folder: it may be ended in the middle of something.
+            # Temporary files go into a folder that is deleted even if the process is killed.
             env=_child_environment() | dict.fromkeys(_TEMPORARY, self._folder.name),
             start_new_session=True,
         )
 
     def ask(self, **asked: Any) -> None:
-        """Tell it what to do, in JSON's types: `check_process` says what. It is asked once."""
+        """Send the request, as values of JSON's types; see `check_process`. A process accepts only one request."""
         assert self.process.stdin is not None
         try:
             with self.process.stdin as line:
                 line.write(json.dumps({"written": str(self.written)} | asked).encode())
-        except OSError:  # it has ended, which its status says
+        except OSError:  # the process has ended; `wait` returns its status
             pass
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit status; None if it has not ended after so many seconds."""
+        """Return the exit status; None if the process has not ended after `seconds`."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -69,7 +69,7 @@ _begun: list[CheckChild] = []
 
 
 def begin() -> CheckChild:
-    """Begin the process that will check the next file."""
+    """Start the process that will check the next file."""
     _begun.append(child := CheckChild())
     return child
 
@@ -81,13 +81,13 @@ def _end_what_was_begun_in_vain() -> None:
 
 
 def child() -> CheckChild:
-    """Return the process that has been begun, else a new one."""
+    """Return the process that `begin` started, or a new one."""
     return _begun.pop() if _begun else CheckChild()
 
 
 def _child_environment() -> dict[str, str]:
     """Return the caller's environment, without settings that change what JAX, XLA or Python does."""
-    # glibc sets aside 64 MB of addresses per thread otherwise, which a memory limit would count; and products are so
-    # small that NumPy's threads would wait for each other.
+    # Otherwise, glibc reserves 64 MB of address space per thread, which the memory limit counts. The matmuls are so
+    # small that NumPy's threads would only wait for each other.
     ours = {"JAX_PLATFORMS": "cpu", "MALLOC_ARENA_MAX": "4", "OPENBLAS_NUM_THREADS": "1"}
     return environment.without_settings(os.environ) | ours

@@ -1,4 +1,4 @@
-"""Check a file in a process of its own, within limits, so that nothing an answer does can take the caller along."""
+"""Check a file in a separate process with limits, so that an answer cannot crash or block the caller."""
 
 import json
 from pathlib import Path
@@ -13,13 +13,13 @@ _VERDICT_BYTES = 1_000_000
 def check_file(
     path: Path, limits: CheckLimits = FOR_CHECK, exercise: str | None = None, seed: int | None = None
 ) -> Verdict:
-    """Check the answer in a notebook or a Python file. Whatever happens in there, a verdict comes back.
+    """Check the answer in a notebook or a Python file. Always returns a verdict.
 
     Args:
       path: the file.
-      limits: what the check may use.
-      exercise: which exercise's answer to look for; None for the one that there is.
-      seed: seeds the shapes and the inputs; fresh ones are drawn if None.
+      limits: the limits of the check.
+      exercise: the exercise whose answer to look for; None for the only one in the file.
+      seed: the seed of the shapes and the inputs; None for a random seed.
     """
     with check_child.child() as child:
         child.ask(path=str(path), limits=vars(limits), exercise=exercise, seed=seed)

@@ -1,8 +1,9 @@
-"""A control group for each answer (cgroup v2): the kernel counts all memory that is its, tasks and processor time.
+"""A control group for each answer (cgroup v2), in which the kernel counts all memory, tasks and processor time.
 
-The limits that a process gives itself count addresses, and what the kernel keeps for a process is none. A group's
-limits count that too, and when one is reached, the group ends and nobody else. To make groups takes a part of their
-tree that is delegated to whoever grades, as systemd does on request, see `HOW`; without, there is a reason.
+A process's own limits (rlimits) apply to its address space, which does not include the memory that the kernel allocates
+for the process. A control group's limit includes this memory. When a group reaches its limit, the kernel kills the
+processes of this group only. Creating groups requires a subtree of the hierarchy that is delegated to the user who
+grades. systemd delegates a subtree on request; see `HOW`. Without one, `NotDelegated` gives the reason.
 """
 
 import contextlib
@@ -18,21 +19,23 @@ from pathlib import Path
 from grader.isolation.sandboxed.lockdown import THREADS, ProcessLimits
 
 HOW = "systemd-run --user --scope -p Delegate=yes python -m grader batch …"
-_NEEDED, _WANTED = {"memory", "pids"}, {"cpu"}  # systemd before 252 gives users no processor time to share out
-# Beyond what an answer may use: what it shares with the zygote until it writes to it, and what the kernel keeps for it.
+_NEEDED, _WANTED = {"memory", "pids"}, {"cpu"}  # systemd before 252 does not delegate `cpu` to users
+# Allowed in addition to the answer's limit: the pages that the answer shares with the zygote until it writes to them,
+# and the memory that the kernel allocates for it.
 _BESIDES = 512 * 2**20
 _COUNT = itertools.count()
 
 
 class NotDelegated(Exception):
-    """There are no groups to be had; the message says why, in words that follow on a colon."""
+    """Raised if no control groups can be created. The message gives the reason, as words that follow a colon."""
 
 
 class ControlGroup:
-    """A group for one process, with its limits. `remove` it when the process has ended.
+    """A control group with limits, for one process. Call `remove` when the process has ended.
 
     Attributes:
-      joining: a process that writes b"0" to this file is in the group from then on, and all that it starts.
+      joining: the group's `cgroup.procs` file. A process that writes b"0" to it joins the group, and so does every
+        process that it starts from then on.
     """
 
     def __init__(self, place: Path, limits: ProcessLimits):
@@ -43,37 +46,38 @@ class ControlGroup:
             "memory.swap.max": 0,
             "memory.oom.group": 1,
             "pids.max": THREADS + 1,
-            "cpu.max": "100000 100000",  # of each 0.1 s as much as one processor has
+            "cpu.max": "100000 100000",  # at most 0.1 s of processor time per 0.1 s: one processor
         }
         for name, value in settings.items():
-            # Without swap, or without a share of the processors, one is missing. To make it would be refused.
+            # A file is missing if the kernel has no swap accounting or if the cpu controller is not delegated. The mode
+            # "r+" does not try to create it.
             with contextlib.suppress(FileNotFoundError), (place / name).open("r+") as file:
                 file.write(str(value))
         self.joining = (place / "cgroup.procs").open("wb", buffering=0)
 
     @property
     def ran_out_of_memory(self) -> bool:
-        """Whether the kernel has ended a process of the group's since there was no more memory for it."""
+        """Whether the kernel killed a process of the group because the group reached its memory limit."""
         events = dict(line.split() for line in (self._place / "memory.events").read_text().splitlines())
         return int(events["oom_kill"]) > 0
 
     @property
     def joined(self) -> bool:
-        """Whether there is a process in it."""
+        """Whether a process is in the group."""
         return bool((self._place / "cgroup.procs").read_text())
 
     def remove(self) -> None:
-        """Remove it. Its processes have ended."""
+        """Remove the group. Its processes must have ended."""
         self.joining.close()
         with contextlib.suppress(OSError):
             self._place.rmdir()
 
 
 class ControlGroups:
-    """The part of the tree of groups that is delegated to this process.
+    """The subtree of control groups that is delegated to this process.
 
     Raises:
-      NotDelegated: there is none.
+      NotDelegated: no subtree is delegated.
     """
 
     def __init__(self) -> None:
@@ -84,16 +88,16 @@ class ControlGroups:
             raise NotDelegated(f"no child group can be created in its control group ({error.strerror})") from None
 
     def group(self, limits: ProcessLimits) -> ControlGroup:
-        """Return a group for a process to come. Raises OSError."""
+        """Create a group for a process that has not started yet. Raises OSError."""
         return ControlGroup(self._place / f"answer-{os.getpid()}-{next(_COUNT)}", limits)
 
 
 def limit_of_all(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the bytes of memory that all processes here may have together, such as those of a container; None if
-    only the machine limits them. `root`: where control groups are mounted. In a container that is the container's
-    own group."""
+    """Return the limit in bytes on the total memory of all processes, for example of a container; None if there is no
+    limit below the machine's memory. `root` is the mount point of the control groups. In a container, it shows the
+    container's own group."""
     for file in ("memory.max", "memory/memory.limit_in_bytes"):  # version 2, version 1
-        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+        with contextlib.suppress(OSError, ValueError):  # "max" is not a number
             limit = int((root / file).read_text())
             if limit < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
                 return limit
@@ -101,8 +105,9 @@ def limit_of_all(root: Path = Path("/sys/fs/cgroup")) -> int | None:
 
 
 def start_in_a_scope() -> None:
-    """Start this command again in a scope of its own that systemd delegates, if that gives it control groups. Returns
-    where it has some already, and where it cannot have any: whoever needs them says why."""
+    """Restart this command in its own delegated systemd scope, if control groups are available there. Return without a
+    restart if this process already has control groups, or if it cannot get any; code that needs them then reports the
+    reason."""
     run = shutil.which("systemd-run")
     if not run or not why_none() or f"/{_SCOPE}-" in Path("/proc/self/cgroup").read_text():
         return
@@ -118,7 +123,7 @@ _SCOPE, _SECONDS_TO_TRY = "remat-grader", 30
 
 
 def why_none() -> str:
-    """Return why this process can make no groups, or "" if it can."""
+    """Return why this process cannot create control groups, or "" if it can."""
     try:
         _delegated_group()
     except NotDelegated as error:
@@ -126,7 +131,7 @@ def why_none() -> str:
     return ""
 
 
-@functools.cache  # this process moves
+@functools.cache  # the first call moves this process to another group
 def _delegated_group() -> Path:
     own = _own_group()
     there = set((own / "cgroup.controllers").read_text().split())
@@ -143,7 +148,7 @@ def _delegated_group() -> Path:
         raise NotDelegated("its control group is not delegated to the user who grades")
     leaf = own / "grader"
     try:
-        if not _is_root(own):  # a group whose processes have groups must have none itself
+        if not _is_root(own):  # in cgroup v2, a group with child groups must not contain processes itself
             leaf.mkdir(exist_ok=True)
             (leaf / "cgroup.procs").write_text(str(os.getpid()))
         control.write_text(" ".join(f"+{name}" for name in sorted((_NEEDED | _WANTED) & there)))
@@ -171,7 +176,7 @@ def _own_group() -> Path:
 
 
 def _of_version_1() -> set[str]:
-    """Return the controllers that version 1 has taken: they are in no group of version 2."""
+    """Return the controllers that cgroup v1 manages, which cgroup v2 therefore does not have."""
     groups = (line.split(":") for line in Path("/proc/self/cgroup").read_text().splitlines())
     return {name for _, names, _ in groups for name in names.split(",")}
 

@@ -23,14 +23,14 @@ from grader.verdicts.verdict import Effect, Finding, FindingKind, Verdict, bette
 
 @as_they_come()
 def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case | Question], task: Task) -> Verdict:
-    """Return the verdict with views: both programs of the findings, a comparison of costs, and the answer's residuals.
+    """Return the verdict with views: both programs for the findings, a comparison of costs, and the answer's residuals.
 
     This traces the answer again. Views that cannot be traced are left out.
 
     Args:
-      verdict: what was judged.
+      verdict: the verdict on the answer.
       answer: the learner's function.
-      cases: what it was captured in.
+      cases: the cases in which the answer was traced.
       task: the exercise's `task` module.
     """
     if task.shown is None:
@@ -57,9 +57,9 @@ def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case | Quest
 def _effects_where_they_differ(
     verdict: Verdict, answer: Callable, shown: Case, passes: rematscope.Trace | None, cases: Mapping[str, Case]
 ) -> tuple[tuple[Effect, ...], str]:
-    """Return the costs of an answer and of others, and the case in which they arise: that of the page's shapes, unless
-    a wrong answer costs as much there as the worked one. Then it is the first failing case in which the costs differ,
-    if any."""
+    """Return the costs of an answer and of other answers, and the name of the case that they are for. This is the case
+    with the page's shapes. If a wrong answer costs as much as the worked answer there, it is the first failing case in
+    which the costs differ, if there is one."""
     if passes is None:
         return (), shown.name
     effects = effects_with_others(verdict.exercise, shown, shown, passes)
@@ -74,19 +74,20 @@ def _effects_where_they_differ(
 
 
 def grade_file(path: Path, exercise: str | None = None, seed: int | None = None) -> Verdict:
-    """Run a file as far as its answer needs, and grades that.
+    """Run the statements of a file that its answer needs, and grade the answer.
 
     Args:
       path: a notebook or a Python file.
-      exercise: which exercise's answer to look for; None for the one that there is.
-      seed: seeds the shapes and the inputs; fresh ones are drawn if None.
+      exercise: the exercise whose answer to look for; None for the only one in the file.
+      seed: the seed of the shapes and the inputs; None for a random seed.
     """
     *_, verdict = verdicts_on_file(path, exercise, seed)
     return verdict
 
 
 def verdicts_on_file(path: Path, exercise: str | None = None, seed: int | None = None) -> Iterator[Verdict]:
-    """As `grade_file`, which takes the last of these verdicts. Before each but the first more of the file runs."""
+    """Yield the best verdict after each attempt. Each attempt after the first runs more of the file. `grade_file`
+    returns the last verdict."""
     best: Verdict | None = None
     sliced: list[SlicedAnswer] = []
     for tried in import_answers.read_answers(path, exercise, found=sliced.append):
@@ -99,7 +100,8 @@ def verdicts_on_file(path: Path, exercise: str | None = None, seed: int | None =
 
 
 def _with_replaced(verdict: Verdict, sliced: Sequence[SlicedAnswer]) -> Verdict:
-    """Return the verdict on a file, with advice about definitions of the answer that another one replaces."""
+    """Return the verdict on a file, with advice about the definitions of the answer that a later definition
+    replaces."""
     replaced = [place for answer in sliced for place in answer.replaced]
     if not replaced:
         return verdict
@@ -113,15 +115,15 @@ def _with_replaced(verdict: Verdict, sliced: Sequence[SlicedAnswer]) -> Verdict:
 
 @garbage.looked_for_seldom()
 def grade(answer: Callable, exercise: str, seed: int | None = None) -> Verdict:
-    """Capture and judges an answer.
+    """Trace and judge an answer.
 
     Args:
       answer: the learner's function.
       exercise: the exercise's name.
-      seed: seeds the shapes and the inputs; fresh ones are drawn if None.
+      seed: the seed of the shapes and the inputs; None for a random seed.
 
     Raises:
-      UnknownExercise: there is no such exercise.
+      UnknownExercise: if there is no such exercise.
     """
     task = registry.task(exercise)
     shapes, inputs = map(int, np.random.SeedSequence(secrets.randbits(64) if seed is None else seed).generate_state(2))
@@ -129,6 +131,6 @@ def grade(answer: Callable, exercise: str, seed: int | None = None) -> Verdict:
     evidence = traced(answer, exercise, cases, shapes)
     if isinstance(evidence, Verdict):
         return evidence
-    # Through text, as if someone else were to judge it: what is judged here is what would be judged there.
+    # The evidence passes through text, as in a class, so that both judge the same.
     verdict = judge_text(evidence.to_json(), cases, exercise, inputs)
     return illustrated(verdict, answer, cases, task)

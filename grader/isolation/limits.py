@@ -1,4 +1,4 @@
-"""Limits of a check, and the reasons why there is no verdict."""
+"""The limits of a check, and the reasons why an answer could not be judged."""
 
 import signal
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from grader.isolation.sandboxed.protocol import IDLE, IDLE_SECONDS
 
 @dataclass(frozen=True)
 class CheckLimits:
-    """What a check may use: wall-clock and processor seconds, and bytes beyond what JAX itself takes: of addresses
-    (`memory`), and in the sandbox of memory that is really there (`resident`)."""
+    """The limits of a check: wall-clock and processor seconds, and bytes in addition to JAX's own. `memory` limits the
+    address space; `resident` limits the resident memory, in the sandbox only."""
 
     seconds: float = 60
     processor_seconds: int = 60
@@ -18,12 +18,12 @@ class CheckLimits:
 
 
 class NoVerdict(Exception):
-    """There is no verdict.
+    """Raised if an answer could not be judged.
 
     Attributes:
-      why: in words that follow on "could not be judged".
-      question: the question that leads on, or None.
-      exercise: which one the answer is to, once that is known.
+      why: the reason, as words that continue "could not be judged: ".
+      question: the question for the learner, or None.
+      exercise: the exercise that the answer is for, if it is known.
     """
 
     def __init__(self, why: str, question: str | None = None, exercise: str | None = None):
@@ -32,26 +32,28 @@ class NoVerdict(Exception):
 
 
 class TimedOut(NoVerdict):
-    """Time was up.
+    """Raised if grading exceeded the wall-clock limit.
 
     Attributes:
-      seconds: how long grading took until then.
+      seconds: the time that grading took before it was stopped.
     """
 
     seconds: float = 0.0
 
 
 class Killed(NoVerdict):
-    """A process was ended from outside, for no reason that its limits give: the machine's memory ran out, perhaps."""
+    """Raised if a process was killed although it exceeded none of its limits, for example because the machine ran out
+    of memory."""
 
 
 FOR_CHECK = CheckLimits()  # `check` in a terminal
-FOR_BATCH = CheckLimits(processor_seconds=30)  # one answer of a class; its programs: isolation/remote_execution.py
+FOR_BATCH = CheckLimits(processor_seconds=30)  # for an answer in a class; remote_execution.py limits its programs
 
 
 def why_no_verdict(status: int | None, limits: CheckLimits, ran_out_of_memory: bool = False) -> tuple[str, str]:
-    """Return why there is no verdict, and the question that leads on, by a process's exit status (None if time was up),
-    and whether it was ended since it had too much memory."""
+    """Return why an answer could not be judged, and a question for the learner. `status` is the exit status of its
+    process, or None if the process exceeded the wall-clock limit. `ran_out_of_memory` says whether the process was
+    killed because it exceeded its memory limit."""
     if status is None:
         return f"it took longer than {limits.seconds} s", "Does your code have an endless loop?"
     if status == IDLE:

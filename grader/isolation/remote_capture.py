@@ -1,6 +1,6 @@
-"""Turn a submission into evidence in a process that may be lost, and ask it afterwards what the answer looks like.
+"""Turn a submission into evidence in a sandboxed process, and let this process render the answer's programs.
 
-On one side the zygote's `capture`, in the sandbox; on the other `RemoteCapture`, which believes none of it.
+The zygote's `capture` job runs in the sandbox. `RemoteCapture` runs outside and does not trust its messages.
 """
 
 import signal
@@ -26,24 +26,24 @@ from grader.isolation.sandboxed.protocol import (
 )
 from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict, not_judged
 
-SECONDS_TO_DRAW = 10  # what an answer looks like; it is traced once
+SECONDS_TO_DRAW = 10  # for rendering an answer, which is traced once for this
 _MAX_MESSAGE = 20 * 2**20
 _MAX_DRAWING = 2 * 2**20
 
 
 class RemoteCapture:
-    """A process of its own for one submission's code, which begins when this is made. `end` it.
+    """A separate process for the code of one submission. The constructor starts the process; call `end` to end it.
 
     Attributes:
-      stub: whether the file has the exercise's stub in place of an answer, known once `capture` has returned. The
-        process says so before it runs the learner's code; what it says afterwards is the learner's claim.
+      stub: whether the file contains the exercise's stub instead of an answer; set when `capture` returns. The process
+        reports this before it runs the learner's code, so the learner cannot forge it, unlike later messages.
 
     Args:
-      zygote: what it is forked from.
-      limits: what it may use.
+      zygote: the zygote that forks the process.
+      limits: the limits of the process.
 
     Raises:
-      SandboxError: the sandbox is gone.
+      SandboxError: if the zygote has ended.
     """
 
     def __init__(self, zygote: Zygote, limits: CheckLimits):
@@ -53,22 +53,22 @@ class RemoteCapture:
         self._process = zygote.start("capture", ProcessLimits(limits.processor_seconds, limits.memory, limits.resident))
 
     def end(self) -> str:
-        """End the process, and return what it printed, shortened in the middle. Raises SandboxError if it never
-        began."""
+        """End the process, and return its printed output without the middle. Raises SandboxError if it never
+        started."""
         return self._process.end().output
 
     def capture(self, name: str, content: bytes, exercise: str | None, shapes: int) -> tuple[str, str] | Verdict:
-        """Return the exercise and its evidence as text, or the verdict that there is none.
+        """Return the exercise and the evidence as text, or a verdict if there is no evidence.
 
         Args:
           name: the file's name.
-          content: what is in it.
-          exercise: which exercise's answer to look for; None for the one that there is.
-          shapes: seeds the shapes of the cases.
+          content: the content of the file.
+          exercise: the exercise whose answer to look for; None for the only one in the file.
+          shapes: the seed of the cases' shapes.
 
         Raises:
           TimedOut: time is up.
-          Killed: the process was ended from outside.
+          Killed: if the process was killed from outside.
         """
         line, deadline = self._process.line, time.monotonic() + self._seconds
         outcome: AnswerFound | Captured | NoEvidence | None = None
@@ -103,16 +103,16 @@ class RemoteCapture:
             why, question = why_no_verdict(status, self._limits, ran_out)
             if late:
                 raise TimedOut(why, question, exercise)
-            if status == -signal.SIGKILL and not ran_out:  # its control group's limit is the answer's own affair
+            if status == -signal.SIGKILL and not ran_out:  # exceeding the control group's limit is the answer's fault
                 raise Killed(why, question, exercise)
             return file_not_judged(exercise, name, why, question)
         return file_not_judged(exercise, name, "its process returned invalid evidence")
 
     def again(self, exercise: str) -> tuple[str, str] | Verdict | None:
-        """As `capture` of the same file, whose answer did not pass, after all statements that come before the answer.
+        """Capture the same answer again, after all statements that precede it in the file, because it did not pass.
 
-        It has what is left of the process's time and memory. None if that makes no difference, or if there is nothing
-        to be had.
+        The limits on the process's time and memory also include the first attempt. Returns None if the statements make
+        no difference, or if the process does not reply.
 
         Raises:
           TimedOut: time is up.
@@ -135,10 +135,10 @@ class RemoteCapture:
         return (exercise, outcome.evidence) if isinstance(outcome, Captured) else None
 
     def render(self, which: int, case: str | None, marked: tuple[int, ...]) -> Rendered | None:
-        """Return the answer's two programs in a case, or None where they cannot be had. What they hold is not looked
-        at.
+        """Return the answer's two rendered programs in a case, or None if the process does not reply. Their content is
+        not checked.
 
-        `which` is 0 for the answer that `capture` was about, and 1 for that of `again`.
+        `which` is 0 for the answer that `capture` traced, and 1 for the answer that `again` traced.
 
         Raises:
           TimedOut: time is up.
@@ -156,18 +156,19 @@ class RemoteCapture:
 
 
 def safe(name: str) -> str:
-    """Return a file's name as it may be used and shown; another one if it is too long or cannot be printed."""
+    """Return a file's name if it is safe to use and to show. If it is too long or not printable, return another
+    name."""
     path = Path(name)
     return name if name.isprintable() and len(name.encode()) <= 100 and path.name == name else f"answer{path.suffix}"
 
 
 def file_not_judged(exercise: str | None, name: str, reason: str, advice: str | None = None) -> Verdict:
-    """Return the verdict on a file that could not be judged, with the words that follow on that."""
+    """Return the verdict on a file that could not be judged, for this reason."""
     return not_judged(exercise, f"{safe(name)} could not be judged: {reason}.", advice)
 
 
-# What an answer's process may say instead of evidence, once it has found the answer and before. Of the other kinds one
-# would leave its row out, and one would have it tried again while everybody else waits.
+# The findings that an answer's process may return instead of evidence, after it has found the answer and before. Other
+# kinds could remove the answer's row from the report, or make the grader try the answer again while all others wait.
 _WHY_NO_EVIDENCE = {FindingKind.NOT_JUDGED: Outcome.NOT_JUDGED, FindingKind.RAISES: Outcome.NOT_PASSED}
 _WHY_NONE_FOUND = {
     FindingKind.NOT_JUDGED: Outcome.NOT_JUDGED,
@@ -176,10 +177,9 @@ _WHY_NONE_FOUND = {
 
 
 def _read_refusal(fields: dict, exercise: str | None, found: bool) -> Verdict | None:
-    """Return the verdict that there is no evidence, as an answer's process describes it; None if it describes anything
-    else.
+    """Return the verdict with which an answer's process explains that there is no evidence; None for any other verdict.
 
-    That process may say what it likes, so nothing is taken over but a kind that gives no points and a few texts.
+    The process is not trusted, so only a few texts are used, and a kind of finding that gives no points.
     """
     try:
         outcome, finding = Outcome(fields["outcome"]), fields["findings"][0]

@@ -1,8 +1,7 @@
-"""Run an answer's programs in a process that knows nothing worth stealing and may be lost.
+"""Run an answer's programs in a sandboxed process that knows no secrets.
 
-On one side `execution_server`, in the sandbox: it reads, compiles and runs programs, and is told neither what is
-expected nor whose programs they are. On the other `RemoteExecution`, with the interface of
-`grader.stablehlo.execution.Execution`.
+`execution_server` runs in the sandbox. It reads, compiles and runs programs, and knows neither the expected values nor
+the learner. `RemoteExecution` runs outside and has the interface of `grader.stablehlo.execution.Execution`.
 """
 
 import contextlib
@@ -32,18 +31,18 @@ LIMITS = ProcessLimits(processor_seconds=SECONDS, memory=4 * 2**30)
 
 
 class RemoteExecution:
-    """An `Execution` in a process of its own, which runs one answer's programs and then ends. Use it as a context.
+    """An `Execution` in a separate process, which runs one answer's programs and then ends. Use it as a context.
 
-    A process that ran the next answer's too would save a seventh of the time. But programs are not known to leave the
-    process that runs them as it was: a sort whose comparison contradicts itself reads and writes where it should not.
+    Reusing the process for the next answer would save a seventh of the time. But a program could change the process
+    that runs it: for example, a sort with an inconsistent comparison reads and writes out of bounds.
 
     Args:
-      zygote: what it is forked from. The process begins with the first request.
-      deadline: by when the last reply must have come, as `time.monotonic` counts.
+      zygote: the zygote that forks the process, at the first request.
+      deadline: the time of `time.monotonic` by which all replies must have arrived.
 
     Attributes:
-      forward, backward: the two programs, once `execute` has read them.
-      seconds: how long each reply may take.
+      forward, backward: the two programs; set when `execute` has read them.
+      seconds: the time limit for each reply.
     """
 
     forward: StableHloProgram
@@ -71,7 +70,7 @@ class RemoteExecution:
     def execute(
         self, forward: str, backward: str, sizes: Sequence[int], max_trip_count: int | None = None
     ) -> "RemoteExecution":
-        """Read an answer's programs; takes and raise what `Execution` does, and return itself."""
+        """Read an answer's programs and return `self`. The arguments and errors are those of `Execution`."""
         self._send_request(protocol.Read(forward, backward, list(sizes), max_trip_count))
         read, _ = self._receive_reply(protocol.Programs)
         self.forward, self.backward = map(_read_program, read.programs)
@@ -79,7 +78,7 @@ class RemoteExecution:
 
     @property
     def shadow(self) -> "RemoteExecution":
-        """As `Execution.shadow`; it is in the same process."""
+        """The counterpart of `Execution.shadow`, in the same process."""
         own = copy.copy(self)
         own._is_shadow = True
         return own
@@ -87,7 +86,7 @@ class RemoteExecution:
     def run(
         self, inputs: Arrays, cotangents: Arrays, reference: Function
     ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]:
-        """As `Execution.run`; the reference runs in the caller's process."""
+        """Do the same as `Execution.run`, but run the reference in the caller's process."""
         with contextlib.suppress(Uninterpreted):
             wanted = reference.interpreted(inputs, cotangents)
             self._send_run("interpreted", inputs, cotangents)
@@ -95,15 +94,15 @@ class RemoteExecution:
             if isinstance(reply, protocol.Results):
                 return *nested(reply.counts, results), wanted
         self._send_run("compiled", inputs, cotangents)
-        wanted = reference.compiled(inputs, cotangents)  # meanwhile
+        wanted = reference.compiled(inputs, cotangents)  # while the sandboxed process runs
         compiled, results = self._receive_reply(protocol.Results)
         return *nested(compiled.counts, results), wanted
 
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]:
-        """As `Execution.gradients`.
+        """Do the same as `Execution.gradients`.
 
         Raises:
-          ProgramError: as there, or if the process that runs it returns something else.
+          ProgramError: as for `Execution.gradients`, or if the process returns something else.
         """
         self._send_run("gradients", residuals, cotangents)
         _, gradients = self._receive_reply(protocol.Results)
@@ -112,10 +111,10 @@ class RemoteExecution:
         return gradients
 
     def value_fingerprints(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray:
-        """As `Execution.value_fingerprints`.
+        """Do the same as `Execution.value_fingerprints`.
 
         Raises:
-          ProgramError: the process that runs it returns something else.
+          ProgramError: if the process returns something else.
         """
         self._send_run("value_fingerprints", residuals, cotangents, sizes=list(sizes))
         _, arrays = self._receive_reply(protocol.Results)
@@ -124,7 +123,7 @@ class RemoteExecution:
         return arrays[0]
 
     def peak(self, inputs: Arrays, cotangents: Arrays, index: int, compiled: bool) -> int:
-        """As `Execution.peak`."""
+        """Do the same as `Execution.peak`."""
         self._send_run("peak", inputs, cotangents, index=index, compiled=compiled)
         return self._receive_reply(protocol.PeakBytes)[0].nbytes
 
@@ -165,7 +164,7 @@ _PARTS = {"input_types": TensorType, "output_types": TensorType, "matmuls": Matm
 
 
 def _read_program(fields: dict) -> StableHloProgram:
-    """Return a program as a judge describes it."""
+    """Return a program from the JSON fields that `execution_server` sends."""
     parts = {
         name: [kind(**{key: _as_tuples(value) for key, value in part.items()}) for part in fields[name]]
         for name, kind in _PARTS.items()

@@ -1,6 +1,7 @@
 """Run untrusted processes: bubblewrap around a zygote, `grader.isolation.sandboxed.zygote`, and its forks.
 
-What they see is in `grader.isolation.bubblewrap_options`. They have no network, and a temporary folder in memory.
+`grader.isolation.bubblewrap_options` lists the files that these processes can see. They have no network access, and a
+temporary folder in memory.
 """
 
 import contextlib
@@ -24,11 +25,11 @@ _START_SECONDS = 120
 
 
 class SandboxError(Exception):
-    """There is no sandbox to be had here; the message says why and what to do."""
+    """Raised if the sandbox does not work on this machine; the message gives the reason and the next step."""
 
 
 class NoControlGroups(SandboxError):
-    """There is a sandbox, but no control groups for its processes."""
+    """Raised if the sandbox works, but no control groups are available for its processes."""
 
     def __init__(self, why: str):
         super().__init__(
@@ -39,10 +40,10 @@ class NoControlGroups(SandboxError):
 
 
 class SandboxedProcess:
-    """A process in the sandbox; `line` is the connection to it.
+    """A process in the sandbox. `line` is the connection to it.
 
     Attributes:
-      ran_out_of_memory: whether it was ended since it had too much memory; known once it has ended.
+      ran_out_of_memory: whether the process was killed because it exceeded its memory limit; set when it has ended.
     """
 
     def __init__(self, line: socket.socket, guard: socket.socket, group: ControlGroup | None):
@@ -51,9 +52,10 @@ class SandboxedProcess:
         self._how: Ended | None = None
 
     def end(self) -> Ended:
-        """End the process, if it has not ended, and all that it started. Raises SandboxError if it never began."""
+        """End the process, if it has not ended yet, and return how it ended. Raises SandboxError if it never
+        started."""
         if self._how is None:
-            # What the guard says may be waiting already, then hanging up changes nothing.
+            # The guard may have sent its report already. Then, closing the connection has no effect.
             report = b""
             try:
                 self._guard.shutdown(socket.SHUT_WR)
@@ -78,8 +80,9 @@ class SandboxedProcess:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """While this lasts it is the process's turn: it is ended if it does nothing for `limits.IDLE_SECONDS`."""
-        with contextlib.suppress(OSError):  # it may have ended
+        """Mark the time in the context as the process's turn: the guard kills the process if it is idle for
+        `IDLE_SECONDS`."""
+        with contextlib.suppress(OSError):  # the guard may have ended
             self._guard.send(ITS_TURN)
         try:
             yield
@@ -88,7 +91,7 @@ class SandboxedProcess:
                 self._guard.send(OUR_TURN)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the process has ended by itself; False if it has not after that time."""
+        """Wait at most `seconds` until the process ends by itself, and return whether it has ended."""
         self._guard.settimeout(max(seconds, 1e-3))
         try:
             self._guard.recv(1, socket.MSG_PEEK)
@@ -98,15 +101,15 @@ class SandboxedProcess:
 
 
 class Zygote:
-    """The process in bubblewrap that all others are forked from. `close` it, or use it as a context.
+    """The process in bubblewrap that all sandboxed processes are forked from. Use it as a context, or call `close`.
 
     Attributes:
-      without_groups: why its processes have no control groups; "" if they have.
-      uncounted: whether they are root's, whose threads Linux does not count. Whoever starts this as root is somebody
-        else inside, if that can be had.
+      without_groups: why the processes have no control groups; "" if they have control groups.
+      uncounted: whether the processes run as root, whose threads Linux does not limit. If root starts the zygote, the
+        processes run as another user if possible.
 
     Raises:
-      SandboxError: it does not start here.
+      SandboxError: if the sandbox does not start on this machine.
     """
 
     def __init__(self):
@@ -134,10 +137,9 @@ class Zygote:
         except SandboxError:
             if not root:
                 raise
-            self._groups, self.without_groups = groups, why  # which the first attempt may have given up
-            self._start_bubblewrap(
-                bwrap, as_root=False
-            )  # a container's root, who has few rights, or files for root alone
+            self._groups, self.without_groups = groups, why  # the first attempt may have reset both
+            # Root of a container has few privileges, or only root can read Python's files.
+            self._start_bubblewrap(bwrap, as_root=False)
             self.uncounted = True
 
     def _start_bubblewrap(self, bwrap: str, as_root: bool) -> None:
@@ -158,7 +160,8 @@ class Zygote:
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # an interrupt from the keyboard is for us, and we hang up then
+                # A keyboard interrupt must reach only this process, which then closes the connection.
+                start_new_session=True,
             )
             theirs.close()
             ours.settimeout(_START_SECONDS)
@@ -182,7 +185,7 @@ class Zygote:
         try:
             messages.receive(inmate.line, 1000, [Ready], _START_SECONDS)
         except (OSError, messages.WireError):
-            if self._groups:  # a kernel that asks for rights which are given up inside
+            if self._groups:  # some kernels require privileges that processes in the sandbox do not have
                 self._groups, self.without_groups = None, "no process inside the sandbox can join one"
                 with contextlib.suppress(SandboxError):
                     inmate.end()
@@ -198,7 +201,7 @@ class Zygote:
         self.close()
 
     def close(self):
-        """End it; what it has forked ends when whoever asked for that hangs up."""
+        """End the zygote. Each of its workers ends when the process that requested it closes the connection."""
         self._control.close()
         try:
             self._process.wait(5)
@@ -208,12 +211,12 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the zygote still runs."""
         return self._process.poll() is None
 
     def start(self, work: str, limits: ProcessLimits) -> SandboxedProcess:
-        """Fork a process that does one of the zygote's kinds of work. Raises SandboxError if the zygote is gone, or
-        there are no more control groups."""
+        """Start a process for one of the zygote's kinds of work. Raises SandboxError if the zygote has ended, or if no
+        more control groups can be created."""
         try:
             group = self._groups.group(limits) if self._groups else None
         except OSError as error:
@@ -236,9 +239,9 @@ class Zygote:
 
 
 def _raise_limits() -> None:
-    """Raise this process's own limits to what the sandbox needs: its processes inherit them. Raises SandboxError if
-    whoever started this process has set one that is too low: answers would be blamed for it."""
-    import resource  # which Windows does not have
+    """Raise this process's own limits to the values that sandboxed processes need, which inherit them. Raises
+    SandboxError if a hard limit is too low, because answers would otherwise fail for this reason."""
+    import resource  # does not exist on Windows
 
     needed = [
         ("u", resource.RLIMIT_NPROC, THREADS + 64, 1),

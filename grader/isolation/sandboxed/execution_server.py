@@ -1,4 +1,4 @@
-"""Run an answer's two programs in a process that knows no expected values."""
+"""Run an answer's two programs, in a process that does not know the expected values."""
 
 import dataclasses
 import socket
@@ -16,7 +16,7 @@ from grader.tracing.failures import message_of
 
 
 def serve(line: socket.socket) -> None:
-    """Read two programs, then runs them as often as it is asked to, until the other side hangs up."""
+    """Read two programs and run them on request, until the other side closes the connection."""
     try:
         asked, _ = messages.receive(line, MAX_MESSAGE, [protocol.Read])
         try:

@@ -1,4 +1,4 @@
-"""Functions of the C library that Python does not have: `mount`, `prctl`, `capset`. Linux only."""
+"""Functions of the C library that Python does not provide: `mount`, `prctl`, `capset`. Linux only."""
 
 import ctypes
 import functools
@@ -9,22 +9,22 @@ _PR_SET_PDEATHSIG = 1
 
 
 def call(name: str, *arguments: object) -> None:
-    """Call a function that returns 0 if all went well. Raises OSError with what it says otherwise."""
+    """Call a function that returns 0 on success. Otherwise, raise OSError with the function's error."""
     if getattr(library(), name)(*arguments):
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Return the C library, opened once."""
+    """Return the C library."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def end_with_parent() -> None:
-    """Have the kernel end this process when the one that started it ends, however that does."""
+    """Make the kernel kill this process when its parent ends for any reason."""
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def prctl(what: int, *arguments: int) -> None:
-    """Change how this process may behave; see prctl(2). Raises OSError."""
+    """Change an attribute of this process; see prctl(2). Raises OSError."""
     call("prctl", what, *(ctypes.c_ulong(argument) for argument in (*arguments, 0, 0, 0)[:4]))

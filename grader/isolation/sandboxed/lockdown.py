@@ -1,6 +1,7 @@
-"""Give up rights before a learner's code runs: the view of the system, capabilities, and resources.
+"""Give up privileges before a learner's code runs: access to the system, capabilities, and resources.
 
-Linux only; elsewhere it can be imported, so that there is a sentence to say so. Nothing here knows about grading.
+This module works only on Linux. It can be imported elsewhere, so that the grader can explain why it does not work
+there. It is independent of grading.
 """
 
 import contextlib
@@ -11,21 +12,22 @@ from pathlib import Path
 
 from grader.isolation.sandboxed import libc, system_calls
 
-THREADS = 256  # at most
+THREADS = 256  # the maximum number of threads of an answer
 _NOBODY = 65534
-DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")  # the machine's own; nobody may make others
-FOLDER = "/learner"  # home and temporary folder; not /tmp, for this project may be there
+# The machine's device files; an answer cannot create others.
+DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+FOLDER = "/learner"  # the home and temporary folder; not /tmp, because this project may be in /tmp
 
 
 @dataclass(frozen=True)
 class ProcessLimits:
-    """What a process may use.
+    """The limits of a process.
 
     Attributes:
-      processor_seconds: seconds of processor time, all threads together.
-      memory: bytes of addresses beyond those that it begins with.
-      resident: bytes of pages and page tables beyond those that it begins with.
-      disk: bytes of its temporary folder, and of the largest file in it.
+      processor_seconds: the seconds of processor time of all threads together.
+      memory: the bytes of address space, in addition to those that the process starts with.
+      resident: the bytes of resident pages and page tables, in addition to those that the process starts with.
+      disk: the bytes of the temporary folder, and of the largest file in it.
     """
 
     processor_seconds: int
@@ -35,16 +37,18 @@ class ProcessLimits:
 
 
 def be_nobody() -> None:
-    """Make this process, which is root, another user that has no rights: of root's threads Linux counts none."""
+    """Change this process's user from root to one without privileges, because Linux does not limit the number of root's
+    threads."""
     os.setgroups([])
     os.setresgid(_NOBODY, _NOBODY, _NOBODY)
     os.setresuid(_NOBODY, _NOBODY, _NOBODY)
-    libc.prctl(_PR_SET_DUMPABLE, 1)  # or its files in /proc stay root's, and it could enter no namespaces
+    libc.prctl(_PR_SET_DUMPABLE, 1)  # otherwise, root still owns its files in /proc, and it could not enter namespaces
 
 
 def enter_namespaces() -> None:
-    """Move to namespaces of its own: users, mounts, network, IPC, host name, and processes for the next fork."""
-    user, group = os.getuid(), os.getgid()  # not root's: to map that takes a right that was given up
+    """Move this process to new namespaces (users, mounts, network, IPC, host name), and its next fork to a new PID
+    namespace."""
+    user, group = os.getuid(), os.getgid()  # not root: mapping root needs a capability that was dropped
     os.unshare(
         os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS
     )
@@ -54,25 +58,26 @@ def enter_namespaces() -> None:
 
 
 def prepare() -> None:
-    """Make what `lock` needs and can be made before: each process that is forked then has it."""
+    """Prepare what `lock` needs, once for all forks of this process."""
     libc.library()
     system_calls.made()
 
 
 def lock(limits: ProcessLimits) -> None:
-    """Give up all that a learner's code does not need, for good. Call it in the first process after
-    `enter_namespaces`."""
-    os.setsid()  # a signal to one's own process group reaches those of it in other namespaces, the zygote for one
-    _last_in_line()  # this and the limits are in /proc
+    """Give up everything that a learner's code does not need, permanently. Call this function in the first process that
+    is forked after `enter_namespaces`."""
+    # Otherwise, a signal to the process group would also reach its processes in other namespaces, such as the zygote.
+    os.setsid()
+    _last_in_line()  # this call and the next need /proc, which is hidden afterwards
     _set_limits(limits)
     _mount_at(FOLDER, f"size={limits.disk},nr_inodes=4096,mode=0700")
     _protect_devices()
     _hide_processes()
     os.chdir(FOLDER)
     libc.end_with_parent()
-    # A page of each huge one is enough to have them all, and what is then handed on is counted nowhere.
+    # Writing one small page would allocate a whole huge page, and memory that is then passed on would not be counted.
     libc.prctl(_PR_SET_THP_DISABLE, 1)
-    with contextlib.suppress(OSError):  # before Linux 6.4 nobody could turn it on for a process and all that it forks
+    with contextlib.suppress(OSError):  # before Linux 6.4, page merging could not be enabled for a whole process
         libc.prctl(_PR_SET_MEMORY_MERGE, 0)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _drop_capabilities()
@@ -80,13 +85,13 @@ def lock(limits: ProcessLimits) -> None:
 
 
 def _last_in_line():
-    """If the system's memory runs out, it ends this process, and not whoever grades. /proc is out of reach soon, so
-    that this is for good."""
+    """Make the kernel kill this process rather than the grader if the system runs out of memory. The process cannot
+    undo this, because /proc will be hidden."""
     Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _set_limits(limits: ProcessLimits):
-    import resource  # which Windows does not have
+    import resource  # does not exist on Windows
 
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     sizes = {
@@ -94,19 +99,20 @@ def _set_limits(limits: ProcessLimits):
         resource.RLIMIT_CPU: limits.processor_seconds,
         resource.RLIMIT_FSIZE: limits.disk,
         resource.RLIMIT_NOFILE: 256,
-        resource.RLIMIT_NPROC: THREADS,  # processes are refused altogether. Linux does not count root's
+        # Limits threads: creating processes is forbidden anyway. Linux does not apply it to root.
+        resource.RLIMIT_NPROC: THREADS,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_SIGPENDING: 256,
     }
     for what, most in sizes.items():
-        with contextlib.suppress(ValueError):  # a lower limit holds already
+        with contextlib.suppress(ValueError):  # a lower limit is already set
             resource.setrlimit(what, (most, most))
 
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND = 1, 2, 4, 8, 32, 4096
-# A mount's flags as statvfs(3) and as mount(2) have them: nosuid, noexec, noatime, nodiratime, relatime.
+# Maps a mount's flags from statvfs(3) to mount(2): nosuid, noexec, noatime, nodiratime, relatime.
 _ST_TO_MS = {2: 2, 8: 8, 1024: 1024, 2048: 2048, 4096: 1 << 21}
 _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_THP_DISABLE = 4, 24, 38, 41
 _PR_SET_MEMORY_MERGE = 67
@@ -118,17 +124,19 @@ def _mount_at(place: str, options: str, flags: int = 0):
 
 
 def _protect_devices():
-    """Make the devices' mode and times read-only: the machine has them too, and the next answer would find them
-    changed. On a read-only mount a device is written to as before, and reading it changes no time."""
+    """Make the devices' modes and timestamps read-only. The machine shares these devices, so otherwise the next answer
+    could see changes to them. On a read-only mount, a process can still write to a device, and reading it does not
+    change its timestamps."""
     for device in DEVICES:
-        there = os.statvfs(device).f_flag  # they must stay as they are
+        there = os.statvfs(device).f_flag  # a remount must not clear these flags
         kept = sum(flag for seen, flag in _ST_TO_MS.items() if there & seen)
         flags = _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept
         libc.call("mount", None, device.encode(), None, ctypes.c_ulong(flags), None)
 
 
 def _hide_processes():
-    """/proc would show the zygote and its other children. XLA reads one file there, and compiles for that processor."""
+    """Replace /proc, which would show the zygote and its other children, with a folder that contains only `cpuinfo`.
+    XLA reads this file to compile for the processor."""
     processor = Path("/proc/cpuinfo")
     text = processor.read_bytes()
     options = "nr_inodes=4,mode=0700"
@@ -139,7 +147,7 @@ def _hide_processes():
 
 def _drop_capabilities():
     for capability in range(64):
-        with contextlib.suppress(OSError):  # the kernel has fewer
+        with contextlib.suppress(OSError):  # the kernel has fewer capabilities
             libc.prctl(_PR_CAPBSET_DROP, capability)
     version, none = 0x20080522, (ctypes.c_uint32 * 6)()
     libc.call("capset", (ctypes.c_uint32 * 2)(version, 0), none)

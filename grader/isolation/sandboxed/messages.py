@@ -1,9 +1,10 @@
 """Messages between the processes that grade a class: a dataclass as JSON, and the bytes of arrays.
 
-The framing is ours, since what comes out of the sandbox is hostile: nothing that is read may ever run, as pickles do
-(`multiprocessing.Connection`, Dask's own protocol), and nothing may take memory or time without a bound that is known
-before it is read. Every length stands in front, arrays are bytes of a dtype on a list, a message has a limit and a
-deadline as a whole. Libraries that would carry it (gRPC, msgpack, Arrow) leave those three to their caller.
+This module defines its own framing, because messages from the sandbox are hostile. Reading a message must never run
+code, as unpickling does (`multiprocessing.Connection`, Dask's protocol), and it must never take more memory or time
+than a bound that is known in advance. So every message starts with its lengths, the dtypes of arrays are on an
+allowlist, and every message has a size limit and a deadline. Libraries such as gRPC, msgpack or Arrow leave these three
+things to their callers.
 """
 
 import dataclasses
@@ -25,35 +26,35 @@ MAX_MESSAGE = 64 * 2**20 + MAX_BYTES
 
 
 def counts(groups: Sequence[Arrays]) -> list[list[int]]:
-    """Return how many arrays each case of each group has."""
+    """Return the number of arrays of each case, for each group."""
     return [[len(case) for case in group] for group in groups]
 
 
 def nested(counts: list[list[int]], arrays: Sequence[np.ndarray]) -> list[list[list[np.ndarray]]]:
-    """Arrays in groups (inputs, cotangents, …) of cases, as they were before they were sent one after the other."""
+    """Return a flat sequence of arrays as groups (inputs, cotangents, …) of cases, given the numbers from `counts`."""
     rest = iter(arrays)
     return [[[next(rest) for _ in range(count)] for count in group] for group in counts]
 
 
-LENGTHS = struct.Struct("<QQ")  # bytes of JSON, and of all arrays together: what a message begins with
+LENGTHS = struct.Struct("<QQ")  # a message starts with the number of bytes of its JSON and of all its arrays
 _MAX_DIMENSIONS = 32
 
 
 class WireError(Exception):
-    """What came is no message: it is too long, or not what `send` writes."""
+    """Raised if received data is not a valid message: it is too long, or it does not have the format of `send`."""
 
 
 class HungUp(WireError):
-    """The other side ended, or closed the connection, before there was a message."""
+    """Raised if the other side ended or closed the connection before it sent a message."""
 
 
 def encode(message: Any) -> bytes:
-    """Return a dataclass as JSON: its class's name and its fields."""
+    """Return a dataclass as JSON: the name of its class, and its fields."""
     return json.dumps([type(message).__name__, vars(message)]).encode()
 
 
 def decode[Message](text: bytes, expected: Sequence[type[Message]]) -> Message:
-    """Return the message that `encode` wrote. Raises WireError if it is none of those that are expected."""
+    """Return the message that `encode` wrote. Raises WireError if it is not an instance of an expected class."""
     try:
         name, fields = bounded_json.loads(text)
         return _build_message(name, fields, expected)
@@ -63,14 +64,16 @@ def decode[Message](text: bytes, expected: Sequence[type[Message]]) -> Message:
 
 def _build_message[Message](name: str, fields: dict, expected: Sequence[type[Message]]) -> Message:
     message = {kind.__name__: kind for kind in expected}[name](**fields)
-    for field in dataclasses.fields(message):  # type: ignore[arg-type]  # a dataclass: all messages are
-        if not isinstance(vars(message)[field.name], field.type):  # type: ignore[arg-type]  # classes and unions of them
+    for field in dataclasses.fields(message):  # type: ignore[arg-type]  # all messages are dataclasses
+        # Classes and unions of them.
+        if not isinstance(vars(message)[field.name], field.type):  # type: ignore[arg-type]
             raise TypeError(field.name)
     return message
 
 
 def send(line: socket.socket, message: Any, arrays: Sequence[np.ndarray] = ()) -> None:
-    """Send a dataclass, and arrays. Raises OSError, TimeoutError among them, if the other side does not take it."""
+    """Send a dataclass and arrays. Raises OSError, for example TimeoutError, if the other side does not receive
+    them."""
     kinds = [[str(array.dtype), list(array.shape)] for array in arrays]
     header = json.dumps([type(message).__name__, vars(message), kinds]).encode()
     line.sendall(LENGTHS.pack(len(header), sum(array.nbytes for array in arrays)) + header)
@@ -84,17 +87,17 @@ def receive[Message](
     """Receive a message.
 
     Args:
-      line: where it comes from.
-      limit: the most bytes that it may have.
-      expected: the dataclasses that it may be of.
-      seconds: how long to wait for all of it; None for as long as it takes.
+      line: the connection.
+      limit: the maximum number of bytes of the message.
+      expected: the allowed classes of the message.
+      seconds: the time limit for receiving the whole message; None for no limit.
 
     Returns:
-      The message, whose fields have the types that its class says, and its arrays.
+      The message, whose fields have the types that its class declares, and its arrays.
 
     Raises:
-      WireError: what comes is no such message, or nothing comes since the other side has hung up (`HungUp`).
-      TimeoutError: it was not there in time.
+      WireError: if the received data is not such a message, or if the other side closed the connection (`HungUp`).
+      TimeoutError: if the message was not complete in time.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     header, body = LENGTHS.unpack(_receive_exactly(line, LENGTHS.size, deadline))
@@ -104,7 +107,7 @@ def receive[Message](
         name, fields, kinds = bounded_json.loads(bytes(_receive_exactly(line, header, deadline)))
         rest, arrays = memoryview(_receive_exactly(line, body, deadline)), []
         for dtype_name, shape in kinds:
-            # The product of many long numbers would take hours.
+            # Multiplying many huge integers would take hours.
             known = dtype_name in DTYPES.values() and len(shape) <= _MAX_DIMENSIONS
             if not known or not all(type(size) is int and 0 <= size <= limit for size in shape):
                 raise WireError("an array of no known kind")
@@ -134,4 +137,4 @@ def _receive_exactly(line: socket.socket, count: int, deadline: float | None) ->
         if not piece:
             raise HungUp("the other side has hung up")
         received += piece
-    return received  # a copy would take as much memory again
+    return received  # without a copy, which would double the memory

@@ -6,22 +6,23 @@
                         NextAnswer → Captured, NoEvidence or NoMoreAnswers
     "execute"           Read → Programs;  Run → Results, PeakBytes or NotInterpreted;  each of them → Refused
 
-What comes out of the sandbox may be anything that has these fields, of these types: whoever receives it looks closer.
+A message from the sandbox can contain any values that have the types of these fields, so the receiver must check them.
 """
 
 import signal
 from dataclasses import dataclass
 
-# Said to a guard, a byte each: its process is to do something now, or waits for what others do.
+# Sent to a guard, one byte each: its worker must do something now, or its worker waits for the grader.
 ITS_TURN, OUR_TURN = b"+", b"-"
 
-IDLE_SECONDS = 5  # that a process may do nothing when it is its turn
-IDLE = -signal.SIGALRM  # the exit status of one that was ended for that
+IDLE_SECONDS = 5  # the longest time that a worker may be idle during its turn
+IDLE = -signal.SIGALRM  # the exit status of a worker that was killed because it was idle
 
 
 @dataclass(frozen=True)
 class Job:
-    """A process is to be started. `work` is one of the three kinds above, `limits` has `ProcessLimits`' fields."""
+    """A request to start a worker. `work` is one of the three kinds above; `limits` has the fields of
+    `ProcessLimits`."""
 
     work: str
     limits: dict
@@ -29,15 +30,15 @@ class Job:
 
 @dataclass(frozen=True)
 class NotStarted:
-    """There is no such process; `problem` says why."""
+    """The worker could not be started; `problem` gives the reason."""
 
     problem: str
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: its exit status (minus the signal's number if that ended it), processor seconds, what it
-    printed, shortened in the middle, and whether it was ended since it had too much memory."""
+    """How a worker ended: its exit status (minus the number of the signal that killed it, if any), its processor
+    seconds, its printed output without the middle, and whether it was killed because it exceeded its memory limit."""
 
     status: int
     seconds: float
@@ -45,23 +46,23 @@ class Ended:
     too_much_memory: bool
 
     def how(self) -> str:
-        """In words that follow on "it ended with"."""
+        """Return the exit status as words that follow "it ended with"."""
         return signal.Signals(-self.status).name if self.status < 0 else f"exit status {self.status}"
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The process runs."""
+    """The worker runs."""
 
 
 @dataclass(frozen=True)
 class Capture:
-    """A file is to become evidence. Its bytes are the message's array.
+    """A request to trace the answer in a file. The file's bytes are the message's array.
 
     Attributes:
       name: the file's name.
-      exercise: which exercise's answer to look for; None for the one that there is.
-      seed: seeds the shapes of the cases.
+      exercise: the exercise whose answer to look for; None for the only one in the file.
+      seed: the seed of the cases' shapes.
     """
 
     name: str
@@ -71,8 +72,8 @@ class Capture:
 
 @dataclass(frozen=True)
 class AnswerFound:
-    """The exercise that the file answers, and whether the answer is still the stub that the page came with; said before
-    anything of the learner's runs."""
+    """The exercise that the file answers, and whether the answer is still the page's stub. It is sent before any of the
+    learner's code runs."""
 
     exercise: str
     stub: bool
@@ -87,26 +88,26 @@ class Captured:
 
 @dataclass(frozen=True)
 class NoEvidence:
-    """There is none to be had; `verdict` has `Verdict.to_dict`'s fields, and says why."""
+    """The answer gave no evidence; `verdict`, which has the fields of `Verdict.to_dict`, gives the reason."""
 
     verdict: dict
 
 
 @dataclass(frozen=True)
 class NextAnswer:
-    """The answer did not pass: it is to be tried once more, after all statements that come before it."""
+    """A request to trace the answer again, after all statements that precede it, because it did not pass."""
 
 
 @dataclass(frozen=True)
 class NoMoreAnswers:
-    """There are no others that make a difference, or they have run."""
+    """No other statements could make a difference, or they have all run."""
 
 
 @dataclass(frozen=True)
 class Render:
-    """The answer's two programs are to be shown, for the case of this name, with the marked residuals (by position).
+    """A request to render the answer's two programs for the named case, with some residuals marked (by position).
 
-    `which` counts the read_answers, from 0.
+    `which` is the index of the answer: 0 for the first evidence, 1 for that of `NextAnswer`.
     """
 
     which: int
@@ -116,7 +117,7 @@ class Render:
 
 @dataclass(frozen=True)
 class Rendered:
-    """The two programs as `rematscope.SideBySide.pieces` has them."""
+    """The two rendered programs, as `rematscope.SideBySide.pieces` returns them."""
 
     columns: list
     footer: list
@@ -124,7 +125,7 @@ class Rendered:
 
 @dataclass(frozen=True)
 class Read:
-    """Two programs are to be read. The fields are the arguments of `grader.stablehlo.execution.Execution`."""
+    """A request to read two programs. The fields are the arguments of `grader.stablehlo.execution.Execution`."""
 
     forward: str
     backward: str
@@ -134,20 +135,20 @@ class Read:
 
 @dataclass(frozen=True)
 class Programs:
-    """What was read: forward and backward, each with the fields of a `StableHloProgram` but its text."""
+    """The programs that were read, forward and backward, each with the fields of `StableHloProgram` except its text."""
 
     programs: list
 
 
 @dataclass(frozen=True)
 class Run:
-    """A method of `grader.stablehlo.execution.Execution` is to run on the message's arrays.
+    """A request to run a method of `grader.stablehlo.execution.Execution` on the message's arrays.
 
     Attributes:
       method: the method's name.
-      counts: the numbers of arrays in each of its first two arguments, see `messages.counts`.
-      shadow: whether the shadows of the two programs run; then the arrays are theirs.
-      options: the method's other arguments, by name.
+      counts: the numbers of arrays in each of the first two arguments; see `messages.counts`.
+      shadow: whether to run the float64 versions of the two programs, on float64 arrays.
+      options: the method's other arguments, as keywords.
     """
 
     method: str
@@ -158,25 +159,25 @@ class Run:
 
 @dataclass(frozen=True)
 class Results:
-    """The message's arrays are what came out."""
+    """The results of a run, which are the message's arrays."""
 
     counts: list
 
 
 @dataclass(frozen=True)
 class NotInterpreted:
-    """There is an operation that the interpreter does not know: compile them."""
+    """The interpreter does not support an operation of the programs, so they must be compiled."""
 
 
 @dataclass(frozen=True)
 class PeakBytes:
-    """What is in memory at once between arguments and results."""
+    """The peak memory of a program in bytes, without its arguments and results."""
 
     nbytes: int
 
 
 @dataclass(frozen=True)
 class Refused:
-    """The programs are not read or run; `why` says so in words for the learner."""
+    """A refusal to read or run the programs; `why` is the reason, in words for the learner."""
 
     why: str

@@ -1,14 +1,15 @@
 """Allow only the system calls that answers and their programs need.
 
-The list began with what was made when every shipped answer, right and wrong, was traced and its programs run, by XLA
-too. Added to it is what other C libraries, kernels and Pythons than those of that recording make for the same ends,
-and what is plain in a learner's code (files, clocks, signals to oneself). Whatever is not on it is answered with
-ENOSYS, as a kernel answers that is older than the call. C libraries have another way then, and so a call that is yet
-to come is refused as well.
+The list started with all calls that were recorded while every shipped answer, right and wrong, was traced and its
+programs were run, also with XLA. The list also contains the calls that other versions of the C library, the kernel and
+Python make for the same purposes, and calls that are normal in learners' code (files, clocks, signals to the own
+process). All other calls fail with ENOSYS, as on a kernel that is older than the call. C libraries then use another
+call. Calls that future kernels add are therefore refused as well.
 
-It is ours, since each of the usual ways does more than is wanted. bubblewrap's `--seccomp` would bind the zygote too,
-which must fork and make namespaces; libseccomp would have to lie in the sandbox, of the machine's processor and
-version. The filter is a Berkeley packet filter, as seccomp(2) has it, made from the tables here.
+This module builds the filter itself, because the usual alternatives do not fit. bubblewrap's `--seccomp` would also
+apply to the zygote, which must fork and create namespaces. libseccomp would have to be visible in the sandbox, in a
+version for the machine's processor. The filter is a Berkeley packet filter as described in seccomp(2), built from the
+tables in this module.
 """
 
 import ctypes
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 
 from grader.isolation.sandboxed import libc
 
-# Each with its numbers on x86-64 and on arm64; "-" where there is none.
+# Each call with its numbers on x86-64 and on arm64; "-" if it does not exist there.
 _ALLOWED = """
     mmap 9 222, munmap 11 215, mprotect 10 226, mremap 25 216, madvise 28 233, brk 12 214, mbind 237 235,
     get_mempolicy 239 236, membarrier 324 283,
@@ -50,8 +51,8 @@ _ALLOWED = """
     arch_prctl 158 -, prlimit64 302 261, getrlimit 97 163, uname 63 160,
     getrandom 318 278
 """
-# What Python has names for, and says more plainly with EPERM (PermissionError): there must be one process only, whose
-# memory is limited, and no memory that no limit counts.
+# Calls that Python exposes. They fail with EPERM, which Python shows as PermissionError, a clearer error than for
+# ENOSYS. An answer must have only one process, whose memory is limited, and no memory that is exempt from the limits.
 _REFUSED = """
     fork 57 -, vfork 58 -, execve 59 221, execveat 322 281, unshare 272 97, setns 308 268, memfd_create 319 279
 """
@@ -59,12 +60,12 @@ _REFUSED = """
 
 @dataclass(frozen=True)
 class _Only:
-    """A system call is let through only with some values of one argument, and fails with EPERM otherwise.
+    """A rule that allows a system call only for some values of one argument. Otherwise, the call fails with EPERM.
 
     Attributes:
-      argument: which one, counted from 0; its lower 32 bits are looked at, and the kernel looks at no others.
-      values: what it may be; none if it must be a null pointer, of which all bits are looked at.
-      bit: the bit that it must have set instead; if negative, bits of which it must have none.
+      argument: the index of the argument. The rule checks only its lower 32 bits, because the kernel reads no others.
+      values: the allowed values; empty if the argument must be a null pointer, of which the rule checks all bits.
+      bit: instead of `values`, a bit that must be set; if negative, the bits that must not be set.
     """
 
     argument: int
@@ -73,40 +74,45 @@ class _Only:
 
 
 _ONLY = {
-    "clone": _Only(0, bit=0x10000),  # CLONE_THREAD. Without clone3 threads are made with it, and its flags can be seen
+    # CLONE_THREAD. C libraries create threads with clone if clone3 is missing, and a filter can read clone's flags.
+    "clone": _Only(0, bit=0x10000),
     "socket": _Only(0, values=(1,)),  # AF_UNIX
-    # No MAP_SHARED and no MAP_HUGETLB. Shared memory stays when all but one page of it is unmapped, and no limit counts
-    # it. Huge pages are reserved for other programs.
+    # No MAP_SHARED and no MAP_HUGETLB. Shared memory stays allocated when all of its pages except one are unmapped, and
+    # no limit counts it. Huge pages are reserved for other programs.
     "mmap": _Only(3, bit=-0x40001),
-    # What allocators and threads' stacks ask for: MADV_NORMAL, RANDOM, SEQUENTIAL, WILLNEED, DONTNEED, FREE, DONTFORK,
-    # DOFORK, HUGEPAGE (which stay off), NOHUGEPAGE, DONTDUMP, DODUMP, GUARD_INSTALL, GUARD_REMOVE. Not MERGEABLE: how
-    # long a write to a merged page takes says whether a neighbour has the same.
+    # The advice that allocators and thread stacks give: MADV_NORMAL, RANDOM, SEQUENTIAL, WILLNEED, DONTNEED, FREE,
+    # DONTFORK, DOFORK, HUGEPAGE (without effect, because huge pages are disabled), NOHUGEPAGE, DONTDUMP, DODUMP,
+    # GUARD_INSTALL, GUARD_REMOVE. Not MERGEABLE: the time of a write to a merged page reveals whether another process
+    # has a page with the same content.
     "madvise": _Only(2, values=(0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 102, 103)),
-    # No locks, which take memory without a limit, and no larger pipes: F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL,
-    # F_DUPFD_CLOEXEC.
+    # No locks, which use kernel memory without a limit, and no larger pipes: F_DUPFD, F_GETFD, F_SETFD, F_GETFL,
+    # F_SETFL, F_DUPFD_CLOEXEC.
     "fcntl": _Only(1, values=(0, 1, 2, 3, 4, 1030)),
-    # Is it a terminal, and of what size (TCGETS, TCGETS2, TIOCGWINSZ); FIONREAD, FIONBIO, FIONCLEX, FIOCLEX.
+    # Queries whether a file is a terminal, and its size (TCGETS, TCGETS2, TIOCGWINSZ); FIONREAD, FIONBIO, FIONCLEX,
+    # FIOCLEX.
     "ioctl": _Only(1, values=(0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),
-    # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA, which name threads and memory. Huge pages stay off.
+    # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA, which name threads and memory. Enabling huge pages is not allowed.
     "prctl": _Only(0, values=(15, 16, 0x53564D41)),
-    # Limits are read, not set: what ends at a lower one of its own looks as if it had been killed from outside.
+    # Reading limits is allowed, setting them is not: a process that ends at its own lower limit would look as if it had
+    # been killed from outside.
     "prlimit64": _Only(2),
 }
-_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # which number, and the kernel's name for it
+# The column of the tables above, and the kernel's ID of the architecture.
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # of Berkeley packet filters
 _ALLOW, _KILL, _EPERM, _ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
 _STEP = struct.Struct("=HBBI")  # `struct sock_filter`
-_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in what the filter is shown, `struct seccomp_data`
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in the filter's input, `struct seccomp_data`
 
 
 def knows(machine: str = platform.machine()) -> bool:
-    """Return whether this is Linux, and the system calls of this kind of processor are known."""
+    """Return whether this is Linux on a kind of processor whose system calls are known."""
     return sys.platform == "linux" and machine in _MACHINES
 
 
 def allowed(machine: str = platform.machine()) -> dict[str, int]:
-    """Return the numbers of the system calls that are let through on a kind of processor, by their names."""
+    """Return the allowed system calls on a kind of processor, as a map from names to numbers."""
     return _call_numbers(_ALLOWED, _MACHINES[machine][0])
 
 
@@ -116,7 +122,7 @@ def _call_numbers(table: str, column: int) -> dict[str, int]:
 
 
 def refuse() -> None:
-    """Refuse all others to this process and its threads, for good."""
+    """Apply the filter to this process and its threads, permanently."""
     program = ctypes.create_string_buffer(steps := made())
     described = ctypes.create_string_buffer(struct.pack("@HP", len(steps) // _STEP.size, ctypes.addressof(program)))
     libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(described))
@@ -124,12 +130,13 @@ def refuse() -> None:
 
 @functools.cache
 def made() -> bytes:
-    """Return the filter, as the kernel takes it."""
+    """Return the filter in the kernel's format."""
     return b"".join(_STEP.pack(*step) for step in _filter_steps(platform.machine()))
 
 
 def _filter_steps(machine: str) -> list[tuple[int, int, int, int]]:
-    """Return the filter's instructions: code, how many to skip if it holds and if not, and what it is about."""
+    """Return the filter's instructions: the code, how many instructions to skip if the test is true and if it is false,
+    and the operand."""
     column, architecture = _MACHINES[machine]
     steps = [
         (_LOAD, 0, 0, _ARCHITECTURE),

@@ -1,12 +1,13 @@
 """Fork every sandboxed process: `python -m grader.isolation.sandboxed.zygote FD`.
 
-Started by `grader.isolation.sandbox`, inside bubblewrap.
+`grader.isolation.sandbox` starts this process inside bubblewrap.
 
-It has imported JAX and traced a little, so that a fork need not. It has exported and compiled nothing: that starts
-threads, and a fork of a process that has threads may wait for one that it did not get. For each request it forks a
-guard, and the guard, in namespaces of its own, forks the process that does the work:
+The process imports JAX and traces a small function, so that its forks do not have to. It does not export or compile
+anything, because that starts threads, and a fork can deadlock if it waits for a thread that exists only in the parent.
+For each request, the zygote forks a guard. The guard enters its own namespaces and forks the worker, which does the
+job:
 
-    zygote ── guard ── the work, alone in its namespaces, with limits
+    zygote ── guard ── worker, alone in its namespaces, with limits
 """
 
 import contextlib
@@ -61,15 +62,15 @@ from grader.util import garbage
 from grader.verdicts.error_questions import about_exception
 from grader.verdicts.verdict import Verdict
 
-_LOOK = 0.02  # seconds between two looks at what a process has used
-_BUSY = 1.0  # seconds between them if the machine is busy
-_AWAKE = 0.02  # seconds of processor time; what waits uses none
-_OUTPUT = 4_000  # bytes that are kept of the beginning of what is printed, and as many of the end
+_LOOK = 0.02  # seconds between two checks of a worker's resources
+_BUSY = 1.0  # a longer pause than this between two checks means that the machine is busy
+_AWAKE = 0.02  # seconds of processor time; a worker that uses less is idle
+_OUTPUT = 4_000  # bytes of printed output to keep from the beginning, and as many from the end
 _REQUEST = 64 * 2**20
 
 
 def main() -> None:
-    """Warm up, say so, and forks a guard for each `Job`, until the other side hangs up."""
+    """Warm up, report readiness, and fork a guard for each `Job` until the grader closes the connection."""
     control = socket.socket(fileno=int(sys.argv[1]))
     if os.getuid() == 0:
         lockdown.be_nobody()
@@ -78,11 +79,11 @@ def main() -> None:
     _warm_up()
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
-        raise SystemExit(f"the zygote has {threads} threads: a fork may wait for one that it did not get.")
+        raise SystemExit(f"the zygote has {threads} threads, so its forks could deadlock.")
     gc.collect()
     gc.freeze()
     gc.set_threshold(garbage.SELDOM)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards report to whoever asked for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards report to the process that requested them
     control.send(b"ready")
     while True:
         request, descriptors, _, _ = socket.recv_fds(control, 4096, 3)
@@ -100,10 +101,10 @@ def main() -> None:
 
 
 def closed_package() -> str | None:
-    """Return a package of this environment that this user may not read, if there is one. What is imported here was read
-    by somebody else; an answer imports more."""
+    """Return the path of a package in this environment that this user cannot read, or None. This process imported its
+    packages as root, but answers, which run as this user, import others."""
     for folder in sys.path:
-        with contextlib.suppress(OSError):  # of what is not there
+        with contextlib.suppress(OSError):  # the folder does not exist
             for entry in os.scandir(folder):
                 if not os.access(entry.path, os.R_OK | os.X_OK if entry.is_dir() else os.R_OK):
                     return entry.path
@@ -116,17 +117,18 @@ def _warm_up() -> None:
 
     array = jax.ShapeDtypeStruct((2, 2), jnp.float32)
     render_programs.render_programs(jax.checkpoint(layer), [], Case("a layer", (array, array)), None, ())
-    mlir.make_ir_context()  # what programs are written down and read in; forks have it with all its dialects loaded
-    # To find plugins, of which none is wanted here, JAX would read a file of every installed package, in every fork.
+    mlir.make_ir_context()  # loads all dialects once, for all forks
+    # Without this, JAX would search every installed package for plugins in every fork. No plugin is needed here.
     metadata.entry_points = lambda **_: metadata.EntryPoints()
     for name in registry.names():
         registry.task(name)
     importlib.import_module("IPython.core.inputtransformer2")  # for answers with magics
-    about_exception("no error")  # its patterns are read and compiled
+    about_exception("no error")  # loads and compiles its patterns
     lockdown.prepare()
     importlib.import_module("jax.extend.mlir.dialects.builtin")
     interpreter.run(reader.read(_PROGRAM).text, [np.ones((2, 2), np.float32)])
-    # A long pattern is compiled that tells JAX's files apart. Last: what is imported may add to it, which undoes that.
+    # Compile the long pattern that recognizes JAX's own files. This comes last, because an import may extend the
+    # pattern, which would discard the compiled one.
     source_info_util.summarize(source_info_util.current())
 
 
@@ -144,8 +146,8 @@ func.func public @main(%x: tensor<2x2xf32>) -> tensor<f32> {
 
 
 def _guard_work(job: Job, asker: socket.socket, line: socket.socket, joining: list[int]) -> None:
-    """Run one piece of work, and tell the asker how it ended. `joining` is the file of a control group to join, if
-    there is one."""
+    """Run a job in a worker process, and report to the asker how the worker ended. `joining` contains the file of the
+    control group that the worker joins, if there is one."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     limits = ProcessLimits(**job.limits)
@@ -163,49 +165,51 @@ def _guard_work(job: Job, asker: socket.socket, line: socket.socket, joining: li
     os.close(writer)
     os.close(says)
     line.close()
-    if not os.read(there, 1):  # nothing of the answer's has run: this end is no deed of its
+    if not os.read(there, 1):  # no code of the answer has run, so the answer did not cause this
         os.waitpid(worker, 0)
         asker.sendall(messages.encode(NotStarted("no control group can be joined anymore")))
         return
     os.close(there)
     memory.of(worker)
     status, seconds, output = _watch_worker(worker, asker, reader, memory)
-    # The first process of a namespace does not see SIGXCPU; by the kernel's clock, which is coarser, its time was up.
-    # How much coarser depends on what else is running. Besides, only a system out of memory would kill it.
+    # When the first process of a PID namespace uses up its processor time, it gets SIGKILL instead of SIGXCPU. The
+    # kernel measures this time with a coarser clock, whose error depends on the load of the machine. The only other
+    # cause of SIGKILL would be a system that is out of memory.
     if status == -signal.SIGKILL and seconds > 0.5 * limits.processor_seconds:
         status = -signal.SIGXCPU
     asker.sendall(messages.encode(Ended(status, seconds, output, memory.too_much)))
 
 
 class Memory:
-    """The memory of a process that is about to be forked from this one: its pages and its page tables.
+    """The resident memory and the page tables of a process that is about to be forked from this one.
 
     Args:
-      most: how many bytes it may have beyond those that this process has now.
+      most: the limit in bytes, in addition to the memory that this process has now.
 
     Attributes:
-      too_much: whether it had more when it was looked at.
+      too_much: whether any check found more memory than the limit.
     """
 
     def __init__(self, most: int):
         self.too_much = False
-        self._processes = os.open("/proc", os.O_PATH)  # the process covers the folder that has this name
+        self._processes = os.open("/proc", os.O_PATH)  # the worker will mount another /proc over this one
         self._most = _counted_bytes(self._open_status("self/status")) + most
 
     def of(self, process: int) -> None:
-        """Say which process that is."""
+        """Set the process whose memory `look` checks."""
         self._status, self._threads = self._open_status(f"{process}/status"), self._open_status(f"{process}/task")
 
     def look(self) -> bool:
-        """Return whether it has more now."""
+        """Check the memory, and return whether any check so far has found more than the limit."""
         self.too_much |= (_counted_bytes(self._status) or self._counted_by_threads()) > self._most
         return self.too_much
 
     def _counted_by_threads(self) -> int:
-        """Return the memory of a process whose first thread has ended, which then shows none; 0 if all have."""
+        """Return the memory of a process whose first thread has ended, from another thread's status; 0 if all threads
+        have ended. The kernel shows no memory for an ended thread."""
         with contextlib.suppress(OSError):
             for thread in os.listdir(self._threads):
-                with contextlib.suppress(OSError):  # it ends
+                with contextlib.suppress(OSError):  # the thread has ended meanwhile
                     status = os.open(f"{thread}/status", os.O_RDONLY, dir_fd=self._threads)
                     try:
                         if counted := _counted_bytes(status):
@@ -226,8 +230,8 @@ _COUNTED = re.compile(rb"^(?:VmRSS|VmPTE):\s*(\d+) kB$", re.MULTILINE)
 
 
 def _watch_worker(worker: int, asker: socket.socket, reader: int, memory: Memory) -> tuple[int, float, str]:
-    """Wait for the worker's end, which comes at once when the asker hangs up, when it has too much memory, and when the
-    worker does nothing though it is its turn; keeps what it prints at both ends."""
+    """Wait until the worker ends, and return its exit status, processor time and shortened output. Kill the worker if
+    the asker closes the connection, if the worker exceeds its memory limit, or if it is idle during its turn."""
     clock, spent, since = ~worker << 3 | 2, 0.0, None  # the process's clock (CPUCLOCK_SCHED), all threads together
     looked, idle = 0.0, False
     head, tail, left_out = bytearray(), bytearray(), 0
@@ -261,7 +265,7 @@ def _watch_worker(worker: int, asker: socket.socket, reader: int, memory: Memory
             os.kill(worker, signal.SIGKILL)
         if since is not None and not over:
             now, used = time.monotonic(), time.clock_gettime(clock)
-            since += max(now - looked - _BUSY, 0)  # where this process had no turn either, the machine is busy
+            since += max(now - looked - _BUSY, 0)  # this process got no time either: the machine is busy
             looked = now
             if used - spent > _AWAKE:
                 spent, since = used, now
@@ -281,7 +285,8 @@ def _watch_worker(worker: int, asker: socket.socket, reader: int, memory: Memory
 
 
 def _do_work(function, limits: ProcessLimits, line: socket.socket, writer: int, joining: list[int], says: int):
-    """Do one piece of work, and end. To `says` it writes that it is where its limits count, before it begins."""
+    """Run a job, and exit. Write a byte to `says` before the job starts, when this process has joined its control
+    group."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         kept = os.dup(line.detach())
@@ -304,20 +309,20 @@ def _do_work(function, limits: ProcessLimits, line: socket.socket, writer: int, 
 
 def _flush_output():
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # whatever a learner has put there
+        with contextlib.suppress(Exception):  # learners can assign any object to sys.stdout
             stream.flush()
 
 
 def _answer_ready(line: socket.socket) -> None:
-    """What is asked for first, to see whether there can be such a process at all."""
+    """Send `Ready`, which shows that sandboxed processes can run here."""
     messages.send(line, Ready())
 
 
 def _serve_captures(line: socket.socket) -> None:
-    """Turn a file into evidence, or into a verdict if there is none.
+    """Turn a file into evidence, or into a verdict if there is no evidence.
 
-    Until it is ended, the process accepts requests to read the answer again with more of the file, and to render the
-    programs of an answer that it has read.
+    Afterwards, accept requests to read the answer again with more of the file, and to render the programs of an answer
+    that was read.
     """
     asked, (text,) = messages.receive(line, _REQUEST, [Capture])
     folder = Path("submission")
@@ -345,7 +350,7 @@ def _serve_captures(line: socket.socket) -> None:
         _flush_output()
         messages.send(line, reply)
         wanted, _ = messages.receive(line, _REQUEST, [NextAnswer, Render])
-    for target in (1, 2):  # the answer is traced once more, and what it prints has been printed
+    for target in (1, 2):  # the answer is traced once more; discard what it prints this time
         os.dup2(0, target)
     if drawn := tried[wanted.which]:
         answer, seen = drawn

@@ -1,11 +1,11 @@
-"""Collect the submissions of a class from a folder or zip.
+"""Collect the submissions of a class from a folder or zip file.
 
     ada/answer.py, ada/page.ipynb, ada/remat-workbook.json   a folder for each learner
     ada.ipynb                                                or a file with the learner's name
     submitted/ada/recompute/page.ipynb                       or nbgrader's folders
 
-Every file is either graded, or reported with the reason why it is not. All files that may hold answers are read once,
-when they are found, into a file without a name: later changes to the folder make no difference.
+Every file is either graded or reported with the reason why it is not. All files that may contain answers are copied
+into an unnamed temporary file when they are found, so later changes to the folder have no effect.
 """
 
 import contextlib
@@ -33,25 +33,25 @@ from grader.classroom.found_files import (
 )
 from grader.exercises import registry
 
-MAX_ANSWERS = 100  # of one learner's; there are fewer exercises
-MAX_BYTES = 100 * 2**20  # of one learner's files, all together
+MAX_ANSWERS = 100  # per learner; there are fewer exercises
+MAX_BYTES = 100 * 2**20  # the total size of a learner's files
 _KINDS = (".ipynb", ".py", ".json")
 _NO_ANSWER = "it is not a notebook, a Python file or a file from `submit`"
 
 
 class CollectError(Exception):
-    """There is nothing here to be graded; the message says why and what to do."""
+    """Raised if there is nothing to grade; the message gives the reason and the next step."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """One file of one learner's.
+    """An answer that a learner handed in, in one file.
 
     Attributes:
-      learner: who handed it in.
+      learner: the learner who handed it in.
       name: the file's name.
-      content: what is in the file.
-      exercise: which exercise's answer to look for; None for the one that there is.
+      content: the content of the file.
+      exercise: the exercise whose answer to look for; None for the only one in the file.
     """
 
     learner: str
@@ -61,14 +61,14 @@ class Submission:
 
     @property
     def digest(self) -> str:
-        """What tells it from any other submission."""
+        """A hash that identifies the submission."""
         about = repr((self.learner, self.name, self.exercise)).encode()
         return hashlib.sha256(about + b"\0" + self.content).hexdigest()
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A file, or a part of one, that is not graded, and why: words that follow on "could not be judged"."""
+    """A file, or a part of one, that is not graded, and the reason as words that follow "could not be judged: "."""
 
     learner: str
     name: str
@@ -77,17 +77,18 @@ class Refused:
 
 
 class _Snapshot:
-    """What files held when they were found. It is on disk, under no name, and gone when nobody needs it."""
+    """The contents of files at the time when they were found, in an unnamed temporary file that is deleted when
+    unused."""
 
     def __init__(self) -> None:
-        # Not where temporary files are in memory, as they may be in /tmp: a class hands in more than that.
+        # /tmp may be in memory, which a class's files could fill, so /var/tmp is preferred.
         self._file, name = tempfile.mkstemp(dir="/var/tmp" if os.access("/var/tmp", os.W_OK) else None)
         os.unlink(name)
         weakref.finalize(self, os.close, self._file)
         self._end = 0
 
     def keep(self, content: bytes) -> "_Kept":
-        """Raise OSError if the disk is full."""
+        """Append content and return a reference to it. Raises OSError if the disk is full."""
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(self._file, rest) :]
@@ -101,7 +102,7 @@ class _Snapshot:
 
 @dataclass(frozen=True)
 class _Kept:
-    """A file's content, in a snapshot."""
+    """A reference to a file's content in a snapshot."""
 
     snapshot: _Snapshot
     start: int
@@ -113,8 +114,8 @@ class _Kept:
 
 @dataclass(frozen=True)
 class File:
-    """A file that was handed in: whose it is, its name, its content or why that is not read, and its path in the
-    learner's folder."""
+    """A file that was handed in: the learner, its name, its content or the reason why it cannot be read, and its path
+    in the learner's folder."""
 
     learner: str
     name: str
@@ -124,7 +125,7 @@ class File:
 
 @dataclass(frozen=True)
 class NotGraded:
-    """A file, or a folder with all that is in it, that has no grade of its own, and why. `learner`: "" if it is in no
+    """A file, or a folder with all its contents, that has no grade, and the reason. `learner` is "" if it is not in a
     learner's folder."""
 
     learner: str
@@ -134,12 +135,12 @@ class NotGraded:
 
 @dataclass
 class Class:
-    """What a class handed in.
+    """The files that a class handed in.
 
     Attributes:
       learners: the learners who have a file or a folder.
-      files: the files that may hold answers.
-      not_graded: all others.
+      files: the files that may contain answers.
+      not_graded: all other files.
     """
 
     learners: list[str] = field(default_factory=list)
@@ -148,7 +149,7 @@ class Class:
 
     @property
     def unreadable(self) -> dict[str, str]:
-        """Learners of whose files or folders some could not be read, and why, of the first."""
+        """Maps learners with an unreadable file or folder to the first such file and the reason."""
         return {
             file.learner: f"{file.name}, since {file.content.reason}"
             for file in reversed(self.files)
@@ -156,10 +157,10 @@ class Class:
         }
 
     def answers(self, exercise: str | None = None) -> list["Listed | Refused | NotGraded"]:
-        """Return the answers in the files, or why there are none: every file is in the list.
+        """Return the answers in the files, or the reasons why there are none. Every file is in the list.
 
         Args:
-          exercise: which exercise's answers; None for all of them.
+          exercise: the exercise whose answers to return; None for all exercises.
         """
         count: Counter[str] = Counter()
         listed: set[str] = set()
@@ -192,12 +193,12 @@ class Class:
 
 @dataclass(frozen=True)
 class Listed:
-    """An answer that can be graded: what tells it from others, and where it is. A class's answers may be more than
-    memory holds.
+    """An answer that can be graded, with a reference to its content, because the answers of a class may not fit in
+    memory.
 
     Attributes:
-      learner, name, exercise, digest: those of the submission.
-      content: the submission's, as it was when it was listed.
+      learner, name, exercise, digest: as for the submission.
+      content: the content at the time when the submission was listed.
     """
 
     learner: str
@@ -208,9 +209,9 @@ class Listed:
 
     @classmethod
     def of(cls, submission: Submission, file: File) -> "Listed":
-        """Return a submission that was found in a file."""
+        """Return the listed answer for a submission that was found in a file."""
         assert isinstance(file.content, _Kept), "it has been read"
-        # A file with many answers is read once, and not for each of them.
+        # A file with many answers is parsed once, not again for each answer.
         kept = file.content.snapshot.keep(submission.content) if _is_of_submit(file) else file.content
         return cls(submission.learner, submission.name, submission.exercise, submission.digest, kept)
 
@@ -220,13 +221,13 @@ class Listed:
 
 
 def collect(place: Path) -> Class:
-    """Find the learners and their files, and reads what may hold answers. Links are not followed.
+    """Find the learners and their files, and read the files that may contain answers. Links are not followed.
 
     Args:
-      place: a folder or a zip.
+      place: a folder or a zip file.
 
     Raises:
-      CollectError: it is neither, or cannot be read.
+      CollectError: if it is neither, or cannot be read.
     """
     found, snapshot = Class(), _Snapshot()
     sizes: Counter[str] = Counter()
@@ -245,7 +246,7 @@ def collect(place: Path) -> Class:
 
 
 def _add_entry(found: Class, learners: dict[str, None], sizes: Counter[str], snapshot: _Snapshot, entry: Entry) -> None:
-    """Add a file or folder to what was found. `sizes`: bytes of each learner's files."""
+    """Add a file or folder to the class. `sizes` counts the bytes of each learner's files."""
     parts, content = list(map(readable, entry.parts)), entry.content
     if isinstance(content, Aside) and len(parts) == 1:
         found.not_graded.append(NotGraded("", parts[0], content.reason))
@@ -268,7 +269,7 @@ def _add_entry(found: Class, learners: dict[str, None], sizes: Counter[str], sna
 def _keep_content(
     content: OnDisk | InZip | Unreadable, snapshot: _Snapshot, room: int
 ) -> tuple[_Kept | Unreadable, int]:
-    """Return the content, or why it is not read, and the bytes that it counts for a learner."""
+    """Return the content, or the reason why it cannot be read, and the number of bytes to count for the learner."""
     if isinstance(content, Unreadable):
         return content, 0
     try:
@@ -277,7 +278,8 @@ def _keep_content(
         return Unreadable(f"the learner's files have more than {MAX_BYTES // 2**20} MiB in total"), 0
     except TooLarge as error:
         return Unreadable(str(error)), 0
-    except (OSError, ValueError) as error:  # to unpack what is then damaged takes as long as if it were whole
+    # Unpacking a damaged file takes as long as unpacking an intact one, so its bytes count.
+    except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         return Unreadable(reason), content.size if isinstance(content, InZip) else 0
     try:
@@ -289,7 +291,7 @@ def _keep_content(
 
 
 def _is_of_submit(file: File) -> bool:
-    """Return whether a file would be one that `submit` has written, with any number of answers."""
+    """Return whether `submit` may have written the file, which can then contain several answers."""
     return file.name.endswith(".json")
 
 
@@ -313,7 +315,7 @@ def _read_answer(file: File, exercise: str | None) -> Iterator[Submission | Refu
             yield NotGraded(file.learner, file.path, registry.removal(answer.exercise).rstrip("."))
             continue
         source = b""
-        with contextlib.suppress(UnicodeEncodeError):  # half of a pair of characters, which JSON can spell
+        with contextlib.suppress(UnicodeEncodeError):  # JSON can contain an unpaired surrogate, which has no encoding
             source = answer.source.encode()
         if source:
             yield Submission(file.learner, f"{answer.exercise}.py", source, answer.exercise)

@@ -1,7 +1,7 @@
 """Stop a run on a machine that cannot judge any answer, instead of blaming the class.
 
-A hostile answer can make one verdict impossible, but not that of others. So when several answers in a row could not be
-judged, a worked answer is graded as a control. If it does not pass, the machine is at fault.
+A hostile answer can prevent its own verdict, but not those of others. So when several answers in a row could not be
+judged, a worked answer is graded as a control. If the worked answer does not pass, the machine is the cause.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,16 +20,18 @@ class Control:
     """Counts the answers in a row that could not be judged.
 
     Args:
-      grade: grades a submission at once, and returns its grade; None if it took too long, which says nothing.
-      forget: deletes the saved grades of submissions, by digest.
+      grade: a function that grades a submission immediately; it returns None if grading took too long, which shows
+        nothing about the machine.
+      forget: a function that deletes the saved grades of submissions, given their digests.
     """
 
     def __init__(self, grade: Callable[[Submission], Grade | None], forget: Callable[[Sequence[str]], None]):
         self._grade, self._forget = grade, forget
-        self._row: dict[str, None] = {}  # digests: an answer may be tried more than once
+        self._row: dict[str, None] = {}  # digests, because an answer may be tried more than once
 
     def note(self, digest: str, grade: Grade) -> None:
-        """Take note of a grade. Raises RunError if it is one of many and the control could not be judged either."""
+        """Record a grade. Raises RunError if it is the last of several answers in a row without a verdict, and the
+        control does not pass either."""
         if grade.verdict.outcome != Outcome.NOT_JUDGED:
             self._row = {}
             return

@@ -12,30 +12,31 @@ from grader.classroom.run_folder import RunError
 from grader.isolation.limits import TimedOut
 from grader.util.versions import versions
 
-SECONDS_TO_CONNECT = 20  # to a scheduler, at first and when it has been lost
+SECONDS_TO_CONNECT = 20  # for the first connection to a scheduler, and for each reconnection
 
 
 class WorkerRejected(Exception):
-    """The machine that a submission was given to cannot grade; it has been set aside, and another one is to do it."""
+    """Raised if a worker cannot grade. It gets no more submissions, and the submission must be graded by another
+    worker."""
 
 
 @contextlib.contextmanager
 def local_executor(jobs: int, sandboxed: bool, needs_groups: bool) -> Iterator["LocalExecutor"]:
-    """This machine, so many submissions at a time.
+    """Provide an executor that grades on this machine.
 
     Args:
-      jobs: how many.
-      sandboxed: False runs answers with the rights of whoever grades.
+      jobs: the number of submissions to grade at the same time.
+      sandboxed: whether answers run in the sandbox, instead of with the privileges of the user who grades.
       needs_groups: whether each answer must have a control group.
 
     Raises:
-      SandboxError: there is no sandbox to be had here.
+      SandboxError: if the sandbox does not work on this machine.
     """
     from grader.classroom.grade_one import SandboxGrader, grade_unsandboxed  # imports JAX
 
     grader = SandboxGrader(needs_groups=needs_groups)
     zygote = grader.begin() if sandboxed else None
-    # Threads, not processes: what takes time runs in processes of its own already.
+    # Threads suffice, because the expensive work already runs in separate processes.
     executor = ThreadPoolExecutor(jobs)
     try:
         place = LocalExecutor(executor, jobs, grader.grade if sandboxed else grade_unsandboxed)
@@ -49,16 +50,16 @@ def local_executor(jobs: int, sandboxed: bool, needs_groups: bool) -> Iterator["
 
 
 class LocalExecutor:
-    """A `grade_class.Place`: this machine.
+    """A `grade_class.Place` that grades on this machine.
 
     Args:
-      executor: what calls `grade`.
-      ahead: how many submissions to hand over before their grades are there.
-      grade: grades a submission, as `SandboxGrader.grade` does.
+      executor: the executor that calls `grade`.
+      ahead: the maximum number of submissions that are being graded at the same time.
+      grade: a function that grades a submission, such as `SandboxGrader.grade`.
 
     Attributes:
-      without_groups: why answers have no control groups, "" if they have; None if nobody knows.
-      uncounted: whether answers are root's, whose threads Linux does not count.
+      without_groups: why answers have no control groups; "" if they have control groups; None if unknown.
+      uncounted: whether answers run as root, whose threads Linux does not limit.
     """
 
     losses: tuple[type[Exception], ...] = ()
@@ -80,22 +81,22 @@ class LocalExecutor:
         return self._executor.submit(self._grade, submission, seed, secret, seconds)
 
     def grade_of(self, future: Future) -> Grade:
-        """Return the grade that `submit` promised. Raises what grading raised."""
+        """Return the grade of a future from `submit`. Raises the error that grading raised."""
         grade: Grade = future.result()
         return grade
 
 
 @contextlib.contextmanager
 def on_cluster(scheduler: str, sandboxed: bool, needs_groups: bool) -> Iterator["Cluster"]:
-    """A Dask cluster.
+    """Provide an executor that grades on a Dask cluster.
 
     Args:
       scheduler: its address, such as `"tcp://10.0.0.1:8786"`.
-      sandboxed: False runs answers with the rights of the workers.
+      sandboxed: whether answers run in the sandbox, instead of with the privileges of the workers.
       needs_groups: whether each answer must have a control group.
 
     Raises:
-      RunError: Dask is not installed, or it cannot be reached.
+      RunError: if Dask is not installed, or if the scheduler cannot be reached.
     """
     try:
         import distributed
@@ -113,28 +114,29 @@ def on_cluster(scheduler: str, sandboxed: bool, needs_groups: bool) -> Iterator[
 
 
 class Cluster:
-    """A `grade_class.Place`: the workers of a Dask cluster, also those that come later, but for those set aside.
+    """A `grade_class.Place` that grades on the workers of a Dask cluster, except rejected ones. Workers may join later.
 
     Args:
-      client: Dask's.
+      client: Dask's client.
       scheduler: its address.
-      sandboxed: False runs answers with the rights of the workers.
+      sandboxed: whether answers run in the sandbox, instead of with the privileges of the workers.
       needs_groups: whether each answer must have a control group.
     """
 
     def __init__(self, client: Any, scheduler: str, sandboxed: bool, needs_groups: bool):
         import distributed
 
-        self.ahead = max(4 * sum(client.nthreads().values()), 64)  # workers may come later
+        self.ahead = max(4 * sum(client.nthreads().values()), 64)  # workers may join later
         self.losses: tuple[type[Exception], ...] = (distributed.KilledWorker,)
         self.set_aside: dict[str, str] = {}
-        self.without_groups: str | None = None  # each machine has its own
+        self.without_groups: str | None = None  # machines may differ
         self.uncounted = False
         self._client, self._scheduler = client, scheduler
         self._how = sandboxed, needs_groups
 
     def submit(self, submission: Submission, seed: int, secret: int, seconds: float) -> Future:
-        """Have a submission graded. Raises RunError if there is no worker left to do it, or the scheduler is gone."""
+        """Submit a submission for grading. Raises RunError if no worker is left, or if the scheduler does not
+        answer."""
         from distributed.comm import CommClosedError
 
         asked = (submission.learner, submission.name, submission.content, submission.exercise), seed, secret, seconds
@@ -151,16 +153,16 @@ class Cluster:
             return future
 
     def grade_of(self, future: Future) -> Grade:
-        """Return the grade that `submit` promised.
+        """Return the grade of a future from `submit`.
 
         Raises:
-          TimedOut: it takes long.
-          WorkerRejected: the worker cannot grade, and has been set aside.
-          RunError: the scheduler is gone.
+          TimedOut: if grading exceeded its time limit.
+          WorkerRejected: if the worker cannot grade. It gets no more submissions.
+          RunError: if the scheduler does not answer.
         """
         from distributed.comm import CommClosedError
 
-        with self._scheduler_needed(CommClosedError):  # any other may be the answer's machine's
+        with self._scheduler_needed(CommClosedError):  # other errors may come from the machine that grades the answer
             said: dict[str, Any] = future.result()
         if "unfit" in said:
             self.set_aside[said["worker"]] = said["unfit"]
@@ -177,8 +179,8 @@ class Cluster:
             yield
         except (RunError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # what Dask raises depends on when it finds out
-            # Its status may follow later than the broken connection.
+        except BaseException as error:  # the error depends on when Dask notices the lost connection
+            # The client's status may change only some time after the connection is lost.
             if self._client.status == "running" and not isinstance(error, lost):
                 raise
             raise RunError(
@@ -188,9 +190,9 @@ class Cluster:
 
 
 def _by_value(function: Any) -> Callable[..., dict[str, Any]]:
-    """Return the function, as one that pickle finds in no module, so that its code is sent.
+    """Return a copy of the function that pickle finds in no module, so that pickle sends the function's code.
 
-    A worker with another version of this file would make something else of its name.
+    If pickle sent only the function's name, a worker with another version of this file would run other code.
     """
     copy = types.FunctionType(function.__code__, {"__builtins__": __builtins__}, f"{function.__name__}_by_value")
     copy.__module__, copy.__qualname__ = "__main__", copy.__name__
@@ -198,14 +200,14 @@ def _by_value(function: Any) -> Callable[..., dict[str, Any]]:
 
 
 def _graded_there(submission, seed, secret, seconds, needed, sandboxed, needs_groups):
-    # Plain data in, plain data out, and nothing of this module: see `_by_value`.
+    # Takes and returns plain data, and uses no global of this module; see `_by_value`.
     import os
 
     import distributed
 
     worker = distributed.get_worker().address
-    # Workers import JAX for the CPU, as it is here: evidence is exported for the CPU. Another thread may be importing
-    # JAX at this moment; the import statement waits for it.
+    # Workers use JAX on the CPU, because evidence is exported for the CPU. If another thread is importing JAX, the
+    # import statement waits for it.
     os.environ["JAX_PLATFORMS"] = "cpu"
     try:
         import jax

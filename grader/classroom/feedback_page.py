@@ -17,7 +17,7 @@ from grader.verdicts.views import VerdictView
 
 @functools.cache
 def note(seed: int, sandboxed: bool, in_groups: bool | None = None) -> str:
-    """Return the note below all grades about how they were made. `in_groups`: as `Report.in_groups`."""
+    """Return the note below all grades on how they were made. `in_groups` is that of `Report`."""
     without = "" if sandboxed else "It was graded without a sandbox. "
     used = ", ".join(f"{name} {version}" for name, version in versions().items())
     groups = {True: " Each answer had its own control group.", False: " No answer had a control group.", None: ""}
@@ -32,15 +32,15 @@ def feedback_page(
     picture_of: Callable[[Grade], Picture | None],
     note: str,
 ) -> str:
-    """Return the page.
+    """Return the feedback page of a learner.
 
     Args:
-      learner: whose it is.
-      grades: the learner's.
-      others: further answers of the learner's, which do not count.
+      learner: the name of the learner.
+      grades: the learner's grades.
+      others: the grades of the learner's further answers, which do not count.
       not_graded: the learner's files that have no grade.
-      picture_of: looks up a grade's picture.
-      note: what stands below all grades.
+      picture_of: a function that returns the picture of a grade.
+      note: the text below all grades.
     """
     parts = [_page_part(grade, picture_of(grade), others) for grade in grades]
     return _load_template().render(learner=learner, parts=parts, not_graded=not_graded, note=note)
@@ -48,7 +48,7 @@ def feedback_page(
 
 @dataclass(frozen=True)
 class _Part:
-    """What a section of the page shows."""
+    """The content of a section of the page."""
 
     title: str
     grade: Grade
@@ -75,7 +75,7 @@ def _page_part(grade: Grade, picture: Picture | None, others: Sequence[Grade]) -
 
 @functools.cache
 def _load_template() -> jinja2.Template:
-    """Whatever the page is given is escaped, but for what says itself that it is HTML (`Markup`)."""
+    """Return the page's template, which escapes all values except `Markup`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,

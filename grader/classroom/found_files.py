@@ -1,7 +1,7 @@
-"""List the files in an untrusted folder or zip, without unpacking anything or following links.
+"""List the files in an untrusted folder or zip file, without unpacking anything or following links.
 
-A folder is walked by descriptors, each component opened for itself and never through a link: what is swapped for a link
-meanwhile is refused, wherever on the way it stands.
+Folders are walked with file descriptors. Each component of a path is opened separately and never through a link, so a
+folder that is replaced by a link during the walk is refused.
 """
 
 import contextlib
@@ -14,28 +14,29 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-MAX_FILE = 20 * 2**20  # bytes; a page with its pictures has less than one million
-MAX_ENTRIES = 10_000  # files of one learner's, whatever they are
-MAX_DEPTH = 40  # folders in folders
+MAX_FILE = 20 * 2**20  # bytes; a page with its pictures has less than one million bytes
+MAX_ENTRIES = 10_000  # files per learner, of any kind
+MAX_DEPTH = 40  # levels of nested folders
 # Files and folders that systems and editors create.
 LITTER = {".DS_Store", ".ipynb_checkpoints", "Thumbs.db", "__MACOSX", "__pycache__", "desktop.ini"}
 
-# What nbgrader keeps in a course's folder next to `submitted`.
+# The files and folders of nbgrader next to `submitted` in a course's folder.
 _NBGRADER = {"autograded", "feedback", "gradebook.db", "nbgrader_config.py", "release", "source"}
 _SUBMITTED = "submitted"
 
 
 @dataclass(frozen=True)
 class OnDisk:
-    """A file in a folder: the descriptor of the folder that is walked, and the way from there."""
+    """A file in a folder: the file descriptor of the top folder, and the path from there."""
 
     root: int
     parts: tuple[str, ...]
 
     def read(self, room: int) -> bytes:
-        """Return what is in it, while the walk that found it goes on, if that is no more than there is room for. Raises
-        OSError or ValueError, which say why that cannot be had; `TooLarge` and `NoRoom` before it is read."""
-        # It may be a pipe, which is never done.
+        """Return the content, if it has at most `room` bytes. Call this during the walk that found the file. Raises
+        OSError or ValueError with the reason if it cannot be read; `TooLarge` and `NoRoom` are raised before anything
+        is read."""
+        # Non-blocking, because the file may be a pipe, which could block forever.
         with (
             _open_folder(self.root, self.parts[:-1]) as folder,
             open(os.open(self.parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder), "rb") as file,
@@ -48,7 +49,7 @@ class OnDisk:
 
 @contextlib.contextmanager
 def _open_folder(root: int, parts: tuple[str, ...]) -> Iterator[int]:
-    """A descriptor of a folder within another one. Raises OSError if a link is on the way."""
+    """Open a folder inside another folder, and provide its descriptor. Raises OSError if the path contains a link."""
     folder = os.dup(root)
     try:
         for part in parts:
@@ -62,48 +63,48 @@ def _open_folder(root: int, parts: tuple[str, ...]) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class InZip:
-    """A file in a zip."""
+    """A file in a zip file."""
 
     archive: zipfile.ZipFile
     member: zipfile.ZipInfo
 
     @property
     def size(self) -> int:
-        """The bytes that it has, as the zip says; no more than these are unpacked."""
+        """The number of bytes that the zip file states. No more bytes than these are unpacked."""
         return self.member.file_size
 
     def read(self, room: int) -> bytes:
-        """As `OnDisk.read`; it is ValueError."""
+        """Do the same as `OnDisk.read`. Raises only ValueError."""
         try:
             with self.archive.open(self.member) as file:
                 return _read_whole(file, self.size, room)
         except (TooLarge, NoRoom):
             raise
-        # Every way of packing has errors of its own (zlib's, LZMA's, those to come), and what a stranger packed may
-        # run into any of them.
+        # Each compression method raises its own errors (zlib, LZMA, future ones), and an untrusted file may cause any
+        # of them.
         except Exception as error:
             said = readable(str(error)) or type(error).__name__
             raise ValueError(f"it cannot be read from the zip file ({said})") from None
 
 
 class TooLarge(ValueError):
-    """The file is larger than what is read."""
+    """Raised for a file that is larger than `MAX_FILE`."""
 
 
 class NoRoom(ValueError):
-    """The file is larger than what is left of its learner's room."""
+    """Raised for a file that exceeds the remaining bytes of its learner."""
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Something that is not read, and why: words that follow on "could not be judged"."""
+    """The reason why something cannot be read, as words that follow "could not be judged: "."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Aside:
-    """Something that is not looked at, and why; if it is a folder, with all that is in it."""
+    """The reason why a file, or a folder with all its contents, is skipped."""
 
     reason: str
 
@@ -129,10 +130,11 @@ class Entry:
 
 
 def entries(place: Path) -> Iterator[Entry]:
-    """Everything in a folder or a zip. In nbgrader's course folder, the learners are in the folder `submitted`.
+    """Yield the files and folders in a folder or a zip file. In nbgrader's course folder, the learners are in the
+    folder `submitted`.
 
     Raises:
-      OSError, ValueError, NotImplementedError, zipfile.BadZipFile: it is neither, or cannot be read.
+      OSError, ValueError, NotImplementedError, zipfile.BadZipFile: if `place` is neither, or cannot be read.
     """
     told = set()
     for entry in _in_folder(place) if place.is_dir() else _in_zip(place):
@@ -144,7 +146,7 @@ def entries(place: Path) -> Iterator[Entry]:
 
 
 def _skipped_parent(entry: Entry) -> Entry | None:
-    """Return the file or folder on the way to an entry that is not looked at; None if there is none."""
+    """Return the first part of an entry's path that is skipped; None if no part is skipped."""
     for place, part in enumerate(entry.parts):
         if part in LITTER or part.startswith("."):
             return Entry(entry.parts[: place + 1], _IS_LITTER if part in LITTER else _IS_HIDDEN)
@@ -152,14 +154,15 @@ def _skipped_parent(entry: Entry) -> Entry | None:
 
 
 def _is_nbgraders(names: Iterable[str], folders: Container[str]) -> bool:
-    """Return whether these are in the course folder of nbgrader. A learner's folder may also be called `submitted`."""
+    """Return whether a folder with these names is nbgrader's course folder, and not a class with a learner
+    `submitted`."""
     others = [name for name in names if name != _SUBMITTED and name not in _NBGRADER]
     folder = [name for name in others if not (name in LITTER or name.startswith("."))]
     return _SUBMITTED in folders and not folder
 
 
 def readable(name: str) -> str:
-    """Return a name with whatever cannot be printed, or is no Unicode, written as Python does; two names stay two."""
+    """Return a name with unprintable and invalid characters escaped as in Python. Different names stay different."""
     return repr(name)[1:-1]
 
 
@@ -168,7 +171,7 @@ def _too_many() -> Unreadable:
 
 
 def _read_whole(file: IO[bytes], size: int, room: int) -> bytes:
-    """Read a file that claims to have so many bytes."""
+    """Read a file whose size is stated as `size` bytes."""
     if MAX_FILE >= size > room:
         raise NoRoom
     content = file.read(MAX_FILE + 1) if size <= MAX_FILE else b""
@@ -178,7 +181,7 @@ def _read_whole(file: IO[bytes], size: int, room: int) -> bytes:
 
 
 def _in_folder(folder: Path) -> Iterator[Entry]:
-    root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # the instructor's own words: this may be a link
+    root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # the instructor chose this path, so it may be a link
     try:
         names = sorted(os.listdir(root))
         folders = {name for name in names if _is_folder(root, name)}
@@ -195,7 +198,7 @@ def _in_folder(folder: Path) -> Iterator[Entry]:
 
 
 def _is_folder(root: int, name: str) -> bool:
-    with contextlib.suppress(OSError):  # it is gone
+    with contextlib.suppress(OSError):  # it has been deleted
         return stat.S_ISDIR(os.stat(name, dir_fd=root, follow_symlinks=False).st_mode)
     return False
 
@@ -223,14 +226,14 @@ def _of_learner(root: int, name: str) -> Iterator[Entry]:
             elif not _skipped_parent(Entry(parts, None)):
                 with _open_folder(root, parts) as folder:
                     todo += [(*parts, inner) for inner in sorted(os.listdir(folder), reverse=True)]
-        except OSError as error:  # a name too long, no permission, a link where a folder was
+        except OSError as error:  # for example a name that is too long, no permission, or a link that replaced a folder
             yield Entry(place, Unreadable(error.strerror or str(error)))
 
 
 def _on_disk(root: int, parts: tuple[str, ...], mode: int) -> OnDisk | Unreadable:
     if stat.S_ISLNK(mode):
         return _LINK
-    if not stat.S_ISREG(mode):  # to open a pipe or a device may do something already
+    if not stat.S_ISREG(mode):  # merely opening a pipe or a device can have an effect
         return _NO_FILE
     return _PACKED if parts[-1].endswith(".zip") else OnDisk(root, parts)
 
@@ -242,7 +245,8 @@ def _in_zip(place: Path) -> Iterator[Entry]:
     with zipfile.ZipFile(place) as archive:
         members = [(PurePosixPath(_packed_name(info).replace("\\", "/")), info) for info in archive.infolist()]
         tops, folders = _top_names(members)
-        if folders - LITTER == {place.stem} == tops - LITTER:  # whoever packs a folder gets that folder in the zip
+        # Packing a folder usually puts this folder into the zip file.
+        if folders - LITTER == {place.stem} == tops - LITTER:
             members = _opened_up(place.stem, members)
             tops, folders = _top_names(members)
         if _is_nbgraders(tops, folders):
@@ -252,18 +256,18 @@ def _in_zip(place: Path) -> Iterator[Entry]:
 
 
 def _top_names(members: _Members) -> tuple[set[str], set[str]]:
-    """Return the names at the top of a zip, and those of them that are folders and nothing else."""
+    """Return the names at the top level of a zip file, and those names that are only folders."""
     tops = {path.parts[0] for path, _ in members if path.parts}
     return tops, tops - {path.parts[0] for path, info in members if len(path.parts) == 1 and not info.is_dir()}
 
 
 def _packed_name(info: zipfile.ZipInfo) -> str:
-    """Return a member's name as it was packed: zipfile leaves out a NUL and what is behind it."""
+    """Return the original name of a member. zipfile's `filename` omits a NUL and all characters after it."""
     return info.orig_filename if "\0" in info.orig_filename else info.filename
 
 
 def _opened_up(folder: str, members: _Members) -> _Members:
-    """Return a folder's entries, preceded by those that are skipped."""
+    """Return the members of a folder, preceded by the skipped members at the top level."""
     aside = [member for member in members if member[0].parts and _skipped_parent(Entry(member[0].parts[:1], None))]
     inside = [(path.relative_to(folder), info) for path, info in members if path.parts[:1] == (folder,) != path.parts]
     return aside + inside
@@ -273,7 +277,7 @@ def _zip_entries(archive: zipfile.ZipFile, members: _Members) -> Iterator[Entry]
     counts: Counter[str] = Counter()
     for path, info in members:
         parts = tuple(part for part in path.parts if part not in ("/", "//", ".."))
-        folder = info.is_dir() and not info.file_size  # a name alone makes none of what holds something
+        folder = info.is_dir() and not info.file_size  # a member with content is not a folder, whatever its name
         if not parts:
             if path.parts or not folder:
                 yield Entry(

@@ -11,10 +11,10 @@ from rematscope.render import html_page
 
 @dataclass(frozen=True)
 class Picture:
-    """An answer's two programs side by side, as a `rematscope` view lays them out: text and nothing else.
+    """An answer's two programs side by side, in the layout of a `rematscope` view, as plain text.
 
     Attributes:
-      title: which programs these are.
+      title: the title of the programs.
       columns: forward and backward, each a list of lines, each a list of (text, style) pieces.
       footer: lines below both.
     """
@@ -25,7 +25,8 @@ class Picture:
 
     @classmethod
     def of(cls, title: str, columns: Any, footer: Any) -> "Picture":
-        """Take over what an answer's process says. Raises TypeError or ValueError if that is no picture."""
+        """Return a picture from the data of an answer's process. Raises TypeError or ValueError if the data is not
+        valid."""
         if not (isinstance(columns, list) and len(columns) == 2):
             raise ValueError("not two programs")
         budget = itertools.count()
@@ -36,11 +37,11 @@ class Picture:
         return picture
 
     def html(self) -> str:
-        """Both programs as a table, escaped."""
+        """Return both programs as an HTML table with all text escaped."""
         return html_page(self.columns, self.footer)
 
 
-# The style classes that rematscope gives to pieces of its lines; any other could be one of the page's own.
+# The style classes that rematscope uses for pieces of lines. Other classes could be those of the page itself.
 _STYLES = {"", "bold", "rs-header", "rs-type", "rs-source", "rs-marked"}
 _STYLES |= {f"rs-{x}{m}" for x in "SRDB" for m in ("", " rs-marked")}
 _MAX_PIECES = 20_000
@@ -62,7 +63,7 @@ def _picture_piece(text: str, style: str) -> tuple[str, str]:
 
 
 def printable(text: str) -> str:
-    """Return the text, with a space for each character that cannot be printed."""
+    """Return the text with each unprintable character replaced by a space."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -71,14 +72,15 @@ class Grade:
     """A verdict on a submission.
 
     Attributes:
-      learner: who handed it in.
+      learner: the learner who handed in the submission.
       name: the file's name; "" if there is no file.
       verdict: the verdict.
-      printed: what the answer printed, shortened in the middle.
-      seconds: how long grading took.
-      picture: the answer's two programs, or None. It comes from the answer's own process: it decides nothing.
-      digest: the submission's, "" if there is none, or it has not been written down.
-      code: the hash of the code and the catalogue that made it, see `versions.code`; "" where `digest` is.
+      printed: the answer's printed output, without the middle if it is long.
+      seconds: the time that grading took.
+      picture: the answer's two programs, or None. It comes from the answer's own process, so it never affects the
+        verdict.
+      digest: the digest of the submission; "" if there is none, or if the grade is not saved.
+      code: the hash of the code and the catalog that produced the grade, see `versions.code`; "" if `digest` is "".
     """
 
     learner: str
@@ -97,17 +99,18 @@ class Grade:
 
     @property
     def reason(self) -> str:
-        """The verdict in a line."""
+        """The verdict in one line."""
         findings = [finding.text for finding in self.verdict.findings if not finding.advice]
         return findings[0] if findings else " ".join(self.verdict.shown)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the grade as JSON's types."""
+        """Return the grade as values of JSON's types."""
         fields = {name: getattr(self, name) for name in ("learner", "name", "printed", "seconds", "code")}
         return fields | {"verdict": self.verdict.to_dict(), "picture": self.picture and vars(self.picture)}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "Grade":
-        """Return the grade that `to_dict` described. Raises TypeError, KeyError or ValueError if it is none."""
+        """Return the grade from the result of `to_dict`. Raises TypeError, KeyError or ValueError if it is not
+        valid."""
         picture = fields["picture"] and Picture(**fields["picture"])
         return cls(**fields | {"verdict": Verdict.from_dict(fields["verdict"]), "picture": picture})

@@ -1,15 +1,15 @@
-"""Grade a class: each grade is saved as soon as it is known, so that a run can be resumed.
+"""Grade a class. Each grade is saved as soon as it is known, so that a run can be resumed.
 
-One rule decides which answer is graded next: the learner who was served least goes first, counted to the middle of the
-try that comes next. Learners are charged with the seconds of every try, and a try that takes too long is cut off:
+The next answer is from the learner who has used the least grading time. This time includes half of the limit of the
+learner's next try. The seconds of every try are charged to the learner, and a try that exceeds its limit is stopped:
 
-    the first try    may take 1.35 times as long as the median learner's longest answer. Each learner has one vote, so
-                     the answers of a hostile minority hardly raise the median.
-    later tries      may each take 2.5 times as long as the one before; when that is a quarter of an answer's limits,
-                     the next try has all of them
+    the first try    may take 1.35 times as long as the slowest answer of the median learner. Each learner has one
+                     vote, so the answers of a hostile minority hardly raise the median.
+    later tries      may each take 2.5 times as long as the previous one. When this is more than a quarter of the
+                     limits of an answer, the next try may take up to these limits.
 
-An answer that was being graded when a run or its process ended is graded alone, with no other in progress. After three
-runs that ended while it was graded alone, it is not tried again.
+An answer that was being graded when a run or its process ended is graded alone: no other answer is graded at the same
+time. If three runs end while the answer is graded alone, it is not tried again.
 """
 
 import itertools
@@ -33,21 +33,22 @@ from grader.isolation.limits import FOR_BATCH, TimedOut
 from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 from rematscope.render import progress_bar
 
-_FIRST_SECONDS = 1.0  # of a try before there is a vote
+_FIRST_SECONDS = 1.0  # the limit of a first try before any answer has been graded
 _TIMES_THE_MEDIAN = 1.35
 _TIMES_THE_LAST_TRY = 2.5
-_RUNS_ENDED = 3  # while one answer was graded alone. A run killed from outside seldom hits the same answer 3 times.
+# Runs that may end while an answer is graded alone; killing runs from outside rarely hits one answer 3 times.
+_RUNS_ENDED = 3
 _SECONDS_BETWEEN_REPORTS = 600
-_CONTROL_SECONDS = 8.0  # for a worked answer
+_CONTROL_SECONDS = 8.0  # the time limit of a worked answer
 
 
 class Place(Protocol):
-    """Where submissions are graded.
+    """A place where submissions are graded.
 
     Attributes:
-      ahead: how many submissions are read, and handed over, before their grades are there.
-      losses: what `grade_of` raises where a machine is gone.
-      set_aside: machines that cannot grade, and why.
+      ahead: the maximum number of submissions that are being graded at the same time.
+      losses: the errors that `grade_of` raises if a machine was lost.
+      set_aside: maps machines that cannot grade to the reasons.
     """
 
     ahead: int
@@ -55,34 +56,34 @@ class Place(Protocol):
     set_aside: dict[str, str]
 
     def submit(self, submission: Submission, seed: int, secret: int, seconds: float) -> Future:
-        """Have a submission graded, see `SandboxGrader.grade`. Raises RunError if no machine is left to do it."""
+        """Submit a submission for grading; see `SandboxGrader.grade`. Raises RunError if no machine is left."""
 
     def grade_of(self, future: Future) -> Grade:
-        """Return the grade that `submit` promised.
+        """Return the grade of a future from `submit`.
 
         Raises:
-          WorkerRejected: another machine must grade this submission.
-          TimedOut, `losses`: there is no grade.
+          WorkerRejected: if another machine must grade this submission. TimedOut, `losses`: if there is no grade.
         """
 
 
 def grade_class(
     handed_in: Class, run: Run, place: Place, meanwhile: Callable[[Report], None] = lambda report: None
 ) -> tuple[Report, int]:
-    """Grade the answers that have no grade yet, and show the progress.
+    """Grade the answers that have no grade yet, and show a progress bar.
 
     Args:
-      handed_in: what the class handed in.
-      run: where grades are saved.
-      place: where submissions are graded.
-      meanwhile: is given a report with a row for every answer, every 10 minutes and before an answer is tried again
-        that has ended the run.
+      handed_in: the submissions of the class.
+      run: the run folder, where grades are saved.
+      place: the place where submissions are graded.
+      meanwhile: a function that is called with a report every 10 minutes, and before an answer is graded again that was
+        being graded when a run ended. The report has a row for every answer.
 
     Returns:
-      The report, and how many submissions were lost. Their grades say so, and are not saved: a resumed run grades them.
+      The report, and the number of submissions that were lost with a machine. Their grades say so and are not saved, so
+      a resumed run grades them.
 
     Raises:
-      RunError: no machine is left to grade, or grades cannot be saved.
+      RunError: if no machine is left, or if grades cannot be saved.
     """
     exercise = run.settings["exercise"]
     there = handed_in.answers(exercise)
@@ -117,11 +118,11 @@ def _is_another_s(grade: Grade) -> bool:
 
 
 class _Turns:
-    """Grades answers; the learner who was served least goes first.
+    """Grades answers, starting with the learner who has used the least grading time.
 
     Attributes:
-      graded: the grades.
-      lost: how many of them are none, since machines were lost.
+      graded: the grades so far.
+      lost: the number of submissions without a verdict because a machine was lost.
     """
 
     def __init__(self, run: Run, place: Place, before: Sequence[Grade], tell: Callable[[int], None]):
@@ -140,7 +141,7 @@ class _Turns:
 
     def grade(self, missing: Sequence[Listed], meanwhile: Callable[[Sequence[Grade]], None]) -> None:
         self._tell(0)
-        # The order cannot be known beforehand, or hostile learners would choose names that come first.
+        # The order is random, because hostile learners could otherwise choose names that come first.
         secret = self._run.settings["secret"]
         learners = sorted({answer.learner for answer in missing}, key=lambda learner: number(secret, learner))
         self._waiting = {learner: deque() for learner in learners}
@@ -162,7 +163,7 @@ class _Turns:
                 future.cancel()
 
     def _next_answer(self) -> Listed | None:
-        """Return the answer to begin with now; None if one that is under way comes to its end before that."""
+        """Return the answer to grade next; None if the run must first wait for an answer that is being graded."""
         if not self._waiting or any(self._tries[answer.digest].alone for answer in self._pending.values()):
             return None
         votes = self._longest.values()
@@ -172,11 +173,11 @@ class _Turns:
         return answer if len(self._pending) < most else None
 
     def _served_then(self, answer: Listed) -> float:
-        """Return the seconds that an answer's learner will have been served in the middle of its next try."""
+        """Return the learner's grading time in seconds, including half of the limit of this answer's next try."""
         return self._served[answer.learner] + self._seconds_for_next_try(self._tries[answer.digest]) / 2
 
     def _seconds_for_next_try(self, before: Tries) -> float:
-        """Return the seconds of an answer's next try."""
+        """Return the time limit of an answer's next try in seconds."""
         seconds = max(self._first, before.last * (1 if before.interrupted else _TIMES_THE_LAST_TRY))
         return seconds if 4 * seconds < FOR_BATCH.seconds else FOR_BATCH.seconds
 
@@ -188,18 +189,19 @@ class _Turns:
         if before.alone >= _RUNS_ENDED:
             self._add_grade(self._run.keep(answer.digest, _ended_the_run(answer, before.alone)))
             return
-        # The seconds are charged now, so that the next run finds them if this one ends, and corrected in the end.
+        # The limit is charged now, so that the next run knows about it if this run ends. It is corrected after the try.
         seconds, alone = self._seconds_for_next_try(before), before.alone + before.interrupted
         self._note_tries(answer, Tries(before.seconds + seconds, seconds, interrupted=True, alone=alone))
         self._submit_answer(answer)
 
     def _submit_answer(self, answer: Listed) -> None:
         seconds, settings = self._tries[answer.digest].last, self._run.settings
-        limit = seconds if seconds < FOR_BATCH.seconds else math.inf  # the answer's limits say more than seconds
+        # At the full limit, the answer's own limits also give the reason.
+        limit = seconds if seconds < FOR_BATCH.seconds else math.inf
         self._pending[self._place.submit(answer.read(), settings["seed"], settings["secret"], limit)] = answer
 
     def _take_result(self) -> None:
-        """Wait for a try that is under way, and take note of how it ended."""
+        """Wait until a try ends, and record its result."""
         gone: tuple[type[BaseException], ...] = (CancelledError, *self._place.losses)
         for future in wait(self._pending, return_when=FIRST_COMPLETED).done:
             answer = self._pending.pop(future)
@@ -242,7 +244,7 @@ class _Turns:
 
     def _put_back(self, answer: Listed, tries: Tries) -> None:
         self._note_tries(answer, tries)
-        self._waiting.setdefault(answer.learner, deque()).append(answer)  # after the learner's other answers
+        self._waiting.setdefault(answer.learner, deque()).append(answer)  # retried after the learner's other answers
 
     def _note_tries(self, answer: Listed, tries: Tries) -> None:
         self._served[answer.learner] += tries.seconds - self._tries[answer.digest].seconds
@@ -251,11 +253,12 @@ class _Turns:
 
     def _charge_learner(self, grade: Grade) -> None:
         self._served[grade.learner] += grade.seconds
-        if grade.verdict.outcome in (Outcome.PASSED, Outcome.NOT_PASSED):  # a page without an answer takes no time
+        # Pages without an answer would lower the median.
+        if grade.verdict.outcome in (Outcome.PASSED, Outcome.NOT_PASSED):
             self._longest[grade.learner] = max(self._longest[grade.learner], grade.seconds)
 
     def _not_yet(self) -> Iterator[Grade]:
-        """Yield provisional grades of answers that have none while the run goes on."""
+        """Yield provisional grades for the answers that have no grade yet."""
         for answer in itertools.chain(*self._waiting.values(), self._pending.values()):
             ended = self._tries[answer.digest].alone
             yield (

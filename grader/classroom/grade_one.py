@@ -1,7 +1,7 @@
 """Grade one submission: coordinate the sandboxed processes and compare their results.
 
-A submission becomes evidence in a sandboxed process of its own (`grader.isolation.remote_capture`), the evidence's
-programs run in another one (`grader.isolation.remote_execution`), and what they return is compared here.
+One sandboxed process turns a submission into evidence (`grader.isolation.remote_capture`), and another one runs the
+programs in the evidence (`grader.isolation.remote_execution`). This process compares their results.
 """
 
 import dataclasses
@@ -28,19 +28,20 @@ from grader.tracing import failures
 from grader.tracing.evidence import Evidence, EvidenceError
 from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict, better, not_judged
 
-_MAX_TEXT = 1000  # characters of one text of a verdict
-# The zygote may be lost, to the system's memory running out say, and with it what is graded at the same time.
+_MAX_TEXT = 1000  # the maximum number of characters of a text in a verdict
+# The zygote may be killed, for example if the system runs out of memory, together with all submissions that are being
+# graded.
 _ATTEMPTS = 3
 
 
 class SandboxGrader:
-    """Grades submissions in a sandbox, in any number of threads. `close` it, or use it as a context.
+    """Grades submissions in a sandbox, from any number of threads. Use it as a context, or call `close`.
 
-    The sandbox starts with the first submission, or with `begin`, and another one takes its place if it is lost.
+    The sandbox starts with the first submission, or with `begin`. If it is lost, another one replaces it.
 
     Args:
-      limits: what each submission may use.
-      needs_groups: whether to grade nothing where answers have no control groups.
+      limits: the limits of each submission.
+      needs_groups: whether to refuse to grade if no control groups are available.
     """
 
     def __init__(self, limits: CheckLimits = FOR_BATCH, needs_groups: bool = False):
@@ -56,7 +57,7 @@ class SandboxGrader:
         self.close()
 
     def begin(self) -> Zygote:
-        """Starts the sandbox, if it does not run, and returns what processes are forked from. Raises SandboxError."""
+        """Start the sandbox, if it is not running, and return its zygote. Raises SandboxError."""
         with self._starting:
             if self._zygote is None:
                 zygote = Zygote()
@@ -67,7 +68,7 @@ class SandboxGrader:
             return self._zygote
 
     def close(self) -> None:
-        """End the sandbox, if it runs; the next submission starts another."""
+        """End the sandbox, if it is running. The next submission starts another one."""
         with self._starting:
             if self._zygote:
                 self._zygote.close()
@@ -77,21 +78,21 @@ class SandboxGrader:
         """Grade a submission.
 
         Args:
-          submission: what was handed in.
-          seed: seeds the shapes, together with the learner's name.
-          secret: seeds the inputs, together with the seed and the evidence.
-          seconds: how long it may take, if that is less than its limits allow.
+          submission: the submission.
+          seed: the seed of the shapes, together with the learner's name.
+          secret: the seed of the inputs, together with `seed` and the evidence.
+          seconds: the time limit, if it is less than that of the submission's limits.
 
         Returns:
-          The grade, whatever the submission does. Of the verdict, what only shows its findings is left out. Where
-          something else than the submission seems to be the reason that there is none, its finding is
+          The grade, whatever the submission does. The verdict does not contain the views of its findings. If the
+          submission could not be judged for a reason that does not seem to be its own, the finding is
           `FindingKind.MACHINE`.
 
         Raises:
-          TimedOut: it takes longer than `seconds`.
-          SandboxError: there is no sandbox to be had here.
+          TimedOut: if grading takes longer than `seconds`.
+          SandboxError: if the sandbox does not work on this machine.
         """
-        self.begin()  # before the clock starts: a learner is not charged for the seconds that a new sandbox takes
+        self.begin()  # before the clock starts, so that learners are not charged for the start of a sandbox
         start = time.monotonic()
         deadline = start + seconds
         for _ in range(_ATTEMPTS):
@@ -171,7 +172,7 @@ class SandboxGrader:
 
             verdict = self._verdicts(hashlib.sha256(repr((decisive, shapes, seed, secret)).encode()).digest(), judged)
             return restore_lines(verdict, evidence, text)
-        except (SandboxError, OSError, MemoryError):  # not the answer's affair
+        except (SandboxError, OSError, MemoryError):  # not caused by the answer
             raise
         except NoVerdict as error:
             error.exercise = exercise
@@ -183,8 +184,8 @@ class SandboxGrader:
 
 
 def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0, seconds: float = math.inf) -> Grade:
-    """As `SandboxGrader.grade`, without a sandbox: the answer has the rights of whoever grades, and is trusted. It may
-    take the time that its limits allow, whatever `seconds` are."""
+    """Do the same as `SandboxGrader.grade` without a sandbox. The answer is trusted and runs with the privileges of the
+    user who grades. Its own limits apply instead of `seconds`."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / safe(submission.name)
@@ -206,18 +207,19 @@ def _unjudged_verdict(submission: Submission, error: NoVerdict) -> Verdict:
 
 
 def _blame_machine(verdict: Verdict) -> Verdict:
-    """Return the verdict where something else than the submission seems to be the reason that there is none."""
+    """Return the verdict with findings that blame the machine, because the submission does not seem to be the cause."""
     findings = (dataclasses.replace(finding, kind=FindingKind.MACHINE) for finding in verdict.findings)
     return dataclasses.replace(verdict, findings=tuple(findings))
 
 
 def _render_picture(remote: RemoteCapture, verdict: Verdict, which: int, in_time: bool) -> Picture | None:
-    """Return the answer's two programs, for feedback, or None where they cannot be had. Nothing is decided any more.
+    """Return the answer's two programs for the feedback page, or None if they cannot be rendered. They do not affect
+    the verdict.
 
-    `which` of its tries is shown, counted from 0.
+    `which` is 0 for the answer of the first try, and 1 for that of the second.
 
     Raises:
-      TimedOut: they must be had `in_time`, and are not.
+      TimedOut: if rendering exceeds its time limit and `in_time` is True.
     """
     if verdict.outcome not in (Outcome.PASSED, Outcome.NOT_PASSED) or verdict.exercise not in registry.names():
         return None
@@ -238,7 +240,7 @@ def _render_picture(remote: RemoteCapture, verdict: Verdict, which: int, in_time
 
 
 def _clean_verdict(verdict: Verdict) -> Verdict:
-    """Return the verdict, with all text that may come from a learner made printable and short."""
+    """Return the verdict with all text that may come from a learner printable and shortened."""
 
     def clean(value):
         if isinstance(value, tuple):

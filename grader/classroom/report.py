@@ -1,4 +1,4 @@
-"""Report a class's grades: a table (.csv, .xlsx), JSON, a page for each learner, and Gradescope's results."""
+"""Report the grades of a class: as a table (.csv, .xlsx), JSON, a page per learner, and Gradescope's results."""
 
 import functools
 import hashlib
@@ -30,13 +30,13 @@ class Report:
     """The grades of a class.
 
     Attributes:
-      seed: what the shapes were drawn from.
-      sandboxed: False if answers ran with the rights of whoever graded.
-      grades: one for every learner and exercise, see `completed`.
-      others: further answers to the same exercises, which do not count.
+      seed: the seed of the shapes.
+      sandboxed: whether answers ran in the sandbox, instead of with the privileges of the user who graded.
+      grades: one grade per learner and exercise; see `completed`.
+      others: the grades of further answers to the same exercises, which do not count.
       not_graded: the files that have no grade.
-      in_groups: whether each answer had a control group of its own; None if nobody knows.
-      picture_of: looks up a grade's picture where `grades` go without: a thousand of them are much to remember.
+      in_groups: whether each answer had its own control group; None if unknown.
+      picture_of: returns a grade's picture. `grades` may not contain the pictures, because they take much memory.
     """
 
     seed: int
@@ -48,8 +48,8 @@ class Report:
     in_groups: bool | None = None
 
     def write(self, folder: Path, gradescope: bool = False):
-        """Write grades.csv, .xlsx and .json, not_graded.csv and the learners' pages into a folder, for Gradescope its
-        results too."""
+        """Write grades.csv, .xlsx and .json, not_graded.csv, the learners' pages and, if requested, Gradescope's
+        results into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / CSV, self.csv())
         write_whole(folder / XLSX, spreadsheet.xlsx(self._grade_table()))
@@ -76,17 +76,17 @@ class Report:
 
     @functools.cached_property
     def _page_paths(self) -> dict[str, str]:
-        """Where each learner's page is, in the report's folder."""
+        """The path of each learner's page, relative to the report's folder."""
         names = file_names(dict.fromkeys(grade.learner for grade in self.grades))
         return {learner: f"{PAGES}/{name}.html" for learner, name in names.items()}
 
     @property
     def not_the_answers(self) -> int:
-        """How many grades are missing for a reason outside the answer: its process was killed, for example."""
+        """The number of grades that are missing for a reason outside the answer, such as a killed process."""
         return sum(any(f.kind == FindingKind.MACHINE for f in grade.verdict.findings) for grade in self.grades)
 
     def csv(self) -> str:
-        """Return a table with one row for each grade."""
+        """Return a table with one row per grade."""
         return spreadsheet.csv(self._grade_table())
 
     def _grade_table(self) -> list[list[str | int]]:
@@ -98,7 +98,7 @@ class Report:
         return rows
 
     def results(self, grades: Sequence[Grade]) -> dict[str, Any]:
-        """Return one learner's grades as Gradescope's results.json has them: one test for each exercise."""
+        """Return one learner's grades in the format of Gradescope's results.json, with one test per exercise."""
         tests = [
             {
                 "name": grade.verdict.exercise or grade.name or "answers",
@@ -121,7 +121,7 @@ class Report:
         }
 
     def page(self, learner: str, grades: Sequence[Grade]) -> str:
-        """Return one learner's feedback: a page of HTML that needs nothing else, and in which nothing can run."""
+        """Return one learner's feedback as a self-contained HTML page that cannot run scripts."""
         others = [grade for grade in self.others if grade.learner == learner]
         not_graded = [each for each in self.not_graded if each.learner == learner]
         return feedback_page(learner, grades, others, not_graded, self.picture_of, self._grading_note)
@@ -138,23 +138,23 @@ def completed(
     not_graded: Iterable[NotGraded] = (),
     unreadable: Mapping[str, str] | None = None,
 ) -> list[Grade]:
-    """Return one grade for every learner and every exercise that was asked for, or that anybody answers: the best one.
+    """Return the best grade of every learner for every exercise that was requested or that any learner answered.
 
-    A file in which nobody could tell what it answers keeps a row of its own.
+    A file whose exercise is unknown keeps its own row.
 
     Args:
       graded: all grades.
-      learners: everybody who must have grades.
-      asked: exercises that everybody must have a grade for.
+      learners: the learners who must have grades.
+      asked: the exercises for which every learner must have a grade.
       not_graded: the files that have no grade.
-      unreadable: for some learners, what could not be read and why: an answer may be in it.
+      unreadable: maps learners to a file that could not be read, with the reason. The file may contain an answer.
     """
     order = [Outcome.NOT_ATTEMPTED, Outcome.NOT_JUDGED, Outcome.NOT_PASSED, Outcome.PASSED]
     known = set(registry.names())
     best: dict[tuple[str, str, str], Grade] = {}
     for grade in sorted(
         graded, key=lambda grade: grade.name
-    ):  # not as they came: which of two equals stays is the same
+    ):  # sorted, so that the choice between equal grades does not depend on their order
         exercise = grade.verdict.exercise
         key = grade.learner, exercise, "" if exercise in known else grade.name
         if key not in best or order.index(grade.verdict.outcome) > order.index(best[key].verdict.outcome):
@@ -185,8 +185,8 @@ def some(files: Sequence[str], most: int = 5) -> str:
 
 
 def file_names(learners: Iterable[str]) -> dict[str, str]:
-    """Return a file's name for each learner, without suffix, that any system takes; two learners have two of them, also
-    where capitals do not count."""
+    """Return a file name without suffix for each learner, which is valid on every system. The names of two learners
+    differ by more than their case."""
     learners = list(learners)
     count, names = Counter(map(str.casefold, learners)), {}
     for learner in learners:
@@ -198,7 +198,7 @@ def file_names(learners: Iterable[str]) -> dict[str, str]:
     return names
 
 
-# What Windows takes for a device, whatever comes behind a dot.
+# Names that Windows treats as devices, with any suffix.
 _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d) *(\..*)?", re.IGNORECASE)
 
 

@@ -1,4 +1,4 @@
-"""Keep a run's settings and grades in a folder."""
+"""Save the settings and grades of a run in a folder."""
 
 import contextlib
 import errno
@@ -20,7 +20,7 @@ from rematscope.render import write_whole
 _RUN, _RESULTS, _BEGUN, _LOCK = "run.json", "results", "begun", "lock"
 
 
-# What the settings of a run are called in a sentence.
+# The names of a run's settings in messages.
 _SETTINGS = {
     "seed": "seed (--seed)",
     "exercise": "choice of exercises (--exercise)",
@@ -31,12 +31,13 @@ _SETTINGS = {
 
 
 class RunError(Exception):
-    """These grades cannot be made in this folder; the message says why and what to do."""
+    """Raised if a run cannot start or continue; the message gives the reason and the next step."""
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep a run's folder, which is made if it is not there, from other runs. Raises RunError if one has it."""
+    """Create a run's folder if necessary, and lock it against other runs. Raises RunError if another run has locked
+    it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / _LOCK).open("a")
@@ -50,19 +51,20 @@ def locked(folder: Path) -> Iterator[None]:
                 f"Another run is writing grades to {folder}. Wait until it has finished, or stop it."
             ) from None
         except OSError:
-            pass  # a file system that knows no locks
+            pass  # the file system does not support locks
         yield
 
 
 @dataclass(frozen=True)
 class Tries:
-    """What is known of a submission that was tried and has no grade yet.
+    """The previous tries of a submission that has no grade yet.
 
     Attributes:
-      seconds: how long all tries took together.
-      last: how long the last one could have taken.
-      interrupted: whether the run, or the submission's process, ended during the last one. It may be the cause.
-      alone: how many runs ended while it was graded and nothing else was.
+      seconds: the total time of all tries.
+      last: the time limit of the last try.
+      interrupted: whether the run, or the submission's process, ended during the last try. The submission may be the
+        cause.
+      alone: the number of runs that ended while only this submission was being graded.
     """
 
     seconds: float = 0.0
@@ -73,13 +75,13 @@ class Tries:
 
 @dataclass(frozen=True)
 class Run:
-    """Grades on their way, in a folder of their own: what they are made with, and those that are there.
+    """A run in its own folder: the settings, and the grades so far.
 
     Attributes:
-      folder: where they are.
-      settings: seed, exercise, sandboxed and versions, which must be the same for all of them; and a secret, which is
-        here and nowhere else, from which inputs are drawn.
-      tries: what is known of submissions that were tried before the run ended and have no grade, by digest.
+      folder: the folder.
+      settings: the seed, the exercise, `sandboxed` and the versions, which must be the same for all grades; and the
+        secret that inputs are generated from, which is stored nowhere else.
+      tries: the tries of submissions that have no grade yet, by digest.
     """
 
     folder: Path
@@ -88,7 +90,7 @@ class Run:
 
     @classmethod
     def begin(cls, folder: Path, seed: int | None, exercise: str | None, sandboxed: bool) -> "Run":
-        """Begin a run in a folder that has none; a seed is drawn if None. Raises RunError."""
+        """Start a run in a folder without one. If `seed` is None, generate a seed. Raises RunError."""
         settings: dict[str, Any] = {"seed": secrets.randbits(63) if seed is None else seed}
         settings |= {"secret": secrets.randbits(63)}
         settings |= {"exercise": exercise, "sandboxed": sandboxed, "versions": versions()}
@@ -105,20 +107,20 @@ class Run:
             for name in (_RESULTS, _BEGUN):
                 (folder / name).mkdir(parents=True, exist_ok=True)
             write_whole(folder / _RUN, json.dumps(settings) + "\n")
-            (folder / _RUN).chmod(0o600)  # others may be shown the grades
+            (folder / _RUN).chmod(0o600)  # the secret is in this file, and other users may see the grades
         except OSError as error:
             raise RunError(f"{folder} cannot be written ({error.strerror}). Choose another folder.") from None
         return cls(folder, settings)
 
     @classmethod
     def resume(cls, folder: Path, seed: int | None, exercise: str | None, sandboxed: bool) -> "Run":
-        """Go on with the run in a folder, or begin one. Raises RunError if that is one of other settings."""
+        """Continue the run in a folder, or start one. Raises RunError if the settings differ from those of the run."""
         try:
             settings = json.loads((folder / _RUN).read_text())
             asked = {"seed": settings["seed"] if seed is None else seed, "exercise": exercise, "sandboxed": sandboxed}
             asked |= {"secret": settings["secret"], "versions": versions()}
             for name in (_RESULTS, _BEGUN):
-                (folder / name).mkdir(exist_ok=True)  # whoever wants the same grades again brings the file alone
+                (folder / name).mkdir(exist_ok=True)  # missing if a user copied only run.json, to reproduce the grades
         except FileNotFoundError:
             return cls.begin(folder, seed, exercise, sandboxed)
         except (OSError, ValueError, TypeError, KeyError):
@@ -132,12 +134,12 @@ class Run:
         return cls(folder, settings, {path.stem: _read_tries(path) for path in (folder / _BEGUN).glob("*.json")})
 
     def grade_of(self, digest: str) -> Grade | None:
-        """Return the grade of the submission with this digest that is written down, without its picture, or None."""
+        """Return the saved grade of the submission with this digest, without its picture, or None."""
         whole = self._read_grade(digest)
         return replace(whole, picture=None) if whole else None
 
     def forget(self, outcome: Outcome) -> int:
-        """Throw away the grades with this outcome, so that they are made anew, and return how many they were."""
+        """Delete the grades with this outcome, so that the answers are graded again, and return their number."""
         with self._writing_or_run_error():
             every = (path.stem for path in (self.folder / _RESULTS).glob("*.json"))
         self.forget_these(found := [digest for digest in every if self._outcome_of(digest) == outcome])
@@ -154,17 +156,17 @@ class Run:
         return grade.verdict.outcome if grade else None
 
     def picture_of(self, grade: Grade) -> Picture | None:
-        """Return a grade's picture, as it is written down, or None."""
+        """Return the saved picture of a grade, or None."""
         whole = self._read_grade(grade.digest) if grade.digest else None
         return whole.picture if whole else None
 
     def note(self, digest: str, tries: Tries) -> None:
-        """Save what is known of a submission without a grade, until `keep`. Raises RunError if that cannot be done."""
+        """Save the tries of a submission until `keep` saves its grade. Raises RunError if that is not possible."""
         with self._writing_or_run_error():
             write_whole(self._begun_path(digest), json.dumps(asdict(tries)))
 
     def keep(self, digest: str, grade: Grade) -> Grade:
-        """Write a grade down, and return it as `grade_of` would. Raises RunError if that cannot be done."""
+        """Save a grade, and return what `grade_of` would return. Raises RunError if that is not possible."""
         with self._writing_or_run_error():
             write_whole(self._result_path(digest), json.dumps(replace(grade, code=self._code_version).to_dict()))
             self._begun_path(digest).unlink(missing_ok=True)
@@ -182,15 +184,16 @@ class Run:
         return None
 
     def write(self, report: Report, gradescope: bool) -> None:
-        """Write the report. Raises RunError if that cannot be done."""
+        """Write the report. Raises RunError if that is not possible."""
         with self._writing_or_run_error():
             report.write(self.folder, gradescope)
 
     def finish(self, report: Report, gradescope: bool) -> None:
-        """Write the report when all is graded. Raises RunError if that cannot be done."""
+        """Write the final report, and delete the saved tries. Raises RunError if that is not possible."""
         self.write(report, gradescope)
         with self._writing_or_run_error():
-            for lost in (self.folder / _BEGUN).iterdir():  # with a machine, and without harm
+            # Answers that were lost with a machine, which did not cause the loss.
+            for lost in (self.folder / _BEGUN).iterdir():
                 lost.unlink()
 
     @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """Derive the seeds of each submission's shapes and inputs from the two numbers of a run.
 
-The shapes' seed is no secret: an answer sees its cases, and pages of learners name the seed. Whoever knew what inputs
-are drawn, in a second attempt say, could hand in programs that are right for these alone; so their secret is in no
-page.
+The seed of the shapes is not secret: an answer sees its cases, and feedback pages show the seed. A learner who knew the
+inputs, for example from an earlier attempt, could hand in programs that are right for these inputs only. So no page
+contains the secret of the inputs.
 """
 
 import functools
@@ -12,28 +12,28 @@ from grader.exercises import registry
 from grader.exercises.spec import Case, Question
 from grader.tracing.evidence import Evidence
 
-# So many sets of shapes are drawn for a class. What the reference does in each is traced and compiled once.
+# The number of sets of shapes for a class. The reference is traced and compiled once per set.
 _SETS_OF_SHAPES = 8
 
 
 def number(seed: int, *what: object) -> int:
-    """Return a number that only whoever knows the seed can tell, the same for the same things: 64 bits of SHA-256."""
+    """Return 64 bits of the SHA-256 hash of the arguments: a number that cannot be predicted without the seed."""
     return int.from_bytes(hashlib.sha256(repr((seed, *what)).encode()).digest()[:8])
 
 
 def seed_of_shapes(seed: int, learner: str) -> int:
-    """Return the seed of the shapes that a learner's answers are traced for."""
+    """Return the seed of the shapes with which a learner's answers are traced."""
     return number(seed, number(seed, learner) % _SETS_OF_SHAPES)
 
 
 def seed_of_inputs(seed: int, evidence: Evidence, secret: int = 0) -> int:
-    """Return the seed of what an answer's programs are tried on: the same for the same programs, and unknown to whoever
-    has not seen the run's secret."""
+    """Return the seed of the inputs for an answer's programs. It is the same for identical programs, and cannot be
+    predicted without the run's secret."""
     return number(seed, secret, evidence.forward, evidence.backward, [traced.data for traced in evidence.cases])
 
 
 @functools.lru_cache(maxsize=8 * _SETS_OF_SHAPES)
 def cases_for(exercise: str, shapes: int) -> tuple[Case | Question, ...]:
-    """Return an exercise's cases of these shapes, the same objects each time, so that what is compiled for them is
-    kept."""
+    """Return an exercise's cases for a seed of shapes. Each call returns the same objects, so compiled programs for
+    them are reused."""
     return registry.cases(exercise, shapes)

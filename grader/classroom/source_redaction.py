@@ -1,7 +1,7 @@
 """Replace a learner's source lines in evidence before it is judged, and restore them in the verdict.
 
-They come from the answer's process and must decide nothing. Without them, evidence of the same programs is the same,
-and is judged once for a class.
+These lines come from the answer's process and must not affect the verdict. Without them, answers with identical
+programs have identical evidence, which is judged only once in a class.
 """
 
 import dataclasses
@@ -12,9 +12,9 @@ from grader.verdicts.verdict import Verdict
 
 
 def redact_lines(evidence: Evidence) -> Evidence:
-    """Return the evidence with marks in place of the learner's lines: all that decides. Raises EvidenceError if one of
-    them looks like a mark."""
-    # No line of Python's has that character.
+    """Return the evidence with marks in place of the learner's lines. The result contains everything that affects the
+    verdict. Raises EvidenceError if a line looks like a mark."""
+    # Python source cannot contain this character.
     if any("\0" in (line or "") for case in evidence.cases for line in _learner_lines(case)):
         raise EvidenceError("the evidence is damaged: it is not what a capture writes.")
     cases = [
@@ -25,7 +25,7 @@ def redact_lines(evidence: Evidence) -> Evidence:
 
 
 def restore_lines(verdict: Verdict, evidence: Evidence, text: str) -> Verdict:
-    """Return the verdict on evidence without lines, as that on the evidence."""
+    """Return the verdict on redacted evidence with the lines of the original evidence."""
 
     def lines(source: str | None) -> str | None:
         if source is None or not source.startswith("\0"):

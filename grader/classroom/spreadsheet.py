@@ -1,7 +1,7 @@
-"""Write tables in which a spreadsheet calculates nothing that a stranger wrote.
+"""Write tables that contain untrusted text, without letting a spreadsheet interpret the text as formulas.
 
-Which character parts the cells of a .csv depends on where the spreadsheet runs: where decimals have a comma it is the
-semicolon, and then a cell may begin in the middle of a text.
+The character that separates the cells of a .csv file depends on the spreadsheet's locale. In locales with a decimal
+comma, it is a semicolon, so a semicolon inside a text starts a new cell.
 """
 
 import csv as csv_module
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 type Row = Sequence[str | int]
 
 _CALCULATED = "=+@\t\r＝＋－＠-"
-# What would be calculated: at the beginning of a text, or behind what may part cells, whatever quotes and spaces stand
-# in between.
+# The places where a formula could start: the beginning of a text, or after a possible separator, with any quotes and
+# spaces in between.
 _BEGINS = re.compile(rf"(^|[;|\t])(?=[\s\"'’‘“”]*[{_CALCULATED}])")
 
 
 def csv(rows: Sequence[Row]) -> str:
-    """Return a table as text, its cells parted by commas; a quote stands in front of what would be calculated."""
+    """Return a table as comma-separated values, with a quote before everything that could start a formula."""
     out = io.StringIO()
     csv_module.writer(out).writerows(
         [_as_inert_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows
@@ -31,8 +31,8 @@ def _as_inert_text(text: str) -> str:
 
 
 def xlsx(rows: Sequence[Row]) -> bytes:
-    """Return a table as an Excel workbook, whose texts are texts and nothing else."""
-    # Not above: it takes a fifth of a second, and every command would wait for it.
+    """Return a table as an Excel workbook in which no text is a formula."""
+    # Imported here, because the import takes 0.2 s, which would delay every command.
     import openpyxl
     from openpyxl.cell import WriteOnlyCell
 
@@ -42,8 +42,9 @@ def xlsx(rows: Sequence[Row]) -> bytes:
     def cell(value: str | int) -> WriteOnlyCell:
         if isinstance(value, int):
             return WriteOnlyCell(sheet, value)
-        made = WriteOnlyCell(sheet, "".join(c if c.isprintable() else " " for c in value)[:32_000])  # it takes no more
-        made.data_type = "s"  # or what begins with = would be a formula
+        # Excel's limit is 32,767 characters.
+        made = WriteOnlyCell(sheet, "".join(c if c.isprintable() else " " for c in value)[:32_000])
+        made.data_type = "s"  # otherwise, text that starts with = would be a formula
         return made
 
     for row in rows:

@@ -6,21 +6,22 @@ from concurrent.futures import Future
 
 from grader.verdicts.verdict import Outcome, Verdict
 
-_VERDICTS = 10_000  # that are kept, a few kilobytes each
+_VERDICTS = 10_000  # the size of the cache; each verdict takes a few kilobytes
 
 
 class VerdictCache:
-    """Verdicts that are made once for the same programs and inputs, also where several threads ask at the same time."""
+    """A cache of verdicts, which judges identical programs and inputs once, even if several threads ask for the verdict
+    at the same time."""
 
     def __init__(self) -> None:
         self._made: dict[bytes, Future[Verdict]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, key: bytes, make: Callable[[], Verdict]) -> Verdict:
-        """The verdict of this key; `make` is called if there is none yet, and raises whatever it raises.
+        """Return the verdict for `key`. If there is none yet, call `make`, whose errors are passed on.
 
-        What it raises is for one who asked: the sandbox that it lost may not be that of others who wait. They begin
-        anew.
+        An error is raised only in the thread that called `make`, because its sandbox may not be that of the waiting
+        threads. These threads start again.
         """
         mine: Future[Verdict] = Future()
         while (made := self._claim_verdict(key, mine)) is not mine:
@@ -32,14 +33,15 @@ class VerdictCache:
             self._forget_verdict(key)
             mine.set_exception(error)
             raise
-        # What could not be judged may be the moment's fault: time was up, memory was short.
+        # The cause may be temporary, such as a time limit or too little memory, so this verdict is not cached.
         if verdict.outcome == Outcome.NOT_JUDGED:
             self._forget_verdict(key)
         mine.set_result(verdict)
         return verdict
 
     def _claim_verdict(self, key: bytes, mine: Future[Verdict]) -> Future[Verdict]:
-        """Return the verdict that is made or being made, or else `mine`, which the caller must make."""
+        """Return the future of a verdict that is finished or in progress; otherwise `mine`, which the caller must
+        complete."""
         with self._lock:
             made = self._made.setdefault(key, mine)
             if len(self._made) > _VERDICTS:

@@ -10,6 +10,6 @@ _grader = functools.cache(lambda needs_groups: SandboxGrader(needs_groups=needs_
 
 
 def grade(submission: Submission, seed: int, secret: int, seconds: float, sandboxed: bool, needs_groups: bool) -> Grade:
-    """As `SandboxGrader.grade`, or without a sandbox."""
+    """Grade a submission like `SandboxGrader.grade`, or without a sandbox."""
     graded = _grader(needs_groups).grade if sandboxed else grade_unsandboxed
     return graded(submission, seed, secret, seconds)

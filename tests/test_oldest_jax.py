@@ -1,4 +1,4 @@
-"""rematscope on the oldest JAX that it supports: a part of its tests, which takes about a minute.
+"""rematscope on the oldest JAX that it supports: a part of its tests, which takes about a minute and is therefore slow.
 
 All of them run with `python packages/rematscope/tests/on_jax.py 0.7.2`.
 """
@@ -23,6 +23,7 @@ PART = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not (os.environ.get("CI") or os.environ.get("REMATSCOPE_OLDEST_JAX")),
     reason="makes an environment with an old JAX: set REMATSCOPE_OLDEST_JAX=1 to have it run",

@@ -37,11 +37,11 @@ def remat3(request):
 
 
 def in_both_modes():
-    """Each question with a snippet; with remat3 the usual run tries those that differ and one in five of the others."""
+    """Each question with a snippet; with remat3 the usual run tries those that differ and one in ten of the others."""
     chosen = int(os.environ["REMAT_SEED"])
     for i, question in enumerate(q for q in QUESTIONS if SNIPPET.search(q)):
         title = title_of(question)
-        usual = title in DIFFERENT_UNDER_REMAT3 or (i - chosen) % 5 == 0
+        usual = title in DIFFERENT_UNDER_REMAT3 or (i - chosen) % 10 == 0
         yield pytest.param(question, False, id=f"default-{title}")
         yield pytest.param(question, True, id=f"remat3-{title}", marks=[] if usual else pytest.mark.slow)
 

@@ -338,9 +338,8 @@ def waits(kind, hostile, seed, folder):
 KINDS, HOSTILES = ["one answer", "several answers", "slow"], ["all the time", "many answers", "just in time"]
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_honest_learners_wait_little_longer_next_to_hostile_ones(seed, tmp_path):
-    kind, hostile = list(itertools.product(KINDS, HOSTILES))[seed % 9]
+@pytest.mark.parametrize(("seed", "kind", "hostile"), list(zip(range(3), KINDS, HOSTILES, strict=True)))
+def test_honest_learners_wait_little_longer_next_to_hostile_ones(seed, kind, hostile, tmp_path):
     alone, with_hostile, _ = waits(kind, hostile, seed, tmp_path)
     assert with_hostile <= 1.5 * alone
 

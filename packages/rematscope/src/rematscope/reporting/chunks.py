@@ -8,7 +8,7 @@ sums.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,9 +20,9 @@ from jax.extend import source_info_util
 from rematscope import jax_compat
 from rematscope.ir.program import nbytes
 from rematscope.reporting.arrays import stacked, unstacked
-from rematscope.reporting.batch_axis import NotPaired, batch_axis, commutes, makes_batch
+from rematscope.reporting.batch_axis import DERIVED, NotPaired, batch_axis, commutes, makes_batch
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program, value_of
-from rematscope.reporting.head_axes import heads
+from rematscope.reporting.head_axes import axes_of_results, heads, part_equations
 from rematscope.reporting.parts import run_equation_part
 
 source_info_util.register_exclusion(__file__)
@@ -271,15 +271,39 @@ def _paired(program: FlatProgram, smaller: FlatProgram, count: int) -> tuple[Fla
     if names[0] != names[1] or len(program.constants) != len(smaller.constants):
         raise NotPaired
     axes: dict[Variable, int | None] = {}
-    pairs = [*zip(program.inputs, smaller.inputs, strict=True)]
-    pairs += zip(program.constants, smaller.constants, strict=True)
-    both = [*zip(program.operations, smaller.operations, strict=True)]
-    for op, other in both:
-        pairs += zip(op.outvars, other.outvars, strict=True)
-    for variable, smaller_one in pairs:
-        with contextlib.suppress(NotPaired):  # then no operation on it commutes, so it stays outside
-            axes[variable] = batch_axis(variable.aval, smaller_one.aval, count)
-    return program, axes, {op: other.eqn for op, other in both}
+    parts = dict[Operation, Any]()
+
+    def add(variables: Iterable[Variable], others: Iterable[Variable]) -> None:
+        for v, other in zip(variables, others, strict=True):
+            with contextlib.suppress(NotPaired):  # then no operation on it commutes, so it stays outside
+                axes[v] = batch_axis(v.aval, other.aval, count)
+
+    add(program.inputs, smaller.inputs)
+    add(program.constants, smaller.constants)
+    for op, other in zip(program.operations, smaller.operations, strict=True):
+        parts[op] = other.eqn
+        add(op.outvars, other.outvars)
+        if not _has_same_ranks(op, other):
+            _derive_part(op, axes, parts, count)
+    return program, axes, parts
+
+
+def _has_same_ranks(op: Operation, smaller: Operation) -> bool:
+    """Whether JAX traced an operation alike for a part; it does not where it treats axes of length 1 in another way."""
+    pairs = zip((*op.invars, *op.outvars), (*smaller.invars, *smaller.outvars), strict=True)
+    return all(len(a.aval.shape) == len(b.aval.shape) for a, b in pairs)
+
+
+def _derive_part(op: Operation, axes: dict[Variable, int | None], parts: dict[Operation, Any], count: int) -> None:
+    """Replace the equation for a part by one that is derived from that for the whole batch, if there is one."""
+    if op.eqn.primitive.name not in DERIVED or not axes.keys() >= set(_variables(op.invars)):
+        return
+    for part in part_equations(op, axes, count):
+        found = axes_of_results(op, part)
+        if all(axes.get(v, axis) == axis for v, axis in found.items()):
+            parts[op] = part
+            axes.update(found)
+            return
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ accepts the result only if the rules of `rematscope.reporting.batch_axis` prove 
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -61,37 +61,47 @@ class HeadAxes:
         choices = [[self.axes[v]] if v in self.axes else [None, *self._axes_of(v)] for v in operands]
         for chosen in itertools.islice(itertools.product(*choices), _MOST_TRIED):
             axes = dict(zip(operands, chosen, strict=True))
-            for after in self._axes_of_result(op):
-                part = _part_equation(op.eqn, [_axis(axes, v) for v in op.invars], after, self._count)
-                if part is not None and self._agrees(op, part):
+            for part in part_equations(op, axes, self._count):
+                if self._agrees(op, part):
                     self._accept(op, part, axes)
                     return
 
     def _agrees(self, op: Operation, part: Any) -> bool:
         """Whether all results are divided, along the axes that they have already."""
-        found = _axes_of_results(op, part)
+        found = axes_of_results(op, part)
         return None not in found.values() and all(self.axes.get(v, axis) == axis for v, axis in found.items())
 
     def _accept(self, op: Operation, part: Any, axes: dict[Variable, int | None]) -> None:
         self.parts[op] = part
         new = [v for v in axes if v not in self.axes and axes[v] is not None]
         self.axes.update(axes)
-        self.axes.update(_axes_of_results(op, part))
+        self.axes.update(axes_of_results(op, part))
         for v in new:  # what is as large as the logits, such as one-hot labels, is made in parts too
             maker = self._makers.get(v)
             if maker is not None and math.prod(v.aval.shape) >= self._size and not computes(maker.eqn):
                 self._divide(maker)
 
-    def _axes_of_result(self, op: Operation) -> Sequence[int | None]:
-        """The axes that may be divided in a result whose lengths are parameters; [None] if they follow."""
-        if not _RESULT_LENGTHS.intersection(op.eqn.params):
-            return [None]
-        (result,) = op.outvars
-        return [self.axes[result]] if result in self.axes else self._axes_of(result)
-
     def _axes_of(self, v: Variable) -> list[int | None]:
-        shape = getattr(v.aval, "shape", ())
-        return [axis for axis, length in enumerate(shape) if length and length % self._count == 0]
+        return _axes_to_divide(v, self._count)
+
+
+def part_equations(op: Operation, axes: Mapping[Variable, int | None], count: int) -> Iterator[Any]:
+    """Yield equations that compute one of `count` parts of the results of an operation.
+
+    Args:
+      op: the operation, whose primitive is one of `DERIVED`.
+      axes: the axis of each operand that is divided; None for one that is whole.
+      count: the number of parts.
+    """
+    holds_lengths = not _RESULT_LENGTHS.isdisjoint(op.eqn.params)
+    for after in _axes_to_divide(op.outvars[0], count) if holds_lengths else [None]:
+        part = _part_equation(op.eqn, [axes[v] if isinstance(v, Variable) else None for v in op.invars], after, count)
+        if part is not None:
+            yield part
+
+
+def _axes_to_divide(v: Variable, count: int) -> list[int | None]:
+    return [axis for axis, length in enumerate(getattr(v.aval, "shape", ())) if length and length % count == 0]
 
 
 def first_of_head(program: FlatProgram) -> Operation | None:
@@ -158,17 +168,13 @@ def _shortened(lengths: Sequence[int], axis: int | None, count: int) -> tuple[in
     return tuple(n // count if i == axis else n for i, n in enumerate(lengths))
 
 
-def _axes_of_results(op: Operation, part: Any) -> dict[Variable, int | None]:
+def axes_of_results(op: Operation, part: Any) -> dict[Variable, int | None]:
     """The axis of each result of an operation along which the result of the equation for a part is shorter."""
     found: dict[Variable, int | None] = {}
     for v, smaller in zip(op.outvars, part.outvars, strict=True):
         both = zip(v.aval.shape, smaller.aval.shape, strict=True)
         found[v] = next((i for i, (length, shorter) in enumerate(both) if length != shorter), None)
     return found
-
-
-def _axis(axes: dict[Variable, int | None], atom: Any) -> int | None:
-    return axes[atom] if isinstance(atom, Variable) else None
 
 
 def _variables(op: Operation) -> list[Variable]:

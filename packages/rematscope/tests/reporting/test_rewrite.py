@@ -20,6 +20,8 @@ OPTIONS = [
     {"checkpoint": "layers", "microbatches": 2, "donate_argnums": (0, 1)},
     {"checkpoint": "layers", "chunks": 4, "donate_argnums": (0, 1)},
     {"head_chunks": 4},
+    {"checkpoint": "groups of layers"},
+    {"checkpoint": "halves of layers"},
 ]
 DIVIDED = {"microbatches", "chunks"}
 
@@ -82,6 +84,22 @@ def test_what_is_jitted_is_compiled_once():
         rewritten(*args)
     assert len(traces) == count
     assert "checkpoint" not in str(step.trace(*args).jaxpr), "the original is as it was"
+
+
+def test_groups_of_layers_have_a_lower_peak_than_layers():
+    def layer(w, x):
+        return x + jnp.sin(x @ w) * jnp.tanh(x @ w)
+
+    def loss(ws, x):
+        for w in ws:
+            x = layer(w, x)
+        return jnp.mean(x * x)
+
+    args = [jnp.eye(8) / (i + 1) for i in range(16)], jnp.ones((512, 8))
+    layers, groups = (rewrite(jax.grad(loss), checkpoint=place) for place in ("layers", "groups of layers"))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), layers(*args), groups(*args))
+    first, second = (jax.jit(f).lower(*args).compile().memory_analysis().temp_size_in_bytes for f in (layers, groups))
+    assert second < 0.6 * first
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,8 @@ def described_changes(changes: Changes) -> str:
     where = {
         "layers": "checkpoint per layer",
         "all layers but the last": "checkpoint per layer but the last",
+        "groups of layers": "checkpoint per layer and per group of layers",
+        "halves of layers": "checkpoint per half of a layer, per layer and per group of layers",
         "segments": "checkpoint per segment",
         "loops": "checkpoint per loop iteration",
         "inner loops": "checkpoint per inner loop iteration",
@@ -145,8 +147,10 @@ class Search:
         places = "layers", "loops", "segments", "all layers but the last", "inner loops"
         for place in places[:2]:
             self._trace(Changes(place))
-        lowest = min(t.memory.peak_bytes for t in self.tried.values())
-        if lowest - donated > _FAR * self.limit:
+        for place in ("groups of layers", "halves of layers"):
+            if Changes("layers") in self.tried and self._lowest() - donated > self.limit:
+                self._trace(Changes(place))
+        if self._lowest() - donated > _FAR * self.limit:
             return  # variants of these checkpoints do not halve their peak
         for policy, place in itertools.product(reversed(_POLICIES), ("layers", "loops", "whole")):
             base = self.tried.get(Changes(place))
@@ -158,6 +162,9 @@ class Search:
             if not self._is_cheap_enough():
                 self._trace(Changes(place))
         self._save_more(donated)
+
+    def _lowest(self) -> int:
+        return min(t.memory.peak_bytes for t in self.tried.values())
 
     def _is_cheap_enough(self) -> bool:
         """Whether something fits, by its prediction, that recomputes next to nothing."""

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import itertools
+import math
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,14 +30,15 @@ from rematscope.reporting.chunks import chunked_batch, chunked_head
 from rematscope.reporting.microbatches import in_microbatches
 from rematscope.reporting.same_gradient import why_gradient_differs
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
-from rematscope.scheduling.calls import partitions, worth_saving
+from rematscope.scheduling.calls import first_half, partitions, worth_saving
 from rematscope.scheduling.cuts import stretches
 from rematscope.tracing.arguments import callable_name, flattened
 from rematscope.tracing.checkpoints import CalledOnce, jaxpr_of, traced, with_policy, without_checkpoints
 
 source_info_util.register_exclusion(__file__)
 
-PLACES = ("layers", "all layers but the last", "segments", "loops", "inner loops", "whole")
+_LAYERS = ("layers", "all layers but the last", "groups of layers", "halves of layers")
+PLACES = (*_LAYERS, "segments", "loops", "inner loops", "whole")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,12 +86,23 @@ def blocks_of(loss: CalledOnce, place: str, /, *args: Any, **kwargs: Any) -> tup
       place: one of `PLACES`.
       *args, **kwargs: its arguments.
     """
-    if place not in ("layers", "all layers but the last", "segments"):
+    if place not in (*_LAYERS, "segments"):
         return ()
     whole = jaxpr_of(without_checkpoints(loss), *args, **kwargs)
     found = partitions(whole) if place != "segments" else []
     blocks = found[0] if found else stretches(whole, False)
     return blocks[:-1] if place.startswith("all") else blocks
+
+
+def groups_of(blocks: Sequence[Block]) -> list[Block]:
+    """Return blocks that each contain about √n of n consecutive blocks of one jaxpr, with what is between them."""
+    found = list[Block]()
+    for path, same in itertools.groupby(sorted(blocks), lambda block: block[:-2]):
+        each = [*same]
+        size = math.isqrt(len(each) - 1) + 1
+        parts = [each[i : i + size] for i in range(0, len(each), size)]
+        found += [(*path, part[0][-2], part[-1][-1]) for part in parts if len(part) > 1]
+    return found
 
 
 def most_valuable(
@@ -164,7 +178,13 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
         if not blocks:
             raise PlanError(f"The loss has no repeated {place}: checkpoint={place!r} has no effect.")
         saved = () if changes.saved is None else most_valuable(once, blocks, changes.saved, *args, **kwargs)
-        return in_blocks(once, blocks, policy, frozenset(saved))(*args, **kwargs)
+        nested = list(blocks)
+        if place in ("groups of layers", "halves of layers"):
+            nested += groups_of(blocks)
+        if place == "halves of layers":
+            whole = jaxpr_of(without_checkpoints(once), *args, **kwargs)
+            nested += [first_half(whole, block) for block in blocks]
+        return in_blocks(once, list(dict.fromkeys(nested)), policy, frozenset(saved))(*args, **kwargs)
 
     return functools.wraps(loss, updated=())(changed)
 
@@ -467,7 +487,10 @@ def rewrite(
     Args:
       f: a training step, or a loss. It may be jitted.
       checkpoint: where to put checkpoints: `"layers"` for one checkpoint around each call of the repeated layer; `"all
-        layers but the last"`; `"segments"` for checkpoints around segments, which begin and end where few bytes are
+        layers but the last"`; `"groups of layers"` for further checkpoints, each around about √n of the n layers, so
+        that the inputs of about 2√n layers are live at once, and the layers are computed up to three times; `"halves
+        of layers"` for these and one around the first half of each layer, which is computed up to four times;
+        `"segments"` for checkpoints around segments, which begin and end where few bytes are
         live; `"loops"` for one around the body of each `scan`; `"inner loops"` for one around the body of each `scan`
         inside another `scan`; or `"whole"` for the loss's own checkpoints, or one around the whole loss if it has none.
         Except for `"whole"`, the new checkpoints replace the loss's own.

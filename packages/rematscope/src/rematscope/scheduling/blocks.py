@@ -46,7 +46,7 @@ def in_blocks(
 
     Args:
       f: a function.
-      blocks: blocks that do not overlap.
+      blocks: blocks that do not overlap, or one of which contains the other.
       policy: what the checkpoint around each block saves.
       saved: the paths of operations in blocks whose results are saved, if there is no policy.
     """
@@ -55,7 +55,6 @@ def in_blocks(
 
     def divided(path: Block, jaxpr: AnyJaxpr, operands: Sequence[Any]) -> list[Any]:
         body, constvars, consts = jax_compat.body_of(jaxpr)
-        env = dict(zip((*constvars, *body.invars), (*consts, *operands), strict=True))
         place = {eqn: (*path, i) for i, eqn in enumerate(body.eqns)}
 
         def run(eqn: Any, operands: list[Any]) -> list[Any]:
@@ -66,17 +65,32 @@ def in_blocks(
             results = jax_compat.run(eqn, operands)
             return [checkpoint_name(v, _SAVED) for v in results] if at in saved else results
 
-        spans = sorted(block[-2:] for block in blocks if block[:-2] == path)
-        for start, end, around in _divide_into_stretches(spans, len(body.eqns)):
-            eqns = body.eqns[start:end]
-            later = {v for e in body.eqns[end:] for v in e.invars if not is_literal(v)}
-            later.update(v for v in body.outvars if not is_literal(v))
-            made = [v for e in eqns for v in e.outvars if v in later]
-            read = [v for v in dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v)) if v in env]
-            stretch: Callable[..., Any] = functools.partial(_run_equations, eqns, read, made, run)
-            stretch = jax.checkpoint(stretch, policy=policy) if around and _may_repeat(eqns) else stretch
-            env |= zip(made, stretch([env[v] for v in read]), strict=True)
-        return [_read_atom(env, v) for v in body.outvars]
+        def run_span(
+            start: int,
+            end: int,
+            spans: Sequence[Block],
+            read: Sequence[Any],
+            made: Sequence[Any],
+            operands: Sequence[Any],
+        ) -> list[Any]:
+            env = dict(zip(read, operands, strict=True))
+            for first, last, around in _divide_into_stretches(_outermost(spans), start, end):
+                eqns = body.eqns[first:last]
+                later = {v for e in body.eqns[last:] for v in e.invars if not is_literal(v)}
+                later.update(v for v in body.outvars if not is_literal(v))
+                results = [v for e in eqns for v in e.outvars if v in later]
+                needs = [v for v in dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v)) if v in env]
+                inner = [span for span in spans if first <= span[0] and span[1] <= last and span != (first, last)]
+                stretch: Callable[..., Any] = functools.partial(_run_equations, eqns, needs, results, run)
+                if around and inner:
+                    stretch = functools.partial(run_span, first, last, inner, needs, results)
+                stretch = jax.checkpoint(stretch, policy=policy) if around and _may_repeat(eqns) else stretch
+                env |= zip(results, stretch([env[v] for v in needs]), strict=True)
+            return [_read_atom(env, v) for v in made]
+
+        spans = [block[-2:] for block in blocks if block[:-2] == path]
+        read = (*constvars, *body.invars)
+        return run_span(0, len(body.eqns), spans, read, body.outvars, (*consts, *operands))
 
     return _rewrite_without_checkpoints(f, functools.partial(divided, ()))
 
@@ -124,9 +138,13 @@ def loops_deep(jaxpr: AnyJaxpr) -> int:
     return max((is_loop + max(deep, default=0) for is_loop, deep in inside), default=0)
 
 
-def _divide_into_stretches(spans: Sequence[Block], end: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield stretches of a number of operations: start, end, and whether it is one of the given spans."""
-    at = 0
+def _outermost(spans: Sequence[Block]) -> list[Block]:
+    """Return the spans that no other span contains, in order."""
+    return sorted(span for span in spans if not any(a <= span[0] and span[1] <= b and (a, b) != span for a, b in spans))
+
+
+def _divide_into_stretches(spans: Sequence[Block], at: int, end: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield stretches of the operations from `at` on: start, end, and whether it is one of the given spans."""
     for start, stop in spans:
         if at < start:
             yield at, start, False

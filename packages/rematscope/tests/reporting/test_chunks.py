@@ -309,16 +309,21 @@ def test_a_head_in_chunks_of_tokens_has_the_same_value_and_gradient(head, batch)
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * max(abs(one).max(), 1e-30))
 
 
-@pytest.mark.parametrize("head", sampled(HEADS, 3), ids=lambda head: head.__name__)
+@pytest.mark.parametrize(
+    "head", sampled([mean_loss, masked_loss, z_loss, label_smoothing], 2), ids=lambda f: f.__name__
+)
 def test_chunks_of_one_example_have_the_same_gradient_and_a_lower_peak(head):
-    step, args = head_step(head), head_arguments(4, 16, 8, 128)
-    expected, *steps = [
-        jax.jit(each) for each in (step, *(rewrite(step, chunks=k, in_axes=(None, 0, 0)) for k in (2, 4)))
-    ]
-    for one, other in zip(*(jax.tree.leaves(each(*args)) for each in (expected, steps[1])), strict=True):
+    def loss(params, h, tokens, mask):
+        return head(params, jnp.tanh(h @ params["square"]), tokens[:, 1:], mask[:, 1:])
+
+    (params, *data), h = head_arguments(4, 16, 8, 128), jax.random.normal(jax.random.key(1), (4, 16, 8))
+    args, step = (params, h, *data), jax.value_and_grad(loss)
+    chunked = (rewrite(step, chunks=count, in_axes=(None, 0, 0, 0)) for count in (2, 4))
+    whole, two, four = [jax.jit(each) for each in (step, *chunked)]
+    for one, other in zip(*(jax.tree.leaves(each(*args)) for each in (whole, four)), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * max(abs(one).max(), 1e-30))
-    two, four = (each.lower(*args).compile().memory_analysis().temp_size_in_bytes for each in steps)
-    assert four < 0.85 * two or head is contrast_of_tokens
+    peaks = [each.lower(*args).compile().memory_analysis().temp_size_in_bytes for each in (two, four)]
+    assert peaks[1] < 0.85 * peaks[0]
 
 
 def variance_of_tokens(params, h, targets, mask):

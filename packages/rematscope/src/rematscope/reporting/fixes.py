@@ -23,6 +23,7 @@ _POLICIES: tuple[Callable[..., Any] | None, ...] = (
     _P.dots_saveable,
 )
 _FAR = 2.0  # times the limit
+_NEAR = 1.1  # times the lowest peak
 _CHEAP = 1.02  # of the work of the function as written
 _SAVED = (0.92, 0.7)  # of the free memory: what checkpoints may save in addition
 
@@ -131,14 +132,20 @@ class Search:
 
     def _chunk_head(self) -> None:
         """Trace the head of the loss in chunks, alone and with checkpoints, if it makes much of the peak."""
+        donated = self._donation_bytes()
         for alone in (Changes(), Changes("layers"), Changes("loops")):
             without = self.tried.get(alone)
             if without is None:
                 continue
             for counts in dict.fromkeys(tuple(divisors(length)) for length in self.subject.head_lengths):
                 with_chunks = counts and self._trace(dataclasses.replace(alone, head_chunks=counts[0]))
-                lowers = with_chunks and with_chunks.memory.peak_bytes < 0.9 * without.memory.peak_bytes
-                if lowers and self._divide([alone], "head_chunks", counts):
+                if not with_chunks:
+                    continue
+                peak, whole_peak = with_chunks.memory.peak_bytes, without.memory.peak_bytes
+                # The peak is convex in the length of a chunk, so this is at most the peak with chunks of length 0.
+                least = peak - (whole_peak - peak) / (counts[0] - 1)
+                may_fit = peak < 0.9 * whole_peak and least - donated <= self.limit
+                if may_fit and self._divide([alone], "head_chunks", counts):
                     break
 
     def _look_at_checkpoints(self) -> None:
@@ -218,10 +225,11 @@ class Search:
             self.refused.pop("microbatches", None)
 
     def _smallest_undivided(self) -> list[Changes]:
-        """Donation, with the checkpoints that have the lowest peak and alone."""
+        """Donation, with the cheapest checkpoints whose peak is about the lowest, and alone."""
         donated = self.subject.updated_argnums if self._donation_bytes() else ()
         undivided = [t for c, t in self.tried.items() if c.microbatches == c.chunks == c.head_chunks == 1]
-        lowest = min(undivided, key=lambda t: t.memory.peak_bytes).changes
+        least = min(t.memory.peak_bytes for t in undivided)
+        lowest = min((t for t in undivided if t.memory.peak_bytes <= _NEAR * least), key=lambda t: t.work).changes
         alone = Changes(donate_argnums=donated)
         return list(dict.fromkeys([dataclasses.replace(lowest, donate_argnums=donated, saved=None), alone]))
 

@@ -20,6 +20,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.extend import source_info_util
 
 from rematscope import jax_compat
+from rematscope.errors import PlanError
 from rematscope.jax_compat.vjp_hook import Mark
 from rematscope.reporting.batch_axis import (
     NotPaired,
@@ -44,6 +45,10 @@ _LINEAR = frozenset(
 _SUMS = frozenset({"add", "sub", "add_any", "concatenate"})
 _PRODUCTS = frozenset({"mul", "dot_general", "conv_general_dilated"})
 _MARK = "rematscope.loss"
+_NO_AVERAGE = (
+    "The loss of the step is not an average over the examples: it divides by a sum over the batch, or computes another "
+    "function of one. (Batch normalization and a weighted mean do.) Use chunks=, which computes the same gradient."
+)
 
 
 class Relation(NamedTuple):
@@ -51,7 +56,8 @@ class Relation(NamedTuple):
 
     Attributes:
       how: `"same"`: it is `scale` times each of them. `"sliced"`: each part of it along the batch axis is `scale` times
-        one of them. `"sum"`: it is `scale` times their sum. `"zero"`: it is 0, and so are they.
+        one of them. `"sum"`: it is `scale` times their sum. `"zero"`: it is 0, and so are they. `"mixed"`: it is
+        computed from a sum over the batch by an operation that is not known to be linear, such as a division by it.
       scale: the factor.
     """
 
@@ -59,7 +65,7 @@ class Relation(NamedTuple):
     scale: Fraction = Fraction(1)
 
 
-_SAME, _SLICED, _ZERO = Relation("same"), Relation("sliced"), Relation("zero")
+_SAME, _SLICED, _ZERO, _MIXED = Relation("same"), Relation("sliced"), Relation("zero"), Relation("mixed")
 
 
 def why_not_averaged(
@@ -75,7 +81,9 @@ def why_not_averaged(
       function: the name of the step.
 
     Raises:
-      PlanError: if the step cannot be divided; see `rematscope.reporting.microbatches.divided`.
+      PlanError: if the step cannot be divided; see `rematscope.reporting.microbatches.divided`. Also if its loss, or
+        another value that it returns, is computed from a sum over the batch by an operation such as a division by it.
+        Then a comparison on random data is no evidence, because a mask may select equally many examples of each part.
     """
     both = [_marked_program(flat, leaves, axes, parts) for parts in (1, count)]
     (whole, losses), (part, smaller) = both
@@ -89,6 +97,8 @@ def why_not_averaged(
         relations = proof.of_program(whole, part, inputs)
     except NotPaired:
         return f"The program of {function} for a microbatch differs from that for the whole batch."
+    except PlanError as error:
+        raise PlanError(str(error).replace("the step", function)) from None
     if proof.refusal:
         return proof.refusal.replace("the step", function).replace("The step", function)
     names = dict(zip(_variables(part), _variables(whole), strict=True))
@@ -98,8 +108,13 @@ def why_not_averaged(
         found, axis = relations.get(names[v]), stack_axis(names[v], v, program.gradients, count, function)
         if v in program.gradients:
             continue
+        what = f"{v.aval.dtype}{list(names[v].aval.shape)}"
+        if found == _MIXED:
+            raise PlanError(
+                f"{function} returns, or uses after its gradient, {what} that is no average over microbatches, such as "
+                "a weighted mean."
+            )
         if found != _SLICED if axis is not None else not proof.is_mean(found):
-            what = f"{v.aval.dtype}{list(names[v].aval.shape)}"
             return f"{function} returns, or uses after its gradient, {what} that may be no average over microbatches."
     return ""
 
@@ -199,8 +214,9 @@ class _Proof:
         if gradient is not None:
             self._look_at_gradient(gradient.what, operands[0])
             return operands
-        unknown: list[Relation | None] = [None] * len(op.outvars)
-        if None in operands or _defines_gradient(op.eqn):
+        mixes = _MIXED in operands or (_reads_sum(operands) and not _is_linear_in_sums(op, operands))
+        unknown: list[Relation | None] = [_MIXED if mixes else None] * len(op.outvars)
+        if None in operands or _MIXED in operands or _defines_gradient(op.eqn):
             return unknown
         try:
             axes = axes_of(op.outvars, smaller.outvars, self._count)
@@ -235,6 +251,8 @@ class _Proof:
             self._refusals.append("The step scales its gradient by a value that depends on the batch.")
         elif what == "value":
             self._has_value = True
+            if relation == _MIXED:
+                raise PlanError(_NO_AVERAGE)
             if not self.is_mean(relation):
                 self._refusals.append("The loss of the step may be no average over the examples.")
 
@@ -340,6 +358,8 @@ class _Proof:
 
     def _joined(self, one: Relation | None, other: Relation | None) -> Relation | None:
         """What is true of a value that is either of two."""
+        if _MIXED in (one, other):
+            return _MIXED
         if one is None or other is None or one == other:
             return one if one == other else None
         if _ZERO in (one, other):
@@ -366,6 +386,18 @@ def same_shapes(op: Operation, smaller: Operation, count: int) -> bool:
         return False
     keys = [key for key in op.eqn.params if key not in ("sharding", "out_sharding")]
     return all(equal_values(op.eqn.params[key], smaller.eqn.params.get(key)) for key in keys)
+
+
+def _reads_sum(operands: Sequence[Relation | None]) -> bool:
+    return any(relation is not None and relation.how == "sum" for relation in operands)
+
+
+def _is_linear_in_sums(op: Operation, operands: Sequence[Relation | None]) -> bool:
+    """Whether an operation is linear in those of its operands that are sums over the batch, whatever the others are."""
+    name, is_sum = op.eqn.primitive.name, [r is not None and r.how == "sum" for r in operands]
+    if name == "div":
+        return not is_sum[1]
+    return name in _LINEAR | _SUMS or (name in _PRODUCTS and sum(is_sum) == 1)
 
 
 def _is_linear(op: Operation) -> bool:

@@ -114,10 +114,9 @@ def _drawn(leaf: Any, axis: int | None, scale: float, rng: Any) -> Any:
         if axis is None:  # a matrix of weights, or a scale or a variance, which is positive
             drawn = drawn * scale * shape[-2] ** -0.5 if len(shape) > 1 else abs(drawn) * scale
         return jnp.asarray(drawn, dtype)
-    largest = 1
     if not isinstance(leaf, jax.ShapeDtypeStruct) and np.size(leaf):
-        largest = max(1, int(np.max(leaf)))
-    return jnp.asarray(rng.integers(0, largest + 1, shape), dtype)
+        return jnp.asarray(rng.choice(np.ravel(leaf), shape), dtype)  # a mask may depend on values such as -100
+    return jnp.asarray(rng.integers(0, 2, shape), dtype)
 
 
 def _agree(whole: Sequence[Any], parts: Sequence[Any], tolerance: float) -> bool:

@@ -48,7 +48,17 @@ class CostedAnswer:
 
 
 class Impossible(Exception):
-    """A plan breaks a rule of the page: the first argument says which one, the second is the question that leads on."""
+    """A plan breaks a rule of the page.
+
+    Args:
+      text: the rule, in words.
+      ask: the question that leads on.
+      mistakes: the known mistakes that lead to this, if a number is wrong; a finding names the one that explains most.
+    """
+
+    def __init__(self, text: str, ask: str, mistakes: "Sequence[KnownMistake]" = ()):
+        super().__init__(text, ask)
+        self.text, self.ask, self.mistakes = text, ask, mistakes
 
 
 def plain(value: Any) -> Any:

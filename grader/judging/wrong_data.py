@@ -11,7 +11,7 @@ from grader.exercises.spec import Choice, CostedAnswer, Expect, Impossible, Ques
 from grader.judging.findings import CaseFinding
 from grader.stablehlo.types import ProgramError
 from grader.tracing.evidence import Evidence
-from grader.util.words import counted
+from grader.util.words import counted, joined
 from grader.verdicts.verdict import Finding, FindingKind
 
 
@@ -215,24 +215,27 @@ def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Itera
     costs = [_carried_out(answer, task) for answer in answers]
     over = [(a, cost) for a, cost in zip(answers, costs, strict=True) if isinstance(cost, int) and cost > a.want.least]
     mistake = _behind_costs(over, expect) if len(over) >= len(answers) // _CHANCE else None
+    behind = _behind_impossible([cost for cost in costs if isinstance(cost, Impossible)])
     for answer, cost in zip(answers, costs, strict=True):
         if isinstance(cost, CaseFinding):
             yield cost
+        elif isinstance(cost, Impossible):
+            yield _is_impossible(answer, cost, behind.get(cost), task)
         elif cost > answer.want.least:
             want = answer.want
             text = f"Your {want.what}{_for_numbers(answer.question, task)} needs more {want.unit} than necessary"
             finding = Finding(
                 FindingKind.COSTS_MORE,
                 f"{text}: {mistake.description}." if mistake else f"{text}.",
-                expected=counted(want.least, want.unit),
-                got=counted(cost, want.unit),
+                expected=_cost_text(want.least, want.unit),
+                got=_cost_text(cost, want.unit),
                 next=mistake.hint if mistake else expect.feedback.otherwise,
             )
             yield CaseFinding("costs more", answer.question.name, finding)
 
 
-def _carried_out(answer: _Answer, task: Task) -> int | CaseFinding:
-    """Return the cost of an answer, or the finding about one that breaks a rule."""
+def _carried_out(answer: _Answer, task: Task) -> int | CaseFinding | Impossible:
+    """Return the cost of an answer, or why it has none: its form is wrong, or it breaks a rule."""
     question, got, want = answer
     if not isinstance(got, list):
         return _wrong_type(question, task, task.returns, _returned_text(got, got))
@@ -240,9 +243,40 @@ def _carried_out(answer: _Answer, task: Task) -> int | CaseFinding:
         cost: int = want.cost(got)
         return cost
     except Impossible as error:
-        text, ask = error.args
-        text = f"Your {want.what}{_for_numbers(question, task)} breaks a rule: {text}"
-        return CaseFinding(ask, question.name, Finding(FindingKind.IMPOSSIBLE, text, next=ask))
+        return error
+
+
+def _is_impossible(answer: _Answer, error: Impossible, mistake: KnownMistake | None, task: Task) -> CaseFinding:
+    question, _, want = answer
+    says, ask = (error.text, error.ask)
+    if mistake:
+        says, ask = f"{says.removesuffix('.')}: {mistake.description}.", mistake.hint
+    text = f"Your {want.what}{_for_numbers(question, task)} breaks a rule: {says}"
+    return CaseFinding(ask, question.name, Finding(FindingKind.IMPOSSIBLE, text, next=ask))
+
+
+def _behind_impossible(errors: Sequence[Impossible]) -> dict[Impossible, KnownMistake]:
+    """Return the known mistake behind each wrong number.
+
+    For some sizes, several mistakes lead to the same number. Then it is the mistake that explains most of the wrong
+    numbers. A mistake that explains only a few of them fits by chance and is not named.
+    """
+    explained: dict[Impossible, KnownMistake] = {}
+    for ask in dict.fromkeys(error.ask for error in errors):
+        alike = [error for error in errors if error.ask == ask]
+        left = [error for error in alike if error.mistakes]
+        while left:
+            counts = Counter(says for error in left for says in {mistake.description for mistake in error.mistakes})
+            most = max(counts.values())
+            if most * _BY_CHANCE < len(alike):
+                break
+            first = (mistake for error in left for mistake in error.mistakes)
+            best = next(mistake for mistake in first if counts[mistake.description] == most)
+            for error in left:
+                if any(mistake.description == best.description for mistake in error.mistakes):
+                    explained[error] = best
+            left = [error for error in left if error not in explained]
+    return explained
 
 
 _TELLING = 0.9  # of the questions in which too much is spent: ties can be broken in more ways than there are mistakes
@@ -261,11 +295,15 @@ def _behind_costs(over: Sequence[tuple[_Answer, int]], expect: Expect) -> KnownM
     return next(iter(says.values())) if len(says) == 1 else None
 
 
+def _cost_text(cost: int, unit: str) -> str:
+    return f"{cost:,} {counted(cost, unit).partition(' ')[2]}"
+
+
 def _for_numbers(question: Question, task: Task) -> str:
     """Return the numbers that an answer was asked for, in words, so that it can be tried with the same ones."""
     named = zip(task.parameters, question.arguments, strict=True)
     numbers = [f"{name} = {value}" for name, value in named if isinstance(value, int)]
-    return f" for {' and '.join(numbers)}" if numbers else ""
+    return f" for {joined(numbers)}" if numbers else ""
 
 
 def _wrong_type(question: Question, task: Task, expected: str, got: str) -> CaseFinding:

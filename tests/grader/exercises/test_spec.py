@@ -18,13 +18,13 @@ def test_an_entry_has_what_is_said_of_its_modules(slug):
     kinds = [type(each) for each in cases]
     assert set(kinds) <= {Case, Question}
     assert kinds == sorted(kinds, key=[Case, Question].index), "cases come before questions"
-    of_data = {"sample_input"} if Case in kinds else {"returns"}
+    of_data = {"sample_input", "requirements"} if Case in kinds else {"returns"}
     texts = {"compared_with", "otherwise"} if Question in kinds else set()
     if Case not in kinds and isinstance(expect.reference(*cases[0].arguments), CostedAnswer):
         texts -= {"compared_with"}  # what such answers cost is compared, and a finding says of what it is too much
     for module, protocol in ((task, Task), (expect, Expect)):
         members = {*inspect.get_annotations(protocol), *(n for n in vars(protocol) if not n.startswith("_"))}
-        expected = members - ({"returns", "sample_input", "reference"} - of_data)
+        expected = members - ({"returns", "sample_input", "reference", "requirements"} - of_data)
         assert not [name for name in sorted(expected) if not hasattr(module, name)]
     assert [name for name in sorted(texts) if not getattr(expect.feedback, name)] == []
 

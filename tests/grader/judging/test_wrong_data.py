@@ -92,3 +92,24 @@ def test_a_rule_that_is_broken_is_said_beside_what_costs_too_much():
         ("impossible", ("n = 11",)),
     ]
     assert found[1].text == "Your plan for n = 11 breaks a rule: it is too long."
+
+
+def test_a_wrong_number_is_explained_by_the_mistake_that_leads_to_most_of_them():
+    """2 n and n² are equal for n = 2, so that number alone does not tell which mistake it is."""
+    mistakes = (
+        KnownMistake("it doubles", lambda n: 2 * n, "Why twice?"),
+        KnownMistake("it squares", lambda n: n * n, "Why the square?"),
+    )
+
+    def reference(n):
+        def cost(plan):
+            known = [mistake for mistake in mistakes if mistake.wrong_reference(n) == plan[0]]
+            raise Impossible(f"it states {plan[0]}.", "How many?", known)
+
+        return CostedAnswer("plan", cost, 1, "steps")
+
+    (finding,) = findings(lambda n: [n * n], range(2, 12), reference)
+    assert finding.text == "Your plan for n = 2 breaks a rule: it states 4: it squares."
+    assert finding.next == "Why the square?"
+    (finding,) = findings(lambda n: [n * n if n == 3 else -1], range(2, 12), reference)  # by chance
+    assert finding.text == "Your plan for n = 2 breaks a rule: it states -1." and finding.next == "How many?"

@@ -126,6 +126,9 @@ class Search:
         if found is None:
             self._chunk()
             found = self._compile_in_order(self.compiles + 2)
+        if found is None and Changes("layers") in self.tried:
+            self._nest_checkpoints()
+            found = self._compile_in_order(self.compiles + 3)
         return found if found is None else self._improve(found)
 
     # Changes to look at.
@@ -154,10 +157,8 @@ class Search:
         places = "layers", "loops", "segments", "all layers but the last", "inner loops"
         for place in places[:2]:
             self._trace(Changes(place))
-        for place in ("groups of layers", "halves of layers"):
-            if Changes("layers") in self.tried and self._lowest() - donated > self.limit:
-                self._trace(Changes(place))
-        if self._lowest() - donated > _FAR * self.limit:
+        lowest = min(t.memory.peak_bytes for t in self.tried.values())
+        if lowest - donated > _FAR * self.limit:
             return  # variants of these checkpoints do not halve their peak
         for policy, place in itertools.product(reversed(_POLICIES), ("layers", "loops", "whole")):
             base = self.tried.get(Changes(place))
@@ -169,9 +170,6 @@ class Search:
             if not self._is_cheap_enough():
                 self._trace(Changes(place))
         self._save_more(donated)
-
-    def _lowest(self) -> int:
-        return min(t.memory.peak_bytes for t in self.tried.values())
 
     def _is_cheap_enough(self) -> bool:
         """Whether something fits, by its prediction, that recomputes next to nothing."""
@@ -285,6 +283,15 @@ class Search:
             self.refused["chunks"] = f"{self.subject.name} has no argument with a batch axis."
             return
         self._divide(self._smallest_undivided(), "chunks", divisors(self.subject.batch_size))
+
+    def _nest_checkpoints(self) -> None:
+        """Trace what has the lowest peak with checkpoints around groups and halves of layers."""
+        lowest = min(self.tried.values(), key=lambda t: t.memory.peak_bytes).changes
+        for place in ("groups of layers", "halves of layers"):
+            nested = dataclasses.replace(lowest, checkpoint=place, policy=None, saved=None)
+            found = self._trace(nested, in_time=False)
+            if found is not None and self._are_small([found]):
+                break
 
     # Trying them.
 

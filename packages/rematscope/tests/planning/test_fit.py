@@ -143,3 +143,14 @@ def test_what_does_not_fit_at_all_says_how_much_it_needs():
 def test_a_budget_is_bytes(budget):
     with pytest.raises(PlanError, match=r"^peak="):
         fit(net, *ARGS, peak=budget)
+
+
+def test_no_plan_is_made_twice_for_budgets_in_between(monkeypatch):
+    made, real = [], fitting.best_plan
+    monkeypatch.setattr(fitting, "best_plan", lambda *given: made.append((given[-1], real(*given))) or made[-1][1])
+    with pytest.raises(PlanError, match="does not fit"):
+        fit(lambda x: jnp.sin(jnp.sin(x)), shape(8, 8), peak=1)
+    between = sorted(made, key=lambda each: -each[0])[1:-1]
+    assert between
+    for (larger, first), (smaller, _) in itertools.pairwise(between):
+        assert first.saved_bytes > smaller, f"the plan of {larger} B is also the plan of {smaller} B"

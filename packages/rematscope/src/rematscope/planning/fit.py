@@ -336,7 +336,12 @@ class _Search:
 
     def _plans_between(self, least: int, most: int) -> list[Plan]:
         """Return a few plans that save more than `least` and less than `most`, the smallest estimated peak first."""
-        found = [self._best_plan(least + (most - least) * i // (_LOOKS + 1)) for i in range(1, _LOOKS + 1)]
+        found: list[Plan] = []
+        for look in range(_LOOKS, 0, -1):
+            saved = least + (most - least) * look // (_LOOKS + 1)
+            # The best plan of a larger budget that fits into this one is the best plan here too.
+            if not found or found[-1].saved_bytes > saved:
+                found.append(self._best_plan(saved))
         plans = {made.saved_bytes: made for made in found if least < made.saved_bytes < most}
         return sorted(plans.values(), key=self._estimated_bytes)
 

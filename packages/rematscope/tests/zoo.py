@@ -119,15 +119,6 @@ def pipeline(w1, w2, x):
 PIPELINE = (normal(5, 4, 4), normal(6, 4, 4), normal(7, 6, 4))
 
 variant("pipeline", pipeline, *PIPELINE)
-for policy in (
-    "everything_saveable",
-    "nothing_saveable",
-    "dots_saveable",
-    "dots_with_no_batch_dims_saveable",
-):
-    variant(f"pipeline_{policy}", jax.checkpoint(pipeline, policy=getattr(policies, policy)), *PIPELINE)
-variant("pipeline_no_policy", jax.checkpoint(pipeline), *PIPELINE)
-variant("pipeline_cse_allowed", jax.checkpoint(pipeline, prevent_cse=False), *PIPELINE)
 variant("pipeline_under_vmap", jax.vmap(jax.checkpoint(pipeline), (None, None, 0)), *PIPELINE[:2], normal(8, 3, 6, 4))
 variant(
     "pipeline_batched_weights",
@@ -168,7 +159,7 @@ variant("recursive_checkpoint_8", recursive_checkpoint([jnp.sin] * 8), normal(10
 variant("segments_8_2", segments(8, 2), normal(11, 3))
 
 
-# Policies, names and offloading.
+# Names and policies of their own; tracing/test_remat_cases.py has JAX's policies, with what each recomputes.
 
 
 def block(w, x):
@@ -179,37 +170,7 @@ def block(w, x):
 
 BLOCK = (normal(12, 4, 5), normal(13, 3, 4))
 
-variant("names_saved", jax.checkpoint(block, policy=policies.save_only_these_names("y", "z")), *BLOCK)
-variant("names_but_these", jax.checkpoint(block, policy=policies.save_any_names_but_these("z")), *BLOCK)
 variant("names_without_checkpoint", block, *BLOCK)
-variant(
-    "both_policies",
-    jax.checkpoint(
-        block,
-        policy=policies.save_from_both_policies(
-            policies.dots_with_no_batch_dims_saveable, policies.save_only_these_names("z")
-        ),
-    ),
-    *BLOCK,
-)
-variant(
-    "names_offloaded",
-    jax.checkpoint(
-        block,
-        policy=policies.save_and_offload_only_these_names(
-            names_which_can_be_saved=["z"],
-            names_which_can_be_offloaded=["y"],
-            offload_src="device",
-            offload_dst="pinned_host",
-        ),
-    ),
-    *BLOCK,
-)
-variant(
-    "dots_offloaded",
-    jax.checkpoint(block, policy=policies.offload_dot_with_no_batch_dims("device", "pinned_host")),
-    *BLOCK,
-)
 variant("own_policy", jax.checkpoint(block, policy=lambda prim, *_, **__: prim.name == "dot_general"), *BLOCK)
 
 

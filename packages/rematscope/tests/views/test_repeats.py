@@ -265,12 +265,6 @@ def test_a_transformers_layers_print_in_two_hundred_lines():
     assert sum(row.nbytes for row in table.rows) == passes.saved_bytes() and len(kept) >= 64
 
 
-def of_other_widths(ps, x):
-    for p in ps:
-        x = layer(p, x)
-    return x.sum()
-
-
 def with_other_numbers(ps, x):
     for i, p in enumerate(ps):
         x = (1 - 0.1 / (i + 2)) * layer(p, x)
@@ -284,7 +278,7 @@ def growing(layers, by=1):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("f", [of_other_widths, with_other_numbers, jax.checkpoint(of_other_widths)])
+@pytest.mark.parametrize("f", [net, with_other_numbers, jax.checkpoint(net)])
 def test_where_a_text_were_too_long_layers_fold_that_are_alike_but_for_numbers_and_shapes(f):
 
     def text(layers):
@@ -327,7 +321,7 @@ def test_a_table_of_layers_that_all_differ_has_two_hundred_lines_at_most():
                 x = jnp.sin(x).T
         return x.sum()
 
-    for table in (residual_table(f, X), residual_table(of_other_widths, growing(64), X)):
+    for table in (residual_table(f, X), residual_table(net, growing(64), X)):
         text = plain_text(table, 80)
         assert len(text.splitlines()) <= 200 and max(map(len, text.splitlines())) <= 80
         assert sum(row.nbytes for row in table.rows) == table.nbytes

@@ -8,10 +8,10 @@ from grader.util.words import with_article
 
 
 def applied(answer: Callable, case: Case) -> Callable:
-    """As `case.differentiated(answer)`, of an answer that may be no good.
+    """Return the function that the case differentiates, after checking what the answer returns.
 
     Raises:
-      Unusable: what the answer makes is no function. Whatever the answer raises besides is its own.
+      Unusable: if the answer does not return a function where it should. Other exceptions come from the answer itself.
     """
     function = case.apply(answer)
     refuse_none(answer, function)

@@ -1,4 +1,4 @@
-"""Evidence: what an answer does, as two programs that can be judged without a line of the answer's code."""
+"""Evidence: what an answer does, as two programs that can be judged without running the answer's code."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -8,20 +8,21 @@ from typing import Any
 from grader.util import bounded_json
 
 MAX_CHARACTERS = 10_000_000
-_MAX_MESSAGE = 1_000  # characters of a failure's text, since regular expressions (`error_questions`) search it
+# Characters of a failure's text; limited because regular expressions (`error_questions`) search it.
+_MAX_MESSAGE = 1_000
 
 
 class EvidenceError(ValueError):
-    """The evidence is not what capture writes; the message says what is wrong with it."""
+    """Raised if text is not valid evidence; the message gives the reason."""
 
 
 class FailureKind(StrEnum):
-    """Why a case left no programs."""
+    """The reason why there are no programs of a case."""
 
-    NOT_ATTEMPTED = "not attempted"  # the answer is still the stub that the page came with
+    NOT_ATTEMPTED = "not attempted"  # the answer is still the page's stub
     RAISED = "raised"
-    RETURNED = "returned"  # something that has no gradient, or no plain data
-    CHANGED = "changed"  # the answer did something else when it was tried again
+    RETURNED = "returned"  # the answer returned something without a gradient, or something other than plain data
+    CHANGED = "changed"  # the answer behaved differently in the second attempt
 
 
 RAISES_STUB = "it raises NotImplementedError"
@@ -30,11 +31,11 @@ RETURNS_NONE = "Your answer returns None: its return statement is missing or emp
 
 @dataclass(frozen=True)
 class Failure:
-    """What happened in a case that left no programs.
+    """The reason why there are no programs of a case, with its details.
 
     Attributes:
-      kind: what sort of failure.
-      text: the exception's type and message, or what was returned, or how one attempt differed from the other.
+      kind: the kind of failure.
+      text: the exception's type and message, the returned value, or the difference between the attempts.
       source: the learner's line, or None.
     """
 
@@ -43,7 +44,7 @@ class Failure:
     source: str | None = None
 
     def attempted(self) -> "Failure":
-        """Return the failure of an answer that is no stub."""
+        """Return the failure as that of an answer that is not a stub."""
         if self.kind is not FailureKind.NOT_ATTEMPTED:
             return self
         if self.text.startswith(RAISES_STUB):
@@ -53,18 +54,20 @@ class Failure:
 
 @dataclass(frozen=True)
 class Traced:
-    """How one case's values lie in the two programs, or what an answer that is plain data returned.
+    """The positions of one case's values in the two programs, or the plain data that an answer returned.
 
     Attributes:
       case: the case's name, or the question's.
-      output: the structure of what the answer returned, as text, `"*"` for a single array.
+      output: the pytree structure of the answer's output as text; `"*"` for a single array.
       outputs: the number of output arrays.
-      sources: for each residual the learner's line that made it, or None, in the order in which forward returns them
-        (after the outputs) and backward takes them (before the cotangents). Untrusted: it colours feedback.
-      undifferentiated: how many arrays forward returns behind these, which are its outputs where nobody differentiates
-        the answer: as many, or none where that can be nothing else.
-      data: what the answer returned, in JSON's types, if it is plain data; the programs are empty then.
-      failure: why there is nothing of this case in the programs, or no data, or None.
+      sources: the learner's line that computed each residual, or None, in the order of the residuals: `forward` returns
+        them after the outputs, and `backward` takes them before the cotangents. Untrusted, so they only affect
+        feedback.
+      undifferentiated: the number of arrays that `forward` returns after the residuals: the outputs of the answer
+        without differentiation. 0 if these cannot differ from the outputs.
+      data: the data that the answer returned, as JSON's types, if the answer is plain data. The programs are then
+        empty.
+      failure: the reason why the programs or the data of this case are missing, or None.
     """
 
     case: str
@@ -82,12 +85,12 @@ class Evidence:
 
     Attributes:
       exercise: the exercise's name.
-      parameters: the names of the answer's parameters, as it spells them. Untrusted, as `sources` are.
-      forward: StableHLO text; takes every case's arguments, returns every case's outputs, residuals and
-        outputs where nobody differentiates it.
-      backward: StableHLO text; takes every case's residuals and cotangents, returns every case's gradients, one for
-        each argument. It sees nothing of the forward pass but what that returned.
-      cases: how each case's values lie in the two, cases one after the other.
+      parameters: the names of the answer's parameters. Untrusted, like `sources`.
+      forward: StableHLO text. The program takes every case's arguments and returns every case's outputs, residuals, and
+        outputs without differentiation.
+      backward: StableHLO text. The program takes every case's residuals and cotangents and returns every case's
+        gradients, one per argument. It has no other access to the forward pass.
+      cases: the positions of each case's values in both programs, in order.
     """
 
     exercise: str
@@ -97,7 +100,7 @@ class Evidence:
     cases: tuple[Traced, ...]
 
     def attempted(self) -> "Evidence":
-        """Return the evidence of an answer that is no stub, whatever its process claims."""
+        """Return the evidence as that of an answer that is not a stub, whatever the answer's process claims."""
         cases = (replace(traced, failure=traced.failure and traced.failure.attempted()) for traced in self.cases)
         return replace(self, cases=tuple(cases))
 
@@ -137,11 +140,11 @@ def _read_traced_case(fields: dict) -> Traced:
     return traced
 
 
-_DEPTH = 20  # of lists in lists; whatever is done with data goes through it recursively
+_DEPTH = 20  # nested lists in data; limited because data is processed recursively
 
 
 def _refuse_no_text(*values):
-    """Raise TypeError for what is no string, and ValueError for one with half of a pair of characters."""
+    """Raise TypeError for a value that is not a string, and ValueError for a string with an unpaired surrogate."""
     "".join(values).encode()
 
 

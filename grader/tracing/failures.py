@@ -18,10 +18,10 @@ from rematscope.extend import place_of
 
 
 class Unusable(Exception):
-    """The answer is no evidence of anything: it returns something else than it is asked for, most often.
+    """Raised if an answer gives no evidence, usually because it returns a value of the wrong kind.
 
     Attributes:
-      failure: what is said of it.
+      failure: the failure to report.
     """
 
     def __init__(self, text: str, kind: FailureKind = FailureKind.RETURNED, source: str | None = None):
@@ -38,7 +38,7 @@ def refuse_none(function: Callable, output: object) -> None:
 
 
 def _does_nothing(function: Callable) -> bool:
-    """True for a body of `pass`, `...` or a docstring: nothing is named, computed or called in it."""
+    """Return whether a function's body is only `pass`, `...` or a docstring, so that it computes nothing."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     working = ("BINARY", "UNARY", "COMPARE", "CALL", "LOAD_GLOBAL", "LOAD_ATTR", "STORE")
     return code is not None and not any(step.opname.startswith(working) for step in dis.get_instructions(code))
@@ -50,21 +50,21 @@ def failure_of(error: BaseException) -> Failure:
         return error.failure
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
-    # JAX raises NotImplementedError too; a stub is one that the learner's own line raises.
+    # JAX raises NotImplementedError too. In a stub, a line of the learner raises it.
     if isinstance(error, NotImplementedError) and own and frames[-1] is own[-1]:
         return Failure(FailureKind.NOT_ATTEMPTED, RAISES_STUB, _source_line(own[-1]))
     return Failure(FailureKind.RAISED, message_of(error), _source_line(own[-1]) if own else None)
 
 
 def message_of(error: BaseException) -> str:
-    """Return an exception's type and what it says, in one line."""
-    # As Python prints it, "Did you mean …?" included: the first paragraph, and a second that it announces, without what
-    # JAX says of itself.
+    """Return an exception's type and message in one line."""
+    # The message as Python prints it, including "Did you mean …?": the first paragraph, and the second one if the first
+    # ends with a colon, without JAX's remarks about tracebacks and documentation.
     printed = "".join(traceback.TracebackException.from_exception(error).format_exception_only())[:_READ]
     first, *others = printed.split("\n\n")
     paragraphs = [first, *others[:1]] if first.endswith(":") else [first]
     message = " ".join(_OF_JAX_ITSELF.split("\n".join(paragraphs))[0].split())
-    # Without memory addresses and places in files, so that the same mistake is the same message.
+    # Memory addresses and positions in files are removed, so that the same mistake gives the same message.
     message = re.sub(r":? ?https?://\S+| at (0x[0-9a-f]+|\S+\.py:\d+)|\bid=\d+", "", message)
     message = re.sub(r"(?:[A-Za-z]:)?[\\/](?:[^\s\\/:]+[\\/])+([^\s\\/:]+\.py)", r"\1", message)
     message = message.removeprefix(f"{type(error).__module__}.").encode(errors="backslashreplace").decode()
@@ -72,14 +72,14 @@ def message_of(error: BaseException) -> str:
 
 
 def grader_failed(exercise: str | None, error: BaseException) -> Verdict:
-    """Return the verdict where the grader itself raised an exception."""
+    """Return the verdict for an exception in the grader itself."""
     advice = "This is a bug in the grader. Please report it, together with your answer."
     return not_judged(exercise, f"the grader itself failed with {message_of(error)}.", advice)
 
 
-_READ = 4_000  # characters of what an exception says; looking for places in millions would take minutes
+_READ = 4_000  # characters of an exception's message; searching a message of millions of characters would take minutes
 
-# A line of dashes, and how it shortens tracebacks; which of the check's functions was traced; a page to read.
+# JAX's remarks: a line of dashes and a note on shortened tracebacks, the name of the traced function, a link.
 _OF_JAX_ITSELF = re.compile(
     r"^-{10,}$|For simplicity, JAX has removed|The error occurred while tracing the function|See https?://",
     re.MULTILINE,

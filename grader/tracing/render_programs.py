@@ -1,4 +1,4 @@
-"""Render an answer's programs as rematscope shows them. This traces the answer again, and decides nothing."""
+"""Render an answer's programs with rematscope. This traces the answer again, and does not affect the verdict."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,14 +12,14 @@ from grader.util.jax_settings import as_they_come
 def render_programs(
     answer: Callable, cases: Sequence[Case | Question], shown: Case | None, case: str | None, marked: Sequence[int]
 ) -> dict:
-    """Return an answer's two programs as `SideBySide.pieces` has them, and what it costs, in JSON's types.
+    """Return an answer's two programs in the format of `SideBySide.pieces`, as JSON's types.
 
     Args:
       answer: the learner's function.
-      cases: what it was captured in.
-      shown: the case of the page's shapes; None if an answer is plain data, of which there is nothing to draw.
-      case: which case's programs to draw, by its name; None for those of the page's shapes.
-      marked: positions of the residuals to mark.
+      cases: the cases in which the answer was traced.
+      shown: the case with the page's shapes; None if the answer is plain data, which has no programs.
+      case: the name of the case to render; None for the case with the page's shapes.
+      marked: the positions of the residuals to mark.
     """
     seen = next((each for each in cases if isinstance(each, Case) and each.name == case), shown)
     assert seen is not None, "answers that are plain data have no programs"
@@ -31,7 +31,7 @@ def render_programs(
 
 
 def passes_of(answer: Callable, case: Case) -> rematscope.Trace | None:
-    """Return an answer's two passes in a case; None where they cannot be traced."""
+    """Return the trace of an answer in a case; None if it cannot be traced."""
     try:
         return rematscope.trace(applied(answer, case), *case.arguments)
     except (Exception, SystemExit):
@@ -39,8 +39,8 @@ def passes_of(answer: Callable, case: Case) -> rematscope.Trace | None:
 
 
 def side_by_side(answer: Callable, case: Case, marked: Sequence[int]) -> rematscope.SideBySide | None:
-    """Return an answer's two programs in a case, with the residuals at these positions marked; None where they cannot
-    be had, or are not those that the positions are about."""
+    """Return an answer's two programs in a case, with the residuals at these positions marked; None if they cannot be
+    traced or do not have these positions."""
     passes = passes_of(answer, case)
     if passes is None or any(place >= len(passes.residuals) for place in marked):
         return None

@@ -1,4 +1,4 @@
-"""Trace an answer in every case, and detect that a second attempt does something else."""
+"""Trace an answer in every case, and detect whether a second attempt behaves differently."""
 
 import dataclasses
 import functools
@@ -22,12 +22,12 @@ from rematscope.extend import AnyJaxpr, type_text
 
 
 class Attempt:
-    """An answer tried once in every case.
+    """One attempt to trace an answer in every case.
 
     Attributes:
-      failures: what went wrong, by the case's place.
-      primal_failures: what went wrong, or why that is, where nobody differentiates the answer.
-      outputs: what the answer returned, by the case's place.
+      failures: maps the index of a case to its failure.
+      primal_failures: the same for calls of the answer without differentiation.
+      outputs: maps the index of a case to the answer's output.
     """
 
     def __init__(self, answer: Callable, cases: Sequence[Case], order: Sequence[int]):
@@ -38,7 +38,7 @@ class Attempt:
         self.outputs: dict[int, Any] = {}
 
     def forward(self, arguments: Sequence[Sequence[jax.Array]]) -> list[tuple[list, list]]:
-        """Return each case's outputs and residuals; nothing where the answer raises."""
+        """Return each case's outputs and residuals; empty lists for a case in which the answer raises."""
         results: list[tuple[list, list]] = [([], [])] * len(self._cases)
         for index in self._order:
             try:
@@ -49,7 +49,7 @@ class Attempt:
             except (Exception, SystemExit) as error:
                 self.failures[index] = failure_of(error)
                 continue
-            # The leaves of the function that jax.vjp returns are the residuals: what the forward pass keeps.
+            # The leaves of the function that jax.vjp returns are the residuals.
             residuals, self._trees[index] = jax.tree.flatten(pullback)
             self.outputs[index] = output
             results[index] = jax.tree.leaves(output), residuals
@@ -58,7 +58,7 @@ class Attempt:
     def backward(
         self, residuals: Sequence[Sequence[jax.Array]], cotangents: Sequence[Sequence[jax.Array]]
     ) -> list[Sequence[jax.Array]]:
-        """Return each case's gradients, from residuals and cotangents alone: whatever it uses has been handed to it."""
+        """Return each case's gradients, computed only from the residuals and the cotangents."""
         gradients: list[Sequence[jax.Array]] = [()] * len(self._cases)
         for index in self._order:
             if index in self._trees:
@@ -71,8 +71,8 @@ class Attempt:
         return gradients
 
     def undifferentiated(self, arguments: Sequence[Sequence[jax.Array]]) -> list[list[jax.Array]]:
-        """Return each case's outputs where nobody differentiates the answer. A function with a custom rule may return
-        something else then."""
+        """Return each case's outputs without differentiation. A function with a custom rule may then return a different
+        result."""
         outputs: list[list[jax.Array]] = [[] for _ in self._cases]
         for index in self._order:
             if index in self.outputs and index not in self.failures:
@@ -86,14 +86,15 @@ class Attempt:
                 except (Exception, SystemExit) as error:
                     self.primal_failures[index] = _of_the_primal(failure_of(error))
         for index, failure in self.failures.items():
-            # Under jax.jit JAX traces the function before it looks at its rules, which are no stubs.
+            # Under jax.jit, JAX traces the function itself before its custom rules. The rules worked, so this is not a
+            # stub.
             if self.outputs and failure.kind is FailureKind.NOT_ATTEMPTED:
                 self.primal_failures[index] = _of_the_primal(failure)
         return outputs
 
 
 def _refuse_others(returned: Any, differentiated: Any) -> None:
-    """Raise Unusable if an answer returns other arrays than it does where it is differentiated, which JAX allows."""
+    """Raise Unusable if an answer returns arrays of other types with and without differentiation, which JAX allows."""
     got, asked = (jax.tree.map(type_text, each) for each in (returned, differentiated))
     if got != asked:
         raise Unusable(f"Your answer returns {got} instead of {asked}".replace("'", ""))
@@ -108,7 +109,7 @@ def _of_the_primal(failure: Failure) -> Failure:
 
 
 class Pass(NamedTuple):
-    """One of the two passes in both attempts, all cases of it: two traces, and what they return, case by case."""
+    """The traces of one pass (forward or backward) in both attempts, with the results of each trace by case."""
 
     first: Trace
     results: Any
@@ -117,7 +118,8 @@ class Pass(NamedTuple):
 
     @classmethod
     def of(cls, first: AnyJaxpr, shapes: Any, second: AnyJaxpr, second_shapes: Any) -> "Pass":
-        """Return the pass, from what was traced; shapes are what the traced functions return, in its own structure."""
+        """Return the pass from two jaxprs. The shapes are those of the traced functions' results, with their
+        structure."""
         one, other = Trace(first), Trace(second)
         results, second_results = (
             jax.tree.unflatten(jax.tree.structure(kinds), trace.results)
@@ -126,13 +128,13 @@ class Pass(NamedTuple):
         return cls(one, results, other, second_results)
 
     def same(self, *place: int) -> bool:
-        """Return whether both compute alike what stands at this place of what they return."""
+        """Return whether both traces compute the results at this position with the same operations."""
         here, there = (functools.reduce(operator.getitem, place, each) for each in (self.results, self.second_results))
         return len(here) == len(there) and same_programs(self.first, self.second, zip(here, there, strict=True))
 
 
 def what_changed(first: Attempt, second: Attempt, forward: Pass, backward: Pass) -> dict[int, Failure]:
-    """Return the cases, by their places, in which the second attempt did something else than the first."""
+    """Return a failure for each case, by index, in which the second attempt differs from the first."""
     changes = {}
     for index in range(len(forward.results)):
         traced = index in first.outputs and index in second.outputs
@@ -149,12 +151,12 @@ def what_changed(first: Attempt, second: Attempt, forward: Pass, backward: Pass)
 
 
 def changed(words: str, source: str | None = None) -> Failure:
-    """Return the failure of an answer that has a memory; words say how that shows."""
+    """Return the failure of an answer that keeps state; `words` describe the difference."""
     return Failure(FailureKind.CHANGED, words, source)
 
 
 def failed_once(before: Failure | None, after: Failure | None) -> Failure:
-    """Return the failure of an answer that raised, or returned what is no answer, in one of two attempts."""
+    """Return the failure of an answer that raised an exception, or returned no valid result, in only one attempt."""
     failure = before or after
     assert failure is not None
     if failure.kind is FailureKind.RAISED:

@@ -1,7 +1,6 @@
-"""Decide whether two traces of a function are the same program, whatever their variables are called.
+"""Decide whether two traces of a function are the same program, up to the names of variables.
 
-Where an answer does one thing when it is called first and another when it is called again, a trace of it proves nothing
-of the next call.
+If two traces of an answer differ, a trace proves nothing about the next call.
 """
 
 from collections.abc import Iterable
@@ -14,11 +13,11 @@ from rematscope.extend import AnyJaxpr, body_of, is_literal
 
 
 class Trace:
-    """A traced function: where each of its values comes from.
+    """A traced function, with the origin of each of its values.
 
     Attributes:
-      results: what it returns, variables and literals.
-      inputs: the places of its arguments, variables.
+      results: the variables and literals that it returns.
+      inputs: maps the variables of its arguments to their positions.
     """
 
     def __init__(self, jaxpr: AnyJaxpr):
@@ -30,16 +29,16 @@ class Trace:
         self._dependent: set[Any] | None = None
 
     def origin(self, atom: Any) -> tuple[Any, int]:
-        """Return the equation that made a value and the place among its results; or None and the place of an
-        argument."""
+        """Return the equation that computes a value, and the value's position in its results. For an argument, return
+        None and the argument's position."""
         return (None, self.inputs[atom]) if atom in self.inputs else self._made[atom]
 
     def is_constant(self, atom: Any) -> bool:
-        """True for a number, and for an array from outside."""
+        """Return whether a value is a literal or an array that the function closes over."""
         return is_literal(atom) or atom in self._constants
 
     def constant(self, atom: Any) -> Any:
-        """Return the number or the array."""
+        """Return the literal's value or the array."""
         return atom.val if is_literal(atom) else self._constants[atom]
 
     def depends(self, atom: Any) -> bool:
@@ -55,18 +54,18 @@ class Trace:
 def same_programs(
     one: Trace, other: Trace, results: Iterable[tuple[Any, Any]], alike: dict[tuple[int, int], bool] | None = None
 ) -> bool:
-    """Return whether two traced functions compute pairs of values alike: by the same operations, of the same arguments.
+    """Return whether two traced functions compute pairs of values with the same operations from the same arguments.
 
-    What an operation is called, and which functions it has for parameters (policies, custom rules), is not compared:
-    the programs that these lead to are.
+    Names of operations and functions among their parameters (policies, custom rules) are not compared. The resulting
+    programs are compared instead.
 
     Args:
-      one: the first.
-      other: the second, which may have been traced within the first, and use a value that the first has made of no
-        argument, such as a table that is made once.
-      results: a value of the first and one of the second, each.
-      alike: which programs within the two have been compared already, by their identities: one that is used in many
-        places, as where checkpoints stand in checkpoints, is compared once.
+      one: the first traced function.
+      other: the second traced function. If it was traced inside the first one, it may use a value that the first one
+        computed without its arguments, such as a table that is computed once.
+      results: pairs of a value of the first function and a value of the second.
+      alike: the results of earlier comparisons of nested programs, by their identities. A program that is used in many
+        places, for example by nested checkpoints, is compared only once.
     """
     alike = {} if alike is None else alike
     left, seen = list(results), set()
@@ -103,7 +102,7 @@ def _same_constants(one: Trace, other: Trace, a: Any, b: Any) -> bool:
 def _same_arrays(a: Any, b: Any) -> bool:
     if a is b:
         return True
-    if jax.dtypes.issubdtype(getattr(a, "dtype", None), jax.dtypes.extended):  # keys of random numbers
+    if jax.dtypes.issubdtype(getattr(a, "dtype", None), jax.dtypes.extended):  # PRNG keys
         return jax.dtypes.issubdtype(getattr(b, "dtype", None), jax.dtypes.extended)
     a, b = np.asarray(a), np.asarray(b)
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
@@ -116,7 +115,7 @@ def _same_parameters(a: dict[str, Any], b: dict[str, Any], alike: dict[tuple[int
 def _same_values(a: Any, b: Any, alike: dict[tuple[int, int], bool]) -> bool:
     if a is b:
         return True
-    if hasattr(a, "eqns") or hasattr(a, "jaxpr"):  # a program, or something around one
+    if hasattr(a, "eqns") or hasattr(a, "jaxpr"):  # a jaxpr, or an object that contains one
         if type(a) is not type(b):
             return False
         if not hasattr(a, "eqns"):
@@ -139,7 +138,7 @@ def _same_values(a: Any, b: Any, alike: dict[tuple[int, int], bool]) -> bool:
         return isinstance(b, np.ndarray | jax.Array) and _same_arrays(a, b)
     if isinstance(a, _PLAIN):
         return type(a) is type(b) and (a == b or a != a)
-    # Objects of JAX's, most of which are equal to themselves alone; and policies, of a class that is defined anew.
+    # JAX's own objects, most of which equal only themselves, and policies, whose class may be redefined in each call.
     return type(a) is type(b) or (callable(a) and callable(b))
 
 

@@ -1,8 +1,8 @@
 """Decide conservatively whether an answer may be stateful, so that a call depends on earlier ones.
 
-A learner's function has none if it reads nothing that changes, and changes nothing that is still there when it is
-called again. That is looked up in its bytecode and in the values that this names, not in its text. Whatever is not
-known to be harmless counts as a memory.
+An answer is stateless if it reads no value that can change, and changes no value that outlives the call. This module
+inspects the answer's bytecode and the values that the bytecode names, not the source text. Anything that is not known
+to be harmless counts as state.
 """
 
 import builtins
@@ -17,12 +17,12 @@ from typing import Any
 import jax
 import numpy as np
 
-# Not operator, whose functions change what they are given, or find attributes by text. What re keeps are patterns, and
-# whether it has kept one shows in nothing.
+# `operator` is missing, because its functions change their arguments or look up attributes by name. `re` caches
+# patterns, but the cache does not affect results.
 _LIBRARIES = {"jax", "jaxlib", "numpy", "math", "functools", "itertools", "re"}
 _WITH_STATE = ("numpy.ctypeslib", "numpy.f2py", "numpy.lib", "numpy.random", "numpy.testing")
-# Of libraries' functions, those that keep something, settings for instance or a function's name, and those that find
-# what was kept: in files, in memory that was somebody's before, in the time.
+# Prefixes of library functions that change state, such as settings or a function's name; and the library functions that
+# read state: files, uninitialized memory, settings, the time.
 _KEEPS = ("clear", "register", "set", "update", "wraps")
 _FINDS = {
     *("DataSource", "fromfile", "fromregex", "genfromtxt", "load", "loadtxt", "memmap", "empty", "empty_like"),
@@ -33,7 +33,7 @@ _PLAIN = (
     *(re.Pattern, re.Match),
 )
 _CONTAINERS = list | dict | set
-# But for those that change what they are given, or find what nobody gave them.
+# All built-in functions, except those that change their arguments or access values other than their arguments.
 _BUILTINS = set(dir(builtins)) - {
     *("__build_class__", "__import__", "breakpoint", "compile", "delattr", "dir", "eval", "exec", "exit", "getattr"),
     *("globals", "help", "id", "input", "locals", "object", "open", "quit", "setattr", "super", "type", "vars"),
@@ -47,17 +47,18 @@ _JITTED = type(jax.jit(lambda: None))
 
 
 def may_be_stateful(answer: Any) -> bool:
-    """Return whether an answer, called twice with the same arguments, may do two things; False only where it cannot."""
+    """Return whether two calls of an answer with the same arguments may behave differently; False only if they
+    cannot."""
     found = _Found()
     return not found.add(answer) or (found.containers and found.changes)
 
 
 class _Found:
-    """What a function is made of.
+    """The values that a function consists of or refers to.
 
     Attributes:
-      containers: whether there is one among it that can be changed in place.
-      changes: whether something in it changes containers in place, its own perhaps.
+      containers: whether any of these values is a mutable container.
+      changes: whether any code in them changes containers in place, which may be the code's own containers.
     """
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ class _Found:
         self._seen: dict[int, Any] = {}
 
     def add(self, value: Any) -> bool:
-        """Look at a value, and at what that is made of. False if it may change, or is not known."""
+        """Inspect a value and its parts. Returns False if a part may change or is of an unknown kind."""
         todo = [value]
         while todo:
             value = todo.pop()
@@ -105,12 +106,12 @@ class _Found:
                 return bound
             case _ if _is_plain_class(type(value)):
                 return type(value), *getattr(value, "__dict__", {}).values()
-        # Something that JAX has one of, to say so by.
+        # A sentinel object of a library.
         return () if _is_stateless(type(value).__module__) and not getattr(value, "__dict__", True) else None
 
     def _parts_of_function(self, function: types.FunctionType) -> list[Any] | None:
         kept = [cell.cell_contents for cell in function.__closure__ or ()]
-        if _is_stateless(str(function.__globals__.get("__name__"))):  # what jax.checkpoint returns, say
+        if _is_stateless(str(function.__globals__.get("__name__"))):  # for example the result of jax.checkpoint
             return [part for each in kept for part in (each if isinstance(each, _CONTAINERS) else [each])]
         if vars(function).keys() - {"__wrapped__"}:
             return None
@@ -123,8 +124,8 @@ class _Found:
         return kept
 
     def _looked_up(self, code: types.CodeType, names: dict[str, Any]) -> list[Any] | None:
-        """Return the values that code finds by their names, but for libraries' own; None if it may change what is no
-        container."""
+        """Return the values that code looks up by name, without library functions; None if the code may change anything
+        other than a container."""
         found, steps = [], list(dis.get_instructions(code))
         for place, step in enumerate(steps):
             name = step.argval
@@ -149,10 +150,10 @@ class _Found:
 
 
 def _is_plain_class(kind: type) -> bool:
-    """Return whether a class, and each of its bases, was made by a class statement that says nothing of how."""
+    """Return whether a class and all its bases were created by plain class statements, without metaclasses or slots."""
     if type(kind) is not type or "__slots__" in vars(kind):
         return False
-    # Such a class gives its objects both, if no base does; one that is written in C does not.
+    # A plain class without bases defines both of these attributes; a class written in C does not.
     made = vars(kind).keys() >= {"__dict__", "__weakref__"} if kind.__bases__ == (object,) else True
     return made and all(base is object or _is_plain_class(base) for base in kind.__bases__)
 
@@ -164,14 +165,13 @@ def _parts_of_class(kind: type) -> Iterable[Any] | None:
     if not _is_plain_class(kind):
         return None
     parts = {name: value for name, value in vars(kind).items() if name not in _OF_EVERY_CLASS}
-    if "__dataclass_params__" in parts:  # its own functions
+    if "__dataclass_params__" in parts:  # the methods that `dataclass` generates
         parts = {name: value for name, value in parts.items() if name == "__call__" or not name.endswith("__")}
     return [*parts.values(), *(base for base in kind.__bases__ if base is not object)]
 
 
 def _is_of_a_new_object(code: types.CodeType, steps: list[dis.Instruction]) -> bool:
-    """Return whether the second of two steps gives an object that is being made an attribute: `self.x = …` in
-    `__init__`."""
+    """Return whether the second of two instructions sets an attribute of a new object: `self.x = …` in `__init__`."""
     if code.co_name != "__init__" or [step.opname for step in steps[1:]] != ["STORE_ATTR"]:
         return False
     loaded = steps[0].argval if isinstance(steps[0].argval, tuple) else (steps[0].argval,)
@@ -179,7 +179,7 @@ def _is_of_a_new_object(code: types.CodeType, steps: list[dis.Instruction]) -> b
 
 
 def _wrapped_functions(value: Any) -> tuple[Any, ...]:
-    """Return the functions of what one of JAX's transformations made."""
+    """Return the functions that the result of a JAX transformation contains."""
     match value:
         case jax.custom_jvp():
             return value.fun, value.jvp
@@ -201,7 +201,7 @@ def _bound_functions(value: Any) -> Iterable[Any] | None:
 
 
 def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield a function's code, and that of the functions in it."""
+    """Yield a function's code object, and those of the functions defined in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -209,8 +209,8 @@ def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _at_end_of(value: Any, steps: Iterable[dis.Instruction]) -> tuple[Any, bool]:
-    """Return what `jax.numpy.sum` is, from `jax` and the steps behind it; and whether that is a library's own
-    function."""
+    """Follow attribute lookups, such as from `jax` to `jax.numpy.sum`. Return the final value, and whether it is a
+    stateless library function."""
     of_library = False
     for step in steps:
         is_library = isinstance(value, types.ModuleType) and _is_stateless(value.__name__)
@@ -222,7 +222,7 @@ def _at_end_of(value: Any, steps: Iterable[dis.Instruction]) -> tuple[Any, bool]
 
 
 def _is_of_library(value: Any) -> bool:
-    """Return whether a function, or a class, is what a library has under its name."""
+    """Return whether a function or class is the object that a library exports under its name."""
     module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
     if not (isinstance(module, str) and isinstance(name, str) and _is_stateless(module.removeprefix("_"))):
         return False
@@ -230,7 +230,7 @@ def _is_of_library(value: Any) -> bool:
 
 
 def _keeps_state(function: Any) -> bool:
-    """Return whether a library's function keeps something for later, or finds what was kept."""
+    """Return whether a library function changes or reads state."""
     name = str(getattr(function, "__name__", ""))
     return name.startswith(_KEEPS) or name in _FINDS
 

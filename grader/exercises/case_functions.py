@@ -1,4 +1,4 @@
-"""Functions for cases: with named values, and called in the ways that a page promises."""
+"""Functions for cases, with named values, and the transformations that pages allow."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -13,17 +13,17 @@ from grader.exercises.spec import Case, OneOf, given
 
 
 def product(x: jax.Array, w: jax.Array | np.ndarray) -> jax.Array:
-    """`x @ w`, for an x of any number of axes, at least one, and a matrix w."""
+    """Return `x @ w`, for an x with at least one axis and a matrix w."""
     return lax.dot_general(x, w, (((x.ndim - 1,), (0,)), ((), ())))
 
 
 def scaled(x: jax.Array, factor: float) -> jax.Array:
-    """`factor * x`."""
+    """Return `factor * x`."""
     return lax.mul(x, lax.full_like(x, factor))
 
 
 def signed_values(low: float, high: float) -> Callable[[np.random.Generator, Any], np.ndarray]:
-    """Return an `expect.sample_input`: it draws elements between two bounds, with a random sign each."""
+    """Return an `expect.sample_input` that generates elements between two bounds, with random signs."""
 
     def sample_input(rng: np.random.Generator, argument: Any) -> np.ndarray:
         size = rng.uniform(low, high, argument.shape)
@@ -56,11 +56,11 @@ def transform(called: str, in_axes: Any = 0) -> Callable[[Callable], Callable]:
 
     Args:
       called: one of `CALLED`.
-      in_axes: over what `jax.vmap` maps, as it takes it.
+      in_axes: the `in_axes` of `jax.vmap`.
     """
 
     def transformed(function: Callable) -> Callable:
-        # Neither is given the answer's own object: jax.jit hashes a function, and an answer may be of a class.
+        # A new function, because jax.jit hashes its argument, and an answer may be an object that cannot be hashed.
         @functools.wraps(function, updated=())
         def call(*arguments: Any) -> Any:
             return function(*arguments)
@@ -76,20 +76,20 @@ def transform(called: str, in_axes: Any = 0) -> Callable[[Callable], Callable]:
 
 
 def where(called: str) -> str:
-    """Return the end of a case's name."""
+    """Return the end of a case's name, which states the transformation."""
     return "" if called == "directly" else f", under {called}"
 
 
-MOST = 8  # named values of a function
+MOST = 8  # the maximum number of named values of a function
 
 
 class Value(NamedTuple):
     """A value that a function names.
 
     Attributes:
-      key: what findings call it.
-      name: its name, which it may share with other values.
-      kind: `"product"` of matrices, `"curve"`, `"scalar"`, `"mask"` (of booleans) or `"integer"`.
+      key: its name in findings.
+      name: its checkpoint name, which it may share with other values.
+      kind: `"product"` (a matmul), `"curve"`, `"scalar"`, `"mask"` (of booleans) or `"integer"`.
     """
 
     key: str
@@ -98,19 +98,20 @@ class Value(NamedTuple):
 
 
 def values_of(names: Sequence[str], rng: np.random.Generator, half: bool = False) -> tuple[Value, ...]:
-    """Return a value for each name, of kinds that are drawn, all of them if there are many values; the last is a
-    product.
+    """Return a value of a random kind for each name. If there are many values, all kinds occur. The last value is a
+    matmul.
 
     Args:
-      names: the names, of which one may stand for several values.
-      rng: draws the kinds.
-      half: True for values of half precision.
+      names: the names; several values may have the same name.
+      rng: the generator for the kinds.
+      half: whether the values have half precision.
     """
-    # One of each that depends on a comparison, which rounding may turn round; half precision only tells products apart.
+    # Kinds that depend on a comparison occur only once, because rounding may change its result. In half precision, only
+    # matmuls can be told apart.
     others = [] if half else ["curve", "scalar", "mask", "integer"]
     once = [name for name in names[:-1] if names.count(name) == 1]
     others = [*others, *map(str, rng.choice(["product", *others[:1]], size=MOST))][: len(once)]
-    # What has one name is of one shape and dtype, so that these tell it apart no better.
+    # Values with the same name have the same shape and dtype, so that these do not distinguish the values.
     twice = dict.fromkeys(name for name in names if names.count(name) > 1)
     kinds = {
         **dict.fromkeys(twice, "product" if half else "curve"),
@@ -123,9 +124,8 @@ def values_of(names: Sequence[str], rng: np.random.Generator, half: bool = False
 
 
 def alike(rng: np.random.Generator) -> list[str]:
-    """Return a drawn name, one of the same letters that differs from it in between, and others that differ in their
-    beginning, their end (one by a blank, one by brackets, which a regular expression reads otherwise), or capital
-    letters."""
+    """Return a random name, a permutation of its letters that differs only in the middle, and names that differ at the
+    beginning, at the end (by a space, or by brackets, which have a meaning in regular expressions) or in case."""
     first, second, third, fourth = rng.integers(8, size=4)
     word = "abcdefgh"[first] + "ABCD"[second % 4] + "efgh"[third % 4] + "abcdefgh"[fourth] + "q"
     between = f"{word[0]}{word[2]}{word[1]}{word[3:]}"
@@ -135,12 +135,12 @@ def alike(rng: np.random.Generator) -> list[str]:
 
 
 def function_of(values: Sequence[Value], weights: int) -> Callable:
-    """Return a function of so many square matrices and of rows `x` that computes one value after the other, each of
-    which its backward pass needs, and a product without a name.
+    """Return a function of square matrices and rows `x`. It computes the values one after the other, and a matmul
+    without a name. Its backward pass needs each of the values.
 
     Args:
-      values: what it names, each by its key.
-      weights: 0, 1, 3 or 5; without any, x is multiplied by a matrix of its own width that is no argument.
+      values: the named values, in order.
+      weights: the number of matrices: 0, 1, 3 or 5. With 0, x is multiplied by a constant matrix.
     """
     steps = tuple(values)
 
@@ -190,7 +190,7 @@ def _is_above(x, bound):
 
 
 CALLERS: dict[str, Callable] = {"directly": lambda f, weights: f}
-# Not `jax.jit(f)`: what an answer returns need not be hashable.
+# Not `jax.jit(f)`, because the function that an answer returns may not be hashable.
 CALLERS["jax.jit"] = lambda f, weights: jax.jit(functools.wraps(f)(lambda *arguments: f(*arguments)))
 CALLERS["jax.vmap"] = lambda f, weights: jax.vmap(f, in_axes=(*(None for _ in range(weights)), 0))
 
@@ -205,17 +205,17 @@ def case_of(
     weights: int | None = None,
     **structure,
 ) -> Case:
-    """Return a case of a function of these values.
+    """Return a case for a function that computes these values.
 
     Args:
       name: the case's name.
-      values: what the function names.
-      apply: makes of an answer, and the function as answers are given it, the function that is differentiated.
-      rng: draws shapes, and the number of arguments.
-      dtype: that of all arguments.
-      called: how it is called, one of `CALLERS`.
-      weights: how many arguments the function has in addition to `x`; drawn if None.
-      structure: what else was drawn.
+      values: the named values of the function.
+      apply: returns the differentiated function, given an answer and the function in the form that answers get.
+      rng: the generator for the shapes and the number of arguments.
+      dtype: the dtype of all arguments.
+      called: the transformation, one of `CALLERS`.
+      weights: the number of arguments in addition to `x`; random if None.
+      structure: further entries of the case's structure.
     """
     rows, width = map(int, rng.permutation([5, 6, 7, 8])[:2])
     weights = int(rng.choice([1, 3, 5])) if weights is None else weights

@@ -1,7 +1,7 @@
 """The texts of the feedback on an exercise: hints, known mistakes, and questions about exceptions.
 
-The texts are data: `feedback.toml` in the exercise's folder. Hints and mistakes have keys, by which code and a
-learner's progress find them, so that texts can be inserted, moved and reworded.
+The texts are in `feedback.toml` in the exercise's folder. Code and saved progress identify hints and mistakes by their
+keys, so texts can be inserted, moved and reworded.
 """
 
 import functools
@@ -18,13 +18,13 @@ _COMMON = Path(__file__).parents[1] / "catalog" / "common_feedback.toml"
 
 @dataclass(frozen=True)
 class Hint:
-    """One step towards an answer.
+    """A hint: one step towards an answer.
 
     Attributes:
-      text: a question; the last ones of an exercise may give nearly all of the answer. Code is in backquotes.
-      on_kinds: the kinds of findings (`Finding.kinds`) that it helps with; empty if it always helps.
-      on_text: words that such a finding must contain, all of them, in its text, its figures, its cases or its question.
-      on_any_text: words of which such a finding must contain one.
+      text: a question. The last hints of an exercise may give most of the answer. Code is in backquotes.
+      on_kinds: the kinds of findings (`Finding.kinds`) that the hint fits; empty if it always fits.
+      on_text: strings that such a finding must all contain in its text, its figures, its cases or its question.
+      on_any_text: strings of which such a finding must contain at least one.
     """
 
     text: str
@@ -35,8 +35,8 @@ class Hint:
     def closeness(self, findings: Sequence[Finding]) -> int:
         """Return how closely the hint fits the findings.
 
-        That is 0 if it always fits, 1 if it fits a finding's kind, one more for each of the words that the finding must
-        contain, and -1 if it does not fit.
+        The result is 0 if the hint always fits, -1 if it does not fit, and otherwise 1 plus the number of strings that
+        the finding must contain.
         """
         if not self.on_kinds:
             return 0
@@ -52,9 +52,9 @@ class KnownMistake:
 
     Attributes:
       description: the mistake, in words.
-      wrong_reference: computes what the mistake leads to; takes an answer's arguments.
+      wrong_reference: a function that computes the result of the mistake from an answer's arguments.
       hint: the question to ask about it.
-      check_gradient: True where the value is right, and the mistake shows in the gradients alone.
+      check_gradient: whether the value is right, so that only the gradients show the mistake.
     """
 
     description: str
@@ -68,9 +68,9 @@ class Feedback:
     """The texts of an exercise.
 
     Attributes:
-      hints: by key, in the order in which they are tried; the hints that all exercises share come last.
-      error_questions: patterns of exceptions' texts, and the question to ask about them; the first match counts.
-      compared_with: what an answer's data is compared with, in words that follow on "Your answer is not".
+      hints: the hints by key, in order. The hints that all exercises share come last.
+      error_questions: pairs of a regular expression for an exception's text and a question; the first match applies.
+      compared_with: a description of the right data, as words that follow "Your answer is not".
       otherwise: the question to ask about wrong data that no known mistake explains.
     """
 
@@ -85,15 +85,15 @@ class Feedback:
 
         Args:
           key: its key in the file.
-          wrong_reference: computes what the mistake leads to.
-          values: what stands in the description's braces.
+          wrong_reference: a function that computes the result of the mistake.
+          values: the values for the placeholders in the description.
         """
         mistake = KnownMistake(wrong_reference=wrong_reference, **self._mistakes[key])
         return replace(mistake, description=mistake.description.format(**values)) if values else mistake
 
 
 def read_feedback(module: str) -> Feedback:
-    """Read the `feedback.toml` next to a module, whose `__file__` is given."""
+    """Read the `feedback.toml` next to a module, given the module's `__file__`."""
     fields = tomllib.loads(Path(module).with_name("feedback.toml").read_text(encoding="utf-8"))
     return Feedback(
         hints=_read_hints(fields) | common_hints(),
@@ -111,17 +111,17 @@ def common_hints() -> dict[str, Hint]:
 
 
 def next_hint(hints: Mapping[str, Hint], findings: Sequence[Finding], given: Collection[str]) -> str | None:
-    """Return the key of the hint that comes next: the first of those that fit the findings most closely.
+    """Return the key of the next hint: the first hint that fits the findings most closely.
 
     Args:
       hints: the exercise's hints, in their order.
-      findings: those of the last check; empty if there was none.
-      given: the keys of the hints that have been given.
+      findings: the findings of the last check; empty if there was none.
+      given: the keys of the hints that the learner has already seen.
 
     Returns:
       A key of `hints`, or None if no hint is left.
     """
-    # Arguments in the wrong order explain everything else that was found.
+    # Arguments in the wrong order explain all other findings.
     swapped = [finding for finding in findings if finding.kind is FindingKind.ARGUMENT_ORDER]
     closeness = {key: hint.closeness(swapped or findings) for key, hint in hints.items() if key not in given}
     fitting = [key for key, close in closeness.items() if close >= 0]
@@ -137,6 +137,6 @@ def _read_hints(fields: Mapping[str, Any]) -> dict[str, Hint]:
 
 
 def _searchable_text(finding: Finding) -> str:
-    # Not the source: it is the learner's, and a comment in it is no finding.
+    # Without the source line, because a learner's comment could contain the string.
     texts = (finding.text, finding.expected, finding.got, *finding.cases, finding.next)
     return "\n".join(text for text in texts if text)

@@ -15,11 +15,11 @@ ROOT = Path(__file__).parents[2]
 
 
 class NewExerciseError(Exception):
-    """There can be no new exercise of this name; the message says why and what to do."""
+    """Raised if a new exercise cannot have this name; the message gives the reason and the next step."""
 
 
 def make(name: str) -> list[Path]:
-    """Write the stubs of an exercise: its page, worked answer, catalogue entry, and answers to test it with.
+    """Write the stubs of an exercise: its page, worked answer, catalog entry, and test answers.
 
     Args:
       name: the exercise's name, which is that of the function that learners write.
@@ -42,7 +42,7 @@ def make(name: str) -> list[Path]:
     taken = [path for path in texts if path.exists()]
     if taken or name in [page for _, _, page in pages]:
         raise NewExerciseError(f"There is an exercise {name} already, or a part of one: choose another name.")
-    # Tests import what lies in a folder of that name, which must not be somebody else's module.
+    # Tests import modules from a folder with this name, which must not hide an installed module.
     if importlib.util.find_spec(name):
         raise NewExerciseError(f"{name} is the name of a module of Python's or of a package: choose another name.")
     for path, text in texts.items():

@@ -8,24 +8,24 @@ from rematscope.render import bytes_text
 
 
 class ResidualKind(StrEnum):
-    """What a value that is kept costs beyond what is in memory anyway: only what is computed costs anything."""
+    """The kind of a residual. Only computed residuals take additional memory."""
 
     ARGUMENT = "argument"
-    CONSTANT = "constant"  # depends on no argument
+    CONSTANT = "constant"  # does not depend on any argument
     COMPUTED = "computed"
 
 
 @dataclass(frozen=True)
 class MatchedResidual:
-    """A value that the forward pass keeps for the backward pass.
+    """A value that the forward pass saves for the backward pass.
 
     Attributes:
-      name: what it is: an argument's name, or the name of the reference's value that it equals, or None.
-      kind: whether it is an argument, depends on none, or is computed from some.
+      name: the name of the argument, or of the reference's value, that it equals; None if it equals neither.
+      kind: whether it is an argument, a constant or computed from arguments.
       type: dtype and shape, such as `f32[7,5]`.
       nbytes: its size in bytes.
-      memory: where it lies: `"device"`, or for instance `"pinned_host"`.
-      source: the learner's line that made it, or None; untrusted.
+      memory: the memory that holds it: `"device"`, or for example `"pinned_host"`.
+      source: the learner's line that computed it, or None; untrusted.
     """
 
     name: str | None
@@ -45,10 +45,10 @@ class Exchange:
     """A collective of one of the two passes.
 
     Attributes:
-      kind: what XLA calls it, such as `"all-gather"`.
+      kind: XLA's name of the collective, such as `"all-gather"`.
       backward: whether the backward pass runs it.
-      count: how often it runs.
-      link_bytes: bytes that each device sends over its links for all of these runs.
+      count: the number of times it runs.
+      link_bytes: the bytes that each device sends over its links, summed over all runs.
     """
 
     kind: str
@@ -59,26 +59,28 @@ class Exchange:
 
 @dataclass(frozen=True)
 class CaseObservation:
-    """What one case showed of an answer whose values and gradients are right.
+    """The observations of an answer in one case, in which its values and gradients are right.
 
     Attributes:
       case: the case's name.
       arguments: the names of the arguments.
-      residuals: what crosses from the forward to the backward pass.
-      wanted: the reference's own values, of those names that the exercise's requirements speak of.
-      recomputed: FLOPs of each matmul of the backward pass that does not depend on the cotangent.
-      hidden_recompute_flops: finds the FLOPs of each other matmul that the backward pass computes again.
-      matmul_flops: FLOPs of all matmuls of both passes.
-      reference_flops: FLOPs of each matmul of the reference's two passes, which keep everything.
-      forward_flops: those of its forward pass, the only ones that a backward pass can recompute.
-      largest_matmul: FLOPs of one run of the largest matmul of both passes, 0 if there is none.
-      negligible: FLOPs of its smallest matmul: what is less in total is no matmul, but a mean that is spelled as one.
+      residuals: the values that the forward pass saves for the backward pass.
+      wanted: maps the names that the exercise's requirements mention to the reference's values.
+      recomputed: the FLOPs of each matmul of the backward pass that does not depend on the cotangent.
+      hidden_recompute_flops: a function that finds the other recomputed matmuls of the backward pass, and returns the
+        FLOPs of each.
+      matmul_flops: the FLOPs of all matmuls of both passes.
+      reference_flops: the FLOPs of each matmul of both passes of the reference, which saves everything.
+      forward_flops: the FLOPs of each matmul of the reference's forward pass; a backward pass can recompute only these.
+      largest_matmul: the FLOPs of one run of the largest matmul of both passes; 0 if there is none.
+      negligible: the FLOPs of the reference's smallest matmul. Fewer FLOPs in total are not a matmul of the model, but
+        for example a mean that is written as a matmul.
       barriers: the number of optimization barriers in the backward pass.
-      held: the names of the arguments that these barriers hold back.
-      input_bytes: the arguments' size.
-      turns: how often that matmul of both passes runs, in loops, that runs the fewest times; 0 if there is none.
-      peak: how many bytes both passes take at once for values between arguments and results: what XLA sets aside, if it
-        is to compile them, or what is live in the order in which they were traced.
+      held: the names of the arguments that are operands of these barriers.
+      input_bytes: the total size of the arguments.
+      turns: the number of runs of the matmul in loops of both passes that runs the fewest times; 0 if there is none.
+      peak: a function that returns the peak memory of both passes in bytes, without arguments and results. If its
+        argument is True, this is the memory that XLA allocates; otherwise, the live bytes in the traced order.
       exchanges: the collectives of both passes that the value and its gradients need.
     """
 

@@ -10,21 +10,22 @@ from grader.verdicts.verdict import Finding, FindingKind
 
 @dataclass(frozen=True)
 class PeakAtMost:
-    """Both passes need no more memory at once than this, in addition to arguments and results.
+    """The peak memory of both passes, without arguments and results, is within a limit.
 
-    Residuals do not tell: recomputed values are in memory too. The peak is that of both passes as XLA compiles them, or
-    the one in the order in which they were traced, for which nothing is compiled. XLA can exceed the latter: it may run
-    operations in another order, or merge what is recomputed with what was computed. It does neither across iterations
-    of a loop.
+    The residuals do not show the peak, because recomputed values take memory too. The peak is that of the compiled
+    passes, or that of the traced passes in program order, which needs no compilation. The compiled peak can exceed the
+    traced one: XLA may reorder operations, or merge recomputed values with the original ones. It does neither across
+    iterations of a loop.
 
     Attributes:
-      most: the highest peak, in sizes of the case's arguments. A compiled peak is compared to the nearest integer:
-        XLA aligns buffers, which takes a few bytes more.
-      too_high: the question for an answer that needs more.
-      unit: the name of the reference's value in whose sizes the peak is counted; None for the arguments'.
-      compiled: whether the compiled passes count, or the traced ones.
-      turns: in passes whose loops run each matmul so often, a low enough peak of the traced passes is enough, so that
-        nothing needs to be compiled; 0 if loops make no difference.
+      most: the limit, as a multiple of the arguments' size. A compiled peak is rounded to the nearest integer before it
+        is compared, because XLA aligns buffers, which adds a few bytes.
+      too_high: the question for an answer with a higher peak.
+      unit: the name of a value of the reference; the limit is then a multiple of its size. None for the arguments'
+        size.
+      compiled: whether the limit applies to the compiled passes instead of the traced ones.
+      turns: if loops run each matmul at least this many times, a traced peak within the limit suffices, and the passes
+        are not compiled; 0 to always compile.
     """
 
     most: int
@@ -69,14 +70,14 @@ class PeakAtMost:
 
 @dataclass(frozen=True)
 class InPieces:
-    """No matmul takes more rows at once than a piece has. A peak tells only where arrays are large; this, everywhere.
+    """No matmul processes more rows at once than a piece has. Unlike a peak, this also applies to small arrays.
 
     Attributes:
-      rows: the rows of a piece.
-      of: all rows; the reference's largest matmul takes them at once.
-      pieces: the pieces' name in findings, in the plural.
-      counts: what a piece consists of, in the plural.
-      too_large: the question for an answer that takes more rows at once.
+      rows: the number of rows of a piece.
+      of: the total number of rows, which the reference's largest matmul processes at once.
+      pieces: the name of the pieces in findings, in the plural.
+      counts: the name of a piece's rows, in the plural.
+      too_large: the question for an answer that processes more rows at once.
     """
 
     rows: int
@@ -100,4 +101,4 @@ class InPieces:
             )
 
     def claim(self, seen: CaseObservation) -> None:
-        return None  # PeakAtMost says it
+        return None  # PeakAtMost makes this claim

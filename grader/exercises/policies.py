@@ -1,4 +1,4 @@
-"""Ask policies about operations, and put their results into words."""
+"""Call policies for operations, and describe their results in words."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -14,20 +14,21 @@ YES, NO = "yes, save it", "no, recompute it"
 
 
 def checkpointed(function: Callable, policy: Any) -> Any:
-    """`jax.checkpoint(function, policy=policy)`; or what is no policy, for capture to say what it is.
+    """Return `jax.checkpoint(function, policy=policy)`, or `policy` itself if it is not a policy, so that capture
+    reports it.
 
-    None would mean to save nothing, and a forgotten `return` would go unnoticed.
+    jax.checkpoint would accept None as "save nothing", which would hide a missing `return`.
     """
     return jax.checkpoint(function, policy=policy) if callable(policy) else policy
 
 
 class Operation(NamedTuple):
-    """What a policy is told: it is called as `policy(primitive, *operands, **parameters)`.
+    """The arguments of a policy, which is called as `policy(primitive, *operands, **parameters)`.
 
     Attributes:
       primitive: the operation.
-      operands: shapes and dtypes of what goes in.
-      parameters: the operation's own, by name.
+      operands: the shapes and dtypes of the operands.
+      parameters: the operation's parameters, by name.
     """
 
     primitive: Any  # jax.extend.core.Primitive
@@ -40,25 +41,25 @@ class Operation(NamedTuple):
 
 
 def named(names: Sequence[str], rng: np.random.Generator, ends: bool = True) -> tuple[Operation, ...]:
-    """Operations that give these names, one after the other, to values of five dtypes in turn, of no to four axes.
+    """Return operations that give these names to values with zero to four axes. The dtypes cycle through five dtypes.
 
     Args:
       names: the names.
-      rng: draws the shapes.
-      ends: whether the first value is a scalar, the second larger than any that is drawn, and the third has four axes,
-        as values of attention do: batch, heads and two more.
+      rng: the generator for the shapes.
+      ends: whether the first value is a scalar, the second is larger than any random one, and the third has four axes,
+        like the values of attention (batch, heads and two more).
     """
     dtypes = itertools.cycle([jnp.float32, jnp.bfloat16, jnp.float16, jnp.int32, jnp.bool_])
     shapes = [tuple(map(int, rng.integers(1, 10, size=rank))) for rank in rng.integers(5, size=len(names))]
     if ends:
         shapes[:3] = (), (4096, 8192), tuple(map(int, rng.integers(2, 10, size=4)))
-    # As a policy is asked; a program that is traced has another operation in JAX's next rematerialization.
+    # The operation that policies get. With jax_remat3, a traced program contains a different operation.
     values = map(jax.core.ShapedArray, shapes, dtypes)
     return tuple(Operation(name_p, (value,), {"name": name}) for value, name in zip(values, names, strict=True))
 
 
 def unnamed(rng: np.random.Generator) -> tuple[Operation, ...]:
-    """Operations of many kinds, with one operand to four, of several dtypes; shapes are drawn."""
+    """Return operations of many kinds, with one to four operands of several dtypes and random shapes."""
     n, a, b = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
 
     def function(x, w, half, whole, mask):
@@ -89,18 +90,18 @@ _clip_to_itself.defjvps(lambda tangent, value, x: tangent)
 
 
 def _operations_of(function: Callable, *arguments: jax.ShapeDtypeStruct) -> tuple[Operation, ...]:
-    """Return a function's operations, in their order; none of them calls another function under `jax.jit`."""
+    """Return a function's operations, in order. None of them may call another function under `jax.jit`."""
     equations = jax.make_jaxpr(function)(*arguments).jaxpr.eqns
     return tuple(Operation(e.primitive, tuple(v.aval for v in e.invars), dict(e.params)) for e in equations)
 
 
 def in_short(policy: Callable, operations: Sequence[Operation], among: Sequence[Operation]) -> str:
-    """Return what a policy says to operations: one answer, if all get the same; else which of them get which.
+    """Return a policy's results for operations in words: one result if all are the same, otherwise one per operation.
 
     Args:
       policy: the policy.
-      operations: those that matter.
-      among: what it is asked about, one after the other: those that matter, and others; each once or more often.
+      operations: the operations to report.
+      among: the operations to call the policy for, in order: those to report and others, each once or several times.
     """
     said: dict[int, list[str]] = {id(operation): [] for operation in operations}
     for operation in among:
@@ -115,7 +116,7 @@ def in_short(policy: Callable, operations: Sequence[Operation], among: Sequence[
 
 
 def _policy_result_text(answer: object) -> str:
-    """Return a policy's result in words. Raise TypeError for anything else, as JAX does."""
+    """Return a policy's result in words. Raises TypeError for an invalid result, as JAX does."""
     if isinstance(answer, Offloadable):
         return str(answer)
     if answer is Saveable or answer is Recompute or isinstance(answer, bool):

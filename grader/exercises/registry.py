@@ -1,8 +1,8 @@
-"""Find the exercises of the catalogue, and draw the cases that answers are tried on.
+"""Find the exercises of the catalog, and generate the cases that test answers.
 
-The `cases` of a task cover the ends of every range. A check needs more: an answer that is right at these ends only, or
-that confuses two calls of one structure, must fail too. So every answer is also tried on a few structures that are
-drawn from the ranges, and once more on a structure that it has already seen, with everything else drawn anew.
+The `cases` of a task cover the ends of every range. This is not enough, because an answer that is right only at these
+ends, or that confuses two calls with the same structure, must also fail. So every answer is also tested on a few random
+structures within the ranges, and on one structure a second time, with everything else random.
 """
 
 import dataclasses
@@ -31,13 +31,13 @@ REMOVED = {
     "sqrt_chain": "nested_scan",
 }
 
-_CASES = 2  # tracing and running one case takes some hundredths of a second
-_QUESTIONS = 10  # or half of a task's own questions, where these are few: each of them takes its time
-_TRIES = 60  # to find values for the other symbols
+_CASES = 2  # tracing and running a case takes a few hundredths of a second
+_QUESTIONS = 10  # at most half as many as the task's own questions, because a question can be slow
+_TRIES = 60  # attempts to find a random structure that fits
 
 
 class UnknownExercise(LookupError):
-    """There is no exercise of this name; the message says which come close."""
+    """Raised if there is no exercise with a name; the message suggests similar names."""
 
 
 @functools.cache
@@ -52,7 +52,7 @@ def closest(name: str) -> str:
 
 
 def probably_meant(name: str) -> str | None:
-    """Return the end of a sentence about an unknown name that is close to an exercise's, or that was an exercise's."""
+    """Return the end of a sentence about an unknown name that is similar to an exercise's name, or that was removed."""
     if name in REMOVED:
         return f"it was removed from the workbook, and {REMOVED[name]} replaces it."
     close = difflib.get_close_matches(name, names(), n=1)
@@ -60,7 +60,7 @@ def probably_meant(name: str) -> str | None:
 
 
 def removal(name: str) -> str:
-    """Return a sentence about an exercise that was removed: the name of the one that replaces it."""
+    """Return sentences that name the exercise that replaces a removed one."""
     return f"The exercise {name} was removed from the workbook. {REMOVED[name]} replaces it."
 
 
@@ -77,8 +77,8 @@ def expect(name: str) -> Expect:
 
 
 def cases(name: str, seed: int) -> tuple[Case | Question, ...]:
-    """Draw from a seed the cases and questions that every answer to an exercise is tried on."""
-    import numpy as np  # late: the command line knows the exercises without it and without JAX
+    """Generate from a seed the cases and questions that test every answer to an exercise."""
+    import numpy as np  # imported here, because the command line must start without NumPy and JAX
 
     from grader.util.jax_settings import as_they_come
 
@@ -88,9 +88,9 @@ def cases(name: str, seed: int) -> tuple[Case | Question, ...]:
 
 
 def with_drawn(task: Task, asked: Sequence[Case | Question], rng: "np.random.Generator") -> tuple[Case | Question, ...]:
-    """Return a task's own cases and the drawn ones, all cases before all questions.
+    """Return a task's own cases and additional random ones, all cases before all questions.
 
-    A task without a `case` function has no drawn cases.
+    A task without a `case` function gets no additional cases.
     """
     if not takes_any_structure(task):
         return tuple(asked)
@@ -104,19 +104,20 @@ def with_drawn(task: Task, asked: Sequence[Case | Question], rng: "np.random.Gen
         made = task.case(rng, **structure)
         if made.name in by_name:
             sizes = [f"{symbol} = {value}" for symbol, value in structure.items() if isinstance(value, int)]
-            same = by_name[made.name].structure == made.structure  # the name tells the sizes well enough
+            same = by_name[made.name].structure == made.structure  # the name already identifies the sizes
             made = dataclasses.replace(made, name=", ".join((made.name, *([] if same else sizes), "with new values")))
         by_name.setdefault(made.name, made)
     return tuple(sorted(by_name.values(), key=lambda each: isinstance(each, Question)))
 
 
 def takes_any_structure(task: Task) -> TypeGuard[TaskOfAnyStructure]:
-    """Return whether a task makes a case of any structure within its ranges."""
+    """Return whether a task can build a case of any structure within its ranges."""
     return hasattr(task, "case")
 
 
 def draw_structure(task: TaskOfAnyStructure, rng: "np.random.Generator") -> Structure | None:
-    """Draw a structure of a task, small numbers as often as large ones. Return None if no fitting one is found."""
+    """Return a random structure of a task, with numbers distributed over all orders of magnitude; None if none is
+    found."""
     for _ in range(_TRIES):
         structure: dict[str, Any] = {}
         for symbol in _in_order(task.ranges):
@@ -132,7 +133,7 @@ def draw_structure(task: TaskOfAnyStructure, rng: "np.random.Generator") -> Stru
 
 
 def is_allowed(structure: Structure, task: TaskOfAnyStructure) -> bool:
-    """Return whether a structure has a value for each symbol of the task's ranges, all within these."""
+    """Return whether a structure has an allowed value for each symbol of the task's ranges, and no others."""
     if structure.keys() != task.ranges.keys():
         return False
     within = (structure[symbol] in task.ranges[symbol].within(structure) for symbol in _in_order(task.ranges))
@@ -144,7 +145,7 @@ def _is_fitting(task: TaskOfAnyStructure, structure: Structure) -> bool:
 
 
 def _in_order(ranges: Mapping[str, Integers | OneOf]) -> list[str]:
-    """Return the symbols, each after those that its range refers to."""
+    """Return the symbols, each after the symbols that its range refers to."""
     order: list[str] = []
     while len(order) < len(ranges):
         order += [symbol for symbol in ranges if symbol not in order and _symbolic_ends(ranges[symbol]) <= {*order}]

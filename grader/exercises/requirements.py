@@ -129,7 +129,7 @@ class Saves:
     def _choose_question(self, extra: Collection[MatchedResidual], seen: CaseObservation) -> str:
         if self._misspelled(extra):
             return "Does your comparison of names ignore the difference between upper and lower case?"
-        # Without a barrier nothing shows that jax.checkpoint was called at all.
+        # Without a barrier, nothing shows that the answer called jax.checkpoint.
         return self.too_much if seen.barriers or self.by_hand else _NO_CHECKPOINT
 
     def _misspelled(self, extra: Iterable[MatchedResidual]) -> list[tuple[str, str]]:
@@ -193,7 +193,7 @@ class SavesAtMost:
         kept = {place: r for place, r in enumerate(seen.residuals) if r.kind is ResidualKind.COMPUTED}
         nbytes = sum(residual.nbytes for residual in kept.values())
         if nbytes >= room + (1 + self.spare) * part:
-            # Near the limit a fraction tells why the answer fails.
+            # Near the limit, only a fraction shows that the answer exceeds it.
             as_much = f"{nbytes / part:.{1 if nbytes < 10 * part else 0}f} {self.parts}"
             yield Finding(
                 FindingKind.EXTRA_RESIDUAL,
@@ -424,7 +424,7 @@ class AdvisesBarrier:
 
 
 def _collectives_text(exchanges: Iterable[Exchange]) -> str:
-    """Return how often each kind of collective runs in each of the two passes, such as `"2 all-gathers (forward)"`."""
+    """Return the number of runs of each kind of collective in each pass, such as `"2 all-gathers (forward)"`."""
     counts = Counter[tuple[str, bool]]()
     for each in exchanges:
         counts[each.kind, each.backward] += each.count

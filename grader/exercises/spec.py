@@ -1,4 +1,4 @@
-"""Exercises: the cases or questions that an answer is tried on, and what the catalogue's modules must have."""
+"""Exercises: the cases or questions that test an answer, and the interfaces of the catalog's modules."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a reference returns where some names are to be chosen: order and spaces do not matter.
+    """A reference's result for a choice of names. The order of the names and spaces do not matter.
 
-    A finding says how many are right, not which: the names are what a learner is to find out.
+    A finding says how many names are right, but not which, because finding the names is the exercise.
 
     Attributes:
       chosen: the right names.
@@ -31,14 +31,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class CostedAnswer:
-    """What a reference returns where many answers are right: they are carried out, and what they cost is compared.
+    """A reference's result if many answers are right. An answer, which is a list, is judged by its cost.
 
     Attributes:
-      what: what such an answer is, such as `"schedule"`; it is a list.
-      cost: what a list costs, a number of `unit`. It takes the answer as it came, and raises Impossible if that breaks
-        a rule.
-      least: what the best ones cost.
-      unit: what the cost is a number of, such as `"steps"`, with an s.
+      what: the name of such an answer, such as `"schedule"`.
+      cost: a function that returns the cost of an unchecked answer, in `unit`. It raises Impossible if the answer
+        breaks a rule.
+      least: the cost of the best answers.
+      unit: the unit of the cost in the plural, such as `"steps"`.
     """
 
     what: str
@@ -48,12 +48,12 @@ class CostedAnswer:
 
 
 class Impossible(Exception):
-    """A plan breaks a rule of the page.
+    """Raised if an answer breaks a rule of the page.
 
     Args:
       text: the rule, in words.
-      ask: the question that leads on.
-      mistakes: the known mistakes that lead to this, if a number is wrong; a finding names the one that explains most.
+      ask: the question for the learner.
+      mistakes: if a number is wrong, the known mistakes that may explain it; a finding names the most likely one.
     """
 
     def __init__(self, text: str, ask: str, mistakes: "Sequence[KnownMistake]" = ()):
@@ -62,7 +62,7 @@ class Impossible(Exception):
 
 
 def plain(value: Any) -> Any:
-    """Return a value in JSON's types. Raises TypeError, which says what it is, for what is no plain data."""
+    """Return a value as JSON's types. Raises TypeError with a description of the value if it is not plain data."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Choice):
@@ -73,7 +73,7 @@ def plain(value: Any) -> Any:
         if not all(isinstance(key, str) for key in value):
             raise TypeError("a dict with keys that are not strings")
         return {key: plain(element) for key, element in value.items()}
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a number that came from an array
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a number from an array
         return plain(value.item())
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         raise TypeError("an array" if hasattr(value, "__array__") else "the shape and dtype of an array")
@@ -82,12 +82,12 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Integers:
-    """What an exercise's page allows a number to be.
+    """The integers that an exercise's page allows for a number.
 
     Attributes:
-      low: the least that it may be: a number, or the symbol that stands for another one.
-      high: the most, likewise. Both ends are allowed.
-      besides: what else is asked of it, such as `"a power of two"`.
+      low: the minimum: a number, or the symbol of another number.
+      high: the maximum, likewise. Both ends are allowed.
+      besides: a further condition, such as `"a power of two"`.
     """
 
     low: int | str
@@ -115,40 +115,40 @@ class Integers:
 
 @dataclass(frozen=True)
 class OneOf:
-    """What an exercise's page allows something to be that is no number, such as a dtype.
+    """The values that an exercise's page allows for something other than a number, such as a dtype.
 
     Attributes:
-      values: each that it may be, as the page spells it.
+      values: the allowed values, as the page spells them.
     """
 
     values: tuple[str, ...]
 
     def within(self, structure: "Structure") -> Sequence[str]:
-        """Return the allowed values; they depend on nothing else."""
+        """Return the allowed values, which do not depend on the structure."""
         return self.values
 
     def __str__(self) -> str:
         return ", ".join(f"`{value}`" for value in self.values)
 
 
-# What a case is made for: a value for each symbol of the task's ranges.
+# A value for each symbol of the task's ranges.
 type Structure = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One way of trying an answer: as a function that is differentiated.
+    """A test of an answer as a function that is differentiated.
 
     Attributes:
-      name: what a finding calls it, such as `"bfloat16"`.
-      arguments: shapes and dtypes of that function's arguments.
-      transform: what is done to that function, such as `jax.vmap`.
-      apply: makes that function from an answer that is none itself: calls a transformation of functions with its
-        arguments, or gives a policy to `jax.checkpoint`.
-      function: what such an answer is applied to, and what the outcome must compute. It names its values with a
-        keyword-only argument `name=jax.ad_checkpoint.checkpoint_name`, by which the judge learns them. None if the
-        answer is the function itself, since then `expect.reference` says what it must compute.
-      structure: what this case drew from the task's `ranges`, by the same symbols; `expect.requirements` reads it.
+      name: its name in findings, such as `"bfloat16"`.
+      arguments: the shapes and dtypes of the function's arguments.
+      transform: a transformation of the function, such as `jax.vmap`.
+      apply: returns the function for an answer that is not this function itself: for example, it calls an answer that
+        transforms functions, or passes a policy to `jax.checkpoint`.
+      function: the function that such an answer is applied to, whose result it must preserve. The function names its
+        values with a keyword-only argument `name=jax.ad_checkpoint.checkpoint_name`, through which the judge gets the
+        values. None if the answer is the function itself; then `expect.reference` defines the result.
+      structure: the case's values for the symbols of the task's `ranges`; `expect.requirements` reads them.
     """
 
     name: str
@@ -159,20 +159,20 @@ class Case:
     structure: Structure = field(default_factory=dict, compare=False)
 
     def differentiated(self, answer: Callable) -> Callable:
-        """Return the function that an answer makes of this case, which is what is differentiated."""
+        """Return the function to differentiate, for an answer in this case."""
         return self.transform(self.apply(answer))
 
 
 def given(function: Callable, called: Callable[[str], str] = lambda name: name) -> Callable:
-    """Return a case's `function` as an answer is given it: it takes its positional parameters and nothing else, as a
-    learner's own would, and its values have the names that `called` makes of those by which the judge knows them."""
-    from jax.ad_checkpoint import checkpoint_name  # not above: this module is read without importing JAX
+    """Return a case's `function` in the form that an answer gets: with positional parameters only, like a learner's own
+    function. `called` maps the judge's names of the values to the names in this function."""
+    from jax.ad_checkpoint import checkpoint_name  # imported here, because this module must not import JAX
 
     code = function.__code__
     parameters = ", ".join(code.co_varnames[: code.co_argcount])
     names = functools.partial(function, name=lambda value, name: checkpoint_name(value, called(name)))
-    # Not `*arguments` under a signature of theirs: how many it takes, what they are called and what is said where one
-    # is missing are Python's own then, by whatever way an answer looks.
+    # Not a function of `*arguments` with a `__signature__`: this function has a real signature, however an answer
+    # inspects it, and a missing argument gives Python's own error.
     plain = eval(compile(f"lambda {parameters}: names({parameters})", __file__, "eval"), {"names": names})
     functools.update_wrapper(plain, function)
     del plain.__wrapped__
@@ -181,13 +181,13 @@ def given(function: Callable, called: Callable[[str], str] = lambda name: name) 
 
 @dataclass(frozen=True)
 class Question:
-    """One way of trying an answer: what it is asked for is plain data, and that is compared.
+    """A test of an answer that returns plain data, which is compared with the reference's data.
 
     Attributes:
-      name: what a finding calls it, such as `"a scan"`.
-      arguments: what the answer is called with: functions, arrays, whatever the exercise says.
-      ask: asks for the data, given what the answer returned: a policy says something about operations, for instance.
-      structure: what this question drew from the task's `ranges`, by the same symbols.
+      name: its name in findings, such as `"a scan"`.
+      arguments: the arguments of the answer, of any type.
+      ask: returns the data, given the answer's result. For example, it calls a policy for several operations.
+      structure: the question's values for the symbols of the task's `ranges`.
     """
 
     name: str
@@ -201,23 +201,23 @@ class Question:
 
 
 class Task(Protocol):
-    """An exercise's `task` module: all that tracing an answer needs, and what its page says.
+    """The interface of an exercise's `task` module, which contains everything that tracing an answer needs.
 
-    If an answer may have dynamic loops, which run until their condition says so, there is `max_trip_count` too: the
-    trips of all such loops together, in all cases, at which an answer counts as one that does not end.
+    If answers may contain while loops, the module also defines `max_trip_count`: the total number of iterations of all
+    while loops in all cases beyond which an answer is treated as endless.
 
-    If an answer is for several devices, there is `devices`: how many of the CPU's a learner's page finds, wherever it
-    runs but in a notebook, whose first cell says so itself. To trace and to judge `jax.shard_map` none is needed: a
-    case's `transform` can map over a `jax.sharding.AbstractMesh`.
+    If answers use several devices, the module also defines `devices`: the number of CPU devices for a learner's page
+    that runs outside a notebook. (In a notebook, the first cell sets this number.) Tracing and judging `jax.shard_map`
+    need no devices, because a case's `transform` can map over a `jax.sharding.AbstractMesh`.
 
     Attributes:
-      parameters: the names of an answer's arguments, in their order.
-      ranges: what the page's table allows, by the symbols that stand for it there: numbers of layers, sizes, dtypes.
-        Cases are drawn from all of it.
-      signature: the answer as the page spells it, such as `"predict_residuals(op)"`.
-      returns: what an answer that is plain data returns, in words; other exercises do without.
-      shown: the case whose bytes and FLOPs a learner is shown as a picture, with a name that follows on "what that
-        costs"; None where answers are plain data.
+      parameters: the names of an answer's arguments, in order.
+      ranges: maps the symbols in the page's table (numbers of layers, sizes, dtypes) to their allowed values. Cases
+        cover all of them.
+      signature: the answer's signature, as the page spells it, such as `"predict_residuals(op)"`.
+      returns: a description of the plain data that an answer returns; missing in other exercises.
+      shown: the case whose bytes and FLOPs the verdict shows, with a name that can follow "what that costs"; None if
+        answers are plain data.
     """
 
     parameters: tuple[str, ...]
@@ -227,27 +227,27 @@ class Task(Protocol):
     shown: Case | None
 
     def cases(self, rng: "np.random.Generator") -> Sequence[Case | Question]:
-        """What an answer is tried on: cases, or questions, whose structure and shapes are drawn.
+        """Return the cases or questions that test an answer, with random structures and shapes.
 
-        Both ends of every range are among them, each choice is, and something between is drawn. They come in the order
-        in which findings show them, simple ones first; answers are tried on them in another one. Where an answer is
-        both differentiated and asked, as a policy is, cases come before questions.
+        They include both ends of every range, every option, and random values in between. Their order is that of
+        findings, simple ones first; answers are traced in a random order. If an answer has both cases and questions, as
+        a policy does, cases come first.
         """
 
 
 class TaskOfAnyStructure(Task, Protocol):
-    """A task that can ask about any structure within its ranges; where not all of these go together, `fits` takes one
-    and says whether it does."""
+    """A task that can build a case or question of any structure within its ranges. If some combinations of values are
+    not allowed, the module also defines `fits`, which returns whether a structure is allowed."""
 
     def case(self, rng: "np.random.Generator", **structure: Any) -> Case | Question:
-        """The case, or question, of a structure, with all else drawn."""
+        """Return the case or question of a structure, with everything else random."""
 
 
 class Expect(Protocol):
-    """An exercise's `expect` module: what only the judge may see.
+    """The interface of an exercise's `expect` module, which only the judge may see.
 
     Attributes:
-      mistakes: what is often computed in place of what is asked for.
+      mistakes: the known mistakes.
       feedback: the texts of hints, known mistakes and questions, from `feedback.toml`.
     """
 
@@ -257,12 +257,13 @@ class Expect(Protocol):
     def __hash__(self) -> int: ...  # as all modules have one
 
     def reference(self, *arguments: Any) -> Any:
-        """What is right: the result and the named values, of a case's arguments, unless the case has a function of its
-        own; or plain data, a `Choice`, or a `CostedAnswer`, of a question's."""
+        """Return the right result. For a case without its own function, this is the result and the named values; for a
+        question, it is plain data, a `Choice` or a `CostedAnswer`."""
 
     def requirements(self, case: Case) -> Sequence[Sequence["Requirement"]]:
-        """What is asked of a case's two passes, in groups: of a group that any case does not meet, all that is found is
-        said, and nothing of the groups behind it. An exercise whose answers are plain data has none."""
+        """Return the requirements on the two passes of a case, in groups. The verdict shows all findings of the first
+        group that any case violates, and none of later groups. Exercises whose answers are plain data have no
+        requirements."""
 
     def sample_input(self, rng: "np.random.Generator", argument: Any) -> "np.ndarray":
-        """An input of an argument's shape and dtype."""
+        """Return a random input with an argument's shape and dtype."""

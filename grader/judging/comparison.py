@@ -8,11 +8,12 @@ from grader.judging.answer_run import AnswerRun, CaseRun
 from grader.stablehlo.types import TensorType
 from rematscope.extend import type_text
 
-# By dtype, relative to an array's largest element; what has no entry must be equal. Values and gradients pass through a
-# handful of roundings. float64 is what shadows are in; constants that were float32 before are as accurate as that.
+# The tolerances by dtype, relative to an array's largest element. Arrays of other dtypes must be equal. Values and
+# gradients go through a few roundings. float64 is the dtype of shadows, whose constants may have only the precision of
+# float32.
 TOLERANCE = {"float16": 8e-3, "bfloat16": 4e-2, "float32": 1e-5, "float64": 1e-7}
 
-# So many tolerances may be made of nothing but rounding; whether they are, the shadow tells.
+# An error of up to this many tolerances may be rounding error. The shadow decides whether it is.
 ROUNDING = 8
 
 
@@ -22,9 +23,9 @@ def as_float(array: np.ndarray) -> np.ndarray:
 
 
 def close(got: np.ndarray, want: np.ndarray, times: float = 1) -> bool:
-    """Return whether two arrays have one shape and agree up to so many times the tolerance of the wanted one's dtype.
+    """Return whether two arrays have the same shape and agree up to `times` the tolerance for the dtype of `want`.
 
-    NaN agrees with nothing. What is compared is the largest difference, beside the largest absolute value.
+    NaN agrees with nothing. The error is the largest difference, relative to the largest absolute value.
     """
     allowed = times * TOLERANCE.get(str(want.dtype), 0.0)
     got, want = as_float(got), as_float(want)
@@ -49,8 +50,8 @@ def example(array: np.ndarray) -> str:
     return f"{type_text(tensor_type_of(array))}, largest absolute value {largest:.6g}"
 
 
-# What rounding can do to a result is at most so many times what half a unit in the last place of each input does to it.
-# A product in half precision does thousands of times that.
+# Rounding errors change a result by at most this many times the change that half a unit in the last place of each input
+# causes. A matmul in half precision changes it thousands of times as much.
 SENSITIVE = 16
 
 
@@ -58,14 +59,15 @@ type Both = Callable[[CaseRun], tuple[np.ndarray, np.ndarray]]
 
 
 def agreeing(trial: AnswerRun, both: Both) -> list[bool]:
-    """Return whether what each case got and what it should have got agree, in the cases' order.
+    """Return for each case, in order, whether a result of the answer agrees with the right result.
 
-    Where one case is farther away than rounding takes anything, others that are more than a few tolerances apart are so
-    for the same reason. Most wrong answers are wrong in every case; running their shadows takes a third as long again.
+    If the error in one case is too large for rounding error, an error of more than a few tolerances in another case has
+    the same cause, and no shadow is needed. Most wrong answers are wrong in every case, and running their shadows would
+    take a third more time.
 
     Args:
       trial: the trial.
-      both: takes a case, or its shadow, and returns what it got, and what it should have got.
+      both: a function that returns the answer's result and the right result of a case or of its shadow.
     """
     is_wrong = any(not close(*both(case), times=ROUNDING**3) for case in trial.cases)
     return [
@@ -75,16 +77,16 @@ def agreeing(trial: AnswerRun, both: Both) -> list[bool]:
 
 
 def agree(trial: AnswerRun, index: int, both: Both) -> bool:
-    """Return whether what a case got and what it should have got agree.
+    """Return whether a result of the answer in a case agrees with the right result.
 
-    They do if they are within the tolerance of their dtype. If they are a few tolerances apart, the order of a sum may
-    be all that differs, in float16 above all: then their shadows decide, which are not rounded. If they are farther
-    apart, what is summed may cancel: then, beside that, the result must be as sensitive as that to its inputs.
+    They agree if the error is within the tolerance of their dtype. If it is a few tolerances, the cause may only be the
+    order of a sum, especially in float16; then the float64 shadows decide. If it is larger, summands may cancel; then
+    the shadows must agree, and the result must also be sensitive enough to its inputs to explain the error.
 
     Args:
       trial: the trial.
-      index: the case's place.
-      both: takes that case, or its shadow, and returns what it got, and what it should have got.
+      index: the index of the case.
+      both: a function that returns the answer's result and the right result of a case or of its shadow.
     """
     case = trial.cases[index]
     if close(*both(case)):
@@ -101,15 +103,14 @@ def agree(trial: AnswerRun, index: int, both: Both) -> bool:
 
 
 def as_sensitive(trial: AnswerRun, index: int, got: np.ndarray, wanted: Callable[[CaseRun], np.ndarray]) -> bool:
-    """Return whether a result is as far from what it should be as rounding can take it, sensitive to its inputs as it
-    is.
+    """Return whether rounding can explain the error of a result, given the result's sensitivity to its inputs.
 
     Args:
       trial: the trial; it has a shadow.
-      index: the case's place.
+      index: the index of the case.
       got: the result.
-      wanted: takes that case, its shadow, or its shadow with inputs changed in their last place, and returns what the
-        result should be.
+      wanted: a function that returns the right result of the case, of its shadow, or of its shadow with inputs that are
+        perturbed in the last place.
     """
     shadow = trial.shadow
     if shadow is None:

@@ -1,4 +1,4 @@
-"""Make findings of requirements that cases fail, one finding for all cases that show the same."""
+"""Turn violated requirements into findings, with one finding for all cases that show the same violation."""
 
 import dataclasses
 import itertools
@@ -15,9 +15,9 @@ class CaseFinding(NamedTuple):
     """A finding in one case.
 
     Attributes:
-      key: the same where another case shows the same thing.
+      key: a value that is equal for equivalent findings in different cases.
       case: the case's name, or the question's.
-      finding: what is to be said, with this case's figures.
+      finding: the finding, with this case's figures.
     """
 
     key: Hashable
@@ -25,16 +25,16 @@ class CaseFinding(NamedTuple):
     finding: Finding
 
 
-_LISTED = 9  # cases or questions of which a finding names all that show it
+_LISTED = 9  # if there are at most this many cases or questions, a finding names all that show it
 
 
 def group_findings(seen: Iterable[CaseFinding], of: int = 0) -> list[Finding]:
-    """Merge the same finding of several cases into one, with the figures of the first.
+    """Merge equivalent findings of several cases into one, with the figures of the first case.
 
     Args:
-      seen: what each case shows, in the order of the cases.
-      of: how many questions were asked, if it is about questions: of many, a finding says how many show it, and names
-        the first.
+      seen: the findings in the order of the cases.
+      of: for findings about questions, the number of questions. If there are many, a finding states how many show it
+        and names the first.
     """
     alike: dict[Hashable, list[str]] = {}
     first: dict[Hashable, Finding] = {}
@@ -52,7 +52,7 @@ def _list_cases(cases: Sequence[str], of: int) -> tuple[str, ...]:
 
 
 def all_right(questions: Sequence[Question]) -> str:
-    """Return the sentence about an answer that is right for all questions."""
+    """Return the sentence for an answer that is right for all questions."""
     if len(questions) > _LISTED:
         return f"Right for all {len(questions)} questions."
     return f"Right for {', '.join(question.name for question in questions)}."
@@ -61,14 +61,14 @@ def all_right(questions: Sequence[Question]) -> str:
 def failed_requirements(
     requirements: Sequence[Sequence[Sequence[Requirement]]], observe_cases: Sequence[CaseObservation]
 ) -> tuple[list[Finding], list[str]]:
-    """Return the findings about an answer; or, if it meets all requirements, advice and what was shown.
+    """Return the findings about an answer; if it meets all requirements, return advice and the requirements' claims.
 
-    Groups of requirements come one after the other: if any case fails one of a group, all findings of that group are
-    returned, and the groups after it are not looked at.
+    Groups of requirements are checked in order. If any case violates a requirement of a group, all findings of this
+    group are returned, and later groups are not checked.
 
     Args:
-      requirements: case by case, the groups of its requirements.
-      observe_cases: what each case shows, in the same order.
+      requirements: for each case, the groups of its requirements.
+      observe_cases: a function that returns the observations of each case, in the same order.
     """
     advice: list[Finding] = []
     shown = ["Values and gradients match the reference in every case."]
@@ -83,7 +83,7 @@ def failed_requirements(
         if mistakes := [finding for finding in found if not finding.advice]:
             return _without_consequences(mistakes), []
         advice += found
-        claimed: dict[str, list[str]] = {}  # what is claimed, and in which cases
+        claimed: dict[str, list[str]] = {}  # maps claims to the cases that show them
         for behaviour, group in asked:
             if claims := [claim for requirement in group if (claim := requirement.claim(behaviour))]:
                 claimed.setdefault("; ".join(claims), []).append(behaviour.case)
@@ -97,8 +97,8 @@ def _claims_sentence(claims: str, cases: Sequence[str], of: int) -> str:
 
 
 def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
-    """Merge findings with one cause: what is missing in one case may be missing in another one in which something else
-    is saved instead; and recompute of a value that is not saved is no mistake of its own."""
+    """Merge findings with the same cause. A value that is missing in one case may be replaced by an extra one in
+    another case, and recompute of a value that is not saved is not a separate mistake."""
     merged: list[Finding] = []
     for finding in findings:
         same = next(
@@ -122,7 +122,7 @@ def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _in_case(finding: Finding, case: str) -> str:
-    """Return a finding's text, with its first case if that is another one."""
+    """Return a finding's text, with the name of its first case if that is a different case."""
     return finding.text if finding.cases[0] == case else f"For {finding.cases[0]}: {finding.text}"
 
 

@@ -15,25 +15,27 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # which imports scipy.optimize when it is first used
+import scipy  # scipy.optimize is imported at its first use
 
 from grader.exercises.observation import ResidualKind
 from grader.judging.answer_run import AnswerRun, CaseRun
 from grader.judging.comparison import ROUNDING, TOLERANCE, as_float, as_sensitive, close
 from grader.stablehlo.execution import Arrays
 
-_MAX_DIMENSIONS = 5  # of values whose dimensions are tried in every order; sizes of 1 do not count
+# Values with more dimensions are not tried in every order of dimensions; dimensions of size 1 do not count.
+_MAX_DIMENSIONS = 5
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a residual is.
+    """The identity of a residual.
 
     Attributes:
-      kind: whether it is an argument, depends on none, or is computed from some.
-      name: the argument's name, or that of the reference's value that it is; None if it is none of those that have one.
-      array: the reference's value, in the residual's shape, order of dimensions, and dtype, if it is one.
-      hides: whether the backward pass needs more of the residual than that.
+      kind: whether it is an argument, a constant or computed from arguments.
+      name: the name of the argument or of the reference's value that it equals; None if it equals neither.
+      array: the reference's value, in the residual's shape, order of dimensions and dtype; None if it equals no such
+        value.
+      hides: whether the residual contains further data that the backward pass uses.
     """
 
     kind: ResidualKind
@@ -47,8 +49,8 @@ def identities(trial: AnswerRun, asked: Sequence[Collection[str]]) -> list[list[
 
     Args:
       trial: a run of an answer whose gradients are right.
-      asked: case by case, the names of the reference's values that its requirements speak of. A value that has several
-        names is called by one of these, and by the one that has the residual's shape.
+      asked: for each case, the names of the reference's values that its requirements mention. If a value has several
+        names, these names are preferred, and among them the name of a value with the residual's shape.
     """
     found = _mark_hidden_data(trial, _looked_up(trial, asked))
     if any(identity.name is None or identity.hides for own in found for identity in own):
@@ -57,7 +59,7 @@ def identities(trial: AnswerRun, asked: Sequence[Collection[str]]) -> list[list[
 
 
 def _ask_the_shadow(trial: AnswerRun, asked: Sequence[Collection[str]], found: list[list[Identity]]) -> None:
-    """Correct the identities of residuals that rounding may have hidden, by a run in float64."""
+    """Correct the identities of residuals that rounding may have hidden, with a run in float64."""
     perhaps = _looked_up(trial, asked, times=ROUNDING)
     replaced = _replaceable_places(trial, perhaps)
     gross = (
@@ -81,19 +83,19 @@ def _ask_the_shadow(trial: AnswerRun, asked: Sequence[Collection[str]], found: l
 
 
 def _looked_up(trial: AnswerRun, asked: Sequence[Collection[str]], times: float = 1) -> list[list[Identity]]:
-    """Identify residuals by their values alone, up to so many tolerances."""
+    """Identify residuals by their values alone, within `times` the tolerance."""
     of_arguments = trial.forward.dependent_on(v for tried in trial.cases for v in tried.layout.arguments)
     return [_of_case(tried, own, of_arguments, times) for tried, own in zip(trial.cases, asked, strict=True)]
 
 
 @dataclass(frozen=True)
 class _Named:
-    """A value of the reference's, in float64.
+    """A value of the reference in float64.
 
     Attributes:
       shape: its shape.
-      tolerance: how accurate it is, relative to its largest element.
-      extremes: its least and its largest element, which tell most other arrays from it.
+      tolerance: its accuracy, relative to its largest element.
+      extremes: its smallest and largest element, which distinguish it from most other arrays.
     """
 
     name: str
@@ -126,11 +128,11 @@ def _of_case(tried: CaseRun, asked: Collection[str], of_arguments: Collection[in
 def _separate_equal_values(
     tried: CaseRun, found: list[Identity], asked: Sequence[_Named], times: float
 ) -> list[Identity]:
-    """Return the identities, with each asked value matched to a residual of its own where rounding permits that.
+    """Return the identities, with each required value matched to a different residual if the tolerance permits.
 
-    Two different values of the reference can agree up to rounding, by chance, where they have few elements: the
-    cosines of two numbers in float16. The closest value then says nothing about which of the two a residual is, and
-    two residuals may get the same name while a value that is saved seems to be missing.
+    Two different values of the reference with few elements can agree up to rounding by chance, for example the cosines
+    of two numbers in float16. Then the closest value may be the wrong one: two residuals would get the same name, and a
+    saved value would seem to be missing.
     """
     claimed = {identity.name for identity in found}
     computed = [place for place, identity in enumerate(found) if identity.kind is ResidualKind.COMPUTED]
@@ -141,7 +143,7 @@ def _separate_equal_values(
         for row, place in enumerate(computed)
         for column, each in enumerate(asked)
     }
-    cost = np.full((len(computed), len(asked)), len(computed) + 1.0)  # more than renaming every residual
+    cost = np.full((len(computed), len(asked)), len(computed) + 1.0)  # costs more than renaming every residual
     for (row, column), identity in candidates.items():
         if identity.name:
             cost[row, column] = identity.name != found[computed[row]].name
@@ -152,13 +154,13 @@ def _separate_equal_values(
 
 
 def _closest_value(array: np.ndarray, named: Sequence[_Named], times: float) -> Identity:
-    """Return the value that a computed array agrees with best, among those that it agrees with up to rounding."""
+    """Return the closest value among those that agree with a computed array up to rounding."""
     best, least = Identity(ResidualKind.COMPUTED, None), np.inf
     extremes, tolerance, wide = _extreme_values(array), _tolerance_of(array.dtype), as_float(array)
     for each in named:
         if each.value.size != array.size:
             continue
-        # As accurate as the less accurate of the two dtypes; what is not rounded must be equal.
+        # The tolerance of the less accurate dtype. Values without rounding must be equal.
         relative = times * max(tolerance, each.tolerance) if tolerance else 0.0
         allowed = relative * max(map(abs, each.extremes))
         if any(abs(one - other) > allowed for one, other in zip(extremes, each.extremes, strict=True)):
@@ -175,8 +177,8 @@ def _closest_value(array: np.ndarray, named: Sequence[_Named], times: float) -> 
 
 
 def arrangements(value: np.ndarray, shape: Sequence[int]) -> Iterator[np.ndarray]:
-    """Yield a value's elements in a shape of as many: as they come, and with dimensions in every other order, those of
-    the value before it is reshaped, or those of the shape after that."""
+    """Yield a value reshaped to a shape: with its elements in order, and with its dimensions permuted in every way,
+    either before or after the reshape."""
     yield value.reshape(shape)
     squeezed, sizes = value.squeeze(), [size for size in shape if size != 1]
     if squeezed.ndim <= _MAX_DIMENSIONS:
@@ -188,13 +190,14 @@ def arrangements(value: np.ndarray, shape: Sequence[int]) -> Iterator[np.ndarray
 
 
 def _mark_hidden_data(trial: AnswerRun, found: list[list[Identity]]) -> list[list[Identity]]:
-    """Return the same, where those are marked of which the backward pass needs more than the value that they are."""
+    """Return the identities, with `hides` set for residuals that contain further data that the backward pass uses."""
     places = _replaceable_places(trial, found)
     if not places:
         return found
     wrong = _wrong_cases(trial, trial.gradients_from(_with_reference_arrays(trial, found, places)))
-    for index in places.keys() & wrong:  # elsewhere the answer's own gradients are as far away, by rounding
-        # Replaced one at a time they show which it is, unless several hide a thing together.
+    # In other cases, the gradients of the answer itself have the same rounding error.
+    for index in places.keys() & wrong:
+        # Replacing one residual at a time shows which one hides data, unless several hide it together.
         alone = [
             place
             for place in places[index]
@@ -207,7 +210,7 @@ def _mark_hidden_data(trial: AnswerRun, found: list[list[Identity]]) -> list[lis
 
 
 def _replaceable_places(trial: AnswerRun, found: list[list[Identity]]) -> dict[int, list[int]]:
-    """By case, the places of residuals that are values of the reference's, but not bit by bit."""
+    """Return for each case the positions of residuals that equal a value of the reference, but not bit for bit."""
     places = {}
     for index, (tried, own) in enumerate(zip(trial.cases, found, strict=True)):
         named = ((place, array, own[place].array) for place, array in enumerate(tried.residuals))
@@ -221,7 +224,7 @@ def _replaceable_places(trial: AnswerRun, found: list[list[Identity]]) -> dict[i
 def _with_reference_arrays(
     trial: AnswerRun, found: list[list[Identity]], places: Mapping[int, Sequence[int]]
 ) -> Arrays:
-    """Return the residuals, those in these places as the reference makes them."""
+    """Return the residuals, with those at these positions replaced by the reference's arrays."""
     return [
         [
             array if identity.array is None or place not in places.get(index, ()) else identity.array
@@ -232,7 +235,8 @@ def _with_reference_arrays(
 
 
 def _wrong_cases(trial: AnswerRun, gradients: Arrays, times: float = 1) -> list[int]:
-    """In which cases gradients are wrong; where a few tolerances are allowed, by more than rounding explains."""
+    """Return the cases in which gradients are wrong; with larger tolerances, only those that rounding does not
+    explain."""
 
     def right(index: int, place: int, got: np.ndarray) -> bool:
         if close(got, trial.cases[index].wanted_gradients[place], times):
@@ -248,7 +252,7 @@ def _wrong_cases(trial: AnswerRun, gradients: Arrays, times: float = 1) -> list[
 
 def _extreme_values(array: np.ndarray) -> tuple[float, float]:
     values = as_float(array)
-    if not values.size or values.dtype.kind == "c":  # complex numbers have no order
+    if not values.size or values.dtype.kind == "c":  # complex numbers are not ordered
         return 0.0, float(abs(values).max(initial=0.0))
     return float(values.min()), float(values.max())
 

@@ -1,4 +1,4 @@
-"""Choose the views of a verdict: which findings both programs explain, and the costs of the answer and of others."""
+"""Choose the views of a verdict: the findings that both programs explain, and a comparison of costs."""
 
 import functools
 import importlib
@@ -25,8 +25,7 @@ _ABOUT_PROGRAMS = {
 
 
 def explained_by_programs(verdict: Verdict) -> list[Finding]:
-    """Return those of the findings that the answer's two programs explain: the first, and whichever have residuals to
-    mark."""
+    """Return the findings that the answer's two programs explain: the first one, and those with residuals to mark."""
     return [
         finding
         for number, finding in enumerate(verdict.findings)
@@ -35,8 +34,8 @@ def explained_by_programs(verdict: Verdict) -> list[Finding]:
 
 
 def scene(verdict: Verdict, shown: Case) -> tuple[str | None, tuple[int, ...], str]:
-    """Return what shows an answer best where one picture must do: a case's name (None for the page's shapes), positions
-    of the residuals to mark there, and a title. `shown` is the case of the page's shapes."""
+    """Return the best single picture of an answer: the name of a case (None for the page's shapes), the positions of
+    the residuals to mark, and a title. `shown` is the case with the page's shapes."""
     for finding in explained_by_programs(verdict):
         return finding.cases[0], finding.marked, programs_title(finding)
     return None, (), f"Forward and backward programs of your answer ({shown.name})"
@@ -44,13 +43,14 @@ def scene(verdict: Verdict, shown: Case) -> tuple[str | None, tuple[int, ...], s
 
 def effects_with_others(exercise: str, shown: Case, case: Case, passes: rematscope.Trace) -> tuple[Effect, ...]:
     """Return an answer's costs in a case, those of the worked answer, and the two extremes: no checkpoint and full
-    recompute. There are none if a loop has no fixed trip count, since a trace does not show its costs.
+    recompute. The result is empty if the trip count of a loop is unknown, because then the trace does not show the
+    costs.
 
     Args:
       exercise: the exercise's name.
-      shown: the case of the page's shapes.
-      case: the case, that one or another.
-      passes: the answer's two passes in the case.
+      shown: the case with the page's shapes.
+      case: the case to compare in, which may be `shown`.
+      passes: the trace of the answer in the case.
     """
     if _has_dynamic_loop(passes.forward) or _has_dynamic_loop(passes.backward):
         return ()
@@ -76,7 +76,7 @@ def _effect_of(label: str, passes: rematscope.Trace) -> Effect:
 
 def _effects_of_others(exercise: str, case: Case) -> tuple[Effect, ...]:
     reference = reference_of(case, registry.expect(exercise))
-    # jit drops the values that are only there to have names.
+    # jit drops values that are computed only to be named.
     plain = jax.jit(lambda *arguments: reference(*arguments)[0])
     worked = getattr(importlib.import_module(f"solutions.{exercise}"), exercise)
     ways: dict[str, Callable[..., Any]] = {

@@ -28,18 +28,19 @@ def judge(
     seed: int,
     execute: Execute = Execution,
 ) -> Verdict:
-    """Judge what an answer does.
+    """Judge the evidence of an answer.
 
     Args:
-      evidence: what capture made of the answer in these cases.
-      cases: the same cases, or questions.
+      evidence: the evidence of the answer in these cases.
+      cases: the cases or questions.
       task: the exercise's `task` module.
       expect: the exercise's `expect` module.
-      seed: seed of the random inputs; draw a fresh one after capture.
-      execute: makes of the answer's programs what runs them; `Execution` runs them in this process.
+      seed: the seed of the random inputs, which must be generated after the answer was traced.
+      execute: returns an object that runs the answer's programs. `Execution` runs them in this process.
 
     Returns:
-      The verdict; `Outcome.NOT_JUDGED`, with the reason, on evidence that does not add up or programs that do not run.
+      The verdict. It is `Outcome.NOT_JUDGED`, with the reason, if the evidence is inconsistent or the programs do not
+      run.
     """
     if any(traced.failure and traced.failure.kind is FailureKind.NOT_ATTEMPTED for traced in evidence.cases):
         return Verdict(evidence.exercise, Outcome.NOT_ATTEMPTED, (_not_attempted(evidence),))
@@ -102,7 +103,7 @@ _BEFORE_REQUIREMENTS = {FindingKind.RAISES, FindingKind.WRONG_TYPE, FindingKind.
 
 def _argument_order(evidence: Evidence, task: Task, findings: Sequence[Finding]) -> list[Finding]:
     """Return the finding about arguments in the wrong order, which explains all others, or none."""
-    # Names decide nothing: this explains results that are wrong already.
+    # Parameter names never make an answer fail. They only explain results that are already wrong.
     asked = task.parameters
     if evidence.parameters == asked or sorted(evidence.parameters) != sorted(asked):
         return []
@@ -133,17 +134,17 @@ def _not_attempted(evidence: Evidence) -> Finding:
 def judge_text(
     text: str, cases: Sequence[Case | Question], exercise: str, seed: int, execute: Execute = Execution
 ) -> Verdict:
-    """Return the verdict on evidence. This runs nothing of the answer's but its two programs.
+    """Return the verdict on evidence. This runs only the answer's two programs.
 
     Args:
       text: evidence, as `Evidence.to_json` writes it.
-      cases: what it was captured in.
+      cases: the cases in which the answer was traced.
       exercise: the exercise's name.
-      seed: seeds the inputs.
+      seed: the seed of the inputs.
       execute: see `judge`.
 
     Raises:
-      EvidenceError: the text is no evidence.
+      EvidenceError: if the text is not valid evidence.
     """
     evidence = Evidence.from_json(text)
     verdict = judge(evidence, cases, registry.task(exercise), registry.expect(exercise), seed, execute)

@@ -1,9 +1,10 @@
 """Observe what each case saves and recomputes.
 
-A contraction that does not depend on the cotangent is recomputed, or was not needed. The program's text shows that; but
-`x + 0 * cotangent` depends on the cotangent, and a matmul's sum can be spelled without multiplying two arrays. So the
-values count too: whatever the backward pass computes that is a matmul of the forward pass, by whatever operations, is
-recomputed, unless it is only passed on from a value that is that matmul already.
+A contraction of the backward pass that does not depend on the cotangent is recomputed or unnecessary, which the
+program's text shows. But the text is not enough: `x + 0 * cotangent` depends on the cotangent, and a matmul can be
+written without multiplying two arrays. So values are compared too: a value of the backward pass that equals a matmul of
+the forward pass is recomputed, whatever operations compute it, unless it is passed through from a value that already
+equals this matmul.
 """
 
 import functools
@@ -21,11 +22,11 @@ from grader.stablehlo.program import StableHloProgram
 from grader.stablehlo.value_fingerprints import same, value_fingerprint
 from rematscope.extend import link_bytes, type_text
 
-_MIN_SUMMANDS = 4  # fewer may be how a value is got back from another that was saved, such as y from y + b
+_MIN_SUMMANDS = 4  # fewer summands may only restore a value from a saved one, such as y from y + b
 
 
 def hidden_recompute_flops(trial: AnswerRun, index: int) -> Iterator[int]:
-    """Return the FLOPs of each matmul that the backward pass of a case recomputes from cotangents.
+    """Return the FLOPs of each matmul that the backward pass of a case recomputes with operations that use cotangents.
 
     Matmuls that do not depend on a cotangent are left out, because the program's text shows them.
     """
@@ -50,7 +51,7 @@ def hidden_recompute_flops(trial: AnswerRun, index: int) -> Iterator[int]:
         behind, circular = _dependencies(value, known, backward)
         for product, count in times.items():
             if any(product in known.get(source, ()) for source in backward.sources[value]):
-                continue  # handed on
+                continue  # passed through
             flops, size = int(products[product, -1]), int(products[product, 1])
             contractions = {value} if value in matmuls else matmuls & behind
             summands = flops // (2 * size)
@@ -60,7 +61,7 @@ def hidden_recompute_flops(trial: AnswerRun, index: int) -> Iterator[int]:
 
 
 def _dependencies(value: int, known: Collection[int], program: StableHloProgram) -> tuple[set[int], bool]:
-    """Return the values that a value is computed from, back to known ones, and whether it is computed from itself."""
+    """Return the values that a value is computed from, up to known values, and whether it depends on itself."""
     behind: set[int] = set()
     circular, todo = False, [*program.sources[value]]
     while todo:
@@ -73,7 +74,7 @@ def _dependencies(value: int, known: Collection[int], program: StableHloProgram)
 
 
 def observe_cases(trial: AnswerRun) -> tuple[CaseObservation, ...]:
-    """Return what each case shows, in the cases' order; the exercise's requirements are about that.
+    """Return the observations of each case, in order, for the exercise's requirements.
 
     Args:
       trial: a run of an answer whose values and gradients are right.
@@ -84,7 +85,7 @@ def observe_cases(trial: AnswerRun) -> tuple[CaseObservation, ...]:
 
 
 def _required_names(tried: CaseRun, trial: AnswerRun) -> set[str]:
-    """Return the names of the reference's values that a case's requirements speak of."""
+    """Return the names of the reference's values that a case's requirements mention."""
     groups = trial.expect.requirements(tried.case)
     return {name for group in groups for requirement in group for name in requirement.names}
 

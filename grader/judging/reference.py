@@ -1,4 +1,4 @@
-"""Trace and run the reference: what an answer must compute, and the values it may save."""
+"""Trace and run the reference, which defines an answer's right results and the values that it may save."""
 
 import functools
 import inspect
@@ -18,18 +18,18 @@ from grader.stablehlo.types import TensorType
 
 
 def reference_of(case: Case, expect: Expect) -> Callable[..., Any]:
-    """Return a case's reference: takes what the case's function takes, and returns the result and the named values."""
+    """Return a case's reference: a function of the case's arguments that returns the result and the named values."""
     return case.transform(expect.reference if case.function is None else _with_names(case.function))
 
 
 def argument_names(case: Case, expect: Expect) -> tuple[str, ...]:
-    """Return the names of a case's arguments: those of its reference's positional parameters."""
+    """Return the names of a case's arguments, which are the positional parameters of its reference."""
     parameters = inspect.signature(reference_of(case, expect)).parameters.values()
     return tuple(parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY)
 
 
 def _with_names(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a case's function, which also returns the values that it names."""
+    """Return a case's function, extended to also return the values that it names."""
 
     @functools.wraps(function)
     def both(*arguments: Any) -> Any:
@@ -46,16 +46,16 @@ def _with_names(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class TracedReference:
-    """The reference of all of an exercise's cases.
+    """The reference of all cases of an exercise.
 
     Attributes:
-      function: takes every case's arguments and every case's cotangents; returns each case's output, its gradients, one
-        for each argument, and its named values, arrays by name.
-      matmul_flops: FLOPs of each single matmul of a case's two passes, which keep everything; case by case.
-      forward_flops: those of its forward pass alone.
-      negligible: FLOPs of a case's smallest matmul, case by case; 1 if it has none.
-      forward_products: case by case, the places of the products that the output is computed from, and the
-        FLOPs of one run of each.
+      function: a function of every case's arguments and cotangents. It returns each case's output, its gradients (one
+        per argument) and its named values (arrays by name).
+      matmul_flops: for each case, the FLOPs of each matmul of both passes, which save everything.
+      forward_flops: the same for the forward pass alone.
+      negligible: for each case, the FLOPs of the smallest matmul; 1 if there is none.
+      forward_products: for each case, the positions of the matmuls that the output is computed from, and the FLOPs of
+        one run of each.
     """
 
     function: Function
@@ -65,9 +65,9 @@ class TracedReference:
     forward_products: tuple[dict[int, int], ...]
 
     def products(self, inputs: Arrays, cotangents: Arrays) -> list[np.ndarray]:
-        """Return fingerprints of the forward pass's matmuls, case by case, as rows that end with the matmul's FLOPs.
+        """Return for each case fingerprints of the forward pass's matmuls, as rows that end with the matmul's FLOPs.
 
-        `grader.stablehlo.value_fingerprints` says what the other columns are.
+        `grader.stablehlo.value_fingerprints` defines the other columns.
         """
         places = {place for flops in self.forward_products for place in flops}
         rows = self.function.value_fingerprints(places, inputs, cotangents)
@@ -87,7 +87,7 @@ def traced_reference(
     Args:
       cases: the exercise's cases.
       expect: its `expect` module.
-      returned: shapes and dtypes of what an answer returns, case by case: those of the cotangents.
+      returned: for each case, the shapes and dtypes of the answer's outputs, which are those of the cotangents.
     """
 
     def reference(inputs: Sequence[Sequence[jax.Array]], cotangents: Sequence[Sequence[jax.Array]]) -> list[Any]:
@@ -99,7 +99,7 @@ def traced_reference(
             results.append((output, pullback(given[0].astype(output.dtype) if fits else output), named))
         return results
 
-    # Arrays of zeros stand for their shapes and dtypes.
+    # Arrays of zeros define the shapes and dtypes.
     cotangents = [[np.zeros(kind.shape, kind.dtype) for kind in kinds] for kinds in returned]
     function = Function(reference, [list(case.arguments) for case in cases], cotangents)
     program = reader.read(function.text)
@@ -154,5 +154,5 @@ def traced_mistakes(case: Case, expect: Expect, places: tuple[int, ...]) -> Func
 
 
 def flops_of_each(matmuls: Iterable[Matmul]) -> Iterator[int]:
-    """FLOPs of each single matmul: one in a loop is as many as the loop's trip count."""
+    """Return the FLOPs of each run of each matmul. A matmul in a loop runs as many times as the loop's trip count."""
     return (matmul.flops // matmul.trip_count for matmul in matmuls for _ in range(matmul.trip_count))

@@ -1,4 +1,4 @@
-"""Find what is wrong with an answer that is plain data, compared with the reference's."""
+"""Find errors in an answer that is plain data, by comparing it with the reference's data."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,16 +16,16 @@ from grader.verdicts.verdict import Finding, FindingKind
 
 
 def differences(evidence: Evidence, questions: Sequence[Question], task: Task, expect: Expect) -> Iterator[CaseFinding]:
-    """Yield findings about an answer that is plain data, question by question.
+    """Yield findings about an answer that is plain data, by question.
 
     Args:
-      evidence: what the answer returned.
-      questions: what it was asked.
+      evidence: the evidence with the answer's data.
+      questions: the questions.
       task: the exercise's `task` module.
-      expect: its `expect` module, whose `reference` returns what is right, a `Choice`, or a `CostedAnswer`.
+      expect: its `expect` module, whose `reference` returns the right data, a `Choice` or a `CostedAnswer`.
 
     Raises:
-      ProgramError: the evidence is not about these questions.
+      ProgramError: if the evidence is not for these questions.
     """
     if [asked.case for asked in evidence.cases] != [question.name for question in questions]:
         raise ProgramError("it does not answer this exercise's questions.")
@@ -40,15 +40,15 @@ def differences(evidence: Evidence, questions: Sequence[Question], task: Task, e
 
 
 class _Answer(NamedTuple):
-    """What was returned to a question, in JSON's types, and what the reference returns."""
+    """The answer's data for a question, as JSON's types, and the reference's result."""
 
     question: Question
     got: Any
     want: Any
 
     def is_of(self, data: Any) -> bool:
-        """Return whether it is these data, which the reference returns, or a mistake; a mapping may take long to look
-        up."""
+        """Return whether the answer equals data of the reference or of a mistake. The values of a mapping may be slow
+        to compute."""
         if isinstance(data, Mapping):
             alike = isinstance(self.got, dict) and self.got.keys() == data.keys()
             return alike and all(self.got[key] == plain(data[key]) for key in data)
@@ -68,8 +68,8 @@ def _different_answers(answers: Sequence[_Answer], task: Task, expect: Expect) -
             mistake = KnownMistake(where, expect.reference, expect.feedback.otherwise)
             explained = dict.fromkeys((answer.question.name for answer in wrong), mistake)
     else:
-        # An answer that is differentiated too is a policy: one thing that is asked many questions, of which each has
-        # few answers, so that by chance many mistakes lead to the same. Only one that leads to all of them counts.
+        # An answer that is also differentiated is a policy. Each question has only a few possible results, so many
+        # mistakes agree with a result by chance. Only a mistake that agrees with all results counts.
         alike = [m for m in expect.mistakes if all(_is_mistake(answer, m) for answer in answers)]
         explained = _explain_by_mistake(wrong, [], alike[:1], credible=0)
     for answer in answers:
@@ -114,18 +114,20 @@ def _is_different(answer: _Answer, mistake: KnownMistake | None, expect: Expect)
     )
 
 
-_CHANCE = 10  # a mistake that fits fewer than one in so many questions fits by chance
-_COMPARED = 8  # right answers by which mistakes that explain as much are told apart
-_LOOKED_AT = 4  # wrong answers for which every mistake is tried at once: a mistake's function may compile programs
+_CHANCE = 10  # a mistake that fits less than 1 in 10 questions fits by chance
+_COMPARED = 8  # the number of right answers that decide between mistakes that explain equally many wrong ones
+# The number of wrong answers for which all mistakes are tried first, because a mistake's function may be slow.
+_LOOKED_AT = 4
 
 
 def _explain_by_mistake(
     wrong: Sequence[_Answer], right: Sequence[_Answer], mistakes: Sequence[KnownMistake], credible: int
 ) -> dict[str, KnownMistake]:
-    """Return the usual mistake behind each wrong answer, by the question's name, where there is one.
+    """Return the known mistake that explains each wrong answer, if there is one, by the question's name.
 
-    For small numbers, mistakes often lead to the same. Then it is the one that explains most of what is wrong, and of
-    several the one that leads to most of what is right; none that explains fewer answers than are `credible`.
+    For small numbers, different mistakes often give the same result. The mistake that explains the most wrong answers
+    is chosen; among equals, the one that also gives the most right answers. A mistake that explains fewer than
+    `credible` answers is ignored.
     """
     explained: dict[str, KnownMistake] = {}
     while wrong:
@@ -148,9 +150,8 @@ def _explain_by_mistake(
 
 
 def _part_by_part(wrong: Sequence[_Answer], expect: Expect) -> dict[str, KnownMistake]:
-    """Return what is to be said of dicts that no one mistake explains: which entries are right, and which usual mistake
-    leads to each of the others, wherever that is wrong; by the question's name. Of several, it is one that explains
-    most."""
+    """Return texts about dicts that no single mistake explains, by the question's name. A text says which entries are
+    right, and names the known mistake that explains each other entry, preferably one that explains the most answers."""
     wants = [plain(answer.want) for answer in wrong]
     keys = [key for key in wants[0] if any(a.got[key] != want[key] for a, want in zip(wrong, wants, strict=True))]
     behind: dict[str, list[KnownMistake]] = {key: [] for key in keys}
@@ -172,12 +173,12 @@ def _part_by_part(wrong: Sequence[_Answer], expect: Expect) -> dict[str, KnownMi
     return {answer.question.name: mistake for answer in wrong}
 
 
-_BY_CHANCE = 5  # fewer questions may have something in common that has nothing to do with it
+_BY_CHANCE = 5  # fewer questions may have a property in common by chance
 
 
 def _only_where(wrong: Sequence[_Answer], right: Sequence[_Answer]) -> str | None:
-    """Return what all that is answered wrongly has in common, or all that is right, and hardly anything else, in
-    words."""
+    """Return a property, in words, that all wrongly answered questions or all rightly answered ones share, and hardly
+    any others."""
     if min(len(wrong), len(right)) < _BY_CHANCE or isinstance(wrong[0].want, Choice):
         return None
     for symbol in wrong[0].question.structure:
@@ -199,7 +200,7 @@ def _only_where(wrong: Sequence[_Answer], right: Sequence[_Answer]) -> str | Non
 
 
 def _how_far(wrong: Sequence[_Answer], key: str) -> str:
-    """In which way numbers under a key are wrong that no usual mistake leads to."""
+    """Return in words how the numbers under a key are wrong, if no known mistake explains them."""
     pairs = [pair for a in wrong for pair in zip(*map(np.ravel, (a.got[key], a.want[key])), strict=False)]
     if all(got >= want for got, want in pairs):
         return "the numbers are too large"
@@ -211,7 +212,7 @@ def _is_mistake(answer: _Answer, mistake: KnownMistake) -> bool:
 
 
 def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[CaseFinding]:
-    """Yield findings about answers that are carried out: they break a rule, or cost more than the best."""
+    """Yield findings about answers that are judged by cost: they break a rule or cost more than the best answer."""
     costs = [_carried_out(answer, task) for answer in answers]
     over = [(a, cost) for a, cost in zip(answers, costs, strict=True) if isinstance(cost, int) and cost > a.want.least]
     mistake = _behind_costs(over, expect) if len(over) >= len(answers) // _CHANCE else None
@@ -279,18 +280,19 @@ def _behind_impossible(errors: Sequence[Impossible]) -> dict[Impossible, KnownMi
     return explained
 
 
-_TELLING = 0.9  # of the questions in which too much is spent: ties can be broken in more ways than there are mistakes
-_COSTED = 16  # questions in which every mistake is tried
+# The fraction of too costly answers that a mistake must explain; not all, because an answer may break ties differently.
+_TELLING = 0.9
+_COSTED = 16  # the number of questions for which all mistakes are tried
 
 
 def _behind_costs(over: Sequence[tuple[_Answer, int]], expect: Expect) -> KnownMistake | None:
-    """Return the usual mistake that costs as much nearly wherever too much is spent, if there is one, and only one."""
+    """Return the known mistake that has the same cost in nearly all too costly answers, if there is exactly one."""
     few = over[:: -(-len(over) // _COSTED) or 1]
     alike = {m: sum(m.wrong_reference(*a.question.arguments) == cost for a, cost in few) for m in expect.mistakes}
     most = max(alike.values(), default=0)
     if most < _TELLING * len(few) or not few:
         return None
-    # By chance a mistake costs as much as another one.
+    # Two mistakes may have the same costs by chance.
     says = {mistake.description: mistake for mistake, count in alike.items() if count == most}
     return next(iter(says.values())) if len(says) == 1 else None
 
@@ -300,7 +302,7 @@ def _cost_text(cost: int, unit: str) -> str:
 
 
 def _for_numbers(question: Question, task: Task) -> str:
-    """Return the numbers that an answer was asked for, in words, so that it can be tried with the same ones."""
+    """Return the numbers in a question's arguments, in words, so that the learner can try the same numbers."""
     named = zip(task.parameters, question.arguments, strict=True)
     numbers = [f"{name} = {value}" for name, value in named if isinstance(value, int)]
     return f" for {joined(numbers)}" if numbers else ""
@@ -315,7 +317,7 @@ def _wrong_type(question: Question, task: Task, expected: str, got: str) -> Case
 
 
 def _normalize_names(data: Any, want: Any) -> Any:
-    """Data as it is compared: names that are chosen come in any order, with or without spaces."""
+    """Return data for comparison: chosen names are sorted and stripped of spaces."""
     if isinstance(want, Choice) and isinstance(data, list) and all(isinstance(name, str) for name in data):
         return sorted("".join(name.split()) for name in data)
     return data
@@ -341,7 +343,7 @@ def _unknown_name(got: list[str], want: Choice) -> str | None:
 
 
 def _has_form(got: Any, want: Any) -> bool:
-    """Return whether data has the form of what is wanted: a tuple's length is fixed, a list's is not."""
+    """Return whether data has the same form as the right data. A tuple's length is fixed, a list's is not."""
     match want:
         case Choice():
             return _has_form(got, [""])
@@ -359,17 +361,17 @@ def _has_form(got: Any, want: Any) -> bool:
 
 
 def _returned_text(data: Any, like: Any) -> str:
-    """Data of another form than what is wanted, in words: a text is told from names, and an empty one from nothing."""
+    """Return data of the wrong form in words. Strings are marked as such, which distinguishes them from names."""
     return f"the string {data!r}" if isinstance(data, str) else _printable_text(data, like)
 
 
 def _printable_text(data: Any, like: Any) -> str:
-    """Data in words that can be written to a file: half of a pair of characters, which JSON has, is no UTF-8."""
+    """Return data as text that can be encoded as UTF-8, with unpaired surrogates, which JSON allows, escaped."""
     return str(_as_python_spells(data, like)).encode(errors="backslashreplace").decode()
 
 
 def _as_python_spells(data: Any, like: Any) -> Any:
-    """Data as Python spells it: JSON has no tuples."""
+    """Return data with tuples where the reference has tuples, which JSON does not have."""
     if isinstance(data, list) and isinstance(like, tuple):
         return tuple(data)
     if isinstance(data, dict) and isinstance(like, dict):

@@ -1,4 +1,4 @@
-"""Find what is wrong with an answer's results: whether it raises, ends, its type, its values and its gradients."""
+"""Find errors in an answer's results: exceptions, endless loops, wrong types, wrong values, wrong gradients."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -22,10 +22,10 @@ _MEMORY_QUESTION = (
 
 
 def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[CaseFinding]:
-    """Yield findings about the cases that left no programs."""
+    """Yield findings about the cases without programs."""
     questions = expect.feedback.error_questions
     failed = [(traced, traced.failure) for traced in evidence.cases if traced.failure]
-    # First what has a memory: it says why other cases failed.
+    # State comes first, because it explains why other cases failed.
     for traced, failure in sorted(failed, key=lambda each: each[1].kind is not FailureKind.CHANGED):
         if failure.kind is FailureKind.CHANGED:
             kind = FindingKind.CHANGES
@@ -38,7 +38,7 @@ def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[CaseFin
             kind, text = FindingKind.RAISES, f"Your answer raises {failure.text}"
             question = about_exception(failure.text, failure.source, questions)
             question = question or OTHERWISE
-        # A message has the case's shapes in it; the exception's type and the line are the same in every case.
+        # The message may contain the case's shapes, but the exception's type and the line are the same in every case.
         key = failure.kind, failure.text.split(":")[0], failure.source
         yield CaseFinding(key, traced.case, Finding(kind, text, source=failure.source, next=question))
 
@@ -46,7 +46,7 @@ def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[CaseFin
 def wrong_results(trial: AnswerRun) -> list[Finding]:
     """Return findings about an answer's results; none if its residuals can be judged.
 
-    One step at a time: what stands in the way of the next step is all that is said.
+    The checks run in steps. The first step with findings is the last one that is reported.
     """
     if endless := list(_find_endless_loops(trial)):
         return endless
@@ -88,7 +88,7 @@ def _wrong_values(trial: AnswerRun) -> Iterator[CaseFinding]:
 
 def _wrong_undifferentiated_values(trial: AnswerRun) -> Iterator[CaseFinding]:
     def got(tried: CaseRun) -> np.ndarray:
-        return (*tried.undifferentiated, tried.wanted_output)[0]  # some cases have none
+        return (*tried.undifferentiated, tried.wanted_output)[0]  # some cases have no undifferentiated outputs
 
     return _of_values(trial, got, f"Your answer's value is wrong {UNDIFFERENTIATED}", OF_THE_PRIMAL)
 
@@ -116,7 +116,7 @@ def _of_values(
 
 
 def _explain_values(wrong: Sequence[tuple[CaseRun, np.ndarray]], trial: AnswerRun) -> tuple[str, str] | None:
-    """Return what is wrong with values and the question to ask, if that is known."""
+    """Return a description of wrong values and a question for the learner, if the cause is known."""
     tried, got = wrong[0]
     if (infinite := _not_finite(got)) and np.isfinite(as_float(tried.wanted_output)).all():
         return infinite
@@ -127,15 +127,16 @@ def _explain_values(wrong: Sequence[tuple[CaseRun, np.ndarray]], trial: AnswerRu
 def _find_mistake(
     wrong: Sequence[tuple[CaseRun, Sequence[np.ndarray]]], trial: AnswerRun, in_gradients: bool
 ) -> KnownMistake | None:
-    """Return the known mistake that leads to the answer's wrong results in every failing case, or None: in a single
-    case two mistakes may agree by chance."""
+    """Return the known mistake that gives the answer's wrong results in every failing case, or None. In a single case,
+    two mistakes may agree by chance."""
     mistakes = trial.expect.mistakes
     alike = tuple(place for place, mistake in enumerate(mistakes) if mistake.check_gradient == in_gradients)
     for number, (tried, got) in enumerate(wrong):
         if not alike:
             return None
         results = traced_mistakes(tried.case, trial.expect, alike)(tried.inputs, tried.cotangents[0])
-        # The first case is compared closely. In another dtype a mistake may round differently from the answer.
+        # The first case is compared with a small tolerance. In other dtypes, a mistake may round differently from the
+        # answer.
         times = ROUNDING if number else 1
         alike = tuple(
             place
@@ -146,7 +147,7 @@ def _find_mistake(
 
 
 def _same_or_both_nan(got: np.ndarray, other: np.ndarray, times: float) -> bool:
-    """As `close`, but elements that are NaN in both agree: a mistake can divide 0 by 0 too."""
+    """Return the same as `close`, except that NaN agrees with NaN, because a mistake can also divide 0 by 0."""
     if got.shape == other.shape and (undefined := np.isnan(as_float(got))).any():
         both = (undefined == np.isnan(as_float(other))).all()
         return bool(both) and close(
@@ -183,7 +184,7 @@ def _wrong_gradients(trial: AnswerRun) -> Iterator[CaseFinding]:
         explained = _ROUNDED
     for index, places in wrong.items():
         tried = trial.cases[index]
-        alike: dict[tuple[str, str], list[int]] = {}  # how they are wrong, and the question about it
+        alike: dict[tuple[str, str], list[int]] = {}  # maps a description of the error and its question to positions
         for place in places:
             found = explained or _how_wrong(tried.gradients[place])
             alike.setdefault(found, []).append(place)
@@ -207,12 +208,12 @@ def _gradients_at(place: int) -> Callable[[CaseRun], tuple[np.ndarray, np.ndarra
 
 
 def _is_nearly_right(got: np.ndarray, want: np.ndarray) -> bool:
-    """Return whether a wrong result is as close as after rounding to a dtype of lower precision."""
+    """Return whether the error of a wrong result is as small as that of rounding to a less precise dtype."""
     got, want = as_float(got), as_float(want)
     return bool((abs(got - want) <= _NEARLY * abs(want).max(initial=0.0)).all())
 
 
-_NEARLY = 0.03  # bfloat16 has a relative precision of 0.4 %, and errors add up
+_NEARLY = 0.03  # bfloat16 has a relative precision of 0.4 %, and errors accumulate
 _INACCURATE = (
     "it differs by less than 3 %",
     "Does your answer round a value to a dtype of lower precision, such as bfloat16?",

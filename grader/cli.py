@@ -52,7 +52,7 @@ _LEARNERS, _INSTRUCTORS = "For learners", "For instructors"
 def _declare_commands():
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a pipe or an old terminal that knows no arrows
+            stream.reconfigure(errors="replace")  # a pipe or an old terminal cannot encode arrows
 
 
 @app.command(rich_help_panel=_LEARNERS)
@@ -98,7 +98,7 @@ def _close_to(file: Path) -> str:
 
 
 def _check_again(file: Path, json_: bool) -> int:
-    """Grade a submission again, and return the exit status, that of the worst verdict."""
+    """Grade a submission again, and return the exit status of the worst verdict."""
     try:
         answers, unchanged = submission_file.read(file)
     except submission_file.HandInError as error:
@@ -119,19 +119,19 @@ def _check_again(file: Path, json_: bool) -> int:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Within this, SIGINT and SIGTERM end this process, and with it what still runs: grades are kept one by one. What
-    it has made in temporary folders goes too.
+    """Let SIGINT and SIGTERM end this process and its children within the context. Grades are saved one at a time, so
+    none is lost. Temporary folders are deleted.
 
-    They raise nothing, since an exception is lost where nobody can catch it, such as in what JAX has called whenever
-    garbage is collected. A shell that is no terminal's has what it runs in the background ignore SIGINT; but a class
-    may be interrupted there too.
+    The signals do not raise exceptions, because an exception is lost if it occurs in a callback, such as those that JAX
+    registers with the garbage collector. A non-interactive shell makes its background processes ignore SIGINT, but
+    grading a class must be interruptible there too.
     """
 
     def end(*_: object) -> NoReturn:
-        shown = "\x1b[?25h" if os.isatty(2) else ""  # a bar hides the cursor
+        shown = "\x1b[?25h" if os.isatty(2) else ""  # the progress bar hides the cursor
         said = f"{shown}\nInterrupted. The grades so far are saved: add --resume to continue.\n"
         try:
-            os.write(2, said.encode())  # `print` may be in the middle of something
+            os.write(2, said.encode())  # `print` is not reentrant
             shutil.rmtree(folder, ignore_errors=True)
         finally:
             os._exit(130)
@@ -248,7 +248,7 @@ def batch(
 
 
 def _refuse_folders(submissions: Path, out: Path, unsandboxed: bool) -> None:
-    """Raise CollectError for folders that the next run, or an answer, would read."""
+    """Raise CollectError for folders that the next run or an answer could read."""
     from grader.classroom import collect
     from grader.isolation import bubblewrap_options
 
@@ -265,7 +265,8 @@ def _refuse_folders(submissions: Path, out: Path, unsandboxed: bool) -> None:
 
 
 def _print_isolation(unsandboxed: bool, without_groups: str | None, uncounted: bool) -> None:
-    """Print what isolated the answers; `without_groups` says why there were no control groups, "" if there were."""
+    """Print how answers were isolated. `without_groups` is the reason why there were no control groups; "" if there
+    were."""
     from grader.isolation.control_groups import limit_of_all
 
     if unsandboxed:
@@ -454,11 +455,11 @@ def _end_with_error(error: Exception) -> NoReturn:
 
 
 _NO_GROUPS = {"--unsandboxed", "--without-control-groups", "--scheduler"}
-_NOT_SAID = 74  # EX_IOERR of sysexits.h, which Windows' Python has not
+_NOT_SAID = 74  # EX_IOERR of sysexits.h, which Python lacks on Windows
 
 
 def main() -> None:
-    """Run the command line. Where what it prints can be written nowhere, that is said, and what it did stays."""
+    """Run the command line. If its output cannot be written, report that; the command's other effects remain."""
     if sys.argv[1:2] in (["batch"], ["doctor"]):
         environment.start_again()
         if not _NO_GROUPS & {*sys.argv}:
@@ -471,8 +472,8 @@ def main() -> None:
     except OSError as error:
         if _takes_more(sys.stdout.fileno()):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at its end
-        if not isinstance(error, BrokenPipeError):  # whoever reads it has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout again when it exits
+        if not isinstance(error, BrokenPipeError):  # a closed pipe is normal, for example after `| head`
             why = f"The output cannot be written ({error.strerror}), but the command has completed."
             print(why, file=sys.stderr)
         sys.exit(_NOT_SAID)

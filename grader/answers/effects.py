@@ -1,8 +1,9 @@
-"""Find which names of a page a statement binds, mutates and reads, when it runs and when the functions that it defines
-are called.
+"""Find which names of a page a statement binds, mutates and reads, both when the statement runs and when the functions
+that it defines are called.
 
 Stores are recognized in any position: `names["a"] = f`, `helper.scale = 2`, `del names[0]`, `setattr(Config, "a", 1)`,
-`globals()["a"] = f`; calls for their effect by how they look: `names.append("b")`, `@registry.add`, `register(Params)`.
+`globals()["a"] = f`; calls that may mutate their arguments are recognized by their form: `names.append("b")`,
+`@registry.add`, `register(Params)`.
 """
 
 import ast
@@ -13,9 +14,10 @@ from dataclasses import dataclass, field
 
 from grader.answers.cells import PlacedStatement, magic_of, segment
 
-ANY = "*"  # in place of a name: whatever a module has, whatever an exec or a %run binds
-IMPORTS = "import"  # what imports find: sys.modules, sys.path, the environment
-BY_TEXT = {"__import__", "__main__", "__name__", "eval", "exec", "globals", "importlib", "locals", "vars"}  # find names
+ANY = "*"  # stands for any name: `import *`, exec and %run may bind any name
+IMPORTS = "import"  # the state that imports depend on: sys.modules, sys.path, the environment
+# Names that look up other names by strings.
+BY_TEXT = {"__import__", "__main__", "__name__", "eval", "exec", "globals", "importlib", "locals", "vars"}
 _MODULE_TABLES = ("module", "class")
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -27,13 +29,13 @@ _CHANGING = {
 
 @dataclass
 class Mutations:
-    """What a piece of Python mutates.
+    """The mutations by a piece of Python.
 
     Attributes:
-      assigned: names whose values it replaces or stores into.
-      mutated: names on whose values it calls something that mutates them, unless they are modules or functions.
-      mutates_arguments: whether it does one of these to its arguments, if it is a function.
-      passed: for each name that it calls, the names that it passes to it.
+      assigned: the names whose values it replaces or stores into.
+      mutated: the names whose values it mutates with calls, unless the values are modules or functions.
+      mutates_arguments: for a function, whether it mutates its arguments.
+      passed: maps each name that it calls to the names that it passes as arguments.
     """
 
     assigned: set[str] = field(default_factory=set)
@@ -44,16 +46,17 @@ class Mutations:
 
 @dataclass(frozen=True)
 class Effects:
-    """What a top-level statement does to the names of its page.
+    """The effects of a top-level statement on the names of its page.
 
     Attributes:
-      binds: the names that it gives a value, or part of one; `ANY` among them if it may be any.
-      replaces: those of them of which no earlier value is left.
-      on_run: what it mutates when it runs.
-      on_call: what the functions in it mutate when they are called.
-      reads_on_run: the names that it looks up when it runs.
-      reads_on_call: the names that it looks up when it is called.
-      constant: whether no call changes what is defined. One may change what a decorator makes, as `f.defvjp(…)` does.
+      binds: the names that it binds or stores into; includes `ANY` if it may bind any name.
+      replaces: the bound names that keep nothing of their earlier values.
+      on_run: the mutations when the statement runs.
+      on_call: the mutations when the functions in it are called.
+      reads_on_run: the names that it reads when it runs.
+      reads_on_call: the names that the functions in it read when they are called.
+      constant: whether no call can change the defined object. A call can change the result of a decorator, as
+        `f.defvjp(…)` does.
     """
 
     binds: set[str]
@@ -80,7 +83,7 @@ def effects_of(placed: PlacedStatement) -> Effects:
 
 
 def bound_names(statement: ast.stmt) -> set[str]:
-    """Return the names that a top-level statement gives a value; `ANY` for an import of whatever a module has."""
+    """Return the names that a top-level statement binds; `ANY` for `from module import *`."""
     if isinstance(statement, DEFINITIONS):
         return {statement.name}
     names = set()
@@ -133,7 +136,7 @@ def _replaced_names(statement: ast.stmt) -> set[str]:
             return {name}
         case ast.ImportFrom(names=aliases):
             return {alias.asname or alias.name for alias in aliases}
-        case ast.Import(names=aliases):  # `import a.b` leaves a.c as it is
+        case ast.Import(names=aliases):  # `import a.b` does not replace a.c
             return {alias.asname or alias.name for alias in aliases if alias.asname or "." not in alias.name}
         case ast.Assign(targets=targets):
             nodes = [node for target in targets for node in ast.walk(target)]
@@ -144,7 +147,7 @@ def _replaced_names(statement: ast.stmt) -> set[str]:
 
 
 def _collect_mutations(statement: ast.stmt, now: Mutations, later: Mutations) -> None:
-    """Note what a statement does when it runs, and what the functions in it do when they are called."""
+    """Record what a statement does when it runs, and what the functions in it do when they are called."""
     todo: list[tuple[ast.AST, _Scope | None]] = [(statement, None)]
     while todo:
         node, scope = todo.pop()
@@ -205,7 +208,7 @@ def _note_mutation(node: ast.AST, doing: Mutations, scope: _Scope | None) -> Non
 
 
 def _bound_by_call(call: ast.Call) -> set[str]:
-    """Return the names that `exec`, `setattr`, `%run`, `globals().update` give a value, or part of one."""
+    """Return the names that `exec`, `setattr`, `%run` or `globals().update` binds or stores into."""
     match call:
         case ast.Call(func=ast.Name(id="exec"), args=[code, *_]):
             try:
@@ -243,7 +246,7 @@ def _changed_by_call(call: ast.Call) -> set[str]:
 
 
 def _stored_names(target: ast.expr) -> set[str]:
-    """Whose part a store is about: `helper.cache = {}`, `table["a"] = 1`, `globals()["a"] = 1`."""
+    """Return the names that a store changes: `helper.cache = {}`, `table["a"] = 1`, `globals()["a"] = 1`."""
     match target:
         case ast.Subscript(value=ast.Call(func=ast.Name(id="globals" | "vars" | "locals"), args=[]), slice=key):
             return _name_in_key(key)
@@ -263,7 +266,7 @@ def _root_names(node: ast.expr) -> set[str]:
 
 
 def _about_imports(node: ast.expr) -> bool:
-    """Return whether something is `sys.modules` or `sys.path`, or a part of it."""
+    """Return whether an expression is `sys.modules`, `sys.path` or a part of one of them."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         match node:
             case ast.Attribute(value=ast.Name(id="sys"), attr="modules" | "path"):
@@ -283,14 +286,14 @@ def _used_names(placed: PlacedStatement) -> tuple[set[str], set[str]]:
     stored = (node.target for node in outside_definitions(statement) if isinstance(node, ast.AugAssign))
     reads_on_run |= {
         target.id for target in stored if isinstance(target, ast.Name)
-    }  # a use that symtable does not count
+    }  # a use that symtable does not report
     if BY_TEXT & (reads_on_run | called):
         texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
         reads_on_run |= {word for text in texts for word in re.findall(r"\w+", text)}
         called |= reads_on_run
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and not statement.decorator_list:
         return reads_on_run, called
-    # A lambda, a comprehension, what a decorator is given: it may be called at once too.
+    # A lambda, a comprehension or an argument of a decorator may also be called immediately.
     return reads_on_run | called, called
 
 

@@ -5,15 +5,16 @@ import time
 
 
 class Loop(asyncio.BaseEventLoop):
-    """An event loop without sockets and epoll, which the sandbox does not have."""
+    """An event loop without sockets and epoll, which the sandbox does not provide."""
 
     def __init__(self):
         super().__init__()
         self._selector = self
 
     def select(self, timeout: float | None) -> list:
-        """Wait, and say that there is nothing to be read."""
-        time.sleep(0.01 if timeout is None else min(timeout, 0.01))  # a thread may have something to say meanwhile
+        """Wait, and report that no file is ready."""
+        # Short, because a thread may schedule a callback meanwhile.
+        time.sleep(0.01 if timeout is None else min(timeout, 0.01))
         return []
 
     def _process_events(self, events: list) -> None: ...

@@ -22,16 +22,18 @@ from grader.answers.running import Page
 from grader.answers.slicing import is_future, is_script, is_stub, slice_of
 from grader.exercises import registry
 
-# A page has some hundred. What depends on what is found in the square of them, and a page can be megabytes long.
+# A page has about a hundred statements. The time to find dependencies grows with the square of their number, and a
+# hostile page can be megabytes long.
 MOST_STATEMENTS = 5_000
 
 
 class NoAnswer(Exception):
-    """There is no answer in the file; the message says why and what to do."""
+    """Raised if a file contains no answer; the message gives the reason and the next step."""
 
 
 class AnotherExercise(NoAnswer):
-    """The file has no answer to the given exercise but one to another: a learner's other page, not a mistake."""
+    """Raised if a file has no answer to the given exercise, but to another one. This is not a mistake of the
+    learner."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,9 @@ class SlicedAnswer:
       statements: the statements that the answer depends on, as far as its text shows.
       before: the statements that run before the answer is checked and may affect it, in case `statements` are not
         enough; empty if there are no others.
-      kept: the statements that are handed in as the answer's text.
+      kept: the statements that are handed in as the text of the answer.
       module: the value of `__name__` for these statements.
-      replaced: where else in the file the answer is defined, by other statements that are no stubs and without effect.
+      replaced: the places of other definitions of the answer, which are not stubs but have no effect.
     """
 
     exercise: str
@@ -56,23 +58,23 @@ class SlicedAnswer:
     replaced: tuple[str, ...] = ()
 
     def answer(self) -> Any:
-        """Run the statements and return what the answer's name is then bound to. Raises whatever they raise."""
+        """Run the statements, and return the value of the answer's name. Passes on their exceptions."""
         with Page(self.module) as page:
             page.run(self.statements)
             return page.names[self.exercise]
 
     def is_stub(self) -> bool:
-        """Return whether there is no answer yet, but the stub that the page came with."""
+        """Return whether the answer is still the page's stub."""
         return all(is_stub(statement) for _, statement in self._answer_definitions())
 
     def place(self) -> str:
-        """Return the cell and line where the answer's name is bound last, as the learner calls them."""
+        """Return the cell and line where the answer's name is bound last, in words for the learner."""
         return _place_of(self._answer_definitions()[-1])
 
     @property
     def text(self) -> str:
         """The handed-in statements as a program, with their formatting and comments; "" if there are none."""
-        pieces = [segment(source, (s,)) for source, s in self.kept if is_future(s)]  # Python wants them first
+        pieces = [segment(source, (s,)) for source, s in self.kept if is_future(s)]  # must come first
         for source, group in itertools.groupby(self.kept, key=operator.itemgetter(0)):
             pieces += [
                 segment(source, run) for run in _adjacent_statements(source, [s for _, s in group if not is_future(s)])
@@ -84,7 +86,7 @@ class SlicedAnswer:
 
 
 def _adjacent_statements(source: AnswerSource, kept: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
-    """Statements of a piece of Python: what stood together stays together, with the lines between."""
+    """Group statements of a piece of Python: adjacent statements stay together, with the lines between them."""
     places = {(statement.lineno, statement.col_offset) for statement in kept}
     groups = itertools.groupby(ast.parse(source.text).body, key=lambda s: (s.lineno, s.col_offset) in places)
     return (tuple(run) for together, run in groups if together)
@@ -95,11 +97,11 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
 
     Args:
       path: a notebook or a Python file.
-      exercise: which exercise's answer to look for; None if the file has a single answer.
+      exercise: the exercise whose answer to look for; None if the file has a single answer.
 
     Raises:
-      AnotherExercise: there is none to what is asked, but to another one.
-      NoAnswer: there is none, or more than one.
+      AnotherExercise: if the file has no answer to this exercise, but to another one.
+      NoAnswer: if the file has no answer, or more than one.
     """
     statements, broken = _parse_sources(_refuse_too_many(path, _read_sources(path), "cells"))
     _refuse_too_many(path, statements, "statements")
@@ -126,15 +128,15 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
 
 
 def _place_of(statement: PlacedStatement) -> str:
-    """Return the cell and line of a statement, as the learner calls them."""
+    """Return the cell and line of a statement, in words for the learner."""
     return f"{statement.source.place}:{statement.node.lineno}"
 
 
 def of_cells(cells: Sequence[str], exercise: str) -> SlicedAnswer:
-    """Find the answer in what a session has run.
+    """Find the answer in the cells that a session has run.
 
     Args:
-      cells: the cells' texts in the order in which they ran, each as often as it ran, as in IPython's `In`.
+      cells: the texts of the cells in the order in which they ran, as in IPython's `In`. A cell occurs once per run.
       exercise: the exercise's name.
 
     Returns:
@@ -225,7 +227,7 @@ def _no_answer(
     exercise: str | None,
 ) -> str:
     """Return why a file has no answer, and what to do."""
-    page = re.sub(r"^\d+_", "", path.stem)  # a page's name is its exercise's, after its number
+    page = re.sub(r"^\d+_", "", path.stem)  # a page's file name is a number and the name of its exercise
     meant = exercise or (page if page in registry.names() else None)
     names = [meant] if meant else registry.names()
     for source, error in broken:

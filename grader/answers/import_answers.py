@@ -1,4 +1,4 @@
-"""Run the statements of a file that its answer needs and, if that does not pass, all that come before it."""
+"""Run the statements of a file that its answer needs; if the answer then fails, also all statements before it."""
 
 import contextlib
 import sys
@@ -19,7 +19,7 @@ from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict, not_
 
 @dataclass(frozen=True)
 class Answer:
-    """What an answer's name is bound to, and the exercise's name."""
+    """The value of an answer's name, and the name of the exercise."""
 
     exercise: str
     function: Callable
@@ -28,18 +28,18 @@ class Answer:
 def read_answers(
     path: Path, exercise: str | None, found: Callable[[find.SlicedAnswer], None] = lambda answer: None
 ) -> Iterator[Answer | Verdict]:
-    """Run a file as far as its answer needs; then, if asked for more, all of it that comes before the answer's check.
+    """Run the statements that a file's answer needs; on request, also all other statements before the answer's check.
 
-    What an answer builds on is found without running anything, and so may miss what a call does on the way. Whoever
-    judges decides: where the first answer passes, nothing else of the file runs.
+    An answer's dependencies are found without running anything, so effects of calls may be missed. The caller decides:
+    if the first answer passes, nothing else in the file runs.
 
     Args:
       path: a notebook or a Python file.
-      exercise: which exercise's answer to look for; None for the one that there is.
-      found: called with the sliced answer before anything of the learner's runs.
+      exercise: the exercise whose answer to look for; None for the only one in the file.
+      found: a function that is called with the sliced answer before any of the learner's code runs.
 
     Yields:
-      The answer, or the verdict that there is none: once, and once more if more statements may make a difference.
+      The answer, or a verdict if there is no answer; a second time if further statements may make a difference.
     """
     try:
         sliced = find.read(path, exercise)
@@ -53,13 +53,14 @@ def read_answers(
         return
     found(sliced)
     if devices := getattr(registry.task(sliced.exercise), "devices", None):
-        with contextlib.suppress(RuntimeError):  # JAX has begun with fewer: what needs more says so
+        # JAX already started with fewer devices; code that needs more raises an error.
+        with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", devices)
     folder = path.parent.resolve()
-    sys.path.insert(0, str(folder))  # a notebook's own folder is where it imports from
+    sys.path.insert(0, str(folder))  # notebooks import from their own folder
     with Page(sliced.module) as page:
         yield (first := _run_statements(sliced, page, sliced.statements, False, folder))
-    # Where the same ones raise, the answer may be one without the line that does.
+    # If the statements raise again, the answer may work without the line that raises.
     if sliced.before and (isinstance(first, Verdict) or sliced.before != sliced.statements):
         with Page(sliced.module) as page:
             yield _run_statements(sliced, page, sliced.before, True, folder)
@@ -70,7 +71,7 @@ def _run_statements(
 ) -> Answer | Verdict:
     name = sliced.exercise
     try:
-        with contextlib.chdir(folder):  # and where it finds files
+        with contextlib.chdir(folder):  # and read files from it
             page.run(statements, keep_on)
         answer = page.names[name]
     except (Exception, SystemExit) as error:

@@ -1,8 +1,8 @@
-"""Stand-ins for what IPython provides to cells, for use without a notebook; nearly all of them do nothing.
+"""Stand-ins for IPython's functions in cells, for use without a notebook. Nearly all of them do nothing.
 
-A magic that is assigned has a value with which Python can go on: what a command prints is the line `1`, a time that was
-measured is one second. Of all magics three do what they do in a notebook, since an answer may build on it: `%run FILE`,
-`%env NAME=VALUE` and `%pwd`.
+A magic in an assignment has a plausible value: the output of a command is the line `1`, and a measured time is one
+second. Three magics work as in a notebook, because an answer may depend on them: `%run FILE`, `%env NAME=VALUE` and
+`%pwd`.
 """
 
 import os
@@ -14,13 +14,13 @@ from typing import Any
 
 
 def names(namespace: dict[str, Any]) -> dict[str, Any]:
-    """Return the names that a notebook's cells find without binding them; `namespace` are the cells' own."""
+    """Return the names that cells can use without binding them. `namespace` contains the cells' own names."""
     shell = _Shell(namespace)
     return {"get_ipython": lambda: shell, "display": lambda *_, **__: None, "In": [""], "Out": {}}
 
 
 class _Shell:
-    """In place of IPython's `InteractiveShell`."""
+    """A stand-in for IPython's `InteractiveShell`."""
 
     def __init__(self, namespace: dict[str, Any]):
         self.user_ns = namespace
@@ -44,7 +44,7 @@ class _Shell:
         return None
 
     def getoutput(self, *_: object, **__: object) -> list[str]:
-        from IPython.utils.text import SList  # not above: it takes a twentieth of a second
+        from IPython.utils.text import SList  # imported here, because the import takes 0.05 s
 
         return SList(["1"])
 

@@ -1,4 +1,4 @@
-"""Run statements of a page as a notebook would, in a module of their own."""
+"""Run the statements of a page in a separate module, as a notebook would."""
 
 import __future__
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class Page:
-    """A module in which a page's statements run; while it is a context, `sys.modules` has it.
+    """A module in which the statements of a page run. Within the context, `sys.modules` contains it.
 
     Attributes:
-      names: what the page's names are bound to.
+      names: maps the page's names to their values.
 
     Args:
-      name: what `__name__` is there.
+      name: the value of `__name__` in the module.
     """
 
     def __init__(self, name: str):
@@ -52,11 +52,11 @@ class Page:
         self._until.close()
 
     def run(self, statements: Iterable[PlacedStatement], keep_on: bool = False) -> None:
-        """Run the statements, and raise whatever they raise; those that raise are left out with `keep_on`."""
+        """Run the statements, and pass on their exceptions. With `keep_on`, skip statements that raise."""
         statements = list(statements)
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | _future_flags(statements)
         for source, statement in statements:
-            # So that tracebacks can quote the line.
+            # Lets tracebacks show the line.
             linecache.cache[source.place] = (len(source.text), None, source.text.splitlines(True), source.place)
             with suppress(*(Exception, SystemExit) if keep_on else ()):
                 code = compile(ast.Module([statement], []), source.place, "exec", flags)
@@ -64,18 +64,19 @@ class Page:
                     self._event_loop.run_until_complete(eval(code, self.names))
                 else:
                     exec(code, self.names)
-            if "get_ipython" in bound_names(statement):  # IPython has none to give
+            if "get_ipython" in bound_names(statement):  # replaces the stand-in, outside of IPython
                 self.names.update(self._notebook)
 
     @functools.cached_property
     def _event_loop(self) -> "Loop":
-        from grader.answers.event_loop import Loop  # not above: few answers wait for anything
+        from grader.answers.event_loop import Loop  # imported here, because few answers use await
 
         return self._until.enter_context(closing(Loop()))
 
 
 def _future_flags(statements: Iterable[PlacedStatement]) -> int:
-    """`from __future__ import …` holds for all of a file, and here each statement is compiled by itself."""
+    """Return the compiler flags of a page's `from __future__ import …`, because each statement is compiled
+    separately."""
     imports = [statement for _, statement in statements if is_future(statement)]
     features = [getattr(__future__, alias.name).compiler_flag for s in imports for alias in s.names]
     return functools.reduce(operator.or_, features, 0)

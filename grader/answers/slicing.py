@@ -1,4 +1,4 @@
-"""Find the statements of a page that an answer builds on, and the others that run before it is checked.
+"""Find the statements of a page that an answer depends on, and the other statements that run before its check.
 
 Running all cells above the answer instead would be simpler, but it does not work for a session, in which cells ran in
 any order and several times, and it is slow: 14.3 s of processor time for the 29 exercise pages with their worked
@@ -45,11 +45,11 @@ class Slice(NamedTuple):
 
 
 def slice_of(answer: str, statements: Sequence[PlacedStatement]) -> Slice:
-    """Return what an answer builds on, and what else may make a difference.
+    """Return the statements that an answer depends on, and the other statements that may make a difference.
 
-    This is a backward slice (Weiser, Program slicing, 1981) along the definitions that reach each use, where a
-    function's body uses whatever there is when it is called. What is changed by the functions that a statement calls is
-    found for each function, whatever it is given (as by Banning, 1979), and once more for what it is given.
+    This is a backward slice (Weiser, Program slicing, 1981) along reaching definitions. The body of a function uses the
+    definitions that exist when it is called. The mutations by the functions that a statement calls are found once per
+    function, for any arguments (as in Banning, 1979), and again for the actual arguments.
     """
     page = _Page(answer, statements)
     needed = page.needed()
@@ -66,7 +66,7 @@ _WITHOUT_EFFECT = sys.stdlib_module_names | {"jax", "numpy", "rematscope", "scip
 
 
 class _Page:
-    """A page's statements, by what they do to its names. A moment is a number of statements that have run."""
+    """The statements of a page with their effects on its names. A moment is the number of statements that have run."""
 
     def __init__(self, answer: str, statements: Sequence[PlacedStatement]):
         definitions = [each for each in statements if answer in bound_names(each.node)]
@@ -125,13 +125,13 @@ class _Page:
         return [i for i in range(end) if i in needed or not looks[i]]
 
     def makes_a_difference(self, before: list[int], needed: set[int]) -> bool:
-        """Return whether the answer may be another one after the statements before it than after the needed ones."""
+        """Return whether running all statements before the answer may give a different answer than the needed ones."""
         if self._find_names(needed):
             return before != sorted(needed)
         return [i for i in before if i in needed or not _is_idle(self.statements[i].node)] != sorted(needed)
 
     def without_side_effect_free(self, before: list[int], needed: set[int]) -> list[int]:
-        """Return those of the statements before the answer that may make a difference, and what they build on."""
+        """Return the statements before the answer that may make a difference, with their dependencies."""
         if self._find_names(needed):
             return before
         looking = side_effect_free(self._answer, self.statements, self.effects, before, needed)
@@ -146,10 +146,11 @@ class _Page:
         return [index for index in before if index not in looking]
 
     def touching(self, before: list[int], needed: set[int]) -> list[int]:
-        """Return the indices of statements before the answer that are given what it builds on, and so may change it."""
+        """Return the indices of statements before the answer that get its dependencies as arguments and may change
+        them."""
         if self._find_names(needed):
             return before
-        exposed = {  # and since when
+        exposed = {  # maps each name to the moment since which it may be changed
             name: i
             for i in sorted(needed)
             if not self.effects[i].constant or isinstance(self.statements[i].node, ast.ClassDef)
@@ -162,12 +163,12 @@ class _Page:
                 continue
             if not _is_idle(node):
                 found.append(i)
-            elif isinstance(node, ast.Assign):  # it may be the same object
+            elif isinstance(node, ast.Assign):  # both names may refer to the same object
                 exposed |= dict.fromkeys(self.effects[i].binds, i)
         return found
 
     def _find_names(self, indices: Iterable[int]) -> bool:
-        """Return whether any of these statements finds names by their text."""
+        """Return whether any of these statements looks up names by strings."""
         return any(BY_TEXT & (self.effects[i].reads_on_run | self.effects[i].reads_on_call) for i in indices)
 
     def _imported_from(self, packages: Collection[str]) -> set[str]:
@@ -180,7 +181,7 @@ class _Page:
         }
 
     def _functions_calling(self, names: Collection[str]) -> set[str]:
-        """These names, and those of functions that look them up when they are called."""
+        """Return these names, and the names of functions that read them when they are called."""
         found = set(names)
         while more := {
             name
@@ -192,8 +193,8 @@ class _Page:
         return found
 
     def _reaching_definitions(self, name: str, when: int) -> list[int]:
-        """Return the statements that a name's value at a moment comes from: what bound it last, and what changed it
-        since."""
+        """Return the statements that determine a name's value at a moment: the last one that bound it, and those that
+        changed it since."""
         found, since = [], -1
         for index in _indices_before(self._binding.get(name, [] if name == IMPORTS else self._any_name), when):
             found.append(index)
@@ -205,7 +206,8 @@ class _Page:
         return found
 
     def _called_by_the_answer(self) -> set[str]:
-        """Return the names that the answer looks up when it is called: other calls of these are demonstrations."""
+        """Return the names that the answer reads when it is called. Other calls of these functions are
+        demonstrations."""
         found, todo = set(), {self._answer}
         while todo:
             found.add(name := todo.pop())
@@ -228,8 +230,8 @@ class _Page:
         return stores, changes
 
     def _done_by_names(self) -> Mapping[str, set[tuple[str, str]]]:
-        """Return what the functions store into, what they change, and whether that is what they are given, to which a
-        name is bound, which these look up when they are called, and so on; by name."""
+        """Return for each name the mutations by its functions, including those by the functions that these read and
+        call, and so on."""
         done = collections.defaultdict[str, set[tuple[str, str]]](set)
         users = collections.defaultdict[str, set[str]](set)
         for name, indices in self._defining.items():
@@ -251,12 +253,12 @@ class _Page:
 
 
 def _indices_before(indices: Sequence[int], when: int) -> Iterator[int]:
-    """Yield the sorted indices that are less than `when`, last first."""
+    """Yield the indices less than `when` from sorted indices, the last one first."""
     return (indices[place] for place in range(bisect.bisect_left(indices, when) - 1, -1, -1))
 
 
 def _is_idle(statement: ast.stmt) -> bool:
-    """Return whether a statement does nothing but bind names of its own."""
+    """Return whether a statement only binds its own names."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return {package for package, _ in imports_of(statement)} <= _WITHOUT_EFFECT
     if isinstance(statement, DEFINITIONS):
@@ -270,13 +272,13 @@ def _is_idle(statement: ast.stmt) -> bool:
 
 
 def is_future(statement: ast.stmt) -> TypeGuard[ast.ImportFrom]:
-    """Return whether a statement is a `from __future__ import …`, which holds for all of a file."""
+    """Return whether a statement is `from __future__ import …`, which applies to the whole file."""
     return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
 
 def is_script(statement: ast.stmt) -> bool:
-    """Return whether a statement is `if __name__ == "__main__": …`, which runs in a notebook, and in no file that is
-    read."""
+    """Return whether a statement is `if __name__ == "__main__": …`, which runs in a notebook, but not in a checked
+    file."""
     return isinstance(statement, ast.If) and "__name__" in {getattr(n, "id", None) for n in ast.walk(statement.test)}
 
 

@@ -13,17 +13,18 @@ FORMAT = "remat-workbook submission 1"
 
 
 class HandInError(Exception):
-    """There is nothing to hand in, or it cannot be written or read; the message says why and what to do."""
+    """Raised if there is nothing to hand in, or if a file cannot be written or read; the message gives the reason and
+    the next step."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer in a file that was handed in.
+    """An answer in a file that was handed in.
 
     Attributes:
       exercise: the exercise's name. The exercise may have been removed since.
-      source: the answer's text, or "" if it was not known.
-      outcome: what the verdict on the learner's machine was.
+      source: the text of the answer; "" if it is unknown.
+      outcome: the outcome of the verdict on the learner's machine.
     """
 
     exercise: str
@@ -32,14 +33,14 @@ class Answer:
 
 
 def read(path: Path) -> tuple[list[Answer], bool]:
-    """Read what was handed in.
+    """Read a file that was handed in.
 
     Returns:
-      The answers, and whether the checksum is that of the file's content. It tells of accidents only: whoever changes
-      the file on purpose can write a new one.
+      The answers, and whether the checksum matches the content. The checksum detects only accidental changes, because
+      anyone who changes the file can compute a new checksum.
 
     Raises:
-      HandInError: the file is none that `submit` writes.
+      HandInError: if the file does not have the format of `submit`.
     """
     try:
         return parse(path.read_text(encoding="utf-8"), path.name)
@@ -50,10 +51,10 @@ def read(path: Path) -> tuple[list[Answer], bool]:
 
 
 def parse(text: str, name: str) -> tuple[list[Answer], bool]:
-    """As `read`, for a text; `name` is that of its file.
+    """Do the same as `read` for the text of a file with this name.
 
     Raises:
-      HandInError: it is not such a file.
+      HandInError: if the text does not have this format.
     """
     try:
         content = bounded_json.loads(text)
@@ -78,5 +79,5 @@ def _read_answer(fields: dict) -> Answer:
 
 
 def checksum(content: dict) -> str:
-    """SHA-256 of what a file holds besides its checksum, in hexadecimal."""
+    """Return the SHA-256 hash of a file's content without its checksum, in hexadecimal."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

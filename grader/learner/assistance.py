@@ -23,10 +23,10 @@ HONEST_ATTEMPTS = 3
 
 
 def hint(exercise: str, progress: Progress) -> Note:
-    """Give the next hint, below those that were given before, and note that it was given."""
+    """Show the next hint below the earlier ones, and record that it was shown."""
     hints = registry.expect(exercise).feedback.hints
     attempts = progress.attempts(exercise)
-    # Whoever has passed and tries another way may ask about that.
+    # A learner who has passed may try a different answer and need hints for it.
     if attempts and attempts[-1].verdict.passed:
         return Note("You have passed this exercise", "`solution()` shows a worked answer next to yours.")
     findings = attempts[-1].verdict.findings if attempts else ()
@@ -35,7 +35,7 @@ def hint(exercise: str, progress: Progress) -> Note:
     if key is not None:
         progress.note_hint(exercise, key)
         given = [*given, key]
-    # The newest first, since it may be about another finding than those before.
+    # The newest hint first, because it may be about a different finding than the earlier ones.
     texts = [hints[each].text for each in reversed(given)]
     if key is not None and len(texts) > 1:
         texts.insert(1, "Earlier hints, latest first:")
@@ -51,13 +51,13 @@ def hint(exercise: str, progress: Progress) -> Note:
 
 
 def solution(exercise: str, progress: Progress, anyway: bool, last: Verdict | None = None) -> View:
-    """Return the worked answer beside the learner's own, or what is to be done before it opens.
+    """Return the worked answer next to the learner's own, or what the learner must do to see it.
 
     Args:
       exercise: the exercise's name.
-      progress: where the learner's attempts are.
-      anyway: True opens it in any case.
-      last: the verdict of the last attempt as it was shown, if it is at hand; progress has its text.
+      progress: the learner's progress.
+      anyway: whether to show the worked answer in any case.
+      last: the verdict of the last attempt, if available; progress contains only its text.
     """
     attempts = progress.attempts(exercise)
     done = progress.honest_attempts(exercise)
@@ -74,12 +74,12 @@ def solution(exercise: str, progress: Progress, anyway: bool, last: Verdict | No
 
 
 class Worked(View):
-    """An exercise's worked answer beside the learner's own, and what each of them saves.
+    """An exercise's worked answer next to the learner's own, and what each of them saves.
 
     Args:
       exercise: the exercise's name.
-      own: the learner's answer, Python, or "" if there is none.
-      saved: what the learner's answer saves, a table or its text, or None.
+      own: the Python code of the learner's answer; "" if there is none.
+      saved: the residuals of the learner's answer, as a table or its text, or None.
     """
 
     def __init__(self, exercise: str, own: str, saved: View | str | None):
@@ -89,7 +89,7 @@ class Worked(View):
         answer = getattr(module, exercise)
         table = rematscope.residual_table(applied(answer, case), *case.arguments) if case else None
         self.saves = f"Saved residuals ({case.name})" if case else ""
-        # What the module says of itself are paragraphs, which flow into whatever room there is; code does not.
+        # The module's docstring consists of paragraphs, which are wrapped to the available width, unlike code.
         text = inspect.getsource(module)
         head, *_ = ast.parse(text).body
         code = "\n".join(text.splitlines()[head.end_lineno :]).strip()
@@ -110,7 +110,7 @@ class Worked(View):
                 yield Text()
 
     def html(self) -> Markup:
-        # A wide table is scrolled in its column, by the keyboard too.
+        # A wide table scrolls in its column, also with the keyboard.
         column = Markup(
             '<div style="flex: 1 1 30em; min-width: 0; overflow-x: auto" tabindex="0" role="group" aria-label="{}">'
             "{}</div>"

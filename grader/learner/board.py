@@ -1,4 +1,4 @@
-"""The board: chapters and exercises, how far a learner is, and what to do next."""
+"""The board: chapters and exercises with the learner's progress, and what to do next."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ class Entry:
     Attributes:
       page: the exercise's page.
       state: `"passed"`, `"not passed yet"` or `"not begun"`.
-      attempts: how often an answer was checked.
+      attempts: how many times an answer was checked.
     """
 
     page: Page
@@ -38,12 +38,13 @@ class Entry:
 
 @dataclass(frozen=True, repr=False)
 class Board(View):
-    """Shows itself in a notebook, a terminal and as text.
+    """The board, displayed in a notebook or a terminal, or as text.
 
     Attributes:
-      sections: the chapters in their order, each with the exercises that need it; None for those that need none.
-      next: what to do next, a sentence in pieces: texts and pages.
-      notices: what the learner must read about the file with their progress.
+      sections: the chapters in order, each with the exercises that need it; None for the exercises that need no
+        chapter.
+      next: a sentence on what to do next, as a list of texts and pages.
+      notices: sentences about the progress file that the learner must read.
     """
 
     sections: tuple[tuple[Page | None, tuple[Entry, ...]], ...]
@@ -52,7 +53,7 @@ class Board(View):
 
     @property
     def entries(self) -> list[Entry]:
-        """The exercises, in the order of the course."""
+        """The exercises in the order of the course."""
         return [entry for _, entries in self.sections for entry in entries]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -96,7 +97,7 @@ class Board(View):
 
     @property
     def summary(self) -> str:
-        """How far the learner is, in a line: a square for each exercise, and how many are passed."""
+        """The learner's progress in one line: a square per exercise, and the number of passed exercises."""
         squares = "".join(_MARKS[entry.state] for entry in self.entries)
         return f"{squares} {_passed_text(self.entries, 'exercises ')}"
 
@@ -108,7 +109,7 @@ class Board(View):
 
 
 def board() -> Board:
-    """Return the board as it stands."""
+    """Return the current board."""
     progress = Progress()
     chapters, exercises, attempts = pages.chapters(), pages.exercises(), progress.attempts()
     sections = [(None, 0), *((chapter, chapter.number) for chapter in chapters)]
@@ -128,13 +129,13 @@ def _board_entry(page: Page, attempts: Sequence[Attempt]) -> Entry:
 
 
 def _next_entry(sections, attempts: Sequence[Attempt]) -> tuple[str | Page, ...]:
-    """Return the exercise to do next: the latest one that was begun, else the first in the course's order."""
+    """Return the exercise to do next: the one that was begun last, or the first one in the course's order."""
     entries = {entry.page.name: entry for _, entries in sections for entry in entries}
     for attempt in reversed(attempts):
         entry = entries.get(attempt.exercise)
         if entry and entry.state != "passed":
             return "Next: continue with ", entry.page, "."
-    to_read: list[Page] = []  # chapters since the last one of which an exercise was begun
+    to_read: list[Page] = []  # the chapters after the last chapter with a begun exercise
     for chapter, here in sections:
         to_read += [chapter] if chapter else []
         if any(entry.state != "not begun" for entry in here):
@@ -168,10 +169,10 @@ def _minutes_text(page: Page | None) -> str:
 
 
 def page_link(page: Page | None, text: str | None = None) -> Markup:
-    """Return a link to a page from the folder of the notebook that asks; "Exercises" without a link for None."""
+    """Return a link to a page, relative to the calling notebook's folder; "Exercises" without a link for None."""
     if page is None:
         return escape(_plain_title(page))
-    # A kernel runs in its notebook's own folder. A copy of the pages leads to pages of the copy.
+    # A kernel runs in its notebook's folder. Links in a copy of the pages lead to pages of the copy.
     address = Path("..", page.path.parent.name, page.path.name)
     if not address.exists():
         address = Path(os.path.relpath(page.path))

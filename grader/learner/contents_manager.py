@@ -1,4 +1,4 @@
-"""Let JupyterLab open a page without marking it as unsaved, and keep its verdict without a kernel."""
+"""Let JupyterLab open a page without marking it as unsaved, and keep the page's verdict without a kernel."""
 
 import contextlib
 import json
@@ -14,14 +14,14 @@ _VIEW, _STATE = (f"application/vnd.jupyter.widget-{what}+json" for what in ("vie
 
 
 class WorkbookContentsManager(AsyncLargeFileManager):
-    """The server's files; `start.py` has JupyterLab use it.
+    """The contents manager of the server, which `start.py` configures.
 
-    JupyterLab puts into a page what its kernel says of the language, the Python's version among it, and calls the page
-    changed. Stored pages are the same on every machine, and cannot know that version.
+    JupyterLab writes the kernel's language information, including Python's version, into a page and then marks the page
+    as changed. Saved pages are identical on every machine, so they cannot contain that version.
 
-    It saves widgets with their page, but none of a kernel that has ended: such a page, opened again, would say "model
-    not found" where the last verdict stood. So a page keeps those that it had and still shows. Of what was never saved
-    it shows what stands beside the widget, as HTML.
+    JupyterLab saves widgets with their page, but not those of a kernel that has ended. Such a page, opened again, would
+    show "model not found" instead of the last verdict. So this class keeps the saved widgets that the page still shows.
+    Instead of a widget that was never saved, the page shows the HTML that is stored with it.
     """
 
     async def get(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class WorkbookContentsManager(AsyncLargeFileManager):
         if model.get("type") == "notebook" and page:
             lost = _shown_models(page) - _saved_models(page).keys()
             if lost and await self.file_exists(path):
-                with contextlib.suppress(web.HTTPError):  # what is no notebook is written over
+                with contextlib.suppress(web.HTTPError):  # something other than a notebook is overwritten
                     _take_over(lost, (await super().get(path, type="notebook"))["content"], page)
         return await super().save(model, path)
 
@@ -61,7 +61,7 @@ def _saved_models(page: dict[str, Any]) -> dict[str, Any]:
 
 
 def _take_over(lost: set[str], before: dict[str, Any], page: dict[str, Any]) -> None:
-    """Put the models that are lost, and those that they are made of, into a page as they were in it before."""
+    """Restore lost widget models, and the models that they refer to, from the previous version of a page."""
     models, found = _saved_models(before), dict(_saved_models(page))
     while lost:
         name = lost.pop()

@@ -1,4 +1,4 @@
-"""Write one file with all answers and verdicts, which an instructor can grade again."""
+"""Write one file with all answers and verdicts, which an instructor can grade."""
 
 import json
 import tempfile
@@ -19,17 +19,17 @@ from rematscope.render import write_whole
 
 
 def submit(path: Path | None = None) -> Path:
-    """Write the best attempt at every exercise into one file: the last one that passed, else the last one.
+    """Write the best attempt at every exercise into one file: the last attempt that passed, or else the last attempt.
 
     Args:
-      path: the file to write. If there is one, it stays, and a number is added to the name of the new one. None for a
-        name with today's date, in the current folder.
+      path: the file to write. If it exists, the new file gets a number in its name. None for a name with today's date
+        in the current folder.
 
     Returns:
       The file that was written.
 
     Raises:
-      HandInError: nothing was ever checked, or the file cannot be written.
+      HandInError: if no answer was ever checked, or if the file cannot be written.
     """
     progress = Progress()
     attempts = [attempt for attempt in progress.attempts() if attempt.exercise in registry.names()]
@@ -59,7 +59,7 @@ def submit(path: Path | None = None) -> Path:
 
 
 def unchecked() -> list[str]:
-    """Return a sentence for each page that now holds an answer that was never checked, and so is not handed in."""
+    """Return a sentence for each page with an answer that was never checked and is therefore not handed in."""
     attempts = Progress().attempts()
     sentences = []
     for page in pages.exercises():
@@ -77,7 +77,7 @@ def unchecked() -> list[str]:
 
 
 def grade_again(answer: Answer) -> Verdict:
-    """Grade an answer that was handed in, in a process of its own."""
+    """Grade an answer that was handed in, in a separate process."""
     if answer.exercise in registry.REMOVED:
         return not_judged(answer.exercise, registry.removal(answer.exercise))
     if not answer.source:
@@ -89,7 +89,7 @@ def grade_again(answer: Answer) -> Verdict:
 
 
 def _submission_entry(attempts: list[Attempt]) -> dict[str, Any]:
-    # Without its text an answer cannot be graded again.
+    # An answer without text cannot be graded.
     _, best = max(enumerate(attempts), key=lambda pair: (pair[1].verdict.passed, pair[1].source != "", pair[0]))
     return {
         "exercise": best.exercise,

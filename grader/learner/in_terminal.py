@@ -10,18 +10,18 @@ from grader.verdicts.verdict import Outcome, Verdict
 
 
 def check(file: Path, exercise: str | None = None) -> tuple[Verdict, list[str]]:
-    """Check the answer in a file, in a process of its own, and write the attempt down if it was one.
+    """Check the answer in a file in a separate process, and record the attempt if the file contains an answer.
 
     Args:
       file: a notebook or a Python file.
-      exercise: which exercise's answer to look for; None for the one that there is.
+      exercise: the exercise whose answer to look for; None for the only one in the file.
 
     Returns:
-      The verdict, and what the learner must read about the file with their progress.
+      The verdict, and sentences about the progress file that the learner must read.
     """
     verdict = check_file.check_file(file, exercise=exercise)
     progress = Progress()
-    with suppress(find.NoAnswer):  # no answer, no attempt
+    with suppress(find.NoAnswer):  # without an answer, there is no attempt to record
         answer = find.read(file, exercise)
         if verdict.outcome != Outcome.NOT_ATTEMPTED:
             progress.record(answer.exercise, verdict, answer.text)

@@ -1,4 +1,4 @@
-"""Read single keys in a terminal, and restore its settings in any case."""
+"""Read single keys in a terminal, and always restore the terminal's settings."""
 
 import contextlib
 import os
@@ -17,16 +17,15 @@ else:
 
 Wait = Callable[[float], str]
 
-# Arrows and the like are several characters, of which the first is Escape.
+# Arrow keys and similar keys send several characters, the first of which is Escape.
 _MORE_THAN_A_KEY = re.compile(r"\x1b(\[[\d;?]*.|O.|.)?")
 
 
 @contextlib.contextmanager
 def keys() -> Iterator[Wait | None]:
-    """Lets keys be read as they are pressed, without Enter and without being shown.
+    """Read keys as they are pressed, without Enter and without echo.
 
-    Ctrl-C stays an interrupt. SIGTERM and SIGHUP end the process as an exception does, so that the terminal is put
-    back.
+    Ctrl-C still interrupts. SIGTERM and SIGHUP raise an exception, so that the terminal's settings are restored.
 
     Yields:
       A function that waits for some seconds and returns what was pressed meanwhile: "" for nothing, a character for
@@ -75,7 +74,7 @@ else:
                 read = b""
             return _MORE_THAN_A_KEY.sub("", read.decode(errors="ignore")) if read else "\x04"
 
-        # Behind Ctrl-Z a shell has put its own settings in place.
+        # After Ctrl-Z, the shell has set its own settings.
         handlers: dict[signal.Signals, Callable] = {signal.SIGCONT: by_key, signal.SIGTERM: end, signal.SIGHUP: end}
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:

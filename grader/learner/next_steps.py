@@ -40,8 +40,8 @@ class NextSteps(View):
 
 @functools.cache
 def skills() -> dict[str, str]:
-    """Return what each exercise teaches, by the exercise's name: the last column of README's list of pages, which is
-    empty where README is not installed."""
+    """Return what each exercise teaches, by its name, from the last column of README's table of pages; empty if README
+    is not installed."""
     try:
         readme = (pages.ROOT / "README.md").read_text(encoding="utf-8")
     except OSError:

@@ -1,4 +1,4 @@
-"""Show an exercise's page without a notebook: its problem as text, and all of it as a Python file to edit."""
+"""Show an exercise's page without a notebook: its problem as text, and the whole page as a Python file to edit."""
 
 import itertools
 import json
@@ -12,8 +12,7 @@ from rematscope.render import write_whole
 
 
 def problem(page: Page) -> str:
-    """Return what is asked for, in Markdown with formulas as code: the page from the title of that section to the
-    stub."""
+    """Return the problem as Markdown with formulas as code: the page from the heading of the problem to the stub."""
     cells = _cells_of(pages.as_it_came(page))
     (first,) = [number for number, (_, text) in enumerate(cells) if text.startswith("## The problem")]
     below = itertools.takewhile(lambda cell: not is_stub(*cell, page), cells[first:])
@@ -22,7 +21,7 @@ def problem(page: Page) -> str:
 
 
 def is_stub(kind: str, text: str, page: Page) -> bool:
-    """Return whether a cell is the one in which a learner writes, as it came."""
+    """Return whether a cell is the original stub."""
     return kind == "code" and f"def {page.name}(" in text and "raise NotImplementedError" in text
 
 
@@ -36,18 +35,18 @@ def python_file(page: Page) -> Path:
 
 
 def write_python(page: Page) -> Path:
-    """Write an exercise's page as a Python file, with what the learner has put into it, but without its checks.
+    """Write an exercise's page, with the learner's changes, as a Python file without the checks.
 
-    A file that is there already is the learner's, and stays. Cells are marked as editors know them, by `# %%`.
+    An existing file is kept, because it is the learner's. Cells are marked by `# %%`, which editors recognize.
 
     Raises:
-      OSError: it cannot be written.
+      OSError: if the file cannot be written.
     """
     file = python_file(page)
     if not file.exists():
         try:
             cells = _cells_of(page.path.read_bytes())
-        except (OSError, ValueError, TypeError, LookupError):  # it is not there, or broken
+        except (OSError, ValueError, TypeError, LookupError):  # the page is missing or damaged
             cells = _cells_of(pages.as_it_came(page))
         checks = re.compile(rf"^check\({page.name}\)", re.MULTILINE)
         kept = [(kind, text) for kind, text in cells if kind == "markdown" or not checks.search(text)]

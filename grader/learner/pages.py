@@ -1,4 +1,4 @@
-"""Find the workbook's pages, as they are and as they were shipped."""
+"""Find the workbook's pages, both the learner's and the original ones."""
 
 import difflib
 import json
@@ -13,21 +13,21 @@ from grader.util.fresh_files import fresh
 from rematscope.render import write_whole
 
 ROOT = Path(__file__).parents[2]
-ARCHIVE = Path(__file__).with_name("pages.zip")  # what tests/notebooks/store.py packs
+ARCHIVE = Path(__file__).with_name("pages.zip")  # tests/notebooks/store.py writes it
 _PAGES = "[0-9][0-9]_*.ipynb"
-_CHAPTERS = "notebooks/"  # how their names begin in the archive
+_CHAPTERS = "notebooks/"  # the prefix of their names in the archive
 
 
 @dataclass(frozen=True)
 class Page:
-    """A chapter or an exercise's page.
+    """A chapter, or the page of an exercise.
 
     Attributes:
       number: its number among the chapters, or among the exercises.
-      title: its headline, with code in backquotes.
-      path: its file, which need not be there.
-      chapter: for an exercise the number of the last chapter that it needs; None for a chapter.
-      minutes: how long it takes, as it says itself; None where it does not.
+      title: its heading, with code in backquotes.
+      path: its file, which may not exist.
+      chapter: for an exercise, the number of the last chapter that it needs; None for a chapter.
+      minutes: the time in minutes that the page states; None if it states none.
     """
 
     number: int
@@ -38,27 +38,27 @@ class Page:
 
     @property
     def name(self) -> str:
-        """The name without the number; for an exercise that of the function to write."""
+        """The name without the number; for an exercise, this is the name of the function to write."""
         return self.path.stem.partition("_")[2]
 
     @property
     def label(self) -> str:
-        """`chapter 4`, `exercise 6`."""
+        """The page's kind and number, such as `chapter 4` or `exercise 6`."""
         return f"{'chapter' if self.chapter is None else 'exercise'} {self.number}"
 
 
 class ResetError(Exception):
-    """A page could not be restored; the message says why and what to do. The learner's page is where it was."""
+    """Raised if a page could not be restored; the message gives the reason and the next step. The page is unchanged."""
 
 
 def chapters() -> list[Page]:
-    """Return the chapters in the workbook's folder, in their order, without the page to start from."""
+    """Return the chapters in the workbook's folder, in order, without the start page."""
     pages = [_read_page(path, path.read_text(encoding="utf-8")) for path in ROOT.glob(f"notebooks/{_PAGES}")]
     return sorted((page for page in pages if page.number), key=lambda page: page.number)
 
 
 def exercises() -> list[Page]:
-    """Return all exercises by their numbers, also those whose pages were deleted."""
+    """Return all exercises by number, including those whose pages were deleted."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         pages = [
             _read_page(ROOT / "exercises" / name, archive.read(name).decode(), exercise=True)
@@ -76,10 +76,9 @@ def to_read() -> list[Page]:
 
 
 def find(exercise: str | int) -> Page:
-    """Return the exercise of a name, a number, or a page's path. Raises UnknownExercise, which says what there is.
+    """Return the exercise with a name, a number or a page's path. Raises UnknownExercise, which suggests exercises.
 
-    A page's name says more than its number: a learner may still have a page from before the exercises were numbered by
-    chapters.
+    A page's name takes precedence over its number, because a learner may still have a page with an old number.
     """
     number, name = _number_and_name(Path(str(exercise)).stem)
     known = exercises()
@@ -98,10 +97,9 @@ def find(exercise: str | int) -> Page:
 
 
 def answered_in(place: str) -> Path:
-    """Return the file that is meant where either a file or an exercise may be named: an exercise's name or number
-    stands for its page. A file that is there is always meant itself, and so is whatever has a file's suffix, but for a
-    page's own name with a number before it: else `06_mine.py`, misspelled, would be the page of exercise 6. Raises
-    UnknownExercise."""
+    """Return the file that an argument refers to, which may be a file or an exercise. An existing file, or a name with
+    a file's suffix, refers to that file. Otherwise, an exercise's name, number or page name refers to its page. So a
+    misspelled `06_mine.py` does not refer to the page of exercise 6. Raises UnknownExercise."""
     path = Path(place)
     if path.exists():
         return path
@@ -112,7 +110,7 @@ def answered_in(place: str) -> Path:
 
 
 def is_as_it_came(page: Page) -> bool:
-    """Return whether an exercise's page is byte for byte the shipped one."""
+    """Return whether an exercise's page is byte-for-byte identical to the original one."""
     try:
         return page.path.read_bytes() == as_it_came(page)
     except OSError:
@@ -126,12 +124,12 @@ def reset(page: Page) -> Path | None:
       The path of the learner's saved page; None if there was none.
 
     Raises:
-      ResetError: the files cannot be written.
+      ResetError: if the files cannot be written.
     """
     kept = None
     try:
         if page.path.exists():
-            # A copy first, then the page in one step: at no moment is there less than before.
+            # The copy is written first, and the page is replaced in one step, so that nothing is lost at any time.
             kept = fresh(page.path.with_name(f"my_{page.path.name}"))
             shutil.copy2(page.path, kept)
         write_whole(page.path, as_it_came(page))
@@ -146,13 +144,13 @@ def reset(page: Page) -> Path | None:
 
 
 def _number_and_name(stem: str) -> tuple[str | None, str]:
-    """Return the number and the name in a page's stem, or in a copy's: what `reset` kept, or JupyterLab copied."""
+    """Return the number and the name in the stem of a page, or of a copy that `reset` or JupyterLab made."""
     found = re.fullmatch(r"(?:my_)?(?:(\d+)(?:_|$))?(.*?)(?:_\d+|\W.*)?", stem)
     return (found[1], found[2]) if found else (None, stem)
 
 
 def as_it_came(page: Page) -> bytes:
-    """Return a page as the workbook brought it."""
+    """Return the original content of a page."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         return archive.read(f"{_CHAPTERS * (page.chapter is None)}{page.path.name}")
 
@@ -160,9 +158,9 @@ def as_it_came(page: Page) -> bytes:
 def _read_page(path: Path, text: str, exercise: bool = False) -> Page:
     try:
         head = "".join(json.loads(text)["cells"][0]["source"])
-    except (ValueError, TypeError, LookupError):  # a reader may have broken it
+    except (ValueError, TypeError, LookupError):  # the file may be damaged
         head = ""
-    number = int(path.stem[:2]) if path.stem[:2].isdigit() else 0  # the cheat sheet's
+    number = int(path.stem[:2]) if path.stem[:2].isdigit() else 0  # the cheat sheet has no number
     found = re.match(r"# +(.+)", head)
     title = found[1] if found else f"{number} · {path.stem[3:].replace('_', ' ')}"
     needed = [int(chapter) for chapter in re.findall(r"notebooks/(\d+)_", head)]

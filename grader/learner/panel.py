@@ -16,7 +16,7 @@ from rematscope.render import View
 if TYPE_CHECKING:
     import ipywidgets
 
-# JupyterLab marks a widget whose kernel is gone with this class; without a kernel no button can answer for itself.
+# JupyterLab marks a widget whose kernel has ended with this class. Without a kernel, buttons do not work.
 SHEET = Markup("""<style>
 .remat-lost { display: none; }
 .jupyter-widgets-disconnected .remat-lost { display: block; }
@@ -38,20 +38,20 @@ _LOST = Note(
     "Your attempts are saved, but the buttons need the kernel. Choose Kernel → Restart Kernel and Run All Cells, then "
     "check again.",
 )
-# The copy of the last results is a plain output: a widget would be drawn only after JupyterLab has cleared the cell.
+# The copy of the last results is a plain output, because a widget appears only after JupyterLab has cleared the cell.
 _COPY = Markup('<div class="remat-copy">{}</div>')
 _SECONDS_TO_DRAW = 2
 _CHECKING = "Checking your answer …"
 
 
 class Checked(WithNotes):
-    """A check that was made: shows its verdict, in a notebook with buttons above it.
+    """The result of a check, which displays its verdict; in a notebook, with buttons above it.
 
     Args:
       verdict: the verdict.
-      notices: sentences that the learner must read too, about progress that could not be saved.
-      verbs: what the buttons do: each label's function returns the view to show.
-      next_steps: shown below a verdict that the answer passed, with links to pages; None for nothing.
+      notices: sentences that the learner must read, about progress that could not be saved.
+      verbs: maps the buttons' labels to functions that return the view to show.
+      next_steps: links to pages, shown below the verdict if the answer passed; None for no links.
     """
 
     def __init__(
@@ -81,8 +81,7 @@ class Checked(WithNotes):
         return self.panel().widget
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
-        # A front end shows the richest form that it can: the widget where its model lives, else the same as HTML, else
-        # as text.
+        # A front end shows the richest form that it supports: the widget if its kernel runs, else HTML or text.
         twin = super()._repr_mimebundle_()
         return twin | self.widget()._repr_mimebundle_() | twin if self._verbs else twin
 
@@ -98,9 +97,9 @@ class Checked(WithNotes):
 
 
 class Panel:
-    """The buttons, what they show, the verdict and the next steps.
+    """A panel with the buttons, their output, the verdict and the next steps.
 
-    The buttons come first, so that they stay where they are, and in view, however long a verdict gets.
+    The buttons come first, so that they stay in place and in view, however long the verdict is.
 
     Args:
       checked: the check to show at first.
@@ -116,7 +115,7 @@ class Panel:
         self._busy_line = ipywidgets.HTML()
         self._busy_line.add_class("remat-busy-line")
         self._below_buttons, self._verdict = ipywidgets.HTML(), ipywidgets.HTML()
-        # An Output, and not HTML: only there JupyterLab opens links to notebooks itself, without loading anew.
+        # An Output widget instead of HTML, because JupyterLab opens links to notebooks without a reload only there.
         self._next_steps = ipywidgets.Output()
         for part in (self._below_buttons, self._verdict, self._next_steps):
             part.add_class("remat-result")
@@ -128,7 +127,7 @@ class Panel:
         self.widget.add_class("remat-panel")
 
     def show_busy(self, words: str) -> None:
-        """Dim the last results, which stay in place, and show what is under way."""
+        """Dim the last results, which stay in place, and show that a check is running."""
         self._busy_line.value = Markup('<div role="status">{}</div>').format(words)
         self.widget.add_class("remat-busy")
 
@@ -138,7 +137,7 @@ class Panel:
         self.widget.remove_class("remat-busy")
 
     def dimmed_html(self) -> Markup:
-        """Return what the panel shows, as it looks while an answer is checked."""
+        """Return the panel's content as it looks while an answer is being checked."""
         page = '<div class="remat-busy-line" role="status">{}</div><div class="remat-result">{}</div>'
         return Markup(page).format(_CHECKING, Markup(self._below_buttons.value + self._verdict.value))
 
@@ -155,14 +154,14 @@ class Panel:
         button = ipywidgets.Button(description=label)
 
         def press(_):
-            button.description = f"{label} …"  # not disabled, which would take the keyboard's focus away
+            button.description = f"{label} …"  # the button is not disabled, because it would lose the keyboard focus
             self.show_busy(_CHECKING if label == "Check again" else "Loading …")
-            if label == "Check again":  # at once, so that nothing moves when the new verdict is being read
+            if label == "Check again":  # immediately, so that nothing moves while the learner reads the new verdict
                 self._below_buttons.value = ""
             try:
                 try:
                     result = verb()
-                except Exception as error:  # in a callback it would go to a log that nobody sees
+                except Exception as error:  # an exception in a callback would only appear in a log
                     result = Note(f"{label} failed", f"{type(error).__name__}: {error}")
                 if isinstance(result, Checked):
                     self._show_checked(result, announced=True)
@@ -170,7 +169,7 @@ class Panel:
                     self._below_buttons.value = Markup('<div role="status">{}</div>').format(Markup(result.html()))
             finally:
                 self.show_idle()
-                button.description = label  # the last change: it tells a test that the result is there
+                button.description = label  # the last change, which shows tests that the result is complete
 
         button.on_click(press)
         return button
@@ -178,9 +177,9 @@ class Panel:
 
 @contextlib.contextmanager
 def dimmed_while_checking(last: Checked | None) -> Iterator[None]:
-    """Show the last check's results, dimmed, in the output of the running cell until its new panel is there.
+    """Show the last check's results, dimmed, in the output of the running cell until its new panel appears.
 
-    JupyterLab clears a cell's output when the cell runs: without these results, everything below would jump up, and
+    JupyterLab clears a cell's output when the cell runs. Without these results, everything below would move up, and
     down again with the new verdict.
     """
     from IPython import get_ipython
@@ -195,7 +194,7 @@ def dimmed_while_checking(last: Checked | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # A page that is saved has no copy. The style sheet hides it as soon as the new panel is there.
+        # A saved page does not contain the copy. The style sheet hides it as soon as the new panel appears.
         nothing = {"text/html": str(SHEET + _COPY.format("")), "text/plain": ""}
         removal = threading.Timer(_SECONDS_TO_DRAW, shown.update, (nothing,), {"raw": True})
         removal.daemon = True

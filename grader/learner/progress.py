@@ -276,11 +276,11 @@ class Progress:
 
 
 class _Damaged(sqlite3.DatabaseError):
-    """The structure of the file is damaged. The message says where."""
+    """Raised if the structure of the file is damaged. The message says where."""
 
 
 class _Foreign(sqlite3.DatabaseError):
-    """The file belongs to a different version of the workbook, which is the argument."""
+    """Raised if the file belongs to a different version of the workbook, which is the argument."""
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
@@ -301,7 +301,7 @@ def _attempt_row(attempt: Attempt) -> tuple:
 
 
 def _read_attempt(row: Sequence) -> Attempt | None:
-    """Return the attempt that a row holds, or None if it cannot be read."""
+    """Return the attempt in a row, or None if it cannot be read."""
     time, exercise, _, _, source, verdict, versions = row
     try:
         return Attempt(exercise, Verdict.from_dict(json.loads(verdict)), source, time, json.loads(versions))

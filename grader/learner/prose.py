@@ -9,7 +9,8 @@ from rich.theme import Theme
 
 
 class Prose:
-    """Markdown as a terminal shows it, in the terminal's own colours: rich's are not read on a light ground."""
+    """Markdown for a terminal, in the terminal's own colors, because rich's colors are not readable on a light
+    background."""
 
     def __init__(self, text: str):
         self.text = text
@@ -21,7 +22,7 @@ class Prose:
 
 
 class _Folded(TableElement):
-    """A table in whose narrow columns long words go on below: rich cuts them off."""
+    """A table that wraps long words in narrow columns, which rich would cut off."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for table in super().__rich_console__(console, options):

@@ -1,4 +1,5 @@
-"""The three verbs in a notebook: find the exercise and the answer's text, and remember the last verdict."""
+"""`check`, `hint` and `solution` in a notebook: find the exercise and the answer's text, and remember the last
+verdict."""
 
 import inspect
 import secrets
@@ -17,7 +18,7 @@ from grader.verdicts.verdict import Outcome, Verdict, not_judged
 from grader.verdicts.views import Note, WithNotes
 from rematscope.render import View
 
-# The verdict of each exercise's last check in this kernel; progress has only the texts of its views.
+# The verdict of each exercise's last check in this kernel. Progress contains only the texts of its views.
 last_verdicts: dict[str, Verdict] = {}
 _last_checks: dict[str | None, Checked] = {}
 _failing_seeds: dict[str, int] = {}  # the seed of the cases that an exercise's last check failed
@@ -33,7 +34,7 @@ def check(answer: object, bound: dict) -> Checked:
 
 
 def _exercise_name(answer: object, bound: dict) -> str | None:
-    # What is bound to an exercise's name is the answer to it, whatever it calls itself: jax.checkpoint(f) is called f.
+    # The value bound to an exercise's name is the answer, whatever its own name is: the name of jax.checkpoint(f) is f.
     own = getattr(answer, "__name__", None)
     return next((exercise for exercise in registry.names() if bound.get(exercise) is answer), own)
 
@@ -47,7 +48,7 @@ def _check_named(name: str | None, answer: object, bound: dict) -> Checked:
         problem = f"This function {called}, which is not an exercise; {registry.closest(name or '')}"
         return _not_judged(name, problem, "Name your function as on the exercise's page, then check it again.")
     verdict = _grade_on_failing_cases(answer, name)
-    last_verdicts.pop(name, None)  # so that the exercise checked last stands last
+    last_verdicts.pop(name, None)  # so that the exercise that was checked last comes last
     last_verdicts[name] = verdict
     progress = Progress()
     if verdict.outcome != Outcome.NOT_ATTEMPTED:
@@ -64,7 +65,7 @@ def _check_named(name: str | None, answer: object, bound: dict) -> Checked:
 def _grade_on_failing_cases(answer: Callable, name: str) -> Verdict:
     """Grade an answer on the cases that its last check failed, so that a learner can compare the figures of two checks.
 
-    An answer that passes these is graded on new cases too.
+    An answer that passes these cases is also graded on new ones.
     """
     kept = _failing_seeds.pop(name, None)
     for seed in (kept, secrets.randbits(64)):
@@ -78,12 +79,12 @@ def _grade_on_failing_cases(answer: Callable, name: str) -> Verdict:
 
 
 def hint(exercise: str | int | None, bound: dict) -> View:
-    """Return the next hint for the exercise that is meant; `bound` are the caller's global names."""
+    """Return the next hint for the given or current exercise. `bound` contains the caller's global names."""
     return _say_about_exercise(exercise, bound, assistance.hint)
 
 
 def solution(exercise: str | int | None, anyway: bool, bound: dict) -> View:
-    """Return the worked answer to the exercise that is meant, or what is to be done before it opens."""
+    """Return the worked answer to the given or current exercise, or what the learner must do to see it."""
     return _say_about_exercise(
         exercise,
         bound,
@@ -92,8 +93,7 @@ def solution(exercise: str | int | None, anyway: bool, bound: dict) -> View:
 
 
 def _say_about_exercise(exercise: str | int | None, bound: dict, say: Callable[[str, Progress], View]) -> View:
-    """Return what is to be said about the exercise that is meant: the one named, else that of the page's answer or
-    stub."""
+    """Return a view about an exercise: the given one, or else the exercise of the page's answer or stub."""
     here = [name for name in registry.names() if callable(bound.get(name)) and not isinstance(bound[name], ModuleType)]
     checked = [name for name in last_verdicts if name in here]
     try:
@@ -131,7 +131,7 @@ def _kind_of(value) -> str:
 
 
 def _answer_text(answer: Callable, exercise: str) -> str:
-    """Return the answer's own text, with what it builds on: from the notebook's cells, else from its file; "" if
+    """Return the text of the answer and its dependencies, from the notebook's cells or else from its file; "" if
     unknown."""
     try:
         from IPython import get_ipython

@@ -7,9 +7,9 @@ from grader.verdicts.views import Note
 
 
 def explain_in(shell: Any) -> None:
-    """Have IPython's shell say which cell to run where an exercise's answer is not defined.
+    """Make IPython's shell show which cell to run if an exercise's answer is not defined.
 
-    Whoever handles exceptions in a way of their own goes on doing so.
+    Other exception handlers of the shell keep working.
     """
     if not shell.custom_exceptions:
         shell.set_custom_exc((NameError,), _explain_name_error)

@@ -23,7 +23,8 @@ SHIPPED = "cells.txt"  # in the pages' archive
 
 
 class UpdateError(Exception):
-    """A page could not be brought; the message says which, why, and what to do. What was written is where it was."""
+    """Raised if a page could not be updated; the message names it and gives the reason and the next step. No work is
+    lost."""
 
 
 def update() -> list[str]:
@@ -37,7 +38,7 @@ def update() -> list[str]:
       A sentence for each page that changed.
 
     Raises:
-      UpdateError: the files cannot be written.
+      UpdateError: if the files cannot be written.
     """
     came, said = shipped_cells(), []
     for page in [*pages.exercises(), *(page for page in pages.to_read() if page.path.parent.is_dir())]:
@@ -52,24 +53,23 @@ def update() -> list[str]:
 
 
 def fingerprints(name: str, notebook: bytes) -> list[str]:
-    """Return a fingerprint for each cell of a page of this name, of its text alone, whatever it has put out.
+    """Return a fingerprint of each cell of a page, which depends on the cell's text but not on its outputs.
 
     Raises:
-      ValueError, TypeError, LookupError: this is no notebook.
+      ValueError, TypeError, LookupError: if the text is not a notebook.
     """
     texts = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"]]
     return [_cell_fingerprint(name, text) for text in texts if text.strip()]
 
 
 def shipped_cells() -> frozenset[str]:
-    """Return the fingerprints of the cells that came with any version."""
+    """Return the fingerprints of the cells of all versions."""
     with zipfile.ZipFile(pages.ARCHIVE) as archive:
         return frozenset(archive.read(SHIPPED).decode().split())
 
 
 def cells_to_pack(packed: Iterable[Path]) -> str:
-    """Return what the archive says of cells: the fingerprints that it had, and those of the pages that are packed
-    now."""
+    """Return the archive's list of cells: its previous fingerprints, and those of the pages that are being packed."""
     now = {each for path in packed for each in fingerprints(path.stem.partition("_")[2], path.read_bytes())}
     return "".join(f"{each}\n" for each in sorted(now.union(shipped_cells())))
 
@@ -86,10 +86,10 @@ def _update_page(page: Page, came: frozenset[str]) -> list[str]:
     if not old and page.path in there:
         return []
     mine = [path for path in old if not _is_untouched(path, page.name, came)]
-    mine.sort(key=lambda path: path != page.path)  # the answer that counted so far comes first
+    mine.sort(key=lambda path: path != page.path)  # the answer that was used so far comes first
     answer = next((text for path in mine if (text := _own_answer(path, page))), None)
     free = page.path in old or page.path not in there or _is_untouched(page.path, page.name, came)
-    answer = answer if free else None  # there is a page of this version, and it is written on
+    answer = answer if free else None  # a page of this version exists and contains work
     kept = list[Path]()
     try:
         for path in mine:
@@ -132,7 +132,7 @@ def _update_removed(came: frozenset[str]) -> list[str]:
 
 
 def _rename_python_file(page: Page) -> list[str]:
-    """Give a Python file that `watch` made under an exercise's earlier number the number that `watch` looks for."""
+    """Rename a Python file that `watch` wrote under an old number of an exercise to the new number."""
     if page.chapter is None:
         return []
     now, said = python_file(page), []
@@ -145,7 +145,7 @@ def _rename_python_file(page: Page) -> list[str]:
 
 
 def _is_older(page: Page, came: frozenset[str]) -> bool:
-    """Return whether the page under a page's name now is one of another version, or none that can be read."""
+    """Return whether the file at a page's path is from another version or cannot be read."""
     now = fingerprints(page.name, pages.as_it_came(page))
     try:
         found = fingerprints(page.name, page.path.read_bytes())
@@ -155,7 +155,7 @@ def _is_older(page: Page, came: frozenset[str]) -> bool:
 
 
 def _is_untouched(path: Path, name: str, came: frozenset[str]) -> bool:
-    """Return whether a page has no cell but such as came with the workbook."""
+    """Return whether a page contains only cells that the workbook shipped."""
     try:
         return came.issuperset(fingerprints(name, path.read_bytes()))
     except (ValueError, TypeError, LookupError):
@@ -173,7 +173,7 @@ def _own_answer(path: Path, page: Page) -> str | None:
 
 
 def _page_with_answer(answer: str | None, page: Page) -> bytes:
-    """Return a page as it comes; an exercise's with an answer, if there is one, in place of the stub."""
+    """Return the original page. If there is an answer to its exercise, the answer replaces the stub."""
     came = pages.as_it_came(page)
     if answer is None:
         return came

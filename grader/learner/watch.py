@@ -23,16 +23,16 @@ from grader.learner.prose import Prose
 from grader.verdicts.verdict import Verdict
 from grader.verdicts.views import Note, VerdictView, WithNotes
 
-_LOOK = 0.3  # seconds between two looks at the files; one that changes in between is still being written
+_LOOK = 0.3  # seconds between two checks of the files; a file that changes in between is still being written
 
 
 class Watch:
-    """What is watched, and what the keys do.
+    """The state of `watch`, and the actions of the keys.
 
     Args:
-      page: the exercise to begin with.
-      file: the learner's file with the answer; None for the exercise's page, and the Python file beside it.
-      console: where everything is said.
+      page: the first exercise.
+      file: the learner's file with the answer; None for the exercise's page and the Python file next to it.
+      console: the console for all output.
     """
 
     def __init__(self, page: Page, file: Path | None, console: Console):
@@ -40,22 +40,23 @@ class Watch:
         self._begin_page(page, file)
 
     def run(self) -> None:
-        """Watches until the learner quits, or has passed every exercise."""
+        """Watch until the learner quits or has passed every exercise."""
         with keys() as wait:
             self._print_greeting(wait is not None)
             while not self._ended:
                 for key in self._pressed_key(wait):
                     self._press_key(key)
                 self._check_changed_file()
-                if self._is_passed and wait is None:  # nobody can press a key for it
+                if self._is_passed and wait is None:  # without a keyboard, nothing more can happen
                     self._go_to_next_page()
 
     def _begin_page(self, page: Page, file: Path | None) -> None:
         self.page, self._own = page, file
         self._verdict: Verdict | None = None
         self._ended = False
-        self._seen = {path: _file_stamp(path) for path in self._watched_files()}  # as of the last look
-        self._checked = {path: _program_text(path) for path in self._watched_files()}  # as of the last check
+        # At the last time that the files were inspected.
+        self._seen = {path: _file_stamp(path) for path in self._watched_files()}
+        self._checked = {path: _program_text(path) for path in self._watched_files()}  # at the last check
 
     @property
     def _is_passed(self) -> bool:
@@ -100,7 +101,7 @@ class Watch:
             verb()
 
     def _check_changed_file(self) -> None:
-        """Check a file whose program has changed since the last check, once it stays as it is from look to look."""
+        """Check a file whose program has changed since the last check, as soon as the file no longer changes."""
         for path in self._watched_files():
             stamp, before = _file_stamp(path), self._seen.get(path)
             self._seen[path] = stamp
@@ -115,7 +116,7 @@ class Watch:
         self._checked[path] = _program_text(path)
         self.console.print(Text(f"\nChecking {_relative_path(path)} …", style="italic"))
         self._verdict, notices = in_terminal.check(path, self.page.name)
-        # The programs are long: what was found stays in view without them.
+        # Without the programs, which are long, so that the findings stay in view.
         findings = tuple(replace(finding, programs=None) for finding in self._verdict.findings)
         self.console.print(WithNotes(VerdictView(replace(self._verdict, findings=findings)), notices))
         if self._is_passed:
@@ -154,7 +155,7 @@ class Watch:
             )
             return
         self._seen.setdefault(file, None)
-        self._checked[file] = self._checked.get(file) or _program_text(file)  # one that is new has nothing to check yet
+        self._checked[file] = self._checked.get(file) or _program_text(file)  # a new file has nothing to check yet
         self.console.print(Text(f"\nThis page as a Python file: {_relative_path(file)}"))
         if editor := os.environ.get("VISUAL") or os.environ.get("EDITOR"):
             try:
@@ -182,14 +183,14 @@ class Watch:
 
 
 def meant(what: str) -> tuple[Page, Path | None]:
-    """Return the exercise that is to be watched, and the learner's file if that is one of their own.
+    """Return the exercise to watch, and the learner's file if it is not the exercise's page.
 
     Args:
       what: an exercise's name, number or page, or a file with an answer.
 
     Raises:
-      UnknownExercise: it names no exercise, and is no file.
-      NoAnswer: in the file is no answer, and its name does not say to which exercise it will be.
+      UnknownExercise: if it is neither the name of an exercise nor a file.
+      NoAnswer: if the file contains no answer, and its name does not identify the exercise.
     """
     path = pages.answered_in(what)
     try:
@@ -204,21 +205,21 @@ def meant(what: str) -> tuple[Page, Path | None]:
 
 
 def first_page() -> Page:
-    """Return the exercise that the board says to do next; the first one if all are passed."""
+    """Return the exercise that the board suggests next; the first one if all are passed."""
     meant = [piece for piece in board.board().next if isinstance(piece, Page) and piece.chapter is not None]
     return meant[-1] if meant else pages.exercises()[0]
 
 
 def next_page(page: Page) -> Page | None:
-    """Return the next exercise that is not passed, in the course's order and after its last one again from the first;
-    None if there is no other."""
+    """Return the next exercise that is not passed, in the course's order, continuing with the first one after the last
+    one; None if there is no other."""
     entries = board.board().entries
     (at,) = [number for number, entry in enumerate(entries) if entry.page.name == page.name]
     return next((entry.page for entry in entries[at + 1 :] + entries[:at] if entry.state != "passed"), None)
 
 
 def _file_stamp(path: Path) -> tuple[int, ...] | None:
-    """Return a stamp that changes with the file, also if an editor replaces it."""
+    """Return a stamp that changes with the file, even if an editor replaces the file."""
     try:
         found = path.stat()
     except OSError:
@@ -227,7 +228,7 @@ def _file_stamp(path: Path) -> tuple[int, ...] | None:
 
 
 def _program_text(path: Path) -> str | None:
-    """Return a file's program: of a page the code alone, since its outputs change without it."""
+    """Return a file's program. For a page, this is only the code, because outputs change without it."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -248,6 +249,6 @@ def _is_begun(path: Path, exercise: str) -> bool:
 
 
 def _relative_path(path: Path) -> str:
-    """Return a path as one would type it here."""
+    """Return a path relative to the current folder."""
     near = os.path.relpath(path)
     return str(path) if near.startswith(os.pardir) else near

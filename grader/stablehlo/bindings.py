@@ -1,7 +1,7 @@
-"""Operations as MLIR's Python bindings hand them over: attributes of one kind, shapes, element types.
+"""Typed access to operations of MLIR's Python bindings: their attributes, shapes and element types.
 
-The verifier has seen to it that an operation which parses has the attributes that its dialect asks for. The bindings
-know an attribute's kind only when they run, so it is named here, once.
+MLIR's verifier guarantees that a parsed operation has the attributes that its dialect requires. The bindings do not
+declare the attributes' types, so this module declares them once.
 """
 
 from typing import Any
@@ -10,20 +10,20 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-type Value = ir.Value[Any]  # of a type that the bindings leave open
+type Value = ir.Value[Any]  # the bindings do not declare the type
 type Op = ir.Operation | ir.OpView
 
 
 def operations(block: ir.Block) -> list[ir.Operation]:
-    """Return a block's operations, the one that ends it last."""
+    """Return a block's operations; the last one is the terminator."""
     return [view.operation for view in block.operations]
 
 
 def numbered(module: ir.Module) -> dict[ir.Operation, int]:
     """Return the offset of each operation in its function.
 
-    A call takes as many places as the called function has, so that with the offsets of the calls that lead to it, an
-    operation has a place of its own in each call of its function.
+    A call takes as many offsets as the called function has operations. So the sum of an operation's offset and the
+    offsets of the calls that lead to it is a unique place for each call of its function.
     """
     bodies = {name: _walked(function) for name, function in functions(module).items()}
     offsets: dict[ir.Operation, int] = {}
@@ -31,7 +31,7 @@ def numbered(module: ir.Module) -> dict[ir.Operation, int]:
 
     def size_of(name: str) -> int:
         if name not in sizes:
-            sizes[name] = end = 0  # a function that calls itself is refused when it is read
+            sizes[name] = end = 0  # recursive functions are refused by the reader
             for op in bodies.get(name, []):
                 offsets[op] = end
                 end += 1 + (size_of(callee(op)) if op.name == "func.call" else 0)
@@ -90,8 +90,8 @@ def text(op: Op, name: str) -> str:
 
 
 def splat(constant: Op) -> ir.Attribute | None:
-    """Return the one number that all elements of a constant are; None if there are several, or if it is complex: of
-    those the bindings know nothing."""
+    """Return the number that all elements of a constant equal; None if they differ, or if they are complex, which the
+    bindings do not support."""
     if element_type(constant.results[0]).startswith("complex"):
         return None
     value = constant.attributes["value"]
@@ -104,12 +104,12 @@ def dot_dimensions(dot: Op) -> stablehlo.DotDimensionNumbers:
 
 
 def gather_dimensions(gather: Op) -> stablehlo.GatherDimensionNumbers:
-    """Return the dimensions of array, indices and result that a gather's windows have."""
+    """Return a gather's dimension numbers for the array, the indices and the result."""
     return stablehlo.GatherDimensionNumbers(gather.attributes["dimension_numbers"])
 
 
 def scatter_dimensions(scatter: Op) -> stablehlo.ScatterDimensionNumbers:
-    """Return the dimensions of array, indices and updates that a scatter's windows have."""
+    """Return a scatter's dimension numbers for the array, the indices and the updates."""
     return stablehlo.ScatterDimensionNumbers(scatter.attributes["scatter_dimension_numbers"])
 
 
@@ -119,13 +119,13 @@ def convolution_dimensions(convolution: Op) -> stablehlo.ConvDimensionNumbers:
 
 
 def comparison_direction(compare: Op) -> str:
-    """`"EQ"`, `"NE"`, `"GE"`, `"GT"`, `"LE"` or `"LT"`."""
+    """Return `"EQ"`, `"NE"`, `"GE"`, `"GT"`, `"LE"` or `"LT"`."""
     direction: str = stablehlo.ComparisonDirectionAttr(compare.attributes["comparison_direction"]).value
     return direction
 
 
 def comparison_type(compare: Op) -> str | None:
-    """`"FLOAT"`, `"TOTALORDER"`, `"SIGNED"`, `"UNSIGNED"`; None where the element type decides."""
+    """Return `"FLOAT"`, `"TOTALORDER"`, `"SIGNED"` or `"UNSIGNED"`; None if the element type decides."""
     if "compare_type" not in compare.attributes:
         return None
     kind: str = stablehlo.ComparisonTypeAttr(compare.attributes["compare_type"]).value
@@ -138,5 +138,5 @@ def shape_of(value: Value) -> list[int]:
 
 
 def element_type(value: Value) -> str:
-    """Return the element type of a value that is an array, in MLIR's words: `"f32"`, `"ui8"`, `"complex<f32>"`."""
+    """Return the element type of an array in MLIR's notation: `"f32"`, `"ui8"`, `"complex<f32>"`."""
     return str(ir.RankedTensorType(value.type).element_type)

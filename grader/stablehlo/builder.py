@@ -1,4 +1,4 @@
-"""Build a `StableHloProgram`: number a module's values, count the FLOPs of its matmuls and the trips of its loops."""
+"""Build a `StableHloProgram`: number a module's values, and count its matmuls' FLOPs and its loops' iterations."""
 
 import dataclasses
 import math
@@ -26,23 +26,22 @@ from grader.stablehlo.devices import COLLECTIVES, Sharding, group_size, manual_c
 from grader.stablehlo.program import Collective, Matmul, repeated
 from grader.stablehlo.types import DTYPES, MAX_INTEGER, ProgramError
 
-MAX_VALUES = 50_000  # functions are read once per call, so that nested calls could grow without bound
+MAX_VALUES = 50_000  # limits nested calls, because functions are read once per call
 MAX_TRIP_COUNT = 100_000
 
 
 class Builder:
-    """Walks a module once, numbering values; every call of a function is read anew, as if it stood inline.
+    """Walks a module once and numbers its values. Functions are read once per call, as if they were inlined.
 
-    What a value number is says `StableHloProgram`. Loops whose trip count turns out to be no constant are marked for
-    `trip_counter`.
+    `StableHloProgram` defines value numbers. Loops without a constant trip count are marked for `trip_counter`.
 
     Attributes:
-      sources: value number → the numbers of the values that it is computed from.
-      places: value number → the place of the operation that makes it, a different one in each call of the operation's
-        function (`bindings.numbered`); what is only handed on has none.
-      matmuls, collectives, barriers: found so far, in the order of the text.
-      mesh: in a shard_map, the axes of its mesh and their sizes; else None.
-      dynamic_loops: how many were found so far.
+      sources: maps a value number to the numbers of the values that it is computed from.
+      places: maps a value number to the place of the operation that computes it (`bindings.numbered`), which differs
+        between calls of the same function. Values that are only passed through have no place.
+      matmuls, collectives, barriers: those found so far, in program order.
+      mesh: inside a shard_map, the axes of its mesh with their sizes; otherwise None.
+      dynamic_loops: the number of dynamic loops found so far.
     """
 
     def __init__(self, module: ir.Module):
@@ -59,17 +58,17 @@ class Builder:
         self._calls: list[str] = []
         self._contractions = Contractions()
         self._offsets, self._module = numbered(module), module
-        self._first_place = 0  # of the call that is being read
-        # What a loop's trip count is told from, by value number: scalar integers, `a < b` and `a + b`.
+        self._first_place = 0  # of the current call
+        # The values that determine trip counts, by value number: scalar integers, `a < b` and `a + b`.
         self._constants: dict[int, int] = {}
         self._less_than: dict[int, tuple[int, ...]] = {}
         self._sums: dict[int, tuple[int, ...]] = {}
 
     def new(self, sources: Sequence[int] = ()) -> int:
-        """Number a value that is computed from these.
+        """Assign a number to a value that is computed from these values.
 
         Raises:
-          ProgramError: there are too many.
+          ProgramError: if there are too many values.
         """
         if len(self.sources) >= MAX_VALUES:
             raise ProgramError(f"the traced program has more than {MAX_VALUES:,} values.")
@@ -77,10 +76,10 @@ class Builder:
         return len(self.sources) - 1
 
     def function(self, name: str) -> ir.Block:
-        """Return the block of a function of the module.
+        """Return the body of a function of the module.
 
         Raises:
-          ProgramError: there is no such function, or it has no body.
+          ProgramError: if there is no such function, or if it has no body.
         """
         if name not in self._functions:
             raise ProgramError(f"the traced program has no function {name}.")
@@ -90,15 +89,15 @@ class Builder:
         """Read a block.
 
         Args:
-          block: what to read.
+          block: the block.
           arguments: the numbers of its arguments.
-          outer: the numbers of the values around it, which it may use.
+          outer: the numbers of the enclosing values, which the block may use.
 
         Returns:
-          The numbers of what it returns.
+          The numbers of the values that the block returns.
 
         Raises:
-          ProgramError: it cannot be judged.
+          ProgramError: if the block cannot be judged.
         """
         numbers = dict(outer)
         numbers.update(zip(block.arguments, arguments, strict=True))
@@ -112,7 +111,7 @@ class Builder:
     def _build_closed_block(
         self, block: ir.Block, arguments: Sequence[int], outer: dict[Value, int], where: str = "a loop's condition"
     ) -> list[int]:
-        """Read a block out of which no trip count can be handed."""
+        """Read a block from which trip counters cannot be returned."""
         before = self.dynamic_loops
         returned = self.block(block, arguments, outer)
         if self.dynamic_loops > before:
@@ -120,17 +119,17 @@ class Builder:
         return returned
 
     def operation(self, op: ir.Operation, operands: list[int], numbers: dict[Value, int]) -> list[int]:
-        """Number an operation's results; `numbers` are those of the values around it. Raises ProgramError."""
+        """Assign numbers to an operation's results. `numbers` are those of the values in scope. Raises ProgramError."""
         match op.name:
             case "func.call":
                 return self._build_call(op, operands)
             case "stablehlo.optimization_barrier":
-                # Result i depends on operand i only: the barrier orders, it does not mix. JAX puts the incoming
-                # cotangent through the same barrier as the residuals.
+                # Result i depends only on operand i, because a barrier orders its operands but does not combine them.
+                # JAX passes the incoming cotangent through the same barrier as the residuals.
                 self.barriers.append(tuple(operands))
                 return operands
             case "stablehlo.reshape" | "sdy.sharding_constraint":
-                return operands  # the same array under another shape, or in another place
+                return operands  # the same array with another shape or in another memory
             case "stablehlo.broadcast_in_dim" | "stablehlo.transpose":
                 if _moves_nothing(op):
                     return operands
@@ -144,7 +143,7 @@ class Builder:
             case name if name in COLLECTIVES and self.mesh is None:
                 raise ProgramError(f"the traced program has a {name} outside of shard_map.")
         sources = list(operands)
-        for region in op.regions:  # reduce, sort, scatter, …: how elements are combined
+        for region in op.regions:  # the functions that combine elements in reduce, sort, scatter, …
             block = region.blocks[0]
             sources += self._build_closed_block(block, [self.new(operands) for _ in block.arguments], numbers)
         results = [self.new(sources) for _ in op.results]
@@ -158,7 +157,7 @@ class Builder:
         return results
 
     def _note_trip_count_parts(self, op: ir.Operation, operands: list[int], results: list[int]) -> None:
-        """Note what a loop's trip count can be read from: constants, comparisons and sums."""
+        """Record the values that can determine a loop's trip count: constants, comparisons and sums."""
         match op.name:
             case "stablehlo.constant":
                 if (number := _scalar_integer(op)) is not None:
@@ -170,8 +169,8 @@ class Builder:
                 self._sums[results[0]] = tuple(operands)
 
     def _on_devices(self, op: ir.Operation, operands: list[int]) -> list[int]:
-        """Read what each device does with its parts. They have numbers of their own; but what is put together again as
-        it was divided is the array that it was."""
+        """Read the computation of each device on its shards. Shards have their own numbers, but a result that is
+        assembled from the unchanged shards of an array gets the array's number."""
         if self.mesh is not None:
             raise ProgramError("the traced program has a shard_map in a shard_map.")
         devices = manual_computation(op, self._module)
@@ -204,7 +203,7 @@ class Builder:
         if trip_count is None:
             trip_counter.mark(op)
             for carry in carries:
-                self.sources[carry].append(going_on)  # how many trips there are decides what comes out
+                self.sources[carry].append(going_on)  # the trip count affects the result
         for place, matmul in enumerate(self.matmuls[first:], first):
             if matmul.loop is None:
                 self.matmuls[place] = (
@@ -225,8 +224,8 @@ class Builder:
     def _trip_count(
         self, going_on: int, starts: list[int], carries: list[int], nexts: list[int], element_types: list[str]
     ) -> int | None:
-        """Return the trip count of `while counter < bound: counter += step`, which is what scan and fori_loop become;
-        None if it is no constant."""
+        """Return the trip count of `while counter < bound: counter += step`, the form of scan and fori_loop; None if it
+        is not constant."""
         counter, bound = self._less_than.get(going_on, (-1, -1))
         if counter not in carries:
             return None
@@ -243,7 +242,7 @@ class Builder:
         trip_count = max(0, -(-(end - start) // by))
         if trip_count > MAX_TRIP_COUNT:
             raise ProgramError(f"the traced program has a loop of {trip_count:,} iterations.")
-        # Beyond its highest number the counter goes on from its lowest, and so does the loop.
+        # The counter would overflow and wrap around, and the loop would continue.
         return trip_count if start + trip_count * by <= MAX_INTEGER[element_types[index]] else None
 
 
@@ -254,7 +253,7 @@ def _rows_sharding(sharding: Sharding) -> Sharding:
 
 
 def value_bytes(value: Value) -> int:
-    """Return the size of a value; 0 if it is a token."""
+    """Return the size of a value in bytes; 0 for a token."""
     if not isinstance(value.type, ir.RankedTensorType):
         return 0
     return math.prod(shape_of(value)) * np.dtype(DTYPES[element_type(value)]).itemsize
@@ -279,15 +278,15 @@ def _scalar_integer(constant: Op) -> int | None:
 
 
 def _is_less_than(compare: Op) -> bool:
-    """Return whether it is `a < b`, and numbers are compared as what they are."""
+    """Return whether an operation is `a < b` with the comparison type of its dtype."""
     unsigned = element_type(compare.operands[0]).startswith("u")
     as_they_are = comparison_type(compare) in (None, "UNSIGNED" if unsigned else "SIGNED")
     return as_they_are and comparison_direction(compare) == "LT"
 
 
 def _moves_nothing(op: Op) -> bool:
-    """Return whether a broadcast or a transposition leaves all elements in their order: only sizes of 1 come, go, or
-    move."""
+    """Return whether a broadcast or a transpose keeps all elements in order, so that it only adds or moves dimensions
+    of size 1."""
     shape, (result,) = shape_of(op.operands[0]), op.results
     if math.prod(shape) != math.prod(shape_of(result)):
         return False

@@ -1,16 +1,16 @@
-"""Count the FLOPs of contractions: multiplications whose products are summed, however that is spelled.
+"""Count the FLOPs of contractions: multiplications whose results are summed, however they are written.
 
-`dot_general` and `convolution` say what they are. The same product can be spelled as a multiplication and a sum, and
-what is neither as a `dot_general`, by `einsum` or `vecdot`:
+`dot_general` and `convolution` are contractions. The same result can be written with other operations:
 
-    x[:, :, None] * w                 each operand is repeated along a dimension of the other: an outer product, whose
-                                      products are there to be summed, by whatever sums them
-    (w * x).sum(1)                    one operand is repeated, and what comes of it is summed: a matrix times a vector
-    x[:, :, None] + w                 the quarter of a difference of squares is a product, and so is the exponential of
+    x[:, :, None] * w                 each operand is repeated along a dimension of the other. This is an outer product,
+                                      whose elements another operation can sum
+    (w * x).sum(1)                    one operand is repeated, and the result is summed: a matrix-vector product
+    x[:, :, None] + w                 a quarter of a difference of squares is a product, and so is the exponential of
                                       a sum of logarithms
 
-Each costs 2 FLOPs an element of the array that is made, which is what the `dot_general` costs that does the same.
-A number that is repeated scales, and costs nothing here. Nor does a sum of squares, of which nothing is repeated.
+Each costs 2 FLOPs per element of the intermediate array, as much as the equivalent `dot_general`. Multiplying by a
+repeated scalar only scales an array, so it costs nothing here. A sum of squares costs nothing either, because no
+operand is repeated.
 """
 
 import math
@@ -30,23 +30,25 @@ from grader.stablehlo.bindings import (
 from grader.stablehlo.types import MAX_INTEGER
 
 _MULTIPLY = {"stablehlo.multiply", "stablehlo.divide"}
-_OTHERWISE = {"stablehlo.add", "stablehlo.subtract", "stablehlo.power"}  # of floats: products by way of something else
+# For floats, these can express products indirectly.
+_OTHERWISE = {"stablehlo.add", "stablehlo.subtract", "stablehlo.power"}
 _MOVE = {"stablehlo.convert", "stablehlo.negate", "stablehlo.reduce_precision", "stablehlo.transpose"}
 _CUT = {"stablehlo.slice", "stablehlo.dynamic_slice"}
 _SUM = {"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter"}
 
 
 class Contractions:
-    """Tells what each operation of a program costs; it is told of them one after the other, in the program's order."""
+    """Computes the contraction FLOPs of each operation of a program, given the operations in program order."""
 
     def __init__(self) -> None:
-        # By value number: how many different elements there are at most, where that is fewer than all.
+        # By value number: an upper bound on the number of different elements, if it is less than the size.
         self._different: dict[int, int] = {}
-        # What comes of multiplying an array by one that is repeated: if it is summed, that was half of a contraction.
+        # The results of multiplying an array by a repeated one. If such a result is summed, the multiplication was half
+        # of a contraction.
         self._scaled: set[int] = set()
 
     def flops(self, op: Op, operands: Sequence[int], result: int) -> int:
-        """Return the FLOPs of an operation as contraction, 0 if it is none.
+        """Return the FLOPs of an operation as a contraction; 0 if it is not one.
 
         Args:
           op: an operation with a single result.
@@ -98,7 +100,7 @@ class Contractions:
         return 0
 
     def _add_dot(self, dot: Op, operands: Sequence[int], result: int) -> int:
-        """As the multiplication and the sum that it stands for."""
+        """Count a `dot_general` as the multiplication and the sum that it is equivalent to."""
         dims, (lhs, rhs) = dot_dimensions(dot), map(shape_of, dot.operands)
         summed = math.prod(lhs[dim] for dim in dims.lhs_contracting_dimensions)
         kept = summed * math.prod(lhs[dim] for dim in dims.lhs_batching_dimensions)
@@ -120,7 +122,7 @@ class Contractions:
         return 2 * max(summed) if adds and summed else 0
 
     def _count_elements(self, op: Op, operands: Sequence[int], place: int) -> int:
-        """Return how many different elements an operand has at most."""
+        """Return an upper bound on the number of different elements of an operand."""
         size = _element_count(op.operands[place])
         return min(size, self._different.get(operands[place], size))
 

@@ -1,7 +1,7 @@
 """Programs for several devices: `shard_map`'s manual computations, and the collectives in them.
 
-Where each device has an array of its own, there is one array here, whose first axis is that of the devices, in the
-mesh's order. No device is needed: a mesh is a list of names and sizes.
+The arrays of all devices are represented by one array whose first axis indexes the devices, in the mesh's order. A mesh
+is a list of names and sizes, so no real devices are needed.
 """
 
 import math
@@ -18,18 +18,19 @@ from grader.stablehlo.types import ProgramError
 
 MAX_DEVICES = 64
 
-type Sharding = tuple[tuple[str, ...], ...]  # for each dimension the axes that divide it, the major one first
-type Collective = Callable[..., Array]  # of all devices' operands
+# For each dimension, the mesh axes that it is sharded across, the major axis first.
+type Sharding = tuple[tuple[str, ...], ...]
+type Collective = Callable[..., Array]  # a function of the operands of all devices
 
 
 @dataclass(frozen=True)
 class ManualComputation:
-    """What a `sdy.manual_computation` says of its devices.
+    """The devices and shardings of a `sdy.manual_computation`.
 
     Attributes:
-      sizes: the mesh's axes and how many devices each has, the major one first.
-      taken: how each operand is divided among the devices.
-      returned: how each result is put together from theirs.
+      sizes: maps the mesh's axes to their sizes, the major axis first.
+      taken: the sharding of each operand.
+      returned: the sharding of each result.
     """
 
     sizes: dict[str, int]
@@ -38,17 +39,17 @@ class ManualComputation:
 
     @property
     def devices(self) -> int:
-        """How many there are."""
+        """The number of devices."""
         return math.prod(self.sizes.values())
 
     def divided(self, array: Array, sharding: Sharding) -> Array:
-        """Return each device's part of an array, along a new first axis of `devices`."""
+        """Return each device's shard of an array, along a new first axis of size `devices`."""
         return np.stack([array[window] for window in self._shard_windows(array.shape, sharding)])
 
     def joined(self, parts: Array, sharding: Sharding) -> Array:
-        """Return the array whose parts the devices have, along the first axis of `parts`.
+        """Return the array whose shards are along the first axis of `parts`.
 
-        Where several have the same part, it is the first one's.
+        If several devices have the same shard, the first device's shard is used.
         """
         counts = [math.prod(self.sizes[axis] for axis in axes) for axes in sharding]
         shape = [size * count for size, count in zip(parts.shape[1:], counts, strict=True)]
@@ -73,7 +74,7 @@ def manual_computation(op: Op, module: ir.Module) -> ManualComputation:
     """Read the devices of a `sdy.manual_computation`.
 
     Raises:
-      ProgramError: it is divided among them in a way that `shard_map` does not write.
+      ProgramError: if a sharding is not one that `shard_map` produces.
     """
     meshes = {text(each, "sym_name"): each for each in operations(module.body) if each.name == "sdy.mesh"}
     shardings = [
@@ -82,7 +83,7 @@ def manual_computation(op: Op, module: ir.Module) -> ManualComputation:
     ]
     try:
         named = {ir.FlatSymbolRefAttr(sharding.mesh_or_ref).value for part in shardings for sharding in part}
-    except ValueError:  # a mesh without a name
+    except ValueError:  # an unnamed mesh
         named = set()
     if len(named) != 1 or not named <= meshes.keys():
         raise ProgramError("the traced program has a shard_map that has no mesh, or several.")
@@ -114,14 +115,15 @@ def collective(op: Op, sizes: dict[str, int]) -> Collective:
     """Return a function that runs an operation of `COLLECTIVES` on a mesh of these sizes.
 
     Raises:
-      Uninterpreted: it is done otherwise than JAX writes it.
+      Uninterpreted: if the operation does not have the form that JAX produces.
     """
     if len(op.results) != 1:
         raise Uninterpreted("a collective of several arrays")
     run, declared = COLLECTIVES[op.name](op, sizes), shape_of(op.results[0])
 
     def checked(*operands: Array) -> Array:
-        # The verifier knows no mesh's sizes; and by what is declared all work behind this is counted.
+        # The verifier does not know the mesh's sizes, and the work of all later operations is counted from the declared
+        # shapes.
         if (result := run(*operands)).shape[1:] != tuple(declared):
             raise Uninterpreted("a collective whose result has another shape")
         return result
@@ -132,7 +134,7 @@ def collective(op: Op, sizes: dict[str, int]) -> Collective:
 def _all_gather(op: Op, sizes: dict[str, int]) -> Collective:
     groups, dim = _device_groups(op, sizes), integer(op, "all_gather_dim")
     part, whole = (shape_of(value)[dim] for value in (op.operands[0], op.results[0]))
-    if whole != part * groups.shape[1]:  # before it is made
+    if whole != part * groups.shape[1]:  # before the array is allocated
         raise Uninterpreted("a gathered array of another size")
     return _map_groups(groups, lambda own: [np.concatenate(own, dim)] * len(own))
 
@@ -162,7 +164,7 @@ def _collective_permute(op: Op, _: dict[str, int]) -> Collective:
     pairs = dense_integers(op, "source_target_pairs")
 
     def permute(parts: Array) -> Array:
-        moved = np.zeros_like(parts)  # whom nothing is sent to has zeros
+        moved = np.zeros_like(parts)  # devices that receive nothing get zeros
         for source, target in pairs:
             moved[target] = parts[source]
         return moved
@@ -176,7 +178,7 @@ def _partition_id(_: Op, sizes: dict[str, int]) -> Collective:
 
 
 def _map_groups(groups: Array, function: Callable[[Array], Sequence[Array]]) -> Collective:
-    """Do something within each group of devices: what the group's arrays become."""
+    """Apply a function to the arrays of each group of devices."""
 
     def run(parts: Array) -> Array:
         results: list[Array] = [parts[0]] * len(parts)
@@ -189,7 +191,7 @@ def _map_groups(groups: Array, function: Callable[[Array], Sequence[Array]]) -> 
 
 
 def _device_groups(op: Op, sizes: dict[str, int]) -> Array:
-    """Return the groups of devices within which a collective works, a row each."""
+    """Return the device groups of a collective, one row per group."""
     attribute = op.attributes["replica_groups"]
     if not stablehlo.ReplicaGroupMeshAxesAttr.isinstance(attribute):
         raise Uninterpreted("groups that are no axes of the mesh")
@@ -219,12 +221,12 @@ def group_size(op: Op, sizes: dict[str, int]) -> int:
         return 1
     try:
         return int(_device_groups(op, sizes).shape[1])
-    except (KeyError, Uninterpreted):  # a permutation, which has no groups
+    except (KeyError, Uninterpreted):  # a permutation has no groups
         return math.prod(sizes.values())
 
 
 def on_each_device(function: Callable[..., Array], devices: int) -> Collective:
-    """Return a function of one device's arrays, as one of all devices'."""
+    """Return a function of all devices' arrays that applies a function to each device's arrays."""
 
     def run(*operands: Array) -> Array:
         if not operands:
@@ -235,8 +237,8 @@ def on_each_device(function: Callable[..., Array], devices: int) -> Collective:
 
 
 def same_on_all(value: Array) -> Array:
-    """Return a scalar that all devices have alike, such as whether a loop goes on. Raises Uninterpreted if they
-    do not."""
+    """Return a scalar that must be equal on all devices, such as a loop's condition. Raises Uninterpreted if it
+    differs."""
     if value.ndim and (value != value[0]).any():
         raise Uninterpreted("devices that go different ways")
     return value[0] if value.ndim else value

@@ -1,13 +1,12 @@
-"""Promote a program to float64: its shadow, which rounding does not affect.
+"""Promote a program to float64. The result, called its shadow, has negligible rounding errors.
 
-Nothing in it is rounded that matters. Where two programs compute the same in another order, or with other roundings in
-between, their shadows agree to many digits, however far apart float16 has taken the programs themselves; where they
-compute something else, their shadows show that.
+If two programs compute the same function in a different order, or with different intermediate rounding, their shadows
+agree to many digits, however much their float16 results differ. If they compute different functions, their shadows
+differ.
 
-Every float becomes a float64 and every complex number a complex128. A conversion from one float to another then does
-nothing, and `reduce_precision` is left out. A constant becomes the shortest decimal that denotes it in its own dtype:
-0.3 is 0.3, be it written in float16 or in float32. Bits are those of the dtype that the program has:
-`bitcast_convert` keeps it.
+Every float becomes a float64, and every complex number a complex128. Conversions between floats then do nothing, and
+`reduce_precision` is removed. A constant becomes the shortest decimal that denotes it in its own dtype, so 0.3 becomes
+0.3 from both float16 and float32. `bitcast_convert` keeps the program's dtype, because it works on its bits.
 """
 
 import dataclasses
@@ -40,7 +39,7 @@ def widened(text: str) -> str:
 
 
 def promote_to_float64(program: StableHloProgram) -> StableHloProgram:
-    """Return a program's shadow as a program: the same values, with the same numbers."""
+    """Return a program's shadow as a program with the same values and the same value numbers."""
     return dataclasses.replace(
         program,
         text=widened(program.text),
@@ -50,7 +49,7 @@ def promote_to_float64(program: StableHloProgram) -> StableHloProgram:
 
 
 def widened_array(array: np.ndarray) -> np.ndarray:
-    """Return an array as a shadow takes it: floats in float64, all else as it is."""
+    """Return an array for a shadow: floats as float64, other dtypes unchanged."""
     if array.dtype.kind == "c":
         return array.astype(np.complex128)
     return array if array.dtype.kind in "biu" else array.astype(np.float64)
@@ -61,7 +60,7 @@ def _wide_type(kind: TensorType) -> TensorType:
 
 
 def _keep_narrow(module: ir.Module) -> None:
-    """Mark what keeps its dtype, and put conversions between that and the rest."""
+    """Mark the values that keep their dtype, and insert conversions between them and all other values."""
     marked: list[ir.Operation] = []
 
     def look(op: ir.Operation) -> ir.WalkResult:
@@ -113,7 +112,7 @@ def _widen_operation(op: ir.Operation) -> None:
 
 
 def _splat_text(constant: Op) -> float | int | None:
-    """Return a constant's only number; a float's is the shortest decimal that denotes it. None if it has several."""
+    """Return the number that all elements of a constant equal, as its shortest decimal; None if they differ."""
     number = splat(constant)
     if isinstance(number, ir.IntegerAttr | ir.BoolAttr):
         return int(number.value)
@@ -135,7 +134,7 @@ def _shortest_decimal(number: np.generic) -> float:
 def _wide_type_of(type_: ir.Type) -> ir.Type:
     try:
         tensor = ir.RankedTensorType(type_)
-    except ValueError:  # a token
+    except ValueError:  # not an array but a token
         return type_
     match str(tensor.element_type):
         case "bf16" | "f16" | "f32":

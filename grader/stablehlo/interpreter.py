@@ -1,12 +1,12 @@
 """Interpret a StableHLO program with NumPy: control flow, and a bound on the work.
 
-Why this is ours: two others run StableHLO, but an answer's programs are small, have a hundred operations and come from
-strangers. XLA compiles each kernel for some milliseconds: 230 for the forward program of `checkpoint_dot_policy`, which
-is interpreted in 4. StableHLO's own reference interpreter (`eval_module` in its bindings) goes element by element, 170
-for that program's products; it cannot be told when to stop, and ends the process at an operation that it does not know.
-It is what this one is compared with in the tests.
+Two other programs run StableHLO, but they do not fit small, untrusted programs of about a hundred operations. XLA needs
+several milliseconds to compile each kernel: 230 ms for the forward program of `checkpoint_dot_policy`, which this
+module interprets in 4 ms. StableHLO's reference interpreter (`eval_module` in its bindings) works element by element
+and takes 170 ms for that program's matmuls. It cannot be stopped, and it ends the process at an unknown operation. The
+tests compare this interpreter with it.
 
-An operation that is not known here (`operations`), and whatever would take long, is left to XLA.
+Programs with unsupported operations (`operations`), and programs that would take long, are left to XLA.
 """
 
 import functools
@@ -31,10 +31,11 @@ MAX_WORK = 2**25
 _TIMES_ON_DEVICES = 4
 _OPERATION = 1_000
 
-type Frame = list[Any]  # the values of one call of a function, each in its place: arrays, and None before they are made
-type Watch = Callable[[int, Array], None]  # of an operation's place (`StableHloProgram.places`), and of what it made
-type Run = Callable[[Frame, Sequence[Array]], Sequence[Array]]  # of a frame and of operands
-type Mesh = dict[str, int]  # axes and their sizes; none of them outside of shard_map
+type Frame = list[Any]  # the values of one call of a function: arrays, or None before they are computed
+# A function of an operation's place (`StableHloProgram.places`) and its result.
+type Watch = Callable[[int, Array], None]
+type Run = Callable[[Frame, Sequence[Array]], Sequence[Array]]  # a function of a frame and operands
+type Mesh = dict[str, int]  # maps axes to their sizes; empty outside of shard_map
 
 
 def run(text: str, arguments: Sequence[Array], watch: Watch | None = None) -> list[Array]:
@@ -43,17 +44,17 @@ def run(text: str, arguments: Sequence[Array], watch: Watch | None = None) -> li
     Args:
       text: StableHLO that `reader.read` has let pass.
       arguments: arrays of the shapes and dtypes that its `main` takes.
-      watch: is told what each operation makes, whenever it runs.
+      watch: a function that is called with the result of each run of an operation.
 
     Returns:
       The arrays that `main` returns.
 
     Raises:
-      Uninterpreted: it is to be compiled.
+      Uninterpreted: if the program must be compiled.
     """
     try:
         interpreter = _cached_interpreter(text)
-        with interpreter.lock, np.errstate(all="ignore"):  # infinity and NaN are values like others
+        with interpreter.lock, np.errstate(all="ignore"):  # infinity and NaN are valid results
             return interpreter.main(arguments, watch)
     except (IndexError, TypeError, ValueError, MemoryError) as error:
         raise Uninterpreted("it is nothing for NumPy") from error
@@ -71,26 +72,26 @@ def _cached_interpreter(text: str) -> "_Interpreter":
 
 
 class _Interpreter:
-    """Makes Python functions of a module's functions, blocks and operations."""
+    """Turns a module's functions, blocks and operations into Python functions."""
 
     def __init__(self, text: str):
         self.lock, self.has_devices = threading.Lock(), is_on_devices(text)
         with mlir.make_ir_context():
-            self.module = ir.Module.parse(text)  # which owns its operations
+            self.module = ir.Module.parse(text)  # keeps the operations alive
             self.offsets = numbered(self.module)
             self.bodies = {name: op.regions[0] for name, op in functions(self.module).items()}
             self.functions: dict[tuple[object, ...], Callable[[Sequence[Array]], Sequence[Array]]] = {}
             self.run = self.function("main", {})
 
     def main(self, arguments: Sequence[Array], watch: Watch | None) -> list[Array]:
-        """Run the program; arguments and result as of `run`."""
+        """Run the program, with the arguments and results of `run`."""
         self.watch, self.work, self.elements, self.first_place = watch, 0, 0, 0
         returned = list(map(np.asarray, self.run(arguments)))
         self.spend(sum(array.size for array in returned))
         return returned
 
     def spend(self, elements: int, work: int = 0) -> None:
-        """Count the elements that are made, and other work. Raises Uninterpreted if it is too much."""
+        """Count computed elements and other work. Raises Uninterpreted if the total exceeds the limit."""
         self.elements += elements
         self.work += elements + work
         limit = MAX_WORK * (_TIMES_ON_DEVICES if self.has_devices else 1)
@@ -105,14 +106,14 @@ class _Interpreter:
         return self.functions[key]
 
     def framed(self, block: ir.Block, mesh: Mesh) -> Callable[[Sequence[Array]], Sequence[Array]]:
-        """Return a block that uses nothing from around it, as a function of its arguments."""
+        """Return a block that uses no enclosing values, as a function of its arguments."""
         places: dict[Value, int] = {}
         body = self.block(block, places, mesh)
         return lambda arguments: body([None] * len(places), arguments)
 
     def block(self, block: ir.Block, places: dict[Value, int], mesh: Mesh) -> Run:
-        """Return a block, as a function of its function's frame and of its arguments. On a mesh all values have a first
-        axis, that of the devices."""
+        """Return a block as a function of a frame and the block's arguments. On a mesh, the first axis of all values
+        indexes the devices."""
 
         def placed(values: Iterable[Value]) -> list[int]:
             return [places.setdefault(value, len(places)) for value in values]
@@ -135,7 +136,7 @@ class _Interpreter:
 
         return run
 
-    # Each of these makes what runs an operation.
+    # Each of these methods returns a function that runs an operation.
 
     def operation(self, op: Op, _: dict[Value, int], mesh: Mesh) -> Run:
         elements, work, offset = _elements_of(op), _OPERATION + _multiplications_of(op), self.offsets[op.operation]
@@ -203,7 +204,7 @@ class _Interpreter:
 
         def run(frame: Frame, operands: Sequence[Array]) -> Sequence[Array]:
             index = int(same_on_all(operands[0]))
-            # A number that no branch has chooses the last one.
+            # An index out of range selects the last branch.
             return branches[index if 0 <= index < len(branches) else -1](frame, [])
 
         return run
@@ -211,7 +212,7 @@ class _Interpreter:
 
 _CONTROL_FLOW = {
     "sdy.manual_computation": _Interpreter.on_devices,
-    "sdy.sharding_constraint": _Interpreter.barrier,  # of where it lies nothing depends
+    "sdy.sharding_constraint": _Interpreter.barrier,  # the memory of a value does not affect results
     "func.call": _Interpreter.call,
     "stablehlo.case": _Interpreter.case,
     "stablehlo.optimization_barrier": _Interpreter.barrier,
@@ -219,17 +220,17 @@ _CONTROL_FLOW = {
 }
 
 
-_VIEWS = {"stablehlo.slice", "stablehlo.dynamic_slice"}  # what these take a part of is not copied
+_VIEWS = {"stablehlo.slice", "stablehlo.dynamic_slice"}  # the operands of these are not copied
 _INDEXED = {"stablehlo.gather", "stablehlo.scatter"}
 
 
 def _elements_of(op: Op) -> int:
-    """Return how many elements are made, summed or copied."""
+    """Return the number of elements that an operation computes, sums or copies."""
     read, made = ([math.prod(shape_of(value)) for value in values] for values in (op.operands, op.results))
-    if op.name == "stablehlo.dot_general":  # nothing may be multiplied, and an operand be copied all the same
+    if op.name == "stablehlo.dot_general":  # an operand may be copied even if the result is empty
         return sum(made + read)
     if op.name in _INDEXED:
-        return 3 * max(made + read)  # places, in int64, of each element; and one is taken after the other
+        return 3 * max(made + read)  # an int64 position per element
     return max([*made, *([] if op.name in _VIEWS else read)], default=0)
 
 

@@ -1,10 +1,10 @@
 """Compute the peak memory of a program in the order of its text, without a compiler.
 
-A value takes memory from the operation that makes it to the last one that uses it. XLA may order operations otherwise
-and fuse them; but the turns of a loop follow each other, and what each of them leaves behind lies in one array,
-whatever a compiler does. Numbers that are only repeated are fused with what uses them, and take no more than they did.
-A loop changes its carries in place, and so does `dynamic_update_slice`. In a `shard_map`, a value takes memory on every
-device, and what is counted is the sum over all devices.
+A value takes memory from the operation that computes it to its last use. XLA may reorder and fuse operations. But every
+compiler runs the iterations of a loop in order, and stores the values that they save in one stacked array. A broadcast
+is fused with its users and takes no memory of its own. A loop updates its carries in place, and so does
+`dynamic_update_slice`. In a `shard_map`, a value takes memory on every device, and the result is the sum over all
+devices.
 """
 
 import math
@@ -24,11 +24,11 @@ class _Step:
     """An operation.
 
     Attributes:
-      first: what is made before has a lower number.
-      made, used: the numbers of values.
-      returned: of a loop, the next value of each carry; of branches, what they return.
-      within: what happens there, one after the other.
-      uses: all that is used there.
+      first: the first value number of the operation; values of earlier operations have lower numbers.
+      made, used: the numbers of the computed and of the used values.
+      returned: for a loop, the next value of each carry; for branches, the values that they return.
+      within: the operations in its bodies, in order.
+      uses: all values that are used in its bodies.
     """
 
     first: int
@@ -40,12 +40,12 @@ class _Step:
 
 
 class _Recorder(Builder):
-    """Notes what is done in which order, and how large it is, while it numbers values.
+    """Numbers values, and records the order of operations and the sizes of values.
 
     Attributes:
-      steps: what is done.
-      nbytes: value → its size.
-      in_place: value → the one in whose memory it is.
+      steps: the operations.
+      nbytes: maps a value to its size.
+      in_place: maps a value to the value whose memory it reuses.
     """
 
     def __init__(self, module: ir.Module):
@@ -53,7 +53,7 @@ class _Recorder(Builder):
         self.steps: list[_Step] = []
         self.nbytes: dict[int, int] = {}
         self.in_place: dict[int, int] = {}
-        self._overwritten: dict[int, int] = {}  # value → the one that was put into its memory
+        self._overwritten: dict[int, int] = {}  # maps a value to the value that reuses its memory
 
     def operation(self, op: ir.Operation, operands: list[int], numbers: dict[Value, int]) -> list[int]:
         if op.name in ("func.call", "sdy.manual_computation"):
@@ -93,7 +93,7 @@ class _Recorder(Builder):
         return value_bytes(value) * math.prod((self.mesh or {}).values())
 
     def _on_devices(self, op: ir.Operation, operands: list[int]) -> list[int]:
-        """Read what each device does. A device's part is in the memory of the array that it is a part of."""
+        """Read the computation of each device. A shard is in the memory of the whole array."""
         first = len(self.sources)
         results = super()._on_devices(op, operands)
         self.in_place |= dict(zip(range(first, first + len(operands)), operands, strict=True))
@@ -101,7 +101,7 @@ class _Recorder(Builder):
         return results
 
     def _keep_value(self, value: int) -> None:
-        """What is read after something was put into its memory was not overwritten: that was put into a copy."""
+        """Undo the reuse of a value's memory if the value is read later: the other value is then in a copy."""
         over = None
         while (written := self._overwritten.get(value)) in (None, over):
             if value not in self.in_place:
@@ -110,22 +110,22 @@ class _Recorder(Builder):
         del self._overwritten[value], self.in_place[written]
 
     def buffer(self, value: int) -> int:
-        """Return the value in whose memory a value is."""
+        """Return the value whose memory a value uses."""
         while value in self.in_place:
             value = self.in_place[value]
         return value
 
 
 class Recorded:
-    """A program, as far as its memory goes.
+    """The memory use of a program.
 
     Attributes:
-      inputs, outputs: the numbers of what `main` takes and returns.
-      buffer: takes a value's number, and returns that of the value in whose memory it is.
+      inputs, outputs: the value numbers of the arguments and results of `main`.
+      buffer: a function from a value's number to that of the value whose memory it uses.
     """
 
     def __init__(self, text: str):
-        """Read StableHLO text that `reader.read` has let pass."""
+        """Read StableHLO text that `reader.read` has accepted."""
         with mlir.make_ir_context():
             module = ir.Module.parse(text)
             recorder = _Recorder(module)
@@ -137,21 +137,21 @@ class Recorded:
         self._value_bytes, self.buffer = recorder.nbytes, recorder.buffer
 
     def nbytes(self, value: int) -> int:
-        """Return the bytes that a value takes."""
+        """Return the size of a value in bytes."""
         return self._value_bytes.get(self.buffer(value), 0)
 
     def peak(self, asked: Collection[int], free: Collection[int]) -> int:
-        """Return the most bytes that are live at once until these values are there, but for those that are free."""
+        """Return the peak of live bytes until these values are computed, without values that take no memory."""
         walk = _Walk(self, reach(asked, self._sources), set(map(self.buffer, free)))
         walk.back(self._steps, walk.buffers(asked))
         return walk.most
 
 
 class _Walk:
-    """Goes from the last step to the first and knows what is live: values that stand for their memory.
+    """Walks backwards over the steps and tracks the live values, each of which represents its memory.
 
     Attributes:
-      most: the most bytes so far that were live between two steps.
+      most: the peak of live bytes between two steps so far.
     """
 
     def __init__(self, program: Recorded, needed: set[int], free: set[int]):
@@ -159,11 +159,11 @@ class _Walk:
         self.most = 0
 
     def buffers(self, values: Iterable[int]) -> set[int]:
-        """Return the needed values that take memory of their own."""
+        """Return the needed values that have their own memory."""
         return {self._program.buffer(value) for value in values if value in self._needed} - self._free
 
     def back(self, steps: Sequence[_Step], live: set[int]) -> None:
-        """Count what is live before and behind each step, by what is live behind the last one."""
+        """Count the live bytes before and after each step, given the values that are live after the last step."""
         live = set(live)
         total = self._buffer_bytes(live)
         self.most = max(self.most, total)
@@ -172,7 +172,7 @@ class _Walk:
                 continue
             made, used = self.buffers(step.made), self.buffers(step.used)
             if step.within:
-                # What is made before a loop, and used in one of its turns, is there in every turn.
+                # A value from before a loop that any iteration uses is live in every iteration.
                 around = {buffer for buffer in self.buffers(step.uses) if buffer < step.first}
                 returned = self.buffers(value for new, value in step.returned if new in self._needed)
                 self.back(step.within, (live - made) | around | returned)

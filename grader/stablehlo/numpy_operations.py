@@ -1,7 +1,7 @@
-"""Operations without control flow, in NumPy.
+"""NumPy implementations of StableHLO operations without control flow.
 
-`OPERATIONS` has for each of them what makes a function of arrays from it. What NumPy would do otherwise than StableHLO
-says, or XLA otherwise than NumPy, raises `Uninterpreted` when that function is made, and is left to XLA.
+`OPERATIONS` maps the name of each operation to a factory of its function of arrays. If NumPy's result would differ from
+the StableHLO specification or from XLA, the factory raises `Uninterpreted`, and XLA runs the program.
 """
 
 import math
@@ -29,12 +29,12 @@ from grader.stablehlo.types import ALLOWED_CUSTOM_CALLS, DTYPES
 from grader.stablehlo.windows import Windows, gathered, scattered
 
 type Array = np.ndarray
-type Function = Callable[..., Array]  # of as many arrays as the operation has operands
+type Function = Callable[..., Array]  # a function of the operation's operands
 type Maker = Callable[[Op], Function]
 
 
 class Uninterpreted(Exception):
-    """The program has an operation that is not known here, or does too much."""
+    """Raised if a program has an unsupported operation or does too much work."""
 
 
 def _make_elementwise(function: Function) -> Maker:
@@ -46,9 +46,10 @@ def _make_elementwise(function: Function) -> Maker:
 
 
 def _of_floats(function: Function) -> Maker:
-    """As `_make_elementwise`, for floats, and for what NumPy does in several steps: small floats are rounded once.
+    """Do the same as `_make_elementwise` for operations on floats that NumPy computes in several steps. Small floats
+    are rounded only once.
 
-    Integers are divided, as places are: of a device on a mesh, of a step in its segment.
+    Integers can be divided, because programs compute indices: of a device on a mesh, or of a step in its segment.
     """
 
     def make(op: Op) -> Function:
@@ -75,20 +76,20 @@ def _nothing_by_zero(function: Function) -> Function:
 def _custom_call(op: Op) -> Function:
     if text(op, "call_target_name") not in ALLOWED_CUSTOM_CALLS:
         raise Uninterpreted("a custom call")
-    return lambda array: array  # a note of where it lies
+    return lambda array: array  # an annotation of the memory space
 
 
 def _make_constant(op: Op) -> Function:
     value, dtype, shape = op.attributes["value"], _dtype_of(op.results[0]), shape_of(op.results[0])
     if not isinstance(value, ir.DenseElementsAttr):
         raise Uninterpreted("a constant that is no list of numbers")
-    if value.is_splat:  # the bindings make no array of bfloat16, but the one number there is can be had
+    if value.is_splat:  # the bindings cannot return a bfloat16 array, but the single number of a splat
         number = value.get_splat_value()
         if not isinstance(number, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr):
             raise Uninterpreted("a constant that is no number")
         array = np.broadcast_to(np.array(number.value, dtype), shape)
     else:
-        array = np.array(value, dtype).reshape(shape)  # what has no elements may come without either
+        array = np.array(value, dtype).reshape(shape)  # an empty array may lack both
     return lambda: array
 
 
@@ -101,7 +102,7 @@ def _make_compare(op: Op) -> Function:
 def _make_convert(op: Op) -> Function:
     source, target = _dtype_of(op.operands[0]), _dtype_of(op.results[0])
     if _is_float(source) and target.kind in "iu":
-        raise Uninterpreted("floats made integers")  # some do not fit
+        raise Uninterpreted("floats made integers")  # out-of-range floats are undefined
     return lambda array: array.astype(target)
 
 
@@ -119,7 +120,7 @@ def _make_shift(function: Function) -> Maker:
         unsigned = np.dtype(f"u{dtype.itemsize}")
 
         def shift(array: Array, by: Array) -> Array:
-            # By as many bits as there are, or by a negative number, nothing is left; NumPy leaves that open.
+            # A shift by at least the number of bits, or by a negative number, gives 0; NumPy does not define it.
             inside = by.astype(unsigned) < bits
             shifted: Array = function(array, np.where(inside, by, 0).astype(dtype)).astype(dtype)
             return np.where(inside, shifted, np.zeros((), dtype))
@@ -183,7 +184,7 @@ def _make_pad(op: Op) -> Function:
     taken, put = [], []
     for size, room, low, gap in zip(shape_of(op.operands[0]), shape, lows, gaps, strict=True):
         step = gap + 1
-        first, last = max(0, -(low // step)), min(size, -((low - room) // step))  # negative padding takes the rest away
+        first, last = max(0, -(low // step)), min(size, -((low - room) // step))  # negative padding removes elements
         taken.append(slice(first, max(first, last)))
         put.append(slice(low + first * step, low + (last - 1) * step + 1, step) if first < last else slice(0))
 
@@ -216,7 +217,7 @@ def _dynamic_update_slice(op: Op) -> Function:
 
 
 def _clamped_window(starts: Sequence[Array], sizes: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return a dynamic slice; one that would stick out is moved until it does not."""
+    """Return a dynamic slice. Its start is clamped so that the slice is inside the array."""
     fitting = [min(max(int(start), 0), whole - size) for start, size, whole in zip(starts, sizes, shape, strict=True)]
     return tuple(slice(start, start + size) for start, size in zip(fitting, sizes, strict=True))
 
@@ -242,9 +243,9 @@ def _make_scatter(op: Op) -> Function:
         for start, dim, most in zip(starts, windows.indexed, windows.room(), strict=True):
             fits = (start >= 0) & (start <= most)
             if not (fits | (start <= -windows.sizes[dim]) | (start >= windows.shape[dim])).all():
-                raise Uninterpreted("a window that sticks out")  # XLA leaves it as it is, StableHLO changes a part
+                raise Uninterpreted("a window that sticks out")  # XLA and the StableHLO specification differ here
             inside &= fits
-        # What lies outside changes one element more, behind all others.
+        # Out-of-bounds updates change an additional element at the end, which is then dropped.
         places = np.where(windows.spread(inside), windows.places(starts), array.size)
         changed = np.append(array.astype(wide), np.zeros((), wide))
         if combine is None:
@@ -264,7 +265,7 @@ def _window_starts(windows: Windows, indices: Array) -> Array:
 
 def _dot_general(op: Op) -> Function:
     dtype, shape, dims = _dtype_of(op.results[0]), shape_of(op.results[0]), dot_dimensions(op)
-    wide = _accumulation_dtype(dtype)  # the products of small floats are rounded once, when they are added up
+    wide = _accumulation_dtype(dtype)  # products of small floats are rounded only once, after they are summed
 
     def dot(left: Array, right: Array) -> Array:
         product: Array = np.matmul(
@@ -277,7 +278,7 @@ def _dot_general(op: Op) -> Function:
 
 
 def _as_matrices(array: Array, batching: list[int], contracting: list[int]) -> Array:
-    """Return an array as a stack of matrices, whose rows are what is contracted."""
+    """Return an array as a stack of matrices whose rows are contracted."""
     free = [dim for dim in range(array.ndim) if dim not in batching and dim not in contracting]
     sizes = [math.prod(array.shape[dim] for dim in dims) for dims in (batching, free, contracting)]
     return array.transpose([*batching, *free, *contracting]).reshape(sizes)
@@ -292,8 +293,8 @@ def _make_reduce(op: Op) -> Function:
 
 
 def combination(op: Op) -> Function:
-    """Return what combines arrays along their first axis, as an operation's region says. Raises Uninterpreted if it
-    says so in a way of its own."""
+    """Return the function that an operation's region defines for combining arrays along their first axis. Raises
+    Uninterpreted if the region has an unusual form."""
     function, dtype = _combined_by(op), _dtype_of(op.results[0])
     wide = _accumulation_dtype(dtype)
     return lambda arrays: np.asarray(function.reduce(arrays.astype(wide), 0, wide), dtype)
@@ -352,7 +353,7 @@ _OF_FLOATS: dict[str, Function] = {
     "stablehlo.rsqrt": lambda array: 1 / np.sqrt(array),
 }  # fmt: skip
 
-# Towards zero, where Python's go down.
+# Rounds towards zero, whereas Python's division rounds down.
 _OF_INTEGERS: dict[str, Function] = {
     "stablehlo.divide": lambda left, right: (left - np.fmod(left, right)) // right,
     "stablehlo.remainder": np.fmod,

@@ -1,9 +1,8 @@
 """A StableHLO program as a graph of values.
 
-The judge asks three things of a program: which operations it is made of, which values depend on which, and how many
-FLOPs its matrix multiplications cost. All three come from the text alone (`reader`), so they hold whatever the code
-that the text was traced from looked like. Only the trip count of a dynamic loop is not in the text; it is counted when
-the program runs (`trip_counter`).
+The judge needs three facts about a program: its operations, the dependencies between its values, and the FLOPs of its
+matmuls. All three come from the text alone (`reader`), so they do not depend on how the traced code is written. Only
+the trip count of a dynamic loop is not in the text; it is counted when the program runs (`trip_counter`).
 """
 
 import dataclasses
@@ -15,15 +14,15 @@ from grader.stablehlo.types import TensorType
 
 @dataclass(frozen=True)
 class Matmul:
-    """A matrix multiplication, or a convolution, or what does the same (`grader.stablehlo.contraction`).
+    """A matmul, a convolution, or an equivalent operation (`grader.stablehlo.contraction`).
 
     Attributes:
       value: the number of the value that it makes.
-      flops: FLOPs of all its runs together.
+      flops: the total FLOPs of all its runs.
       trip_count: how often it runs: the product of the trip counts of the loops that it is in.
-      loop: None, or the place of a dynamic loop among the program's; then `flops` and `trip_count` are for one trip of
-        that loop.
-      spelled_out: whether it is no operation of its own, but a multiplication of what is summed, or the sum.
+      loop: None, or the index of the dynamic loop that contains it; `flops` and `trip_count` are then for one iteration
+        of that loop.
+      spelled_out: whether it is not a matmul operation, but a multiplication whose results are summed, or the sum.
     """
 
     value: int
@@ -39,9 +38,9 @@ class Collective:
 
     Attributes:
       value: the number of the value that it makes.
-      kind: what XLA calls it, such as `"all-gather"`.
-      operand_bytes, result_bytes: bytes that one device gives and gets in one run.
-      devices: how many devices exchange data with each other.
+      kind: XLA's name of the collective, such as `"all-gather"`.
+      operand_bytes, result_bytes: the bytes of one device's operand and result in one run.
+      devices: the number of devices that exchange data with each other.
       trip_count: how often it runs: the product of the trip counts of the loops that it is in.
     """
 
@@ -55,30 +54,30 @@ class Collective:
 
 @dataclass(frozen=True)
 class StableHloProgram:
-    """A program's values, numbered.
+    """A program with numbered values.
 
     The text is in static single assignment form (Cytron et al., "Efficiently computing static single assignment form",
-    1991): each of its names is bound once. A value number stands for the array itself. A name to which a value is only
-    handed on (through a call, a barrier, a reshape, a loop that leaves it alone) gets that value's number, so that an
-    output which is an input has the input's. Unlike in Alpern, Wegman and Zadeck's value numbering (1988), two
-    operations that compute the same have two numbers: what is computed again is what the judge looks for.
+    1991): each of its names is bound once. A value number identifies an array. A value that is only passed through a
+    call, a barrier, a reshape, or a loop that does not change it, keeps its number, so an output that is an input has
+    the input's number. Unlike in the value numbering of Alpern, Wegman and Zadeck (1988), two operations that compute
+    the same value have two numbers, because the judge looks for recomputed values.
 
-    A dynamic loop is one whose trip count is no constant. When the program runs, it returns behind its outputs the trip
-    count of each of its dynamic loops, an int32 scalar each.
+    A dynamic loop has no constant trip count. When the program runs, it returns the trip count of each dynamic loop as
+    an int32 scalar, after its outputs.
 
     Attributes:
-      text: the program itself, StableHLO.
-      inputs, outputs: value numbers of what `main` takes and returns.
+      text: the StableHLO text of the program.
+      inputs, outputs: the value numbers of the arguments and results of `main`.
       input_types, output_types: their shapes and dtypes.
-      output_memory: where each output lies: `"device"`, or for instance `"pinned_host"` if it is offloaded.
-      sources: value number → the numbers of the values that it is computed from. A loop's carry has its next value
-        among them, so the graph may have circles.
-      places: value number → the place of the operation that makes it, as if each call stood inline. Operations that
-        run in two calls of one function have two; what is only handed on has none.
-      matmuls: in the order of the text, each call of a function standing for what is in the function.
-      collectives: likewise, those that exchange data between devices.
-      barriers: for each `optimization_barrier`, in the same order, the numbers of the values that it holds together.
-      dynamic_loops: how many there are.
+      output_memory: the memory of each output: `"device"`, or for example `"pinned_host"` if it is offloaded.
+      sources: maps a value number to the numbers of the values that it is computed from. A loop's carry depends on its
+        next value, so the graph may have cycles.
+      places: maps a value number to the place of the operation that computes it, as if all calls were inlined. Values
+        that are only passed through have no place.
+      matmuls: the matmuls in program order, as if all calls were inlined.
+      collectives: the collectives, likewise.
+      barriers: for each `optimization_barrier`, in the same order, the numbers of its operands.
+      dynamic_loops: the number of dynamic loops.
     """
 
     text: str
@@ -95,10 +94,10 @@ class StableHloProgram:
     collectives: tuple[Collective, ...] = ()
 
     def counted(self, trip_counts: Sequence[int]) -> "StableHloProgram":
-        """Return the program with its matmuls as they ran.
+        """Return the program with its matmuls counted as they ran.
 
         Args:
-          trip_counts: that of each dynamic loop, all entries of the loop together.
+          trip_counts: the total trip count of each dynamic loop, over all entries of the loop.
         """
         matmuls = [
             matmul
@@ -109,11 +108,11 @@ class StableHloProgram:
         return dataclasses.replace(self, matmuls=tuple(matmuls), dynamic_loops=0)
 
     def needed_for(self, values: Iterable[int]) -> set[int]:
-        """Return all values that `values` are computed from, themselves included."""
+        """Return all values that `values` are computed from, including `values`."""
         return reach(values, self.sources)
 
     def dependent_on(self, values: Iterable[int]) -> set[int]:
-        """Return all values that are computed from `values`, themselves included."""
+        """Return all values that are computed from `values`, including `values`."""
         users: list[list[int]] = [[] for _ in self.sources]
         for value, sources in enumerate(self.sources):
             for source in sources:
@@ -122,13 +121,13 @@ class StableHloProgram:
 
 
 def repeated(matmul: Matmul, trip_count: int) -> Matmul:
-    """Return a matmul in a loop of that trip count, which is one for a single trip."""
+    """Return a matmul of one iteration, repeated for all iterations of a loop."""
     return dataclasses.replace(matmul, flops=matmul.flops * trip_count, trip_count=matmul.trip_count * trip_count)
 
 
 def reach(start: Iterable[int], edges: Sequence[Sequence[int]]) -> set[int]:
-    """Return the values reachable from some values along edges, themselves included."""
-    # Loops make the graph cyclic (a carry depends on itself); reaching every value once is the fixpoint.
+    """Return the values that are reachable from some values along edges, including these values."""
+    # Loops make the graph cyclic, because a carry depends on itself. So each value is visited only once.
     seen = set(start)
     todo = list(seen)
     while todo:

@@ -1,4 +1,4 @@
-"""Read StableHLO text into a `StableHloProgram`, and refuse what must not be judged."""
+"""Read StableHLO text into a `StableHloProgram`, and refuse programs that must not be judged."""
 
 import math
 
@@ -11,7 +11,7 @@ from grader.stablehlo.program import StableHloProgram
 from grader.stablehlo.types import ALLOWED_CUSTOM_CALLS, SUPPORTED_OPERATIONS, ProgramError, tensor_type
 
 MAX_TEXT = 4_000_000  # characters; the largest exercise's evidence is some 100 kB
-MAX_ELEMENTS = 2**24  # of one array, and of all that a program returns; the largest exercise's have some 100,000
+MAX_ELEMENTS = 2**24  # of one array, and of all results of a program; those of the largest exercise have about 100,000
 
 
 def read(text: str, max_trip_count: int | None = None) -> StableHloProgram:
@@ -19,11 +19,11 @@ def read(text: str, max_trip_count: int | None = None) -> StableHloProgram:
 
     Args:
       text: the program.
-      max_trip_count: the trips after which a dynamic loop is ended, if such loops are allowed.
+      max_trip_count: the trip count after which a dynamic loop is stopped; None forbids dynamic loops.
 
     Raises:
-      ProgramError: the text is too long, does not parse, uses an operation that is not allowed, or has a dynamic
-        loop where there must be none.
+      ProgramError: if the text is too long, does not parse, contains a forbidden operation, or contains a dynamic loop
+        although these are forbidden.
     """
     if "dense_resource" in text:
         raise ProgramError("the traced program stores constants as raw bytes, which cannot be checked.")
@@ -44,12 +44,12 @@ def read(text: str, max_trip_count: int | None = None) -> StableHloProgram:
         if max_trip_count is None:
             raise ProgramError("the traced program has a loop whose number of iterations is not a constant.")
         trip_counter.count(module, max_trip_count)
-        # Read again: a loop that is dynamic in one call of its function has a counter in every call.
+        # Read again, because a loop that is dynamic in one call of its function has a counter in every call.
         return _read_module(module, str(module.operation.get_asm()), outputs=len(program.outputs))
 
 
 def _read_module(module: ir.Module, text: str, outputs: int | None = None) -> StableHloProgram:
-    """Read a module, of whose results only so many are its outputs."""
+    """Read a module whose first results are its outputs."""
     builder = Builder(module)
     block = builder.function("main")
     inputs = [builder.new() for _ in block.arguments]
@@ -81,7 +81,7 @@ def _refuse_unknown_operations(module: ir.Module) -> None:
         name, taken, made = op.name, [operand.type for operand in op.operands], [result.type for result in op.results]
         if name == "stablehlo.custom_call":
             target = bindings.text(op, "call_target_name")
-            # MLIR does not look at the types of what is custom.
+            # MLIR does not verify the types of custom operations.
             if target not in ALLOWED_CUSTOM_CALLS or len(made) != 1 or taken != made:
                 refused.add(f"{name} @{target}")
         elif name not in SUPPORTED_OPERATIONS:
@@ -90,7 +90,7 @@ def _refuse_unknown_operations(module: ir.Module) -> None:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(look)
-    refused |= {op.name for op in bindings.operations(module.body)} - {"func.func", "sdy.mesh"}  # a module in a module
+    refused |= {op.name for op in bindings.operations(module.body)} - {"func.func", "sdy.mesh"}  # a nested module
     if refused:
         raise ProgramError(f"the traced program uses {', '.join(sorted(refused))}, which this exercise does not need.")
     if (size := max(map(_element_count, types), default=0)) > MAX_ELEMENTS:
@@ -100,7 +100,7 @@ def _refuse_unknown_operations(module: ir.Module) -> None:
 def _element_count(type_: ir.Type) -> int:
     try:
         tensor = ir.RankedTensorType(type_)
-    except ValueError:  # a token
+    except ValueError:  # not an array but a token
         return 0
     if not tensor.has_static_shape:
         raise ProgramError(f"the traced program has a {type_}, which is not an array of a fixed shape.")

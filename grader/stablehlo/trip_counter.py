@@ -1,8 +1,8 @@
 """Add trip counters to loops whose trip count is known only when they run.
 
-A loop that never ends would take the judge along: XLA cannot be interrupted. And what such a loop costs is nowhere in
-its text. So each gets a counter, which goes round with its carries, ends it at a limit, and is handed on to what the
-program returns.
+XLA cannot be interrupted, so an endless loop would block the judge, and the cost of such a loop is not in its text. So
+each dynamic loop gets a counter among its carries. The counter ends the loop at a limit, and the program returns its
+value.
 """
 
 from collections.abc import Sequence
@@ -17,36 +17,36 @@ _DYNAMIC = "dynamic"
 
 
 def mark(loop: ir.Operation) -> None:
-    """Mark a `stablehlo.while` as dynamic: its trip count is not in the text."""
+    """Mark a `stablehlo.while` as dynamic, because the text does not determine its trip count."""
     loop.attributes[_DYNAMIC] = ir.UnitAttr.get(loop.context)
 
 
 def count(module: ir.Module, limit: int) -> None:
-    """Change a module so that `main` returns, behind its results, the trip count of each dynamic loop.
+    """Change a module so that `main` returns the trip count of each dynamic loop after its results.
 
     Args:
-      module: a module whose functions do not call themselves, and whose dynamic loops are marked; none is in the
+      module: a module without recursive functions, whose dynamic loops are marked. No dynamic loop may be in the
         condition of another loop.
-      limit: a loop ends once it has made as many trips, those of the dynamic loops in it included.
+      limit: the maximum number of iterations of a loop, including those of the dynamic loops in it.
 
-    The trip counts are int32 scalars, those of all entries of a loop together: one for each of the loops in the order
-    in which they end in the text, where every call of a function stands for what is in the function.
+    The trip counts are int32 scalars, one per loop, each summed over all entries of the loop. Their order is that of
+    the loops' ends in the text, as if all calls were inlined.
     """
     with module.context, ir.Location.unknown():
         _Counter(module, limit).function("main")
 
 
 class _Counter:
-    """Rewrites a module from its loops outwards; what rewrites an operation gives the counts that it now returns."""
+    """Rewrites a module from its loops outwards. Each method that rewrites an operation returns the new counts."""
 
     def __init__(self, module: ir.Module, limit: int):
         self.functions = functions(module)
-        self.counted: dict[str, int] = {}  # functions that are done: how many counts they return
+        self.counted: dict[str, int] = {}  # maps rewritten functions to the number of counts that they return
         self.limit = limit
         self.type = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
 
     def function(self, name: str) -> int:
-        """Make a function return its counts; how many there are."""
+        """Make a function return its counts, and return their number."""
         if name not in self.counted:
             function = self.functions[name]
             counts = self.block(function.regions[0].blocks[0])
@@ -62,7 +62,7 @@ class _Counter:
         return self.counted[name]
 
     def block(self, block: ir.Block) -> list[Value]:
-        """Count the loops in a block; the counts, which stand before what it returns."""
+        """Count the loops in a block, and return the counts, which are available before its terminator."""
         counts: list[Value] = []
         for op in operations(block):
             match op.name:
@@ -88,7 +88,7 @@ class _Counter:
         for number, block in enumerate(blocks):
             with ir.InsertionPoint(_last_operation(block)):
                 zero = self.number(0)
-            # A branch that is not taken has made no trip.
+            # A branch that is not taken has run no iterations.
             own = [count if place == number else zero for place, part in enumerate(counts) for count in part]
             self.returning(block, own)
         return self.widened(op, op.operands, total)
@@ -119,7 +119,7 @@ class _Counter:
         return self.widened(op, [*op.operands, *[zero] * more], more)
 
     def widened(self, op: ir.Operation, operands: Sequence[Value], more: int) -> list[Value]:
-        """Put an operation with so many results more in an operation's place; the results that are new."""
+        """Replace an operation with one that has additional results, and return these."""
         with ir.InsertionPoint(op):
             new = ir.Operation.create(
                 op.name,
@@ -137,7 +137,7 @@ class _Counter:
         return [*results[count:]]
 
     def returning(self, block: ir.Block, counts: list[Value]) -> None:
-        """Make a block return counts behind what it returns."""
+        """Make a block return counts after its other results."""
         last = _last_operation(block)
         make = func.ReturnOp if last.name == "func.return" else stablehlo.ReturnOp
         with ir.InsertionPoint(last):

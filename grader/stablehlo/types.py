@@ -1,12 +1,12 @@
-"""Types of arrays, the operations that a program may have, and the error that says why one cannot be judged."""
+"""Types of arrays, the allowed operations of a program, and the error for programs that cannot be judged."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from jax.extend.mlir import ir
 
-# Whatever is not here is refused: above all custom calls, which may run any code in the judge's process. The list is
-# StableHLO's and CHLO's pure array operations, control flow and functions.
+# All other operations are refused, most importantly custom calls, which could run any code in the judge's process. The
+# list contains the pure array operations, control flow and functions of StableHLO and CHLO.
 SUPPORTED_OPERATIONS = (
     frozenset(
         f"stablehlo.{name}"
@@ -27,7 +27,7 @@ SUPPORTED_OPERATIONS = (
     next_after polygamma sinh square tan top_k zeta
     """.split()
     )
-    # What `shard_map` becomes, and what is in it alone.
+    # The operation that `shard_map` becomes, and operations that occur only inside it.
     | frozenset(f"sdy.{name}" for name in "manual_computation mesh return sharding_constraint".split())
     | frozenset(
         f"stablehlo.{name}"
@@ -36,10 +36,10 @@ SUPPORTED_OPERATIONS = (
     | {"builtin.module", "func.func", "func.call", "func.return"}
 )
 
-# The one custom call that is no code: JAX's note of where an array lives.
+# The only custom call that runs no code: JAX's annotation of an array's memory space.
 ALLOWED_CUSTOM_CALLS = {"annotate_device_placement"}
 
-# MLIR's element types → NumPy's names.
+# Maps MLIR's element types to NumPy's names.
 DTYPES = {
     "i1": "bool",
     "bf16": "bfloat16",
@@ -48,20 +48,20 @@ DTYPES = {
     **{f"{sign}i{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
 
-# Integers' element types → the highest number of each.
+# Maps integer element types to their maximum values.
 MAX_INTEGER = {name: int(np.iinfo(dtype).max) for name, dtype in DTYPES.items() if "int" in dtype}
 
 
 class ProgramError(ValueError):
-    """The program cannot be judged; the message says why, in words for the learner."""
+    """Raised if a program cannot be judged; the message is the reason, in words for the learner."""
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """A type of arrays.
+    """The type of an array.
 
     Attributes:
-      shape: sizes of the dimensions.
+      shape: the sizes of the dimensions.
       dtype: NumPy's name, such as `"bfloat16"`.
     """
 
@@ -73,7 +73,7 @@ def tensor_type(type_: ir.Type) -> TensorType:
     """Return an MLIR type as shape and dtype.
 
     Raises:
-      ProgramError: it is no array of a size that is known and of numbers that NumPy knows.
+      ProgramError: if it is not the type of an array with a static shape and an element type that NumPy supports.
     """
     try:
         tensor = ir.RankedTensorType(type_)

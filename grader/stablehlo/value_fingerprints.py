@@ -12,8 +12,8 @@ from grader.stablehlo import interpreter
 from grader.stablehlo.numpy_operations import Array, Uninterpreted
 
 MAX_GLIMPSES = 20_000
-MIN_SIZE = 4  # fewer numbers than these may agree by chance
-COLUMNS = 7  # the operation's place, the size; the sum, that of magnitudes, that of squares; the least and the largest
+MIN_SIZE = 4  # smaller arrays may agree by chance
+COLUMNS = 7  # place, size, sum, sum of magnitudes, sum of squares, minimum, maximum
 _TOLERANCE = 1e-5
 
 
@@ -23,16 +23,16 @@ def value_fingerprints(
     sizes: Collection[int] | None = None,
     places: Collection[int] | None = None,
 ) -> Array:
-    """Run a program once more, and looks at what it makes.
+    """Interpret a program, and return the fingerprints of its intermediate arrays.
 
     Args:
-      text: StableHLO that `reader.read` has let pass.
-      arguments: what it takes.
-      sizes: how many elements the arrays have that are of interest; None if all are.
-      places: those of the operations that are (`StableHloProgram.places`); None if all are.
+      text: StableHLO text that `reader.read` has accepted.
+      arguments: the program's arguments.
+      sizes: the numbers of elements of the arrays of interest; None for all sizes.
+      places: the places of the operations of interest (`StableHloProgram.places`); None for all operations.
 
     Returns:
-      A row of `COLUMNS` float64 numbers for each array; none if the program is not one for the interpreter.
+      One row of `COLUMNS` float64 numbers per array; no rows if the interpreter cannot run the program.
     """
     rows: list[Array] = []
 
@@ -49,12 +49,13 @@ def value_fingerprints(
 
 
 def value_fingerprint(array: Array, place: int = -1) -> list[Array]:
-    """Return an array's row, float64 of shape (COLUMNS,); none for what is not looked at, such as an infinite one."""
+    """Return a list with an array's fingerprint, float64 of shape (COLUMNS,). It is empty for an array without a
+    fingerprint, such as one with an infinite element."""
     if array.dtype != np.float32 or array.size < MIN_SIZE:
         return []
     wide = array.astype(np.float64)
     magnitudes = abs(wide)
-    if not np.isfinite(magnitudes.sum()):  # it would be within an infinite tolerance of every other array
+    if not np.isfinite(magnitudes.sum()):  # an infinite tolerance would match every other array
         return []
     return [np.array([place, wide.size, wide.sum(), magnitudes.sum(), (wide * wide).sum(), wide.min(), wide.max()])]
 
@@ -65,6 +66,7 @@ def same(rows: Array, others: Array) -> Array:
     far = np.maximum(abs(least), abs(largest))
     allowed = _TOLERANCE * np.column_stack([0 * far, magnitudes, magnitudes, 2 * squares, far, far])
     alike = np.zeros((len(rows), len(others)), bool)
-    for place, other in enumerate(others):  # one after the other: they are fewer, and all at once take much memory
+    # In a loop over the smaller set, because comparing all pairs at once takes much memory.
+    for place, other in enumerate(others):
         alike[:, place] = (abs(rows[:, 1:] - other[1:]) <= allowed).all(1)
     return alike

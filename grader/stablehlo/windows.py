@@ -11,16 +11,16 @@ from grader.stablehlo.bindings import Op, gather_dimensions, integers, scatter_d
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of an array, one for each vector of indices, and where in another array their elements stand: in what a
-    gather returns, in the updates of a scatter.
+    """Windows of an array, one per index vector, and the positions of their elements in another array: in the result of
+    a gather, or in the updates of a scatter.
 
     Attributes:
-      shape: of the array.
-      sizes: of a window, along each of the array's dimensions.
-      dropped: the array's dimensions that a window, of size 1 there, has no dimension for.
-      indexed: the dimension that each number of a vector is about.
-      batching: pairs of a dimension of the array and one of the indices that run together.
-      dims: the other array's dimensions that are a window's; the rest are the indices'.
+      shape: the shape of the array.
+      sizes: the size of a window along each dimension of the array.
+      dropped: the dimensions of the array that windows do not have; their size in a window is 1.
+      indexed: the dimension that each number of an index vector refers to.
+      batching: pairs of a batch dimension of the array and the corresponding dimension of the indices.
+      dims: the dimensions of the other array that belong to windows; all others belong to the indices.
     """
 
     shape: list[int]
@@ -35,12 +35,12 @@ class Windows:
         return np.moveaxis(indices.astype(np.int64), -1, 0)
 
     def room(self) -> list[int]:
-        """Return the highest start along each indexed dimension at which a window does not stick out."""
+        """Return the highest start along each indexed dimension at which a window is inside the array."""
         return [self.shape[dim] - self.sizes[dim] for dim in self.indexed]
 
     def places(self, starts: np.ndarray) -> np.ndarray:
-        """Return the places of all elements, of the other array's shape, in the array as one dimension. Where a window
-        would stick out it is moved until it does not."""
+        """Return the flat position in the array of each element of the other array. Starts are clamped so that windows
+        are inside the array."""
         steps = [math.prod(self.shape[dim + 1 :]) for dim in range(len(self.shape))]
         corners = np.zeros(starts.shape[1:], np.int64)
         for start, dim, most in zip(starts, self.indexed, self.room(), strict=True):
@@ -55,13 +55,13 @@ class Windows:
         return places
 
     def spread(self, of_each: np.ndarray) -> np.ndarray:
-        """Return the part of each window that is inside the array, to be broadcast to all of its elements."""
+        """Return the given value of each window, with a shape that broadcasts to the window's elements."""
         return np.expand_dims(of_each, tuple(self.dims))
 
 
 def gathered(gather: Op) -> Windows | None:
-    """Return what a gather reads; None if it is not written as JAX writes it, with vectors along the indices' last
-    dimension and with nothing dropped of a window that has nothing."""
+    """Return the windows that a gather reads; None if the gather does not have the form that JAX produces, with index
+    vectors along the last dimension and size 1 in all dropped dimensions."""
     numbers, shape, sizes = gather_dimensions(gather), shape_of(gather.operands[0]), integers(gather, "slice_sizes")
     batching = list(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
     dropped = [*numbers.collapsed_slice_dims, *numbers.operand_batching_dims]
@@ -71,7 +71,7 @@ def gathered(gather: Op) -> Windows | None:
 
 
 def scattered(scatter: Op) -> Windows | None:
-    """Return what a scatter of one array changes; None if it is of several, or not written as JAX writes it."""
+    """Return the windows that a scatter changes; None for several arrays or a form that JAX does not produce."""
     if len(scatter.operands) != 3:
         return None
     numbers = scatter_dimensions(scatter)
@@ -83,5 +83,5 @@ def scattered(scatter: Op) -> Windows | None:
     kept = iter(numbers.update_window_dims)
     sizes = [1 if dim in dropped else updates[next(kept)] for dim in range(len(array))]
     if any(size == 0 for size in array):
-        return None  # where nothing is there, a window of size 1 has no place
+        return None  # a window of size 1 does not fit in an empty dimension
     return Windows(array, sizes, dropped, numbers.scattered_dims_to_operand_dims, batching, numbers.update_window_dims)

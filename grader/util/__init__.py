@@ -1,1 +1,1 @@
-"""Helpers that know nothing of grading: new files, bounded JSON, versions."""
+"""Helpers that are independent of grading: new files, bounded JSON, versions."""

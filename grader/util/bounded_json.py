@@ -1,4 +1,4 @@
-"""Parse JSON from an untrusted source, within a bound on memory."""
+"""Parse JSON from an untrusted source with bounded memory."""
 
 import json
 from typing import Any
@@ -7,10 +7,10 @@ _MAX_PARTS = 1_000_000
 
 
 def loads(text: str | bytes) -> Any:
-    """Parse JSON. Raise ValueError if it is invalid, or might take much more memory than its text does.
+    """Parse JSON. Raises ValueError if it is invalid, or if its objects might need much more memory than its text.
 
-    A list that is two characters long takes some hundred bytes; so lists, dicts and commas are counted first, those in
-    strings too.
+    An empty list has two characters but takes about a hundred bytes. So lists, dicts and commas are counted first,
+    including those in strings.
     """
     parts = sum(map(text.count, "[{,")) if isinstance(text, str) else sum(map(text.count, b"[{,"))
     if parts > _MAX_PARTS:

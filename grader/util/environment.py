@@ -1,4 +1,4 @@
-"""Environment variables of processes that grade: the caller's do not decide a grade."""
+"""Environment variables of processes that grade, so that the caller's variables do not affect grades."""
 
 import importlib.util
 import os
@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-# Assigned, whatever the caller's values are. Evidence is exported for the CPU and compared there. Matrices are small:
-# threads that share one would wait for a processor that another job has.
+# Variables that are always set. Evidence is exported for the CPU and compared there. Matrices are small, so several
+# threads for one matmul would only wait for processors that other jobs use.
 ASSIGNED = {
     "JAX_PLATFORMS": "cpu",
     "OPENBLAS_NUM_THREADS": "1",
@@ -15,20 +15,20 @@ ASSIGNED = {
     "PYTHONHASHSEED": "0",
     "LC_ALL": "C.UTF-8",
 }
-# Passed on: where files and programs are, what a terminal shows, how to reach systemd and a cluster. JAX_REMAT3 changes
-# what is traced; a grade names it among its versions.
+# Variables that are passed on: the paths of files and programs, the terminal, and the connections to systemd and a
+# cluster. JAX_REMAT3 changes what JAX traces, so a grade lists it among its versions.
 _PASSED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
     *("TERM", "COLUMNS", "LINES", "COLORTERM", "NO_COLOR", "FORCE_COLOR"),
     *("XDG_RUNTIME_DIR", "XDG_DATA_HOME", "DBUS_SESSION_BUS_ADDRESS", "JAX_REMAT3"),
 )
-# Settings of JAX, XLA, NumPy, their threads and Python. Python's own search path is where packages are.
+# Settings of JAX, XLA, NumPy, their threads and Python. PYTHONPATH is not among them, because packages may be there.
 _SETTINGS = ("JAX_", "XLA_", "TF_", "NPY_", "OMP_", "OPENBLAS_", "MKL_", "LIBTPU_", "PYTHON")
 _NO_SETTINGS = ("JAX_REMAT3", "PYTHONPATH", "PYTHONHOME")
 
 
 def for_grading(caller: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a process that grades a class, from its caller's."""
+    """Return the environment for a process that grades a class, given its caller's environment."""
     places = (_folder_of(name) for name in ("grader", "rematscope"))
     passed = {"PYTHONPATH": os.pathsep.join(map(str, places))}
     passed |= {name: caller[name] for name in _PASSED if name in caller}
@@ -48,13 +48,13 @@ def without_settings(caller: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_setting(name: str) -> bool:
-    """Return whether a variable sets up JAX, XLA, NumPy, their threads or Python."""
+    """Return whether a variable configures JAX, XLA, NumPy, their threads or Python."""
     return name.startswith(_SETTINGS) and name not in _NO_SETTINGS
 
 
 def start_again() -> None:
-    """Start this command again in the environment for grading, unless it runs in it. Python and its libraries read most
-    variables when they start."""
+    """Restart this command in the environment for grading, unless it already runs in it. A restart is necessary because
+    Python and its libraries read most variables at startup."""
     wanted = for_grading(os.environ)
     if dict(os.environ) != wanted or sys.flags.optimize or sys.warnoptions:
         sys.stdout.flush()

@@ -6,15 +6,16 @@ from pathlib import Path
 
 
 def fresh(path: Path) -> Path:
-    """Make an empty file under a name that no file has: `path` itself, else with `_2`, `_3`, … before its suffix.
+    """Create an empty file with an unused name: `path` itself, or `path` with `_2`, `_3`, … before its suffix.
 
-    Whoever writes to it, or moves another file over it, overwrites nobody's work: no two processes get the same name.
+    No two processes get the same name, so writing to the file, or moving another file over it, overwrites no other
+    work.
 
     Args:
-      path: the name to begin with.
+      path: the preferred name.
 
     Raises:
-      OSError: no file can be made there.
+      OSError: if the file cannot be created.
     """
     numbered = (path.with_stem(f"{path.stem}_{number}") for number in itertools.count(2))
     for name in itertools.chain([path], numbered):

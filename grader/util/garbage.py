@@ -1,19 +1,19 @@
 """Collect garbage less often while JAX traces.
 
-Tracing makes objects by the hundred thousand, hardly any of them in cycles. To look through them as often as Python
-does by itself takes up to an eighth of a check's time.
+Tracing creates hundreds of thousands of objects, hardly any of them in cycles. Python's default frequency of
+collections takes up to an eighth of a check's time.
 """
 
 import contextlib
 import gc
 from collections.abc import Iterator
 
-SELDOM = 100_000  # objects more than were let go of, until cycles are looked for: an answer is traced in one or two
+SELDOM = 100_000  # the number of new objects between two collections; tracing an answer causes one or two
 
 
 @contextlib.contextmanager
 def looked_for_seldom() -> Iterator[None]:
-    """Within this, cycles are looked for as seldom as `SELDOM` says; behind it, as often as before."""
+    """Collect garbage only every `SELDOM` objects within the context, and restore the frequency afterwards."""
     before = gc.get_threshold()
     gc.set_threshold(SELDOM, *before[1:])
     try:

@@ -9,10 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
-# Settings that change what is traced, how that is checked, or how it runs; and what they are where nobody sets them.
-# `jax_remat3` is not among them: what JAX's next rematerialization traces is judged as what it is.
+# The default values of settings that change what is traced, how it is checked, or how it runs. `jax_remat3` is not
+# among them, because programs that JAX's new rematerialization traces are judged too.
 
-# Those that hold for a thread and for a while, which `with jax.disable_jit():` sets beside `jax.config`.
+# Settings of a thread within a context, such as `with jax.disable_jit():`, which are stored separately from
+# `jax.config`.
 OF_A_THREAD: dict[str, Any] = {
     "jax_check_tracer_leaks": False,
     "jax_debug_infs": False,
@@ -62,14 +63,15 @@ OF_THE_PROCESS: dict[str, Any] = {
     "jax_use_shardy_partitioner": True,
     "jax_use_simplified_jaxpr_constants": False,
 }
-_RECURSION = 1000  # what Python comes with; a learner may need more, and none needs less
+_RECURSION = 1000  # Python's default; a learner may have raised it, and it is never lowered
 
 
 @contextlib.contextmanager
 def as_they_come() -> Iterator[None]:
-    """Run with every setting as it is where nobody has made any; afterwards each is again what it was.
+    """Run with the default value of every setting, and restore all settings afterwards.
 
-    For a thread, but for what only a process can have, which is set for as long as any thread is in here.
+    This affects only the current thread, except for settings of the whole process, which have their defaults while any
+    thread is in this context.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_of_the_process)
@@ -83,7 +85,8 @@ def as_they_come() -> Iterator[None]:
 
 
 class _OfTheProcess:
-    """Sets what only a process has, when the first thread comes in, and sets it back when the last one goes out."""
+    """Resets the settings of the process when the first thread enters, and restores them when the last thread
+    leaves."""
 
     def __init__(self) -> None:
         self._lock, self._threads = threading.Lock(), 0

@@ -16,10 +16,10 @@ def now() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the tools that a verdict comes from; `JAX_REMAT3` if JAX's next rematerialization is
-    on."""
+    """Return the versions of the tools that a verdict depends on, including `JAX_REMAT3` if JAX's new rematerialization
+    is on."""
     packages = {"jax": "jax", "jaxlib": "jaxlib", "workbook": "remat-workbook"}
-    on = os.environ.get("JAX_REMAT3", "").lower() in ("1", "true", "on", "yes", "t", "y")  # as JAX reads it
+    on = os.environ.get("JAX_REMAT3", "").lower() in ("1", "true", "on", "yes", "t", "y")  # the values that JAX accepts
     remat3 = {"JAX_REMAT3": "on"} if on else {}
     found = {"python": platform.python_version()} | {k: _package_version(package) for k, package in packages.items()}
     return found | {"code": code()} | remat3
@@ -27,8 +27,8 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def code() -> str:
-    """Twelve hexadecimal digits that tell this workbook's grader, catalogue, solutions and rematscope from changed ones
-    of the same version."""
+    """Return a hash (twelve hexadecimal digits) of the grader, the catalog, the solutions and rematscope, which changes
+    with every change of their code."""
     found = hashlib.sha256()
     for package in ("grader", "rematscope", "solutions"):
         spec = importlib.util.find_spec(package)

@@ -1,1 +1,1 @@
-"""Verdicts, and how they look."""
+"""Verdicts and their views."""

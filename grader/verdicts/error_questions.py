@@ -9,8 +9,8 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-# A pattern and a question; the first match counts. The patterns of an exercise are searched for in the message; those
-# here also in the source line that is shown below it.
+# Pairs of a regular expression and a question; the first match applies. An exercise's patterns are searched for in the
+# message, and the patterns here also in the source line.
 Questions = Sequence[tuple[str, str]]
 
 # The end of every finding about an answer's value when no gradient is taken, and the question to ask then.
@@ -26,11 +26,11 @@ OTHERWISE = "Call your answer in a new cell. Which line raises the error, and wh
 
 
 def about_exception(message: str, source: str | None = None, exercises: Questions = ()) -> str | None:
-    """Return the question about an exception, or None if it is an unusual one.
+    """Return the question about an exception, or None for an uncommon exception.
 
     Args:
       message: the exception's type and message.
-      source: the line that it comes from, if that is known.
+      source: the source line that raised it, if known.
       exercises: the exercise's own questions.
     """
     said = f"{message}\n{source or ''}"
@@ -39,7 +39,8 @@ def about_exception(message: str, source: str | None = None, exercises: Question
 
 
 def about_return(text: str, exercises: Questions = ()) -> str | None:
-    """Return the question about a wrong return value, from the finding's text; arguments as in `about_exception`."""
+    """Return the question about a wrong return value, given the finding's text. The arguments are as for
+    `about_exception`."""
     return _first_match((*_OF_RULES, *exercises, *_questions("returns")), text)
 
 

@@ -1,7 +1,7 @@
 """Verdicts: outcomes, the kinds of findings, and findings.
 
-Members of the enums are strings: JSON, SQLite, `grades.csv` and pages contain their texts. A learner's recorded
-progress is read back, so members that are no longer used stay. How verdicts look is in `views`.
+The members of the enums are strings, which JSON, SQLite, `grades.csv` and pages contain. Unused members must stay,
+because a learner's saved progress may contain them. `views` displays verdicts.
 """
 
 import dataclasses
@@ -69,20 +69,20 @@ class Finding:
     """One thing that a check found.
 
     Attributes:
-      kind: what sort of finding.
+      kind: the kind of finding.
       text: one or two sentences for the learner.
       expected: the right value or behavior, in words, or None.
-      got: the answer's own, in words, or None.
-      nbytes: bytes that the finding is about, or None.
-      flops: FLOPs that the finding is about, or None.
-      source: the learner's line, such as `"In [3], line 7"`, or None. It comes from the answer's own trace: it
-        helps a reader and decides nothing.
+      got: the answer's value or behavior, in words, or None.
+      nbytes: the bytes that the finding is about, or None.
+      flops: the FLOPs that the finding is about, or None.
+      source: the learner's line, such as `"In [3], line 7"`, or None. It comes from the answer's own trace, so it never
+        affects the outcome.
       next: the next step for the learner, a question, or None.
-      cases: names of the cases that show it; the figures are those of the first.
+      cases: the names of the cases that show it; the figures are those of the first case.
       advice: True if the finding comes with a pass and does not prevent it.
-      marked: positions of the residuals that it is about, among those of the first case.
-      programs: the answer's two programs in that case, a `rematscope` view with those residuals marked, or its text;
-        None where they would explain nothing.
+      marked: the positions of the residuals that it is about, in the first case.
+      programs: the answer's two programs in that case, as a `rematscope` view with those residuals marked, or as its
+        text; None if they would not explain the finding.
       includes: the kinds of other findings with the same cause, which this one reports too. Hints for those kinds fit
         this finding as well.
     """
@@ -103,11 +103,12 @@ class Finding:
 
     @property
     def kinds(self) -> set[FindingKind]:
-        """The finding's own kind and those that it includes."""
+        """The finding's own kind and the kinds that it includes."""
         return {self.kind, *self.includes}
 
     def details(self) -> list[tuple[str, str]]:
-        """Return the finding beyond its text as (label, words), in the order in which they are shown."""
+        """Return the finding's details other than its text as (label, words) pairs, in the order in which they are
+        shown."""
         rows = [
             ("expected", self.expected),
             ("yours", self.got),
@@ -118,13 +119,13 @@ class Finding:
         return [(label, words) for label, words in rows if words is not None]
 
 
-_MOST_CASES = 3  # cases that are listed by name; progress and JSON have all of them
+_MOST_CASES = 3  # the number of cases that are listed by name; progress and JSON contain all of them
 
 
 def listed(cases: Sequence[str]) -> str:
-    """Return the names of cases in one line: of many, the first few and the number of the others."""
+    """Return the names of cases in one line. If there are many, list the first few and the number of the others."""
     more = len(cases) - _MOST_CASES
-    if more < 2:  # " and 1 more case" is no shorter than most names
+    if more < 2:  # " and 1 more case" is not shorter than most names
         return "; ".join(cases)
     return f"{'; '.join(cases[:_MOST_CASES])}; and {more} more cases"
 
@@ -150,11 +151,11 @@ class Verdict:
 
     Attributes:
       exercise: the exercise's name.
-      outcome: how it ended.
-      findings: what is wrong, most telling first, then advice.
-      shown: what the answer was shown to do, one sentence each; empty unless it passed.
+      outcome: the outcome.
+      findings: the findings, the most informative first, then advice.
+      shown: sentences on what the answer saves and recomputes; empty unless it passed.
       evidence: SHA-256 of the judged evidence, or None if there was nothing to judge.
-      effects: the costs of the answer and of others, or empty where they are unknown.
+      effects: the costs of the answer and of other answers; empty if unknown.
       scene: the case in which these costs arise, in words that follow "Cost".
       residuals: the answer's residuals for the page's shapes, a `rematscope.ResidualTable` or its text, or None.
     """
@@ -170,7 +171,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the answer does what is asked."""
+        """Whether the answer passed."""
         return self.outcome == Outcome.PASSED
 
     def __repr__(self) -> str:
@@ -181,7 +182,7 @@ class Verdict:
         return "\n".join(said)
 
     def to_dict(self) -> dict:
-        """Return the verdict as JSON's types: views become their texts, for 80 columns."""
+        """Return the verdict as JSON's types. Views become text with 80 columns."""
         findings = tuple(
             dataclasses.replace(finding, programs=_view_text(finding.programs)) for finding in self.findings
         )
@@ -189,7 +190,8 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, fields: dict) -> "Verdict":
-        """Return the verdict that `to_dict` described. Raises TypeError, KeyError or ValueError if it is none."""
+        """Return the verdict from the result of `to_dict`. Raises TypeError, KeyError or ValueError if it is not
+        valid."""
         parts = {
             "outcome": Outcome(fields["outcome"]),
             "findings": tuple(map(_read_finding, fields["findings"])),
@@ -200,12 +202,12 @@ class Verdict:
 
 
 def not_judged(exercise: str | None, text: str, question: str | None = None) -> Verdict:
-    """Return the verdict on an answer that could not be judged, with the reason, and the question to ask about it."""
+    """Return the verdict on an answer that could not be judged, with the reason and a question for the learner."""
     return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, text, next=question),))
 
 
 def better(first: Verdict, second: Verdict) -> Verdict:
-    """Of two verdicts on an answer that was tried twice the one that says more for it; the first if neither does."""
+    """Return the better of two verdicts on an answer that was tried twice; the first one if they are equally good."""
     return max(first, second, key=_merit_of)
 
 
@@ -223,6 +225,6 @@ def _read_finding(fields: dict) -> Finding:
         "kind": FindingKind(fields["kind"]),
         "cases": tuple(fields["cases"]),
         "marked": tuple(fields["marked"]),
-        "includes": tuple(map(FindingKind, fields.get("includes", ()))),  # older progress has none
+        "includes": tuple(map(FindingKind, fields.get("includes", ()))),  # older progress does not contain this field
     }
     return Finding(**fields | parts)

@@ -30,7 +30,7 @@ class Note(View):
 
 
 class WithNotes(View):
-    """A view, and below it sentences that the learner must read."""
+    """A view, with sentences below it that the learner must read."""
 
     def __init__(self, view: View, notices: Iterable[str]):
         self._parts = [view, *(Note("Please note", notice) for notice in notices)]
@@ -40,7 +40,7 @@ class WithNotes(View):
 
 
 class Preformatted(View):
-    """What was a view once and travelled as its text."""
+    """The text of a view that was sent as text."""
 
     def __init__(self, text: str):
         self.text = text
@@ -53,13 +53,13 @@ class Preformatted(View):
 
 
 def as_view(view: View | str) -> View:
-    """Return a view, or its text, as a view."""
+    """Return a view from a view or its text."""
     return Preformatted(view) if isinstance(view, str) else view
 
 
 def box(inner: Markup, colour: str = "--jp-info-color1", headline: str | None = None) -> Markup:
-    """HTML under a headline, with a line at its left in the colour of one of JupyterLab's variables."""
-    # They follow the theme; where they or all styles are missing, plain elements remain.
+    """Return HTML below a headline, with a line on the left in the color of one of JupyterLab's variables."""
+    # The variables follow the theme. If they or all styles are missing, plain elements remain.
     title = Markup("<p><strong>{}</strong></p>").format(text_html(headline)) if headline else ""
     return Markup(
         '<div style="color: var(--jp-ui-font-color1, inherit); border-left: 4px solid var({}, currentColor);'
@@ -68,15 +68,16 @@ def box(inner: Markup, colour: str = "--jp-info-color1", headline: str | None = 
 
 
 def python_html(text: str) -> Markup:
-    """Return a program as HTML, in the colours that JupyterLab gives to code in its theme."""
-    from pygments.lexers import PythonLexer  # late: it takes its time, and only a worked answer needs it
+    """Return a program as HTML, in the colors of code in JupyterLab's theme."""
+    # Imported here, because the import is slow, and only a worked answer needs it.
+    from pygments.lexers import PythonLexer
 
     pieces = []
     for token, piece in PythonLexer().get_tokens(text):
         colour = next((variable for kind, variable in _CODE_COLOURS.items() if kind in str(token)), None)
         span = Markup('<span style="color: var(--jp-mirror-editor-{}-color)">{}</span>')
         pieces.append(span.format(colour, piece) if colour else escape(piece))
-    # JupyterLab would have lines end anywhere, in the middle of a word.
+    # JupyterLab would break lines in the middle of words.
     style = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere"
     return Markup('<pre style="{}">{}</pre>').format(style, Markup().join(pieces))
 
@@ -92,11 +93,11 @@ def text_html(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))
 
 
-# Each on a ground of its own: a terminal's may have any colour.
+# Each with its own background, because a terminal's background may have any color.
 _BADGE = {Outcome.PASSED: "#ffffff on #1a7f37", Outcome.NOT_PASSED: "#ffffff on #8a5a00"}
 _THEME_COLOUR = {Outcome.PASSED: "--jp-success-color1", Outcome.NOT_PASSED: "--jp-warn-color1"}
-_BAR = 12  # characters of the longest bar
-_WITH_BARS = 60  # columns of a terminal in which bars leave room for words
+_BAR = 12  # the number of characters of the longest bar
+_WITH_BARS = 60  # the minimum number of terminal columns for showing bars
 
 
 class VerdictView(View):
@@ -119,7 +120,7 @@ class VerdictView(View):
         if verdict.effects:
             yield Text()
             yield _effect_table(verdict.effects, verdict.scene, bars=options.max_width >= _WITH_BARS)
-        # Two pages of programs are not read twice: where some have marks, those of the same case without any stay away.
+        # Programs are long, so those of a case are shown without marks only if no finding shows them with marks.
         marked = {finding.cases[0] for finding in verdict.findings if finding.programs is not None and finding.marked}
         for finding in verdict.findings:
             if finding.programs is not None and (finding.marked or finding.cases[0] not in marked):
@@ -159,8 +160,8 @@ def _finding_html(finding: Finding) -> Markup:
     table = Markup("<table>{}</table>").format(rows) if rows else ""
     programs: Markup | str = ""
     if finding.programs is not None:
-        # <details> opens without a kernel too, by mouse and by keyboard.
-        # Long programs scroll in a box of their own: opening them does not move the rest of the page out of sight.
+        # <details> opens by mouse and by keyboard, even without a kernel. Long programs scroll in a box of their own:
+        # opening them does not move the rest of the page out of sight.
         details = Markup(
             '<details><summary>{0}</summary><div tabindex="0" role="group" aria-label="{0}" '
             'style="max-height: 70vh; overflow: auto">{1}</div></details>'
@@ -170,7 +171,7 @@ def _finding_html(finding: Finding) -> Markup:
 
 
 def _bar_lengths(effects: Sequence[Effect]) -> list[tuple[Effect, int, int]]:
-    """Return each effect with the lengths of its two bars, in characters: the largest of each kind is `_BAR` long."""
+    """Return each effect with the lengths of its two bars in characters. The longest bar of each kind has `_BAR`."""
     most_saved = max(effect.saved_bytes for effect in effects)
     most_again = max(effect.recomputed_flops for effect in effects)
     return [(e, _bar_length(e.saved_bytes, most_saved), _bar_length(e.recomputed_flops, most_again)) for e in effects]
@@ -195,7 +196,7 @@ def _effect_table(effects: Sequence[Effect], scene: str, bars: bool) -> Table:
 
 def _effects_html(effects: Sequence[Effect], scene: str) -> Markup:
     def bar(length: int, colour: str) -> Markup:
-        # Only a picture of the number beside it. Untrusted pages lose the style, and with it the bar.
+        # The bar only illustrates the number next to it. Untrusted pages lose the style, and therefore the bar.
         style = f"display: inline-block; height: 0.7em; width: {length * 0.75}em; background: {colour}"
         cell = f"text-align: left; min-width: {_BAR * 0.75}em"
         return Markup('<td aria-hidden="true" style="{}"><span style="{}"></span></td>').format(cell, style)
@@ -214,7 +215,7 @@ def _effects_html(effects: Sequence[Effect], scene: str) -> Markup:
     )  # fmt: skip
     title = Markup('<th scope="col" {}>{}</th><td></td>')
     titles = Markup().join(title.format(right, text) for text in ("Saved", "Recomputed"))
-    # In a narrow panel the table scrolls; otherwise it would make all text as wide as itself, and cut off.
+    # In a narrow panel, the table scrolls. Otherwise, it would widen all text, which would be cut off.
     page = (
         '<p><strong>Cost ({})</strong></p><div style="overflow-x: auto" tabindex="0" role="group" aria-label="Cost">'
         "<table><thead><tr><td></td>{}</tr></thead><tbody>{}</tbody></table></div>"

@@ -278,6 +278,14 @@ def test_lint_finds_what_remat3_does_not_ask_a_policy_about(remat3, f, primitive
     assert (now < by_default) == (remat3 and not is_asked)
 
 
+@pytest.mark.parametrize("custom_vjp3", [False, True])
+def test_lint_proposes_the_switch_only_while_it_is_off(custom_vjp3):
+    f = jax.checkpoint(lambda x: jnp.sin(with_kernel(x)), policy=asks_about("pallas_call"))
+    with jax_compat.use_remat3(True), config.custom_vjp3(custom_vjp3):
+        (found,) = lint(f, np.ones((4, 4), np.float32)).findings
+    assert ("jax_custom_vjp3" in found.text) != custom_vjp3
+
+
 def test_a_policy_that_saves_all(remat3):
     """sin(sin x) needs cos x and cos(sin x). Saving all keeps sin x too, where every operation is asked about."""
     f = jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)), policy=lambda *_, **__: True)

@@ -126,6 +126,13 @@ def test_a_name_that_helps_has_no_finding(activation):
     assert kinds(input_named(activation)) == []
 
 
+def test_a_name_in_a_function_and_in_its_forward_rule_has_no_finding():
+    """As in JAX's splash attention, whose forward rule calls what the function calls."""
+    named = jax.custom_vjp(lambda x, u: forward(x, u)[0])
+    named.defvjp(forward, backward)
+    assert kinds(lambda x, u, v: jnp.sin(named(x, u) @ v)) == []
+
+
 def test_only_the_line_that_is_wrong_is_found():
     """One name for two values, of which one helps; and a name in every layer, of which the last is not needed."""
 

@@ -22,9 +22,12 @@ def name_findings(names: Names) -> Iterator[LintFinding]:
         if (name := jax_compat.checkpoint_name(eqn)) is not None:
             source = source_of(eqn, around)
             sources.setdefault(name_at(name, source), source)
+    effective = {at.name for at in names.helping}
     for at, source in sources.items():
         if at not in names.helping:
             kind, text = _find_fault(names, at)
+            if kind is LintKind.CUSTOM_RULE and at.name in effective:
+                continue  # the forward rule has the same name, as in JAX's splash attention
             yield LintFinding(kind, f"{at.name!r} on {where(source)} {text}", source, at.name)
 
 

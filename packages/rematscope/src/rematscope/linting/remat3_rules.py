@@ -94,5 +94,6 @@ def _policy_finding(checkpoint: Checkpoint, ignored: list[tuple[str, bool]], by_
         "jax.ad_checkpoint.checkpoint_name and use save_only_these_names."
     )
     if any(in_rule for _, in_rule in ignored):
-        text += f" For the residuals of a custom_vjp, name them in its forward rule and {_WITH_SWITCH}."
+        switch = "" if getattr(jax.config, "jax_custom_vjp3", False) else f" and {_WITH_SWITCH}"
+        text += f" For the residuals of a custom_vjp, name them in its forward rule{switch}."
     return LintFinding(LintKind.REMAT3, text, checkpoint.source)

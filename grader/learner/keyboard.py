@@ -29,7 +29,7 @@ def keys() -> Iterator[Wait | None]:
 
     Yields:
       A function that waits for some seconds and returns what was pressed meanwhile: "" for nothing, a character for
-      Ctrl-D too (`"\\x04"`, also when the terminal is gone). None where nobody can press a key, as in a pipe.
+      Ctrl-D too (`"\\x04"`, also when the terminal is gone). None if no keys can be read, as from a pipe.
     """
     if not sys.stdin.isatty():
         yield None

@@ -24,7 +24,7 @@ def _microbatches(batch, k):
 
 
 def _results_of_microbatches(loss, params, batch, k):
-    """Of each microbatch the sum of losses, the sum of weights, and the gradient of the first."""
+    """Return the sum of losses, the sum of weights, and the gradient of the sum of losses for each microbatch."""
     both = jax.value_and_grad(loss, has_aux=True)
     found = [both(params, rows) for rows in _microbatches(batch, k)]
     return [(total, weight, gradient) for (total, weight), gradient in found]

@@ -19,9 +19,9 @@ signature = "accumulate(loss, params, batch, k)"
 
 
 def cases(rng):
-    """Many microbatches, an even and an odd number of them; one; and such of one row."""
+    """Return cases with many microbatches (an even and an odd number), with a single one, and with one row each."""
     return (
-        # Large enough that what all microbatches keep, or as many gradients, is far more than one of them needs.
+        # Large enough that the residuals or the gradients of all microbatches take far more memory than those of one.
         _make_case(8, 16, rng, width=WIDE),
         _make_case(
             int(rng.integers(3, 8)), int(rng.choice([9, 11, 13, 15])), rng, "tuple", width=WIDE, weightless=True
@@ -32,7 +32,7 @@ def cases(rng):
 
 
 def case(rng, params, dtype, r, k, called):
-    """So many microbatches of so many rows; wide ones where it can be seen how much memory they take."""
+    """Return a case with these numbers of microbatches and rows. Cases that measure memory have wide rows."""
     inner = int(rng.integers(6, 9))
     wide = dtype == "float32" and 2 * k > most_activations(r, inner) + 2
     return _make_case(
@@ -48,7 +48,7 @@ def case(rng, params, dtype, r, k, called):
     )
 
 
-WIDE = 64  # of fewer columns too much else is in memory
+WIDE = 64  # with fewer columns, other values dominate the memory
 
 
 def most_activations(r, inner):
@@ -61,11 +61,11 @@ def _make_case(
 ):
     inner, width = inner or int(rng.integers(6, 9)), width or int(rng.integers(9, 13))
     sizes = rng.uniform(0.5, 1.5, (2, r * k, inner)) * rng.choice([-1, 1], (2, r * k, inner))
-    # Some microbatches weigh more than others.
+    # Microbatches have different weights.
     weights = rng.integers(1, 3, (k, r)) * (1 + 2 * (np.arange(k)[:, None] % 2))
     if weightless:
-        weights[[0, -1]] = 0  # a mean that is carried along has nothing to begin with, and nothing to add at the end
-    # No arrays of JAX's: this module is read without starting it.
+        weights[[0, -1]] = 0  # a running mean starts with a weight of 0, and the last microbatch adds nothing
+    # NumPy arrays, because importing this module must not start JAX.
     batch = *(size.astype(dtype) for size in sizes), weights.reshape(-1).astype(dtype)
 
     def made(*matrices):
@@ -74,7 +74,7 @@ def _make_case(
     def of_rows(w1, w2, batch, name):
         x, y, weights = batch
         hidden = name(jnp.tanh(x @ w1), "all microbatches' activations")
-        # The r rows of a microbatch belong together, so that it matters which rows loss gets at once.
+        # The rows of a microbatch interact, so it matters which rows `loss` gets together.
         together = r if len(x) % r == 0 else len(x)
         found = (hidden @ w2).reshape(-1, together, inner)
         errors = (found + jnp.mean(found, axis=1, keepdims=True)).reshape(-1, inner) - y
@@ -92,7 +92,8 @@ def _make_case(
         return name(total / weight, "the result")
 
     def apply(answer):
-        """Return a function whose value is the answer's, and whose gradients are those that the answer has returned."""
+        """Return a function that has the answer's value, and whose gradients are the gradients that the answer
+        returned."""
         with jax.ensure_compile_time_eval():
             own = tuple(map(jnp.asarray, batch))
 
@@ -122,7 +123,8 @@ def _make_case(
 
 
 def _checked_pair(returned, params):
-    """Return an answer's result if it is a number and gradients like the parameters; otherwise refuse it."""
+    """Return an answer's result if it consists of a number and of gradients with the structure of the parameters;
+    otherwise, refuse it."""
     if not isinstance(returned, tuple) or len(returned) != 2:
         what = f"{len(returned)} things" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
         raise TypeError(f"accumulate returned {what} instead of a pair: the value and the gradients.")

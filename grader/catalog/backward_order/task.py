@@ -12,7 +12,7 @@ returns = "a list of names such as ['a', 'b']"
 
 
 def cases(rng):
-    """Draw some thirty backward passes: the shortest ones, and others of all lengths."""
+    """Generate about thirty backward passes: the shortest ones, and others of all lengths."""
     lengths = [1, 1, 2, 2, 3, 3, *range(4, 15), *rng.integers(6, 15, 14)]
     return tuple({question.name: question for question in (case(rng, int(n)) for n in sorted(lengths))}.values())
 
@@ -63,7 +63,7 @@ def least_peak(equations):
 
 
 def late(equations, reads=tuple):
-    """Return the equations that depend on `ct` in their order, and each other one just before its first reader."""
+    """Return the equations that depend on `ct` in order, with each other equation just before its first reader."""
     made_from, backward, order = {name: read for name, read, _ in equations}, {"ct"}, []
 
     def put(name):

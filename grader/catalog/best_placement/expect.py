@@ -43,8 +43,7 @@ mistakes = (
 def requirements(case):
     """Require a checkpoint around each stage whose input is an argument or takes less memory than its residuals.
 
-    Lists with the same function in several places come after those without, so that a finding that they alone show says
-    so.
+    Lists with repeated functions come last, so that a finding that only they show says so.
     """
     sizes, width = case.structure["sizes"], case.arguments[0].shape[-1]
     wrapped = [number == 1 or each.cosines * each.width > width for number, each in enumerate(sizes, 1)]

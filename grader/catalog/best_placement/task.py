@@ -25,17 +25,18 @@ signature = "best_placement(stages)"
 
 
 class StageSizes(NamedTuple):
-    """What a stage saves without a checkpoint: so many cosines of this width."""
+    """The residuals of a stage without a checkpoint: a number of cosines of a width."""
 
     cosines: int
     width: int
 
 
 def cases(rng):
-    """Return stages of each kind in a drawn order, two, one, and many of which some are the same function.
+    """Return cases with stages of each kind in a random order, with two stages, with one, and with many, some of which
+    are the same function.
 
-    The kinds are those of `_draw_sizes`. In some lists, the first stage saves little, and in others the last one. What
-    the answer returns has been called before in some cases, once or a few times.
+    The kinds are those of `_draw_sizes`. In some lists, the first stage saves little, and in others the last one. In
+    some cases, the function that the answer returns has been called before, once or a few times.
     """
     some, rows, *widths = map(int, (rng.integers(5, 8), rng.integers(2, 32), *rng.integers(7, 20, 2)))
     ways, before = map(str, rng.permutation(["jax.jit", "jax.vmap"])), map(int, rng.permutation([1, 2, 3]))
@@ -58,7 +59,7 @@ def cases(rng):
 
 
 def case(rng, n, axes, m, w, dtype, called):
-    """Return so many stages of this width, some of which may be the same function."""
+    """Return a case with a number of stages of a width, some of which may be the same function."""
     kinds = [str(kind) for kind in rng.choice(["wide", "deep", "small", "two small"], size=n)]
     order = rng.integers(n, size=n) if n > 2 and rng.integers(2) else range(n)
     return _make_case(rng, kinds, (1, m, w)[-axes:], dtype, called, order=tuple(map(int, order)))
@@ -67,8 +68,8 @@ def case(rng, n, axes, m, w, dtype, called):
 def _draw_sizes(rng, kind, width):
     """Return the sizes of a stage whose cosines take at least 1.25 times its input, or at most 0.75 times its input.
 
-    A wide stage has one cosine that is wider than the input, a deep one several that are narrower but larger together.
-    One that is just wide, or just small, is at the limit.
+    A wide stage has one cosine that is wider than the input. A deep stage has several narrower cosines that are larger
+    in total. "Just wide" and "just small" stages are at the limits.
     """
     match kind:
         case "wide":
@@ -88,7 +89,8 @@ _BEFORE = "", ", called once before", ", called twice before", ", called three t
 
 
 def _make_case(rng, kinds, shape, dtype, called, before=0, order=None):
-    """Return a list of stages of these kinds; `order` says which of them is where, and may have one several times."""
+    """Return a case with a list of stages of these kinds. `order` contains the index of each stage, and may repeat
+    indices."""
     order = tuple(range(len(kinds))) if order is None else order
     n, structure = len(order), {"axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
     structure |= {"m": shape[-2]} if len(shape) > 1 else {}
@@ -126,8 +128,8 @@ def _make_stages(name, sizes, order, rng, x, structure, before=0, **fields):
 
 
 def _apply_answer(answer, stages, before):
-    """Return what the answer makes of a list of stages, which it may read and not change: it belongs to the caller. It
-    may be called more than once: so often before."""
+    """Return the function that the answer returns for a list of stages, which the answer must not change. Call this
+    function `before` times first."""
     given = list(stages)
     function = answer(stages)
     if not callable(function):
@@ -135,7 +137,7 @@ def _apply_answer(answer, stages, before):
 
     def run(x):
         for _ in range(before):
-            jax.eval_shape(lambda x: function(x), x)  # another function to JAX, which remembers what it has traced
+            jax.eval_shape(lambda x: function(x), x)  # a new function each time, because JAX caches traces
         output = function(x)
         if stages != given:
             raise Unusable("Your answer changes the list of stages that it was given.")
@@ -145,7 +147,7 @@ def _apply_answer(answer, stages, before):
 
 
 def _make_stage(cosines, a, b):
-    """Return a residual block: a matmul, so many sines, another matmul, and a sum with its input."""
+    """Return a residual block: a matmul, a number of sines, another matmul, and a sum with its input."""
 
     def stage(x, name):
         y = name(x @ a.astype(x.dtype), "matmul")

@@ -97,7 +97,7 @@ def _best_next(per_byte: bool) -> Callable:
 
 
 def _knapsack_choice(block, budget_bytes):
-    """Choose as if the savings of single names added up."""
+    """Return the choice that is best if the savings of single names are assumed to be additive."""
     spared = _spared_alone(block)
     nbytes, _ = every_choice(block)
     fitting = [subset(block, i) for i in range(len(nbytes)) if nbytes[i] <= budget_bytes]

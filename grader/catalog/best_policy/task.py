@@ -18,7 +18,7 @@ _NAMES = ("up", "Up", "up 1", "up 2", "up 11", "down", "mid", "gate", "norm", "o
 
 
 def cases(rng):
-    """Draw two traced blocks at random widths, and some fifty random graphs.
+    """Return two traced blocks with random widths, and about fifty random graphs.
 
     Half of the graphs hide the best choice: each of its names avoids little alone, but together they avoid much,
     so that a search that improves a choice name by name, or by pairs, ends with another one.
@@ -63,12 +63,12 @@ def cases(rng):
 
 
 def fits(structure):
-    """Return whether there is a choice between none and all of the names: with one or two names there may be none."""
+    """Return whether there is a choice between none and all of the names. With one or two names, there may be none."""
     return structure["names"] > 2 or structure["fits"] != "some names"
 
 
 def case(rng, names, fits):
-    """Return a question on a random graph with so many names, of which none, some or all fit."""
+    """Return a question on a random graph with a number of names, of which none, some or all fit."""
     graph, nbytes = _hidden_savings(rng, names) if fits == "some names" else (_random_graph(rng, names), None)
     if nbytes is None:
         nbytes = graph.least_bytes if fits == "nothing else" else graph.evaluate(graph.names)[0]

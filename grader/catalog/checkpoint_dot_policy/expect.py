@@ -30,14 +30,15 @@ def reference(w1, w2, x):
 
 
 def sample_input(rng, argument):
-    """Small integers, scaled by a power of two, that leave the same remainder when they are divided by some number.
+    """Return small integers, scaled by a power of two, that all have the same remainder modulo some number.
 
-    Sums of products of them are exact in float32, so that values are the same bits in whatever order an answer adds.
-    And no element of x @ w1, a sum of d products with remainder 1, is 0 if d is no multiple of that number: there relu
-    has its kink, and right answers differ.
+    Sums of their products are exact in float32, so values are bitwise identical for every order of summation. If d is
+    not a multiple of the number, no element of x @ w1, a sum of d products with remainder 1, is 0. At 0, relu is not
+    differentiable, and right answers differ.
 
-    Sums over many rows are not exact, and squares of such numbers would all round one way. So these rows hold any
-    numbers, and grow: most are added while the sum is small, and its rounding too.
+    Sums over many rows are not exact, and squares of such numbers would all be rounded in the same direction. So many
+    rows contain arbitrary numbers of increasing size: most of them are added while the sum and its rounding error are
+    small.
     """
     width = argument.shape[-1]
     if argument.shape[0] > 100:
@@ -45,8 +46,8 @@ def sample_input(rng, argument):
         return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
     modulus = next(number for number in (2, 3, 4, 5, 7) if width % number)
     numbers = {1: [-5, -3, 3, 5]}.get(width, [1 - modulus, 1, 1 + modulus, 1 - 2 * modulus])
-    # Near 1: silu is relu far from 0, and relu6 is relu below 6. Less in float16, whose sums of squares are bounded,
-    # and less still where there are more of them.
+    # Near 1, because silu equals relu far from 0, and relu6 equals relu below 6. Smaller in float16, whose range limits
+    # sums of squares, especially of many numbers.
     scale = (1 / 8 if width <= 8 else 1 / 16) if argument.dtype == "float16" else 2.0 ** rng.integers(-1, 1)
     return (scale * rng.choice(numbers, size=argument.shape)).astype(argument.dtype)
 

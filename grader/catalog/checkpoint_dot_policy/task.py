@@ -18,33 +18,33 @@ signature = "checkpoint_dot_policy(w1, w2, x)"
 
 
 def cases(rng):
-    """Cases of random shapes: an answer made for one shape fails in another."""
-    widths, rows = iter(2 * rng.integers(4, 16, 2) + 1), iter(2 * rng.integers(5, 17, 2))  # never the same
+    """Return cases with random shapes, because an answer made for one shape must fail."""
+    widths, rows = iter(2 * rng.integers(4, 16, 2) + 1), iter(2 * rng.integers(5, 17, 2))  # all different
     pair, inner = ([("x", "w1"), ("x", "w2"), ("w1", "w2")][number] for number in rng.integers(3, size=2))
     axes = {name: int(rng.integers(2)) for name in pair}
-    # Mapped over x's last axis: then the matmul no longer contracts over the last axis.
+    # Mapped over x's last axis, so that the matmul no longer contracts over the last axis.
     one_by_one = [(2, {str(name): 2 if name == "x" else 0}) for name in rng.permutation(["x", "w1"])]
     all_of_them = [(2, dict.fromkeys(names, 0)) for names in (parameters, inner)]
     return (
-        # So many rows that the matmuls are larger than on the page: a wrong policy may depend on the size.
+        # So many rows that the matmuls are larger than on the page, because a wrong policy may depend on the size.
         _make_case("float32", 600, 32, "float32", "none"),
         # A wrong policy may count dimensions. An argument that is mapped alone adds a dimension to the matmul, but no
         # batch dimension, even if x and w1 each have one.
         _make_case("bfloat16 under vmap over x, and over w1", next(rows), 1, "bfloat16", "one by one", *one_by_one),
         # The first matmul has two batch dimensions, and the second matmul has one.
         _make_case("vmap over all three arguments", next(rows), next(widths), "float32", "all", *all_of_them),
-        # A batch of one is a batch, and need not come first.
+        # A batch of one is a batch dimension too, and it may not be the first one.
         _make_case("float16 under vmap over two of the arguments", 1, next(widths), "float16", "two", (1, axes)),
     )
 
 
 def fits(structure):
-    """Return whether the sum of squares is finite in the case's dtype; float16 holds sums of few squares."""
+    """Return whether the sum of squares is finite in the case's dtype, which limits float16 to few squares."""
     return structure["N"] * structure["d"] <= 4096 or structure["dtype"] == "float32"
 
 
 def case(rng, d, N, dtype, mapped, called):
-    """Arrays of these sizes, under so many `jax.vmap`s."""
+    """Return a case with arrays of these sizes, under a number of `jax.vmap`s."""
     vmaps = {
         "one by one": [(2, {name: 0}) for name in ("x", "w1")],
         "two": [(2, dict.fromkeys(("x", "w1"), 0))],
@@ -55,8 +55,8 @@ def case(rng, d, N, dtype, mapped, called):
 
 
 def _make_case(name, rows, width, dtype, mapped, *vmaps, called=None):
-    """Return a case under these `jax.vmap`s, around jax.jit if all arguments are mapped: each, the outermost first, is
-    the number of calls in one, and over which axis of which arguments."""
+    """Return a case under these `jax.vmap`s, which are around jax.jit if all arguments are mapped. Each `jax.vmap`, the
+    outermost first, is given by its size and by its axis of each argument."""
 
     def transform(answer):
         function = case_functions.transform(called)(answer)

@@ -26,8 +26,8 @@ def cases(rng):
     few = 1 if rng.integers(3) == 0 else int(rng.integers(2, many))
     whole = 3 * int(rng.choice(range(9, 20, 2)))
     return (
-        # 58 differs by at least 2 from the multiples of 4 to 7: whole segments are not one step too many or too few.
-        # The arrays are so large that the alignment of buffers does not matter.
+        # 58 differs by at least 2 from the multiples of 4 to 7, so that whole segments have at least two steps too many
+        # or too few. The arrays are so large that the alignment of buffers does not matter.
         _waves_case(58, int(rng.integers(4, 8)), 58, rng, rows=int(rng.integers(24, 40)), width=8),
         _waves_case(2, 2, 0, rng, rows=5, width=7, dtype="float16", called="under jax.jit"),
         _tanks_case(many, 1, few, width=int(rng.integers(16, 20))),
@@ -38,7 +38,7 @@ def cases(rng):
 
 
 def fits(structure):
-    """Return whether float16 can count that many steps; 58 steps are reserved for the case that measures memory."""
+    """Return whether float16 can count this many steps; 58 steps are reserved for the case that measures memory."""
     short = structure["t"] < 6 or structure["dtype"] == "float32" or structure["t"] == structure["max_steps"]
     return structure["max_steps"] < 58 and short
 
@@ -71,7 +71,7 @@ def _loop(body, x, max_steps, c, t, of_each, name):
     last, (states, others) = jax.lax.scan(step, x, length=t)
     states = jnp.concatenate([states, *[jax.lax.stop_gradient(last)[None]] * (max_steps - t)])
     length = -(-max_steps // c)
-    if beyond := c * length - max_steps:  # segments there begin with the last state
+    if beyond := c * length - max_steps:  # these segments start with the last state
         name(jnp.concatenate([states, *[last[None]] * beyond])[::length], "each segment's first state")
     else:
         name(states[::length], "each segment's first state")
@@ -94,7 +94,7 @@ def _waves_case(max_steps, c, t, rng, rows, width, dtype="float32", called="dire
         return jnp.concatenate([x[:1] / 4, jnp.sin(x[1:] @ w)])
 
     computed = slice(1, None)
-    if t == max_steps:  # some hundred steps pass before they are small
+    if t == max_steps:  # they stay large for hundreds of steps
         cond, body = (lambda x: jnp.mean(x * x) > 0.01), (lambda x: jnp.sin(x @ w))
         computed = slice(None)
 

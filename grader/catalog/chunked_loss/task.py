@@ -23,7 +23,7 @@ def cases(rng):
     """Draw cases with many chunks, with a shorter last chunk, with a single chunk, and with chunks of one row."""
     many, rows = map(int, rng.integers([8, 5], [12, 8]))
     return (
-        # So large that the alignment of buffers does not matter, and that one chunk is small compared with all.
+        # So large that the alignment of buffers does not matter, and that one chunk is small compared with all chunks.
         _make_case(96, 12, rng, d=8, V=200),
         # So many chunks that all logits need more memory than one chunk's and the vocabulary's gradient.
         _make_case(many * rows - int(rng.integers(1, rows)), many, rng, d=8, V=int(rng.integers(90, 110))),
@@ -39,7 +39,7 @@ def case(rng, n, d, V, chunks, dtype, called):
 
 def _make_case(n, chunks, rng, d=None, V=None, dtype="float32", called="directly", name=None):
     d, V = d or int(rng.integers(9, 16)), V or int(rng.integers(60, 100))
-    labels = rng.integers(V, size=n).astype(np.int32)  # no array of JAX's: this module is read without starting it
+    labels = rng.integers(V, size=n).astype(np.int32)  # a NumPy array, because importing this module must not start JAX
 
     def function(hidden, vocabulary, *, name=lambda value, called: value):
         logits = name(hidden @ vocabulary.T, "all logits")
@@ -48,7 +48,7 @@ def _make_case(n, chunks, rng, d=None, V=None, dtype="float32", called="directly
         total = jnp.sum(powers, axis=-1)
         name(powers / total[:, None], "the softmax of all logits")
         room = -(-n // chunks) * chunks
-        # What may be saved: the rows in chunks, the last of them padded.
+        # A value that may be saved: the rows in chunks, with the last chunk padded.
         filled = jnp.concatenate([hidden, jnp.zeros((room - n, d), hidden.dtype)])
         name(filled.reshape(chunks, -1, d), "all chunks' rows")
         if chunks > 1:
@@ -57,7 +57,7 @@ def _make_case(n, chunks, rng, d=None, V=None, dtype="float32", called="directly
         return name(jnp.mean(jnp.log(total) + largest[:, 0] - right), "the result")
 
     def apply(answer):
-        with jax.ensure_compile_time_eval():  # no tracers, since a custom rule may close over the labels
+        with jax.ensure_compile_time_eval():  # without tracers, because a custom rule may close over the labels
             own = jnp.asarray(labels)
         return lambda hidden, vocabulary: answer(hidden, vocabulary, own, chunks)
 

@@ -13,18 +13,19 @@ mistake = feedback.mistake
 
 
 def reference(f, *args):
-    """(number of residuals, their bytes): the leaves of what `jax.vjp` returns when it traces `f`."""
+    """Return the number of residuals and their bytes: the leaves of the pullback of `jax.vjp` when `f` is traced."""
     kept = _residual_shapes(f, *args)
     return len(kept), _total_bytes(kept)
 
 
 def _residual_shapes(f, *args):
-    # Traced, each argument is a value of its own. Run on arrays, jax.vjp tells arguments apart by the arrays they are.
+    # In a trace, all arguments are different values. On arrays, jax.vjp treats two arguments that are the same array as
+    # one.
     leaves, structure = jax.tree.flatten(args)
     return _kept_for(f, structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
 
 
-@functools.lru_cache(maxsize=128)  # most mistakes ask it again
+@functools.lru_cache(maxsize=128)  # most mistakes call it again
 def _kept_for(f, structure, kinds):
     args = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*kind) for kind in kinds])
     return jax.eval_shape(lambda *args: jax.tree.leaves(jax.vjp(f, *args)[1]), *args)

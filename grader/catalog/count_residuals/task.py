@@ -20,11 +20,12 @@ returns = "(n, bytes), two integers"
 
 
 def cases(rng):
-    """Functions that no page shows, with random widths and lengths: some that tell one way of counting apart, and
-    some that are drawn.
+    """Return functions that no page shows, with random widths and lengths: some that each detect a wrong way of
+    counting, and some random ones.
 
-    None is 4 long: bytes of one iteration would be as many as elements of all. Where an answer might count one argument
-    too many, the output is smaller than that, since it might count the output."""
+    No loop has 4 iterations, because the bytes of one iteration would then equal the elements of all. If an answer
+    might count one argument too many, the output is smaller than this argument, because the answer might count the
+    output instead."""
     a, b, length = map(int, rng.permutation([3, 5, 6, 7, 9])[:3])
 
     places = jax.device_put(np.arange(b, dtype=np.int32) % length)
@@ -62,13 +63,14 @@ def cases(rng):
 
 
 def case(rng, uses, dtype, given, arrays):
-    """Return a function of so many arrays, given so; one of integers is multiplied with the others."""
-    # Small arrays are what others are asked about. With a number and a mask in each, a usual mistake shows in many.
+    """Return a question on a function of a number of arrays. An array of integers is multiplied with the others."""
+    # Other questions have small arrays. Each question has a number and a mask, so that a known mistake shows in many
+    # questions.
     return _draw_question(rng, uses, dtype, arrays, given, 3_001, 9, ("0.5 * x", "relu"))
 
 
 def fits(structure):
-    """Of integers alone nothing can be differentiated."""
+    """Return whether any argument can be differentiated, so that not all arguments are integers."""
     return structure["dtype"] != "int32" or structure["arrays"] > 1
 
 
@@ -113,7 +115,7 @@ def _draw_question(rng, uses, dtype, count, given, width, length, always=()):
     arrays = [_ones(width, dtype=first), *(_ones(width, dtype=dtype) for _ in range(count - 1))]
     keys = [f"array_{i}" for i in range(count)]
     if given == "arrays":
-        # A parameter for each array, by which a function is known to those who look at its signature.
+        # One parameter per array, for answers that inspect the signature.
         f, args = eval(f"lambda {', '.join(keys)}: of_all([{', '.join(keys)}])", {"of_all": of_all}), arrays
     else:
         f, args = of_all, [_combine_functions(given, keys, arrays)]
@@ -123,7 +125,7 @@ def _draw_question(rng, uses, dtype, count, given, width, length, always=()):
 
 
 def _ones(*shape, dtype=jnp.float32):
-    return jax.device_put(np.ones(shape, dtype))  # jnp.ones compiles a program per shape in each answer's process
+    return jax.device_put(np.ones(shape, dtype))  # jnp.ones would compile a program per shape in each answer's process
 
 
 def _combine_functions(given, keys, arrays):

@@ -79,10 +79,10 @@ def _forward_loss(layer, n, prevent_cse):
 
 
 class Counts(Mapping[str, tuple[int, int]]):
-    """What the page asks for, of another program perhaps: pairs, with `prevent_cse` first and without it second.
+    """The counts that the page asks for, of the page's program or another one: pairs with and without `prevent_cse`.
 
-    Each is counted when it is asked for. To compile is what a check's time goes to, and most programs that a mistake
-    leads to are told from the answer's before they are compiled.
+    Each count is computed on demand. Compiling takes most of a check's time, and most mistakes can be ruled out before
+    their programs are compiled.
     """
 
     def __init__(self, program, layer, w, x, n):
@@ -104,7 +104,7 @@ _WORDS = {"barriers": "stablehlo.optimization_barrier", "lowered": "stablehlo.do
 
 @functools.lru_cache(maxsize=256)
 class Program:
-    """A program for n layers as JAX lowers it, and as XLA compiles it."""
+    """A program for n layers, as lowered by JAX and as compiled by XLA."""
 
     def __init__(self, program, layer, w, x, n, prevent_cse):
         self._lowered = jax.jit(program(layer, n, prevent_cse)).lower([w] * n, x)
@@ -115,7 +115,7 @@ class Program:
 
     @functools.cached_property
     def _compiled_text(self) -> str:
-        # What products there are does not depend on how much is done for the machine code.
+        # The matmuls do not depend on the optimization level of the machine code.
         return self._lowered.compile(COMPILE_FAST).as_text() or ""
 
     def count(self, key: str) -> int:
@@ -166,8 +166,8 @@ def _one_layer_less(layer, w, x, n):
 
 
 def _before_lowering(in_bodies, barriers):
-    """Return the counts of jaxprs, in their text or of the equations outside of any body; traced anew, since JAX has
-    two ways."""
+    """Return the counts of a jaxpr, either in its text or of the equations outside of all bodies. The program is traced
+    again, because JAX has two implementations."""
 
     def count(jaxpr, primitive):
         if in_bodies:

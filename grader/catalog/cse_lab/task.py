@@ -20,7 +20,8 @@ _NOT_BACK = "x + f(stop(x) @ w)", "x - f(stop(x) @ w)", "x * f(stop(x) @ w)"
 
 
 def cases(rng):
-    """Return one layer, and several of another kind. More would tell no more and take longer to compile."""
+    """Return questions on one layer, and on several of another kind. More would detect no more mistakes and take
+    longer."""
     return _make_question(rng, 1, _NOT_AGAIN), _make_question(rng, 4, _NOT_BACK)
 
 
@@ -37,7 +38,8 @@ def case(rng, n):
 def _make_question(rng, n, layers):
     f = ("jnp.sin", "jnp.cos", "jnp.exp")[rng.integers(3)]
     text = layers[rng.integers(len(layers))].replace("f(", f"{f}(").replace("stop(", "jax.lax.stop_gradient(")
-    layer = eval(f"lambda w, x: {text}", {"jax": jax, "jnp": jnp})  # as the finding shows it, to be tried
+    # As the finding shows it, so that the learner can run it.
+    layer = eval(f"lambda w, x: {text}", {"jax": jax, "jnp": jnp})
     layer.__name__ = "layer"
     cpu = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
     # Matmuls of this size become library calls, which compile faster. Nothing is run. Other layers have the same sizes,

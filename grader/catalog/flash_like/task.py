@@ -39,7 +39,7 @@ def cases(rng):
 
 
 def fits(structure):
-    """Return whether the keys can be cut into blocks of 4, as an answer may do."""
+    """Return whether the keys can be divided into blocks of 4, as an answer may do."""
     return structure["m"] % 4 == 0
 
 
@@ -75,7 +75,7 @@ def _make_case(n, m, d, e, around, rng, called="directly", name=None):
 
         @functools.wraps(transformed)
         def call(*arguments):
-            with default_remat():  # the next one does not ask policies about names in a rule
+            with default_remat():  # jax_remat3 does not call policies for names in a custom rule
                 return transformed(*arguments)
 
         return call

@@ -11,7 +11,7 @@ feedback = read_feedback(__file__)
 mistake = feedback.mistake
 
 
-# Numbers so large that sines of their matmuls differ from these, and so small that rounding is small.
+# Large enough that the sines of their matmuls differ from the matmuls, and small enough that rounding errors are small.
 sample_input = signed_values(0.2, 0.6)
 
 

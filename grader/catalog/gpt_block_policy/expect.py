@@ -8,7 +8,7 @@ feedback = read_feedback(__file__)
 mistake = feedback.mistake
 
 
-# Numbers whose products neither vanish nor grow.
+# Numbers whose matmuls neither vanish nor grow.
 sample_input = signed_values(0.3, 1.2)
 
 

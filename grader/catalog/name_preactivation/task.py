@@ -20,10 +20,10 @@ signature = "name_preactivation(x, W1, W2)"
 
 
 def cases(rng):
-    """Return each width between the ends of its range, at one of them, and at the other.
+    """Return cases with each width inside its range, at the lower end, and at the upper end.
 
-    Rows that are divided by their root mean square have one number at least that is not lost by it: a and b are two or
-    more.
+    The minimum of a and b is 2, because dividing a row of one element by its root mean square would only leave its
+    sign.
     """
     ends = rng.integers(2, size=4)
     least, most = np.array([1, 2, 2, 1]), np.full(4, 32)
@@ -37,7 +37,7 @@ def cases(rng):
 
 
 def case(rng, n, a, b, c, dtype, called):
-    """Rows and widths of these sizes."""
+    """Return a case with these numbers of rows and these widths."""
     return _make_case((n, a, b, c), dtype, called)
 
 

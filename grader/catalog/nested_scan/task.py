@@ -75,7 +75,7 @@ def _make_case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", ca
         name(jnp.broadcast_to(groups, (outer, *groups.shape)), "all of xs, once for each group")
         # The first groups are enough to recognize a Python loop.
         for number in range(min(outer, 4) if outer > 1 else 0):
-            if number:  # the first one's is c
+            if number:  # the first group starts with c
                 name(carries[number * inner], f"group {number + 1}'s first carry")
             name(xs[number * inner : (number + 1) * inner], f"group {number + 1}'s elements")
         return name(result, "the result")

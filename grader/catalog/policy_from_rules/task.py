@@ -31,7 +31,7 @@ def cases(rng):
     several = [others[0], word, short, short + word, f"{word} "]
     spaced = [f"{title} 12", f"{capitals} 7", f"{word} 12", f"{title}12", f"{title} x", f"{title}  1", f"{title} "]
     inside = [f"{word}/in", f"{short}/out", f"{short}/in/out", f"x{word}/in", f"{word}/{word * 8}/out"]
-    # A finding about a name that differs in case alone speaks of case, which is no mistake where the order of rules is.
+    # Names that differ only in case would give a finding about case, although the mistake may be the order of rules.
     similar = [name for name in others if name.lower() != word.lower()]
     every = [*similar[: MOST - 3], f"{low}/{word}", "", word]
     return (

@@ -15,7 +15,7 @@ from grader.stablehlo.types import ProgramError
 feedback = read_feedback(__file__)
 mistake = feedback.mistake
 
-# What the operations take: numbers at which no two of the page's values are alike.
+# The operands: numbers for which no two of the page's values are equal.
 X = np.array([-1.5, -0.3, 0.4, 1.2], np.float32)
 Y = np.array([1, 2, 3, 4], np.float32)
 W = np.linspace(0.5, 2, 12, dtype=np.float32).reshape(3, 4)
@@ -77,7 +77,7 @@ def _argument_name(op, array) -> str:
 
 
 def _says_of_one(op, *names):
-    """Return an answer that has something to say of one operation only."""
+    """Return an answer that is nonempty only for one operation."""
     return lambda asked: names if asked == op else None
 
 

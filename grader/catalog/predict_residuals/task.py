@@ -11,7 +11,7 @@ returns = "a list of names"
 
 
 def cases(rng):
-    """Return the page's operations, in random order. There are no others to ask about."""
+    """Return questions on the page's operations, in random order. There are no other operations."""
     order = [OPERATIONS[i] for i in rng.permutation(len(OPERATIONS))]
     return tuple(Question(op, (op,), structure={"op": op}) for op in order)
 

@@ -21,7 +21,7 @@ signature = "remat_flag(f)"
 
 
 def cases(rng):
-    """Functions whose flags stand at five places and have several names, with random shapes."""
+    """Return functions whose flags are at five positions and have several names, with random shapes."""
     n, a, b = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     two_layers, layer, wave = (
         float32_arrays((a, b), (b, a), (n, a)),
@@ -29,7 +29,7 @@ def cases(rng):
         float32_arrays((2, n, a)),
     )
     return (
-        # With so few arguments a flag that was counted from the front is missing, and the error speaks of positions.
+        # With few arguments, a flag that is counted from the front does not exist, and the error mentions positions.
         Case(
             "f(x, soft) under vmap",
             wave,
@@ -60,12 +60,12 @@ def cases(rng):
 
 
 def fits(structure):
-    """Functions of one array and of two are asked about anyway."""
+    """Return whether the function has more than two arrays; the fixed cases cover one and two arrays."""
     return structure["n"] > 2
 
 
 def case(rng, n, dtype, called):
-    """Return a function of so many arrays and a flag, called with one flag or with both."""
+    """Return a case with a function of a number of arrays and a flag, called with one flag or with both."""
     flags = ((True,), (False,), (True, False), (False, True))[rng.integers(4)]
     return _flags_of_many((n,), flags, rng, dtype, called)
 
@@ -75,12 +75,12 @@ def _as_it_is(n):
 
 
 def _flags_of_many(counts, flags, rng, dtype="float32", called="directly", gain=None):
-    """Functions of so many arrays, of which each takes the first ones and x, with each of these flags."""
+    """Return functions of a number of arrays. Each takes the first arrays and x, with each of these flags."""
     rows, width = map(int, rng.permutation([5, 6, 7, 8])[:2])
     calls = {n: _function_of_n(n, "causal", _stack) for n in counts}
 
     def together(made):
-        """Return the sum of what functions of several numbers of arrays return."""
+        """Return the sum of the results of functions of different numbers of arrays."""
         if not all(map(callable, made)):
             return made[0]
         of_each = [_called(g, *flags) for g in made]
@@ -101,21 +101,21 @@ def _flags_of_many(counts, flags, rng, dtype="float32", called="directly", gain=
 
 
 def _function_of_n(n, last, function) -> Callable:
-    """Return a function of n arrays, each a parameter of its own, and of one thing more, which hands them on."""
+    """Return a function of n arrays, each with its own parameter, and of one further argument, that passes them on."""
     weights, of = ", ".join("abcdef"[: n - 1]), last.removeprefix("*, ")
     return eval(f"lambda {weights}, x, {last}: function(({weights},), x, {of})", {"function": function})
 
 
 _CALLED: dict[str, Callable] = {
     "directly": lambda f, n: f,
-    # What an answer returns need not be hashable.
+    # The function that an answer returns may not be hashable.
     "jax.jit": lambda f, n: jax.jit(functools.wraps(f)(lambda *arrays: f(*arrays))),
     "jax.vmap": lambda f, n: jax.vmap(f, in_axes=(*[None] * (n - 1), 0)),
 }
 
 
 def _stack(weights, x, causal):
-    """Return an array: the function need not return a scalar. The first of the weights is a vector, or a scalar."""
+    """Return an array, because the function may not return a scalar. The first weight is a vector or a scalar."""
     gain, *matrices = weights
     x = gain * x
     for w in matrices:
@@ -147,7 +147,7 @@ def _scalar(x, sharp):
 
 
 def _with_flag(function, flag):
-    # What an answer is given has arrays and a flag for arguments, and nothing else.
+    # The function that an answer gets has only arrays and a flag as arguments.
     return {
         "apply": lambda answer: _called(answer(lambda w1, w2, x, training: function(w1, w2, x, training)), flag),
         "function": functools.partial(function, training=flag),
@@ -155,7 +155,7 @@ def _with_flag(function, flag):
 
 
 def _called(g, *flags):
-    """Return the function of arrays alone that `g` is with these flags, summed up; `g` itself where it is no
+    """Return a function of the arrays that calls `g` with these flags and sums the results; `g` itself if it is not a
     function."""
     if not callable(g):
         return g

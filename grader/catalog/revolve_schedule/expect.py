@@ -72,7 +72,7 @@ _UNFINISHED = "Which state is at hand after your last action, and which actions 
 
 
 def _steps_from_first(n) -> int:
-    """Steps to go back through n steps from their first state alone: n - 1, then n - 2, and so on."""
+    """Return the number of steps for reversing n steps from their first state alone: n - 1, then n - 2, and so on."""
     return n * (n - 1) // 2
 
 
@@ -81,8 +81,7 @@ def _steps_inside(n, _) -> int:
 
 
 def _equal_segments(n, s):
-    """Return the ways to cut n steps into s segments as equal as can be, by where the longer and the shorter ones
-    are."""
+    """Return the ways to divide n steps into s segments of nearly equal length, by the positions of the longer ones."""
     short, longer = divmod(n, s)
     full = -(-n // s)
     cuts = (
@@ -97,7 +96,7 @@ def _equal_segments(n, s):
 
 
 def _schedule_of_segments(way, within):
-    """Save at the beginning of each segment; `within(n, free)` are the steps that a segment takes by itself."""
+    """Save the state at the beginning of each segment; `within(n, free)` returns the steps for one segment."""
 
     def count(n, s):
         parts = _equal_segments(n, s)[way]
@@ -121,7 +120,7 @@ def _schedule_by_splitting(where):
 
 @functools.cache
 def _slots_used_once(n, s):
-    """Return the best splits, for one who gives the front part the slots that the back part has, and no more."""
+    """Return the best splits if the front part may only use the slots of the back part."""
     if n == 1 or s == 1:
         return _steps_from_first(n)
     return min(k + _slots_used_once(n - k, s - 1) + _slots_used_once(k, s - 1) for k in range(1, n))

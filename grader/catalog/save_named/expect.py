@@ -31,7 +31,7 @@ _PLAIN = {
 
 
 def requirements(case):
-    """Simple functions come first, one after the other; then all others together."""
+    """Require the named residuals and no other recompute: first for single simple functions, then for all others."""
     plain = case.name in _PLAIN
     saved, again = _PLAIN[case.name] if plain else saving(case, case.structure["names"])
     groups: list[tuple[Requirement, ...]] = [()] * (len(_PLAIN) + 2)

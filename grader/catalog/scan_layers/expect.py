@@ -13,7 +13,8 @@ mistake = feedback.mistake
 
 
 def reference(ws, x):
-    """Return the result, and the values that an answer might save, stacked and one by one, by the names of findings."""
+    """Return the result, and the values that an answer might save, stacked and unstacked, by their names in
+    findings."""
 
     def layer(x, w):
         sine = jnp.sin(x)
@@ -25,9 +26,9 @@ def reference(ws, x):
     ws = jax.lax.stop_gradient(ws)
     names = ("input", "sine", "first cosine", "matmul", "second cosine")
     named = {f"the layers' {what}s": values for what, values in zip(names, stacked, strict=True)}
-    few = len(ws) if len(ws) <= 5 else 2  # of a Python loop's layers these tell enough
+    few = len(ws) if len(ws) <= 5 else 2  # the first layers are enough to recognize a Python loop
     for what, values in zip((*names, "weights"), (*stacked, ws), strict=True):
-        for place in range(what == "input", few):  # the first one's is x
+        for place in range(what == "input", few):  # the first layer's input is x
             named[f"layer {place + 1}'s {what}"] = jax.lax.index_in_dim(values, place, keepdims=False)
     in_every_turn = jnp.broadcast_to(ws, (len(ws), *ws.shape))
     return result, named | {"all of ws, once per layer": in_every_turn, "the result": result}

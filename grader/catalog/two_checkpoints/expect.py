@@ -32,7 +32,7 @@ def reference(W1, W2, W3, x):
 def sample_input(rng, argument):
     """Return values whose matmuls are large enough that sin(y) differs from y, and small enough to round little."""
     size = rng.uniform(0.5, 1.5, argument.shape)
-    if argument.ndim == 2:  # as many are added as the last axis has
+    if argument.ndim == 2:  # the sums have as many terms as the last axis
         size *= (3 if argument.dtype == "bfloat16" else 1.5) / argument.shape[-1] ** 0.5
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 

@@ -22,7 +22,7 @@ def _to_g_first(g, h, x):
 
 
 def _pull_back_through(g, h, x, *, g_at=None, h_at=None, dz=lambda dz: dz):
-    """z and bwd, with the pullbacks made at these functions' values of x, and dz changed."""
+    """Return z and bwd, with pullbacks at the values of these functions of x, and with dz altered."""
     y = g(x)
     _, g_vjp = jax.vjp(g, x if g_at is None else g_at(x))
     _, h_vjp = jax.vjp(h, y if h_at is None else h_at(x))
@@ -55,5 +55,5 @@ def requirements(case):
         too_many="Which functions does bwd run, and how many times each?",
         elsewhere="Does your forward pass run g or h twice? Does bwd run one of them on a value that depends on dz?",
     )
-    # With a single column a matmul is no more FLOPs than a sum of squares, which is no mistake.
+    # With a single column, a matmul has no more FLOPs than a sum of squares, which is allowed.
     return [[saves, recomputes] if case.structure["w"] > 1 else [saves]]

@@ -1,4 +1,4 @@
-"""Every fact that depends on a release of JAX, or that only private modules of JAX tell.
+"""Everything that depends on a release of JAX, or that only private modules of JAX expose.
 
 The rest of the package uses public JAX only.
 """

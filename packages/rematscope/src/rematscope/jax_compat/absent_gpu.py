@@ -30,7 +30,7 @@ def make_jaxpr(f: Callable[..., Any], return_shape: bool = False) -> Callable[..
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         with assuming_gpu():
-            tracing: Callable[..., Any] = jax.make_jaxpr  # its types tell apart what `return_shape` is
+            tracing: Callable[..., Any] = jax.make_jaxpr  # its type depends on `return_shape`
             return tracing(f, return_shape=return_shape)(*args, **kwargs)
 
     return traced
@@ -38,7 +38,7 @@ def make_jaxpr(f: Callable[..., Any], return_shape: bool = False) -> Callable[..
 
 @contextlib.contextmanager
 def assuming_gpu() -> Iterator[None]:
-    """A context in which this thread can trace cuDNN's attention without a GPU; with a GPU it changes nothing."""
+    """Let this thread trace cuDNN's attention without a GPU within the context. With a GPU, this changes nothing."""
     token = _assumes.set(True)
     _install_checks()
     try:
@@ -66,8 +66,8 @@ _ASSUMED: dict[str, Callable[..., Any]] = {
     "is_cuda_compute_capability_equal": _is_compute_capability,
 }
 _assumes = contextvars.ContextVar("assumes a GPU", default=False)
-# The checks are globals of JAX's module. They are replaced while any thread is in the context, and the replacements
-# answer for those threads alone: for other threads they ask the original.
+# The checks are globals of JAX's module. They are replaced while any thread is in the context. The replacements affect
+# only these threads, and call the original checks for all other threads.
 _lock = threading.Lock()
 _inside = 0
 _originals: dict[str, Callable[..., Any]] = {}

@@ -27,13 +27,13 @@ def use_remat3(on: bool) -> contextlib.AbstractContextManager[Any]:
 
 
 def is_named_axis(name: Any) -> bool:
-    """Whether a `vmap` whose batching rules get this name has an `axis_name`, over which collectives may run."""
+    """Return whether a `vmap` whose batching rules get this name has an `axis_name`, which collectives can use."""
     return name is not core.no_axis_name
 
 
 @contextlib.contextmanager
 def outside_transformations() -> Iterator[None]:
-    """Leave the caller's transformations for a while: their trace, their named axes and their manual mesh."""
+    """Leave the caller's transformations within the context: their trace, their named axes and their manual mesh."""
     context, mesh = cast(Any, core.trace_ctx), jax.sharding.get_abstract_mesh()
     is_manual = jax.sharding.AxisType.Manual in mesh.axis_types
     no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())) if is_manual else None
@@ -49,15 +49,15 @@ def outside_transformations() -> Iterator[None]:
 
 
 def start_no_absent_tpu() -> None:
-    """Set `jax_platforms` to `cpu` where libtpu is installed, the machine has no TPU, and nothing is chosen yet.
+    """Set `jax_platforms` to `cpu` if libtpu is installed, the machine has no TPU, and no platform is chosen yet.
 
-    JAX starts all backends when it needs its first device, as lowering does. Without a TPU libtpu may then wait for
-    minutes, for a metadata server or for other hosts, before JAX goes on with the CPU. Other accelerators have plugins;
-    where one is installed, the choice stays with JAX.
+    JAX starts all backends when it needs its first device, for example for lowering. Without a TPU, libtpu may then
+    wait for minutes for a metadata server or for other hosts, before JAX uses the CPU. If a plugin of another
+    accelerator is installed, JAX keeps the choice.
     """
     if jax.config.jax_platforms or "JAX_FORCE_TPU_INIT" in os.environ or importlib.util.find_spec("libtpu") is None:
         return
-    hardware, settings = cast(Any, hardware_utils), cast(Any, jax.config)  # JAX gives these functions no types
+    hardware, settings = cast(Any, hardware_utils), cast(Any, jax.config)  # these functions of JAX have no types
     if xla_bridge.backends_are_initialized() or hardware.num_available_tpu_chips_and_device_id()[0]:
         return
     if importlib.util.find_spec("jax_plugins") or importlib.metadata.entry_points(group="jax_plugins"):

@@ -55,7 +55,7 @@ def body_of(jaxpr: AnyJaxpr) -> tuple[Jaxpr, list[Var], list[Any]]:
     return inner, list(inner.constvars), consts
 
 
-def hi_primitive(eqn: JaxprEqn) -> Any:  # a class of JAX's without a public name
+def hi_primitive(eqn: JaxprEqn) -> Any:  # the class has no public name
     """Return the `HiPrim` of an equation (`RematTraced`, `CheckpointName`, …), or None if the equation has none."""
     return eqn.params.get("_prim") if eqn.primitive.name == "call_hi_primitive" else None
 
@@ -69,13 +69,13 @@ def called_body(eqn: JaxprEqn) -> AnyJaxpr | None:
         keeps = checkpoint_name(eqn) is not None or passes_first_operand(eqn)
         return None if keeps else _expand_primitive(prim, tuple(prim.in_avals_flat))
     if (key := _CALLS.get(eqn.primitive.name)) is not None:
-        return eqn.params.get(key, eqn.params.get("jaxpr"))  # lax.composite's until JAX 0.11
+        return eqn.params.get(key, eqn.params.get("jaxpr"))  # the parameter of lax.composite until JAX 0.11
     return None
 
 
-@functools.lru_cache(maxsize=1024)  # one program of each, however often it is asked for
+@functools.lru_cache(maxsize=1024)  # always returns the same jaxpr for the same arguments
 def _expand_primitive(prim: Any, avals: tuple[Any, ...]) -> AnyJaxpr | None:
-    """What a `HiPrim` is made of, such as `jnp.searchsorted`; None where its author does not say so."""
+    """Return the jaxpr of a `HiPrim`, such as `jnp.searchsorted`; None if its author provides none."""
 
     def run(*flat: Any) -> Any:
         return jax.tree.leaves(prim.expand(*jax.tree.unflatten(prim.in_tree, flat)))
@@ -90,61 +90,61 @@ _OF_CHECKPOINTS = ("checkpoint", "rematted_computation")
 
 
 def scopes(eqn: JaxprEqn) -> list[str]:
-    """The names that `jax.named_scope`, or a library for its modules, gave to what made `eqn`, outermost first.
+    """Return the names from `jax.named_scope` or a library's modules around `eqn`, outermost first.
 
-    JAX notes its transformations among them, and what an einsum is about.
+    They also contain JAX's transformations and the formulas of einsums.
     """
     names = (each.name for each in eqn.source_info.name_stack.stack if type(each).__name__ == "Scope")
     return [name for name in names if name not in _OF_CHECKPOINTS and "," not in name and "->" not in name]
 
 
 def is_checkpoint(eqn: JaxprEqn) -> bool:
-    """True for an equation that `jax.checkpoint` made."""
+    """Return whether an equation is a checkpoint."""
     return eqn.primitive.name in _CHECKPOINTS or is_remat3_checkpoint(eqn)
 
 
 def is_remat3_checkpoint(eqn: JaxprEqn) -> bool:
-    """True for an equation that `jax.checkpoint` made while `jax_remat3` was set."""
+    """Return whether an equation is a checkpoint that was traced while `jax_remat3` was set."""
     return type(hi_primitive(eqn)).__name__ == "RematTraced"
 
 
 def is_differentiated(eqn: JaxprEqn) -> bool:
-    """True for a checkpoint whose gradient was taken in the program that it stands in."""
+    """Return whether a checkpoint was differentiated in the program that contains it."""
     return bool(eqn.params.get("differentiated"))
 
 
 def is_custom_rule(eqn: JaxprEqn) -> bool:
-    """True for a function with a derivative of its own, which is opaque."""
+    """Return whether an equation is a function with a custom derivative rule, which is opaque."""
     return eqn.primitive.name.startswith("custom_") or type(hi_primitive(eqn)).__name__ == "CustomVJPTraced"
 
 
 def policy_of(checkpoint: JaxprEqn) -> Policy | None:
-    """The policy of an equation that `jax.checkpoint` made."""
+    """Return the policy of a checkpoint."""
     prim = hi_primitive(checkpoint)
     policy: Policy | None = prim.policy if prim is not None else checkpoint.params["policy"]
     return policy
 
 
 def prevents_cse(checkpoint: JaxprEqn) -> bool:
-    """Whether anything keeps the compiler from taking what a checkpoint computes again for what was computed before."""
+    """Return whether a checkpoint prevents the compiler from merging recomputed values with the original ones."""
     prim = hi_primitive(checkpoint)
     prevent = prim.prevent_cse if prim is not None else checkpoint.params["prevent_cse"]
     return prevent if isinstance(prevent, bool) else any(prevent)
 
 
 def bodies(eqn: JaxprEqn) -> list[AnyJaxpr]:
-    """The programs that `eqn` runs: what it calls, or those of a loop or a branch."""
+    """Return the jaxprs that `eqn` runs: a called function, or the bodies of a loop or a `cond`."""
     body = called_body(eqn)
     return [body] if body is not None else list(jaxprs_in_params(eqn.params))
 
 
 def varying(aval: Any) -> frozenset[str]:
-    """The axes along which a type in a shard_map says that values may differ; `vma` until JAX 0.9 or so."""
+    """Return the mesh axes along which values of a type in a shard_map may differ; `vma` until about JAX 0.9."""
     return frozenset(aval.mat.varying if hasattr(aval, "mat") else getattr(aval, "vma", ()))
 
 
 def checkpoint_name(eqn: JaxprEqn) -> str | None:
-    """The name that `eqn` gives its operand, or None if `eqn` names nothing."""
+    """Return the name that `eqn` gives its operand, or None if `eqn` gives no name."""
     prim = hi_primitive(eqn)
     name: str | None = None
     if eqn.primitive.name == "name":
@@ -155,14 +155,14 @@ def checkpoint_name(eqn: JaxprEqn) -> str | None:
 
 
 def passes_first_operand(eqn: JaxprEqn) -> bool:
-    """True for remat3's `PrimalLeftTangentRight(x, _)`, whose value is `x`."""
+    """Return whether `eqn` is remat3's `PrimalLeftTangentRight(x, _)`, whose value is `x`."""
     return type(hi_primitive(eqn)).__name__ == "PrimalLeftTangentRight"
 
 
 def barrier_operands(eqn: JaxprEqn) -> list[int]:
-    """Operands that the default `remat2` puts behind an optimization barrier when it is lowered.
+    """Return the operands that the default `remat2` passes through an optimization barrier when it is lowered.
 
-    remat3 writes that barrier as an equation of its own; the default path hides it in the lowering.
+    With remat3, this barrier is a separate equation. By default, it exists only in the lowering.
     """
     if eqn.primitive.name not in _CHECKPOINTS or not eqn.params["differentiated"]:
         return []
@@ -171,22 +171,23 @@ def barrier_operands(eqn: JaxprEqn) -> list[int]:
     return [i for i, (flag, atom) in enumerate(zip(flags, eqn.invars, strict=True)) if flag and not is_literal(atom)]
 
 
-# Operations whose derivative computes their result in another way.
+# Operations whose derivative rule computes their result in a different way.
 _COMPUTED_DIFFERENTLY = frozenset(
     "custom_vjp_call cumlogsumexp cummax cummin cumprod reduce_prod reduce_window_max reduce_window_min sort".split()
 )
 
 
 def forward_rule(eqn: JaxprEqn) -> ClosedJaxpr | None:
-    """The program that computes an equation's results and the residuals of its derivative.
+    """Return the program that computes an equation's results and the residuals of its derivative.
 
-    None for operations that compute their results in the same way if they are differentiated.
+    Returns None for operations whose derivative computes their results in the same way.
     """
     inexact = [jnp.issubdtype(v.aval.dtype, np.inexact) for v in eqn.invars if hasattr(v.aval, "dtype")]
     if eqn.primitive.name not in _COMPUTED_DIFFERENTLY or not any(inexact):
         return None
 
-    # What a function with a rule closes over comes first. JAX differentiates it with respect to its arguments only.
+    # The values that a function with a custom rule closes over come first. JAX differentiates only with respect to its
+    # arguments.
     closed_over = eqn.params.get("num_consts", 0) if eqn.primitive.name == "custom_vjp_call" else 0
 
     def differentiated(*operands: Any) -> Any:
@@ -198,12 +199,12 @@ def forward_rule(eqn: JaxprEqn) -> ClosedJaxpr | None:
 
 
 def jit_shardings(eqn: JaxprEqn) -> tuple[Sequence[Any], Sequence[Any]]:
-    """The shardings that a `jit` was given for its operands and its results; for other equations none."""
+    """Return the shardings that a `jit` specifies for its operands and results; none for other equations."""
     return eqn.params.get("in_shardings", ()), eqn.params.get("out_shardings", ())
 
 
 class Scan(NamedTuple):
-    """What a `scan` equation says of itself; its operands are constants, then carries, then what is sliced."""
+    """The parameters of a `scan`; its operands are constants, then carries, then sliced arrays."""
 
     body: ClosedJaxpr
     consts: int
@@ -213,7 +214,7 @@ class Scan(NamedTuple):
 
 
 def scan_of(eqn: JaxprEqn) -> Scan:
-    """Reads the parameters of a `scan`."""
+    """Return the parameters of a `scan`."""
     params = eqn.params
     if "num_consts" in params:  # JAX 0.11 and before
         consts, carries = params["num_consts"], params["num_carry"]
@@ -223,7 +224,7 @@ def scan_of(eqn: JaxprEqn) -> Scan:
 
 
 class While(NamedTuple):
-    """What a `while` equation says of itself; its operands are `tested` constants of the condition, `kept` ones of the
+    """The parameters of a `while`; its operands are `tested` constants of the condition, then `kept` constants of the
     body, then carries."""
 
     condition: ClosedJaxpr
@@ -233,24 +234,24 @@ class While(NamedTuple):
 
 
 def while_of(eqn: JaxprEqn) -> While:
-    """Reads the parameters of a `while`."""
+    """Return the parameters of a `while`."""
     params = eqn.params
     return While(params["cond_jaxpr"], params["cond_nconsts"], params["body_jaxpr"], params["body_nconsts"])
 
 
 class ShardMap(NamedTuple):
-    """What a `shard_map` equation says of itself.
+    """The parameters of a `shard_map`.
 
     Attributes:
-      body: what each device runs on its parts.
-      mesh: the mesh, of devices or abstract.
-      axes: the mesh axes that it divides arrays over, and how long each is.
-      in_specs, out_specs: how each operand and each result is divided.
-      check_vma: whether JAX keeps account of what differs between devices.
+      body: the program that each device runs on its shards.
+      mesh: the mesh, concrete or abstract.
+      axes: maps the mesh axes that arrays are sharded across to their sizes.
+      in_specs, out_specs: the sharding of each operand and of each result.
+      check_vma: whether JAX tracks which values differ between devices.
     """
 
     body: AnyJaxpr
-    mesh: Any  # jax.sharding.Mesh or AbstractMesh, which have no common type
+    mesh: Any  # jax.sharding.Mesh or AbstractMesh, which have no common base class
     axes: dict[str, int]
     in_specs: tuple[Any, ...]
     out_specs: tuple[Any, ...]
@@ -258,7 +259,7 @@ class ShardMap(NamedTuple):
 
 
 def shard_map_of(eqn: JaxprEqn) -> ShardMap:
-    """Reads the parameters of a `shard_map`."""
+    """Return the parameters of a `shard_map`."""
     params = eqn.params
     names = params["newly_manual_axes" if "newly_manual_axes" in params else "manual_axes"]  # the latter in JAX 0.7
     mesh = params["mesh"]
@@ -267,9 +268,10 @@ def shard_map_of(eqn: JaxprEqn) -> ShardMap:
 
 
 def effects_of(eqn: JaxprEqn) -> set[str]:
-    """Kinds of its effects, `DebugEffect` of a print: it must run though nothing reads a result of it.
+    """Return the kinds of an operation's effects, such as `DebugEffect` of a print. An operation with effects must run
+    even if its results are unused.
 
-    That a collective is about an axis of a mesh is written down as an effect too, and is none.
+    JAX also records the mesh axis of a collective as an effect. It is not included.
     """
     return {type(effect).__name__ for effect in eqn.effects} - {"NamedAxisEffect"}
 
@@ -279,14 +281,14 @@ _WRITES = frozenset({"ReadEffect", "WriteEffect", "AccumEffect"})
 
 
 def is_stateful(eqn: JaxprEqn) -> bool:
-    """Whether an operation has effects, or gives another result each time it runs."""
+    """Return whether an operation has effects or returns a different result each time it runs."""
     return bool(effects_of(eqn)) or eqn.primitive.name in STATEFUL
 
 
 def is_repeatable(eqn: JaxprEqn, prints: bool = False) -> bool:
-    """Whether a second run on the same operands gives the same results and has no effect, in all bodies too.
+    """Return whether a second run on the same operands, including all bodies, gives the same results and has no effect.
 
-    `rng_bit_generator` and all that is made of PRNG keys is repeatable: the state of the generator is an operand.
+    `rng_bit_generator` and all operations on PRNG keys are repeatable, because the generator's state is an operand.
 
     Args:
       eqn: an operation.
@@ -298,19 +300,19 @@ def is_repeatable(eqn: JaxprEqn, prints: bool = False) -> bool:
 def _is_repeatable(eqn: JaxprEqn, allowed: frozenset[str]) -> bool:
     if effects_of(eqn) - allowed or eqn.primitive.name in MAY_DIFFER:
         return False
-    # What a body writes to mutable arrays of its own, as a kernel does, is over with the operation. Writing to others
-    # is an effect of the operation too.
+    # Writes to a body's own mutable arrays, as in kernels, do not outlive the operation. Writes to other arrays are
+    # effects of the operation too.
     inside = allowed | _WRITES
     return all(_is_repeatable(inner, inside) for body in bodies(eqn) for inner in body_of(body)[0].eqns)
 
 
 def branches_of(eqn: JaxprEqn) -> tuple[ClosedJaxpr, ...]:
-    """The branches of a `cond`."""
+    """Return the branches of a `cond`."""
     return tuple(eqn.params["branches"])
 
 
 def run(eqn: JaxprEqn, operands: list[Any]) -> list[Any]:
-    """Applies the primitive of `eqn` to concrete or abstract operands."""
+    """Apply the primitive of `eqn` to concrete or abstract operands."""
     primitive: Any = eqn.primitive
     bound = primitive.get_bind_params(eqn.params)
     functions, params = bound if isinstance(bound, tuple) else ((), bound)  # a pair until JAX 0.11
@@ -320,8 +322,8 @@ def run(eqn: JaxprEqn, operands: list[Any]) -> list[Any]:
 
 
 def literal_value(atom: Literal) -> Any:
-    """The number of a literal as primitives take it: a Python scalar, or an array."""
-    wrapped = type(atom.val).__name__ == "LiteralArray"  # in JAX 0.7, where no primitive takes it outside of jit
+    """Return the value of a literal in the form that primitives accept: a Python scalar or an array."""
+    wrapped = type(atom.val).__name__ == "LiteralArray"  # in JAX 0.7, no primitive accepts it outside of jit
     return np.asarray(atom.val) if wrapped else atom.val
 
 
@@ -336,5 +338,5 @@ def is_pallas_parameter(value: Any) -> bool:
 
 
 def is_mutable_array(aval: Any) -> bool:
-    """Whether a type is that of `jax.new_ref`'s arrays, which an operation may write to."""
+    """Return whether a type is that of mutable arrays from `jax.new_ref`, which operations can write to."""
     return type(aval).__name__ == "AbstractRef"

@@ -1,7 +1,8 @@
-"""What a library's own primitives do, as their authors wrote it in JAX.
+"""The implementations of libraries' own primitives, as JAX programs.
 
-Libraries have primitives of their own: products with sparse matrices in `jax.experimental.sparse`, Equinox's identities
-that may not be batched. Most are compiled as a function of JAX's (`mlir.lower_fun`), which has no public door.
+Libraries define their own primitives, such as matmuls with sparse matrices in `jax.experimental.sparse`, or Equinox's
+identities that cannot be batched. Most of them are lowered from a JAX function (`mlir.lower_fun`), which no public API
+exposes.
 """
 
 import functools
@@ -20,13 +21,14 @@ source_info_util.register_exclusion(__file__)
 
 
 def trace_implementation(eqn: JaxprEqn) -> AnyJaxpr | None:
-    """The jaxpr of what a library's primitive is compiled as; None for JAX's own, and where nobody says."""
+    """Return the jaxpr that a library's primitive is lowered from; None for JAX's own primitives and if it is
+    unknown."""
     if (function := _lowered_function(eqn.primitive)) is None:
         return None
     avals = tuple(atom.aval for atom in eqn.invars)
     try:
         jaxpr = _trace_function(function, tuple(eqn.params.items()), avals)
-    except TypeError:  # a parameter that cannot be a key
+    except TypeError:  # a parameter is not hashable
         jaxpr = _trace_function.__wrapped__(function, tuple(eqn.params.items()), avals)
     results: list[Any] = [v.aval for v in eqn.outvars]
     same = jaxpr is not None and [(v.shape, v.dtype) for v in jaxpr.out_avals] == [(v.shape, v.dtype) for v in results]
@@ -46,9 +48,9 @@ def _lowered_function(primitive: Any) -> Callable[..., Any] | None:
     return None if (getattr(innermost, "__module__", None) or "").startswith("jax._src") else function
 
 
-@functools.lru_cache(maxsize=1024)  # one program of each, however often it is asked for
+@functools.lru_cache(maxsize=1024)  # always returns the same jaxpr for the same arguments
 def _trace_function(function: Callable[..., Any], params: tuple[tuple[str, Any], ...], avals: tuple[Any, ...]) -> Any:
     try:
         return jax.make_jaxpr(functools.partial(function, **dict(params)))(*avals)
-    except Exception:  # a library may do there what it likes
+    except Exception:  # a library's code may raise anything
         return None

@@ -1,7 +1,7 @@
-"""Jaxprs with other equations.
+"""Rewriting of jaxprs.
 
-From JAX 0.11 on every jaxpr is closed, and its equations can be replaced. How `make_jaxpr` gets the mesh and the types
-that vary over its axes inside a `shard_map` is private.
+Since JAX 0.11, every jaxpr is closed, and its equations can be replaced. No public API passes the mesh of a `shard_map`
+and the varying types inside it to `make_jaxpr`.
 """
 
 import contextlib
@@ -32,27 +32,27 @@ _give_name: Callable[[Any, str], Any] = ad_checkpoint.checkpoint_name
 
 
 def map_equations(jaxpr: Any, change: Change) -> Any:
-    """`jaxpr` with other equations: `change(eqn, original)` says which take the place of `original`.
+    """Return `jaxpr` with each equation replaced by the equations that `change(eqn, original)` returns.
 
-    `eqn` is the same with its bodies rewritten, those of jit, loops, branches and checkpoints; not those of custom
-    rules, which are opaque functions. What does not change stays one object, so that JAX knows what it made of it.
+    `eqn` is `original` with its bodies rewritten: those of jit, loops, branches and checkpoints, but not those of
+    custom rules, which are opaque. Unchanged bodies stay the same objects, so that JAX's caches apply.
     """
     inner: Any = body_of(jaxpr)[0]
-    if inner is not jaxpr:  # closed around an open one, before JAX 0.11
+    if inner is not jaxpr:  # before JAX 0.11, a closed jaxpr contains an open one
         return jaxpr if (new := map_equations(inner, change)) is inner else jaxpr.replace(jaxpr=new)
     eqns = [new for eqn in jaxpr.eqns for new in change(_with_bodies(eqn, change), eqn)]
     return jaxpr if [*map(id, eqns)] == [*map(id, jaxpr.eqns)] else jaxpr.replace(eqns=eqns)
 
 
 def jaxpr_with_policies(jaxpr: AnyJaxpr, instead: Callable[[Policy | None], Policy | None]) -> Any:
-    """`jaxpr` with another policy in every checkpoint, those in jit, loops, branches and other checkpoints included."""
+    """Return `jaxpr` with a new policy in every checkpoint, including those in jit, loops, branches and checkpoints."""
     return map_equations(
         jaxpr, lambda eqn, _: [replace_policy(eqn, instead(policy_of(eqn))) if is_checkpoint(eqn) else eqn]
     )
 
 
 def replace_policy(checkpoint: JaxprEqn, policy: Policy | None) -> JaxprEqn:
-    """A checkpoint with another policy."""
+    """Return a checkpoint with a new policy."""
     if (prim := hi_primitive(checkpoint)) is not None:
         prim = type(prim)(prim.jaxpr, policy, prim.prevent_cse)
         return _replace_fields(checkpoint, params={**checkpoint.params, "_prim": prim})
@@ -60,7 +60,7 @@ def replace_policy(checkpoint: JaxprEqn, policy: Policy | None) -> JaxprEqn:
 
 
 def eqn_without_checkpoint(eqn: JaxprEqn) -> JaxprEqn:
-    """A checkpoint as a call of what it goes around."""
+    """Return a call of a checkpoint's body, without the checkpoint."""
     body = called_body(eqn)
     assert body is not None, "a checkpoint goes around a program"
     closed = body if hasattr(body, "consts") else ClosedJaxpr(body, ())  # open until JAX 0.11
@@ -68,7 +68,7 @@ def eqn_without_checkpoint(eqn: JaxprEqn) -> JaxprEqn:
 
 
 def with_name(eqn: JaxprEqn, name: str, which: int = 0) -> list[JaxprEqn]:
-    """`eqn`, and what gives one of its results a checkpoint name before anything reads it."""
+    """Return `eqn`, followed by an equation that gives one of its results a checkpoint name."""
     result = eqn.outvars[which]
     unnamed = type(result)(result.aval)
     naming = trace_single_equation(
@@ -78,7 +78,7 @@ def with_name(eqn: JaxprEqn, name: str, which: int = 0) -> list[JaxprEqn]:
 
 
 def _rewritten_parameter(value: Any, change: Change) -> Any:
-    if type(value) in (tuple, list):  # the branches of a cond; a named tuple says how an operation works
+    if type(value) in (tuple, list):  # the branches of a cond; named tuples are other parameters
         parts = type(value)(_rewritten_parameter(part, change) for part in value)
         return value if [*map(id, parts)] == [*map(id, value)] else parts
     return map_equations(value, change) if hasattr(value, "eqns") else value
@@ -97,7 +97,7 @@ def _with_bodies(eqn: JaxprEqn, change: Change) -> JaxprEqn:
 
 
 def _in_default_remat(eqn: JaxprEqn, change: Change) -> JaxprEqn:
-    """A checkpoint or a name of remat3, as the equation that the default would have made."""
+    """Return a checkpoint or name of remat3 as the equation of JAX's default rematerialization."""
     prim = hi_primitive(eqn)
     if is_checkpoint(eqn):
         body = jaxpr_as_fun(map_equations(prim.jaxpr, change))
@@ -108,8 +108,8 @@ def _in_default_remat(eqn: JaxprEqn, change: Change) -> JaxprEqn:
 
 
 def trace_single_equation(f: Callable[..., Any], eqn: JaxprEqn) -> JaxprEqn:
-    """`eqn` with the operation that `f` is."""
-    mesh = eqn.ctx.cur_abstract_mesh  # of which a shard_map around has made some axes its own
+    """Return `eqn` with its operation replaced by that of `f`."""
+    mesh = eqn.ctx.cur_abstract_mesh  # an enclosing shard_map has made some of its axes manual
     kinds = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
     axes = [(name, size) for name, size, kind in kinds if kind == jax.sharding.AxisType.Manual]
     varies = [varying(v.aval) for v in (*eqn.invars, *eqn.outvars)] if axes else []
@@ -120,9 +120,9 @@ def trace_single_equation(f: Callable[..., Any], eqn: JaxprEqn) -> JaxprEqn:
 
 
 def _shape_like(aval: Any) -> Any:
-    """A shape that says so as well."""
+    """Return a shape that also has the varying axes of a type."""
     varies = {"manual_axis_type": aval.mat} if hasattr(aval, "mat") else {"vma": aval.vma}
-    shape: Any = jax.ShapeDtypeStruct  # JAX gives its constructor no types
+    shape: Any = jax.ShapeDtypeStruct  # the constructor has no types
     weak = getattr(aval, "weak_type", False)
     return shape(aval.shape, aval.dtype, sharding=aval.sharding, weak_type=weak, **varies)
 

@@ -1,10 +1,11 @@
-"""Where a program takes a gradient: told by marks that are put into it while it is traced.
+"""Find where a program takes a gradient, by marking values while the program is traced.
 
-`jax.grad`, `jax.value_and_grad` and what libraries make of them all go through `jax.vjp`. While a function is traced
-here, that gives a name to what is differentiated for, to its value, to the cotangent that goes into the pullback, and
-to what comes out. Names change nothing, and they stay in place through jit, loops, vmap and shard_map.
+`jax.grad`, `jax.value_and_grad` and libraries' versions of them all call `jax.vjp`. While a function is traced here, a
+replacement of `jax.vjp` gives checkpoint names to the values that it differentiates with respect to, to the function's
+value, to the cotangents of the pullback and to the gradients. Names do not change results, and they persist through
+jit, loops, vmap and shard_map.
 
-No public door of JAX says so; like the rest of `rematscope.jax_compat`, this file goes behind it.
+JAX has no public API for this, so this module replaces private functions.
 """
 
 import contextlib
@@ -27,25 +28,26 @@ source_info_util.register_exclusion(__file__)
 
 Function = Callable[..., Any]
 
-# What jax.grad, jax.value_and_grad, jax.jacrev and jax.vjp itself call, and under which name they find it.
+# The function that jax.grad, jax.value_and_grad, jax.jacrev and jax.vjp itself call, and its name.
 _api: dict[str, Any] = inspect.unwrap(jax.value_and_grad).__globals__
-_VJP = "_vjp" if "_vjp" in _api else "vjp"  # the former until JAX 0.9, of a function that is wrapped
+_VJP = "_vjp" if "_vjp" in _api else "vjp"  # `_vjp`, which takes a wrapped function, until JAX 0.9
 _give_name: Callable[[Any, str], Any] = ad_checkpoint.checkpoint_name
-_partial: Callable[..., Any] = jax.tree_util.Partial  # JAX gives it no types
+_partial: Callable[..., Any] = jax.tree_util.Partial  # it has no types
 _patching = threading.RLock()
 _numbers = itertools.count()
 
-# What is traced in it stays out of the caches of what is traced outside: they must not hold marked programs.
+# Separates JAX's caches of traces inside and outside of it, because the caches must not return marked programs outside.
 _user_context: Callable[[Any], Any] = jax.make_user_context
 _trace_cache_key = _user_context(None)
 
 
 class Mark(NamedTuple):
-    """What a value is to a gradient.
+    """The role of a value in a gradient.
 
     Attributes:
-      gradient: its number; two of one number are taken by the same call of `jax.vjp`.
-      what: `"differentiated"` for, its `"value"`, a `"cotangent"` going in, or a `"gradient"` coming out.
+      gradient: the number of the gradient; marks with the same number belong to the same call of `jax.vjp`.
+      what: the role: `"differentiated"` (the gradient is with respect to the value), `"value"` (the function's value),
+        `"cotangent"` or `"gradient"`.
     """
 
     gradient: int
@@ -53,7 +55,7 @@ class Mark(NamedTuple):
 
     @classmethod
     def read(cls, name: str) -> "Mark | None":
-        """The mark that a checkpoint name is; None for one of the user's own."""
+        """Return the mark that a checkpoint name encodes; None for a user's name."""
         program, _, rest = name.partition(":")
         number, _, what = rest.partition(":")
         return cls(int(number), what) if program == _PREFIX else None
@@ -66,7 +68,7 @@ def _mark_leaves(tree: Any, number: int, what: str) -> Any:
     def mark(leaf: Any) -> Any:
         try:
             dtype = jnp.result_type(leaf)
-        except TypeError:  # a symbolic zero, or none of JAX's types
+        except TypeError:  # a symbolic zero, or not a JAX type
             return leaf
         inexact = dtype != jax.dtypes.float0 and jnp.issubdtype(dtype, np.inexact)
         return _give_name(leaf, f"{_PREFIX}:{number}:{what}") if inexact else leaf
@@ -75,11 +77,11 @@ def _mark_leaves(tree: Any, number: int, what: str) -> Any:
 
 
 class _Gradients:
-    """Stands in the place of `jax.vjp` while a function runs in this thread, for gradients in no other's.
+    """A replacement of `jax.vjp` while a function runs, which affects gradients in this thread only.
 
     Attributes:
-      taken: what is called in its place, `taken(original, f, *primals, **settings)`.
-      busy: a gradient is being taken, or pulled back: those in it are its own affair.
+      taken: the function that is called instead of `jax.vjp`, as `taken(original, f, *primals, **settings)`.
+      busy: whether a gradient is being taken or pulled back; gradients inside it are ignored.
     """
 
     def __init__(self, taken: Function):
@@ -89,11 +91,11 @@ class _Gradients:
 
     @property
     def is_here(self) -> bool:
-        """Whether this thread runs the function."""
+        """Return whether this thread runs the function."""
         return threading.get_ident() == self._thread
 
     def run(self, f: Function, args: Any, kwargs: Any, key: Any) -> Any:
-        """Calls `f(*args, **kwargs)`, apart from all caches where there is a `key`."""
+        """Call `f(*args, **kwargs)`; if there is a `key`, with separate caches."""
         with _patching, _trace_cache_key((_trace_cache_key.value, key)) if key else contextlib.nullcontext():
             self._original, public = _api[_VJP], vars(jax)["vjp"]
             _api[_VJP] = self
@@ -116,7 +118,7 @@ class _Gradients:
 
 
 class _Pullback:
-    """Calls a pullback, whose own gradients are nobody's affair."""
+    """A pullback, inside which gradients are ignored."""
 
     def __init__(self, gradients: _Gradients):
         self._gradients = gradients
@@ -130,7 +132,7 @@ class _Pullback:
 
 
 def record_gradients(f: Function) -> Function:
-    """`f`, whose outermost gradients are marked in the jaxpr that is made of it."""
+    """Return `f` with its outermost gradients marked when it is traced."""
 
     def taken(vjp: Function, fun: Any, *primals: Any, **settings: Any) -> Any:
         number = next(_numbers)
@@ -141,7 +143,7 @@ def record_gradients(f: Function) -> Function:
 
 
 class _MarkedPullback:
-    """Calls a pullback, and marks what goes in and what comes out."""
+    """A pullback that marks its cotangents and its gradients."""
 
     def __init__(self, number: int):
         self._number = number
@@ -151,12 +153,12 @@ class _MarkedPullback:
 
 
 def transform_losses(f: Function, change: Callable[[Function], Function], key: Hashable | None = None) -> Function:
-    """`f`, whose outermost gradients are those of `change(loss)` in place of the loss.
+    """Return `f` with the loss of each outermost gradient replaced by `change(loss)`.
 
     Args:
       f: the function.
-      change: takes a loss and returns another one.
-      key: JAX's caches keep what is traced under one key; by default, each call is traced anew.
+      change: a function that returns the new loss for a loss.
+      key: the key of JAX's caches of traces; by default, each call is traced again.
     """
 
     def taken(vjp: Function, fun: Any, *primals: Any, **settings: Any) -> Any:
@@ -171,9 +173,9 @@ def transform_losses(f: Function, change: Callable[[Function], Function], key: H
 
 @contextlib.contextmanager
 def outside_traces() -> Iterator[None]:
-    """A context for traces of their own: outside of the caller's transformations, and of what is done to its gradients.
+    """Leave the caller's transformations and the replacement of its gradients within the context, for separate traces.
 
-    A plan that is made while a function is traced here takes gradients itself, which are none of that function's.
+    A plan that is made while a function is traced takes gradients too, which do not belong to that function.
     """
     around = _api[_VJP]
     watched = isinstance(around, _Gradients) and around.is_here
@@ -189,13 +191,13 @@ def outside_traces() -> Iterator[None]:
 
 
 class GradientInside(Exception):
-    """A function takes a gradient."""
+    """Raised if a function takes a gradient."""
 
 
 def raise_at_gradients(f: Function) -> Function:
-    """`f`, which raises GradientInside where it takes a gradient.
+    """Return `f`, changed to raise GradientInside where it takes a gradient.
 
-    A gradient in a function that was jitted and traced before is not seen, but by `has_gradient`.
+    This does not detect a gradient in a jitted function that was traced before; use `has_gradient` for it.
     """
 
     def taken(*_: Any, **__: Any) -> Any:
@@ -205,8 +207,8 @@ def raise_at_gradients(f: Function) -> Function:
 
 
 def has_gradient(jaxpr: AnyJaxpr) -> bool:
-    """Whether a gradient was taken in a program, by the names that JAX gives to what it transposes."""
-    stacks: dict[int, Any] = {}  # few: equations of one place share theirs
+    """Return whether a program contains a gradient, by the names that JAX gives to transposed operations."""
+    stacks: dict[int, Any] = {}  # few, because equations of the same scope share a stack
 
     def look(jaxpr: AnyJaxpr) -> None:
         for eqn in body_of(jaxpr)[0].eqns:
@@ -219,7 +221,7 @@ def has_gradient(jaxpr: AnyJaxpr) -> bool:
 
 
 def donated_operands(jaxpr: AnyJaxpr) -> list[int]:
-    """Which operands of a program a `jit` around all of it may overwrite, as `donate_argnums` says."""
+    """Return the operands of a program that a `jit` around the whole program donates (`donate_argnums`)."""
     inner = body_of(jaxpr)[0]
     flags = [(eqn.invars, eqn.params.get("donated_invars", ())) for eqn in inner.eqns]
     given = [v for operands, donated in flags for v, ok in zip(operands, donated, strict=False) if ok]

@@ -1,4 +1,4 @@
-"""From a jaxpr to a `Program`: bodies of calls stand inlined where they run, and what nothing reads is gone."""
+"""Convert a jaxpr to a `Program`, with calls inlined and unused operations removed."""
 
 import contextlib
 import dataclasses
@@ -24,11 +24,11 @@ source_info_util.register_exclusion(__file__)
 
 @dataclasses.dataclass(frozen=True)
 class ForwardRule:
-    """How the results of a `custom_vjp` function, or of an operation, are computed if it is differentiated.
+    """The computation of the results of a `custom_vjp` function, or of an operation, if it is differentiated.
 
     Attributes:
-      program: that computation on the same operands.
-      outputs: pairs of an output of it and the result that it equals.
+      program: the computation, on the same operands.
+      outputs: pairs of an output of the program and the result that it equals.
     """
 
     program: Program
@@ -36,24 +36,24 @@ class ForwardRule:
 
 
 class Inliner:
-    """Turns jaxprs into programs. Both passes go through one, so that a constant of both is one `Value`."""
+    """Converts jaxprs to programs. Both passes use the same object, so that a shared constant is one `Value`."""
 
     def __init__(self) -> None:
         self._constants: dict[int, tuple[Value, Any]] = {}
-        self._calls: tuple[JaxprEqn, ...] = ()  # what is being inlined, innermost first
-        self.meshes: list[Any] = []  # those that the shardings are about which a `jit` was given
-        self.marks: list[tuple[Mark, Value]] = []  # what is which to a gradient, in the order of the program
+        self._calls: tuple[JaxprEqn, ...] = ()  # the calls that are being inlined, innermost first
+        self.meshes: list[Any] = []  # the meshes of the shardings that a `jit` specifies
+        self.marks: list[tuple[Mark, Value]] = []  # the marks of gradients, in program order
         self.has_remat3_checkpoint = False
         self._in_rule = False
-        self.rules: dict[Value, ForwardRule] = {}  # by the outputs of the functions that they differentiate
-        self._axes: dict[str, int] = {}  # the axes of the mesh that the shard_maps around go over
+        self.rules: dict[Value, ForwardRule] = {}  # by the outputs of the differentiated functions
+        self._axes: dict[str, int] = {}  # the mesh axes of the enclosing shard_maps
 
     def program(self, jaxpr: AnyJaxpr, inputs: Sequence[Value]) -> Program:
-        """Makes a program from a jaxpr whose operands are `inputs`; values and literals cross unchanged.
+        """Convert a jaxpr whose operands are `inputs` to a program. Values and literals are passed through unchanged.
 
         Args:
           jaxpr: open or closed. Its constants become constants of the program.
-          inputs: one value for each of the jaxpr's operands, of its shape and dtype.
+          inputs: one value per operand of the jaxpr, with the operand's shape and dtype.
         """
         equations: list[Equation] = []
         outputs = self._inline_jaxpr(jaxpr, inputs, equations)
@@ -78,7 +78,7 @@ class Inliner:
         env: dict[Any, Value] = dict(zip(constvars, map(self._constant_value, consts), strict=True))
         env.update(zip(jaxpr.invars, operands, strict=True))
 
-        def read(atom: Any) -> Value:  # a variable, or a literal, of a jaxpr
+        def read(atom: Any) -> Value:  # a variable or a literal of a jaxpr
             return Literal(atom.aval, jax_compat.literal_value(atom)) if jax_compat.is_literal(atom) else env[atom]
 
         for eqn in jaxpr.eqns:
@@ -87,7 +87,7 @@ class Inliner:
         return [read(a) for a in jaxpr.outvars]
 
     def _add_equation(self, eqn: JaxprEqn, inputs: list[Value], equations: list[Equation]) -> Sequence[Value]:
-        """Appends what `eqn` does to `equations` and returns its outputs."""
+        """Append the operations of `eqn` to `equations`, and return its outputs."""
         self.has_remat3_checkpoint |= jax_compat.is_remat3_checkpoint(eqn)
         if (body := jax_compat.called_body(eqn) or trace_implementation(eqn)) is not None:
             crossing = (inputs[i] for i in jax_compat.barrier_operands(eqn))
@@ -103,7 +103,7 @@ class Inliner:
             return inputs[:1]
         primitive = eqn.primitive.name
         if primitive == "reduce_precision" and _keeps_precision(eqn):
-            return inputs  # checkpoint marks what it saves with a rounding to the value's own precision
+            return inputs  # jax.checkpoint marks saved values with a rounding to their own precision
         if primitive == "optimization_barrier":
             fenced = tuple(v for v in inputs if not isinstance(v, Literal))
             equations.append(Equation(primitive, fenced, fenced, {}, eqn))
@@ -135,7 +135,8 @@ class Inliner:
         return outputs
 
     def _add_rule(self, eqn: JaxprEqn, inputs: list[Value], results: Sequence[Value]) -> None:
-        """Note how the results are computed if `eqn` is differentiated: under remat3 the forward pass is not."""
+        """Record how the results are computed if `eqn` is differentiated, because remat3 leaves the forward pass as it
+        is."""
         if self._in_rule or not jax_compat.remat3() or (rule := jax_compat.forward_rule(eqn)) is None:
             return
         self._in_rule = True
@@ -197,14 +198,15 @@ class Inliner:
         return Equation("shard_map", tuple(inputs), outputs, params, eqn, bodies=(body,))
 
     def _body_program(self, eqn: JaxprEqn, jaxpr: AnyJaxpr, operands: Sequence[Value], own: Sequence[Value]) -> Program:
-        """The program that the loop or branch `eqn` runs; it reads `own` as its inputs, the rest from around it."""
+        """Return the body of the loop or branch `eqn`, whose inputs are `own`. It reads all other values from
+        outside."""
         equations: list[Equation] = []
         with self._inside_call(eqn):
             outputs = self._inline_jaxpr(jaxpr, operands, equations)
         return Program(tuple(own), without_dead_code(equations, outputs), tuple(outputs))
 
 
-_FINFO: Callable[[Any], Any] = jnp.finfo  # JAX gives it no types
+_FINFO: Callable[[Any], Any] = jnp.finfo  # it has no types
 
 
 def _keeps_precision(eqn: JaxprEqn) -> bool:
@@ -214,7 +216,7 @@ def _keeps_precision(eqn: JaxprEqn) -> bool:
 
 
 def without_dead_code(equations: Sequence[Equation], outputs: Sequence[Value]) -> list[Equation]:
-    """Drops what nothing reads, as XLA will; keeps side effects and trims barriers to what is read after them."""
+    """Remove unused operations, as XLA does. Keep side effects, and trim barriers to the values that are read later."""
     needed = set(outputs)
     live = []
     for equation in reversed(equations):
@@ -227,16 +229,16 @@ def without_dead_code(equations: Sequence[Equation], outputs: Sequence[Value]) -
                 equation = _without_unused(equation, needed)
             live.append(equation)
             needed.update(equation.inputs)
-            # A body's own constants are read through the body alone.
+            # Only the body reads its constants.
             for body in equation.bodies:
                 needed |= reads(body)
     return live[::-1]
 
 
 def _without_unused(equation: Equation, needed: set[Value]) -> Equation:
-    """Drop what nothing reads of a loop's or a branch's results, operands and operations.
+    """Remove the unused results, operands and operations of a loop or a branch.
 
-    A loop's carry that only its own next iteration reads goes too: XLA removes it from a while loop's state.
+    This includes a loop's carry that only its own next iteration reads, which XLA removes from the loop's state.
     """
     first, carries = equation.first_carry, equation.carries
     is_loop = equation.primitive in ("scan", "while")
@@ -254,11 +256,11 @@ def _without_unused(equation: Equation, needed: set[Value]) -> Equation:
         )
     read = set[Value]().union(*map(reads, bodies))
     around, given = equation.inputs[:first], equation.inputs[first:]
-    if is_loop:  # a body's inputs are the carries, then the slices of stacks
+    if is_loop:  # a body's inputs are the carries, then the slices of arrays
         own = [i for i in range(len(given)) if i in kept or (i >= carries and _is_read(equation, bodies, i))]
         bodies = [dataclasses.replace(b, inputs=tuple(b.inputs[i] for i in own)) for b in bodies]
         around, given = tuple(v for v in around if v in read), tuple(given[i] for i in own)
-    else:  # the first operand of a branch says which is taken
+    else:  # the first operand selects the branch
         given = (*given[:1], *(v for v in given[1:] if v in read))
     return dataclasses.replace(
         equation,
@@ -271,7 +273,7 @@ def _without_unused(equation: Equation, needed: set[Value]) -> Equation:
 
 
 def _bodies_computing(equation: Equation, kept: set[int]) -> list[Program]:
-    """The bodies of a loop or a branch, with what these results take alone; a while loop's test computes one result."""
+    """Return the bodies of a loop or a branch, reduced to these results. A while loop's condition has one result."""
     bodies = []
     for place, body in enumerate(equation.bodies):
         is_test = equation.primitive == "while" and place == 0
@@ -281,5 +283,5 @@ def _bodies_computing(equation: Equation, kept: set[int]) -> list[Program]:
 
 
 def _is_read(equation: Equation, bodies: list[Program], i: int) -> bool:
-    """Whether the bodies read what a loop hands them as input number `i`."""
+    """Return whether the bodies of a loop read their input number `i`."""
     return any(whole.inputs[i] in reads(body) for whole, body in zip(equation.bodies, bodies, strict=True))

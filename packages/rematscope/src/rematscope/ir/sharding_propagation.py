@@ -1,10 +1,11 @@
-"""How a compiler divides what a program says nothing of, predicted: a result lies as what it is computed from.
+"""Predict the shardings that a program leaves to the compiler: a result is sharded like its operands.
 
-Under automatic axes XLA hands shardings on from operation to operation until nothing changes (GSPMD, Xu et al., 2021,
-arXiv:2105.04663). Here they go forward, once through loops and again where a carry learns of them, and then backward to
-what costs nothing to make in parts: numbers repeated, results of elementwise operations and what a loop stacks. A sum
-over a divided dimension is one of parts, which are exchanged; it stays whole until somebody reads a part of it. Where
-two operands claim one axis of the mesh for different dimensions, the first one keeps it, and the other is gathered.
+Under automatic axes, XLA propagates shardings from operation to operation until nothing changes (GSPMD, Xu et al.,
+2021, arXiv:2105.04663). This module propagates them forward, through loops a second time if a carry's sharding changes,
+and then backward to values that can be computed in shards at no cost: broadcasts, results of elementwise operations and
+stacks of loops. A sum over a sharded dimension is a sum of partial sums, which devices exchange; it is replicated until
+an operation reads a shard of it. If two operands use the same mesh axis for different dimensions, the first operand
+keeps it, and the second is gathered.
 """
 
 import math
@@ -12,21 +13,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Placement, Program, Value
 
-Axes = tuple[tuple[str, ...], ...]  # for each dimension, the axes of the mesh over which it is divided
+Axes = tuple[tuple[str, ...], ...]  # for each dimension, the mesh axes that it is sharded across
 
-_CONTRACTIONS = frozenset({"dot_general", "conv_general_dilated"})  # whose dimension numbers are read here
+_CONTRACTIONS = frozenset({"dot_general", "conv_general_dilated"})  # the operations with dimension numbers
 _SUMS = _CONTRACTIONS | {"gather", "scatter", "scatter-add"}
 _ALONG = {"sort": "dimension", "cumsum": "axis", "cumprod": "axis", "cumlogsumexp": "axis"}
 _ALONG |= {"cummax": "axis", "cummin": "axis"}
 
 
 def propagate(programs: Sequence[Program], like: Mapping[Value, Value], sizes: Mapping[str, int]) -> None:
-    """Notes how values lie of which programs that run one after the other say nothing.
+    """Record the predicted shardings of values in programs that run one after the other.
 
     Args:
-      programs: with what they say noted, as `rematscope.ir.placement.place` does.
-      like: what is given to them later and lies as a result does, and that result: cotangents.
-      sizes: how long each axis of the mesh is.
+      programs: the programs, in which `rematscope.ir.placement.place` has recorded the known shardings.
+      like: maps later inputs, the cotangents, to the results whose sharding they have.
+      sizes: the size of each mesh axis.
     """
     spread = _Propagation(sizes)
     for sweep, order in ((spread.forward, 1), (spread.backward, -1), (spread.forward, 1)):
@@ -36,10 +37,10 @@ def propagate(programs: Sequence[Program], like: Mapping[Value, Value], sizes: M
 
 
 def read_as(equation: Equation) -> list[Placement]:
-    """How each operand lies where an operation reads it.
+    """Return the sharding with which an operation reads each operand.
 
-    A product's operand is gathered along a dimension that is summed over axes by which the result is divided, and along
-    one that the result has otherwise.
+    A matmul's operand is gathered along a contracted dimension whose mesh axes the result uses, and along a dimension
+    that has a different sharding in the result.
     """
     found = [v.placement for v in equation.inputs]
     if equation.primitive not in _CONTRACTIONS:
@@ -61,7 +62,7 @@ def read_as(equation: Equation) -> list[Placement]:
 
 
 def _kept_dimensions(equation: Equation) -> list[dict[int, int]]:
-    """For both operands of a product, which dimension of it is which of the result."""
+    """Map the dimensions of both operands of a matmul to those of the result."""
     if equation.primitive == "conv_general_dilated":
         numbers = equation.params["dimension_numbers"]
         return [{numbers.lhs_spec[0]: numbers.out_spec[0]}, {numbers.rhs_spec[0]: numbers.out_spec[1]}]
@@ -79,7 +80,7 @@ def _kept_dimensions(equation: Equation) -> list[dict[int, int]]:
 class _Propagation:
     def __init__(self, sizes: Mapping[str, int]):
         self._sizes = {axis: size for axis, size in sizes.items() if size > 1}
-        self._bound: set[Value] = set()  # sums of parts: these are there whole before anybody takes a part
+        self._bound: set[Value] = set()  # sums of partial sums, which are replicated before any shard is read
 
     def forward(self, program: Program) -> None:
         for equation in program.equations:
@@ -132,13 +133,13 @@ class _Propagation:
                         self._assign_backward(value, self._reshape_axes(equation.outputs[0].shape, value.shape, axes))
 
     def _axes_of(self, value: Value) -> Axes:
-        """Over which axes the dimensions of a value are divided; none where nothing is known."""
+        """Return the mesh axes that each dimension of a value is sharded across; none if unknown."""
         placement = value.placement
         if placement.axes is not None or isinstance(value, Literal):
             return placement.axes or ((),) * len(value.shape)
         free = dict(self._sizes)
         found = []
-        for whole, part in zip(value.shape, placement.shape, strict=False):  # what a shard_map returns, for one
+        for whole, part in zip(value.shape, placement.shape, strict=False):  # for example a result of a shard_map
             axis = next((axis for axis, size in free.items() if part < whole and -(-whole // size) == part), None)
             found.append(() if axis is None else (axis,))
             free.pop(axis or "", None)
@@ -153,12 +154,12 @@ class _Propagation:
         value.sharding = Placement(tuple(-(-n // part) if over else n for n, over, part in pairs), False, axes)
 
     def _assign_backward(self, value: Value, axes: Axes) -> None:
-        """Divides what lies whole, and costs nothing to make in parts."""
+        """Shard replicated values that can be computed in shards at no cost."""
         if value not in self._bound and not isinstance(value, Literal) and not any(self._axes_of(value)):
             self._assign_axes(value, axes)
 
     def _join_operands(self, operands: Iterable[tuple[Value, Axes]], result: Value) -> Axes:
-        """What operands of one shape say together."""
+        """Return the combined sharding of operands of the same shape."""
         found: list[tuple[str, ...]] = [()] * len(result.shape)
         if result.sharding is not None:
             found = list(self._axes_of(result))
@@ -177,7 +178,7 @@ class _Propagation:
         for first, *own in zip(loop.initial, *(program.inputs[:carries] for program in loop.bodies), strict=True):
             for value in own:
                 self._assign_axes(value, self._join_operands([(first, self._axes_of(first))], value))
-        for _ in range(2):  # again with what carries have learnt
+        for _ in range(2):  # a second time, with the new shardings of the carries
             for program in loop.bodies:
                 self.forward(program)
             for last, *own in zip(
@@ -188,7 +189,7 @@ class _Propagation:
         for result, value in zip(loop.outputs, body.inputs[:carries], strict=False):
             self._assign_axes(result, self._axes_of(value))
         for array, part in zip(loop.outputs[carries:], body.outputs[carries:], strict=True):
-            if not any(self._axes_of(array)):  # else it is taken apart as its readers want it
+            if not any(self._axes_of(array)):  # otherwise, its readers determine the sharding
                 self._assign_axes(array, ((), *self._axes_of(part)))
 
     def _result_axes(self, equation: Equation, result: Value) -> Axes:
@@ -218,7 +219,7 @@ class _Propagation:
                 found = tuple(over for d, over in enumerate(axes) if d not in params["axes"])
                 if any(over and d in params["axes"] for d, over in enumerate(axes)):
                     self._bound.add(result)
-            case "split":  # each part is divided over as many devices as the whole was
+            case "split":  # each part is sharded across as many devices as the whole
                 parts = [math.prod(self._sizes.get(axis, 1) for axis in over) for over in axes]
                 found = tuple(o if n % part == 0 else () for o, n, part in zip(axes, result.shape, parts, strict=True))
             case name if name in _ALONG:
@@ -266,7 +267,7 @@ class _Propagation:
         return tuple(found)
 
     def _reshape_axes(self, before: Sequence[int], after: Sequence[int], axes: Axes) -> Axes:
-        """Dimensions that are merged or split are divided as the first of them is."""
+        """Return the sharding after a reshape: merged or split dimensions are sharded like the first one."""
         found: list[tuple[str, ...]] = [()] * len(after)
         if 0 in before:
             return tuple(found)
@@ -283,12 +284,12 @@ class _Propagation:
 
 
 def _where_alike(value: Value, result: Value, axes: Axes) -> Axes:
-    """The same for dimensions of one length, and nothing for others."""
+    """Return the same sharding for dimensions of equal size, and none for others."""
     return tuple(over if n == m else () for over, n, m in zip(axes, value.shape, result.shape, strict=True))
 
 
 def _reshape_groups(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """The dimensions of two shapes that together have as many numbers, group by group."""
+    """Group the dimensions of two shapes so that corresponding groups have the same number of elements."""
     i = j = 0
     while i < len(before) or j < len(after):
         old: list[int] = []

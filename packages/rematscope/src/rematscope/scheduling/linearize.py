@@ -170,10 +170,10 @@ class _Sorting:
     def __init__(self, passes: Trace, on_cotangents: set[Value]):
         self.trace = passes
         self.on_cotangents = on_cotangents
-        self.stands_for: dict[Value, Value] = {}  # a value of the backward pass → the primal value that it is
+        self.stands_for: dict[Value, Value] = {}  # maps a value of the backward pass to the equal primal value
         self.primal = list(passes.forward.equations)
         self.made = {v: e for e in self.primal if e.primitive != "optimization_barrier" for v in e.outputs}
-        self.deferred: dict[Equation, list[Equation]] = {}  # what is added to the bodies of primal loops
+        self.deferred: dict[Equation, list[Equation]] = {}  # the equations that are added to the bodies of primal loops
         self.loops: dict[Equation, Equation] = {}
         self.only_backward: list[Equation] = []
         self.rerun: set[Value] = set()  # the backward pass runs an unrepeatable operation again for these
@@ -203,7 +203,7 @@ class _Sorting:
     def _split_by_cotangents(
         self, equations: Iterable[Equation], known: set[Value], readable: set[Value]
     ) -> tuple[list[Equation], list[Equation]]:
-        """Return the equations that depend on a cotangent, and those that are new to the primal program.
+        """Return the equations that depend on a cotangent, and the new equations of the primal program.
 
         Args:
           equations: equations of the backward program, or of a loop's body in it.
@@ -217,7 +217,7 @@ class _Sorting:
                 continue  # the schedule decides the order again
             if self.on_cotangents.isdisjoint(equation.outputs) and equation.outputs:
                 if not jax_compat.is_repeatable(equation.eqn) or not self.rerun.isdisjoint(reading(equation)):
-                    self.rerun.update(equation.outputs)  # another run may have given another value
+                    self.rerun.update(equation.outputs)  # a second run may give a different value
                 same = [self.trace.forward_value_of.get(v) for v in equation.outputs]
                 if known.issuperset(same) and self.rerun.isdisjoint(equation.outputs):
                     self.stands_for.update((v, s) for v, s in zip(equation.outputs, same, strict=True) if s is not None)

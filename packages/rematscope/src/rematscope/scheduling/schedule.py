@@ -51,8 +51,8 @@ is exact:
 bit. XLA may fuse the two differently, so compiled results may differ by rounding, as between any two compilations.
 
 Where `auto` chooses plain checkpoints (`checkpoint_placement.py`, `blocks.py`) nothing is emitted here: the gradient is
-JAX's of the same function with `jax.checkpoint` around these operations. JAX then adds up the cotangents that a value
-gets inside a checkpoint before it adds those from outside.
+JAX's of the same function with `jax.checkpoint` around these operations. For a value used both inside and outside a
+checkpoint, JAX then first sums the cotangents of the uses inside.
 """
 
 import dataclasses
@@ -72,11 +72,12 @@ class Schedule:
     """The two programs of a choice.
 
     Attributes:
-      forward: computes the outputs and `kept` from the arguments.
-      backward: computes the cotangents of the arguments from `kept`, the arguments and the cotangents of the outputs.
-      kept: the values that are saved, for a loop the stacks of all iterations; an offloaded one as a value in host
+      forward: the program that computes the outputs and `kept` from the arguments.
+      backward: the program that computes the cotangents of the arguments from `kept`, the arguments and the cotangents
+        of the outputs.
+      kept: the saved values; for a loop, the stacks of all iterations; for an offloaded value, the value in host
         memory.
-      copies: for values that are recomputed more than once, each further copy and the value of the primal program.
+      copies: for values that are recomputed more than once, maps each further copy to the value of the primal program.
       values: the saved values as values of the primal program, for a loop those of each iteration.
     """
 
@@ -148,8 +149,9 @@ class ScheduleBuilder:
         self._linearized = linearized
         moves = [_host_transfers(v, linearized) for v in moved]
         self._sends = {e.inputs[0]: e for e, _ in moves}
-        self.sent = {e.outputs[0]: e.inputs[0] for e, _ in moves}  # a value in host memory → the value that it copies
-        self.stacks: dict[Equation, dict[Value, Value]] = {}  # for each primal loop its values and their stacks
+        # Maps a value in host memory to the value that it copies.
+        self.sent = {e.outputs[0]: e.inputs[0] for e, _ in moves}
+        self.stacks: dict[Equation, dict[Value, Value]] = {}  # for each primal loop, maps its values to their stacks
         for loop in linearized.loops.values():
             pairs = zip(loop.bodies[0].outputs, loop.outputs, strict=True)
             self.stacks[loop] = dict([*pairs][loop.carries :])

@@ -102,17 +102,18 @@ def gradients_of(marks: Iterable[tuple[Mark, Value]]) -> list[Gradient]:
 def halves_of(program: Program, gradients: Sequence[Gradient]) -> list[Halves]:
     """Return the passes of each gradient in a program, except for unused gradients."""
     found = []
-    end: dict[Program, int] = {}  # where the last gradient in a program was done
+    end: dict[Program, int] = {}  # the end of the last gradient in each program
     for gradient in gradients:
         for body, place, times in reversed(list(_cotangent_places(program, gradient))):
             halves = _split_at_gradient(program, body, place, gradient, end.get(body, 0), times)
             end[body] = place + len(halves.backward.equations)
-            # Of a loss in one checkpoint no forward pass need be left, but what it is differentiated for.
+            # A loss inside one checkpoint may have no forward pass except the values that it is differentiated with
+            # respect to.
             own = {v for equation in body.equations for v in equation.outputs}
             computes = any(equation.primitive not in BOOKKEEPING for equation in halves.forward.equations)
             if computes or not own.isdisjoint(gradient.differentiated):
                 found.append(halves)
-                break  # else the forward pass stands around the loop that the pullback is called in
+                break  # otherwise, the forward pass is outside of the loop that calls the pullback
     return found
 
 
@@ -129,7 +130,7 @@ def _cotangent_places(program: Program, gradient: Gradient, times: int = 1) -> I
 
 
 def gradient_is_here(equation: Equation, gradient: Gradient) -> bool:
-    """Whether an equation is, or has in it, where the cotangent of a gradient comes in."""
+    """Return whether the cotangent of a gradient enters at an equation or inside its bodies."""
     if equation.primitive == "name" and equation.outputs[0] in gradient.cotangents:
         return True
     return any(gradient_is_here(inner, gradient) for body in equation.bodies for inner in body.equations)
@@ -168,7 +169,7 @@ _BARRIER = "optimization_barrier"
 
 
 def _made_in(equations: Iterable[Equation]) -> set[Value]:
-    """What equations make, in their bodies too."""
+    """Return the values that equations compute, including those in their bodies."""
     found: set[Value] = set()
     for equation in equations:
         if equation.primitive != _BARRIER:
@@ -179,7 +180,7 @@ def _made_in(equations: Iterable[Equation]) -> set[Value]:
 
 
 def _read_in(equations: Iterable[Equation]) -> Iterator[Value]:
-    """What equations read that none of their bodies makes, in order, without literals."""
+    """Return the values that equations read and none of their bodies computes, in order, without literals."""
     for equation in equations:
         read = list(equation.inputs)
         for body in equation.bodies:
@@ -189,13 +190,13 @@ def _read_in(equations: Iterable[Equation]) -> Iterator[Value]:
 
 
 def step_of(program: Program, halves: Sequence[Halves], donated: Collection[Value], shown: Halves) -> Step:
-    """What is told of a step.
+    """Return the training step of a program.
 
     Args:
-      program: all of it.
+      program: the whole program.
       halves: the passes of its gradients.
-      donated: arguments whose room it may use.
-      shown: the passes that are looked at.
+      donated: the arguments whose buffers it may reuse.
+      shown: the passes that `Trace` shows.
     """
     source = _source_finder(program)
     gradients = [each.gradient for each in halves]
@@ -222,7 +223,7 @@ def _same_type(one: Value, other: Value) -> bool:
 
 
 def _aliased_results(program: Program, donated: Iterable[Value]) -> dict[Value, Value]:
-    """Which results take the room of which donated arguments: those of one shape and dtype in order, as JAX has it."""
+    """Map results to the donated arguments whose buffers they reuse: in order, per shape and dtype, as in JAX."""
     free = list(dict.fromkeys(donated))
     pairs: dict[Value, Value] = {}
     for value in dict.fromkeys(program.outputs):
@@ -239,7 +240,7 @@ _SAME_DATA = VIEWS | {"convert_element_type", "copy", "sharding_constraint", "tr
 
 
 def _source_finder(program: Program) -> Callable[[Value], Value]:
-    """A function from a value to what it is a cast, a reshape or a carry of."""
+    """Return a function that maps a value to the value of which it is a cast, a reshape or a carry."""
     origin: dict[Value, Value] = {}
 
     def look(program: Program) -> None:
@@ -264,12 +265,13 @@ def _source_finder(program: Program) -> Callable[[Value], Value]:
 
 
 def is_step(program: Program, gradients: Sequence[Gradient]) -> bool:
-    """Whether a program returns something of the shape of what it takes a gradient for, as a step does and no loss.
+    """Return whether a program returns values with the shapes of its differentiated values, as a step does, unlike a
+    loss.
 
-    A gradient in a checkpoint is none of a step's: that is there to be differentiated.
+    A gradient inside a checkpoint is not that of a step, because a checkpoint exists to be differentiated.
     """
     returned = {v.shape for v in program.outputs}
-    there = {v.placement.shape for v in program.outputs}  # inside a shard_map it is taken for what a device has
+    there = {v.placement.shape for v in program.outputs}  # inside a shard_map, it is with respect to a device's shard
     hidden = _in_checkpoints(program)
     return any(
         v.shape and (v.shape in returned or v.placement.shape in there)
@@ -280,7 +282,7 @@ def is_step(program: Program, gradients: Sequence[Gradient]) -> bool:
 
 
 def _in_checkpoints(program: Program) -> set[Value]:
-    """What is named in checkpoints, cotangents among it."""
+    """Return the marked values inside checkpoints, including cotangents."""
     found: set[Value] = set()
     for equation in program.equations:
         if equation.primitive == "name" and any(map(jax_compat.is_checkpoint, equation.calls)):

@@ -1,7 +1,7 @@
-"""Views as HTML: a row of programs, a table, lines that stay as they are.
+"""Render views as HTML: programs in columns, tables, and preformatted lines.
 
-Text is escaped where it becomes HTML, and nowhere else: whatever takes a text here takes it as a reader should see it.
-`escaped` does that, on the standard library: markupsafe would be one more requirement for a single line.
+Text is escaped only where it becomes HTML, so all functions take unescaped text. `escaped` uses the standard library,
+because markupsafe would be another dependency for a single line.
 """
 
 import functools
@@ -79,7 +79,7 @@ def document(inner: str) -> str:
 def html_page(
     columns: Sequence[Sequence[PieceLine | Row | Hidden]], footer: Sequence[PieceLine], searched: bool = False
 ) -> str:
-    """A row of columns and a footer, each a list of lines, each a list of (text, style) pieces; some lines hidden."""
+    """Return columns and a footer as HTML. Each is a list of lines, and each line is a list of (text, style) pieces."""
     cells = "".join(f'<td style="{_column_style(lines)}">{_fold_lines(lines)}</td>' for lines in columns)
     table = f'<table class="rs-programs"><tbody><tr>{cells}</tr></tbody></table>'
     marked = any("rs-marked" in style for lines in columns for line in lines for _, style in _visible_line(line))
@@ -89,7 +89,7 @@ def html_page(
 
 
 def _column_style(lines: Sequence[PieceLine | Row | Hidden]) -> str:
-    """The style of a column: its grid, and how far its code and its source lines may shrink before columns stack."""
+    """Return the style of a column: its grid, and the minimum widths of code and source lines before columns stack."""
     widths: dict[int, int] = {}
     shortest: dict[int, int] = {}
     for line in _all_lines(lines):
@@ -103,7 +103,7 @@ def _column_style(lines: Sequence[PieceLine | Row | Hidden]) -> str:
     style = "text-align: left; vertical-align: top"
     if not widths:
         return style
-    # One more than the text of a source line needs: browsers round.
+    # One more character than a source line needs, because browsers round widths.
     tracks = " ".join(f"minmax({shortest[i]}ch, {w + 1}ch)" if i in shortest else f"{w}ch" for i, w in widths.items())
     least, most = sum((widths | shortest).values()), sum(widths.values()) + len(shortest)
     return f"{style}; --rs-columns: {tracks}; flex: 1 1 {least}ch; max-width: min(100%, {most}ch)"
@@ -151,13 +151,13 @@ def html_table(
     makes: Sequence[Sequence[str]] = (),
     bars: Mapping[str, Sequence[float]] | None = None,
 ) -> str:
-    """A table of texts, which may have several lines, its first row the header.
+    """Return a table of texts as HTML. Texts may have several lines, and the first row is the header.
 
-    `numeric` are the titles of columns that are aligned to the right. `about` numbers the values that each of the
-    others is about; `makes` names them, where a reader searches.
+    `numeric` contains the titles of right-aligned columns. For each other row, `about` contains the numbers of the
+    values that it is about, and `makes` contains the names by which a reader can find it.
     """
     header, *body = [[_in_lines(text, title) for title, text in zip(rows[0], row, strict=True)] for row in rows]
-    # Where the sheet is not there, notebooks align cells to the right and headers to their middle.
+    # Without the sheet, notebooks align cells to the right and center headers.
     sides = [f'style="text-align: {"right; white-space: nowrap" if title in numeric else "left"}"' for title in rows[0]]
     head = "".join(f'<th scope="col" {side}>{cell}</th>' for cell, side in zip(header, sides, strict=True))
     starts = [f'<tr data-value="{numbers}">' for numbers in about]
@@ -173,30 +173,30 @@ def html_table(
         for i, (start, row) in enumerate(zip(starts or ["<tr>"] * len(body), body, strict=True))
     )
     table = f'<table class="rs-table"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
-    # The keyboard reaches it, and so scrolls it in a narrow panel.
+    # The table is focusable, so that the keyboard can scroll it in a narrow panel.
     table = f'<div class="rs-scroll" tabindex="0" role="group" aria-label="Table">{table}</div>'
     return page(table if footer is None else f"{table}<p>{escaped(footer)}</p>")
 
 
 def _with_bar(style: str, fraction: float) -> str:
-    """A cell's style with a bar from its left edge behind the text, as wide as the fraction of the cell."""
+    """Return a cell's style with a bar behind the text, whose width is a fraction of the cell's."""
     bar = f"background: linear-gradient(to right, {COLOURS['S']}44 {100 * fraction:.1f}%, transparent 0) content-box"
     return f'{style[:-1]}; {bar}"'
 
 
 def _in_lines(text: str, title: str) -> str:
-    """A cell's text, whose paths and names may be broken between two parts; a source line stays whole."""
+    """Return a cell's text, in which paths and names can be broken between parts, but source lines cannot."""
     text = escaped(text).replace("\n", "<br>").replace("][", "]<wbr>[").replace("/", "/<wbr>")
     return text if title == "Line" else text.replace("_", "_<wbr>")
 
 
 def pre(lines: Iterable[PieceLine]) -> str:
-    """Lines that stay as they are."""
+    """Return preformatted lines as HTML."""
     return f"<pre>{chr(10).join(map(_text_html, lines))}</pre>"
 
 
 def _program_html(lines: Iterable[PieceLine | Row]) -> str:
-    """Lines of a program, each with its pieces in columns."""
+    """Return the lines of a program as HTML, with the pieces of each line in columns."""
     return f"<pre>{chr(10).join(map(_line_html, lines))}</pre>"
 
 
@@ -214,19 +214,19 @@ def _text_html(line: PieceLine) -> str:
 
 
 def _names_attribute(names: Sequence[str]) -> str:
-    """Names as an attribute has them: a list in JSON."""
+    """Return names as the value of an HTML attribute: a list in JSON."""
     return f"[{', '.join(map(_quote_name, names))}]"
 
 
-@functools.lru_cache(1 << 16)  # a value is read more often than it is made
+@functools.lru_cache(1 << 16)  # values occur several times
 def _quote_name(name: str) -> str:
     return html.escape(json.dumps(name, ensure_ascii=False))
 
 
-@functools.lru_cache(1 << 14)  # equal lines have one source and one type
+@functools.lru_cache(1 << 14)  # lines often have the same source and type
 def _span_html(text: str, style: str) -> str:
     text = escaped(text)
-    if style == "rs-source" and (more := _AFTER_THE_LINE.search(text)):  # what a narrow column leaves out
+    if style == "rs-source" and (more := _AFTER_THE_LINE.search(text)):  # the part that a narrow column omits
         text = f"{text[: more.start()]}<span>{more[0]}</span>"
     return f'<span class="{style}">{text}</span>' if style.startswith("rs-") else f"<b>{text}</b>" if style else text
 
@@ -235,5 +235,5 @@ _AFTER_THE_LINE = re.compile(r" (\(|→).*")  # the function of a source line, o
 
 
 def escaped(text: str) -> str:
-    """The text, in HTML. Not for an attribute: quotes stay, as they do in the pages that are stored."""
+    """Return text as HTML. Not for attributes, because quotes are not escaped, as in the saved pages."""
     return html.escape(text, quote=False)

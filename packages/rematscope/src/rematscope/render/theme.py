@@ -7,9 +7,9 @@ PALETTE = {
     "R": ("#a34700", "#ffa45c"),
     "D": ("#8a3a6b", "#ee9fcb"),
     "soft": ("#57606a", "#a3adb8"),  # types and source lines
-    "mark": ("#946200", "#ffd257"),  # the edge of a marked line
+    "mark": ("#946200", "#ffd257"),  # the border of a marked line
     "focus": ("#0b6bcb", "#6cbcf5"),
-    "paper": ("#ffffff", "#0f1318"),  # of the report's page, as are the five below
+    "paper": ("#ffffff", "#0f1318"),  # colors of the report's page, like the five below
     "card": ("#f6f8fa", "#181d24"),
     "ink": ("#1b1f24", "#e6edf3"),
     "accent": ("#0b5cad", "#6cb6ff"),
@@ -17,10 +17,10 @@ PALETTE = {
     "bad": ("#a40e26", "#ff8f87"),
 }
 
-# Grounds of text that is highlighted: (ground, text) in a light theme and in a dark one.
+# Colors of highlighted text: (background, text) in a light theme and in a dark one.
 HIGHLIGHTS = {"lit": (("#ffe9a8", "#3d2b00"), ("#5a4300", "#fff1c9"))}
 
-# Grounds on which a page's text may stand: of JupyterLab, VS Code, a browser and the report.
+# Backgrounds that a page's text may have: those of JupyterLab, VS Code, a browser and the report.
 GROUNDS = (("#ffffff", "#f6f8fa"), ("#111111", "#1e1e1e", "#121212", "#0f1318", "#181d24"))
 
 # What fills memory. Each is readable below white text and has a contrast of 3 with either theme's ground.
@@ -35,11 +35,12 @@ KINDS = {
     "temporaries": "#806500",
 }
 
-ODD_BRIGHTNESS = 1.1  # of every second one of neighbors of one kind
+ODD_BRIGHTNESS = 1.1  # the brightness of every second band among adjacent bands of the same kind
 
 # Of a plot, which has a ground of its own: a dark theme inverts it (`rs-picture` in `PICTURES`).
 PLOT_GROUND, PLOT_INK = "#ffffff", "#1b1f24"
-COLOURS = {"S": "#0072b2", "R": "#d55e00", "D": "#b85c94"}  # after Okabe and Ito, whom the color-blind can tell apart
+# Based on the palette of Okabe and Ito, which color-blind readers can distinguish.
+COLOURS = {"S": "#0072b2", "R": "#d55e00", "D": "#b85c94"}
 
 # A terminal's ground may have any color, on which none of ours can be relied upon. A colored letter therefore has its
 # own ground, and all other text has the terminal's colors.
@@ -112,7 +113,7 @@ SHEET = (
 </style>"""
 )
 
-# A sheet of its own, added only to a page on which something is marked.
+# A separate sheet, added only to pages with marked lines.
 MARKS = """<style>
 .rs-marked { font-weight: 600; }
 .rs-line:has(> .rs-marked) { background: var(--rs-lit-ground); outline: 1px solid var(--rs-mark);
@@ -120,14 +121,14 @@ MARKS = """<style>
 .rs-line:has(> .rs-marked) > * { color: var(--rs-lit-text); }
 </style>"""
 
-# And one for a page on which something is to be opened.
+# A sheet for pages with folded lines.
 FOLDS = """<style>
 .rs-programs details { grid-column: 1 / -1; }
 .rematscope summary { cursor: pointer; list-style: none; }
 .rematscope summary:hover, .rematscope details[open] > summary { background: #8882; }
 </style>"""
 
-# And one for a page in which a reader searches; the bar is made by a script, and is not there without it.
+# A sheet for pages with a search bar, which a script creates.
 SEARCHED = """<style>
 .rs-search { position: sticky; top: 0; z-index: 1; display: flex; flex-wrap: wrap; gap: 4px 6px; align-items: center;
   padding: 4px 0; background: var(--jp-layout-color0, canvas); font: 13px var(--jp-ui-font-family, system-ui); }
@@ -142,14 +143,14 @@ SEARCHED = """<style>
 .rs-row.rs-current * { color: inherit; } .rs-programs .rs-row[hidden] { display: none; }
 </style>"""
 
-# And one for plots, whose ground is white: a dark theme inverts them and keeps their hues.
+# A sheet for plots, whose background is white. A dark theme inverts them and keeps their hues.
 PICTURES = f"""<style>
 .rs-picture {{ max-width: 100%; height: auto; }}
 .rs-pictures {{ display: flex; flex-wrap: wrap; gap: 0 1em; }}
 {DARK} .rs-picture {{ filter: invert(0.93) hue-rotate(180deg); }}
 </style>"""
 
-# Of a page that stands by itself.
+# The sheet of a standalone page.
 DOCUMENT = """<style>
 :root { color-scheme: light dark; }
 body { margin: 1.5em; color: canvastext; background: canvas; font: 13px system-ui, sans-serif; }

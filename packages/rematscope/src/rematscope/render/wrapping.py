@@ -1,4 +1,4 @@
-"""Text in a narrow column: where a line, or a long word such as a path into parameters, is broken."""
+"""Wrap text in narrow columns, including long words such as paths into parameters."""
 
 import re
 
@@ -6,16 +6,16 @@ from rich.cells import cell_len
 
 
 def wrap(text: str, width: int | None, hang: str = "") -> list[str]:
-    """Breaks `text` after a comma or a space where it can, so that no part is longer than `width`.
+    """Break `text`, after commas or spaces if possible, so that no line is longer than `width`.
 
     Args:
       text: one line.
-      width: characters; None breaks nothing.
-      hang: what all parts but the first begin with.
+      width: the maximum number of characters; None does not break the text.
+      hang: the prefix of all lines except the first.
     """
     if width is None or len(text) <= width:
         return [text]
-    hang = hang[: width // 2]  # deep nesting in a narrow column: what is left must still get shorter
+    hang = hang[: width // 2]  # for deep nesting in a narrow column, so that the rest of the text still gets shorter
     parts = []
     while len(text) > width:
         cut = max(text.rfind(" ", len(hang) + 1, width), text.rfind(",", len(hang), width - 1))
@@ -26,7 +26,7 @@ def wrap(text: str, width: int | None, hang: str = "") -> list[str]:
 
 
 def break_words(text: str, width: int) -> list[str]:
-    """Breaks the words of `text` that are longer than `width`; its lines may still be."""
+    """Break the words of `text` that are longer than `width`. Lines may still be longer."""
     lines = [""]
     for word in re.split(r"(?<=\s)", text):
         while cell_len(word.rstrip()) > width:
@@ -39,12 +39,12 @@ def break_words(text: str, width: int) -> list[str]:
 
 
 def longest_part(text: str) -> int:
-    """The width of the longest piece of `text` in which no reader would break it: a word, or a part of a path."""
+    """Return the width of the longest unbreakable piece of `text`: a word, or a part of a path."""
     return max(cell_len(part) for word in text.split() or [""] for part in _OF_PATHS.split(word))
 
 
 def _break_position(text: str, start: int, width: int) -> int:
-    """Where a word goes on in the next line: where its parts end, else those of a name, else where the room does."""
+    """Return the position where a word is broken: at the end of a part, else of a part of a name, else at the width."""
     for ends in (_PARTS, _OF_NAMES):
         places = [found.end() for found in ends.finditer(text[: width + 1]) if found.end() <= width]
         if places and places[-1] > start + (width - start) // 3:

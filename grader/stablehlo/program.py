@@ -19,7 +19,7 @@ class Matmul:
     Attributes:
       value: the number of the value that it makes.
       flops: the total FLOPs of all its runs.
-      trip_count: how often it runs: the product of the trip counts of the loops that it is in.
+      trip_count: the number of its runs: the product of the trip counts of the loops that it is in.
       loop: None, or the index of the dynamic loop that contains it; `flops` and `trip_count` are then for one iteration
         of that loop.
       spelled_out: whether it is not a matmul operation, but a multiplication whose results are summed, or the sum.
@@ -41,7 +41,7 @@ class Collective:
       kind: XLA's name of the collective, such as `"all-gather"`.
       operand_bytes, result_bytes: the bytes of one device's operand and result in one run.
       devices: the number of devices that exchange data with each other.
-      trip_count: how often it runs: the product of the trip counts of the loops that it is in.
+      trip_count: the number of its runs: the product of the trip counts of the loops that it is in.
     """
 
     value: int

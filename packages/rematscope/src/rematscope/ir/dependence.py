@@ -38,7 +38,7 @@ def _mark_loop(equation: Equation, marks: dict[Value, int]) -> list[int]:
         for program in equation.bodies:
             marks.update(zip(program.inputs[:carries], carried, strict=True))
             mark_dependence(program, marks)
-        # How often a while_loop runs decides everything that it returns.
+        # The trip count of a while_loop affects all its results.
         stop = _union_of_marks(marks, [program.outputs[0] for program in condition])
         grown = [mark | stop | marks.get(v, 0) for mark, v in zip(carried, body.outputs[:carries], strict=True)]
         if grown == carried:

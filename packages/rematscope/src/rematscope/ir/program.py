@@ -244,7 +244,8 @@ class Equation:
 
     @property
     def stacked_inputs(self) -> tuple[Value, ...]:
-        """The arrays that a `scan` slices per iteration, or that a `shard_map` splits across devices; else empty."""
+        """The arrays that a `scan` slices per iteration, or that a `shard_map` splits across devices; empty for other
+        equations."""
         return self.inputs[self.first_carry + self.carries :] if self.primitive in ("scan", "shard_map") else ()
 
 

@@ -26,7 +26,7 @@ OPENED = ("jit", "pjit", "shard_map")
 
 
 def bodies(jaxpr: AnyJaxpr, path: Block = (), iterations: int = 1) -> Iterator[tuple[Block, int, Any]]:
-    """Yield all jaxprs that blocks can be in, with the path of equations to each and how often it runs."""
+    """Yield all jaxprs that may contain blocks, with the path of equations to each and the number of its runs."""
     body, _, _ = jax_compat.body_of(jaxpr)
     yield path, iterations, body
     for i, eqn in enumerate(body.eqns):

@@ -161,7 +161,7 @@ class Trace:
 
     @property
     def mode_text(self) -> str:
-        """Text to append to the function's name: ` under jax_remat3` if `remat3` is True; else empty."""
+        """Text to append to the function's name: ` under jax_remat3` if `remat3` is True, and empty otherwise."""
         return " under jax_remat3" if self.remat3 else ""
 
     @cached_property

@@ -34,7 +34,7 @@ from rematscope.memory.xla_estimate.ynnpack import ynnpack_groups
 _EXPENSIVE = ELEMENTWISE - DUPLICABLE
 _OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "polynomial", "square"})  # products of an array with itself
 CAN_ALIAS_OPERAND = ELEMENTWISE - {"copy"} | {MIXED}
-# XLA limits how often it duplicates an operation (`CodeDuplicationTooHigh`).
+# XLA limits the number of duplicates of an operation (`CodeDuplicationTooHigh`).
 _MOVES = frozenset("concatenate dynamic_update_slice pad rev slice split".split())
 _MOVED_ONCE = (MOVES & FUSIBLE) - DUPLICABLE
 FUSES_OPERANDS = ELEMENTWISE | VIEWS | REDUCTIONS | _MOVED_ONCE | {"dynamic_update_slice", "transpose"}

@@ -41,7 +41,7 @@ FACTORS = 1.2, 2.0, 4.0, 8.0
 
 
 def hard(make):
-    """Adds a step under its name; it is made when somebody asks for it."""
+    """Adds a step under its name; it is created on demand."""
     HARD[make.__name__] = functools.cache(make)
     return HARD[make.__name__]
 

@@ -224,15 +224,16 @@ def repeats(rows: Sequence[ProgramRow], roughly: bool = False, forms: Forms | No
 
 
 class _Search:
-    """Where the lines of a listing come again.
+    """A search for repeated blocks in the lines of a listing.
 
     Attributes:
-      reads: of each line where what it mentions is made: the line's place, and as many times `size` as that line
-        defines before it; −1 for what comes from outside.
-      slices: of each line the numbers in what it slices.
-      back: of each line how far back each of those places is, None for outside, and those numbers.
-      block: for each line that repeats, how long its block is; 0 for others.
-      exact: the forms, none of them rough.
+      reads: for each line, where the values that it mentions are defined: the index of the defining line, plus `size`
+        times the value's position among that line's values; −1 for values from outside.
+      slices: for each line, the positions that it slices.
+      back: for each line, the distances back to these definitions (None for values from outside), followed by its
+        slices.
+      block: for each repeated line, the length of its block; 0 for other lines.
+      exact: the exact forms of the lines.
     """
 
     def __init__(self, rows: Sequence[ProgramRow], roughly: bool, forms: Forms):
@@ -257,7 +258,7 @@ class _Search:
     def found(self) -> list[Repeat]:
         later, size = _next_of_same_form(self.forms), self.size
         found, start = [], 0
-        stops: dict[int, int] = {}  # where lines came again no more, so many lines later
+        stops: dict[int, int] = {}  # maps a period to the index at which its repetition stopped
         while start < size:
             best, stopped = Repeat(start, 1, 1), start
             place = start
@@ -268,7 +269,8 @@ class _Search:
                     break
                 if self.forms[place : place + (_TIMES - 1) * period] != self.forms[start:place] * (_TIMES - 1):
                     continue
-                # So far at most, where it cannot go on; a longer block goes on less often than a part of it.
+                # An upper bound on the end: an index at which the repetition is known to stop. A longer block repeats
+                # no further than a part of it.
                 known = [at for at in (stops.get(period, size), stopped) if place <= at < size]
                 far = min([at for at in known if not self.comes_again(start, at, period)], default=size)
                 if far - start < period * _TIMES or far - place <= best.period * (best.times - 1):
@@ -291,14 +293,14 @@ class _Search:
         return found
 
     def comes_again(self, start: int, place: int, period: int) -> bool:
-        """Whether a line does what the one so many lines before does, in a block that begins at `start`."""
+        """Return whether a line repeats the line one period before, in a block that begins at `start`."""
         if self.forms[place] != self.forms[place - period]:
             return False
         earlier = place - 2 * period
         if self.back[place] == self.back[place - period] and (
             earlier < start or self.back[earlier] == self.back[place]
         ):
-            return True  # as nearly all do
+            return True  # true for nearly all lines
         before, now = self.reads[place - period], self.reads[place]
         for first, second in zip(before, now, strict=True):
             if (
@@ -318,7 +320,7 @@ class _Search:
         return all(third - second == second - first for first, second, third in zip(*slices, strict=True))
 
     def step(self, repeat: Repeat) -> int:
-        """See `Repeat.step`: the first that is not 0."""
+        """Return the first nonzero step; see `Repeat.step`."""
         for place in range(repeat.start, repeat.shown):
             later = place + repeat.period
             for first, second in zip(self.slices[place], self.slices[later], strict=True):
@@ -330,7 +332,7 @@ class _Search:
         return 0
 
     def stand_alike(self, first: int, second: int, place: int, start: int, period: int) -> bool:
-        """Whether the value `second` is to the line at `place` what `first` is to the line so many before."""
+        """Return whether the value `second` corresponds, for the line at `place`, to `first` one period before."""
         if first % self.size == second % self.size < start and first >= 0:
             return True  # another of many values that one line before defines: keys, say
         if second < 0 or (first >= 0 and first // self.size != second // self.size):
@@ -347,7 +349,7 @@ class _Search:
 
 
 def _next_of_same_form(forms: Sequence[int]) -> list[int]:
-    """For each line the place of the next one of its form, or how many lines there are."""
+    """Return for each line the index of the next line with the same form, or the number of lines if there is none."""
     places = [len(forms)] * len(forms)
     latest: dict[int, int] = {}
     for place in reversed(range(len(forms))):
@@ -371,7 +373,7 @@ def _form_of(row: ProgramRow, types: dict[Value, object]) -> tuple[tuple, tuple[
     if found := _SLICE.search(template):
         template = numberless(template)
         sliced = tuple(map(int, re.findall(r"\d+", found[0])))
-    # Inputs, gradients and modules are told apart by numbers in their paths.
+    # Numbers in their paths distinguish inputs, gradients and modules.
     numbered = row.origin or row.heading or row.returns is not None
     is_key = _NEW_KEY in template
     form: list[object] = [row.gutter, template, row.source, row.saved if row.crossing else ""]

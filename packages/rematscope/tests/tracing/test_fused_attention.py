@@ -15,7 +15,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
 from releases import since
 
-from rematscope import TargetError, cost_of, jax_compat, lint, measure, plan, trace
+from rematscope import LintKind, TargetError, cost_of, jax_compat, lint, measure, plan, trace
 
 Shape = jax.ShapeDtypeStruct
 KERNEL = "dot_product_attention_fwd_wrapper"
@@ -152,8 +152,11 @@ def test_a_policy_that_knows_the_kernel_saves_both_of_its_results():
     assert passes.backward.count(KERNEL) == 0
 
 
-def test_names_on_the_residuals_in_a_rule_around_the_kernel_avoid_it():
-    """What `jax.vjp` returns is a pytree of the residuals, so a rule of one's own can name those of the kernel."""
+def named_block(w, x):
+    """Return what `block` computes, with the kernel's residuals named in a rule around the kernel.
+
+    `jax.vjp` returns a pytree of the residuals, so the rule can name them.
+    """
     names, plain = functools.partial(checkpoint_name, name="context"), attention
 
     @jax.custom_vjp
@@ -167,15 +170,37 @@ def test_names_on_the_residuals_in_a_rule_around_the_kernel_avoid_it():
         return named, jax.tree.map(leaf, pullback)
 
     named_attention.defvjp(forward, lambda pullback, cotangent: pullback(cotangent))
+    heads = (x @ w).reshape(2, 64, 2, 64)
+    return jnp.sin(named_attention(heads, heads, heads).reshape(2, 64, 128) @ w)
 
-    def named_block(w, x):
-        heads = (x @ w).reshape(2, 64, 2, 64)
-        return jnp.sin(named_attention(heads, heads, heads).reshape(2, 64, 128) @ w)
 
+def test_names_on_the_residuals_in_a_rule_around_the_kernel_avoid_it():
     passes = trace(jax.checkpoint(named_block, policy=save_names("context")), W, X)
     saved = [r for r in passes.residuals if r.kind == "computed"]
     assert [r.name for r in saved] == ["context"] * 2
     assert passes.backward.count(KERNEL) == 0
+
+
+@pytest.mark.skipif(not hasattr(jax.config, "jax_custom_vjp3"), reason="this JAX has no jax_custom_vjp3")
+@pytest.mark.parametrize("custom_vjp3", [False, True])
+def test_remat3_saves_names_in_a_rule_around_the_kernel_with_custom_vjp3(custom_vjp3):
+    before = jax.config.jax_custom_vjp3
+    try:
+        jax.config.update("jax_custom_vjp3", custom_vjp3)
+        with jax_compat.use_remat3(True):
+            passes = trace(jax.checkpoint(named_block, policy=save_names("context")), W, X)
+    finally:
+        jax.config.update("jax_custom_vjp3", before)
+    assert passes.backward.count(KERNEL, "R") == (0 if custom_vjp3 else 1)
+
+
+@pytest.mark.skipif(not hasattr(jax.config, "jax_remat3"), reason="this JAX has no remat3")
+def test_lint_says_how_to_save_the_kernel_s_residuals_with_remat3():
+    policy = lambda primitive, *_, **__: primitive.name == KERNEL  # noqa: E731
+    with jax_compat.use_remat3(True):
+        (found,) = (f for f in lint(jax.checkpoint(block, policy=policy), W, X).findings if f.kind == LintKind.REMAT3)
+    assert "in the forward rule of a custom_vjp around it" in found.text
+    assert "Name the values with" not in found.text
 
 
 def test_lint_says_why_a_name_on_the_output_does_not_avoid_the_kernel():

@@ -21,6 +21,7 @@ import numpy as np
 from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
+from rematscope.jax_compat.absent_gpu import make_jaxpr
 from rematscope.jax_compat.policies import MAY_DIFFER, STATEFUL, Policy
 from rematscope.jax_compat.policies import jaxprs_in_params as jaxprs_in_params
 
@@ -194,7 +195,7 @@ def forward_rule(eqn: JaxprEqn) -> ClosedJaxpr | None:
         constants, arguments = operands[:closed_over], operands[closed_over:]
         return jax.vjp(lambda *arguments: run(eqn, [*constants, *arguments]), *arguments)
 
-    rule: ClosedJaxpr = jax.make_jaxpr(differentiated)(*(v.aval for v in eqn.invars))
+    rule: ClosedJaxpr = make_jaxpr(differentiated)(*(v.aval for v in eqn.invars))
     return rule
 
 

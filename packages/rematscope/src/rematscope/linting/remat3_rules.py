@@ -12,6 +12,7 @@ import jax
 from rematscope import jax_compat
 from rematscope.choices.build import SAVED_DIFFERENTLY
 from rematscope.choices.recompute_graph import RecomputeGraph
+from rematscope.ir.attention_costs import FORWARD_KERNELS
 from rematscope.ir.source import Source
 from rematscope.linting.checkpoint_rules import policy_allows
 from rematscope.linting.finding import LintFinding, LintKind
@@ -90,10 +91,18 @@ def _policy_finding(checkpoint: Checkpoint, ignored: list[tuple[str, bool]], by_
         f"{jax_compat.policy_name(checkpoint.policy)}, the policy of the checkpoint {on(checkpoint.source)}, returns "
         f"True for {listed}, but with jax_remat3 JAX 0.12.0.1 does not ask it: it asks about names, matmuls and "
         "convolutions only, and about nothing inside a function with its own derivative rule. The function saves "
-        f"{bytes_text(now)} instead of {bytes_text(by_default)}. Name the values with "
-        "jax.ad_checkpoint.checkpoint_name and use save_only_these_names."
+        f"{bytes_text(now)} instead of {bytes_text(by_default)}."
     )
-    if any(in_rule for _, in_rule in ignored):
-        switch = "" if getattr(jax.config, "jax_custom_vjp3", False) else f" and {_WITH_SWITCH}"
+    switch = "" if getattr(jax.config, "jax_custom_vjp3", False) else f" and {_WITH_SWITCH}"
+    # JAX creates the kernel's residuals. Only a rule around the kernel can name them.
+    nameable = [(primitive, in_rule) for primitive, in_rule in ignored if primitive not in FORWARD_KERNELS]
+    if nameable:
+        text += " Name the values with jax.ad_checkpoint.checkpoint_name and use save_only_these_names."
+    if any(in_rule for _, in_rule in nameable):
         text += f" For the residuals of a custom_vjp, name them in its forward rule{switch}."
+    if len(nameable) < len(ignored):
+        text += (
+            " The residuals of cuDNN's attention have no names: name them in the forward rule of a custom_vjp around "
+            f"it{switch}."
+        )
     return LintFinding(LintKind.REMAT3, text, checkpoint.source)

@@ -247,7 +247,7 @@ def _derivative_commutes(whole: Any, part: Any, count: int) -> bool:
             return jax.jvp(of_floats, floats, floats)
 
         rule = tangent if eqn.primitive.name == "custom_jvp_call" else forward_and_back
-        return jax.make_jaxpr(rule)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
+        return jax_compat.make_jaxpr(rule)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
 
     return programs_commute(derivative(whole), derivative(part), count, differentiable=False)
 

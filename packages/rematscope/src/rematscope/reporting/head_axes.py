@@ -150,7 +150,7 @@ def _part_equation(eqn: Any, before: Sequence[int | None], after: int | None, co
     smaller = eqn.replace(params=params)
     operands = [_shortened_type(v.aval, axis, count) for v, axis in zip(eqn.invars, before, strict=True)]
     try:
-        jaxpr = jax.make_jaxpr(lambda *operands: jax_compat.run(smaller, list(operands)))(*operands).jaxpr
+        jaxpr = jax_compat.make_jaxpr(lambda *operands: jax_compat.run(smaller, list(operands)))(*operands).jaxpr
     except Exception:  # shapes that do not go together, whatever the primitive raises for them
         return None
     if len(jaxpr.eqns) != 1 or list(jaxpr.outvars) != list(jaxpr.eqns[0].outvars):

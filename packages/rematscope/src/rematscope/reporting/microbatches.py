@@ -412,7 +412,7 @@ def jaxpr_of_step(
         return record_gradients(transform_losses(flat, lambda loss: change(loss, which)))(*leaves)
 
     with outside_traces():
-        return jax.make_jaxpr(numbered)(jax.ShapeDtypeStruct((), jnp.int32), *shapes)
+        return jax_compat.make_jaxpr(numbered)(jax.ShapeDtypeStruct((), jnp.int32), *shapes)
 
 
 def after_gradient(program: Divided) -> list[Operation]:

@@ -423,7 +423,7 @@ def _already_donated(f: Callable[..., Any], arguments: Arguments) -> list[bool]:
         return [False] * count
     flat, leaves = flattened(arguments.bound(f), arguments.args, arguments.kwargs)
     with outside_traces():
-        shown = set(donated_operands(jax.make_jaxpr(flat.updating)(*leaves)))
+        shown = set(donated_operands(jax_compat.make_jaxpr(flat.updating)(*leaves)))
     return [i in shown for i in range(count)]
 
 
@@ -453,8 +453,8 @@ def losses_of(
 
     with outside_traces():
         if not is_step:
-            return [jax.make_jaxpr(with_checkpoints(flat, changes))(*shapes)]
-        jax.make_jaxpr(transform_losses(flat, record))(*shapes)
+            return [jax_compat.make_jaxpr(with_checkpoints(flat, changes))(*shapes)]
+        jax_compat.make_jaxpr(transform_losses(flat, record))(*shapes)
     return found
 
 
@@ -464,7 +464,7 @@ def takes_gradient(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
     flat, leaves = flattened(arguments.bound(f), arguments.args, arguments.kwargs)
     with outside_traces():
         try:
-            return has_gradient(jax.make_jaxpr(raise_at_gradients(flat))(*leaves))
+            return has_gradient(jax_compat.make_jaxpr(raise_at_gradients(flat))(*leaves))
         except GradientInside:
             return True
 

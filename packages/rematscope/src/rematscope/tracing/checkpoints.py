@@ -163,7 +163,7 @@ class CalledOnce:
         mode = jax_compat.remat3()
         if mode not in self._with_checkpoint:
             inside = jax.checkpoint(jaxpr_as_fun(self.jaxpr))
-            self._with_checkpoint[mode] = jax.make_jaxpr(inside)(*self.jaxpr.in_avals)
+            self._with_checkpoint[mode] = jax_compat.make_jaxpr(inside)(*self.jaxpr.in_avals)
         return self._with_checkpoint[mode]
 
 

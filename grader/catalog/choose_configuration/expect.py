@@ -81,7 +81,10 @@ def _same(number: int | float, other: int) -> bool:
     return abs(number - other) <= 1e-9 * other
 
 
-_EMPTY = "Which configuration has the smallest peak? Compare that peak with the capacity. May they be equal?"
+_EMPTY = (
+    "Over all policies and all divisors of the batch, which configuration has the smallest peak? Compare it with the "
+    "capacity. May they be equal?"
+)
 _FORM = "Which four values, and in which order, does the page ask for?"
 _POLICIES = "How does the page's table spell the names of the policies?"
 _DIVISOR = "Which integers divide the batch without a remainder?"

@@ -255,13 +255,13 @@ def all_layers_at_once(*arguments):
     return cheapest(arguments[:-1], arguments[-1], wrong)
 
 
-@fails_with("impossible", "peak bytes", "gathered weights and their gradients are missing")
+@fails_with("impossible", "peak bytes", "gathered weights, of a layer or of the table, and their gradients")
 def forgets_the_gathered_weights(*arguments):
     wrong = with_working_memory(lambda h, layers, tokens: max(40 * tokens * h, 8 * TABLE * tokens))
     return cheapest(arguments[:-1], arguments[-1], wrong)
 
 
-@fails_with("impossible", "peak bytes", "gathered weights and their gradients are missing")
+@fails_with("impossible", "peak bytes", "gathered weights, of a layer or of the table, and their gradients")
 def forgets_the_gathered_table(*arguments):
     wrong = with_working_memory(lambda h, layers, tokens: max(of_layer(h, tokens), 8 * TABLE * tokens))
     return cheapest(arguments[:-1], arguments[-1], wrong)

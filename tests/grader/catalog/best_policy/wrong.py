@@ -75,7 +75,7 @@ def as_they_come(block, budget_bytes):
     return in_use(block, that_fit(block, budget_bytes, block.names))
 
 
-@fails_with("costs more", "avoid the most FLOPs per byte")
+@fails_with("costs more", "FLOPs that they avoid per byte")
 def most_for_a_byte_first(block, budget_bytes):
     spared, sizes = spared_alone(block), size(block)
     order = sorted(block.names, key=lambda name: spared[name] / sizes[name], reverse=True)

@@ -35,8 +35,8 @@ class Source:
     def of(cls, *records: Any) -> "Source | None":  # of a private class of JAX's
         """Return the source line of an operation from JAX's records, or None if they name only JAX's own files.
 
-        Files in `site-packages` are library code; all other files are the user's code. If all files are in
-        `site-packages`, the package of the outermost line is the user's code.
+        Files in `site-packages` are library code; all other files are the user's code. If all files in the
+        records are in `site-packages`, the package that contains the outermost line counts as the user's code.
 
         Args:
           *records: JAX's record for the equation, then those for the equations that contain it, innermost first.

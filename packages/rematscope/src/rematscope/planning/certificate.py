@@ -29,7 +29,7 @@ class Certificate:
       budget: the limit on saved bytes.
       saved_bytes: the bytes that the plan saves.
       names: the names that the plan saves.
-      objective: the recompute cost of the plan, in the unit of the `cost` of `plan`.
+      objective: the recompute cost of the plan, in the unit of the argument `cost` of `plan`.
       bound: a lower bound on the recompute cost of every choice within the limit, in the same unit.
       solver: the name of the solver that proved the bound.
       multipliers: with more than 16 names, one dual variable per row of each 0/1 program. By weak duality, these prove

@@ -414,9 +414,9 @@ def report(
     """Report whether a training step fits in memory, what fills the memory, and what to change.
 
     `report` applies changes to the step, traces the results, and compiles the best of them. The changes are checkpoints
-    around layers or loop iterations, JAX's policies, checkpoints that save as many valuable results as fit, donated
-    arguments, microbatches, and computing the loss, or its head, in chunks of the batch. The cheapest combination that
-    fits is `.best`, which includes code to paste.
+    around layers or loop iterations, JAX's policies, checkpoints that also save as many results of matmuls and
+    convolutions as fit in memory, donated arguments, microbatches, and chunks of the batch for the loss or its head.
+    The cheapest combination that fits is `.best`, which includes code to paste.
 
     Args:
       f: a training step or a loss. For a loss, the report covers the program that computes its value and gradients. `f`

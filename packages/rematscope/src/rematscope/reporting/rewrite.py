@@ -501,9 +501,10 @@ def rewrite(
         around layers or segments save the results of the matmuls and convolutions that avoid the most recompute per
         byte.
       microbatches: the number of microbatches that the batch is split into. Their gradients are computed one after the
-        other and averaged. The first call with new shapes proves from the program of `f` that the results stay the
-        same, or compares gradients on random data. It refuses a loss that is not a mean over the examples, such as a
-        sum. Each microbatch uses its part of the batch's random numbers, such as dropout masks.
+        other and averaged. On the first call with new shapes, the returned function proves from the program of `f` that
+        the results stay the same or, if it cannot, compares gradients on random data. It refuses a loss that is not a
+        mean over the examples, such as a sum. Each microbatch uses its part of the batch's random numbers, such as
+        dropout masks.
       chunks: the number of chunks of the batch that the loss is computed in, each with a checkpoint around it. The
         result equals that of `f` for any loss: operations across examples, such as batch normalization, still run on
         the whole batch, and random numbers stay the same.

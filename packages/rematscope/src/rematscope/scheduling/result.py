@@ -159,7 +159,7 @@ class Auto(Constant, Pictured):
 
     @property
     def recomputed(self) -> float:
-        """The recompute cost of the plan, in the unit of the `cost` of `auto`.
+        """The recompute cost of the plan, in the unit of the argument `cost` of `auto`.
 
         This is the cost of both passes, minus the cost of both passes if everything is saved. With offloading, it is a
         time in seconds, which includes the time spent waiting for transfers.

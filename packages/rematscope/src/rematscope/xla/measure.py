@@ -63,7 +63,7 @@ class MeasuredRow:
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveRow:
-    """The collectives of one kind: as predicted from the trace, before XLA's optimization, and as compiled.
+    """The collectives of one kind: as predicted from the trace, as lowered (before XLA optimizes), and as compiled.
 
     Attributes:
       kind: XLA's name of the collective, such as `all-gather`.

@@ -210,7 +210,8 @@ class ChunkedLoss:
         fixed = [v for v in read if self._axis(v) is None]
 
         def compute(which: Any, fixed_values: Sequence[Any], slices: Sequence[Any]) -> list[Any]:
-            inside = {**dict(zip(fixed, fixed_values, strict=True)), **dict(zip(sliced, slices, strict=True))}
+            narrowed = [_narrow(value, env[v]) for v, value in zip(fixed, fixed_values, strict=True)]
+            inside = {**dict(zip(fixed, narrowed, strict=True)), **dict(zip(sliced, slices, strict=True))}
             for step in region.steps:
                 assert step.part is not None, "only such operations are in regions"
                 results = step.part([value_of(v, inside) for v in step.invars], which)
@@ -218,13 +219,23 @@ class ChunkedLoss:
             return [inside[v] for v in region.outputs]
 
         once = jax.checkpoint(compute, prevent_cse=False)
-        fixed_values = [env[v] for v in fixed]
+        fixed_values = [_widen(env[v]) for v in fixed]
         stacks = [stacked(env[v], self._axis(v) or 0, self._count) for v in sliced]
         numbers = jnp.arange(self._count)
         _, results = lax.scan(lambda _, xs: (None, once(xs[0], fixed_values, xs[1])), None, (numbers, stacks))
         for v, result in zip(region.outputs, results, strict=True):
             axis = self._axis(v)
             env[v] = result[0] if axis is None else unstacked(result, axis)
+
+
+def _widen(value: Any) -> Any:
+    """Return a 16-bit float as float32: a loop adds up the gradients of its iterations in the dtype of the value."""
+    dtype = jnp.result_type(value)
+    return value.astype(jnp.float32) if jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4 else value
+
+
+def _narrow(value: Any, original: Any) -> Any:
+    return value.astype(original.dtype) if jnp.result_type(value) != jnp.result_type(original) else value
 
 
 def chunked_batch(whole: Any, part: Any, count: int) -> ChunkedLoss:

@@ -1,4 +1,4 @@
-"""Debian's Chromium, for every test that looks at a page."""
+"""Fixtures: Debian's Chromium, for all tests that open a page in a browser."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ import shutil
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-# Chromium asks its maker's hosts for this and that, and a sandbox of its own does not work for root in a container.
+# Chromium contacts Google's servers in the background, and its own sandbox does not work for root in a container.
 CHROMIUM = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -15,13 +15,13 @@ CHROMIUM = [
 
 @pytest.fixture(scope="session")
 def browser():
-    """One a process: starting it takes seconds, and Playwright refuses to be started twice."""
+    """Start one browser per process: starting it takes seconds, and Playwright cannot be started twice."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         if os.environ.get("CI"):
             pytest.fail("chromium is missing, and CI must run the browser tests: install it in .ci/run")
         pytest.skip("needs Chromium on PATH (on Debian: apt install chromium)")
-    expect.set_options(timeout=60_000)  # no test depends on the speed of the machine
+    expect.set_options(timeout=60_000)  # generous, so that no test depends on the machine's speed
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM)
         yield browser

@@ -1,4 +1,4 @@
-"""A real JupyterLab, served as `start.py` serves it, in Debian's Chromium."""
+"""Fixtures: JupyterLab, served as `start.py` serves it, opened in Debian's Chromium."""
 
 import shutil
 import socket
@@ -15,7 +15,8 @@ ROOT = Path(start.__file__).parent
 
 @pytest.fixture(scope="session")
 def workbook(tmp_path_factory, browser):
-    """JupyterLab's server on a copy of the pages, and a window, for all tests: starting it takes seconds."""
+    """Start JupyterLab's server on a copy of the pages, and a browser window, once for all tests: this takes
+    seconds."""
     folder = tmp_path_factory.mktemp("workbook")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REMAT_WORKBOOK_DATA", str(folder / "data"))
@@ -36,7 +37,7 @@ def workbook(tmp_path_factory, browser):
 
 @pytest.fixture(scope="module", params=["light", pytest.param("dark", marks=pytest.mark.slow)])
 def lab(request, workbook):
-    """JupyterLab in one theme, with unchanged pages and no progress."""
+    """Return JupyterLab in one theme, with unchanged pages and no saved progress."""
     for name in ("notebooks", "exercises", "solutions"):
         shutil.copytree(ROOT / name, workbook.folder / name, dirs_exist_ok=True)
     yield Lab(workbook, request.param)

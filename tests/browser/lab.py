@@ -1,4 +1,4 @@
-"""What a test does in JupyterLab: open a page, run it, type into it, look at it."""
+"""Helpers for tests in JupyterLab: open a page, run and edit cells, press buttons, and inspect the result."""
 
 import contextlib
 import itertools
@@ -11,8 +11,8 @@ import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-# A cell's prompt is [*] while it runs and a number when all that it did has come back; a folded cell shows none. Stored
-# pages have numbers from the first: they go before a run, so that those that are there then are its own.
+# A cell's prompt shows [*] while the cell runs, and a number once all its results have arrived; a folded cell has no
+# prompt. Stored pages already have numbers, so `run` clears them first: numbers found afterwards are from this run.
 _PROMPT = ".jp-InputPrompt:not(.jp-Placeholder-prompt)"
 _FORGET = "prompts => prompts.forEach(prompt => prompt.textContent = '')"
 _RAN = "prompts => prompts.every(prompt => /[0-9]/.test(prompt.textContent))"
@@ -20,7 +20,7 @@ _OUTPUT = Path(__file__).parents[2] / "test-output"
 
 
 class Server:
-    """JupyterLab's server, which can be stopped and started again."""
+    """A JupyterLab server that can be stopped and restarted."""
 
     def __init__(self, command: list[str], address: str, folder: Path, environment: dict[str, str]):
         self.address = address
@@ -51,7 +51,7 @@ class Server:
 
 
 class Workbook:
-    """A server, and a browser that has kept JupyterLab's scripts from one page to the next.
+    """A server and one browser context, which caches JupyterLab's scripts between pages.
 
     Attributes:
       server: the server.
@@ -62,7 +62,7 @@ class Workbook:
         self.server, self.context, self.folder = server, context, folder
 
     def close_pages(self):
-        """Closes all pages and ends their kernels, so that whoever opens them next begins anew."""
+        """Close all pages and shut their kernels down, so that the next test starts from a clean state."""
         for page in self.context.pages:
             page.close()
         token = next(cookie["value"] for cookie in self.context.cookies() if cookie["name"] == "_xsrf")
@@ -86,7 +86,7 @@ class Lab:
         self.server, self.folder, self.theme, self._context = workbook.server, workbook.folder, theme, workbook.context
 
     def open(self, path: str) -> "OpenPage":
-        """Opens a notebook in a workspace of its own."""
+        """Open a notebook in a new workspace."""
         page = self._context.new_page()
         page.emulate_media(color_scheme=self.theme)
         page.set_default_timeout(60_000)
@@ -95,13 +95,13 @@ class Lab:
         page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
         page.goto(f"{self.server.address}/lab/workspaces/{next(self._opened)}/tree/{path}")
         page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
-        # What is run before the kernel is there is lost.
+        # JupyterLab loses requests to run a cell that are made before the kernel is ready.
         page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
         return OpenPage(page, self.folder / path, problems, self.theme)
 
 
 def tab_to(page, element):
-    """Goes to an element by the keyboard alone."""
+    """Move the focus to an element with the Tab key alone."""
     for _ in range(60):
         if element.evaluate("element => element === document.activeElement"):
             return
@@ -122,7 +122,7 @@ class OpenPage:
         self._file, self._theme = file, theme
 
     def run_all(self) -> list:
-        """Runs all cells through the menu, saves, and returns the code cells as they were saved."""
+        """Run all cells through the menu, save, and return the code cells as they were saved."""
         with self.run(self.page.locator(f".jp-CodeCell {_PROMPT}").element_handles()):
             self.page.get_by_role("menuitem", name="Run", exact=True).click()
             self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
@@ -131,28 +131,29 @@ class OpenPage:
 
     @contextlib.contextmanager
     def run(self, prompts: list):
-        """Waits until the cells with these prompts have run, which what stands within begins."""
+        """Start cells in the body of the `with` statement, then wait until the cells with these prompts have run."""
         self.page.evaluate(_FORGET, prompts)
         yield
         self.page.wait_for_function(_RAN, arg=prompts)
 
     def width_hidden(self) -> int:
-        """By how many pixels outputs are wider than what is seen of them."""
+        """Return by how many pixels the widest output exceeds its visible area."""
         return self.page.evaluate("""() => Math.max(0, ...[...document.querySelectorAll('.jp-OutputArea-output')]
             .map(output => output.scrollWidth - output.clientWidth))""")
 
     def save(self):
-        """Saves the notebook, and waits until that is done: a save that was under way has begun too early."""
+        """Save the notebook and wait until the request is done. Only a new request counts: a save in progress may miss
+        changes."""
         with self.page.expect_request(lambda sent: sent.method == "PUT" and "/api/contents/" in sent.url) as asked:
             self.page.keyboard.press("Control+s")
         assert asked.value.response().ok
 
     def is_unsaved(self) -> bool:
-        """Whether JupyterLab has a dot for it on the notebook's tab."""
+        """Return whether JupyterLab marks the notebook's tab as unsaved."""
         return self.page.locator(".lm-TabBar-tab.jp-mod-current.jp-mod-dirty").count() > 0
 
     def replace_cell(self, containing: str, code: str):
-        """Types `code` in place of the cell that contains a text, and returns that cell."""
+        """Replace the source of the cell that contains a text by `code`, and return that cell."""
         cell = self.page.locator(".jp-CodeCell", has_text=containing).first.element_handle()
         editor = cell.query_selector(".cm-content")
         editor.scroll_into_view_if_needed()
@@ -163,17 +164,17 @@ class OpenPage:
         return cell
 
     def run_cell(self, containing: str, code: str):
-        """Types `code` in place of the cell that contains a text, and runs that cell."""
+        """Replace the source of the cell that contains a text by `code`, and run it."""
         with self.run(self.replace_cell(containing, code).query_selector_all(_PROMPT)):
             self.page.keyboard.press("Control+Enter")
 
     def press(self, button):
-        """Goes to a button by the keyboard alone, and presses it there."""
+        """Move the focus to a button with the keyboard and press Enter."""
         tab_to(self.page, button)
         self.page.keyboard.press("Enter")
 
     def stops(self, count: int) -> list[str]:
-        """What stands where Tab stops next, so many times."""
+        """Press Tab `count` times and return the text of each element that gets the focus."""
         found = []
         for _ in range(count):
             self.page.keyboard.press("Tab")
@@ -181,7 +182,7 @@ class OpenPage:
         return found
 
     def shifted(self) -> float:
-        """How much the page has moved by itself since the last call: the layout shift of Web Vitals."""
+        """Return the layout shift (Web Vitals) since the last call, without shifts that follow user input."""
         return self.page.evaluate("""() => {
             const shifts = window.shifts ??= [];
             window.watching ??= new PerformanceObserver(list => shifts.push(...list.getEntries()));
@@ -192,29 +193,29 @@ class OpenPage:
 
     @property
     def panel(self):
-        """The panel of the page's check."""
+        """Return the check's panel on the page."""
         return self.page.locator(".remat-panel")
 
     def assert_accessible(self, selector: str):
-        """axe-core finds nothing in an element that WCAG 2.2 AA would not allow."""
+        """Assert that axe-core finds no violation of WCAG 2.2 AA within an element."""
         levels = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
         results = Axe().run(self.page, selector, {"runOnly": levels, "resultTypes": ["violations"]})
         assert results.response["passes"], f"axe-core found nothing to look at: {selector}"
         assert not results.violations_count, results.generate_report()
 
     def show(self, selector: str):
-        """Scrolls to the first element that a selector finds, and returns it."""
+        """Scroll to the first element that matches a selector, and return it."""
         element = self.page.locator(selector).first
         element.scroll_into_view_if_needed()
         return element
 
     def picture(self, name: str):
-        """Leaves a screenshot in test-output/, for people to look at."""
+        """Save a screenshot to test-output/ for visual inspection."""
         _OUTPUT.mkdir(exist_ok=True)
         self.page.screenshot(path=_OUTPUT / f"{name}-{self._theme}.png")
 
     def contrast(self, selector: str) -> float:
-        """The contrast ratio (WCAG 2.2) of an element's text with what stands behind it, from 1 to 21."""
+        """Return the contrast ratio (WCAG 2.2) between an element's text and its background, from 1 to 21."""
         colours = self.show(selector).evaluate("""element => {
             const channels = text => text.match(/[\\d.]+/g).map(Number);
             let behind = element, background;

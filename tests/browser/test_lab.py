@@ -1,4 +1,4 @@
-"""A learner's way through JupyterLab, in both themes: nothing may fail on the way, in the page or in the kernel."""
+"""Chapters in JupyterLab, in both themes: they run without an error in the page or in the kernel."""
 
 import pytest
 from playwright.sync_api import expect
@@ -16,7 +16,7 @@ in_light = pytest.mark.parametrize("lab", ["light"], indirect=True)
 
 @pytest.fixture(scope="module")
 def two_passes(lab):
-    """A chapter that has been run, and its cells as they were saved."""
+    """Open and run a chapter; return the page and its cells as they were saved."""
     notebook = lab.open("notebooks/02_two_passes.ipynb")
     assert not notebook.is_unsaved(), "a page that was just opened has nothing to save"
     return notebook, notebook.run_all()
@@ -49,7 +49,7 @@ def test_widget_changes_the_view(two_passes):
     expect(widget).not_to_contain_text("recomputes 5")
 
 
-# Each chapter in one theme; test_learner.py opens an exercise in both, and test_widgets.py its widgets.
+# Each chapter runs in one theme only; test_learner.py tests an exercise in both, test_widgets.py the widgets.
 
 
 @pytest.mark.slow

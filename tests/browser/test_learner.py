@@ -1,5 +1,5 @@
-"""A learner's way: an exercise, wrong twice and right once through the panel; the board, and the
-board again after JupyterLab was restarted. And what they are told when the kernel has ended."""
+"""One exercise as a learner does it: two wrong answers and a right one through the panel, then the board, before and
+after a restart of JupyterLab. Also the panel's message when the kernel has died."""
 
 import pytest
 from playwright.sync_api import expect
@@ -22,7 +22,7 @@ RIGHT = NO_POLICY.replace(
 )
 
 
-# The panel is tested in both themes, the rest in one.
+# Only the panel is tested in both themes.
 in_one_theme = pytest.mark.parametrize("lab", ["light"], indirect=True)
 
 
@@ -31,16 +31,17 @@ def exercise(lab):
     notebook = lab.open("exercises/10_checkpoint_dot_policy.ipynb")
     cells = notebook.run_all()
     assert not [out for cell in cells for out in cell.outputs if out.get("name") == "stderr"]
-    notebook.show(".jp-CodeCell:has-text('from grader import check')")  # what is out of sight is not rendered
+    notebook.show(".jp-CodeCell:has-text('from grader import check')")  # JupyterLab does not render cells out of view
     notebook.panel.wait_for()
     return notebook
 
 
 def press(notebook, label: str, answer: str):
-    """Presses one of the panel's buttons with the keyboard, and waits for what it says: the button keeps the focus, and
-    stays where it is and in view, and so does what it says begin."""
+    """Press one of the panel's buttons with the keyboard and wait for its answer. The button must keep the focus and
+    its position and stay in view, and so must the first line of the answer."""
     button = notebook.panel.get_by_role("button", name=label, exact=True)
-    # What stood there before may say the same: its name changes while it is at work, and changes back when it is done.
+    # The answer's text may already be on the page. So wait for the button's label instead: it ends in " …" while the
+    # button's action runs, and changes back when the action is done.
     button.evaluate("""button => {
         delete button.dataset.atWork;
         new MutationObserver(() => button.dataset.atWork = button.textContent.endsWith(' …'))
@@ -56,7 +57,7 @@ def press(notebook, label: str, answer: str):
     assert notebook.shifted() <= 0.1
     said = (
         notebook.panel.get_by_role("status").filter(has_text=answer).first
-    )  # of several findings, it may name the last
+    )  # the panel may have several matching findings
     assert 0 < place["y"] < said.bounding_box()["y"] < 600
 
 
@@ -71,13 +72,13 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
     expect(panel).to_contain_text("relu's mask, bool[600,32]")
     expect(panel.get_by_role("row", name="no checkpoint")).to_have_count(1)
 
-    # A finding opens to the two programs; what it is about is marked.
+    # A finding expands to the two programs, in which the equation at fault is marked.
     programs = panel.locator("details")
     mark = programs.get_by_text("◀ here").first
     assert not mark.is_visible()
     buttons = panel.get_by_role("button")
     assert exercise.stops(4) == [*(button.inner_text() for button in buttons.all()[1:4]), programs.inner_text()]
-    programs.locator("summary").first.hover()  # which waits until nothing moves
+    programs.locator("summary").first.hover()  # hover() waits until the layout is stable
     place = panel.bounding_box()["y"]
     exercise.page.keyboard.press("Enter")
     expect(mark).to_be_visible()
@@ -101,7 +102,7 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
 
     exercise.run_cell(STUB, RIGHT)
     exercise.page.set_viewport_size({"width": 420, "height": 900})
-    exercise.page.keyboard.press("Control+b")  # closes the list of files, as README says
+    exercise.page.keyboard.press("Control+b")  # closes the file browser, as README suggests
     press(exercise, "Check again", "Values and gradients match the reference")
     assert exercise.width_hidden() <= 0, "nothing scrolls sideways"
     verdict, cell = (panel.locator(of).first.bounding_box() for of in ("li", "xpath=ancestor::*[@class][1]"))
@@ -125,7 +126,8 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
 
 
 def assert_verdict_stays_while_its_cell_runs(exercise):
-    """The last verdict stays where it is, dimmed, until the new one is there: the page does not jump."""
+    """Assert that the last verdict stays in place, dimmed, until the new one arrives, so that the page does not
+    jump."""
     cell = exercise.page.locator(".jp-CodeCell:has-text('from grader import check')")
     cell.locator(".cm-content").click()
     cell.evaluate("""cell => {
@@ -144,7 +146,7 @@ def assert_verdict_stays_while_its_cell_runs(exercise):
     with exercise.run(cell.locator(".jp-InputPrompt").element_handles()):
         exercise.page.keyboard.press("Control+Enter")
     seen = exercise.page.evaluate("window.seen")
-    # Before that, JupyterLab clears the output, and the kernel needs an instant to show the last verdict.
+    # The test starts to look when the running check shows the last verdict: before that, JupyterLab clears the output.
     assert seen == {"busy": True, "low": False}
     expect(exercise.panel).to_have_count(1)
 
@@ -170,7 +172,7 @@ def test_the_panel_says_when_its_kernel_has_ended(exercise):
     exercise.page.keyboard.press("Control+Enter")
     lost.wait_for()
     expect(exercise.panel.get_by_role("button").first).not_to_be_visible()
-    exercise.page.locator(".jp-Dialog button").click()  # JupyterLab says that it starts another one
+    exercise.page.locator(".jp-Dialog button").click()  # JupyterLab's notice that it restarts the kernel
     exercise.picture("panel_lost")
 
 
@@ -181,7 +183,7 @@ def test_the_board_knows_and_remembers(exercise, lab):
             lab.server.stop()
             lab.server.start()
         notebook = lab.open("notebooks/00_start_here.ipynb")
-        notebook.run_cell("from grader import board", BOARD)  # and not the whole chapter, which it asks nothing of
+        notebook.run_cell("from grader import board", BOARD)  # the board needs no other cell of the chapter
         row = notebook.page.locator(".jp-OutputArea").get_by_role("row", name="Checkpoint with a save policy")
         row.scroll_into_view_if_needed()
         expect(row.get_by_role("cell")).to_contain_text(["passed", "4"])
@@ -192,7 +194,7 @@ def test_the_board_knows_and_remembers(exercise, lab):
 
 @in_one_theme
 def test_a_page_that_is_opened_again_shows_its_last_verdict(exercise, lab):
-    exercise.save()  # after its kernel has ended: JupyterLab knows none of its widgets any more
+    exercise.save()  # the kernel has died, so JupyterLab no longer knows the page's widgets
     again = lab.open("exercises/10_checkpoint_dot_policy.ipynb")
     again.show(".jp-CodeCell:has-text('from grader import check')")
     again.panel.get_by_text("Passed", exact=True).wait_for()

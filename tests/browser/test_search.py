@@ -1,4 +1,4 @@
-"""The search in a saved page, by keyboard: both themes, three widths, and a name that tries to be more than a name."""
+"""The search in a saved page, with the keyboard: both themes, three widths, and a name that tries to inject markup."""
 
 import json
 
@@ -110,7 +110,7 @@ def test_without_a_script_the_page_says_the_same(browser, saved):
 def test_columns_line_up_whatever_font_the_page_around_them_has(browser, saved):
     page = browser.new_page()
     page.goto(saved.as_uri())
-    page.add_style_tag(content="body, body pre { font-family: system-ui }")  # as in a page of nbconvert's
+    page.add_style_tag(content="body, body pre { font-family: system-ui }")  # as in the pages that nbconvert writes
     fonts = page.locator("pre, .rs-table").evaluate_all("all => all.map(each => getComputedStyle(each).fontFamily)")
     assert set(fonts) == {"ui-monospace, monospace"}
     page.close()

@@ -1,4 +1,4 @@
-"""The interactive programs and the panel, by pointer and by keyboard."""
+"""The interactive programs and the panel, with the pointer and with the keyboard."""
 
 import re
 
@@ -44,7 +44,7 @@ SideBySide(trace(lambda x: [x := jnp.sin(x) * (i + 0.5) for i in range(60)][-1].
 
 @pytest.fixture(scope="module")
 def notebook(lab):
-    """A page with both, run once."""
+    """Open a page with both widgets, and run it once."""
     codes = PAGE.strip(), "explore(net, *arguments)", LONG.strip(), QUESTION.strip(), "print('six' + 'teen')"
     prose = nbformat.v4.new_markdown_cell("Three per layer.\n\n## The next section\n\nSomething else.")
     page = nbformat.v4.new_notebook(
@@ -59,7 +59,7 @@ def notebook(lab):
 
 
 def assert_lit(pane, name: str):
-    """This value is lit in a pane, and no other one."""
+    """Assert that exactly this value is highlighted in a pane."""
     expect(pane.locator(".rs-lit").first).to_have_text(re.compile(rf"\s*{name}\b"))
     assert {text.split()[0] for text in pane.locator(".rs-lit").all_inner_texts()} == {name}
 

@@ -1,4 +1,4 @@
-"""Kernels for nbval, forked from a process that has imported JAX, because the import takes each page over a second.
+"""Kernels for nbval, forked from a process that has imported JAX. This saves the import, over a second per page.
 
 On Windows, which cannot fork, Jupyter starts its kernels as usual."""
 
@@ -56,7 +56,7 @@ def run_kernel(command, env, cwd, in_own_group):
 
 
 def end_with_pytest():
-    """End this kernel when pytest has ended, in whatever way: Jupyter's own watch knows only a kernel's parent."""
+    """End this kernel when pytest ends for any reason: Jupyter's own watchdog only knows a kernel's parent process."""
     multiprocessing.parent_process().join()
     os._exit(1)
 

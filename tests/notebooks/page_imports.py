@@ -1,11 +1,11 @@
-"""The imports of the pages, which `forked_kernels` makes once for all pages."""
+"""Import what the pages import, once for all pages, on behalf of `forked_kernels`."""
 
 import builtins
 import gc
 
 
 class ZMQInteractiveShell:
-    """A class with the name of a kernel's shell: JAX looks for this name on import, and then prints in color."""
+    """A stand-in for the kernel's shell class: JAX looks for this name on import, and then prints in color."""
 
 
 builtins.get_ipython = ZMQInteractiveShell
@@ -22,6 +22,6 @@ import rematscope  # noqa: E402
 for _name in rematscope.__all__:
     getattr(rematscope, _name)  # rematscope imports its modules at their first use
 
-# JAX's caches hold many objects and no garbage: see conftest.py.
+# As in conftest.py: JAX's caches hold many objects and no garbage, so collecting them often only costs time.
 gc.set_threshold(100_000, 20, 100)
 gc.freeze()

@@ -1,12 +1,12 @@
-"""Executes chapters and exercise pages from top to bottom and stores their outputs, the same bytes for the same input.
+"""Run chapters and exercise pages from top to bottom and save them with their outputs, reproducibly byte by byte.
 
     python tests/notebooks/store.py                               every page
     python tests/notebooks/store.py notebooks/01_residuals.ipynb  one
 
-What would differ from run to run is left out: execution times, cell identities of the moment and widget models, whose
-static twin stays. Nobody's progress is shown or changed. The pages are packed into the grader too, so that
-`python -m grader reset` and `update` can bring them, and with them the fingerprints of all cells that they ever had,
-from which `update` knows what a learner wrote.
+The saved pages omit everything that differs between runs: execution times, temporary cell ids and widget models, whose
+static copies remain. Your progress is neither shown nor changed. The pages are also packed into the grader, so that
+`python -m grader reset` and `update` can restore them. The archive includes the fingerprints of all cells that the
+pages have ever had, from which `update` recognizes the cells that a learner wrote.
 """
 
 import io
@@ -31,9 +31,9 @@ KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": 
 
 
 def store(path: Path) -> None:
-    """Runs the notebook in its own folder and writes it back."""
+    """Run the notebook in its own folder and save it with its outputs."""
     notebook = nbformat.read(path, as_version=4)
-    # coalesce_streams: what a cell prints arrives in pieces that differ from run to run.
+    # coalesce_streams: how a cell's printed text is split into messages differs between runs.
     client = NotebookClient(notebook, timeout=300, kernel_name="python3", coalesce_streams=True)
     with tempfile.TemporaryDirectory() as progress:
         client.execute(cwd=path.parent, env=os.environ | {"REMAT_WORKBOOK_DATA": progress})
@@ -41,14 +41,14 @@ def store(path: Path) -> None:
 
 
 def cleaned(notebook, stem: str):
-    """The notebook without what depends on when and where it ran."""
+    """Return the notebook without everything that depends on when and where it ran."""
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     notebook.nbformat_minor = 5
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"{stem[:40]}-{number}"
         cell.metadata = {key: value for key, value in cell.metadata.items() if key in ("tags", "jupyter")}
         if "outputs" in cell:
-            # What says how far a long call is leaves an output without anything in it.
+            # A progress message that was removed at the end of a long call leaves an empty output.
             cell.outputs = coalesce_streams([output for output in cell.outputs if output.get("data") != {}])
         for output in cell.get("outputs", []):
             if "data" in output:
@@ -57,35 +57,38 @@ def cleaned(notebook, stem: str):
 
 
 def minutes(chapter: Path) -> float:
-    """How long it takes to read a chapter at 180 words a minute, and to run each cell and look at what it shows."""
+    """Return the minutes it takes to read a chapter at 180 words per minute, to run each cell and to look at its
+    output."""
     cells = nbformat.read(chapter, as_version=4).cells
     words = sum(len(re.findall(r"\S*\w\S*", cell.source)) for cell in cells if cell.cell_type == "markdown")
     return words / 180 + 1.5 * sum(cell.cell_type == "code" for cell in cells)
 
 
 def pages() -> list[Path]:
-    """All chapters, the cheat sheet and exercise pages."""
+    """Return the paths of all chapters, the cheat sheet and all exercise pages."""
     return [*chapters(), *exercises()]
 
 
 def chapters() -> list[Path]:
-    """The chapters and the cheat sheet; what `update` kept of them is none."""
+    """Return the paths of the chapters and the cheat sheet, without the copies of learners' pages that `update`
+    makes."""
     return [*sorted(ROOT.glob("notebooks/[0-9][0-9]_*.ipynb")), ROOT / "notebooks" / "cheat_sheet.ipynb"]
 
 
 def exercises() -> list[Path]:
-    """The exercise pages; what `reset` kept of them is none."""
+    """Return the paths of the exercise pages, without the copies of learners' pages that `reset` makes."""
     return sorted(ROOT.glob("exercises/[0-9][0-9]_*.ipynb"))
 
 
 def pack() -> None:
-    """Packs all pages into the grader, the same bytes on every machine."""
+    """Pack all pages into the grader, with the same bytes on every machine."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:  # git compresses, and then sees what changed
+    # Uncompressed, because git compresses its objects itself and can then store the differences between versions.
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
         members = [(path.name, path.read_bytes()) for path in exercises()]
         members += [(f"notebooks/{path.name}", path.read_bytes()) for path in chapters()]
         for name, content in [*members, (update.SHIPPED, update.cells_to_pack(pages()))]:
-            member = zipfile.ZipInfo(name)  # dated 1980
+            member = zipfile.ZipInfo(name)  # ZipInfo's default date, 1980, keeps the bytes reproducible
             member.create_system = 3
             archive.writestr(member, content)
     write_whole(ARCHIVE, packed.getvalue())

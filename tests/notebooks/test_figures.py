@@ -1,4 +1,4 @@
-"""Figures that pages state follow from the table of devices and from the pages' own code."""
+"""Numbers that pages state follow from the table of devices and from the pages' own code."""
 
 import re
 
@@ -22,13 +22,13 @@ def prose(page):
 
 
 def shown(page):
-    """The texts that the cells of a page print and show."""
+    """Return all text that the cells of a page print and display."""
     outputs = (output for cell in cells(page) if cell.cell_type == "code" for output in cell.outputs)
     return [output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs]
 
 
 def printed(page, pattern):
-    """The groups of each match in these."""
+    """Return the groups of each match of a pattern in a page's outputs."""
     return re.findall(pattern, "\n".join(shown(page)))
 
 
@@ -37,7 +37,7 @@ def number(text):
 
 
 def defined(page, *names):
-    """What the cells of a page define that have one of these in them."""
+    """Execute the code cells of a page that contain one of these strings, and return their global names."""
     here = {}
     for cell in cells(page):
         if cell.cell_type == "code" and any(name in cell.source for name in names):
@@ -46,7 +46,8 @@ def defined(page, *names):
 
 
 def test_chapter_13_s_widths_follow_from_the_table():
-    """A layer's forward pass, 24·n·d² FLOPs, takes as long as its input, 2·n·d bytes, takes to the host."""
+    """At the break-even width, a layer's forward pass (24·n·d² FLOPs) takes as long as moving its input (2·n·d bytes)
+    to the host."""
     rows = printed("13", r"(\S.*?) +(\d+) TFLOP/s, +([\d.]+) GB/s to the host: from a width of +([\d,]+) on")
     assert {name for name, *_ in rows} == {name for name, device in DEVICES.items() if device.host}
     for name, flops, host, width in rows:
@@ -70,7 +71,7 @@ def test_chapter_13_s_conclusion_is_what_its_cell_prints():
 
 
 def test_chapter_14_s_thresholds_are_flops_over_the_bytes_of_a_ring():
-    """A layer multiplies n tokens in 2·n·w FLOPs while it gathers 2·w bytes."""
+    """A layer multiplies n tokens in 2·n·w FLOPs while it all-gathers 2·w bytes of weights."""
     rows = printed("14", r"(\S.*?) +over (\d) of (\d) ax[ei]s: from +([\d,]+) tokens per device")
     assert [(name, int(axes)) for name, axes, _, _ in rows] == [
         (name, axes) for name in ("tpu v5e", "tpu v5p", "h100") for axes in range(1, DEVICES[name].axes + 1)
@@ -85,7 +86,7 @@ def test_chapter_14_s_thresholds_are_flops_over_the_bytes_of_a_ring():
 def test_chapter_0_s_residuals_are_the_layers_inputs_and_those_of_the_loss():
     (saved,) = printed("00", r"one checkpoint per layer +(\d+) MiB")[:1]
     inputs = 24 * (8 * 1024 * 1024) * 2 / 2**20
-    output_layer = (8 * 1024 * 1024) * 2 + (8 * 1023 * 256) * 4  # its input in bfloat16, the softmax in float32
+    output_layer = (8 * 1024 * 1024) * 2 + (8 * 1023 * 256) * 4  # the input in bfloat16 and the softmax in float32
     assert inputs == 384 and int(saved) - inputs == pytest.approx(output_layer / 2**20, abs=1.5)
     assert re.findall(r"inputs of the 24 layers take (\d+) MiB", prose("00")) == ["384"]
     assert re.findall(r"save the other (\d+) MiB", prose("00")) == [str(int(saved) - 384)]

@@ -1,4 +1,4 @@
-"""Chapters and exercise pages as they are stored, and every exercise with its solution in place."""
+"""Stored chapters and exercise pages are well-formed, and every exercise page passes with its solution in place."""
 
 import ast
 import re
@@ -22,7 +22,7 @@ def code_cells(notebook):
 
 
 def texts(cell):
-    """Every text that a cell's outputs hold, whatever its form."""
+    """Return every text in a cell's outputs, of every MIME type."""
     for output in cell.outputs:
         yield output.get("text", "")
         yield from (data for kind, data in output.get("data", {}).items() if kind.startswith("text/"))
@@ -69,22 +69,23 @@ def test_an_exercise_ends_with_links_to_its_neighbors_by_their_titles(path):
 
 @pytest.mark.parametrize("path", pages(), ids=name_of)
 def test_every_way_of_showing_says_the_same(path):
-    """HTML without its tags holds the words of the plain text: whoever sees only one of them misses nothing."""
+    """HTML output has every word of its plain-text alternative, so that readers of either one miss nothing."""
     for cell in code_cells(nbformat.read(path, as_version=4)):
         for output in cell.outputs:
             if "text/html" in (data := output.get("data", {})):
                 page = re.sub(r'<img [^>]*alt="([^"]*)"[^>]*>', r" \1 ", data["text/html"].replace("<wbr>", ""))
                 page = re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL)
-                # HTML numbers its own lists, and shows all columns.
+                # Not in the HTML: list numbers, which the browser adds, and the note on hidden columns, since HTML
+                # shows all of them.
                 text = re.sub(r"^ *\d+\. |^Not shown at this width", "", data["text/plain"], flags=re.MULTILINE)
                 missing = set(re.findall(r"\w+", text)) - set(re.findall(r"\w+", page))
-                # A long word may be cut or broken where a column of the text ends.
+                # Plain text may truncate or break a long word at the edge of a column.
                 assert not [word for word in missing if len(word) < 5 or word not in page]
 
 
 @pytest.mark.parametrize("path", EXERCISES, ids=name_of)
 def test_exercise_page_passes_with_its_solution_in_place(path, tmp_path, monkeypatch):
-    # nbval runs the page as it is; this runs what a learner's answer needs of it, as the command line does.
+    # nbval runs the stored page. This test runs only the cells that the answer depends on, as the command line does.
     notebook = nbformat.read(path, as_version=4)
     slug = re.sub(r"^\d+_", "", path.stem)
     (stub,) = [cell for cell in code_cells(notebook) if defines(cell.source, slug)]
@@ -92,7 +93,7 @@ def test_exercise_page_passes_with_its_solution_in_place(path, tmp_path, monkeyp
     assert [cell for cell in code_cells(notebook) if f"check({slug})" in cell.source]
     stub.source = (ROOT / "solutions" / f"{slug}.py").read_text()
     nbformat.write(notebook, tmp_path / path.name)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # a check adds the page's folder
+    monkeypatch.setattr(sys, "path", [*sys.path])  # undone after the test: a check adds the page's folder
     verdict = in_process.grade_file(tmp_path / path.name)
     assert verdict.exercise == slug and verdict.passed, verdict
 

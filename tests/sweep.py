@@ -5,14 +5,14 @@
     python -m tests.sweep --right --paths page,class save_named
 
 Paths:
-    page      the answer is a function in this process, as `check` in a notebook has it
+    page      the answer is a function in this process, as for `check` in a notebook
     terminal  the answer is read from a file, as `python -m grader check FILE` does
     class     the answer is a submission in the sandbox, as `python -m grader batch` grades it
-    rounding  as page, but XLA runs the programs of the answer and NumPy the reference, as if two machines rounded apart
+    rounding  as page, but XLA runs the answer's programs and NumPy the reference, as if on two machines
 
-A worked or right answer must pass and a wrong one must not. The exit status is 1 if any answer gets the other verdict;
-the answer is named with its path and seed, and `--first SEED --seeds 1` repeats it. Answers that are keyed on a size or
-a dtype are graded too (`tests/grader/catalog/keyed.py`); how often these fail is a rate, not a requirement.
+Worked and right answers must pass, wrong answers must not. The exit status is 1 if any answer gets the other verdict.
+The output lists such answers with path and seed, and `--first SEED --seeds 1` repeats one. Answers that are keyed on a
+size or a dtype are graded too (`tests/grader/catalog/keyed.py`), but only the rate at which they fail is reported.
 """
 
 import argparse
@@ -47,7 +47,7 @@ _JOBS = 2
 
 
 class Graded(NamedTuple):
-    """One verdict: whether it is the one that the answer must have."""
+    """One verdict, and whether the answer got the verdict it must have."""
 
     exercise: str
     kind: str
@@ -59,7 +59,7 @@ class Graded(NamedTuple):
 
 
 def graded(exercise: str, kinds: list[str], paths: list[str], seeds: list[int]) -> list[Graded]:
-    """Grade an exercise's answers of some kinds, on some paths, at some seeds."""
+    """Grade an exercise's answers of the given kinds, on the given paths, at the given seeds."""
     return [*_graded(exercise, kinds, paths, seeds)]
 
 
@@ -143,7 +143,7 @@ def _one_line(each: Graded) -> str:
 
 
 def _report(everything: list[Graded], kinds: list[str], paths: list[str]) -> int:
-    """Print a table for each kind and what got the other verdict; return the exit status."""
+    """Print a table per kind and every answer with the wrong verdict; return the exit status."""
     counts: dict[tuple[str, str, str], list[bool]] = collections.defaultdict(list)
     for each in everything:
         counts[each.exercise, each.kind, each.path].append(each.as_it_must)

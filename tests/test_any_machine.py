@@ -1,4 +1,4 @@
-"""What sets the workbook up elsewhere, images and the public host's CI, says what README and start.py say."""
+"""The Dockerfile, the dev container and the public CI agree with README and start.py."""
 
 import json
 import re
@@ -18,7 +18,7 @@ SAID = (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def steps(job: str) -> str:
-    """The commands of a job, one a line."""
+    """Return the commands of a CI job, one per line."""
     return "\n".join(step["run"] for step in WORKFLOW["jobs"][job]["steps"] if "run" in step)
 
 
@@ -49,7 +49,7 @@ def test_the_workflow_calls_what_readme_and_contributing_say():
     assert "packages/rematscope/tests/on_jax.py" in steps("jax") and "uv build packages/rematscope" in steps("wheels")
     needed = re.search(r"for package in (.+?); do", (ROOT / ".ci" / "run").read_text())[1].split()
     assert not [name for name in needed if name not in steps("tests")]
-    # These run on a schedule only: a release that needed them would never run.
+    # These jobs run on a schedule only, so a release that depends on them would never run.
     assert set(WORKFLOW["jobs"]["release"]["needs"]) == WORKFLOW["jobs"].keys() - {"release", "fuzz", "foreign"}
 
 

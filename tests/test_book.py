@@ -106,7 +106,7 @@ def test_all_that_git_has_is_in_the_workbook_in_the_book(tmp_path):
     assert {start.FIRST_PAGE, "exercises/10_checkpoint_dot_policy.ipynb", "packages/rematscope/pyproject.toml"} <= files
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=start.ROOT, capture_output=True, text=True
-    )  # if there is git
+    )  # empty outside a git checkout
     assert set(listed.stdout.split("\0")[:-1]) <= files
 
 
@@ -152,7 +152,7 @@ def test_a_repository_that_no_page_opens_from_is_refused_in_a_sentence(address, 
 
 
 def test_a_narrow_page_of_the_book_breaks_its_code_and_paper_shows_the_text_alone(browser):
-    """In words of Sphinx, which keeps code on a line, and of its theme."""
+    """Uses the class names of Sphinx, which keeps code on one line, and of its theme."""
     sheet = (Path(start.ROOT) / "book" / "static" / "book.css").read_text()
     page = browser.new_page(viewport={"width": 420, "height": 700})
     code = f'<code><span class="pre">{"a_long_name_of_something(" * 5}</span></code>'
@@ -171,7 +171,7 @@ def test_a_narrow_page_of_the_book_breaks_its_code_and_paper_shows_the_text_alon
 
 
 def test_the_books_lock_has_what_learners_have():
-    """So that start.py may install the one over the other."""
+    """start.py can therefore install the book's lock file over the learners' one."""
     learners, book = (
         set(re.findall(r"^([\w.-]+==\S+)", Path(start.ROOT, name).read_text(), re.MULTILINE))
         for name in (start.LEARNERS, start.BOOK)

@@ -1,4 +1,4 @@
-"""pyproject.toml has ranges, two lock files the pins, environment.yml and .binder some of them: they agree.
+"""Files with requirements agree: the ranges in pyproject.toml, the pins in two lock files, environment.yml and .binder.
 
 `python tests/test_environment.py` writes environment.yml and Binder's requirements from the others.
 """
@@ -25,7 +25,7 @@ PYTHON = (ROOT / ".python-version").read_text().strip()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNS_PAGES = ("nbval", "pytest")
 BINDERS = ROOT / ".binder" / "requirements.txt"
-# Jupyter and pip are there, rematscope comes with the project, and spreadsheets are for who grades a class.
+# Binder provides Jupyter and pip, rematscope is part of the project, and only teachers need spreadsheets.
 NOT_FOR_BINDER = {"jupyterlab", "openpyxl", "pip", "rematscope"}
 
 ENVIRONMENT = """\
@@ -52,13 +52,13 @@ BINDER = """\
 
 
 def entries(lock: str) -> list[str]:
-    """Returns the entries of a requirements file, each with its hashes on one line, without comments."""
+    """Return the entries of a requirements file, each with its hashes on one line, without comments."""
     lines = [line for line in lock.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     return "\n".join(lines).replace("\\\n", "").splitlines()
 
 
 def pins(lock: str) -> dict[str, Requirement]:
-    """Returns the pinned requirements by name; ValueError names an entry that is no exact pin with a hash."""
+    """Return the pinned requirements by name; raise ValueError for an entry that is not an exact pin with a hash."""
     result = {}
     for entry in entries(lock):
         text, *hashes = re.split(r"\s+--hash=", entry)
@@ -72,7 +72,7 @@ def pins(lock: str) -> dict[str, Requirement]:
 
 
 def needed_by(names: tuple[str, ...], lock: str) -> set[str]:
-    """Returns the names and all that they need, by the lock's remarks on what each pin is there for (`# via …`)."""
+    """Return the names and all their dependencies, according to the lock file's `# via …` comments."""
     pinned = re.split(r"^(?=\w)", lock, flags=re.MULTILINE)[1:]
     users = {
         text.partition("==")[0]: set(re.findall(r"^    #(?: via)? +(\S+)$", text, re.MULTILINE)) for text in pinned
@@ -84,7 +84,7 @@ def needed_by(names: tuple[str, ...], lock: str) -> set[str]:
 
 
 def environment() -> str:
-    """Returns what environment.yml must be."""
+    """Return the expected content of environment.yml."""
     for_pages = needed_by(RUNS_PAGES, TESTERS)
     chosen = pins(LEARNERS) | {name: pin for name, pin in pins(TESTERS).items() if name in for_pages}
     listed = "\n".join(f"      - {chosen[name]}" for name in sorted(chosen))
@@ -92,7 +92,7 @@ def environment() -> str:
 
 
 def for_binder() -> str:
-    """Returns what .binder/requirements.txt must be."""
+    """Return the expected content of .binder/requirements.txt."""
     ranges = PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["build"]
     named = {canonicalize_name(Requirement(text).name) for text in ranges} - NOT_FOR_BINDER
     needed = needed_by((*named, "ipykernel"), LEARNERS)
@@ -100,7 +100,7 @@ def for_binder() -> str:
 
 
 def versions(lock: str) -> dict[str, str]:
-    """Returns the pinned versions by name."""
+    """Return the pinned versions by name."""
     return {name: str(pin.specifier) for name, pin in pins(lock).items()}
 
 
@@ -115,12 +115,12 @@ def test_what_tests_need_is_what_learners_need_and_more():
 
 def test_learners_are_spared_what_only_tests_need():
     only_tests = {Requirement(text).name for text in PROJECT["dependency-groups"]["test"]}
-    only_tests -= {"nbclient", "packaging", "pyyaml"}  # JupyterLab brings them
+    only_tests -= {"nbclient", "packaging", "pyyaml"}  # JupyterLab depends on these
     assert only_tests & pins(LEARNERS).keys() == set()
 
 
 def code_of_learners() -> Iterator[str]:
-    """Yields all code that a learner may run: both packages, the worked answers, the pages."""
+    """Yield all code that a learner may run: both packages, the worked answers and the pages."""
     for folder in (ROOT / "packages" / "rematscope" / "src", ROOT / "grader", ROOT / "solutions"):
         for path in folder.rglob("*.py"):
             yield path.read_text()
@@ -130,7 +130,7 @@ def code_of_learners() -> Iterator[str]:
 
 
 def imported(code: str) -> set[str]:
-    """Returns the names of the packages that code imports, at once or later."""
+    """Return the names of the packages that code imports, at the top level or inside functions."""
     nodes = list(ast.walk(ast.parse(code)))
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
@@ -140,7 +140,8 @@ def imported(code: str) -> set[str]:
 def test_what_learners_run_imports_nothing_that_they_have_not():
     names = set().union(*map(imported, code_of_learners()))
     names -= {*sys.stdlib_module_names, "rematscope", "grader", "solutions"}
-    extras = {"distributed", "equinox", "flax", "haiku", "libtpu"}  # without which there is a sentence
+    # Optional packages: where one is missing, a message says so.
+    extras = {"distributed", "equinox", "flax", "haiku", "libtpu"}
     assert {"jax", "equinox"} <= names
     provided, pinned = packages_distributions(), pins(LEARNERS).keys()
     learners = {name for name in names if pinned & {canonicalize_name(dist) for dist in provided.get(name, [])}}
@@ -186,7 +187,7 @@ REQUIREMENTS = {
 def test_each_requirement_of_the_project_is_pinned_within_its_range(lock, text):
     wanted = Requirement(text)
     assert wanted.specifier, "a range says what is known to work"
-    if wanted.name == "rematscope":  # no registry has it
+    if wanted.name == "rematscope":  # not on PyPI
         found = tomllib.loads((ROOT / "packages" / "rematscope" / "pyproject.toml").read_text())["project"]["version"]
     else:
         found = versions(LOCKS[lock])[wanted.name].removeprefix("==")

@@ -1,4 +1,4 @@
-"""docs/maxtext.md says what benchmarks/maxtext.py computes, and the configurations that it prints are MaxText's."""
+"""docs/maxtext.md agrees with the output of benchmarks/maxtext.py, and the printed configurations match MaxText's."""
 
 import importlib.util
 import random
@@ -27,7 +27,7 @@ def rows(table: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_the_page_has_what_the_script_computes(maxtext, number):
-    """At the shortest length, which traces in seconds; the others are printed by the same code."""
+    """Checked at the shortest sequence length, which traces in seconds; the same code prints the other lengths."""
     model = maxtext.MODELS[number]
     stated = rows(PAGE.partition(f"### {model.name}\n")[2].partition("###")[0])
     computed = rows(maxtext.table(model, [2048]))
@@ -35,7 +35,7 @@ def test_the_page_has_what_the_script_computes(maxtext, number):
 
 
 def test_no_policy_saves_and_recomputes_more_than_another(maxtext):
-    """A value that is saved is not recomputed: of two policies with nested names, the larger one recomputes less."""
+    """A saved value is not recomputed, so if one policy saves a superset of another's names, it recomputes no more."""
     model = maxtext.MODELS[0]
     policies = {name: saved for name, (saved, offloaded) in maxtext.MENU.items() if not offloaded}
     found = {name: maxtext.row(saved, (), model, 2048) for name, saved in policies.items()}
@@ -51,7 +51,8 @@ def test_a_configuration_says_each_name_once(maxtext, seed):
     for _ in range(200):
         names = generator.sample(maxtext.TENSORS, generator.randrange(len(maxtext.TENSORS)))
         cut = generator.randint(0, len(names))
-        saved, offloaded = set(names[:cut]) - {"decoder_layer_input"}, set(names[cut:])  # saved unless told otherwise
+        # MaxText saves decoder_layer_input by default, so a configuration does not list it.
+        saved, offloaded = set(names[:cut]) - {"decoder_layer_input"}, set(names[cut:])
         policy, *settings = maxtext.configuration(names[:cut], names[cut:]).split()
         if policy == "remat_policy=custom":
             expected = {f"{name}=device" for name in saved} | {f"{name}=offload" for name in offloaded}

@@ -1,4 +1,4 @@
-"""rematscope on the oldest JAX that it supports: a part of its tests, which takes about a minute and is therefore slow.
+"""Run part of rematscope's tests on the oldest JAX that it supports. This takes about a minute, so it is marked slow.
 
 All of them run with `python packages/rematscope/tests/on_jax.py 0.7.2`.
 """
@@ -34,7 +34,8 @@ def test_what_traces_and_shows_works_on_the_oldest_jax():
         re.fullmatch(r"jax>=([\d.]+)", need)[1] for need in project["dependencies"] if need.startswith("jax>=")
     ]
     python = project["requires-python"].removeprefix(">=")
-    # uv could download the oldest Python that is supported; where it is not, this one shows as much of JAX.
+    # uv could download the oldest supported Python. If it is not installed, use the running Python: JAX is what this
+    # tests.
     here = ".".join(map(str, sys.version_info[:2]))
     command = [sys.executable, PACKAGE / "tests" / "on_jax.py", oldest]
     command += ["--python", python if shutil.which(f"python{python}") else here, "--", "-q", *PART]

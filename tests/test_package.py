@@ -1,4 +1,4 @@
-"""rematscope is a distribution of its own: its wheel has all that it needs, and works where there is nothing else."""
+"""rematscope is a separate distribution: its wheel is complete and works without the rest of the workbook."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def run(*command, cwd: Path) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """What hatchling, which is pinned and here, makes of the package: no network is asked."""
+    """Build the package's wheel offline, with the hatchling that is installed and pinned."""
     folder = tmp_path_factory.mktemp("wheel")
     made = run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=PACKAGE)
     assert made.returncode == 0, made.stderr
@@ -34,7 +34,7 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def elsewhere(wheel, tmp_path_factory) -> Path:
-    """The Python of an environment that has pip, the wheel and what the wheel asks for, in the pinned versions."""
+    """Return the Python of an environment with only pip, the wheel and its dependencies in the pinned versions."""
     folder = tmp_path_factory.mktemp("environment")
     own = start.python(start.OWN_UV)
     uv = [shutil.which("uv")] if shutil.which("uv") else [own, "-m", "uv"] if Path(own).exists() else None
@@ -90,7 +90,7 @@ def test_the_ten_lines_run_where_nothing_else_is_installed(elsewhere, readme, tm
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / readme).read_text(), re.DOTALL)
     block = next(block for block in blocks if "rematscope import" in block)
     (tmp_path / "ten_lines.py").write_text(block)
-    # Isolated: neither PYTHONPATH nor the folder that it starts in can lend it a module.
+    # Isolated mode (-I), so that no module can come from PYTHONPATH or the working directory.
     ran = run(elsewhere, "-I", "ten_lines.py", cwd=tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "block saves" in ran.stdout and "Cost(flops=" in ran.stdout

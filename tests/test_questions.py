@@ -1,4 +1,4 @@
-"""docs/questions.md: its snippets run, its assertions hold, and each answer leads to more."""
+"""docs/questions.md: its snippets run, its assertions hold, and each answer links to further reading."""
 
 import contextlib
 import io
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 OPENING, *QUESTIONS = re.split(r"^### ", (ROOT / "docs" / "questions.md").read_text(), flags=re.MULTILINE)
 SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
-# Their assertions state what JAX's default rematerialization does, and their text what `jax_remat3` does instead.
+# The assertions of these questions hold for JAX's default rematerialization only; their text describes `jax_remat3`.
 DIFFERENT_UNDER_REMAT3 = {"What changes with `jax_remat3`?", "Flash attention is recomputed although I save its output"}
 
 
@@ -22,7 +22,7 @@ def title_of(question: str) -> str:
 
 @pytest.fixture(scope="module")
 def definitions():
-    """The names that the page defines for all its snippets."""
+    """Return the names that the page defines for all its snippets."""
     namespace = {}
     exec(SNIPPET.search(OPENING)[1], namespace)
     return namespace
@@ -37,7 +37,8 @@ def remat3(request):
 
 
 def in_both_modes():
-    """Each question with a snippet; with remat3 the usual run tries those that differ and one in ten of the others."""
+    """Yield each question with a snippet in both modes. With remat3, questions whose answers do not differ are marked
+    slow, except one in ten."""
     chosen = int(os.environ["REMAT_SEED"])
     for i, question in enumerate(q for q in QUESTIONS if SNIPPET.search(q)):
         title = title_of(question)
@@ -71,7 +72,7 @@ def test_an_answer_leads_to_a_page_and_to_who_asked(question):
 
 
 def test_the_answers_are_short():
-    """A reader finds a question by searching, so the page may grow by questions, but not by long answers."""
+    """Readers find a question by searching, so the page may get more questions, but each answer must stay short."""
     assert len(QUESTIONS) >= 45
     lengths = [len(question.split()) for question in QUESTIONS]
     assert sum(lengths) / len(lengths) <= 85 and max(lengths) <= 160

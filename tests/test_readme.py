@@ -1,4 +1,4 @@
-"""README and the other papers say nothing that does not hold."""
+"""Statements in README and the other documents hold."""
 
 import contextlib
 import io
@@ -54,7 +54,7 @@ def test_readme_is_short():
 
 
 def headings(paper: Path) -> set[str]:
-    """Returns the places in a paper that a link may lead to, as GitHub calls them."""
+    """Return the anchors of a document's headings, as GitHub forms them."""
     titles = re.findall(r"^#+ (.+)$", paper.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 

@@ -1,6 +1,6 @@
 """start.py, run as a user runs it: a copy of the real file in a folder with a space in its name.
 
-uv is played by a script, which says what the real one says; the real pip, kernel, browser command and disk do the rest.
+A shell script stands in for uv and prints uv's messages. Pip, the kernel, the browser command and the disk are real.
 """
 
 import ast
@@ -27,8 +27,8 @@ import start
 SOURCE = Path(start.__file__)
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the stand-ins are shell scripts")
 
-# Notes what it is asked; fails as $UV_FAILS tells it; makes as environment a python that is the one running the tests,
-# which does not run pytest without options, because most tests look only at what happens before.
+# The stand-in for uv logs its arguments and fails with $UV_FAILS. The environment it creates has a python that runs the
+# tests' own Python. That python skips pytest without options, because most tests only check what happens before.
 UV = f"""#!/bin/sh
 echo "$*" >> "$UV_LOG"
 case "$*" in $UV_FAILS_AT*) printf '%s\\n' "$UV_FAILS" >&2; exit 2;; esac
@@ -42,7 +42,7 @@ fi
 
 
 class Workbook:
-    """A folder with start.py and just enough beside it, and a user to whom it belongs."""
+    """A folder with start.py and the few files that it needs, and the home folder of a user."""
 
     def __init__(self, folder: Path):
         self.root, self.home, self.uv_log = folder / "my work book", folder / "home", folder / "uv.log"
@@ -67,15 +67,15 @@ class Workbook:
             "PATH": f"{self.bin}:/usr/bin:/bin",
             "UV_LOG": str(self.uv_log),
             "UV_FAILS_AT": "nothing",
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a third of the time
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # starts pytest much faster
         }
 
     def start(self, *arguments, before=(), **environment) -> subprocess.CompletedProcess:
-        """Runs start.py, by a command `before` it if given, and returns what came of it."""
+        """Run start.py, optionally prefixed by the command `before`, and return the completed process."""
         return self.run("start.py", *arguments, before=before, **environment)
 
     def run(self, *arguments, before=(), **environment) -> subprocess.CompletedProcess:
-        """Runs Python as `start` does."""
+        """Run Python with the same settings as `start`."""
         return subprocess.run(
             [*before, sys.executable, *arguments],
             cwd=self.root,
@@ -87,7 +87,7 @@ class Workbook:
         )
 
     def uv_calls(self) -> list[str]:
-        """Returns what uv was asked since the last look."""
+        """Return the calls of uv since the last time this method was called."""
         calls = self.uv_log.read_text().splitlines() if self.uv_log.exists() else []
         self.uv_log.unlink(missing_ok=True)
         return calls
@@ -100,14 +100,15 @@ def workbook(tmp_path):
 
 @pytest.fixture
 def bwrap():
-    """The start of a command that runs another one in a changed file system, even for root."""
+    """Return the start of a bubblewrap command, which can change the file system's mounts for another command, even for
+    root."""
     if not shutil.which("bwrap"):
         pytest.skip("bubblewrap is not installed")
     return ["bwrap", "--dev-bind", "/", "/"]
 
 
 def problem(done: subprocess.CompletedProcess) -> str:
-    """Returns the one sentence by which start.py failed."""
+    """Return the one-sentence message with which start.py failed."""
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("start.py: ")
@@ -152,12 +153,12 @@ def test_a_second_run_installs_nothing(workbook):
 
 
 def locks_installed(workbook) -> list[str]:
-    """Returns the lock files that were installed since the last look."""
+    """Return the lock files that were installed since the last call."""
     return [call.split()[-1] for call in workbook.uv_calls() if "--require-hashes" in call]
 
 
 def test_learners_get_what_learners_need_and_tests_add_to_it(workbook):
-    learn = ("--", "--version")  # JupyterLab says its version and ends
+    learn = ("--", "--version")  # JupyterLab prints its version and exits
     assert workbook.start(*learn).returncode == 0
     assert locks_installed(workbook) == ["requirements.lock"]
     workbook.start("test")
@@ -225,7 +226,7 @@ def test_the_status_of_pytest_is_passed_on(workbook):
     assert workbook.start("test", "--", "-k", "nothing").returncode == 5
 
 
-# Failures: each one sentence
+# Failures, each reported in one sentence
 
 
 @pytest.mark.parametrize(("translated", "sentence"), [("0", start.INTEL_MAC), ("1", start.ROSETTA)])
@@ -308,7 +309,7 @@ def test_a_python_without_ensurepip_cannot_get_uv(workbook, bwrap):
 
 def test_a_full_disk_is_told_in_a_sentence(workbook, bwrap):
     (workbook.root / ".venv").mkdir()
-    # One page: room for the stand-in's python, none for what start.py writes next.
+    # One page of memory holds the stand-in's python, but nothing that start.py writes next.
     done = workbook.start(before=[*bwrap, "--size", "4096", "--tmpfs", str(workbook.root / ".venv")])
     assert problem(done).startswith(
         f"The disk is full: free 2 GB on the disk of {workbook.root} and on the disk of your home folder"
@@ -333,7 +334,7 @@ def test_a_port_that_is_free_is_not_refused():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     start.check_port([f"--port={port}"])
-    start.check_port(["--port=99999"])  # JupyterLab's to refuse
+    start.check_port(["--port=99999"])  # JupyterLab rejects this port itself
 
 
 def test_an_unknown_command_is_answered_with_those_there_are(workbook):
@@ -343,7 +344,7 @@ def test_an_unknown_command_is_answered_with_those_there_are(workbook):
     assert workbook.start("--help").stdout == f"{start.__doc__.strip()}\n"
 
 
-# An older Python
+# Old versions of Python
 
 
 def test_an_old_python_is_told_so():
@@ -355,7 +356,7 @@ def test_an_old_python_is_told_so():
 
 
 def newer_than_python_2(source: str) -> list[str]:
-    """Returns the kinds of syntax in a source that Python 2.7 could not read, as far as a start.py would use them."""
+    """Return the kinds of syntax in a source that Python 2.7 cannot parse, as far as start.py might use them."""
     found = {type(node).__name__ for node in ast.walk(ast.parse(source, feature_version=(3, 8)))}
     found &= {"JoinedStr", "NamedExpr", "Nonlocal", "AsyncFunctionDef", "Await", "YieldFrom"}
     for node in ast.walk(ast.parse(source)):
@@ -376,11 +377,11 @@ def test_python_2_can_read_it_to_be_told():
     assert len(newer_than_python_2(newer)) == 6
 
 
-# What is started
+# Starting JupyterLab
 
 
 def test_only_the_kernel_of_this_environment_is_used(workbook, monkeypatch):
-    """A user's own kernel may be called python3 as well."""
+    """A user's own kernel may also be called python3."""
     foreign = workbook.home / "kernels" / "python3"
     foreign.mkdir(parents=True)
     (foreign / "kernel.json").write_text('{"argv": ["no"], "display_name": "foreign", "language": "python"}')
@@ -406,15 +407,15 @@ def test_the_user_s_python_settings_do_not_reach_what_is_started(monkeypatch):
 
 @pytest.fixture
 def lab(workbook):
-    """The running command, and the address that it opens in the browser."""
-    way = Path("grader/learner/contents_manager.py")  # by which the server reads pages
+    """Start JupyterLab; return the running process and the address that it opens in the browser."""
+    way = Path("grader/learner/contents_manager.py")  # the server reads pages with this
     (workbook.root / way).parent.mkdir()
     shutil.copyfile(start.ROOT / way, workbook.root / way)
     opened = workbook.home.with_name("opened")
     browser = workbook.home.with_name("browser")
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > "{opened}.part" && mv "{opened}.part" "{opened}"\n')
     browser.chmod(0o755)
-    keyboard, terminal = os.openpty()  # JupyterLab asks back on Ctrl-C only where there is somebody to answer
+    keyboard, terminal = os.openpty()  # JupyterLab asks for confirmation on Ctrl-C only if it has a terminal
     process = subprocess.Popen(
         [sys.executable, "start.py"],
         cwd=workbook.root,
@@ -441,7 +442,7 @@ def lab(workbook):
 
 def test_opens_the_first_page_with_no_question_asked(workbook, lab):
     process, opened = lab
-    with urllib.request.urlopen(opened) as page:  # a file that leads on to the server, token included
+    with urllib.request.urlopen(opened) as page:  # a file that redirects to the server's address with its token
         url = re.search(r'href="(http[^"]+)"', page.read().decode())[1]
     address, token = url.split("?token=")
     server, page = address.split("/lab/tree/")

@@ -1,4 +1,4 @@
-"""Style, layers and types are as pyproject.toml says, and no file is long."""
+"""Style, layers and types are as configured in pyproject.toml, and no file is too long."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ PACKAGES = [ROOT / "packages" / "rematscope" / "src" / "rematscope", ROOT / "gra
 
 
 def assert_content(*command: str):
-    """A tool of this environment has nothing to say about the workbook."""
+    """Run a tool of this environment on the workbook and assert that it reports no problem."""
     done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -35,7 +35,7 @@ def test_the_types_of_both_packages_agree():
 
 
 def test_a_type_checker_knows_which_names_rematscope_has(tmp_path):
-    """They are imported when asked for, and a module with a `__getattr__` that it sees may have any name."""
+    """rematscope imports its names on first use. A type checker that saw its `__getattr__` would accept any name."""
     user = tmp_path / "user.py"
     user.write_text("import rematscope\nrematscope.plan\nrematscope.plane\n")
     alone = ["--follow-imports=skip", f"--cache-dir={tmp_path}"]

@@ -1,4 +1,4 @@
-"""Every colour of a text in a terminal is read on whatever ground the terminal has."""
+"""Every text color has enough contrast on every common terminal background."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,8 @@ from grader.learner.prose import Prose
 from grader.verdicts.verdict import Effect, Finding, FindingKind, Outcome, Verdict
 from grader.verdicts.views import VerdictView
 
-# As terminals come: black, and the darkest and lightest that are called dark and light; white.
+# Common terminal backgrounds: black, white, the lightest background that is called dark and the darkest that is called
+# light.
 GROUNDS = ["#000000", "#1e1e1e", "#eeeeee", "#ffffff"]
 NAME = "checkpoint_dot_policy"
 
@@ -24,7 +25,7 @@ def luminance(colour: str) -> float:
 
 
 def contrast(one: str, other: str) -> float:
-    """As WCAG 2.2 has it, from 1 to 21."""
+    """Return the contrast ratio of WCAG 2.2, from 1 to 21."""
     dark, light = sorted([luminance(one), luminance(other)])
     return (light + 0.05) / (dark + 0.05)
 

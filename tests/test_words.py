@@ -1,6 +1,6 @@
-"""Documents, pages and messages use the field's terms: a short list of home-made ones, each with what to write instead.
+"""Documents, pages and messages use the field's terms: a short list of words to avoid, each with its replacement.
 
-CONTRIBUTING's table of terms is longer; this list has those that have no other meaning in a message.
+CONTRIBUTING's table of terms is longer; this list only has words that have no other meaning in a message.
 """
 
 import ast
@@ -66,7 +66,7 @@ def public_docstrings() -> Iterator[tuple[str, str]]:
 
 
 def messages() -> Iterator[tuple[str, str]]:
-    """Texts of at least four words in the source that are not docstrings: what people are shown."""
+    """Yield the strings of at least four words in the source, except docstrings: the messages that people see."""
     for path in (path for folder in SOURCES for path in sorted(folder.rglob("*.py"))):
         tree = ast.parse(path.read_text())
         docstrings = {
@@ -83,7 +83,7 @@ def messages() -> Iterator[tuple[str, str]]:
 
 
 def feedback() -> Iterator[tuple[str, str]]:
-    """Hints, known mistakes and questions about errors, which are data."""
+    """Yield the texts in data files: hints, known mistakes and questions about errors."""
     for path in sorted((ROOT / "grader").rglob("*.toml")):
         for text in strings_in(tomllib.loads(path.read_text())):
             yield str(path.relative_to(ROOT)), re.sub(r"`[^`]*`", "", text)

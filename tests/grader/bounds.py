@@ -1,4 +1,4 @@
-"""The numeric bounds and the checks of an exercise's requirements, and verdicts without one of them.
+"""Numeric bounds and checks of an exercise's requirements, and verdicts with one of them changed or removed.
 
 `test_bounds.py` tries the wrong answers that hold each bound, `mutations.py` all of them.
 """
@@ -35,7 +35,7 @@ class Bound(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a requirement stands: a case's index, the group's, and the requirement's within the group."""
+    """The position of a requirement: the index of its case, of its group, and of the requirement within the group."""
 
     case: int
     group: int
@@ -48,7 +48,7 @@ _NO_BOUNDS = {
     "InPieces.of",
     "SendsAtMost.of",
     "SendsAtMost.weights",
-}  # they only say how a value is measured
+}  # these numbers describe how a value is measured and are not limits
 
 
 def asked(slug: str) -> Asked:
@@ -57,7 +57,7 @@ def asked(slug: str) -> Asked:
 
 
 def places(asked: Asked) -> dict[Place, Requirement]:
-    """Return every requirement by its place."""
+    """Return every requirement by its position."""
     return {
         Place(case, group, number): requirement
         for case, groups in enumerate(asked)
@@ -74,13 +74,13 @@ def bounds(requirement: Requirement) -> list[Bound]:
 
 
 def moved(asked: Asked, bound: Bound, steps: int, at: tuple[int, int] | None = None) -> Asked:
-    """Return the requirements with one bound loosened by so many steps, or tightened by as many if negative.
+    """Return the requirements with one bound loosened by `steps` steps, or tightened if `steps` is negative.
 
     Args:
       asked: the requirements.
-      bound: which of their numbers moves.
+      bound: the number to change.
       steps: how far. A step is 1, or a quarter of a peak, because XLA's allocations differ between versions.
-      at: the group and the requirement's number within it, in every case; everywhere if None.
+      at: the group and the requirement's number within it, in every case; None for all requirements.
     """
 
     def new(place: Place, requirement: Requirement) -> list[Requirement]:
@@ -94,7 +94,7 @@ def moved(asked: Asked, bound: Bound, steps: int, at: tuple[int, int] | None = N
 
 
 def without(asked: Asked, group: int, number: int) -> Asked:
-    """Return the requirements but for one of each case."""
+    """Return the requirements without the one at this position in each case."""
     return _replaced(asked, lambda place, requirement: [] if place[1:] == (group, number) else [requirement])
 
 
@@ -110,7 +110,7 @@ def _replaced(asked: Asked, by: Callable[[Place, Requirement], list[Requirement]
 
 @functools.cache
 def seen(answer: Callable, slug: str) -> Sequence[CaseObservation] | None:
-    """What the cases show of an answer; None if its results are wrong or it raises."""
+    """Return the observations of each case of an answer, or None if its results are wrong or it raises."""
     task, expect = registry.task(slug), registry.expect(slug)
     tried = [case for case in cases(slug) if isinstance(case, Case)]
     evidence = traced(answer, slug)
@@ -122,7 +122,7 @@ def seen(answer: Callable, slug: str) -> Sequence[CaseObservation] | None:
 
 
 def against(answer: Callable, slug: str, asked: Asked) -> list[Finding]:
-    """What stands against an answer whose results are right, of what is asked."""
+    """Return the findings on an answer with right results, without advice, if these requirements are asked."""
     shown = seen(answer, slug)
     assert shown is not None
     return [finding for finding in failed_requirements(asked, shown)[0] if not finding.advice]

@@ -1,4 +1,4 @@
-"""Whether this machine has a sandbox to test: bubblewrap, and user namespaces inside of it."""
+"""Whether this machine can run the tests of the sandbox, which need bubblewrap and user namespaces inside of it."""
 
 import contextlib
 import functools
@@ -18,31 +18,32 @@ def _works() -> bool:
     return subprocess.run([*inside, "unshare", "--user", "true"], capture_output=True).returncode == 0
 
 
-# CI must run these tests: there they fail where nothing can be isolated.
+# CI must run these tests, so they are not skipped there and fail if bubblewrap does not work.
 needed = pytest.mark.skipif(
     not os.environ.get("CI") and not _works(), reason="needs bubblewrap, and user namespaces inside of it"
 )
 
 
-# In the environment of whoever starts the tests' sandbox.
+# A secret in the environment of the process that starts the tests' sandbox.
 SECRET = "what the environment holds"
 
-# For `batch`: grade also where there are no control groups.
+# `batch` also runs on machines without control groups if it gets this option.
 UNGROUPED = "--without-control-groups"
 
 
 def answers(pids: set[int]) -> list[int]:
-    """Of some processes those in which an answer may run by now: their system calls are filtered."""
+    """Return those of some processes in which an answer may already be running, because their system calls are
+    filtered."""
     found = []
     for pid in pids:
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process may have ended
             if "\nSeccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text():
                 found.append(pid)
     return found
 
 
 def descendants(pid: int) -> set[int]:
-    """The processes that a process has started, and those that they have."""
+    """Return all descendants of a process."""
     children = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

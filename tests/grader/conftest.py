@@ -10,7 +10,8 @@ from grader.isolation.limits import FOR_BATCH, CheckLimits
 
 @pytest.fixture(scope="session")
 def zygote():
-    """The sandbox of all tests of this process that need none of their own: to start one takes seconds.
+    """The sandbox shared by all tests of this process that do not need a separate one, because starting it takes
+    seconds.
 
     It starts with secrets in the environment, which no answer may see.
     """
@@ -24,7 +25,7 @@ def zygote():
 
 @pytest.fixture(scope="session")
 def grader_in_sandbox(zygote):
-    """Makes a `SandboxGrader` that grades in it, and that nobody closes."""
+    """Return a function that creates a `SandboxGrader` in the shared sandbox, which must not be closed."""
 
     def begun(limits: CheckLimits = FOR_BATCH) -> grade_one.SandboxGrader:
         grader = grade_one.SandboxGrader(limits)
@@ -38,7 +39,7 @@ def grader_in_sandbox(zygote):
 
 @pytest.fixture(params=[False, True], ids=["remat", "remat3"])
 def remat3(request):
-    """Runs a test with JAX's rematerialization and with its next one (`JAX_REMAT3=1`)."""
+    """Run a test with JAX's default rematerialization and with `JAX_REMAT3=1`."""
     before = jax.config.jax_remat3
     jax.config.update("jax_remat3", request.param)
     yield request.param
@@ -53,6 +54,6 @@ def check_in_process(monkeypatch):
 
 @pytest.fixture
 def unpatched():
-    """Undoes what a test's wrong answers patch."""
+    """Undo the patches that a test's wrong answers make."""
     with sample_answers.patches_undone():
         yield

@@ -1,14 +1,14 @@
-"""Shows which bounds and checks of the grader no shipped answer holds.
+"""Find the bounds and checks of the grader that no shipped answer tests.
 
     python tests/grader/mutations.py nested_scan save_named        # bounds and requirements of exercises; all if none
     python tests/grader/mutations.py --judging identity observe           # checks in grader/judging and in requirements
     python tests/grader/mutations.py scan_layers --judging all     # all of them, with one exercise's answers
 
-For an exercise, every numeric bound is loosened and every requirement is dropped, in all cases, until a wrong answer is
-no longer told its mistake. For a module of the judge, every condition is dropped, every comparison moved by one step,
-every operand of `and` and `or` left out and every number increased, one at a time, and the shipped answers that run the
-mutated line are judged again; with `--tests` the tests in tests/grader/judging come next. What nothing notices is
-printed as "no answer notices" and makes the exit status 1, unless it is in `mutants_known.py`, with the reason.
+For an exercise, every numeric bound is loosened and every requirement is dropped, in all cases, until the verdict on a
+wrong answer no longer names its mistake. For a module of the judge, the mutants drop a condition, move a comparison by
+one step, leave out an operand of `and` or `or`, or increase a number, one at a time, and the shipped answers that run
+the mutated line are judged again. With `--tests`, the tests in tests/grader/judging run next. A mutant that nothing
+detects is printed as "no answer notices" and makes the exit status 1, unless `mutants_known.py` lists it with a reason.
 
 An answer is traced once, and its programs run once on the same arrays, because a mutant of the judge changes neither.
 The bounds of save_named take 21 s of processor time, and the module identity with the answers to save_named 62 s.
@@ -53,21 +53,21 @@ MODULES = {
     **{path.stem: f"grader.judging.{path.stem}" for path in (HERE.parents[1] / "grader/judging").glob("[a-z]*.py")},
     **{name: f"grader.exercises.{name}" for name in ("requirements", "peaks")},
 }
-del MODULES["illustrate"]  # it decides nothing
+del MODULES["illustrate"]  # its code has no effect on verdicts
 # Methods whose results do not depend on the judge's code.
 REMEMBERED = {
     Execution: ("run", "gradients", "value_fingerprints", "peak"),
     Function: ("__call__", "interpreted", "value_fingerprints"),
 }
-MOST_ANSWERS = 60  # that run a mutated line and are judged again
+MOST_ANSWERS = 60  # answers that run a mutated line and are judged again, at most
 LONGEST = 60  # seconds: a mutant may loop forever
 
 
 def of_exercise(slug: str) -> Iterator[str]:
-    """Yield the mutants of an exercise's requirements that none of its answers notices."""
+    """Yield the mutants of an exercise's requirements that none of its answers detects."""
     wanted = asked(slug)
     if not wanted:
-        return  # its answers are plain data; test_no_requirement_is_decoration drops its questions, kind by kind
+        return  # its answers are plain data; test_no_requirement_is_decoration removes its questions, kind by kind
     every = places(wanted)
     left = {(place[1:], bound): "" for place, each in every.items() for bound in (*bounds(each), None)}
     most = max((answer.beyond[1] for answer in wrong(slug).values() if answer.beyond), default=1)
@@ -93,7 +93,7 @@ def of_exercise(slug: str) -> Iterator[str]:
             yield f"{slug}: {said}"
 
 
-# From here on: mutants of the judge's code.
+# The rest of this file: mutants of the judge's code.
 
 _MOVED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 
@@ -121,7 +121,7 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 class Mutant(ast.NodeTransformer):
-    """Replaces the node with a number by another one."""
+    """Replace the node with this number by another one."""
 
     def __init__(self, number: int, by: ast.AST) -> None:
         self.number, self.by, self.visited = number, by, -1
@@ -152,7 +152,7 @@ def mutants(module: ModuleType) -> Iterator[tuple[int, int, str, ast.Module]]:
 
 
 def functions(module: ModuleType) -> dict[str, FunctionType]:
-    """Return a module's functions and methods, also those in a cache, by their qualified names."""
+    """Return a module's functions and methods by qualified name, including cached ones."""
     own = [*vars(module).values()]
     own += [each for cls in own if isinstance(cls, type) for each in vars(cls).values()]
     own = [each.fget if isinstance(each, property) else each for each in own]
@@ -162,7 +162,7 @@ def functions(module: ModuleType) -> dict[str, FunctionType]:
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of a module's functions and methods, not of functions in functions."""
+    """Yield the code objects of a module's functions and methods, without nested functions."""
     for each in code.co_consts:
         if isinstance(each, CodeType):
             yield each
@@ -171,7 +171,7 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def judged(slug: str, evidence: Evidence) -> tuple:
-    """Return what the tests of an answer look at: its outcome, what it was shown to do, and its findings."""
+    """Return the parts of a verdict that tests of an answer look at: its outcome, the observations and the findings."""
     verdict = judge(evidence, cases(slug), registry.task(slug), registry.expect(slug), seed_of_inputs(), execution)
     return verdict.outcome, verdict.shown, [(each.kind, each.text, each.next, each.cases) for each in verdict.findings]
 
@@ -182,12 +182,12 @@ def _execution(forward: str, backward: str, sizes: tuple[int, ...], limit: int |
 
 
 def execution(forward: str, backward: str, sizes: list[int], limit: int | None = None) -> Execution:
-    """Return two programs that are read once."""
+    """Return an execution of two programs; parsed once and cached."""
     return _execution(forward, backward, tuple(sizes), limit)
 
 
 def run_once(cls: type, *names: str) -> None:
-    """Make methods remember what they returned for arrays of the same bytes."""
+    """Cache methods' results by the bytes of their arrays."""
 
     def digest(arguments: tuple) -> str:
         found = hashlib.sha256(str(jax.tree.structure(arguments)).encode())
@@ -204,7 +204,8 @@ def run_once(cls: type, *names: str) -> None:
         def remembered(self: object, *arguments: Any) -> Any:
             key = id(self), digest(arguments)
             if key not in known:
-                own = self, *(each for each in arguments if isinstance(each, Function))  # so that no id is reused
+                # Keeps these objects alive, so that Python does not reuse an id.
+                own = self, *(each for each in arguments if isinstance(each, Function))
                 known[key] = own, method(self, *arguments)
             return known[key][1]
 
@@ -218,12 +219,12 @@ _QUIETLY = "-q -x -n0 --no-header --no-summary -W ignore::pytest.PytestAssertRew
 
 
 def _tests_fail() -> bool:
-    forget(sample_answers)  # it remembers verdicts
+    forget(sample_answers)  # it caches verdicts
     return bool(pytest.main([str(HERE / "judging"), *_QUIETLY]))
 
 
 def of_judge(names: list[str], slugs: list[str], tests: bool) -> Iterator[str]:
-    """Yield the mutants of some of the judge's modules that neither an answer nor a test notices."""
+    """Yield the mutants of some of the judge's modules that neither an answer nor a test detects."""
     modules = {name: importlib.import_module(MODULES[name]) for name in names}
     if tests and _tests_fail():
         raise SystemExit("the tests in tests/grader/judging fail without a mutant")
@@ -256,19 +257,19 @@ def of_judge(names: list[str], slugs: list[str], tests: bool) -> Iterator[str]:
                 yield said
 
 
-type Tried = tuple[str, str, Evidence, tuple]  # an answer's name, its exercise, its evidence, and what is said of it
+type Tried = tuple[str, str, Evidence, tuple]  # an answer's name, its exercise, its evidence and its verdict
 
 
 def run_by_line(
     modules: list[ModuleType], answers: list[tuple[str, str, Evidence]]
 ) -> dict[tuple[str, int], list[Tried]]:
-    """Return for each line of some modules, by file and number, the answers that run it when they are judged, in an
-    order that mixes exercises: the first ones notice most of what all of them would."""
+    """Return for each line of some modules, by file and number, the answers that run it when they are judged. The order
+    mixes exercises, because the first few answers then detect most of what all of them would."""
     running: dict[tuple[str, int], list[Tried]] = {}
     every = [function for module in modules for function in functions(module).values()]
     before = None
     for called, slug, evidence in answers:
-        if slug != before:  # so that an answer to each exercise runs what is remembered for it
+        if slug != before:  # clear the caches, so that some answer to each exercise runs the cached functions
             before = slug
             for module in modules:
                 forget(module)
@@ -296,13 +297,13 @@ def evidence_of(slugs: tuple[str, ...]) -> list[tuple[str, str, Evidence]]:
 
 
 def forget(module: ModuleType) -> None:
-    """Empty a module's caches: a mutant may return something else."""
+    """Clear a module's caches: a mutant may return another result."""
     for each in vars(module).values():
         getattr(each, "cache_clear", int)()
 
 
 def notices(called: str, slug: str, evidence: Evidence, want: tuple) -> str:
-    """Return the answer's name if its verdict is another one under a mutant, or none at all; else an empty string."""
+    """Return the answer's name if a mutant changes its verdict or makes judging fail; else an empty string."""
     signal.alarm(LONGEST)
     try:
         return "" if judged(slug, evidence) == want else called
@@ -317,7 +318,7 @@ def _too_long(*_: object) -> None:
 
 
 class lines_run:
-    """Collects the lines of some functions that run, by file and number."""
+    """Collect the lines of some functions that run, by file and number."""
 
     def __init__(self, functions: list[FunctionType], hit: set[tuple[str, int]]) -> None:
         self.codes, self.hit = [f.__code__ for f in functions], hit

@@ -1,4 +1,4 @@
-"""Attempts as the tests of progress write them, in this process and in others."""
+"""Helpers that write attempts for the tests of progress, in this process and in others."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import textwrap
 from grader.learner.progress import Progress
 from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 
-LONG = "# " + "x" * 3000 + "\n"  # so that a handful of attempts spans several pages of the file
+LONG = "# " + "x" * 3000 + "\n"  # long enough that a few attempts span several pages of the database file
 
 
 def verdict(outcome=Outcome.NOT_PASSED, exercise="a"):
@@ -16,7 +16,7 @@ def verdict(outcome=Outcome.NOT_PASSED, exercise="a"):
 
 
 def written_by(script, path, *arguments, before=(), **options):
-    """Starts a process that writes attempts, without importing JAX."""
+    """Start a process that writes attempts without importing JAX."""
     program = f"""
 import sys
 from pathlib import Path

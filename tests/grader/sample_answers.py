@@ -1,4 +1,5 @@
-"""The answers that exercises are tested with, `wrong.py` and `right.py` in each one's folder, and their verdicts."""
+"""The answers that exercises are tested with, from `wrong.py` and `right.py` in each one's folder, and their
+verdicts."""
 
 import contextlib
 import functools
@@ -34,10 +35,10 @@ from grader.verdicts.verdict import Finding, Verdict
 class Wrong(NamedTuple):
     """A wrong answer, and the finding that must name its mistake.
 
-    `words` are in that finding; `cases` are those in which it is seen, or None if they do not matter. `where` takes
-    what a question drew, and says whether the answer is wrong there; None if that does not matter. `remat3` is False
-    if it is right with JAX's next rematerialization, which asks policies about names and products alone. `beyond` names
-    the numeric bound that it just exceeds, and the steps by which that must be looser for the answer to pass.
+    That finding contains `words` and lists `cases`, or any cases if None. `where` takes the structure of a question and
+    returns whether the answer is wrong there; None if this is not tested. `remat3` is False if the answer is right
+    under `jax_remat3`, which asks policies about names and matmuls only. `beyond` names the numeric bound that the
+    answer just exceeds, and the number of steps by which the bound must be loosened for the answer to pass.
     """
 
     answer: Callable
@@ -50,7 +51,7 @@ class Wrong(NamedTuple):
 
 
 class Right(NamedTuple):
-    """A right answer, and whether it passes with advice."""
+    """A right answer, and whether its verdict contains advice."""
 
     answer: Callable
     advised: bool
@@ -77,7 +78,7 @@ class Answers(dict):
 
 
 def also_run_backward(function: Callable, value: jax.Array, *operands: jax.Array) -> jax.Array:
-    """Return `value`; the backward pass through it also runs `function(*operands)`, to no end."""
+    """Return `value`; the backward pass through it also runs `function(*operands)`, whose result has no effect."""
 
     @jax.custom_vjp
     def unchanged(value, *operands):
@@ -102,7 +103,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def shipped(slug: str, kind: str) -> dict[str, Callable]:
-    """The shipped answers to an exercise of a kind, by name: worked, right, wrong or keyed."""
+    """Return an exercise's shipped answers of one kind ("worked", "right", "wrong" or "keyed") by name."""
     if kind == "worked":
         return {slug: getattr(importlib.import_module(f"solutions.{slug}"), slug)}
     if kind == "keyed":
@@ -131,14 +132,15 @@ class Answers(dict):
 
 
 def as_submission(slug: str, kind: str, name: str) -> Submission:
-    """A shipped answer as a learner's file: the whole module that it comes from, and its name bound to the answer."""
+    """Return a shipped answer as a learner's file: the source of its module, and its name bound to the answer."""
     if kind == "worked":
         return Submission("a learner", f"{slug}.py", (ROOT / "solutions" / f"{slug}.py").read_bytes(), slug)
     path, found, of = ("keyed", "KEYED", f"[{slug!r}]") if kind == "keyed" else (f"{slug}/{kind}", kind.upper(), "")
     module = (ROOT / "tests" / "grader" / "catalog" / f"{path}.py").read_text()
     marks = _MARKS + inspect.getsource(also_run_backward) + "\n\n"
     module = re.sub(r"from sample_answers import .*\n", lambda _: marks, module)
-    module = re.sub(r"from solutions\.\w+ import (\w+) as (\w+)\n", _without_import, module)  # the sandbox has none
+    # Solutions cannot be imported in the sandbox.
+    module = re.sub(r"from solutions\.\w+ import (\w+) as (\w+)\n", _without_import, module)
     text = f"""
 def shipped(module):
     namespace = {{"__name__": "shipped"}}
@@ -157,7 +159,7 @@ def _without_import(imported: re.Match[str]) -> str:
 
 @contextlib.contextmanager
 def patches_undone() -> Iterator[None]:
-    """Undo at the end what wrong answers have patched in NumPy and JAX."""
+    """Undo on exit all changes that wrong answers make to NumPy and JAX."""
     before = [(module, dict(vars(module))) for module in (np, jnp, np.testing)]
     yield
     for module, names in before:
@@ -167,20 +169,20 @@ def patches_undone() -> Iterator[None]:
 
 
 class _CompiledAgainstInterpreted(Execution):
-    """XLA runs the answer's programs and NumPy the reference."""
+    """Runs the answer's programs with XLA and the reference with NumPy."""
 
     def run(self, inputs, cotangents, reference):
         results = super().run(inputs, cotangents, reference)
         try:
             own = self.compiled(inputs, cotangents)
-        except ProgramError:  # collectives of several devices, which XLA does not run here
+        except ProgramError:  # XLA cannot run collectives of several devices here
             own = results[:5]
         return *own, results[5]
 
 
 def rounded_otherwise(answer: Callable, slug: str, seed: int) -> Verdict | None:
-    """An answer's verdict if the reference is rounded otherwise than the answer, as where two processes or machines run
-    them; None for an answer that is plain data."""
+    """Return an answer's verdict if the reference is rounded differently from the answer, as on another machine or in
+    another process; None for an answer that is plain data."""
     asked = cases(slug, seed)
     evidence = traced(answer, slug, seed)
     if isinstance(evidence, Verdict) or not evidence.forward:
@@ -189,12 +191,12 @@ def rounded_otherwise(answer: Callable, slug: str, seed: int) -> Verdict | None:
 
 
 def sample[T](answers: Sequence[T], share: int) -> Sequence[T]:
-    """Return one of `share` answers, evenly spaced; the run's seed says which one is the first."""
+    """Return one in `share` answers, evenly spaced; the run's seed determines the first."""
     return answers[random.Random(os.environ["REMAT_SEED"]).randrange(share) :: share]
 
 
 def slow_unless_sampled(answers: Sequence[Any], share: int) -> list[Any]:
-    """Return all answers for `pytest.mark.parametrize`; only a sample of one in `share` is not marked slow."""
+    """Return all answers for `pytest.mark.parametrize`; all except a sample of one in `share` are marked slow."""
     quick = set(sample(answers, share))
     return [
         pytest.param(
@@ -205,7 +207,7 @@ def slow_unless_sampled(answers: Sequence[Any], share: int) -> list[Any]:
 
 
 def named(answer: Wrong, findings: Iterable[Finding]) -> list[Finding]:
-    """Those of the findings that name the answer's mistake."""
+    """Return the findings that name the answer's mistake."""
     return [found for found in findings if answer.kind in found.kinds and all(w in _said(found) for w in answer.words)]
 
 
@@ -215,7 +217,7 @@ def _said(finding: Finding) -> str:
 
 @functools.cache
 def failed_questions(answer: Callable, slug: str) -> list[Question]:
-    """The questions to which an answer that is plain data is wrong."""
+    """Return the questions to which an answer that is plain data is wrong."""
     evidence = traced(answer, slug)
     assert isinstance(evidence, Evidence)
     task, expect = registry.task(slug), registry.expect(slug)
@@ -225,18 +227,18 @@ def failed_questions(answer: Callable, slug: str) -> list[Question]:
     return [question for question in cases(slug) if question.name in failed]
 
 
-# What follows does what `grading.grade` does, step by step, and each step once: many answers are tried in the same
-# cases, and several tests ask for the same verdict.
+# The functions below repeat the steps of `grading.grade` and cache each one, because many answers are tried in the same
+# cases and several tests need the same verdict.
 
 
 def verdict_on(answer: Callable, slug: str, seed: int = 0) -> Verdict:
-    """An answer's verdict; `seed` seeds the shapes and the inputs."""
+    """Return an answer's verdict; `seed` seeds the shapes and the inputs."""
     evidence = _traced(answer, slug, seed, jax.config.jax_remat3)
     return evidence if isinstance(evidence, Verdict) else _judged(evidence.to_json(), slug, seed)
 
 
 def traced(answer: Callable, slug: str, seed: int = 0) -> Evidence | Verdict:
-    """An answer's evidence."""
+    """Return an answer's evidence."""
     return _traced(answer, slug, seed, jax.config.jax_remat3)
 
 
@@ -246,7 +248,7 @@ def cases(slug: str, seed: int = 0) -> Sequence[Case | Question]:
 
 
 def own_cases(slug: str, seed: int = 0) -> Sequence[Case | Question]:
-    """The cases of the task's own, without those that are drawn from its ranges."""
+    """Return the cases of the task itself, without those drawn from its ranges."""
     return registry.task(slug).cases(np.random.default_rng(int(_seeds(seed)[0])))
 
 
@@ -259,17 +261,17 @@ def _seeds(seed: int) -> np.ndarray:
 
 
 def _refuse_as_the_sandbox_does() -> None:
-    libc.prctl(38, 1)  # PR_SET_NO_NEW_PRIVS, without which only root may give up anything
+    libc.prctl(38, 1)  # PR_SET_NO_NEW_PRIVS, which a process without root needs to install a filter
     system_calls.refuse()
 
 
-# A thread has system calls of its own to refuse. In this one all shipped answers are traced and run, and so whatever
-# they ask the kernel for is on the sandbox's list.
+# Filters of system calls apply per thread. All shipped answers are traced and judged in this thread, which shows that
+# the sandbox's list allows all system calls that they need.
 _as_in_the_sandbox = ThreadPoolExecutor(1, initializer=_refuse_as_the_sandbox_does if system_calls.knows() else int)
 
 
 def with_few_system_calls[Result](function: Callable[..., Result], *arguments: Any) -> Result:
-    """What a function returns that may ask the kernel for no more than an answer in the sandbox."""
+    """Return the result of a function that runs with only the system calls that an answer in the sandbox may use."""
     return _as_in_the_sandbox.submit(function, *arguments).result()
 
 

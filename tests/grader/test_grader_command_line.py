@@ -38,7 +38,7 @@ def run(*arguments):
 
 
 def run_here(*arguments):
-    """As `run`, in this process."""
+    """Same as `run`, but in this process."""
     done = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "1000"})
     return done.exit_code, " ".join(done.stdout.split()), done.stderr
 
@@ -99,7 +99,7 @@ def test_what_is_neither_a_file_nor_an_exercise_is_refused_with_a_list_of_those(
 
 
 def test_a_wrong_answer_has_exit_status_1_and_its_findings_as_json(tmp_path):
-    """What an answer prints is not among it."""
+    """The JSON does not contain what an answer prints."""
     body = "print('y' * 10**7)\nreturn jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)"
     status, out, err = run("check", script(tmp_path, body), "--json")
     verdict = json.loads(out)
@@ -151,7 +151,8 @@ def test_help_fits_80_columns_and_states_exit_statuses(command):
 
 
 def test_an_attempt_is_written_down_but_no_stub_and_no_mere_name(tmp_path):
-    """An answer that was judged, or took its process along; not a stub, and not a file that only has the name."""
+    """Progress records an answer that was judged or that ended its process, but neither a stub nor a file that only has
+    the exercise's name."""
     path = tmp_path / f"{NAME}.py"
     for text in ("x = 1", f"def {NAME}(w1, w2, x): ...", f"import os\ndef {NAME}(w1, w2, x): os._exit(0)"):
         path.write_text(text)
@@ -188,7 +189,7 @@ def test_a_child_that_dies_is_a_verdict(tmp_path, body, reason):
 def test_whoever_takes_too_long_is_ended(tmp_path, body, limits, reason):
     start = time.monotonic()
     verdict = check_file(script(tmp_path, body), limits)
-    assert time.monotonic() - start < 250  # and not a thousand
+    assert time.monotonic() - start < 250  # well below the 1000 s that the answer sleeps
     assert verdict.outcome == "could not be judged" and reason in verdict.findings[0].text
 
 
@@ -215,7 +216,8 @@ def test_what_an_answer_starts_ends_with_it(tmp_path):
 
 def runs(pid):
     with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE  # which nobody may have fetched yet
+        # A process that has ended remains a zombie until its parent waits for it.
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False
 
 

@@ -1,4 +1,4 @@
-"""A learner's settings change no verdict: those of JAX and NumPy in a notebook, and a terminal's environment."""
+"""A learner's settings change no verdict: settings of JAX and NumPy in a notebook, and a terminal's environment."""
 
 import contextlib
 import importlib
@@ -20,7 +20,7 @@ from grader.isolation.check_file import check_file
 from grader.isolation.in_process import grade
 from grader.util.jax_settings import OF_A_THREAD, OF_THE_PROCESS, as_they_come
 
-# What learners set, most of it for the better; each value is none that JAX comes with.
+# Settings that learners may change, most of them useful ones; no value is JAX's default.
 SETTINGS = {
     "eager_constant_folding": True,
     "jax_captured_constants_warn_bytes": 0,
@@ -75,8 +75,8 @@ def configured(settings):
 
 @contextlib.contextmanager
 def all_of_them():
-    """Every setting at once, as `jax.config` has it, and those of NumPy, of Python and of a mesh besides: among them
-    warnings that are errors, another folder, and no standard output."""
+    """Apply every setting of `jax.config` at once, as well as settings of NumPy, Python and a mesh: among them warnings
+    as errors, another working directory and no standard output."""
     mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Explicit,))
     limit = sys.getrecursionlimit()
     with (
@@ -117,7 +117,7 @@ def test_a_worked_answer_passes_under_thirty_six_settings_at_once(slug, seed):
 
 
 def draw_names(names, count, seed):
-    """A few of the names: in some dozen runs all of them have been tried alone."""
+    """Return a few of the names. After a dozen or so runs, each has been tried by itself."""
     return [str(name) for name in np.random.default_rng(seed).choice(sorted(names), count, replace=False)]
 
 

@@ -1,4 +1,4 @@
-"""The notebook, the terminal and a class say the same of an answer, and of what is handed in."""
+"""The notebook, the terminal and a class give an answer the same verdict, and so does the file that was handed in."""
 
 import importlib
 import inspect
@@ -26,7 +26,7 @@ BOX = (
     "class Box:\n    def __init__(self, *held): self.held = held\n"
     "jax.tree_util.register_pytree_node(Box, lambda box: (box.held, None), lambda _, held: Box(*held))"
 )
-# Cells around MINE, the answer, which is called `mine` there; NAME is what the exercise calls it.
+# Cells around MINE, which is the answer's source and defines `mine`; NAME is the exercise's name for the answer.
 SPELLINGS = {
     "a decorator": [ONE, "MINE", "mine = entry(mine)", GIVEN],
     "a call below": [ONE, "MINE", GIVEN, "entry(mine)"],
@@ -55,7 +55,7 @@ SPELLINGS = {
 
 
 def spelled(name: str, rng: random.Random) -> list[str]:
-    """The cells of a notebook with the worked answer, spelled in one of these ways, its check among them."""
+    """Return a notebook's cells with the worked answer, spelled in one of these ways, and a check."""
     mine = re.sub(rf"\b{name}\b", "mine", inspect.getsource(importlib.import_module(f"solutions.{name}")))
     cells = ["import jax", *SPELLINGS[rng.choice(list(SPELLINGS))]]
     cells += [] if "CHECK" in cells else ["CHECK"]
@@ -65,13 +65,14 @@ def spelled(name: str, rng: random.Random) -> list[str]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """The folder of progress for all pages of this module."""
+    """The folder of progress, shared by all pages of this module."""
     return tmp_path_factory.mktemp("data")
 
 
 @pytest.fixture(scope="module")
 def run_page(data):
-    """Runs a page's cells in the module's kernel, without the names of earlier pages, and returns what they print."""
+    """Return a function that runs a page's cells in a shared kernel, after removing earlier pages' names, and returns
+    what they print."""
     notebook = nbformat.v4.new_notebook()
     client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3")
 
@@ -105,7 +106,8 @@ def test_an_answer_has_one_verdict_in_notebook_terminal_and_class(
     assert grader_in_sandbox().grade(submission, seed).verdict.passed, page
     handed_in = tmp_path / f"{name}.py"
     handed_in.write_text(Progress().attempts(name)[-1].source)
-    if handed_in.read_text() != find.read(path, name).text or rng.random() < 0.3:  # the same is judged the same
+    # An equal text would get the same verdict.
+    if handed_in.read_text() != find.read(path, name).text or rng.random() < 0.3:
         assert grade_file(handed_in, name, seed).passed, handed_in.read_text()
 
 

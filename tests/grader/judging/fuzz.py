@@ -1,4 +1,4 @@
-"""Mutate evidence and judge it. The mutation follows from a number."""
+"""Mutate evidence and judge it. A number determines the mutation."""
 
 import functools
 import json
@@ -16,7 +16,7 @@ from grader.stablehlo.types import SUPPORTED_OPERATIONS
 from grader.tracing.capture import capture
 from grader.tracing.evidence import EvidenceError
 
-# Answers that no small change makes right, so that evidence of theirs must never pass; and right ones.
+# Wrong answers that no small change makes right, so that their mutated evidence must never pass; and right answers.
 BASES = [
     ("checkpoint_dot_policy", "wrong", "no_checkpoint"),
     ("checkpoint_dot_policy", "wrong", "nothing_saveable"),
@@ -32,7 +32,7 @@ _JUNK = [None, True, -1, 0, 10**30, 1.5, float("nan"), "", "x" * 5000, "\ud800",
 
 
 class Compiled(Execution):
-    """Programs as XLA runs them, whatever NumPy could do."""
+    """Run all programs with XLA, including those that NumPy can interpret."""
 
     def interpreted(self, *_):
         raise Uninterpreted
@@ -48,10 +48,10 @@ def _base(place: int):
 
 
 def attempt(number: int) -> str:
-    """Judges evidence that is mutated in a way that follows from the number.
+    """Judge evidence with a mutation determined by the number.
 
     Returns:
-      One of OUTCOMES, or FALSE_PASS. Whatever the judge raises besides is a defect.
+      One of OUTCOMES, or FALSE_PASS. Any exception of the judge is a defect.
     """
     rng = random.Random(number)
     place = rng.randrange(len(BASES))
@@ -65,7 +65,8 @@ def attempt(number: int) -> str:
     if outcome == "passed" and kind == "wrong":
         return FALSE_PASS
     if outcome == "passed" and _programs(text) != _programs(base):
-        # It still does what is asked for, or by chance seemed to: on other inputs, run by something else?
+        # The mutated programs may still do what is asked, or may have passed by chance. Judge them on other inputs and
+        # with XLA.
         again = judge.judge_text(text, cases, slug, number + 1, Compiled).outcome
         return outcome if again == outcome else FALSE_PASS
     return outcome
@@ -77,12 +78,12 @@ def _programs(text: str) -> list[str]:
 
 
 def mutated(text: str, rng: random.Random) -> str:
-    """Evidence with one to four changes: in its characters, its fields, or its programs' lines and words."""
+    """Return the evidence with one to four changes: to its characters, its fields, or its programs' lines and words."""
     for _ in range(rng.choice([1, 1, 2, 4])):
         change = rng.choice([_characters, _fields, _lines, _words, _words, _words])
         try:
             text = change(text, rng)
-        except (ValueError, TypeError, LookupError, AttributeError):  # a change before has made it no evidence
+        except (ValueError, TypeError, LookupError, AttributeError):  # an earlier change made the text invalid
             text = _characters(text, rng)
     return text
 
@@ -137,7 +138,7 @@ _KINDS = [r"%[\w#:]+", r"\bstablehlo\.\w+", r"tensor<[^>]*>", r"(?<![\w%])-?\d+(
 
 @_of_a_program
 def _words(program: str, rng: random.Random) -> str:
-    """One word, such as a value's name, a type, a number, in place of another one of its kind."""
+    """Replace one word, such as a value's name, a type or a number, by another word of the same kind."""
     kind = rng.choice(_KINDS)
     found = list(re.finditer(kind, program))
     word = rng.choice(found)

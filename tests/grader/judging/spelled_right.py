@@ -1,4 +1,5 @@
-"""Right answers that spell their values in unusual ways: other shapes, other orders, wider sums. By exercise."""
+"""Right answers that spell their values in unusual ways: other shapes, other orders, wider sums. Grouped by
+exercise."""
 
 import functools
 
@@ -29,13 +30,13 @@ def divided(y):
 
 
 def in_two(segment, *weights, x):
-    """Two checkpoints, with the boundary at the narrower output."""
+    """Apply two checkpoints, with the boundary at the narrower output."""
     at = 1 if len(weights[0]) < len(weights[1]) else 2
     return jax.checkpoint(segment)(weights[at:], jax.checkpoint(segment)(weights[:at], x))
 
 
 def with_layer(layer):
-    """An answer whose layers are spelled otherwise."""
+    """Return an answer that uses another spelling of a layer."""
 
     def segment(weights, x):
         return functools.reduce(lambda x, W: layer(W, x), weights, x)
@@ -128,7 +129,7 @@ def rounded_to_its_own_precision(W1, W2, W3, x):
 
 
 def with_product(product, after=lambda y: y, normal=divided):
-    """An answer that names what `product` makes of x and W1."""
+    """Return an answer that names the result of `product(x, W1)`."""
 
     @only_y
     def answer(x, W1, W2):
@@ -180,7 +181,7 @@ passes_as(
 
 
 def by_hand(name, keep, take):
-    """A backward pass of the answer's own, which keeps the product in another shape."""
+    """Add an answer with a hand-written backward pass, which saves the product in another shape."""
 
     @jax.custom_vjp
     def answer(x, W1, W2):

@@ -1,4 +1,4 @@
-"""Wrong answers that hide what they compute again. By exercise."""
+"""Wrong answers that hide their recompute. Grouped by exercise."""
 
 import functools
 
@@ -15,11 +15,12 @@ def divided(y):
     return y / jnp.sqrt(jnp.mean(y**2, axis=-1, keepdims=True))
 
 
-# --- name_preactivation: the product is saved, and computed again all the same ---------------------------------------
+# --- name_preactivation: the product is saved, but recomputed all the same --------------------------------------------
 
 
 def again(name, product, kind="recomputes", words=(), hidden=False):
-    """Keeps the product, as is asked for; goes by what `product` makes of x and W1, once more, all the same."""
+    """Add an answer that saves the product, as asked, but also uses the result of `product(x, W1)` in its backward
+    pass."""
 
     @jax.custom_vjp
     def answer(x, W1, W2):
@@ -104,12 +105,12 @@ for name in ("multiplied_and_summed", "summed_one_by_one", "summed_by_scan", "by
 
 
 def by_columns(w, x):
-    """No array is repeated here but numbers."""
+    """Repeats no array, only single elements."""
     return lax.scan(lambda total, both: (total + both[0] * both[1], None), jnp.zeros_like(x), (w.T, x))[0]
 
 
 def layers_again(name, product, kind="recomputes"):
-    """Each layer's product is computed again twice."""
+    """Add an answer that recomputes each layer's product twice."""
 
     def layer(w, x):
         return x + jnp.sin(w @ jnp.sin(x))

@@ -1,4 +1,4 @@
-"""What rounding may do to a result, and what it may not be an excuse for."""
+"""Differences that rounding explains are accepted; differences that it does not explain are not."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,7 @@ from grader.judging.answer_run import AnswerRun
 from solutions.two_checkpoints import two_checkpoints as right
 
 NAME = "two_checkpoints"
-# In the exercise's second case, the gradient of x is a single number, the sum of 32 products.
+# In the exercise's second case, the gradient of x is a single element, the sum of 32 products.
 
 
 def multiplied_and_summed(W1, W2, W3, x):
@@ -38,7 +38,7 @@ def test_fewer_bits_than_asked_for_are_none(seed):
 
 
 def a_little_too_large(W1, W2, W3, x):
-    """Wrong by four times float32's tolerance, which the order of a sum could explain."""
+    """Wrong by four times float32's tolerance. For a sum, its order could explain a difference of this size."""
     return right(W1, W2, W3, x) * np.asarray(1 + 4e-5, x.dtype)
 
 

@@ -1,4 +1,4 @@
-"""What a trial holds of a right answer, and what follows from its seed."""
+"""The contents of a right answer's trial, and their dependence on the seed."""
 
 import itertools
 
@@ -41,7 +41,7 @@ def test_inputs_follow_from_the_seed():
 
 
 def test_cotangents_of_a_case_have_one_sign_and_the_next_case_the_other():
-    """Summands of both signs may leave nothing but rounding of a gradient that is one number."""
+    """Summands of both signs could cancel in a gradient with a single element and leave only rounding errors."""
     trials = [trial_of("checkpoint_dot_policy", "decorated", seed) for seed in range(12)]
     signs = [[{*np.sign(np.float64(tried.cotangents[0])).flat} for tried in trial.cases] for trial in trials]
     assert all(len(sign) == 1 for of_trial in signs for sign in of_trial)
@@ -50,7 +50,8 @@ def test_cotangents_of_a_case_have_one_sign_and_the_next_case_the_other():
 
 
 def test_flops_of_a_dynamic_loop_do_not_overflow():
-    """They are Python's integers: an int32, which a program counts its trips in, holds the FLOPs of a second's work."""
+    """FLOPs are Python integers. An int32, in which a program counts trips, overflows after the FLOPs of about a
+    second."""
     trial = trial_of("checkpointed_while", "a_rule_that_keeps_x_and_the_number_of_steps")
     assert type(trial.trip_count) is int and trial.trip_count > 0
     for matmul in (*trial.forward.matmuls, *trial.backward.matmuls):
@@ -62,7 +63,7 @@ def test_flops_of_a_dynamic_loop_do_not_overflow():
 @pytest.mark.parametrize("hidden_width", [8, 13])
 @pytest.mark.parametrize("name", ["inside_a_scan_without_a_barrier", "gradient_rule_of_ones_own"])
 def test_residuals_of_one_shape_are_no_recompute(name, hidden_width):
-    """A width of 8 gives two stacks of residuals one shape, so that one private function reads slices of both."""
+    """With a width of 8, two stacks of residuals have the same shape, so one private function reads slices of both."""
     task = registry.task("read_oom")
     case = task.case(None, L=2, b=1, n=20, a=2, c=24, m=hidden_width, called="directly")
     evidence = capture.capture(right("read_oom")[name].answer, "read_oom", [case])

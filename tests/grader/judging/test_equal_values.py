@@ -1,4 +1,4 @@
-"""Values of the reference that agree by chance, as two cosines of one element in float16 may."""
+"""Values of the reference that are equal by chance, as the cosines of one element may be in float16."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_a_third_residual_of_two_equal_values_remains_a_duplicate() -> None:
 
 
 def test_a_residual_that_is_claimed_rightly_keeps_its_name() -> None:
-    # The second residual alone can be b; the first stays a, although the third can be a too.
+    # Only the second residual can be b. The first residual keeps the name a, although the third can also be a.
     assert names_after(Run(0.5, 0.7, 0.5), computed("a", "a", "a"), named(a=0.5, b=0.7)) == ["a", "b", "a"]
 
 

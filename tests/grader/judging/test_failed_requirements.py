@@ -1,4 +1,4 @@
-"""Findings with one cause are one finding, whose question fits what the answer does."""
+"""Findings with a common cause are merged into one, whose question fits the answer's behavior."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Evidence is hostile text: whatever stands in its place is refused, or judged for what it does."""
+"""Evidence is untrusted text: invalid contents are refused, and valid contents are judged for what they do."""
 
 import dataclasses
 import importlib
@@ -54,7 +54,8 @@ def _exported(function, *arguments):
 
 
 def keeping_more(where):
-    """Evidence of an answer that keeps one value too many in the first case, handed over among those of another one."""
+    """Return evidence of an answer that saves one value too many in the first case, listed among another case's
+    residuals."""
     trees = []
 
     def forward(arguments):
@@ -82,7 +83,8 @@ def keeping_more(where):
 
 
 def test_what_one_case_keeps_is_not_hidden_among_what_another_one_does():
-    """It depends on no argument of that other case, and would be a constant there, which costs nothing."""
+    """The value depends on none of the other case's arguments, so it would count there as a constant, which costs
+    nothing."""
     assert judged(keeping_more(0))[1].startswith("Your forward pass saves one extra residual: an intermediate value")
     outcome, reason = judged(keeping_more(2))
     assert outcome == NOT_JUDGED and "mix the exercise's cases" in reason
@@ -93,7 +95,7 @@ def first_case(evidence, **fields):
 
 
 def in_first_output(function):
-    """Evidence of an answer that is right but for its value in the first case."""
+    """Return evidence of an answer that is right except for its value in the first case."""
 
     def answer(w1, w2, x):
         value = solution(NAME)(w1, w2, x)
@@ -103,7 +105,7 @@ def in_first_output(function):
 
 
 def in_programs(pattern, new):
-    """Replaces the first match of a pattern in the forward program."""
+    """Return a change that replaces the first match of a pattern in the forward program."""
 
     def change(evidence):
         forward, count = re.subn(pattern, new, evidence.forward, count=1)
@@ -227,11 +229,11 @@ def counting(start, bound, step, kind, compared=""):
     [
         ((0, 6, 1, "i32"), 6), ((-3, 4, 2, "i8"), 4), ((0, 127, 1, "i8"), 127), ((250, 255, 5, "ui8"), 1),
         ((0, 6, 1, "ui32", ", UNSIGNED"), 6), ((0, 6, 1, "i32", ", SIGNED"), 6),
-        # Six turns, though (6 - 5) / 255 is less than one: the counter goes 5, 4, …, 0, 255.
+        # Six iterations, though (6 - 5) / 255 is less than one: the counter is 5, 4, …, 0, 255.
         ((5, 6, 255, "ui8"), None),
-        # These would never end.
+        # These loops never end.
         ((0, 127, 100, "i8"), None), ((0, 255, 2, "ui8"), None), ((0, 2**31 - 1, 2**30, "i32"), None),
-        # A number with a sign is another number without.
+        # The same bits are another number with the other signedness.
         ((0, -1, 1, "i32", ", UNSIGNED"), None), ((0, 200, 1, "ui8", ", SIGNED"), None),
     ],
 )  # fmt: skip

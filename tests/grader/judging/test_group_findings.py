@@ -1,4 +1,4 @@
-"""The same finding of several cases is said once."""
+"""A finding that several cases share is reported once."""
 
 from grader.exercises.spec import Question
 from grader.judging.findings import CaseFinding, all_right, group_findings

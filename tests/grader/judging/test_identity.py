@@ -1,4 +1,5 @@
-"""A residual is a value of the reference's if that value may stand in its place; what is hidden in one is found."""
+"""A residual counts as a value of the reference if it can be replaced by that value; information hidden in it is
+found."""
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +14,9 @@ from grader.tracing import capture
 
 
 class Folded:
-    """An exercise, task and expectation in one: `abs` keeps one bit that its result does not have, the sign.
+    """An exercise, its task and its expectation in one class: `abs` drops the sign of its argument.
 
-    Who keeps nothing but the result has to compute the product again; who keeps the sign somehow, need not.
+    An answer that saves only the result must recompute the product. One that also saves the sign need not.
     """
 
     parameters = ("w", "v", "x")
@@ -46,8 +47,8 @@ class Folded:
 
 
 def verdict(keep, find, kinds=(jnp.float32, jnp.float16)):
-    """That of an answer which keeps, besides arguments, what `keep` makes of |y| and of y > 0; from that, and from x
-    and w, `find` gets the two back."""
+    """Return the verdict on an answer that saves its arguments and `keep(|y|, y > 0)`. Its backward pass recovers both
+    values as `find(saved, x, w)`."""
 
     @jax.custom_vjp
     def answer(w, v, x):
@@ -94,7 +95,8 @@ def test_a_value_keeps_its_name_in_any_shape_and_order_and_with_any_rounding(spe
 
 
 def test_gradients_that_rounding_took_far_away_stand_for_no_value_of_another_case():
-    """In float32 a residual is not the value bit by bit; in float16 it is, and the gradients are rounded roughly."""
+    """The residual differs from the value in the last bits in float32. In float16 it is equal, but the gradients are
+    rounded coarsely."""
     spelled = (
         lambda h, s: h / 3 * 3 if h.dtype == jnp.float32 else h,
         lambda h, x, w: ((h + 64) - 64 if h.dtype == jnp.float16 else h, positive(x, w)),
@@ -122,7 +124,7 @@ def step(h):
 
 
 def rounding_error(sign):
-    """2049 is no number of float16: what is 0 without rounding is 1 with it."""
+    """float16 cannot represent 2049, so the result, which is 0 without rounding, is 1 with it."""
     return (sign * jnp.float32(2049)).astype(jnp.float16).astype(jnp.float32) - sign * jnp.float32(2049)
 
 

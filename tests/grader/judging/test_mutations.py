@@ -1,4 +1,4 @@
-"""The mutation tool, which no other test runs, finds what it names."""
+"""The methods that the mutation tool names exist. No other test runs the tool."""
 
 import mutations
 import pytest

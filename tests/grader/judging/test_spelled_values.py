@@ -1,6 +1,4 @@
-"""Verdicts hold for any spelling: of a value's shape, of sums and of products. An eighth of these is drawn
-in each run.
-"""
+"""Verdicts do not depend on the spelling of shapes, sums and matmuls. Each run tests one in eight of these answers."""
 
 import pytest
 from sample_answers import named, slow_unless_sampled, verdict_on

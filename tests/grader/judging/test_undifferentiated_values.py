@@ -1,4 +1,4 @@
-"""An answer's value is judged also when it is called without jax.grad: a custom rule may compute another one."""
+"""The value of an answer called without jax.grad is also judged: a custom rule may compute another value."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What is said of answers that are plain data: of many questions, and where mistakes lead to the same."""
+"""Findings about answers that are plain data, for many questions and for mistakes with equal results."""
 
 import types
 
@@ -28,13 +28,13 @@ def findings(answer, numbers, reference, mistakes=MISTAKES):
 
 @pytest.mark.parametrize(("answer", "says"), [(lambda n: n + 2, "it adds two"), (lambda n: 2 * n, "it doubles")])
 def test_of_mistakes_that_lead_to_the_same_the_one_that_explains_most_is_named(answer, says):
-    (finding,) = findings(answer, range(2, 40), lambda n: n * n)  # 2 + 2 = 2 * 2 = 2 ** 2
+    (finding,) = findings(answer, range(2, 40), lambda n: n * n)  # the mistakes agree for n = 2: 2 + 2 = 2 * 2 = 2 ** 2
     assert finding.text == f"Your answer differs from the square: {says}."
     assert finding.cases == ("37 of 38 questions, the first: n = 3",) and finding.got == str(answer(3))
 
 
 def test_of_mistakes_that_explain_as_much_the_one_that_is_right_elsewhere_is_named():
-    """Who doubles even numbers only has not doubled all of them."""
+    """An answer that doubles even numbers only does not double all of them."""
     mistakes = (
         KnownMistake("it doubles", lambda n: 2 * n),
         KnownMistake("it doubles even ones", lambda n: 2 * n if n % 2 == 0 else n * n),
@@ -56,7 +56,7 @@ def test_each_of_two_mistakes_is_named_and_what_is_none_asks_on():
 
 
 def test_a_mistake_that_fits_by_chance_here_and_there_is_not_named():
-    """Of what is wrong without a reason that is known, something small looks like some mistake."""
+    """If the real mistake is unknown, some small results will equal those of a known mistake by chance."""
     found = findings(lambda n: n + 5 if n < 5 else n * n - 1, range(2, 53), lambda n: n * n)
     assert [finding.text for finding in found] == ["Your answer differs from the square."]
     assert found[0].cases == ("all 51 questions, the first: n = 2",)
@@ -95,7 +95,7 @@ def test_a_rule_that_is_broken_is_said_beside_what_costs_too_much():
 
 
 def test_a_wrong_number_is_explained_by_the_mistake_that_leads_to_most_of_them():
-    """2 n and n² are equal for n = 2, so that number alone does not tell which mistake it is."""
+    """2 n and n² are equal for n = 2, so this number alone does not identify the mistake."""
     mistakes = (
         KnownMistake("it doubles", lambda n: 2 * n, "Why twice?"),
         KnownMistake("it squares", lambda n: n * n, "Why the square?"),
@@ -111,5 +111,5 @@ def test_a_wrong_number_is_explained_by_the_mistake_that_leads_to_most_of_them()
     (finding,) = findings(lambda n: [n * n], range(2, 12), reference)
     assert finding.text == "Your plan for n = 2 breaks a rule: it states 4: it squares."
     assert finding.next == "Why the square?"
-    (finding,) = findings(lambda n: [n * n if n == 3 else -1], range(2, 12), reference)  # by chance
+    (finding,) = findings(lambda n: [n * n if n == 3 else -1], range(2, 12), reference)  # n = 3 matches by chance
     assert finding.text == "Your plan for n = 2 breaks a rule: it states -1." and finding.next == "How many?"

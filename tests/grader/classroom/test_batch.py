@@ -1,6 +1,6 @@
-"""A class is graded as the notebook grades, and whatever is in a folder of submissions has a row.
+"""Grading a class gives the same verdicts as the notebook, and every file in a folder of submissions has a row.
 
-Some of the shipped answers are graded both ways here, and one in 400 of the others. `tests/sweep.py` grades all.
+A few fixed answers and one in 400 of the shipped ones are graded on both paths. `tests/sweep.py` grades all of them.
 """
 
 import csv
@@ -36,8 +36,8 @@ def grader(grader_in_sandbox):
     return grader_in_sandbox()
 
 
-# One right answer, because tests/grader/catalog/test_worked_answers.py has one to each exercise; and wrong ones: extra
-# residuals, plain data, a loop, derivatives by hand.
+# One right answer is enough, because tests/grader/catalog/test_worked_answers.py tests each exercise's worked answer.
+# The wrong answers cover extra residuals, plain data, a loop and derivatives by hand.
 SOME = [
     (NAME, "right", 0),
     (NAME, "wrong", 0),
@@ -71,10 +71,10 @@ def test_both_ways_lead_to_the_same_verdict(slug, kind, name, unpatched, grader)
 
 
 def comparable(verdict):
-    # Where a line stands differs: there the answer is a file of its own.
+    # Line numbers differ: in the sandbox, the answer is in a separate file.
     findings = [dataclasses.replace(finding, source=None).details() for finding in verdict.findings]
     texts = [(finding.kind, finding.text[:900], finding.nbytes, finding.flops) for finding in verdict.findings]
-    # Of a thousand characters a class's pages show no more. NumPy's threads add up in another order there.
+    # A class's pages show at most a thousand characters. NumPy's threads may add in another order there.
     return (
         verdict.outcome,
         texts,
@@ -105,7 +105,7 @@ def handed_in(**sources):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Submissions of every kind, in files and folders."""
+    """Return a folder with submissions of every kind, in files and folders."""
     folder = tmp_path / "submissions"
     for name, text in {
         "ada/answer.py": RIGHT,
@@ -213,10 +213,10 @@ def {NAME}(w1, w2, x):
 @pytest.mark.parametrize(
     ("change", "outcome", "reason"),
     [
-        ("pass", "passed", ""),  # what is handed over decides, not how it came about
+        ("pass", "passed", ""),  # what counts is the evidence, not how it was made
         ("forged['exercise'] = 'policy_from_rules'", "could not be judged", "not that of"),
         ("forged['cases'] = forged['cases'][:1]", "could not be judged", "do not match"),
-        (  # as the marks that take the place of the learner's lines
+        (  # the marker that stands for the learner's lines
             "forged['cases'][0]['failure'] = {'kind': 'raised', 'text': 'ValueError', 'source': '\\0boom'}",
             "could not be judged",
             "damaged",

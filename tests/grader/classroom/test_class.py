@@ -1,4 +1,4 @@
-"""A class is graded whatever happens meanwhile: interrupted, killed, on a cluster that loses machines."""
+"""A class is graded despite interruptions, kills and lost cluster workers."""
 
 import csv
 import json
@@ -48,7 +48,7 @@ def test_feedback_shows_both_programs_and_marks_what_is_wrong(grader_in_sandbox)
 
 
 def counting(last, then):
-    """An answer that says which call of it is made, and does something in one of them."""
+    """Return an answer that prints the number of each call and executes `then` in call number `last`."""
     calls = f"""
 import os, sys
 
@@ -68,7 +68,7 @@ def counted(policy):
 
 @pytest.fixture(scope="module")
 def judged(grader_in_sandbox):
-    """How many calls such an answer is judged by. What it prints when it is shown goes nowhere."""
+    """Return the number of calls during judging. Output of the later call for the pictures is discarded."""
     return grader_in_sandbox().grade(counting(0, "int()"), 1).printed.count("call")
 
 
@@ -86,7 +86,7 @@ def judged(grader_in_sandbox):
 def test_what_an_answer_does_when_it_is_shown_changes_nothing(
     later, then, shown, monkeypatch, judged, grader_in_sandbox
 ):
-    """In the last call that is judged, or in the one in which it is shown."""
+    """Whether it happens in the last call of judging or in the call for the pictures."""
     monkeypatch.setattr(remote_capture, "SECONDS_TO_DRAW", 2 if "while" in then else 300)
     grade = grader_in_sandbox().grade(counting(judged + later, then), 1)
     assert judged >= 2 * len(seeds.cases_for(NAME, seeds.seed_of_shapes(1, "ada"))), "each case is tried twice"
@@ -117,7 +117,7 @@ def test_the_same_programs_are_judged_once_and_others_are_not_taken_for_them(mon
     assert lines[0] and [line + 3 for line in lines[0]] == lines[1], "each is told of lines of its own"
 
 
-# What grades in these processes is a stand-in, without JAX: it takes some milliseconds, and says what it was given.
+# In these processes, a stand-in without JAX grades. It takes a few milliseconds and reports its arguments.
 STAND_IN = """
 import hashlib, sys, time
 from concurrent.futures import ThreadPoolExecutor
@@ -169,8 +169,8 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path,
     draw, before = random.Random(seed), []
     for kill in [True] * 6 + [False]:
         process = begin("killed")
-        before.append(int(process.stdout.readline().split()[-1]))  # now it begins
-        if kill:  # when up to thirty more are graded, or later when the report is written
+        before.append(int(process.stdout.readline().split()[-1]))  # grading starts now
+        if kill:  # after up to thirty more grades, or later, while the report is written
             enough = before[-1] + draw.randrange(30)
             while process.poll() is None and len(list((tmp_path / "killed" / "results").glob("*"))) < enough:
                 time.sleep(0.001)
@@ -191,7 +191,8 @@ def test_what_ends_every_run_comes_last_and_alone_and_has_a_row_of_its_own(tmp_p
         "def grade(submission, seed, secret, seconds):\n", kills + "time.sleep(0.2), os.kill(os.getpid(), 9)\n"
     )
     # Learners are charged with the seconds that a grade reports. If these were 0, the poisoned answer would be charged
-    # nothing either, and on a busy machine, where few others finish in its 0.2 s, it would come first in every run.
+    # nothing either. On a busy machine, where few other answers finish in its 0.2 s, it would then be graded first in
+    # every run.
     script = script.replace('("Right.",)))', '("Right.",)), seconds=0.01)')
     assert "seconds=0.01" in script
     command = [sys.executable, "-c", script, tmp_path / "in", tmp_path / "out"]
@@ -201,7 +202,7 @@ def test_what_ends_every_run_comes_last_and_alone_and_has_a_row_of_its_own(tmp_p
             return {row["learner"]: (row["verdict"], row["reason"]) for row in csv.DictReader(file)}
 
     graded, ended = [], []
-    for times in range(4):  # once among others
+    for times in range(4):  # the first time, together with other answers
         done = subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=ROOT)
         assert (done.returncode, done.stderr) == (-9, "")
         graded.append(len(list((tmp_path / "out" / "results").iterdir())))
@@ -216,7 +217,7 @@ def test_what_ends_every_run_comes_last_and_alone_and_has_a_row_of_its_own(tmp_p
 
 @pytest.fixture(scope="module")
 def handed_in(tmp_path_factory):
-    """A small class: right, wrong and hostile answers."""
+    """Return a folder with a small class: right, wrong and hostile answers."""
     folder = tmp_path_factory.mktemp("class") / "submitted"
     exits = f"import os\ndef {NAME}(w1, w2, x): os._exit(0)\n"
     deep = "[" * 100_000
@@ -229,7 +230,7 @@ def handed_in(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def grades(handed_in, tmp_path_factory):
-    """The class's grades, graded here without interruption."""
+    """Return the class's grades from an uninterrupted run on this machine."""
     out = tmp_path_factory.mktemp("grades")
     with executors.local_executor(2, True, False) as place:
         run = run_folder.Run.begin(out, 3, NAME, True)
@@ -258,7 +259,7 @@ def test_a_class_is_resumed_after_a_kill_and_an_interrupt_and_nothing_is_left_ru
         "-c",
         "trap '' INT; exec \"$@\"",
         "sh",
-    ]  # as a script's shell starts what it does not wait for
+    ]  # as in a shell script that starts a background process
     process = subprocess.Popen([*in_background, *command, "--resume"], stderr=subprocess.PIPE, text=True, cwd=ROOT)
     until(lambda: _children(process.pid), process)
     process.send_signal(signal.SIGINT)
@@ -278,7 +279,7 @@ def test_an_interrupt_ends_a_run_also_where_an_exception_would_be_lost(tmp_path)
     (tmp_path / "in" / "ada.py").write_text(RIGHT)
     interrupts = "import gc, os, signal; gc.callbacks.append(lambda *_: os.kill(os.getpid(), signal.SIGINT)); "
     command = ["batch", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--unsandboxed"]
-    script = f"{interrupts}from grader import cli; cli.app({command})"  # JAX has something called there too
+    script = f"{interrupts}from grader import cli; cli.app({command})"  # JAX registers a callback there, too
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=180, cwd=ROOT)
     assert done.returncode == 130 and done.stderr.endswith("The grades so far are saved: add --resume to continue.\n")
 
@@ -365,7 +366,7 @@ def _children(pid):
 
 
 def test_without_dask_a_cluster_is_refused_in_a_sentence(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)  # as where the extra `cluster` is not installed
+    monkeypatch.setitem(sys.modules, "distributed", None)  # as without the extra `cluster`
     with (
         pytest.raises(run_folder.RunError, match=r"needs Dask\. .*\[cluster\]"),
         executors.on_cluster("tcp://127.0.0.1:9", True, False),
@@ -375,11 +376,11 @@ def test_without_dask_a_cluster_is_refused_in_a_sentence(monkeypatch):
 
 @pytest.fixture
 def dask(tmp_path):
-    """Starts a part of a Dask cluster, given as its command and what its environment has besides."""
+    """Return a function that starts a process of a Dask cluster, with additional environment variables."""
     started = []
 
     def start(*command, **environment):
-        # Other tests of this process may have set XLA_FLAGS, and a worker with such settings is set aside.
+        # Other tests of this process may have set XLA_FLAGS, and the grader excludes workers with such settings.
         environment = without_settings(os.environ) | {"DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "false"} | environment
         command = [sys.executable, "-m", "distributed.cli." + command[0], *command[1:]]
         with (tmp_path / f"{len(started)}.log").open("w") as log:
@@ -388,7 +389,7 @@ def dask(tmp_path):
 
     yield start
     for process in reversed(started):
-        process.kill()  # what is asked to end may wait for a scheduler that is gone
+        process.kill()  # kill, because a process that is asked to end may wait for a scheduler that no longer runs
         process.wait()
 
 
@@ -400,13 +401,13 @@ WORKER = "--no-nanny", "--nthreads", "2", "--no-dashboard"
 def test_a_cluster_that_loses_workers_and_has_unfit_ones_gives_the_same_grades(
     handed_in, grades, dask, tmp_path, monkeypatch
 ):
-    import distributed  # here, because it takes a third of a second
+    import distributed  # here, because the import takes a third of a second
 
     place = tmp_path / "scheduler.json"
     scheduler = dask("dask_scheduler", "--scheduler-file", place, "--port", "0", "--no-dashboard")
     until(lambda: place.exists() and place.read_text().endswith("}"), scheduler)
     address = json.loads(place.read_text())["address"]
-    # One has no bubblewrap, another one's catalogue is not the one that is here.
+    # The first unfit worker has no bubblewrap; the second one has another version of the catalogue.
     for package in ("grader", "solutions"):
         shutil.copytree(ROOT / package, tmp_path / "other" / package, ignore=shutil.ignore_patterns("__pycache__"))
     with (tmp_path / "other" / "grader" / "catalog" / NAME / "expect.py").open("a") as expect:
@@ -418,7 +419,7 @@ def test_a_cluster_that_loses_workers_and_has_unfit_ones_gives_the_same_grades(
     ]
     fit = [dask("dask_worker", address, *WORKER) for _ in range(2)]
     with distributed.Client(address, set_as_default=False) as client:
-        client.wait_for_workers(4, timeout=300)  # a run whose only worker so far cannot grade ends
+        client.wait_for_workers(4, timeout=300)  # a run ends if its only worker so far cannot grade
     results = tmp_path / "grades" / "results"
 
     def lose_one():
@@ -437,7 +438,7 @@ def test_a_cluster_that_loses_workers_and_has_unfit_ones_gives_the_same_grades(
             "each is named, with a reason"
         )
         (tmp_path / "more").mkdir()
-        for number in range(8):  # until both have been asked
+        for number in range(8):  # enough answers that both unfit workers get one
             (tmp_path / "more" / f"{number}.py").write_text(f"# {number}\n{RIGHT}")
         run = run_folder.Run.begin(tmp_path / "more grades", 3, NAME, True)
         report, lost = grade_class.grade_class(collect.collect(tmp_path / "more"), run, cluster)

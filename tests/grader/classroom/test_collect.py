@@ -1,4 +1,5 @@
-"""Whatever a folder or a zip holds is graded, refused with a reason, or listed; nothing in it is believed."""
+"""Every file in a folder or a zip file is graded, refused with a reason, or listed; no part of a zip file is
+trusted."""
 
 import json
 import os
@@ -15,7 +16,7 @@ from grader.classroom.collect import CollectError, NotGraded, Refused
 
 @pytest.fixture
 def put(tmp_path):
-    """Writes files into a folder, given as {path: text}, and returns it."""
+    """Write files, given as {path: text}, into a folder, and return it."""
 
     def put(files):
         for name, text in files.items():
@@ -29,7 +30,7 @@ def put(tmp_path):
 
 @pytest.fixture
 def packed(tmp_path):
-    """Writes members, given as (name or ZipInfo, content) pairs, into a zip, and returns it."""
+    """Write members, given as (name or ZipInfo, content) pairs, into a zip file, and return it."""
 
     def packed(members):
         with zipfile.ZipFile(tmp_path / "class.zip", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -41,7 +42,7 @@ def packed(tmp_path):
 
 
 def submissions(place):
-    """(learner, file, exercise): its content, or why there is none."""
+    """Return a dictionary from (learner, file, exercise) to the content, or to the reason why there is none."""
     items = [
         i if isinstance(i, Refused) else i.read()
         for i in collect.collect(place).answers()
@@ -147,7 +148,7 @@ def test_what_is_swapped_for_a_link_meanwhile_is_not_followed(put, monkeypatch):
 
     listed, swapped = os.listdir, []
 
-    def swap(folder):  # between the moment when a folder's names are known, and that when its files are opened
+    def swap(folder):  # called after a folder's files were listed, before they are opened
         names = listed(folder)
         if names == ["b.py"]:
             swapped.append(names)
@@ -206,7 +207,7 @@ def test_a_damaged_member_is_one_learners(tmp_path, method):
             archive.writestr("ben.py", "fine")
             size = archive.getinfo("ada.py").compress_size
         content = bytearray(place.read_bytes())
-        content[30 + len("ada.py") + damaged * size // 25] ^= 0xFF  # behind the member's header
+        content[30 + len("ada.py") + damaged * size // 25] ^= 0xFF  # after the member's header
         place.write_bytes(content)
         found = submissions(place)
         assert found["ben", "ben.py", None] == "fine" and len(found) == 2
@@ -233,7 +234,7 @@ def test_a_hostile_zip_leads_nowhere_and_fills_nothing(packed, monkeypatch):
             ("empty/", ""),
         ]
     )
-    # One says that it unpacks to less than it does, another's bytes are not those that were packed.
+    # liar.py claims a smaller size than it has; the content of torn.py does not match its checksum.
     content = bytearray(place.read_bytes())
     entry = content.rindex(b"liar.py") - 46
     content[entry + 24 : entry + 28] = (1000).to_bytes(4, "little")
@@ -292,7 +293,7 @@ def test_no_more_of_a_learners_zip_is_unpacked_than_there_is_room_for(packed, mo
     monkeypatch.setattr(collect, "MAX_BYTES", 10_000)
     place = packed([*((f"ada/{number}.py", bytes(3000)) for number in range(20)), ("ben/b.py", "x")])
     damaged = bytearray(place.read_bytes())
-    for number in range(20):  # what is unpacked is not what was packed: it took its time all the same
+    for number in range(20):  # a wrong checksum; the bytes still count, because unpacking them took time
         damaged[damaged.rindex(b"ada/%d.py" % number) - 46 + 16] ^= 0xFF
     place.write_bytes(damaged)
     found = submissions(place)

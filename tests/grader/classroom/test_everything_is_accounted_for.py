@@ -1,4 +1,4 @@
-"""Every learner and every file of a folder or a zip is in the report, exactly once."""
+"""The report contains every learner and every file of a folder or a zip file exactly once."""
 
 import json
 import random
@@ -50,13 +50,13 @@ KINDS = ["file"] * 6 + ["folder", "link"]
 
 
 def tree(draw):
-    """Paths of files, empty folders and links, in parts, each with its kind."""
+    """Return random paths of files, empty folders and links, as tuples, with the kind of each."""
     found = {}
     for _ in range(draw.randrange(1, 25)):
         parts = (*(draw.choice(NAMES) for _ in range(draw.choice([0, 1, 1, 1, 2, 3]))), draw.choice(FILES))
         inner = [parts[:end] for end in range(1, len(parts))]
         if any(found.get(each, "folder") != "folder" for each in inner) or any(p[: len(parts)] == parts for p in found):
-            continue  # a file is no folder
+            continue  # a file cannot contain other files
         found[parts] = draw.choice(KINDS)
     return found
 
@@ -66,7 +66,7 @@ def is_aside(part):
 
 
 def expected(files, course):
-    """The keys under which files are reported, and the learners. `course`: it is nbgrader's course folder."""
+    """Return the expected keys of the report and the learners. `course`: the folder is nbgrader's course folder."""
     keys, aside, learners = [], set(), set()
     for parts, kind in files.items():
         if course and parts[0] != "submitted" and not is_aside(parts[0]):
@@ -121,7 +121,7 @@ def pack(draw, files, place):
 
 
 class Place:
-    """Grades at once: an answer to another exercise, one that cannot be judged, or a pass."""
+    """An executor that grades at once: an answer to another exercise, no attempt, or a pass."""
 
     losses, ahead, set_aside = (), 3, {}
 
@@ -145,7 +145,7 @@ def test_every_learner_and_every_file_is_in_the_report_once(put, tmp_path, seed)
     draw, courses = random.Random(seed), 0
     for number in range(60):
         files = tree(draw)
-        if draw.random() < 0.3:  # as nbgrader has it
+        if draw.random() < 0.3:  # nbgrader's folder layout
             files = {("submitted", *parts): kind for parts, kind in files.items()} | {("source", "a.py"): "file"}
         place = tmp_path / f"{number}.zip" if put is pack else tmp_path / str(number)
         put(draw, files, place)

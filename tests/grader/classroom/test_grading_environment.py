@@ -1,4 +1,4 @@
-"""No variable of the environment, and no limit of the shell, decides a grade."""
+"""Neither environment variables nor the shell's limits influence a grade."""
 
 import contextlib
 import csv
@@ -101,7 +101,7 @@ def test_answers_that_are_killed_from_outside_are_named_and_graded_again(tmp_pat
 
     def kill():
         while not over.wait(0.01):
-            if (tmp_path / "out" / "begun").exists():  # the sandbox has been tried out
+            if (tmp_path / "out" / "begun").exists():  # the sandbox's own test has finished
                 for answer in bubblewrap.answers(bubblewrap.descendants(os.getpid()) - before):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(answer, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What comes out: rows that spreadsheets take for text, pages that need nothing and run nothing, Gradescope's JSON."""
+"""The report: rows that spreadsheets treat as text, self-contained pages without scripts, and Gradescope's JSON."""
 
 import csv
 import dataclasses

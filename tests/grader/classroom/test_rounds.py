@@ -1,4 +1,4 @@
-"""Learners take turns, what takes long comes last, and what ended a run or a process before comes alone."""
+"""Submissions are graded round-robin, slow ones later, and those during which a run or a process ended separately."""
 
 import dataclasses
 import itertools
@@ -17,8 +17,8 @@ from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 
 
 class Place:
-    """Grades at once; `does` says how, by the text of a submission and its seconds. Notes what it was asked, and how
-    much at a time."""
+    """An executor that grades at once. `does` computes the result from a submission's text and its seconds. Records its
+    calls and how many were pending."""
 
     losses = ()
 
@@ -140,7 +140,7 @@ def test_a_run_that_crashed_begins_with_the_others(handed_in, graded, tmp_path):
 
     asked = []
     for _ in range(2):
-        with pytest.raises(MemoryError):  # whatever ends the run
+        with pytest.raises(MemoryError):  # any exception that ends the run
             graded(class_, place := Place(does, ahead=2))
         asked.append([(text, waiting) for _, text, _, waiting in place.asked])
     begun = {text for text, _ in asked[0]}
@@ -225,13 +225,14 @@ def test_a_busy_machine_does_not_stop_the_run(handed_in, graded):
     assert len(graded(handed_in(**MANY), place)) == 12
 
 
-# A class of 300. Honest answers take about half a second; hostile ones take all the time that they get.
+# A class of 300. Honest answers take about half a second; hostile answers take all the time that they get.
 HOSTILE = 60
-CRASHES = 3  # of the run, at random moments
+CRASHES = 3  # interruptions of the run, at random times
 
 
 class Clock:
-    """A machine that grades two answers at a time, by a clock of its own. `until`: when the run is ended."""
+    """A machine with a simulated clock that grades two answers at a time. `until`: the time at which the run is
+    interrupted."""
 
     losses, ahead, set_aside = (), 2, {}
 
@@ -241,7 +242,8 @@ class Clock:
         monkeypatch.setattr(grade_class, "wait", self.wait)
 
     def submit(self, submission, seed, secret, seconds):
-        whole = self.takes.get((submission.learner, submission.name), 0.3)  # of the control
+        # The default is the time of the control submission.
+        whole = self.takes.get((submission.learner, submission.name), 0.3)
         begins = max(self.now, min(self.free))
         self.free[self.free.index(min(self.free))] = begins + min(whole, seconds)
         future = Future()
@@ -267,7 +269,8 @@ class Clock:
 
 @dataclasses.dataclass(frozen=True)
 class InMemoryRun(run_folder.Run):
-    """A run in no folder: a simulation saves tens of thousands of tries, and files would take most of its time."""
+    """A run that saves nothing to disk: a simulation has tens of thousands of tries, and writing them would take most
+    of its time."""
 
     grades: dict = dataclasses.field(default_factory=dict)
 
@@ -284,7 +287,7 @@ class InMemoryRun(run_folder.Run):
 
 
 def class_of(draw, kind):
-    """Seconds that each answer takes, by learner and name."""
+    """Return the seconds that each answer takes, by learner and name."""
     takes = {}
     scale = 3.0 if kind == "slow" else 0.3
     for number in range(300 - HOSTILE):
@@ -294,7 +297,7 @@ def class_of(draw, kind):
 
 
 def mean_wait(takes, folder, draw, crashes, monkeypatch):
-    """The mean of the times at which honest learners' last answers are graded; and the order of all grades."""
+    """Return the mean time at which honest learners' last answers are graded, and the order of all grades."""
     for learner, name in takes:
         (folder / "in" / learner).mkdir(parents=True, exist_ok=True)
         (folder / "in" / learner / name).touch()
@@ -316,15 +319,16 @@ def mean_wait(takes, folder, draw, crashes, monkeypatch):
 
 
 def hostile_answers(hostile, kind):
-    """Seconds that each hostile answer takes, by learner and name."""
+    """Return the seconds that each hostile answer takes, by learner and name."""
     scale, many = 3.0 if kind == "slow" else 0.3, 1 if hostile == "all the time" else 5
-    # Answers that end just in time would raise an average.
+    # Answers that end just before the time limit would raise an average.
     seconds = [scale * 1.4 * 1.05**n if hostile == "just in time" else 60.0 for n in range(many)]
     return {(f"a hostile{number}", f"{n}.py"): seconds[n] for number in range(HOSTILE) for n in range(many)}
 
 
 def waits(kind, hostile, seed, folder):
-    """The mean wait of a class without hostile learners and with them, and the order of the latter's grades."""
+    """Return the mean wait of a class without and with hostile learners, and the order of the grades of the latter
+    class."""
     honest, crashes = class_of(random.Random(seed), kind), CRASHES if seed % 2 else 0
     classes = {"alone": honest, "with hostile learners": honest | hostile_answers(hostile, kind)}
     with pytest.MonkeyPatch.context() as patch:

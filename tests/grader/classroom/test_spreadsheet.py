@@ -1,4 +1,4 @@
-"""No text of a stranger's is calculated by a spreadsheet, whichever character parts its cells."""
+"""A spreadsheet evaluates no submitted text as a formula, whichever character separates its cells."""
 
 import csv
 import io

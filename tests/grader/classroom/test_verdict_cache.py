@@ -1,4 +1,4 @@
-"""Verdicts that are made once for all who ask."""
+"""Verdicts that are computed once and shared by concurrent requests."""
 
 import sys
 import threading
@@ -15,7 +15,8 @@ NOT_JUDGED = Verdict("policy_from_rules", Outcome.NOT_JUDGED)
 
 
 def while_another_waits(make, make_for_another):
-    """Futures of two who ask for the same verdict, the second of whom waits before the first one's is made."""
+    """Return the futures of two requests for the same verdict. The second request waits before the first one computes
+    it."""
     cache, asked = VerdictCache(), threading.Event()
     waiting = threading.Event()
 
@@ -43,7 +44,7 @@ def while_another_waits(make, make_for_another):
 
 
 def waits(thread):
-    """Whether a thread stands in `threading`'s waiting."""
+    """Return whether a thread is blocked in `threading.Condition.wait`."""
     frame = sys._current_frames().get(thread)
     while frame:
         if frame.f_code is threading.Condition.wait.__code__:

@@ -1,4 +1,4 @@
-"""What hostile submissions try, what comes of it, and that everybody else's grade is what it would have been."""
+"""Hostile submissions: each gets the expected verdict, and no other submission's grade changes."""
 
 import json
 import os
@@ -23,7 +23,7 @@ WRONG = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
 NOT_JUDGED, NOT_PASSED = "could not be judged", "not passed"
 SEED = 7
 PROCESSOR_SECONDS, SECONDS = 20, 300
-FEW, SOON = 1, 5  # processor seconds, and seconds, for what uses all there are
+FEW, SOON = 1, 5  # low limits on processor time and on seconds, for attacks that use up either one
 MARK = f"attack-{secrets.token_hex(8)}"
 
 HEAD = f"""
@@ -70,15 +70,15 @@ ATTACKS = {}
 
 
 def attack(name, outcome, reason, body, at_import="None", exercise=NAME, parameters="w1, w2, x"):
-    """Notes what is handed in, and the verdict and words of the reason that come of it."""
+    """Register a submission with the verdict that it must get and words of the reason."""
     text = textwrap.indent(textwrap.dedent(body).strip(), "    ")
-    # What the answer uses is run when it is imported.
+    # A name that the answer uses is evaluated when the answer is imported.
     source = f"{HEAD}\nat_import = {at_import}\ndef {exercise}({parameters}):\n    at_import\n{text}\n"
     ATTACKS[name] = source, exercise, outcome, reason
 
 
 USED, LATE = f"more than {FEW} s of processor time", f"longer than {SOON} s"
-# Those that take longest come first, so that the others pass the time.
+# The slowest attacks come first, so that the others run alongside them.
 attack(
     "an orphan", NOT_JUDGED, LATE,
     """
@@ -163,7 +163,8 @@ attack(
     "the catalogue", NOT_PASSED, "ModuleNotFoundError",
     f"from grader.exercises import registry\nreturn registry.expect('{NAME}').reference(w1, w2, x)[0]",
 )  # fmt: skip
-# What only `expect`, a neighbour's answer and the environment hold. Backwards, or an answer would find its own.
+# Texts that exist only in `expect`, another learner's answer and the environment. The answer searches for them
+# reversed, because otherwise it would find its own copy.
 NEEDLES = ["relu is also applied after the second matmul", "a neighbour's own words", bubblewrap.SECRET]
 attack(
     "memory and frames", NOT_PASSED, "LookupError: 0 of all",
@@ -306,7 +307,7 @@ attack(
     "escape sequences, and a long text", NOT_PASSED, "ValueError:  [2Jhello",
     r"raise ValueError('\x1b[2Jhello ' + 'x' * 10**6)",
 )  # fmt: skip
-# Messages of its own: of what an answer's process may say, nothing leaves out its row, or has others wait for it.
+# Forged messages: whatever an answer's process sends, its submission gets a row and no other submission has to wait.
 says = """
 verdict = {"exercise": NAME, "outcome": OUTCOME, "findings": [FINDING]}
 grader.isolation.sandboxed.messages.send(socket.socket(fileno=3), NoEvidence(verdict))
@@ -323,7 +324,7 @@ for name, outcome, kind in [
     body = says.replace("FINDING", repr(finding)).replace("OUTCOME", repr(outcome)).replace("NAME", repr(NAME))
     attack(name, NOT_JUDGED, "its process returned invalid evidence", body)
 
-# What ends at a limit of its own would look as if it had been killed from outside.
+# If an answer lowered its own limits, it would seem to have been killed from outside.
 attack(
     "a lower limit", NOT_PASSED, "not allowed to raise maximum limit",
     "resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass",
@@ -405,14 +406,14 @@ OUTCOMES |= {name: (outcome, reason) for name, (_, outcome, reason) in NOTEBOOKS
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory, zygote, grader_in_sandbox):
-    """A class of attacks, graded three at a time: the grades by the attacks' names, and those of honest neighbours who
-    were graded among them, with their verdicts without such neighbours."""
+    """Grade a class of attacks, three at a time. Return the grades by attack, the grades of honest learners among them,
+    and the verdicts that the honest answers get alone."""
     outside = tmp_path_factory.mktemp("outside")
 
     def started():
         return bubblewrap.descendants(zygote._process.pid)
 
-    def submission(learner, text, name):  # nobody says which exercise it answers
+    def submission(learner, text, name):  # without the name of an exercise
         return Submission(learner, name, text.replace("OUTSIDE", str(outside)).encode())
 
     attacks = [submission(name, text, "answer.py") for name, (text, *_) in ATTACKS.items()]

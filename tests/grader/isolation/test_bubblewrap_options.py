@@ -1,4 +1,4 @@
-"""What an answer sees: Python, its packages and libraries, and nothing in which a neighbour's work could lie."""
+"""An answer can read Python, its packages and libraries, but no folder that could hold another learner's work."""
 
 import ast
 import os
@@ -29,7 +29,8 @@ def {NAME}(w1, w2, x):
     print(seen, flush=True)
     os._exit(0)
 """
-# nbgrader keeps its exchange in the first; what this project and Python lie in is there, and empty.
+# nbgrader has its exchange in the first folder. Folders above this project and Python exist in the sandbox, but without
+# their other files.
 PLACES = ["/usr/local/share", "/usr/share", "/srv", "/opt", "/var", "/home", "/etc/passwd", "/sys", "/run"]
 OURS = " ".join(map(str, (ROOT, sys.prefix, sys.base_prefix)))
 LOOK = LOOK.replace("PLACES", repr([place for place in PLACES if f"{place}/" not in OURS]))

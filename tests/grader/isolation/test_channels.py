@@ -1,4 +1,4 @@
-"""Nothing passes from one answer to the next, and nothing of the machine's is changed."""
+"""An answer can neither leave information for a later one nor change the machine."""
 
 import ast
 import os
@@ -55,7 +55,7 @@ finds({*done} - {"OSError", "PermissionError"})
 @pytest.mark.parametrize("as_root", [True, False])
 @bubblewrap.needed
 def test_the_machines_devices_stay_as_they_are(as_root, monkeypatch, grader_in_sandbox):
-    if not as_root:  # as in a container whose root may not become another user
+    if not as_root:  # as in a container in which root cannot become another user
         options = bubblewrap_options.options(as_root=False)
         monkeypatch.setattr(bubblewrap_options, "options", lambda as_root: ["--none-such"] if as_root else options)
         from grader.classroom.grade_one import SandboxGrader

@@ -1,4 +1,4 @@
-"""What runs an answer without a sandbox ends with whoever started it."""
+"""A process that runs an answer without a sandbox ends with the process that started it."""
 
 import subprocess
 import sys
@@ -45,7 +45,7 @@ def test_an_answer_ends_with_the_process_that_checks_it(tmp_path):
 
 
 def alive(process: int) -> bool:
-    """Whether a process runs; one that has ended and that nobody has asked about does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         with open(f"/proc/{process}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] != "Z"

@@ -1,6 +1,6 @@
-"""Control groups: what no process can limit by itself is limited where a part of the tree of groups is delegated.
+"""Control groups limit what a process cannot limit by itself, on machines that delegate part of the cgroup tree.
 
-The tests delegate one themselves, as root, where the kernel's controllers are those of version 2.
+The tests delegate a group themselves, which needs root and cgroup v2.
 """
 
 import ast
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def tree():
-    """The folder of the kernel's tree of groups, if it has the controllers and may be written."""
+    """Return the root folder of the cgroup tree if it has the controllers and is writable."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         root, place, kind = line.split()[3], Path(line.split()[4]), line.split(" - ")[1].split()[0]
         ours = kind == "cgroup2" and root == "/" and os.access(place, os.W_OK)
@@ -52,7 +52,7 @@ def delegated():
 
 
 def _remove(group):
-    """Remove a group. A process that was killed may stay in it for a moment on a busy machine."""
+    """Remove a group. On a busy machine, a killed process may remain in its group for a moment."""
     end = time.monotonic() + 60
     while True:
         try:
@@ -64,8 +64,8 @@ def _remove(group):
 
 
 def memory_tree():
-    """The folder of this process's group in a tree that counts memory, of version 2 or 1, if it may be written; and the
-    name of the file with a group's limit."""
+    """Return the folder of this process's group in a writable cgroup tree with memory accounting, of version 2 or 1,
+    and the name of the file with the group's limit."""
     if TREE:
         return TREE, "memory.max"
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -84,7 +84,7 @@ MEMORY_TREE, LIMIT = memory_tree() if sys.platform == "linux" else (None, "")
 
 @pytest.fixture
 def little_memory():
-    """The list of the processes of a group that has 600 MiB, all together."""
+    """Create a group with a total limit of 600 MiB; return the file to which a process is added."""
     if TREE:
         (TREE / "cgroup.subtree_control").write_text("+memory")
     place = MEMORY_TREE / f"little-{os.getpid()}"
@@ -121,7 +121,7 @@ def test_when_memory_runs_out_an_answer_ends_and_not_whoever_has_more(little_mem
 
 
 def run(script, place):
-    """What a script prints that runs in a group."""
+    """Run a script in a group and return the value that it prints."""
     begin = f"from pathlib import Path\nPath({str(place / 'cgroup.procs')!r}).write_text('0')\n"
     done = subprocess.run(
         [sys.executable, "-c", begin + textwrap.dedent(script)], capture_output=True, text=True, timeout=300, cwd=ROOT
@@ -144,7 +144,8 @@ def joined(code):
 
 @needed
 def test_memory_that_is_counted_nowhere_else_ends_the_group_and_nobody_else(delegated):
-    # What is sent and not read is no address of the process's: without a group it would have all of this.
+    # Data in a socket's buffer belongs to no process's address space, so without a group the test could allocate all of
+    # it.
     code = """
     import socket
     lines = [socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(400)]
@@ -205,7 +206,7 @@ def test_without_a_share_of_the_processors_there_are_the_other_limits(delegated)
 
 
 def test_limits_that_a_kernel_has_not_are_not_made(tmp_path):
-    # Where a folder's files are the kernel's, to make one is refused.
+    # As on a real cgroup file system, where creating the missing files is not allowed.
     group = control_groups.ControlGroup(tmp_path / "group", ProcessLimits(processor_seconds=1, memory=1))
     assert [path.name for path in (tmp_path / "group").iterdir()] == ["cgroup.procs"]
     group.joining.close()
@@ -256,6 +257,6 @@ def test_a_group_that_others_are_in_is_no_delegated_one(delegated):
 def test_where_there_are_none_there_is_a_reason():
     with pytest.raises(control_groups.NotDelegated, match="control group") as refused:
         control_groups.ControlGroups().group(ProcessLimits(processor_seconds=1, memory=1))
-    # Where version 1 has the controllers, no delegating helps.
+    # If version 1 has the controllers, delegation does not help.
     of_version_1 = ":memory:" in Path("/proc/self/cgroup").read_text()
     assert ("systemd.unified_cgroup_hierarchy=1" in str(refused.value)) == of_version_1

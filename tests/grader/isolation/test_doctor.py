@@ -1,4 +1,5 @@
-"""Whoever grades strangers learns in one screen what this machine can promise, and whether that is enough."""
+"""`doctor` tells a teacher on one screen which limits this machine can enforce and whether they suffice for untrusted
+answers."""
 
 import os
 import subprocess
@@ -27,7 +28,7 @@ def test_without_a_sandbox_grading_strangers_is_not_advised():
 def test_what_is_held_and_what_is_not_is_said_with_what_to_do(user, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: user)
     options = bubblewrap_options.options
-    # As in a container whose root may not make namespaces for others.
+    # As in a container in which root cannot create namespaces for other users.
     monkeypatch.setattr(bubblewrap_options, "options", lambda as_root: ["--none-such"] if as_root else options(False))
     promises = {promise.name: promise for promise in doctor.examine(jobs=10**6)}
     groups = not control_groups.why_none()
@@ -73,7 +74,7 @@ def test_a_scope_of_systemds_is_begun_where_it_gives_control_groups(tried, tmp_p
     asked = log.read_text().splitlines()
     assert all("--scope" in each and "-p Delegate=yes" in each for each in asked)
     assert ("--user" in asked[0]) == (os.geteuid() != 0)
-    if tried:  # it gives none: this process goes on, and says why there are none
+    if tried:  # systemd-run gives no scope, so the command continues without one and prints the reason
         assert len(asked) == 1 and "NOT HELD  control groups" in done.stdout
     else:
         assert done.returncode == 7 and asked[1].endswith("-m grader doctor --jobs 3")

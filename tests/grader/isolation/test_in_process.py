@@ -1,4 +1,5 @@
-"""What a check adds to a verdict: the costs of a case in which a wrong answer differs, and replaced definitions."""
+"""What a check adds to a verdict: the costs of a case in which a wrong answer differs, and a note on replaced
+definitions."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""No answer takes much of the machine's memory, whatever it asks the kernel for, also without control groups."""
+"""No answer can take much of the machine's memory with any system call, even without control groups."""
 
 import textwrap
 import threading
@@ -26,7 +26,7 @@ def mapped(size, flags, file=-1, where=None):
     return None if place == FAILED else place
 """
 TOO_MUCH = "more than the allowed memory (512 MiB"
-# Each would take 1.5 GiB, and no more, if nothing ended it.
+# Each attack would take 1.5 GiB if nothing stopped it, and no more.
 ATTACKS = {
     "shared pages, all but one unmapped": ("refused", """
         for _ in range(6):
@@ -80,7 +80,7 @@ ATTACKS = {
             ctypes.memset(place, 1, 2**28)
             libc.mremap(ctypes.c_void_p(place), ctypes.c_size_t(2**28), ctypes.c_size_t(2**28), 5)  # DONTUNMAP
         """),
-    # 12 KiB each: a page, a table of pages and one of tables.
+    # 12 KiB per page: the page itself and a page table on each of two levels.
     "pages far apart": (TOO_MUCH, """
         for number in range(120_000):
             if place := mapped(4096, PRIVATE | ANONYMOUS | FIXED, where=2**40 + number * 2**30):
@@ -93,7 +93,7 @@ ATTACKS = {
 
 
 class Watched:
-    """How much less memory the machine had at worst while this lasted: `taken`, in bytes."""
+    """Measure by how many bytes the machine's available memory dropped at most while this was active: `taken`."""
 
     def __enter__(self):
         self._over, self._least = threading.Event(), _available()

@@ -1,4 +1,4 @@
-"""Messages come whole or not at all, and nobody who sends them can cost much time or memory."""
+"""Messages arrive completely or not at all, and a sender cannot cost the receiver much time or memory."""
 
 import dataclasses
 import socket
@@ -13,14 +13,14 @@ from grader.isolation.sandboxed import messages, protocol
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """A message like those of `protocol`."""
+    """A message similar to those of `protocol`."""
 
     words: list
     number: int | None = None
 
 
 def framed(header, nbytes=0):
-    """Bytes that begin like a message, whatever they then are."""
+    """Return a message's length fields and this header, valid or not."""
     return messages.LENGTHS.pack(len(header), nbytes) + header.encode()
 
 

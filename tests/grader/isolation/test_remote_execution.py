@@ -1,4 +1,4 @@
-"""The process that runs an answer's programs refuses in words, and may be lost."""
+"""The process that runs an answer's programs reports a reason when it refuses one, and losing it is handled."""
 
 import os
 import re

@@ -1,4 +1,5 @@
-"""What an answer in the sandbox can see and do, how its end becomes a verdict, and that nothing is left of it."""
+"""What an answer in the sandbox can access, how the end of its process becomes a verdict, and that nothing of it
+remains."""
 
 import ast
 import contextlib
@@ -97,7 +98,7 @@ def test_what_an_answer_sees_and_may_do(grader, tmp_path):
     facts = ast.literal_eval(grade(probe, grader).printed)
     ours = {"PATH", "HOME", "TMPDIR", "LANG", "PWD", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED"}
     ours |= {"OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"}
-    # XLA sets the last two when it is imported.
+    # XLA sets the variables with the last two prefixes when it is imported.
     environment = {name for name in facts.pop("environment") if not name.startswith(("JAX_", "TPU_", "TF_", "LC_"))}
     assert environment <= ours, environment - ours
     assert facts == {
@@ -124,8 +125,8 @@ def test_what_an_answer_sees_and_may_do(grader, tmp_path):
     }
 
 
-# Of the grader: where an answer is found, traced and written down, and where its programs are read and run. How it is
-# judged, what others handed in and what a learner has done before is in other folders.
+# The parts of the grader that find, trace and record an answer and run its programs. Judging, other submissions and the
+# learner's progress are in other folders, which the sandbox does not have.
 FOLDERS = ["answers", "exercises", "isolation/sandboxed", "stablehlo", "tracing", "util", "verdicts"]
 FILES = ["__init__.py", "isolation/__init__.py", "catalog/__init__.py", "catalog/*/__init__.py", "catalog/*/task.py"]
 
@@ -191,11 +192,12 @@ grader.grade(Submission("a", "a.py", answer), 1)
         grader.stdin.write("\n")
         grader.stdin.flush()
         deadline = time.monotonic() + 300
-        while len((started := bubblewrap.descendants(grader.pid)) - sandbox_alone) < 2:  # a guard, the answer
+        # Wait for a guard and the answer.
+        while len((started := bubblewrap.descendants(grader.pid)) - sandbox_alone) < 2:
             assert time.monotonic() < deadline, started
             time.sleep(0.05)
         grader.send_signal(signal.SIGKILL)
-    assert len(sandbox_alone) >= 2  # bubblewrap, the zygote
+    assert len(sandbox_alone) >= 2  # bubblewrap and the zygote
     deadline = time.monotonic() + 300
     while alive := {pid for pid in started if Path(f"/proc/{pid}").exists()}:
         assert time.monotonic() < deadline, alive
@@ -221,7 +223,7 @@ def test_what_is_killed_from_outside_is_the_machines_failure(grader):
 
 @bubblewrap.needed
 def test_what_does_nothing_is_not_waited_for_and_what_takes_long_only_as_long_as_asked(grader_in_sandbox):
-    patient = grader_in_sandbox()  # with all the time that there is
+    patient = grader_in_sandbox()  # without a time limit
     assert "it was idle" in grade("while True: time.sleep(0.1)", patient).reason
     with pytest.raises(TimedOut) as late:
         patient.grade(submission("while True: pass"), 1, seconds=2)
@@ -234,7 +236,7 @@ def test_a_sandbox_that_is_lost_is_replaced():
     with SandboxGrader(CheckLimits(**LIMITS)) as grader:
         zygote = grader.begin()
         for pid in bubblewrap.descendants(os.getpid()) - before:
-            with contextlib.suppress(ProcessLookupError):  # it ended with the one before
+            with contextlib.suppress(ProcessLookupError):  # it may have ended together with its parent
                 os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + 300
         while zygote.alive:
@@ -260,7 +262,7 @@ def test_where_the_grader_itself_fails_that_is_the_machines_failure_and_ends_no_
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs root")
 @bubblewrap.needed
 def test_where_a_package_is_for_root_alone_answers_are_roots(monkeypatch):
-    """Else an answer that imports it would fail, whoever installed it with a strict umask being to blame."""
+    """Otherwise an answer that imports the package would fail because someone installed it with a strict umask."""
     package, options = Path(pytest.__file__).parent, bubblewrap_options.options
     closed = ["--perms", "0700", "--tmpfs", str(package)]
     monkeypatch.setattr(
@@ -285,7 +287,7 @@ def test_without_namespaces_there_is_a_sentence(monkeypatch, tmp_path):
 
 
 class Groups:
-    """Control groups, after so many of which no process can join one."""
+    """Control groups that processes can join only `joinable` times."""
 
     ran_out_of_memory = False
 
@@ -310,7 +312,7 @@ class Groups:
 
 @pytest.mark.parametrize("joinable", [0, 1])
 def test_a_control_group_that_cannot_be_joined_is_the_machines_failure(monkeypatch, joinable):
-    """From the start there are none then; later, what was not begun is no answer's end."""
+    """If joining fails at the start, no control groups are used. If it fails later, the answer is not blamed."""
     monkeypatch.setattr(sandbox, "ControlGroups", lambda: Groups(joinable))
     with SandboxGrader(CheckLimits(**LIMITS)) as grader:
         verdict = grade("return x", grader).verdict

@@ -1,4 +1,4 @@
-"""What the kernel is not asked for: each test does the thing itself, and sees what comes of it."""
+"""System calls that an answer must not make: each test makes the call and checks the result."""
 
 import ast
 import os
@@ -42,14 +42,14 @@ def grader(grader_in_sandbox):
 
 
 def found(body, grader):
-    """What an answer finds."""
+    """Return what an answer finds."""
     text = f"{HEAD}\ndef {NAME}(w1, w2, x):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
     graded = grader.grade(Submission("a learner", "answer.py", text.encode()), seed=1)
     assert "exited with status 0" in graded.reason and graded.printed, graded
     return ast.literal_eval(graded.printed)
 
 
-# On x86-64 and arm64, and alike where there is one number.
+# The calls' numbers on x86-64 and arm64; a single number is the same on both.
 _SOME = {
     "vmsplice": (278, 75),
     "splice": (275, 76),
@@ -93,7 +93,7 @@ def test_whatever_is_not_on_the_list_is_not_there(grader):
 
 @bubblewrap.needed
 def test_no_number_but_those_on_the_list_leads_anywhere(grader):
-    # 335 and 336 are the kernel's own, of probes in a program, and end whoever makes them from elsewhere.
+    # 335 and 336 belong to the kernel's uprobes, and calling them from elsewhere kills the process.
     others = {*range(1200)} - {335, 336} - set(system_calls.allowed().values())
     body = f"finds({{error_of(number, -1, -1, -1, -1, -1) for number in {others}}})"
     assert found(body, grader) == {"ENOSYS", "EPERM"}

@@ -1,4 +1,5 @@
-"""Grading takes no rights: a user who has none is told what the machine can promise, and grades a class."""
+"""Grading needs no privileges: `doctor` tells an unprivileged user what the machine can enforce, and the user can grade
+a class."""
 
 import os
 import subprocess
@@ -17,7 +18,8 @@ NOBODY = 65534
 
 
 def ways_open(*needed):
-    """bubblewrap's options with which any user can enter these folders. One above them may be root's, as pyenv's is."""
+    """Return bubblewrap options that let any user enter these folders, even if root owns a folder above them, as with
+    pyenv."""
     options, shown = [], set()
     for folder in needed:
         closed = [above for above in reversed(folder.parents) if not above.stat().st_mode & 0o001]
@@ -39,7 +41,7 @@ def test_a_user_without_rights_grades_a_class():
     )
     as_nobody = ["bwrap", "--dev-bind", "/", "/", *ways_open(*outermost), "--cap-add", "ALL", "setpriv"]
     as_nobody += [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"]
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own are for whoever runs the tests
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own temporary folders are closed to other users
         handed_in, out = Path(folder, "in"), Path(folder, "out")
         for place in (Path(folder), handed_in, out):
             place.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A product costs what it costs, however it is spelled; what is no product costs nothing."""
+"""A matmul costs the same FLOPs in every spelling; other operations cost nothing."""
 
 import jax
 import jax.numpy as jnp
@@ -102,7 +102,8 @@ def test_what_is_no_product_costs_nothing(spelling):
 
 
 def test_a_product_behind_a_fourier_transform_is_a_product_and_the_transform_costs_nothing():
-    """As Parseval has it. A transform multiplies by no matrix of an answer's, so that no product hides in one."""
+    """Parseval's theorem gives such a product. The transform multiplies by no matrix of the answer's, so it cannot hide
+    one."""
 
     def by_parseval(x, w):
         return (jnp.fft.fft(x) @ jnp.fft.fft(w, axis=0).conj()).real / 6
@@ -119,6 +120,6 @@ def test_a_product_behind_a_fourier_transform_is_a_product_and_the_transform_cos
     ],
 )
 def test_what_lapack_would_do_is_refused(function, call):
-    """A product can be had of a triangular system, [[1, 0], [-w, 1]] z = [x, 0]: what that costs is not counted."""
+    """A triangular solve can compute a product, as in [[1, 0], [-w, 1]] z = [x, 0], and its FLOPs are not counted."""
     with pytest.raises(ProgramError, match=call):
         reader.read(text(function, (6, 6), (6, 5)))

@@ -1,4 +1,4 @@
-"""Programs that `shard_map` becomes: read, interpreted without any device, and refused."""
+"""Programs that use `shard_map`: reading, interpreting without devices, and refusing them."""
 
 import functools
 import math
@@ -32,12 +32,12 @@ def over(**mesh):
 
 
 def mapped(function, **mesh):
-    """A function of one device's rows, on a mesh whose axes all divide the first axis of arguments and result."""
+    """Apply a function to each device's rows, on a mesh that shards the first axis of the arguments and the result."""
     return jax.shard_map(function, mesh=over(**mesh), in_specs=P(tuple(mesh)), out_specs=P(tuple(mesh)))
 
 
 def emulated(function, **mesh):
-    """The same by vmap, which knows collectives and needs no devices either."""
+    """Emulate `mapped` with vmap, which supports collectives and needs no devices."""
 
     def run(*arguments):
         parts = [a.reshape(*mesh.values(), a.shape[0] // math.prod(mesh.values()), *a.shape[1:]) for a in arguments]
@@ -177,7 +177,7 @@ def test_what_leaves_as_it_came_is_what_it_was(seed):
     shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((8, 2), (3,))]
     read = program(both, *shapes)
     assert read.outputs[:2] == read.inputs[::-1]
-    assert read.outputs[2] not in read.inputs  # eight copies, one behind the other
+    assert read.outputs[2] not in read.inputs  # eight concatenated copies
     assert read.needed_for(read.outputs[2:]) >= {read.inputs[1]}
     assert interpreter.run(read.text, [np.ones((8, 2), np.float32), np.arange(3, dtype=np.float32)])[2].size == 24
 
@@ -287,7 +287,7 @@ _SCATTER = """"stablehlo.reduce_scatter"(%arg1) <{scatter_dimension = 0 : i64, c
     axes = [#stablehlo.axis_ref<name = "a">]>, use_global_device_ids}> ({ ^bb0(%x: tensor<f32>, %y: tensor<f32>):
       %s = stablehlo.add %x, %y : tensor<f32>
       stablehlo.return %s : tensor<f32> }) : (tensor<2xf32>) -> tensor<2xf32>"""
-# Three parts of six elements, on a mesh of two: three and three.
+# split_count is 3, but the mesh has only two devices.
 _EXCHANGE = """stablehlo.concatenate %arg1, %arg1, %arg1, dim = 0 : (tensor<2xf32>, tensor<2xf32>, tensor<2xf32>)
         -> tensor<6xf32>
       %w = stablehlo.reshape %t : (tensor<6xf32>) -> tensor<6x1xf32>

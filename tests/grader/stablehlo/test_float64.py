@@ -1,4 +1,4 @@
-"""A shadow computes what its program computes, and does not round it."""
+"""A shadow computes the same values as its program, but in float64 and without rounding."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from test_interpreter import GROUPS, ROUNDING, M, N, X
 from grader.stablehlo.execution import Execution, Function
 from grader.stablehlo.float64 import widened_array
 
-# What follows from how many bits a number has is no rounding.
+# Groups in which only rounding differs. The results of the other groups depend on their types' number of bits.
 ALIKE = [group for group in GROUPS if group not in ("bits", "loops", "small floats", "not finite")]
 
 
@@ -72,7 +72,7 @@ def test_complex_numbers_are_wide_too():
 
 
 def test_an_answers_programs_have_shadows():
-    """Rounding tricks are nothing there: 2049 is no number of float16."""
+    """Rounding tricks have no effect in the shadow: float16 cannot represent 2049."""
     x = np.float32([0, 1])
 
     def trick(x):

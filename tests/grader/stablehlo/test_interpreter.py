@@ -1,4 +1,4 @@
-"""NumPy makes of a program what XLA and StableHLO's reference interpreter make of it, or leaves it to XLA."""
+"""NumPy computes the same results as XLA and StableHLO's reference interpreter, or leaves the program to XLA."""
 
 import re
 import tracemalloc
@@ -22,7 +22,8 @@ X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)
 M = np.linspace(-1, 3, 20, dtype=np.float32).reshape(4, 5)
 N = np.arange(-12, 12, dtype=np.int32).reshape(2, 3, 4)
 
-# Relative to an array's largest element: the same few operations, perhaps rounded once more or less.
+# Relative to an array's largest element: the operations are the same, but a few intermediates may be rounded
+# differently.
 ROUNDING = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 2e-6, "float64": 1e-14}
 
 GROUPS = {
@@ -112,7 +113,7 @@ GROUPS = {
 }  # fmt: skip
 
 
-# Nothing is rounded in these, nor in integers and booleans wherever they are: the same bits come out.
+# These groups involve no rounding, so all bits must agree; the same holds for integers and booleans everywhere.
 EXACT = {"integers", "booleans", "choices", "shapes", "bits", "windows", "constants", "indexing"}
 
 
@@ -137,7 +138,7 @@ def test_numpy_does_what_xla_does(group, functions):
 
 
 def reference_interpreter(text, arguments):
-    """What StableHLO's own interpreter returns: its specification, put into code by those who wrote it."""
+    """Return the results of StableHLO's own interpreter, which implements the specification."""
     with mlir.make_ir_context(), ir.Location.unknown():
         module = ir.Module.parse(text)
         given = [ir.DenseElementsAttr.get(np.ascontiguousarray(argument)) for argument in arguments]
@@ -146,9 +147,9 @@ def reference_interpreter(text, arguments):
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_numpy_does_what_the_reference_interpreter_does(group):
-    """All that is known here but custom calls, at which the reference interpreter ends its process."""
+    """Covers all supported operations except custom calls, on which the reference interpreter aborts the process."""
 
-    def widened(*arrays):  # the bindings make no array of bfloat16; float32 has all its numbers
+    def widened(*arrays):  # the bindings cannot create bfloat16 arrays, and float32 can represent all their values
         results = jax.tree.leaves(GROUPS[group](*arrays))
         return [result.astype(jnp.float32) if result.dtype == jnp.bfloat16 else result for result in results]
 
@@ -164,7 +165,7 @@ def test_numpy_does_what_the_reference_interpreter_does(group):
 
 def test_every_operation_that_is_known_is_tried(functions):
     tried = {name for each in functions.values() for name in re.findall(r"stablehlo\.\w+", each.text)}
-    # That one says where an array lies; on this machine there is only one place.
+    # The custom call only annotates a sharding, and this test runs on one device.
     assert {*OPERATIONS} - tried <= {"stablehlo.custom_call"}
 
 
@@ -195,14 +196,14 @@ def test_what_it_cannot_do_is_compiled(function):
 
 
 def windows(draw):
-    """An array's shape and dtype, indices, windows' sizes, and what the dimensions of all are for, drawn."""
+    """Draw an array, indices, the windows' sizes, the dimension numbers and the shape of the result."""
     shape = [int(size) for size in draw.integers(1, 5, draw.integers(1, 5))]
     fate = draw.choice(["batching", "dropped", "kept"], len(shape))
     batching, dropped = ([dim for dim, each in enumerate(fate) if each == kind] for kind in ("batching", "dropped"))
     sizes = [1 if each != "kept" else int(draw.integers(1, size + 1)) for each, size in zip(fate, shape, strict=True)]
     indexed = [int(dim) for dim in draw.permutation(len(shape)) if dim not in batching and draw.random() < 0.8]
     rest = [int(size) for size in draw.integers(0 if draw.random() < 0.1 else 1, 4, draw.integers(3))]
-    order = [int(dim) for dim in draw.permutation(len(batching) + len(rest))]  # of the indices' dimensions
+    order = [int(dim) for dim in draw.permutation(len(batching) + len(rest))]  # order of the indices' dimensions
     many = [([shape[dim] for dim in batching] + rest)[place] for place in order]
     pairs = [order.index(place) for place in range(len(batching))]
     kept = [size for dim, size in enumerate(sizes) if fate[dim] == "kept"]
@@ -216,7 +217,7 @@ def windows(draw):
 
 
 def test_windows_lie_where_xla_finds_them(seed):
-    """Drawn gathers, and scatters of whole numbers, of which nothing is rounded."""
+    """Drawn gathers and scatters of whole numbers, which involve no rounding."""
     draw, scattered = np.random.default_rng(seed), 0
     for _ in range(8):
         array, indices, sizes, dims, out = windows(draw)
@@ -273,7 +274,7 @@ def test_an_operand_that_is_copied_counts_although_nothing_is_multiplied(monkeyp
 
 @pytest.mark.parametrize("kind", [products, sums, copies])
 def test_what_a_program_is_said_to_do_bounds_what_it_copies(kind, seed, monkeypatch):
-    """Measured in bytes that NumPy sets aside."""
+    """Measured in bytes that NumPy allocates."""
     draw, looked_at = np.random.default_rng(seed), 0
     monkeypatch.setattr(interpreter, "MAX_WORK", 2**40)
     for _ in range(200):
@@ -296,8 +297,8 @@ def test_what_a_program_is_said_to_do_bounds_what_it_copies(kind, seed, monkeypa
     pytest.fail("of 200 programs too few copy so much that it can be told")
 
 
-# One operation each, of %a and %b, on whose result nothing else is done; what it reads is transposed where that makes a
-# difference. `T` is the operands' type, `E` its element type, `I` that of integers as wide.
+# One operation each on %a and %b, whose result the program returns directly. Inputs are transposed where this makes a
+# difference. `T` is the operands' type, `E` its element type, `I` the integer type of the same width.
 ONE = {
     "bitcast_convert": "(%t) : (U) -> V",
     "broadcast_in_dim": "(%a) {broadcast_dimensions = array<i64: 0, 2>} : (T) -> tensor<Rx3xCxE>",
@@ -336,7 +337,7 @@ OF_ONE = set(
     "abs ceil cosine exponential exponential_minus_one floor log log_plus_one negate not round_nearest_even rsqrt sign "
     "sine sqrt tan tanh".split()
 )
-# These make no array: they look at one otherwise, or hand it on.
+# These operations allocate no array: they return a view or their operand.
 VIEWS = {
     "broadcast_in_dim",
     "constant",
@@ -350,7 +351,7 @@ VIEWS = {
 
 
 def one_operation(name, draw):
-    """A program with one operation, and its arguments, of some hundred thousand elements."""
+    """Return a program with a single operation, and arguments with some hundred thousand elements."""
     rows, columns = int(draw.integers(600, 700)), int(draw.integers(600, 700))
     kinds = ["i8", "i32", "i64"] if name in OF_INTEGERS else ["f16", "bf16", "f32", "f64"]
     kind = str(draw.choice(kinds))
@@ -377,7 +378,7 @@ def one_operation(name, draw):
 
 @pytest.mark.parametrize("name", [name.removeprefix("stablehlo.") for name in OPERATIONS])
 def test_what_an_operation_is_said_to_do_bounds_what_it_copies(name, seed, monkeypatch):
-    """Measured in bytes that NumPy sets aside, beside the result, which counts by itself."""
+    """Measured in bytes that NumPy allocates, in addition to the result, which is counted separately."""
     text, arguments = one_operation(name, np.random.default_rng(seed))
     monkeypatch.setattr(interpreter, "MAX_WORK", 2**40)
     interpreter.run(text, arguments)
@@ -395,7 +396,7 @@ def test_what_an_operation_is_said_to_do_bounds_what_it_copies(name, seed, monke
 
 
 def test_an_answer_and_the_reference_run_the_same_way():
-    """What XLA keeps in float32 for a while is rounded otherwise: a value would not be named."""
+    """XLA may keep intermediates in float32. The rounding then differs, and the grader would not recognize a value."""
     x = np.linspace(0, 1, 7).astype(jnp.bfloat16)
     programs = {order: Function(lambda x, order=order: order(jnp.sin(x) * 3 + 0.1), x) for order in (jnp.sort, jnp.abs)}
     backward = Function(lambda out: [out], x)

@@ -1,4 +1,4 @@
-"""What is live at once, by the text of a program: arrays of 128 numbers, in sizes of one."""
+"""The bytes of values that are live at once, estimated from a program's text, in units of one array of 128 elements."""
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ def waits(x):
     [
         (lambda x: jnp.sin(jnp.cos(jnp.exp(x))), 1),
         (waits, 2),
-        (lambda x: [jnp.sin(x), jnp.exp(jnp.cos(x))], 1),  # results take nothing
+        (lambda x: [jnp.sin(x), jnp.exp(jnp.cos(x))], 1),  # results are not counted
         (lambda x: jnp.cos(x + jnp.arange(128.0) * jnp.ones(128)), 1),
         (lambda x: jnp.sum(jnp.exp(jnp.sin(x)[:, None] * jnp.ones((1, 50)))), 50),
         (lambda x: jnp.sum(jnp.zeros((50, 128)).at[7].set(jnp.sin(x)).at[8].set(x)), 50),
@@ -114,8 +114,9 @@ def gathered_once(x):
 
 def test_a_shard_map_takes_what_all_of_its_devices_take():
     for function in (lambda x: scan(x, 6), waits, gradient(lambda x: scan(x, 6))):
-        assert live(on_eight_devices(function)) == pytest.approx(live(function), abs=0.1)  # scalars on each device
-    # Each device has the whole array: eight times the size of all shards.
+        # Approximately, because of scalars on each device.
+        assert live(on_eight_devices(function)) == pytest.approx(live(function), abs=0.1)
+    # Each device has the whole gathered array: eight times the total size of the shards.
     assert 8 <= live(on_eight_devices(gathered_once)) <= 8 * 2 + 1
 
 

@@ -1,4 +1,4 @@
-"""An operation has a place of its own in each call of its function, the same one for the reader and the interpreter."""
+"""An operation has a different place in each call of its function, and reader and interpreter agree on it."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ X = np.linspace(0.1, 1.7, 6, dtype=np.float32)
 
 
 def draw_nested_calls(rng):
-    """Return a function that calls random functions, which call each other, more than once each."""
+    """Return a function that calls random functions, which call each other several times."""
     functions = [jax.jit(jnp.sin), jax.jit(lambda x: x * x + 1)]
     for _ in range(4):
         called = [functions[i] for i in rng.integers(len(functions), size=3)]

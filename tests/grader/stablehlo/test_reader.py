@@ -1,4 +1,4 @@
-"""Reading StableHLO as a graph: what is recomputed, what it costs, what is refused."""
+"""Reading StableHLO as a graph: finding recompute, counting its cost, and refusing unsupported programs."""
 
 import jax
 import jax.export
@@ -163,12 +163,12 @@ def test_a_loop_without_a_constant_length_is_refused():
 
 
 def count_to(n, value, w):
-    """A dynamic loop, of as many matmuls if these are matrices."""
+    """Return the result of a loop with n iterations, each with one matmul if the arguments are matrices."""
     return jax.lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.sin(jnp.dot(c[1], w))), (0, value))[1]
 
 
 def nested_loops(w, n):
-    """In a loop, in a function called several times, in a loop of constant length, in a branch."""
+    """Use dynamic loops in a loop, in a function called several times, in a loop of constant length and in a branch."""
     n = n.astype(int)
     inner = jax.jit(count_to)
     value = jax.lax.fori_loop(0, n, lambda i, value: inner(i, value, w), w)
@@ -219,7 +219,7 @@ def test_a_very_long_loop_is_refused():
 
 
 def test_calls_that_multiply_are_refused(monkeypatch):
-    monkeypatch.setattr(builder, "MAX_VALUES", 1_000)  # of which 2 to the power of 40 are asked for
+    monkeypatch.setattr(builder, "MAX_VALUES", 1_000)  # the program would expand to 2**40 values
     function = "func.func {} @{}(%a: tensor<f32>) -> tensor<f32> {{ {} return %1 : tensor<f32> }}"
     twice = "%0 = call @f{0}(%a) : (tensor<f32>) -> tensor<f32> %1 = call @f{0}(%0) : (tensor<f32>) -> tensor<f32>"
     functions = [function.format("public", "main", twice.format(0))]

@@ -1,6 +1,6 @@
-"""The programs of shipped answers return the same by the interpreter and by XLA.
+"""The programs of shipped answers return the same results with the interpreter as with XLA.
 
-Some answers are drawn. With `-s` the test prints which of these cannot be interpreted, and why.
+The test draws some answers. With `-s`, it prints those that cannot be interpreted, and why.
 """
 
 import dataclasses
@@ -25,16 +25,17 @@ from grader.tracing.evidence import Evidence
 
 
 class Different(Exception):
-    """The two ways do not return the same."""
+    """The two results differ."""
 
 
 class BothWays(Execution):
-    """Programs that are run both ways, and compared."""
+    """Run programs with the interpreter and with XLA, and compare the results."""
 
     def run(self, inputs, cotangents, reference):
         interpreted = self.interpreted(inputs, cotangents)
         if not all(map(alike, jax.tree.leaves(interpreted), jax.tree.leaves(self.compiled(inputs, cotangents)))):
-            # XLA keeps more digits for a while. What nothing is rounded of must be the same all the same.
+            # XLA may keep intermediates in higher precision. In float64, where this does not matter, the results must
+            # agree.
             wide = [[[widened_array(array) for array in case] for case in of] for of in (inputs, cotangents)]
             shadows = self.shadow.interpreted(*wide), self.shadow.compiled(*wide)
             largest = itertools.repeat(_largest(shadows))
@@ -48,7 +49,8 @@ def alike(one, other):
 
 
 def alike_in_float64(one, other, largest):
-    """Of a gradient that is zero, as behind a norm of two numbers less their mean, rounding is all there is."""
+    """Compare absolutely, too: a gradient that is exactly zero, as after normalizing two elements, consists of rounding
+    errors."""
     one, other = _numbers(one, other)
     return close(one, other) or bool((abs(one - other) <= 1e-12 * largest).all())
 
@@ -59,7 +61,7 @@ def _largest(arrays):
 
 
 def _numbers(one, other):
-    """Both with zeros where both are NaN, or the same infinity: a wrong answer may divide 0 by 0."""
+    """Replace elements by zero where both are NaN or the same infinity: a wrong answer may divide 0 by 0."""
     assert one.shape == other.shape
     same = (np.isnan(one) & np.isnan(other)) | (np.isinf(one) & (one == other))
     return [np.where(same, np.zeros((), array.dtype), array) for array in (one, other)]
@@ -71,7 +73,7 @@ def test_the_interpreter_returns_what_xla_does(unpatched, count):
     random.Random(os.environ["REMAT_SEED"]).shuffle(every)
     same, compiled, different = 0, [], []
     for slug, kind, name in every:
-        own = [case for case in cases(slug) if isinstance(case, Case)]  # they come before questions
+        own = [case for case in cases(slug) if isinstance(case, Case)]  # cases of the task come before questions
         evidence = traced(kind(slug)[name].answer, slug) if own else None
         if not isinstance(evidence, Evidence) or any(case.failure for case in evidence.cases):
             continue  # there are no programs
@@ -84,7 +86,7 @@ def test_the_interpreter_returns_what_xla_does(unpatched, count):
         except Different:
             different.append(f"{slug}.{name}")
         except ProgramError:
-            continue  # there is nothing to be run, nor to be judged
+            continue  # the answer is refused, so it has no results
         if same == count:
             break
     print(f"{same} are the same; compiled alone:", *compiled, sep="\n")

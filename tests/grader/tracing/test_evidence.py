@@ -1,4 +1,4 @@
-"""Evidence is text that anyone might have written: what is not capture's is refused with a reason."""
+"""Evidence is untrusted text: anything that `capture` would not write is refused with a reason."""
 
 import dataclasses
 import json
@@ -123,7 +123,7 @@ def test_forged_evidence_does_not_pass(name):
 
 
 def test_failures_are_believed_only_against_the_answer():
-    """Evidence that claims failure for each case cannot pass, whatever its programs do."""
+    """Evidence that claims a failure in each case cannot pass, whatever its programs do."""
     liar = with_case(RIGHT_EVIDENCE, failure=capture(WRONG["policy_is_a_string"].answer, NAME, CASES).cases[0].failure)
     assert outcome(liar).outcome == "not passed"
 

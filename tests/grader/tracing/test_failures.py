@@ -1,4 +1,4 @@
-"""What is said of an exception, where it comes from, and what is asked about it."""
+"""The finding for an exception: its text, the line that raised it, and the question about it."""
 
 import functools
 import sys

@@ -1,4 +1,5 @@
-"""An answer is tried twice: what has a memory is told so, and what only remembers what it may is not."""
+"""An answer is traced twice: an answer whose result depends on earlier calls is rejected, but harmless caching is
+not."""
 
 import functools
 import itertools

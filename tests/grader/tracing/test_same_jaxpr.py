@@ -1,4 +1,4 @@
-"""Whether two traces are the same program."""
+"""Deciding whether two traces are the same program."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,8 @@ def are_alike(one, other):
 
 
 def nested(depth, function):
-    """Each level calls the one below twice: 2 ** depth calls in all, and as many programs as levels."""
+    """Nest jitted functions so that each calls the next one twice: 2 ** depth calls, but only `depth` different
+    programs."""
     for _ in range(depth):
         function = jax.jit(lambda x, inner=function: inner(inner(x)))
     return function

@@ -1,4 +1,4 @@
-"""What cannot have a memory is traced once; whatever may have one is not believed."""
+"""An answer that cannot have state is traced once; one that may have state is traced again."""
 
 import dataclasses
 import functools
@@ -210,7 +210,7 @@ def _within():
         lambda x: x * np.random.default_rng().normal(),
         lambda x: jax.checkpoint(helper, policy=lambda *_, **__: _appends(TABLE).any())(x),
         jax.checkpoint(helper, policy=functools.partial(lambda seen, *_, **__: seen.append(1), [])),
-        # What libraries' own functions change, or find.
+        # Functions of libraries that change or read state.
         lambda x: operator.setitem(_log, x.shape, 1) or x * len(_log),
         lambda x: x * len(operator.iadd(_seen, [1])),
         lambda x: operator.methodcaller("append", 1)(_seen) or x * len(_seen),

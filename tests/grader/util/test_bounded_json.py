@@ -1,4 +1,4 @@
-"""JSON of somebody else's takes no more memory than its text lets one expect."""
+"""Parsing untrusted JSON takes no more memory than the size of its text suggests."""
 
 import pytest
 

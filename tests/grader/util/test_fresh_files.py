@@ -1,4 +1,4 @@
-"""Nobody's file is overwritten."""
+"""No existing file is overwritten."""
 
 from grader.util.fresh_files import fresh
 

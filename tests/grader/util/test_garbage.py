@@ -1,4 +1,4 @@
-"""Cycles are looked for as often as before, whatever a check does."""
+"""The garbage collector runs as often after a check as before."""
 
 import gc
 

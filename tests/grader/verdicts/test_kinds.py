@@ -1,4 +1,4 @@
-"""Outcomes and kinds of findings are the ones that there are names for, in the code and in what it writes."""
+"""Outcomes and kinds of findings are those of the enumerations, in the code and in its output."""
 
 import ast
 import csv

@@ -1,4 +1,5 @@
-"""Verdicts show themselves and go through JSON unchanged; check's messages for what is no answer."""
+"""Verdicts display themselves and survive a round trip through JSON; also the messages of `check` for objects that are
+no answer."""
 
 import json
 from dataclasses import replace

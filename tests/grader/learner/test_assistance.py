@@ -1,4 +1,5 @@
-"""Hints come one at a time, and the worked answer opens once there is something to compare it with."""
+"""Hints come one at a time, and the worked answer opens after a few attempts, so that there is something to compare it
+with."""
 
 import pytest
 
@@ -60,7 +61,7 @@ def test_the_worked_answer_opens_after_three_different_attempts(progress):
     assert "so far: none" in str(assistance.solution(NAME, progress, anyway=False))
     for number in range(3):
         assert not is_open()
-        for _ in range(4):  # the same answer again is no new attempt
+        for _ in range(4):  # an unchanged answer does not count as another attempt
             attempt(progress, WRONG.format(number))
     assert is_open()
 

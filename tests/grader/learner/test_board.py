@@ -1,4 +1,5 @@
-"""The board says where a learner is and what comes next, the same in a notebook, in a terminal and as text."""
+"""The board shows a learner's progress and the next step, with the same content in a notebook, a terminal and plain
+text."""
 
 import json
 import re
@@ -18,7 +19,7 @@ from grader.verdicts.verdict import Outcome, Verdict
 
 @pytest.fixture
 def course(monkeypatch, tmp_path):
-    """A course of four chapters and three exercises."""
+    """Create a course of four chapters and three exercises."""
     chapters = [
         Page(n, title, tmp_path / f"0{n}.ipynb", minutes=10 * n)
         for n, title in enumerate(["1 · A `b` < c", "2 · D", "3 · E", "4 · F"], 1)
@@ -37,7 +38,7 @@ def did(*attempts):
 
 
 def said(shown):
-    """The last paragraph: what to do next."""
+    """Return the last paragraph, which says what to do next."""
     return str(shown).rpartition("\n\n")[2]
 
 
@@ -148,7 +149,7 @@ def test_a_long_title_wraps_and_loses_nothing(course, monkeypatch, tmp_path):
     assert "not begun" in capture.get() and capture.get().count("long") == 30
 
 
-# The pages
+# The workbook's pages
 
 
 def test_every_page_is_on_the_board():
@@ -199,7 +200,7 @@ def test_a_chapter_that_cannot_be_read_keeps_its_place(monkeypatch, tmp_path):
 
 
 def test_exercises_are_on_the_board_without_their_chapters(monkeypatch, tmp_path):
-    """As where only the packages are installed."""
+    """As in an installation that has the packages only."""
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     shown = board()
     assert [page for page, _ in shown.sections] == [None] and len(shown.entries) == len(pages.exercises())

@@ -1,4 +1,4 @@
-"""What JupyterLab gets of a page that was saved, and what is saved of it."""
+"""What JupyterLab receives of a saved page, and what it saves."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,8 @@ MODELS = {
 
 @pytest.fixture
 def server(tmp_path):
-    notary = NotebookNotary(secret=b"ours", store_factory=MemorySignatureStore)  # and not whoever's runs the tests
+    # A separate notary, not that of the user who runs the tests.
+    notary = NotebookNotary(secret=b"ours", store_factory=MemorySignatureStore)
     return WorkbookContentsManager(root_dir=str(tmp_path), notary=notary)
 
 
@@ -36,14 +37,15 @@ def page(outputs, models):
 
 
 def save(server, *pages):
-    """Saves pages one over the other, and returns what the server gives then."""
+    """Save pages over each other, and return what the server then sends."""
 
     async def saved():
         for each in pages:
             await server.save({"type": "notebook", "format": "json", "content": deepcopy(each)}, "page.ipynb")
         return (await server.get("page.ipynb"))["content"]
 
-    with ThreadPoolExecutor() as thread:  # in this one, Playwright's loop is running where a test has had a browser
+    # In another thread, because Playwright's event loop may be running in this one.
+    with ThreadPoolExecutor() as thread:
         return thread.submit(asyncio.run, saved()).result()
 
 

@@ -1,4 +1,5 @@
-"""In a kernel: the verdict shows itself as text and as HTML, and its lines are those of the notebook's cells."""
+"""In a kernel, a verdict displays itself as text and as HTML, and its line numbers are those of the notebook's
+cells."""
 
 import nbclient
 import nbformat
@@ -9,17 +10,17 @@ CELLS = [
     "check(checkpoint_dot_policy)",
     "def checkpoint_dot_policy(w1, w2, x):\n    return x @ w1 @ no_such_name\ncheck(checkpoint_dot_policy)",
     "def checkpoint_dot_policy(w1, w2, x):\n    raise NotImplementedError\ncheck(checkpoint_dot_policy)",
-    "del checkpoint_dot_policy\ncheck(checkpoint_dot_policy)",  # as where the cell that defines it has not run yet
+    "del checkpoint_dot_policy\ncheck(checkpoint_dot_policy)",  # as if the cell that defines it has not been run
     "no_such_name",
     "def checkpoint_dot_policy(w1, w2, x):\n    return x @ w1\nprint('mine')\ncheck(checkpoint_dot_policy)",
-    # Wait until the copy of the last results is removed.
+    # Wait until the copy of the previous results has been removed.
     "import threading\nfor each in threading.enumerate():\n    if isinstance(each, threading.Timer): each.join()",
 ]
 
 
 def test_a_verdict_in_a_kernel_shows_itself_and_names_the_cells_lines():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
-    # From the repository's root, as the tests run, so that the kernel finds the packages.
+    # Run from the repository's root, like the tests, so that the kernel can import the packages.
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True).execute()
     shown = [[output.data for output in cell.outputs if "data" in output] for cell in notebook.cells]
     plain, raising, stub, missing = (outputs[-1] for outputs in shown[2:6])

@@ -1,4 +1,4 @@
-"""The panel of a check: the same words as without it, and buttons that do what they say."""
+"""The panel of a check: its text equals the text without it, and its buttons do what their labels say."""
 
 import dataclasses
 import re
@@ -21,7 +21,7 @@ NAME = "checkpoint_dot_policy"
 
 @pytest.fixture
 def page(tmp_path, monkeypatch):
-    """The global names of a page of exercise 10, with a wrong answer; progress is empty."""
+    """Return the global names of exercise 10's page with a wrong answer, without any progress."""
     monkeypatch.setenv("REMAT_WORKBOOK_DATA", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for memory in ("last_verdicts", "_last_checks", "_failing_seeds"):

@@ -1,4 +1,4 @@
-"""Exercises are numbered by chapters, and known by the names of their functions, whatever their numbers were before."""
+"""Exercises are numbered by chapter, and identified by their functions' names, whatever their earlier numbers were."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from grader.learner.board import board
 from grader.learner.progress import Progress
 from grader.verdicts.verdict import Outcome, Verdict
 
-# As the pages were called when they were numbered in the order in which they were written.
+# Names of pages from when exercises were numbered in the order in which they were written.
 BEFORE = ["01_count_residuals", "04_vjp_by_hand", "06_checkpoint_dot_policy", "12_scan_layers", "21_activation_bytes"]
 
 
@@ -50,7 +50,8 @@ def test_an_answer_on_an_old_page_is_checked(tmp_path):
 
 
 def test_who_passed_an_exercise_under_its_old_number_has_passed_it():
-    for name in ("checkpoint_dot_policy", "policy_from_rules"):  # all that a file of before says of an exercise
+    # Progress files of earlier versions identify an exercise by its name only.
+    for name in ("checkpoint_dot_policy", "policy_from_rules"):
         Progress().record(name, Verdict(name, Outcome.PASSED), "")
     assert [entry.page.number for entry in board().entries if entry.state == "passed"] == [9, 10]
 

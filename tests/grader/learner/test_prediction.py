@@ -1,4 +1,4 @@
-"""A question before the page answers it: in a notebook it is checked at once, elsewhere the answer is to be opened."""
+"""A question before the page shows the answer: a notebook checks it at once, other views show an answer to unfold."""
 
 import html
 import re
@@ -10,7 +10,7 @@ from grader import predict
 
 
 def ask(answer, choices=()):
-    """The question's controls by what stands on them, and where it speaks."""
+    """Return the question's controls by their labels, and the element that shows the reply."""
     _, row, below, _ = predict("How many `residuals`?", lambda: answer, choices).widget().children
     return {control.description: control for control in row.children}, below
 

@@ -1,4 +1,4 @@
-"""Progress outlives kills, two notebooks at once and full disks; what it could not keep, it says."""
+"""Progress survives kills, two notebooks at once and full disks, and reports everything that it could not save."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ from grader.verdicts.verdict import Outcome
 
 POSITIONS = tomllib.loads(HINT_POSITIONS.read_text())
 
-# What is kept
+# What is saved
 
 
 def test_an_attempt_comes_back_as_it_was(path, monkeypatch):
@@ -100,7 +100,7 @@ STORED_BY_POSITION = sorted(POSITIONS.keys() & registry.names())
 
 
 @pytest.mark.parametrize(
-    ("slug", "kind"),  # a file of an earlier version, and once its rows in a new one
+    ("slug", "kind"),  # a file of an earlier version; TEXT: with its rows copied into a new file
     [*slow_unless_sampled([(slug, "INTEGER") for slug in STORED_BY_POSITION], 8), ("save_named", "TEXT")],
 )
 def test_hints_that_were_stored_by_position_have_their_keys(path, slug, kind):
@@ -142,11 +142,11 @@ def test_progress_is_read_and_written_without_importing_jax():
     assert done.stdout.strip() == "[]"
 
 
-# What happens to it
+# Kills, concurrent writers and full disks
 
 
 def test_a_kill_at_any_moment_loses_nothing_that_was_acknowledged(path):
-    """Whatever was acknowledged is there, in order, and nothing by halves."""
+    """Every acknowledged attempt is in the file, in order and complete."""
     write = f"""
         for number in range(int(sys.argv[1]), 10**6):
             progress.record("a", Verdict("a", "not passed"), f"{{number}}{LONG.strip()}")
@@ -155,18 +155,18 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_acknowledged(path):
     acknowledged = -1
     for moment in range(12):
         process = written_by(write, path, str(acknowledged + 1))
-        said = "".join(process.stdout.readline() for _ in range(moment + 1))  # one attempt after the other
+        said = "".join(process.stdout.readline() for _ in range(moment + 1))  # one attempt per line
         process.send_signal(signal.SIGKILL)
         acknowledged = int((said + process.communicate()[0]).split()[-1])
         found = [int(source.split("#")[0]) for source in sources(path)]
-        # The last one may have been written without there being time to say so.
+        # The last attempt may have been written but not yet acknowledged.
         assert found in (list(range(acknowledged + 1)), list(range(acknowledged + 2)))
         acknowledged = found[-1]
     assert acknowledged >= 12
 
 
 def test_a_kill_within_a_transaction_leaves_nothing_by_halves(path):
-    """The journal of a commit that was cut short is rolled back by the next one who looks."""
+    """The next program that opens the file rolls the journal of an interrupted commit back."""
     Progress(path).record("a", verdict(), "kept")
     hot = f"""
         import os, sqlite3
@@ -222,7 +222,7 @@ FILL = f"""
 
 
 def test_a_full_disk_costs_what_was_being_written_and_is_said(tmp_path):
-    """On a disk of 256 KiB: the verdict is there, what was written before stays, and the notice says what to do."""
+    """On a disk of 256 KiB, earlier attempts remain, the verdict is still shown, and the notice says what to do."""
     if not shutil.which("bwrap"):
         pytest.skip("bubblewrap is not installed")
     disk = tmp_path / "disk"
@@ -237,7 +237,7 @@ def test_a_full_disk_costs_what_was_being_written_and_is_said(tmp_path):
 
 def test_a_file_that_may_not_grow_keeps_what_it_has(path):
     pytest.importorskip("resource")
-    # In the child itself: a fork of this process, which may have run JAX, could hang.
+    # Set the limit inside the child's program: a fork of this process, which may have run JAX, could hang.
     no_larger = (
         "import resource, signal\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"

@@ -1,4 +1,4 @@
-"""Of a damaged file what can be read is kept, the file too, and a new one is begun; a foreign one is not touched."""
+"""A damaged file is moved aside and its readable attempts are copied to a new one; a foreign file is not touched."""
 
 import sqlite3
 import subprocess
@@ -19,7 +19,7 @@ def filled(path, number=40):
 
 
 def damaged(path):
-    """What is found after the damage: attempts and hints, after the one notice that there must be."""
+    """Return the attempts and hints that were recovered, and check that there is one notice."""
     before = path.read_bytes()
     progress = Progress(path)
     found = [int(attempt.source.split()[0]) for attempt in progress.attempts("a")]
@@ -28,7 +28,7 @@ def damaged(path):
     assert str(aside) in notice and aside.read_bytes() == before
     assert f"A new file has the {len(found)} attempts that could still be read." in notice
     assert found == sorted(set(found))
-    # And it goes on.
+    # Further attempts can be saved.
     progress.record("a", verdict(), f"100 {LONG}")
     again = Progress(path)
     assert len(again.attempts("a")) == len(found) + 1 and again.notices == []
@@ -50,7 +50,7 @@ def test_of_a_file_cut_short_what_can_be_read_is_kept(path):
 
 @pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
 def test_of_a_file_with_garbage_in_the_middle_what_can_be_read_is_kept(path, place):
-    """The attempts on both sides of it are in the new file."""
+    """The new file has the attempts before and after the garbage."""
     content = filled(path)
     start = int(len(content) * place) // 4096 * 4096
     path.write_bytes(content[:start] + b"\xff" * 4096 + content[start + 4096 :])
@@ -81,17 +81,17 @@ def test_nothing_kept_is_ever_overwritten(path):
 
 
 def test_a_journal_that_stays_behind_does_no_harm(path):
-    """SQLite does not roll it back into the new file."""
+    """SQLite does not apply the old journal to the new file."""
     path.parent.mkdir()
     path.write_bytes(b"damaged" * 100)
     journal = path.with_name("progress.sqlite-journal")
-    journal.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + b"\0" * 1000)  # as SQLite begins one
+    journal.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + b"\0" * 1000)  # a journal's magic number
     Progress(path).record("a", verdict(), "new")
     assert sources(path) == ["new"] and not journal.exists()
 
 
 def test_of_two_notebooks_that_find_the_damage_one_moves_the_file(path):
-    """One of them moves the file aside, and neither moves the other's new one."""
+    """One of the notebooks moves the file aside, and neither moves the other's new file."""
     write = """
         print("ready", flush=True)
         sys.stdin.readline()
@@ -160,6 +160,6 @@ def test_a_file_of_another_version_is_not_touched(path, version):
     progress.note_hint("a", "first_step")
     assert progress.attempts() == [] and progress.hints("a") == []
     assert path.read_bytes() == before and [p.name for p in path.parent.iterdir()] == ["progress.sqlite"]
-    assert len(progress.notices) == 3  # the attempt, the hint, reading
+    assert len(progress.notices) == 3  # for the attempt, the hint and reading
     assert all("belongs to another version of the workbook" in notice for notice in progress.notices)
     assert "Update the workbook, or set REMAT_WORKBOOK_DATA to another folder." in progress.notices[0]

@@ -1,4 +1,4 @@
-"""Where progress may not be written or read, that is said, and nothing is lost."""
+"""If progress cannot be written or read because of permissions, a notice says so and nothing is lost."""
 
 import ctypes
 import os
@@ -15,15 +15,17 @@ from grader.verdicts.verdict import Outcome
 
 @pytest.fixture
 def powerless(monkeypatch):
-    """Not root, for as long as the test lasts: root may write whatever the files' modes say."""
+    """Drop root's file permissions during the test, because root may write whatever the files' modes say."""
     if os.name == "nt":
         pytest.skip("Windows has other permissions")
-    monkeypatch.setattr("grader.learner.progress.versions", dict)  # they stand where only root may look
+    # It reads files that only root may be allowed to read.
+    monkeypatch.setattr("grader.learner.progress.versions", dict)
     root = os.geteuid() == 0
-    folder = Path(tempfile.mkdtemp())  # pytest's own folders are closed to others
+    folder = Path(tempfile.mkdtemp())  # pytest's own folders are closed to other users
     if root:
         os.chown(folder, 65534, 65534)
-        ctypes.CDLL(None).setfsuid(65534)  # of this thread alone: others may not be allowed to change theirs
+        # Affects this thread only, and other threads may not be allowed to change theirs.
+        ctypes.CDLL(None).setfsuid(65534)
     yield folder
     if root:
         ctypes.CDLL(None).setfsuid(0)

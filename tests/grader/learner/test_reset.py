@@ -1,4 +1,4 @@
-"""A page comes back as it came, and the learner's stays beside it."""
+"""A page is restored to its original content, and the learner's version is saved next to it."""
 
 import os
 import re
@@ -18,7 +18,7 @@ NAME = "10_checkpoint_dot_policy.ipynb"
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
-    """The exercises' pages in a folder of their own, as they came."""
+    """Create a separate folder with the original exercise pages."""
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     (tmp_path / "exercises").mkdir()
     with zipfile.ZipFile(pages.ARCHIVE) as archive:
@@ -120,7 +120,7 @@ def test_a_folder_that_is_not_there_is_said(folder):
     assert status == 1 and "was not restored" in err and "No such file or directory" in err
 
 
-# What pages are restored from
+# The archive from which pages are restored
 
 
 def test_the_archive_has_the_pages():
@@ -132,7 +132,7 @@ def test_the_archive_has_the_pages():
 
 
 def test_packing_gives_the_same_bytes_again(monkeypatch, folder):
-    """Whenever the pages were written, and by whom."""
+    """The archive does not depend on the files' times and permissions."""
     (folder.parent / "notebooks").symlink_to(store.ROOT / "notebooks")
     monkeypatch.setattr(store, "ROOT", folder.parent)
     packed = []

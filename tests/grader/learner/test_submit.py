@@ -1,4 +1,4 @@
-"""One file with all answers is written without touching another, and graded again without trusting what it claims."""
+"""All answers are written to one new file, and graded again without trusting the file's claims."""
 
 import json
 import re
@@ -102,10 +102,10 @@ def test_what_was_never_checked_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     folder = tmp_path / "exercises"
     folder.mkdir()
-    assert hand_in.unchecked() == []  # not even the pages are there
+    assert hand_in.unchecked() == []  # there are no pages yet
     for page in pages.exercises():
         pages.reset(page)
-    assert hand_in.unchecked() == []  # stubs
+    assert hand_in.unchecked() == []  # the pages have stubs only
     page = pages.find(NAME)
     notebook = json.loads(page.path.read_text())
     (stub,) = [cell for cell in notebook["cells"] if f"def {NAME}" in "".join(cell["source"])]
@@ -122,7 +122,7 @@ def test_what_was_never_checked_is_said(monkeypatch, tmp_path):
 
 
 def test_an_answer_is_graded_by_what_it_does_not_by_what_the_file_claims(check_in_process):
-    """What counts is what the answers do now, not what the file claims."""
+    """The answers' current results count, not the results that the file claims."""
     did(Outcome.PASSED, RIGHT)
     did(Outcome.PASSED, f"import no_such_module\n\ndef save_named(f, names):\n    return f({NAME})\n", "save_named")
     did(Outcome.PASSED, "", "activation_bytes")
@@ -138,11 +138,12 @@ def test_an_answer_is_graded_by_what_it_does_not_by_what_the_file_claims(check_i
     ]
     assert out.splitlines()[1] == f"passed               {NAME}"
     assert out.splitlines()[3] == "not passed           save_named  (submitted as passed)"
-    assert Progress().attempts(NAME)[-1].source == RIGHT and len(Progress().attempts()) == 4  # grading is no attempt
+    # Grading a file adds no attempt.
+    assert Progress().attempts(NAME)[-1].source == RIGHT and len(Progress().attempts()) == 4
 
 
 def test_verdicts_of_a_handed_in_file_as_json(check_in_process):
-    did(Outcome.PASSED, f"{WRONG}\ndef save_named(): return 3")  # one answer may use another's name
+    did(Outcome.PASSED, f"{WRONG}\ndef save_named(): return 3")  # one answer's source may define another answer's name
     status, out, err = run("check", hand_in.submit(), "--json")
     found = json.loads(out)
     assert (status, err, found["unchanged"]) == (1, "", True)
@@ -163,7 +164,7 @@ def test_the_checksum_is_of_the_content(tmp_path):
     did(Outcome.PASSED, RIGHT)
     path = hand_in.submit()
     content = json.loads(path.read_text())
-    path.write_text(json.dumps(dict(reversed(content.items()))))  # formatted anew
+    path.write_text(json.dumps(dict(reversed(content.items()))))  # same content, formatted differently
     assert submission_file.read(path)[1]
     for change in ({"time": "then"}, {"answers": content["answers"] * 2}, {"checksum": None}, {"more": 1}):
         path.write_text(json.dumps(content | change))

@@ -1,4 +1,4 @@
-"""A new version's pages come, answers go on to them, and nothing that a learner wrote is lost."""
+"""An update installs a new version's pages, copies answers to them, and loses nothing that a learner wrote."""
 
 import json
 import os
@@ -27,7 +27,7 @@ NOTHING = "All pages are up to date: there is nothing to do.\n"
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
-    """A workbook of two exercises, with this version's pages of them; `old` makes what an earlier one brought."""
+    """Create a workbook with two exercises and this version's pages; `old` returns a page of an earlier version."""
     whole = {name: (pages.ROOT / "exercises" / name).read_bytes() for name in (OTHER, NOW)}
     folder = tmp_path / "exercises"
     folder.mkdir()
@@ -47,7 +47,7 @@ def folder(monkeypatch, tmp_path):
 
 @pytest.fixture
 def chapters(folder, monkeypatch):
-    """The same workbook with a chapter, as it is now; `chapter` makes what an earlier version brought."""
+    """Add a chapter of this version to the workbook; `chapter` returns a chapter of an earlier version."""
     notebooks = folder.with_name("notebooks")
     notebooks.mkdir()
     (notebooks / CHAPTER).write_bytes(now := chapter("# 2 · Two passes", "new = 1", "end"))
@@ -63,14 +63,14 @@ def chapters(folder, monkeypatch):
 
 
 def chapter(*cells: str, outputs=()) -> bytes:
-    """A chapter with these cells, or as it once was."""
+    """Return a chapter with these cells, by default an earlier version's."""
     cells = cells or ("# 3 · Two passes", "shown = 1", "end")
     made = [{"cell_type": "code", "metadata": {}, "source": text, "outputs": list(outputs)} for text in cells]
     return json.dumps({"cells": made}).encode()
 
 
 def old(*more: str, answer: str | None = None) -> bytes:
-    """The page as an earlier version brought it, with an answer, and cells that a learner has added."""
+    """Return an earlier version's page with an answer and with cells that a learner has added."""
     return page(*more, answer=answer, headline="# Exercise 6 · As it was once")
 
 
@@ -148,7 +148,7 @@ def test_an_older_page_on_which_nobody_wrote_is_replaced(folder, name):
 @pytest.mark.parametrize(
     "written",
     [
-        old("a note of mine"),  # the stub is as it came
+        old("a note of mine"),  # the stub is unchanged
         old(answer=f"def {NAME}(w1, w2, x)\n    no Python yet"),
         b"no notebook at all",
     ],
@@ -205,7 +205,7 @@ def test_a_new_exercise_comes(folder):
     [
         ("# 3 · Two passes", "shown = 2", "end"),  # changed
         ("# 3 · Two passes", "shown = 1", "mine", "end"),  # added
-        ("# 3 · Two passes", "end", "mine", "shown = 1"),  # and moved
+        ("# 3 · Two passes", "end", "mine", "shown = 1"),  # moved, too
     ],
 )
 def test_what_was_written_in_an_old_chapter_is_kept_beside_the_new_one(chapters, name, mine):
@@ -269,7 +269,8 @@ def test_when_it_cannot_be_done_nothing_changes(folder, monkeypatch, room):
 
 
 def test_the_pages_of_earlier_versions_are_known():
-    """Packing adds to what there was: this headline came when the exercise was the sixth, and stands nowhere now."""
+    """Packing keeps the fingerprints of earlier versions: this headline is from when the exercise was number 6, and no
+    page has it now."""
     headline = (
         "# Exercise 6 · Checkpoint with a save policy\n\n| difficulty | time | you need |\n|---|---|---|\n"
         "| ●●○○○ | 15 minutes | [4 · Policies](../notebooks/04_policies.ipynb) |"
@@ -281,7 +282,7 @@ def test_the_pages_of_earlier_versions_are_known():
 
 
 def test_the_chapters_of_earlier_versions_are_known():
-    """Chapter 6 began so before pages said how long they take."""
+    """Chapter 6 began like this before pages stated how long they take."""
     headline = (
         "# 6 · Layers in a scan\n\nA deep model repeats one layer. `jax.lax.scan` says so: it runs the same body again "
         "and again, each time with the next\nlayer's weights. What does a loop keep for the backward pass, and where "

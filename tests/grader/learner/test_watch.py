@@ -1,4 +1,4 @@
-"""`watch` in a real terminal of a few columns: what it says, what keys do, and how it leaves the terminal."""
+"""`watch` in a real terminal with few columns: its output, its keys, and the state in which it leaves the terminal."""
 
 import fcntl
 import os
@@ -31,8 +31,8 @@ WRONG = f"import jax\n\n\ndef {NAME}(w1, w2, x):\n    return ((jax.nn.relu(x @ w
 COLUMNS = 50
 
 
-# Ctrl-C reaches whoever has the terminal as their own, also where the tests were begun by a shell in its background,
-# which has them ignore it.
+# Log in to the terminal, so that Ctrl-C reaches the program, and restore SIGINT's default: a shell that starts the
+# tests in the background has them ignore it.
 _LOG_IN = (
     "import os, signal, sys; os.login_tty(0); signal.signal(signal.SIGINT, signal.SIG_DFL); "
     "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
@@ -40,10 +40,10 @@ _LOG_IN = (
 
 
 class Terminal:
-    """A program that has a terminal of its own.
+    """A program with a controlling terminal of its own.
 
     Attributes:
-      said: all that it wrote, without colours.
+      said: the program's output so far, without color codes.
     """
 
     def __init__(self, *command: str):
@@ -57,10 +57,10 @@ class Terminal:
             [sys.executable, "-c", _LOG_IN, *command],
             stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, env=environment,
         )  # fmt: skip
-        self._slave = slave  # open here too, so that its settings can be asked for when the program has ended
+        self._slave = slave  # kept open to read the terminal's settings after the program has ended
 
     def wait_for(self, words: str) -> str:
-        """Waits until these words are said, in however many lines; returns all that was said since the last call."""
+        """Wait until these words appear, across any line breaks, and return the output since the last call."""
         deadline = time.monotonic() + 60
         pattern = re.compile(r"\s+".join(map(re.escape, words.split())))
         new = ""
@@ -75,7 +75,7 @@ class Terminal:
         os.write(self._master, key.encode())
 
     def ended(self) -> int:
-        """Waits until the program ends, and returns its exit status; the terminal has to be as it was."""
+        """Wait until the program ends, check that the terminal's settings are restored, and return the exit status."""
         status = self._child.wait(30)
         left = termios.tcgetattr(self._slave)
         os.close(self._master)
@@ -85,7 +85,7 @@ class Terminal:
 
 
 def save(path, text):
-    """As most editors save: by a file beside it, which takes its place."""
+    """Save like most editors: write another file and rename it."""
     part = path.with_suffix(".part")
     part.write_text(text)
     os.replace(part, path)
@@ -97,10 +97,10 @@ def test_an_exercise_is_solved_with_a_narrow_terminal_and_an_editor(tmp_path):
     terminal = Terminal("-m", "grader", "watch", str(answer))
     began = terminal.wait_for("q quit")
     assert "Write checkpoint_dot_policy" in began and "Watching" in began and "Not passed yet" in began
-    terminal.press("\x1b[A")  # an arrow does nothing
+    terminal.press("\x1b[A")  # arrow keys do nothing
     terminal.press("h")
     assert "Hint 1" in terminal.wait_for("q quit")
-    answer.unlink()  # it may be gone for a while, or no Python
+    answer.unlink()  # while it is edited, the file may be missing or contain a syntax error
     save(answer, "def checkpoint_dot_policy(w1,")
     assert "not valid Python" in terminal.wait_for("q quit")
     save(answer, (ROOT / "solutions" / f"{NAME}.py").read_text())
@@ -111,13 +111,13 @@ def test_an_exercise_is_solved_with_a_narrow_terminal_and_an_editor(tmp_path):
     terminal.wait_for("Your progress is saved")
     assert terminal.ended() == 0
     assert [attempt.verdict.passed for attempt in Progress().attempts(NAME)] == [False, True]
-    # But for a table that has its columns.
+    # No line is longer than the terminal is wide.
     assert not [line for line in began.splitlines() if len(line.rstrip()) > COLUMNS]
 
 
 ENDS = {
     "raise ValueError('of its own')": ("", 1),
-    "[wait(1) for _ in range(60)]": ("\x03", 130),  # Python may begin to wait just when it is interrupted
+    "[wait(1) for _ in range(60)]": ("\x03", 130),  # an interrupt may arrive just when Python begins to wait
     "os.kill(os.getpid(), signal.SIGTERM); wait(60)": ("", 128 + signal.SIGTERM),
     "assert wait(60) == 'x'": ("x", 0),
 }

@@ -1,4 +1,4 @@
-"""What a cell does on the way, and IPython's own lines: the answer in a file is what it is in the notebook."""
+"""How cells and IPython's own syntax are run: an answer in a file behaves as it does in the notebook."""
 
 import ast
 import json
@@ -26,7 +26,7 @@ def call(tried):
     return tried.function()
 
 
-# Each answer returns 7, and what it needs is read off the page.
+# Each answer returns 7 if everything that it needs is found on the page.
 READ = {
     "a registry that a decorator fills": [INTO_REG, f"@entry\n{K}", ANSWER],
     "one that a call fills": [INTO_REG, K, "entry(k)", ANSWER],
@@ -97,7 +97,7 @@ READ = {
     ],
     "a notebook's main": ["if __name__ == '__main__':\n    k = 7", f"def {NAME}(): return k"],
     "a file that is run": ["%run helper.py", f"def {NAME}(): return from_helper"],
-    # IPython's own lines.
+    # IPython's own syntax.
     "a command's output": [f"n = !nproc\nk = 6 + int(n[0])\ndef {NAME}(): return k"],
     "a magic's value": [f"t = %timeit -o 3\nk = 6 + int(t.best)\ndef {NAME}(): return k"],
     "magics in blocks": [f"for _ in ():\n    %precision 3\ndef {NAME}():\n    !false\n    return 7"],
@@ -126,7 +126,7 @@ READ = {
         f"def {NAME}(): return rest['k']",
     ],
     "a future import": ["from __future__ import annotations\nk = 7", f"def {NAME}() -> NoSuchName: return k"],
-    # How an answer may come by its name.
+    # Ways to define an answer's name.
     "an if": [f"if REG := [7]:\n    def {NAME}(): return REG[0]\nelse:\n    def {NAME}(): return 3"],
     "a bound method": [f"class Net:\n    def run(self): return 7\n{NAME} = Net().run"],
     "an object": [f"class Net:\n    def __call__(self): return 7\n{NAME} = Net()"],
@@ -144,14 +144,14 @@ def test_what_an_answer_builds_on_is_read_off_the_page(tmp_path, name):
     tries.close()
     text = tmp_path / "answer.py"
     text.write_text(find.read(path).text)
-    if name not in ("a notebook's main", "an attribute of __main__"):  # which a file is not
+    if name not in ("a notebook's main", "an attribute of __main__"):  # a file has neither
         tries = import_answers.read_answers(text, NAME)
         assert call(next(tries)) == 7, text.read_text()
         assert find.of_cells(cells, NAME).text == text.read_text()
 
 
 CHECK = f"from grader import check\ncheck({NAME})"
-# Only when all that comes before has run these answers return 7.
+# These answers return 7 only if all cells before the check have been run.
 NOT_READ = {
     "another name for the registry": ["REG = {}\nfilled = REG", "filled['k'] = 7", ANSWER, CHECK],
     "a part of something": ["REG = {}", "for each in [REG]:\n    each['k'] = 7", ANSWER, CHECK],
@@ -162,7 +162,7 @@ NOT_READ = {
     ],
     "what was changed after the check": ["REG = {'k': 7}", ANSWER, CHECK, "REG['k'] = 3"],
     "what was defined anew after the check": ["def k(): return 7", f"def {NAME}(): return k()", CHECK, "k = 3"],
-    # Statements that look as if they only looked.
+    # Statements that change a value although they seem only to read it.
     "an attribute of a function": [
         "def k(): return getattr(k, 'value', 3)",
         "def other(): pass\nfor f in (k, other):\n    f.value = 7",

@@ -1,4 +1,4 @@
-"""The answer is found by its name, and only what it builds on is run."""
+"""The answer is found by its name, and only the code that it depends on is run."""
 
 import json
 import sys
@@ -236,7 +236,7 @@ def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path):
         find.read(tmp_path / "latin.py")
 
 
-# What a session ran
+# The code that a session ran
 
 
 def text(*cells):
@@ -273,17 +273,17 @@ def test_what_stood_together_stays_together():
 @pytest.mark.parametrize(
     ("kept", "cells"),
     [
-        # A later definition replaces an earlier one, but not for what was computed with the earlier one.
+        # A later definition replaces an earlier one, except for values computed with the earlier one.
         ([1, 2], ["def h(): return 1", "def h(): return 2", f"def {NAME}(): return h()"]),
         ([0, 1, 2, 3], ["def h(): return 1", "k = h()", "def h(): return 2", f"def {NAME}(): return h(), k"]),
         ([0, 1, 3], ["def h(): return 1", "k = h()", "def h(): return 2", f"def {NAME}(): return k"]),
         ([0, 1, 2, 4], ["k = 1", "def h(): return k", "t = h()", "k = 2", f"def {NAME}(): return t"]),
-        # A function looks its globals up when it is called.
+        # A function looks up its globals when it is called.
         ([0, 2], [f"def {NAME}(): return h()", "def h(): return 1", "def h(): return 2"]),
         ([0, 1], ["k = 1", f"def {NAME}(n=k): return n", "k = 2"]),
         ([1, 2], ["k = 1", f"def {NAME}(n): return k", "k = 2"]),
         ([0, 1, 3], ["class A:\n    k = 1", "class B(A): pass", "A = 3", f"def {NAME}(): return B().k"]),
-        # A cell that was run again and again.
+        # A cell that was run several times.
         ([0, 2, 3, 4], ["k = 3", f"{NAME} = 0", f"{NAME} = 1", *[f"{NAME} = wrap({NAME}, k)"] * 2]),
         ([3, 4, 5], ["x = 1", "x += 1", "x += 1", f"def {NAME}(): return x", "x = 7", "x += 2"]),
         ([2, 3, 4], ["x = [1]", "x.append(2)", "x = [3]", "for v in [4]: x.append(v)", f"def {NAME}(): return x"]),

@@ -1,4 +1,4 @@
-"""Every answer is also tried on draw_structure structures, which lie within the ranges of its page."""
+"""Every answer is also tried on structures that are drawn from the ranges on its page."""
 
 import importlib
 

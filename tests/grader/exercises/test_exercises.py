@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_an_exercise_is_four_things():
-    """Page, worked answer, catalogue entry, and answers to test it with: none goes without the others."""
+    """An exercise consists of a page, a worked answer, a catalogue entry and answers to test it with. None may be
+    missing."""
     names = list(registry.names())
     pages = [path.stem.split("_", 1)[1] for path in ROOT.glob("exercises/[0-9][0-9]_*.ipynb")]
     assert sorted(pages) == names
@@ -37,7 +38,7 @@ THINGS = {
 
 @pytest.mark.parametrize("thing", THINGS)
 def test_nothing_of_an_exercise_is_still_a_stub(thing):
-    """As `python -m grader new` writes it."""
+    """`python -m grader new` writes stubs."""
     lines = [(path, line) for path in sorted(ROOT.glob(THINGS[thing])) for line in path.read_text().splitlines()]
     left = [f"{path.relative_to(ROOT)}: {line.partition('STUB: ')[2]}" for path, line in lines if "STUB: " in line]
     assert not left, "to be written, and then the mark STUB is to go:\n" + "\n".join(left)
@@ -45,7 +46,8 @@ def test_nothing_of_an_exercise_is_still_a_stub(thing):
 
 @pytest.mark.parametrize("slug", registry.names())
 def test_hints_are_questions_and_know_what_was_found(slug):
-    """At least three; the first asks, and some fit only what is found of a wrong answer."""
+    """There are at least three hints. The first is a question, and some apply only to certain findings on a wrong
+    answer."""
     named = registry.expect(slug).feedback.hints
     hints = list(named.values())
     assert len(hints) >= 3

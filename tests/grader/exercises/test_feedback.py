@@ -1,4 +1,4 @@
-"""Which hint comes next knows what was found."""
+"""The choice of the next hint takes the findings into account."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`python -m grader new` begins an exercise that the tests refuse until it is written, and take when it is."""
+"""The tests refuse an exercise from `python -m grader new` until it has been written, and accept it then."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ PARTS = ("grader", "solutions", "exercises", "notebooks", "tests", "pyproject.to
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """A copy of the repository without this file, with the compiled files that other processes are not writing."""
+    """Copy the repository without this file, and without temporary bytecode files of other processes."""
     folder = tmp_path_factory.mktemp("copy")
     for part in PARTS:
         if (ROOT / part).is_dir():
@@ -36,7 +36,7 @@ def run(folder, *command):
 
 
 def outcome(folder, which, *where):
-    """Run the matching tests in some places with pytest, and return its exit status and its output."""
+    """Run the matching tests in some folders with pytest, and return the exit status and the output."""
     status, out, _ = run(folder, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *where, "-k", which)
     return status, out
 
@@ -64,7 +64,7 @@ def test_a_new_exercise_is_refused_until_each_of_its_four_things_is_written(copy
     for file in written:
         assert f"{file}: " in out, "the message names the file, and what is to be written there"
 
-    # What it takes is a right exercise: that of another name, say.
+    # A complete exercise passes. Here, it is a copy of another exercise under the new name.
     for file in written:
         model = next(copy.glob(file.replace(NAME, MODEL).replace(page[:12], "exercises/??")))
         (copy / file).write_text(model.read_text().replace(MODEL, NAME))

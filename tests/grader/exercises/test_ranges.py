@@ -1,4 +1,4 @@
-"""Cases come from the whole of what a page allows: the page says it, the entry says it, the cases show it."""
+"""Cases cover the ranges that a page allows, and the page and the catalogue entry state the same ranges."""
 
 import json
 import re
@@ -15,7 +15,7 @@ SLUGS = [slug for slug in registry.names() if registry.task(slug).ranges]
 
 
 def ranges_of_the_page(slug) -> dict[str, str]:
-    """What the page's tables have in their columns named `range`: symbols, and what stands behind each."""
+    """Return the columns named `range` of the page's tables: each symbol with its range."""
     (page,) = ROOT.glob(f"exercises/[0-9][0-9]_{slug}.ipynb")
     cells = [cell for cell in json.loads(page.read_text())["cells"] if cell["cell_type"] == "markdown"]
     found, column = {}, None

@@ -1,4 +1,4 @@
-"""What is said of an answer that does what is asked."""
+"""The statements about an answer that meets its requirements."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,4 +13,5 @@ def test_a_passed_answer_is_told_how_many_matmuls_it_recomputes_and_not_how_many
 
     assert said() == "the backward pass recomputes no matmul"
     assert said(8) == "the backward pass recomputes 1 matmul"
-    assert said(8, 8) == said(8, 4, 4) == "the backward pass recomputes 2 matmuls"  # in pieces, which are no more work
+    # A matmul in two pieces has the same FLOPs.
+    assert said(8, 8) == said(8, 4, 4) == "the backward pass recomputes 2 matmuls"

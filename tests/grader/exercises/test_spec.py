@@ -1,4 +1,4 @@
-"""A catalogue entry has what `Task` and `Expect` say, and nothing that only the judge may see stands in its task."""
+"""A catalogue entry has the members of `Task` and `Expect`, and its task has none that only the judge may see."""
 
 import inspect
 
@@ -21,7 +21,7 @@ def test_an_entry_has_what_is_said_of_its_modules(slug):
     of_data = {"sample_input", "requirements"} if Case in kinds else {"returns"}
     texts = {"compared_with", "otherwise"} if Question in kinds else set()
     if Case not in kinds and isinstance(expect.reference(*cases[0].arguments), CostedAnswer):
-        texts -= {"compared_with"}  # what such answers cost is compared, and a finding says of what it is too much
+        texts -= {"compared_with"}  # such answers are compared by cost, and the finding names the unit
     for module, protocol in ((task, Task), (expect, Expect)):
         members = {*inspect.get_annotations(protocol), *(n for n in vars(protocol) if not n.startswith("_"))}
         expected = members - ({"returns", "sample_input", "reference", "requirements"} - of_data)
@@ -38,7 +38,7 @@ def test_each_case_has_a_reference(slug):
 
 @pytest.mark.parametrize("slug", registry.names())
 def test_functions_that_an_answer_is_given_take_positional_arguments_alone(slug):
-    """`flax.nnx.remat`, and whoever reads a signature, has no use for keyword-only ones, defaults or `*args`."""
+    """`flax.nnx.remat` and code that inspects signatures cannot handle keyword-only arguments, defaults or `*args`."""
     given = []
 
     def answer(*arguments):

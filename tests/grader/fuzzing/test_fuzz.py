@@ -1,7 +1,7 @@
-"""Text that an answer's process may send, by the thousand: what reads it takes it or refuses it, soon and in words.
+"""Fuzz the readers of text from an answer's process: they accept or refuse each example quickly and without a crash.
 
-Each example begins with a file of `corpus/` and changes it. Hypothesis keeps what failed in `found/`, which is checked
-in, and tries that first. The suite runs some hundred examples. For minutes, and with examples that nobody has seen:
+Each example is a changed file of `corpus/`. Hypothesis saves failing examples in `found/`, which is checked in, and
+tries those first. The test suite runs about a hundred examples per test. To try new random examples for minutes:
 
     FUZZ_SECONDS=300 pytest -n 0 tests/grader/fuzzing
 """
@@ -43,7 +43,7 @@ def corpus(kind):
     return [path.read_bytes() for path in sorted((HERE / "corpus" / kind).iterdir())]
 
 
-# Numbers, names, brackets and the like: what a change takes out, puts in or puts in another place.
+# Numbers, names, brackets and so on: the units that a change removes, inserts or moves.
 TOKEN = re.compile(rb"[%@#]?\w+(?:\.\w+)*|\s+|.", re.DOTALL)
 STRANGE = [b"0", b"-1", b"18446744073709551616", b"1e999", b"nan", b"?", b"null", b"{}", b"[]", b"\x00", b"\xff", b'"']
 STRANGE += [
@@ -58,7 +58,7 @@ STRANGE += [
 
 @st.composite
 def changed(draw, kind):
-    """A file of the corpus with some changes, and other files' tokens in it."""
+    """Draw a file of the corpus with some changes, which may insert tokens of other files."""
     files = [TOKEN.findall(file) for file in corpus(kind)]
     tokens, other = list(draw(st.sampled_from(files))), draw(st.sampled_from(files))
     for _ in range(draw(st.integers(0, 6))):
@@ -129,7 +129,7 @@ READERS = {"messages": read_messages, "evidence": read_evidence, "stablehlo": re
 
 
 def try_examples(strategy, attempt):
-    """Try drawn examples, some or as many as there is time for."""
+    """Try drawn examples: a fixed number, or as many as FUZZ_SECONDS allows."""
 
     @SETTINGS
     @seed(int(os.environ.get("REMAT_SEED", "0")) if not SECONDS else secrets.randbits(64))
@@ -159,7 +159,7 @@ def test_mutated_evidence_crashes_nothing_and_passes_only_if_it_is_right():
 
 @pytest.mark.parametrize("kind", READERS)
 def test_the_corpus_itself_is_taken(kind):
-    """Else all that the changes could find is how it is refused."""
+    """If the readers refused the corpus, changed files would only test refusals."""
     for content in corpus(kind):
         if kind == "messages":
             ours, theirs = socket.socketpair()

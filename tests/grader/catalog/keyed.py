@@ -1,4 +1,4 @@
-"""Right answers that deliberately do something else for one size, dtype or combination.
+"""Right answers that deliberately behave differently for one size, dtype or combination.
 
 No fixed set of cases catches all of these. Drawing catches each one with some probability, which the sweep measures
 (`python -m tests.sweep --keyed --seeds 50`); no test requires it.

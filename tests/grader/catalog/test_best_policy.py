@@ -1,4 +1,4 @@
-"""Exercise 20: nobody gets by without looking at every choice, whatever is drawn."""
+"""Exercise 20: no answer passes without comparing all choices, whatever is drawn."""
 
 import numpy as np
 import pytest

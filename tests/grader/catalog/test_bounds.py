@@ -1,4 +1,4 @@
-"""Each numeric bound of each exercise is held by a wrong answer just beyond it."""
+"""Each numeric bound of each exercise has a wrong answer that just exceeds it."""
 
 import pytest
 from bounds import Bound, against, asked, bounds, moved, places

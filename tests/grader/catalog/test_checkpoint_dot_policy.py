@@ -24,22 +24,23 @@ def test_no_input_meets_relus_kink():
         rng = np.random.default_rng(seed)
         for case in task.cases(rng):
             w1, _, x = (expect.sample_input(rng, argument).astype(np.float32) for argument in case.arguments)
-            if case.structure["mapped"] == "two":  # a batch of one, at some axis
+            if case.structure["mapped"] == "two":  # removes the batch axis of size one, wherever it is
                 w1, x = w1.reshape(w1.shape[-1:] * 2), x.reshape(-1, w1.shape[-1])
-            if case.structure["mapped"] == "one by one":  # each x with each w1; those of x lie along its last axis
+            if case.structure["mapped"] == "one by one":  # each x with each w1; x has its batch axis last
                 w1, x = w1[:, None], np.moveaxis(x, -1, 0)
             y = x @ w1
             assert (y != 0).all() and (y < 0).any() and (y > 0).any()
 
 
 def test_no_result_is_too_large_for_float16():
-    # An infinite result is near to nothing, not to itself either: a right answer would fail.
+    # An infinite result is close to no value, not even to itself, so a right answer would fail.
     task, expect = registry.task(NAME), registry.expect(NAME)
     rng = np.random.default_rng(0)
     any_structures = filter(None, (draw_structure(task, rng) for _ in range(300)))
     structures = [
         *(structure | {"dtype": "float16", "mapped": "none"} for structure in any_structures),
-        {"N": 125, "d": 24, "dtype": "float16", "mapped": "none", "called": "directly"},  # of squares far apart
+        # With squares of very different sizes.
+        {"N": 125, "d": 24, "dtype": "float16", "mapped": "none", "called": "directly"},
     ]
     for structure in structures:
         if not task.fits(structure):
@@ -57,7 +58,7 @@ def test_cases_differ_in_shape_and_dtype():
         plain, one_by_one, mapped, two = task.cases(np.random.default_rng(seed))
         shapes = {case.arguments[2].shape[-2:] for case in (plain, one_by_one, mapped, two)}
         assert len(shapes) == 4 and all(rows != width for rows, width in shapes)
-        # x, and so a product, has more elements than on the page.
+        # x, and therefore a matmul's result, has more elements than on the page.
         assert plain.arguments[2].size > task.shown.arguments[2].size
         assert one_by_one.arguments[0].dtype == jnp.bfloat16
         assert [len(a.shape) for a in one_by_one.arguments] == [3, 2, 3]

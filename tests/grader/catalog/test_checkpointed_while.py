@@ -1,4 +1,4 @@
-"""Exercise 16: what is shown of loops whose trip count only a run tells."""
+"""Exercise 16: the observations for loops whose trip count is known only at run time."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What exercise 13 expects is what is compiled here, not what we know by heart."""
+"""Exercise 13 expects the counts of the programs compiled here, not remembered ones."""
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,7 @@ def test_the_page_and_its_worked_answer_say_what_is_counted_for_two_layers():
 
 
 def test_no_rule_for_the_number_of_products_gives_what_is_asked():
-    """Of products in a layer and layers in a program: how often is each computed, but for the first gradient of x?"""
+    """The tested rule: a fixed number of times that each matmul is computed, except for the first gradient of x."""
     times = set()
     for layer, w, x, n in questions(0):
         lowered, _ = expect.reference(layer, w, x, n)["lowered"]
@@ -54,7 +54,8 @@ def test_no_rule_for_the_number_of_products_gives_what_is_asked():
 
 
 def test_what_is_counted_before_lowering_is_named_in_todays_mode():
-    """The text of a jaxpr: with `jax_remat3` it holds what the lowered program holds, and then there is no mistake."""
+    """The count in a jaxpr's text. With `jax_remat3` it equals the count in the lowered program, so it is no mistake
+    there."""
     counts = [mistake.wrong_reference(*page(3)) for mistake in expect.mistakes if "jaxpr" in mistake.description]
     assert jaxprs(3) in [found["lowered"] for found in counts] and expect.reference(*page(3)) not in counts
 

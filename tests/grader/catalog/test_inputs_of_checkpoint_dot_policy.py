@@ -1,4 +1,4 @@
-"""The inputs that are drawn tell relu from what resembles it, whatever the seed."""
+"""The drawn inputs distinguish relu from similar activations, for every seed."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ LIKE_RELU = {
 
 
 def told_apart(names: set[str], case, rng) -> set[str]:
-    """Those of some activations whose values the judge's tolerance keeps apart from relu's."""
+    """Return those activations whose values differ from relu's by more than the judge's tolerance."""
     w1, w2, x = (np.float32(expect.sample_input(rng, argument)) for argument in case.arguments)
     y = x @ w1
     right = value(np.maximum(y, 0), w2)

@@ -1,4 +1,4 @@
-"""What exercise 1 expects is what JAX does, not what we know by heart."""
+"""Exercise 1 expects the residuals that the installed JAX saves, not remembered ones."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ def test_expected_is_what_jax_keeps(wrap, remat3, monkeypatch):
 
 
 def test_another_rule_is_another_answer(monkeypatch):
-    """Whoever changes what an operation keeps changes what is right."""
+    """If an operation saves other residuals, the right answer changes."""
     monkeypatch.setitem(expect.OPERATIONS, "sin", (jnp.exp, expect.X))
     verdict = grade(predict_residuals, "predict_residuals")
     assert [finding.cases for finding in verdict.findings] == [("sin",)]
@@ -39,7 +39,7 @@ def test_what_has_no_name_is_not_judged(monkeypatch):
 
 
 def test_a_finding_does_not_tell_the_answer():
-    """Whatever single name is answered: neither what a finding says nor what it asks has the names that are right."""
+    """For any single name as the answer, neither the finding nor its question contains the right names."""
     for name in expect.page_values():
         for finding in grade(lambda op, name=name: [name], "predict_residuals").findings:
             said = f"{finding.text} {finding.expected} {finding.next}"
@@ -47,7 +47,7 @@ def test_a_finding_does_not_tell_the_answer():
 
 
 def test_whatever_is_answered_the_finding_can_be_written_to_a_file():
-    """One answer that cannot be would keep a class's grades from all others."""
+    """If a finding could not be written, it would keep the whole class from getting grades."""
     (finding,) = grade(lambda op: "\ud800", "predict_residuals").findings
     assert finding.kind == "wrong type" and finding.got == "the string '\\ud800'"
     finding.got.encode()

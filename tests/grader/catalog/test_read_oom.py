@@ -16,7 +16,7 @@ from solutions.read_oom import read_oom
 
 
 def report_of_the_page():
-    """Return the message and the rows of the report on the page: bytes, and the shapes that they list."""
+    """Return the message and the rows of the page's report: bytes, and the shapes listed there."""
     cells = nbformat.read(oom_dump.PAGE, as_version=4).cells
     (text,) = (cell.source for cell in cells if "RESOURCE_EXHAUSTED" in cell.source and cell.cell_type == "markdown")
     rows = re.findall(r"%\); +([\d.]+)(GiB|MiB); +\d+; +\d+; (.*)", text)
@@ -36,7 +36,7 @@ def model_of_the_page():
 
 
 def saved_bytes(function, arguments):
-    """Return the bytes of the residuals by their types."""
+    """Return the bytes of the residuals by type."""
     found = Counter()
     for row in residual_table(function, *arguments).rows:
         found[row.type] += row.nbytes

@@ -1,4 +1,4 @@
-"""What exercise 15 expects: the formula's numbers, every rule, and that its page plays by the same ones."""
+"""Exercise 15 expects the formula's numbers, enforces every rule, and its page applies the same rules."""
 
 import heapq
 import importlib
@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[3] / "exercises" / "15_revolve_schedule.ipynb"
 
 
 def carried_out(schedule, n, s) -> int:
-    """A schedule's steps, from JSON, as the judge has it."""
+    """Return the number of steps of a schedule, which the judge receives as JSON."""
     return expect.steps(json.loads(json.dumps(schedule)), n, s)
 
 
@@ -32,7 +32,7 @@ def of_the_page(name):
 
 
 def shortest(n, s) -> int:
-    """The fewest steps of all schedules there are, by looking at every one (Dijkstra)."""
+    """Return the smallest number of steps of all schedules, found by exhaustive search (Dijkstra)."""
     seen, queue = set(), [(0, 0, (0,), n)]
     while queue:
         taken, at_hand, slots, back_at = heapq.heappop(queue)
@@ -57,7 +57,7 @@ def test_no_schedule_at_all_takes_fewer(n, s):
     assert shortest(n, s) == expect.fewest(n, s) == carried_out(revolve_schedule(n, s), n, s)
 
 
-# Griewank and Walther's numbers, the ones that revolve itself prints.
+# The numbers of Griewank and Walther's paper, which revolve itself prints.
 @pytest.mark.parametrize(
     ("n", "s", "taken"), [(10, 3, 15), (16, 4, 27), (64, 4, 200), (100, 5, 316), (100, 10, 222), (200, 10, 522)]
 )
@@ -76,7 +76,7 @@ def test_the_page_counts_as_the_judge_does():
 
 @pytest.mark.parametrize(("n", "s"), [(1, 2), (5, 1), (5, 7), (23, 3)])
 def test_the_page_plays_by_the_same_rules(n, s):
-    """What the one refuses, the other refuses too."""
+    """The page and the judge refuse the same schedules."""
     simulate = of_the_page("simulate")
     for answers in (right, wrong):
         for answer in answers("revolve_schedule").values():

@@ -1,4 +1,4 @@
-"""Right answers pass, however they are spelled and for every seed."""
+"""Right answers pass in every spelling and for every seed."""
 
 import itertools
 
@@ -21,8 +21,8 @@ WAYS = [
 
 @pytest.mark.parametrize(("slug", "name", "remat3"), WAYS, indirect=["remat3"])
 def test_right_answers_pass(slug, name, remat3, seed):
-    # Shapes and inputs are the same for both rematerializations: where these trace the same programs, one verdict is
-    # the other.
+    # Shapes and inputs are the same in both modes of rematerialization. If the traced programs are also the same, the
+    # cached verdict is reused.
     answer = right(slug)[name]
     verdict = verdict_on(answer.answer, slug, seed)
     assert verdict.passed, (verdict, seed)
@@ -34,10 +34,10 @@ def test_right_answers_pass(slug, name, remat3, seed):
 def test_a_wrong_answer_s_finding_is_the_same_for_another_seed(slug):
     answers = list(wrong(slug).values())
     answer = answers[len(answers) // 2]
-    assert named(answer, grade(answer.answer, slug, 1).findings), answer  # the others are tried with 0
+    assert named(answer, grade(answer.answer, slug, 1).findings), answer  # other tests use seed 0
 
 
-# Relative to a value's largest element: what no rounding explains, in numbers of so few bits.
+# Differences, relative to a value's largest element, that rounding in the dtype cannot explain.
 FAR = {"float16": 0.1, "bfloat16": 0.4, "float32": 2e-4}
 
 
@@ -59,7 +59,7 @@ def test_named_values_differ_far_beyond_rounding_or_are_one_value_in_two_shapes(
 
 
 def far(value, other):
-    """Whether one is not the other, however its elements are arranged."""
+    """Return whether two values differ in every arrangement of their elements."""
     allowed = FAR.get(str(other.dtype), 0.0) * abs(comparison.as_float(other)).max(initial=0.0)
     value, other = comparison.as_float(value), comparison.as_float(other)
     if max(abs(value.min() - other.min()), abs(value.max() - other.max())) > allowed:

@@ -1,4 +1,4 @@
-"""A limit that an exercise's page computes is the one that the grader holds answers to."""
+"""A limit that an exercise's page computes equals the limit that the grader enforces."""
 
 import itertools
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an answer's bwd brings along is what crosses from one pass to the other, no more and no less."""
+"""The values that an answer's bwd closes over are saved between the two passes, and no others."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,8 @@ def computed(answer, case) -> list[str]:
 
 @pytest.mark.parametrize("saved", BY_SAVED)
 def test_what_bwd_closes_over_crosses(saved, remat3):
-    """A mask and integers too: `jax.closure_convert` would leave them behind, as it hands over floats only."""
+    """This includes masks and integers, which `jax.closure_convert` would not convert, because it hoists only
+    floats."""
     case = BY_SAVED[saved]
     floats = [str(case.arguments[0].dtype)]
     others = {"a mask": ["bool"], "integers and floats": ["int32"]}.get(saved, [])

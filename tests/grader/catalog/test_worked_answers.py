@@ -28,7 +28,7 @@ def test_a_worked_answer_passes_on_a_page_and_in_a_terminal(slug, seed, tmp_path
     assert in_terminal.passed
     on_page = sample_answers.traced(worked(slug), slug, seed)
     assert isinstance(on_page, Evidence)
-    # A verdict follows from the evidence and the seed, so one verdict holds for both.
+    # A verdict is determined by the evidence and the seed, so one verdict holds for both.
     assert hashlib.sha256(on_page.to_json().encode()).hexdigest() == in_terminal.evidence
 
 
@@ -47,8 +47,8 @@ def test_a_worked_answer_passes_in_a_class(slug, seed, grader_in_sandbox):
 
 @pytest.mark.parametrize("slug", sample_answers.slow_unless_sampled(list(registry.names()), 9))
 def test_no_named_value_of_the_reference_amplifies_rounding_errors(slug, seed):
-    """Otherwise an answer whose programs run in another process than the reference, or on another kind of processor, is
-    told that it saves none of these values."""
+    """If a named value amplified rounding errors, an answer run in another process or on another kind of processor than
+    the reference would be judged not to save the value."""
     cases = [case for case in sample_answers.cases(slug, seed) if isinstance(case, Case)]
     if not cases:
         return

@@ -1,5 +1,5 @@
-"""Each wrong answer fails with the finding that names its mistake, each requirement and hint has an answer that it is
-there for, and a stub is no wrong answer."""
+"""Each wrong answer fails with the finding that names its mistake, each requirement and hint is needed for some answer,
+and a stub is not a wrong answer."""
 
 import json
 from dataclasses import replace
@@ -32,13 +32,13 @@ NAME = "checkpoint_dot_policy"
 
 
 def first_hints(slug):
-    """The words that an exercise's first hints begin with, and behind which wrong answers they come: to be read aloud,
-    beside the findings that are in `wrong.py`."""
+    """Return the first words of an exercise's first hints, each with the wrong answers that get the hint. The file is
+    for review by people, together with the findings in `wrong.py`."""
     return json.loads((Path(__file__).parent / slug / "first_hints.json").read_text())
 
 
 ALL = [(slug, name) for slug in registry.names() for name in wrong(slug)]
-# With JAX's next rematerialization a tenth: the evidence of most answers is the same text.
+# Only a tenth with `jax_remat3`, because the evidence of most answers is the same text in both modes.
 WAYS = [
     *slow_unless_sampled([(slug, name, False) for slug, name in ALL], 32),
     *slow_unless_sampled([(slug, name, True) for slug, name in sample(ALL, 10) if wrong(slug)[name].remat3], 32),
@@ -48,13 +48,13 @@ WAYS = [
 @pytest.mark.parametrize(("slug", "name", "remat3"), WAYS, indirect=["remat3"])
 def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, remat3, unpatched):
     answer = wrong(slug)[name]
-    # One seed: whether a wrong value differs by more than bfloat16's tolerance, and so which cases show it, is chance.
+    # A fixed seed: whether a wrong value exceeds bfloat16's tolerance, and therefore which cases show it, is random.
     verdict = verdict_on(answer.answer, slug)
     assert verdict.outcome == "not passed", verdict
     assert json.dumps(verdict.to_dict())
     found = named(answer, verdict.findings)
     assert len(found) == 1, verdict
-    # Of the drawn cases, which come after the task's own, others may show it too.
+    # Drawn cases, which follow the task's own cases, may show the mistake, too.
     own = {case.name for case in own_cases(slug)}
     assert answer.cases is None or tuple(case for case in found[0].cases if case in own) == answer.cases, verdict
     if answer.where is not None:
@@ -65,7 +65,7 @@ def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, 
     if not remat3:
         hints = registry.expect(slug).feedback.hints
         hint = hints[next_hint(hints, verdict.findings, ())].text
-        # Several where it depends on what is drawn which of an answer's mistakes shows.
+        # An answer may have several first hints if the drawn cases decide which of its mistakes is found.
         written = tuple(words for words, names in first_hints(slug).items() if name in names)
         assert hint.startswith(written), f"{name} is asked: {hint} ({verdict})"
 
@@ -81,9 +81,9 @@ def test_of_each_wrong_answer_it_is_written_which_hint_comes_first(slug):
 
 @pytest.mark.parametrize("slug", registry.names())
 def test_every_hint_for_a_findings_words_fits_a_wrong_answer(slug, unpatched):
-    first = tuple(first_hints(slug))  # these fit, by the test above
+    first = tuple(first_hints(slug))  # the test above shows that these hints fit
     own = {hint for key, hint in registry.expect(slug).feedback.hints.items() if key not in common_hints()}
-    # Each of a hint's alternatives by itself.
+    # Each alternative of a hint is tested by itself.
     left = {replace(hint, on_any_text=(words,)) for hint in own for words in hint.on_any_text}
     left |= {hint for hint in own if hint.on_text}
     left = {hint for hint in left if not hint.text.startswith(first)}
@@ -95,10 +95,10 @@ def test_every_hint_for_a_findings_words_fits_a_wrong_answer(slug, unpatched):
 
 @pytest.mark.parametrize("slug", slow_unless_sampled(list(registry.names()), 16))
 def test_no_requirement_is_decoration(slug, unpatched):
-    """Without any one requirement, a wrong answer passes or is not told its mistake, or a right one its advice."""
+    """Without any one requirement, a wrong answer passes or loses its finding, or a right answer loses its advice."""
     if isinstance(cases(slug)[0], Question):
-        # What is required of data are the questions: each choice, what is least, and what lies between the ends has a
-        # wrong answer that would pass if nothing else were asked.
+        # For answers that are data, the questions are the requirements. For each choice, each smallest value and the
+        # values between the ends, a wrong answer exists that fails only such questions.
         structures = [q.structure for q in cases(slug)]
         kinds = {(s, kind): holds for s, kinds in kinds_of_questions(slug).items() for kind, holds in kinds.items()}
         assert [kind for kind, holds in kinds.items() if not any(map(holds, structures))] == []
@@ -124,7 +124,8 @@ def test_no_requirement_is_decoration(slug, unpatched):
 
 
 def kinds_of_questions(slug):
-    """Of each symbol the kinds of questions that it makes, and whether what a question drew is of such a kind."""
+    """Return, by symbol, the kinds of questions it gives rise to, each with a function that tests a structure for
+    it."""
 
     def of(symbol, range_):
         if isinstance(range_, OneOf):

@@ -152,7 +152,7 @@ def test_a_repository_that_no_page_opens_from_is_refused_in_a_sentence(address, 
 
 
 def test_a_narrow_page_of_the_book_breaks_its_code_and_paper_shows_the_text_alone(browser):
-    """Uses the class names of Sphinx, which keeps code on one line, and of its theme."""
+    """Use the class names of Sphinx, which does not wrap inline code, and of its theme."""
     sheet = (Path(start.ROOT) / "book" / "static" / "book.css").read_text()
     page = browser.new_page(viewport={"width": 420, "height": 700})
     code = f'<code><span class="pre">{"a_long_name_of_something(" * 5}</span></code>'

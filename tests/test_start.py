@@ -100,15 +100,14 @@ def workbook(tmp_path):
 
 @pytest.fixture
 def bwrap():
-    """Return the start of a bubblewrap command, which can change the file system's mounts for another command, even for
-    root."""
+    """Return the start of a bubblewrap command that runs another command with changed mounts, even for root."""
     if not shutil.which("bwrap"):
         pytest.skip("bubblewrap is not installed")
     return ["bwrap", "--dev-bind", "/", "/"]
 
 
 def problem(done: subprocess.CompletedProcess) -> str:
-    """Return the one-sentence message with which start.py failed."""
+    """Return the message, a single sentence, with which start.py failed."""
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("start.py: ")

@@ -15,8 +15,7 @@ ROOT = Path(start.__file__).parent
 
 @pytest.fixture(scope="session")
 def workbook(tmp_path_factory, browser):
-    """Start JupyterLab's server on a copy of the pages, and a browser window, once for all tests: this takes
-    seconds."""
+    """Start JupyterLab's server on a copy of the pages and a browser window, once for all tests to save time."""
     folder = tmp_path_factory.mktemp("workbook")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REMAT_WORKBOOK_DATA", str(folder / "data"))

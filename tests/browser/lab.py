@@ -142,8 +142,7 @@ class OpenPage:
             .map(output => output.scrollWidth - output.clientWidth))""")
 
     def save(self):
-        """Save the notebook and wait until the request is done. Only a new request counts: a save in progress may miss
-        changes."""
+        """Save the notebook and wait until the request is done. An earlier save in progress could miss changes."""
         with self.page.expect_request(lambda sent: sent.method == "PUT" and "/api/contents/" in sent.url) as asked:
             self.page.keyboard.press("Control+s")
         assert asked.value.response().ok

@@ -126,8 +126,7 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
 
 
 def assert_verdict_stays_while_its_cell_runs(exercise):
-    """Assert that the last verdict stays in place, dimmed, until the new one arrives, so that the page does not
-    jump."""
+    """Assert that the last verdict stays in place, dimmed, until the new one arrives: the page must not jump."""
     cell = exercise.page.locator(".jp-CodeCell:has-text('from grader import check')")
     cell.locator(".cm-content").click()
     cell.evaluate("""cell => {

@@ -94,7 +94,7 @@ def moved(asked: Asked, bound: Bound, steps: int, at: tuple[int, int] | None = N
 
 
 def without(asked: Asked, group: int, number: int) -> Asked:
-    """Return the requirements without the one at this position in each case."""
+    """Return the requirements without the requirement at this position in each case."""
     return _replaced(asked, lambda place, requirement: [] if place[1:] == (group, number) else [requirement])
 
 

@@ -32,8 +32,7 @@ UNGROUPED = "--without-control-groups"
 
 
 def answers(pids: set[int]) -> list[int]:
-    """Return those of some processes in which an answer may already be running, because their system calls are
-    filtered."""
+    """Return the processes in which an answer may be running, which are those with filtered system calls."""
     found = []
     for pid in pids:
         with contextlib.suppress(OSError):  # the process may have ended

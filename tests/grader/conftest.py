@@ -10,8 +10,7 @@ from grader.isolation.limits import FOR_BATCH, CheckLimits
 
 @pytest.fixture(scope="session")
 def zygote():
-    """The sandbox shared by all tests of this process that do not need a separate one, because starting it takes
-    seconds.
+    """Start one sandbox for all tests of this process that do not need a separate one; starting it takes seconds.
 
     It starts with secrets in the environment, which no answer may see.
     """

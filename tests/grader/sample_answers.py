@@ -1,5 +1,4 @@
-"""The answers that exercises are tested with, from `wrong.py` and `right.py` in each one's folder, and their
-verdicts."""
+"""The answers in each exercise's `wrong.py` and `right.py`, with which it is tested, and their verdicts."""
 
 import contextlib
 import functools

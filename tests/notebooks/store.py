@@ -57,8 +57,7 @@ def cleaned(notebook, stem: str):
 
 
 def minutes(chapter: Path) -> float:
-    """Return the minutes it takes to read a chapter at 180 words per minute, to run each cell and to look at its
-    output."""
+    """Return the minutes needed to read a chapter at 180 words per minute, run its cells and look at the outputs."""
     cells = nbformat.read(chapter, as_version=4).cells
     words = sum(len(re.findall(r"\S*\w\S*", cell.source)) for cell in cells if cell.cell_type == "markdown")
     return words / 180 + 1.5 * sum(cell.cell_type == "code" for cell in cells)
@@ -70,8 +69,7 @@ def pages() -> list[Path]:
 
 
 def chapters() -> list[Path]:
-    """Return the paths of the chapters and the cheat sheet, without the copies of learners' pages that `update`
-    makes."""
+    """Return the paths of the chapters and the cheat sheet, without copies of learners' pages that `update` makes."""
     return [*sorted(ROOT.glob("notebooks/[0-9][0-9]_*.ipynb")), ROOT / "notebooks" / "cheat_sheet.ipynb"]
 
 

@@ -39,7 +39,7 @@ def test_no_result_is_too_large_for_float16():
     any_structures = filter(None, (draw_structure(task, rng) for _ in range(300)))
     structures = [
         *(structure | {"dtype": "float16", "mapped": "none"} for structure in any_structures),
-        # With squares of very different sizes.
+        # The squares in this case have very different sizes.
         {"N": 125, "d": 24, "dtype": "float16", "mapped": "none", "called": "directly"},
     ]
     for structure in structures:

@@ -54,8 +54,7 @@ def test_no_rule_for_the_number_of_products_gives_what_is_asked():
 
 
 def test_what_is_counted_before_lowering_is_named_in_todays_mode():
-    """The count in a jaxpr's text. With `jax_remat3` it equals the count in the lowered program, so it is no mistake
-    there."""
+    """The mistake counts in a jaxpr's text. With `jax_remat3`, this equals the count in the lowered program."""
     counts = [mistake.wrong_reference(*page(3)) for mistake in expect.mistakes if "jaxpr" in mistake.description]
     assert jaxprs(3) in [found["lowered"] for found in counts] and expect.reference(*page(3)) not in counts
 

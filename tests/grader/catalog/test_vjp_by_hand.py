@@ -20,8 +20,7 @@ def computed(answer, case) -> list[str]:
 
 @pytest.mark.parametrize("saved", BY_SAVED)
 def test_what_bwd_closes_over_crosses(saved, remat3):
-    """This includes masks and integers, which `jax.closure_convert` would not convert, because it hoists only
-    floats."""
+    """This includes masks and integers, although `jax.closure_convert` would hoist floats only."""
     case = BY_SAVED[saved]
     floats = [str(case.arguments[0].dtype)]
     others = {"a mask": ["bool"], "integers and floats": ["int32"]}.get(saved, [])

@@ -124,8 +124,7 @@ def test_no_requirement_is_decoration(slug, unpatched):
 
 
 def kinds_of_questions(slug):
-    """Return, by symbol, the kinds of questions it gives rise to, each with a function that tests a structure for
-    it."""
+    """Return the kinds of questions by symbol, each with a function that tests whether a structure is of that kind."""
 
     def of(symbol, range_):
         if isinstance(range_, OneOf):

@@ -1,5 +1,4 @@
-"""Every file in a folder or a zip file is graded, refused with a reason, or listed; no part of a zip file is
-trusted."""
+"""Every file in a folder or a zip file is graded, refused with a reason, or listed. Zip files are not trusted."""
 
 import json
 import os

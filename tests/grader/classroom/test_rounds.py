@@ -1,4 +1,4 @@
-"""Submissions are graded round-robin, slow ones later, and those during which a run or a process ended separately."""
+"""Submissions are graded round-robin, slow ones last. One that ended a run or a process before is graded alone."""
 
 import dataclasses
 import itertools
@@ -327,8 +327,7 @@ def hostile_answers(hostile, kind):
 
 
 def waits(kind, hostile, seed, folder):
-    """Return the mean wait of a class without and with hostile learners, and the order of the grades of the latter
-    class."""
+    """Return the mean wait without and with hostile learners, and the order of the grades with hostile learners."""
     honest, crashes = class_of(random.Random(seed), kind), CRASHES if seed % 2 else 0
     classes = {"alone": honest, "with hostile learners": honest | hostile_answers(hostile, kind)}
     with pytest.MonkeyPatch.context() as patch:

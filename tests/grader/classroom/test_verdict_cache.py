@@ -15,8 +15,7 @@ NOT_JUDGED = Verdict("policy_from_rules", Outcome.NOT_JUDGED)
 
 
 def while_another_waits(make, make_for_another):
-    """Return the futures of two requests for the same verdict. The second request waits before the first one computes
-    it."""
+    """Return the futures of two requests for a verdict. The second one waits before the first one computes it."""
     cache, asked = VerdictCache(), threading.Event()
     waiting = threading.Event()
 

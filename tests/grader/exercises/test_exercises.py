@@ -14,8 +14,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_an_exercise_is_four_things():
-    """An exercise consists of a page, a worked answer, a catalogue entry and answers to test it with. None may be
-    missing."""
+    """An exercise has a page, a worked answer, a catalogue entry and answers to test it with; none may be missing."""
     names = list(registry.names())
     pages = [path.stem.split("_", 1)[1] for path in ROOT.glob("exercises/[0-9][0-9]_*.ipynb")]
     assert sorted(pages) == names
@@ -46,8 +45,7 @@ def test_nothing_of_an_exercise_is_still_a_stub(thing):
 
 @pytest.mark.parametrize("slug", registry.names())
 def test_hints_are_questions_and_know_what_was_found(slug):
-    """There are at least three hints. The first is a question, and some apply only to certain findings on a wrong
-    answer."""
+    """There are at least three hints. The first is a question, and some apply only to certain findings."""
     named = registry.expect(slug).feedback.hints
     hints = list(named.values())
     assert len(hints) >= 3

@@ -1,5 +1,4 @@
-"""`doctor` tells a teacher on one screen which limits this machine can enforce and whether they suffice for untrusted
-answers."""
+"""`doctor` lists the limits that this machine can enforce, and says whether they suffice for untrusted answers."""
 
 import os
 import subprocess

@@ -1,5 +1,4 @@
-"""What an answer in the sandbox can access, how the end of its process becomes a verdict, and that nothing of it
-remains."""
+"""An answer in the sandbox: what it can access, how the end of its process becomes a verdict, and its cleanup."""
 
 import ast
 import contextlib

@@ -1,5 +1,4 @@
-"""Grading needs no privileges: `doctor` tells an unprivileged user what the machine can enforce, and the user can grade
-a class."""
+"""Without privileges, a user learns from `doctor` what the machine can enforce, and can grade a class."""
 
 import os
 import subprocess
@@ -18,8 +17,7 @@ NOBODY = 65534
 
 
 def ways_open(*needed):
-    """Return bubblewrap options that let any user enter these folders, even if root owns a folder above them, as with
-    pyenv."""
+    """Return bubblewrap options that let any user enter these folders, even below a folder that only root may enter."""
     options, shown = [], set()
     for folder in needed:
         closed = [above for above in reversed(folder.parents) if not above.stat().st_mode & 0o001]

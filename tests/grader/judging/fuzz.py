@@ -32,7 +32,7 @@ _JUNK = [None, True, -1, 0, 10**30, 1.5, float("nan"), "", "x" * 5000, "\ud800",
 
 
 class Compiled(Execution):
-    """Run all programs with XLA, including those that NumPy can interpret."""
+    """Run all programs with XLA, even if NumPy can interpret them."""
 
     def interpreted(self, *_):
         raise Uninterpreted

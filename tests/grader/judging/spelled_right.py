@@ -1,5 +1,4 @@
-"""Right answers that spell their values in unusual ways: other shapes, other orders, wider sums. Grouped by
-exercise."""
+"""Right answers, by exercise, that spell values in unusual ways: other shapes, other orders, wider sums."""
 
 import functools
 
@@ -181,7 +180,7 @@ passes_as(
 
 
 def by_hand(name, keep, take):
-    """Add an answer with a hand-written backward pass, which saves the product in another shape."""
+    """Add an answer with a hand-written backward pass, which saves the matmul's result in another shape."""
 
     @jax.custom_vjp
     def answer(x, W1, W2):

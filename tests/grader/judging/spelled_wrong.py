@@ -1,4 +1,4 @@
-"""Wrong answers that hide their recompute. Grouped by exercise."""
+"""Wrong answers, by exercise, that hide their recompute."""
 
 import functools
 
@@ -15,12 +15,11 @@ def divided(y):
     return y / jnp.sqrt(jnp.mean(y**2, axis=-1, keepdims=True))
 
 
-# --- name_preactivation: the product is saved, but recomputed all the same --------------------------------------------
+# --- name_preactivation: the matmul's result is saved, but still recomputed -------------------------------------------
 
 
 def again(name, product, kind="recomputes", words=(), hidden=False):
-    """Add an answer that saves the product, as asked, but also uses the result of `product(x, W1)` in its backward
-    pass."""
+    """Add an answer that saves the matmul's result, as asked, but also runs `product(x, W1)` in its backward pass."""
 
     @jax.custom_vjp
     def answer(x, W1, W2):
@@ -101,7 +100,7 @@ for name in ("multiplied_and_summed", "summed_one_by_one", "summed_by_scan", "by
     again(f"{name}_behind_the_cotangent", PRODUCTS[name], kind="extra matmuls", hidden=True)
 
 
-# --- scan_layers: products of a matrix and a vector ------------------------------------------------------------------
+# --- scan_layers: matrix-vector products -----------------------------------------------------------------------------
 
 
 def by_columns(w, x):
@@ -110,7 +109,7 @@ def by_columns(w, x):
 
 
 def layers_again(name, product, kind="recomputes"):
-    """Add an answer that recomputes each layer's product twice."""
+    """Add an answer that recomputes each layer's matmul twice."""
 
     def layer(w, x):
         return x + jnp.sin(w @ jnp.sin(x))
@@ -144,7 +143,7 @@ layers_again("matrix_by_matmul", jnp.matmul)
 layers_again("matrix_by_scaled_columns", by_columns)
 
 
-# --- checkpoint_dot_policy: what is summed in float32 is kept in float32 ---------------------------------------------
+# --- checkpoint_dot_policy: sums in float32 are saved in float32 -----------------------------------------------------
 
 
 @DOTS.fails_with("also saved", "x @ w1", "f32[")

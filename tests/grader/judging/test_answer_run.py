@@ -50,8 +50,7 @@ def test_cotangents_of_a_case_have_one_sign_and_the_next_case_the_other():
 
 
 def test_flops_of_a_dynamic_loop_do_not_overflow():
-    """FLOPs are Python integers. An int32, in which a program counts trips, overflows after the FLOPs of about a
-    second."""
+    """FLOPs are Python integers. An int32, in which a program counts trips, holds only about a second's FLOPs."""
     trial = trial_of("checkpointed_while", "a_rule_that_keeps_x_and_the_number_of_steps")
     assert type(trial.trip_count) is int and trial.trip_count > 0
     for matmul in (*trial.forward.matmuls, *trial.backward.matmuls):

@@ -54,8 +54,7 @@ def _exported(function, *arguments):
 
 
 def keeping_more(where):
-    """Return evidence of an answer that saves one value too many in the first case, listed among another case's
-    residuals."""
+    """Return evidence with one residual too many in the first case, listed among the residuals of case `where`."""
     trees = []
 
     def forward(arguments):
@@ -83,8 +82,7 @@ def keeping_more(where):
 
 
 def test_what_one_case_keeps_is_not_hidden_among_what_another_one_does():
-    """The value depends on none of the other case's arguments, so it would count there as a constant, which costs
-    nothing."""
+    """The value depends on none of the other case's arguments, so it would count there as a free constant."""
     assert judged(keeping_more(0))[1].startswith("Your forward pass saves one extra residual: an intermediate value")
     outcome, reason = judged(keeping_more(2))
     assert outcome == NOT_JUDGED and "mix the exercise's cases" in reason

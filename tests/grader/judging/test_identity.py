@@ -1,5 +1,4 @@
-"""A residual counts as a value of the reference if it can be replaced by that value; information hidden in it is
-found."""
+"""A residual counts as a value of the reference if that value can replace it; information hidden in it is found."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from grader.tracing import capture
 class Folded:
     """An exercise, its task and its expectation in one class: `abs` drops the sign of its argument.
 
-    An answer that saves only the result must recompute the product. One that also saves the sign need not.
+    An answer that saves only the result must recompute the matmul. One that also saves the sign need not.
     """
 
     parameters = ("w", "v", "x")

@@ -1,5 +1,4 @@
-"""Hints come one at a time, and the worked answer opens after a few attempts, so that there is something to compare it
-with."""
+"""Hints come one at a time, and the worked answer opens once the learner has attempts to compare it with."""
 
 import pytest
 

@@ -1,5 +1,4 @@
-"""The board shows a learner's progress and the next step, with the same content in a notebook, a terminal and plain
-text."""
+"""The board shows a learner's progress and the next step, alike in a notebook, a terminal and plain text."""
 
 import json
 import re

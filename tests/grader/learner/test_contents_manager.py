@@ -21,7 +21,7 @@ MODELS = {
 
 @pytest.fixture
 def server(tmp_path):
-    # A separate notary, not that of the user who runs the tests.
+    # Use a separate notary instead of the signatures of the user who runs the tests.
     notary = NotebookNotary(secret=b"ours", store_factory=MemorySignatureStore)
     return WorkbookContentsManager(root_dir=str(tmp_path), notary=notary)
 
@@ -44,7 +44,7 @@ def save(server, *pages):
             await server.save({"type": "notebook", "format": "json", "content": deepcopy(each)}, "page.ipynb")
         return (await server.get("page.ipynb"))["content"]
 
-    # In another thread, because Playwright's event loop may be running in this one.
+    # Use another thread, because Playwright's event loop may be running in this one.
     with ThreadPoolExecutor() as thread:
         return thread.submit(asyncio.run, saved()).result()
 

@@ -1,5 +1,4 @@
-"""In a kernel, a verdict displays itself as text and as HTML, and its line numbers are those of the notebook's
-cells."""
+"""In a kernel, a verdict displays itself as text and as HTML, with line numbers of the notebook's cells."""
 
 import nbclient
 import nbformat

@@ -18,13 +18,13 @@ def powerless(monkeypatch):
     """Drop root's file permissions during the test, because root may write whatever the files' modes say."""
     if os.name == "nt":
         pytest.skip("Windows has other permissions")
-    # It reads files that only root may be allowed to read.
+    # `versions` reads files that may be readable by root only.
     monkeypatch.setattr("grader.learner.progress.versions", dict)
     root = os.geteuid() == 0
     folder = Path(tempfile.mkdtemp())  # pytest's own folders are closed to other users
     if root:
         os.chown(folder, 65534, 65534)
-        # Affects this thread only, and other threads may not be allowed to change theirs.
+        # setfsuid affects this thread only; other threads may not be allowed to change theirs.
         ctypes.CDLL(None).setfsuid(65534)
     yield folder
     if root:

@@ -102,8 +102,7 @@ def test_what_is_no_product_costs_nothing(spelling):
 
 
 def test_a_product_behind_a_fourier_transform_is_a_product_and_the_transform_costs_nothing():
-    """Parseval's theorem gives such a product. The transform multiplies by no matrix of the answer's, so it cannot hide
-    one."""
+    """Parseval's theorem gives such a matmul. The transform itself multiplies by no matrix of the answer's."""
 
     def by_parseval(x, w):
         return (jnp.fft.fft(x) @ jnp.fft.fft(w, axis=0).conj()).real / 6
@@ -120,6 +119,6 @@ def test_a_product_behind_a_fourier_transform_is_a_product_and_the_transform_cos
     ],
 )
 def test_what_lapack_would_do_is_refused(function, call):
-    """A triangular solve can compute a product, as in [[1, 0], [-w, 1]] z = [x, 0], and its FLOPs are not counted."""
+    """A triangular solve can compute a matmul, as in [[1, 0], [-w, 1]] z = [x, 0], and its FLOPs are not counted."""
     with pytest.raises(ProgramError, match=call):
         reader.read(text(function, (6, 6), (6, 5)))

@@ -114,7 +114,7 @@ def gathered_once(x):
 
 def test_a_shard_map_takes_what_all_of_its_devices_take():
     for function in (lambda x: scan(x, 6), waits, gradient(lambda x: scan(x, 6))):
-        # Approximately, because of scalars on each device.
+        # The values agree approximately, because each device also has scalars.
         assert live(on_eight_devices(function)) == pytest.approx(live(function), abs=0.1)
     # Each device has the whole gathered array: eight times the total size of the shards.
     assert 8 <= live(on_eight_devices(gathered_once)) <= 8 * 2 + 1

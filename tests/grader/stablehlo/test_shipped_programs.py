@@ -1,6 +1,6 @@
 """The programs of shipped answers return the same results with the interpreter as with XLA.
 
-The test draws some answers. With `-s`, it prints those that cannot be interpreted, and why.
+The test draws some answers. With `-s`, it prints the answers that cannot be interpreted, and why.
 """
 
 import dataclasses
@@ -49,8 +49,7 @@ def alike(one, other):
 
 
 def alike_in_float64(one, other, largest):
-    """Compare absolutely, too: a gradient that is exactly zero, as after normalizing two elements, consists of rounding
-    errors."""
+    """Also compare absolutely: a gradient that is zero, as after normalizing two elements, has only rounding errors."""
     one, other = _numbers(one, other)
     return close(one, other) or bool((abs(one - other) <= 1e-12 * largest).all())
 

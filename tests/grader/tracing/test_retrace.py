@@ -1,5 +1,4 @@
-"""An answer is traced twice: an answer whose result depends on earlier calls is rejected, but harmless caching is
-not."""
+"""An answer is traced twice, and rejected if its result depends on earlier calls. Harmless caching is allowed."""
 
 import functools
 import itertools

@@ -15,8 +15,7 @@ def are_alike(one, other):
 
 
 def nested(depth, function):
-    """Nest jitted functions so that each calls the next one twice: 2 ** depth calls, but only `depth` different
-    programs."""
+    """Nest jitted functions, each calling the next one twice: 2 ** depth calls, but only `depth` programs."""
     for _ in range(depth):
         function = jax.jit(lambda x, inner=function: inner(inner(x)))
     return function

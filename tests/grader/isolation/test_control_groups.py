@@ -206,7 +206,7 @@ def test_without_a_share_of_the_processors_there_are_the_other_limits(delegated)
 
 
 def test_limits_that_a_kernel_has_not_are_not_made(tmp_path):
-    # As on a real cgroup file system, where creating the missing files is not allowed.
+    # A cgroup file system refuses to create files, so a limit whose file is missing must not be written.
     group = control_groups.ControlGroup(tmp_path / "group", ProcessLimits(processor_seconds=1, memory=1))
     assert [path.name for path in (tmp_path / "group").iterdir()] == ["cgroup.procs"]
     group.joining.close()

@@ -51,7 +51,7 @@ def attempt(number: int) -> str:
     """Judge evidence with a mutation determined by the number.
 
     Returns:
-      One of OUTCOMES, or FALSE_PASS. Any exception of the judge is a defect.
+      One of OUTCOMES, or FALSE_PASS. Any other exception of the judge is a defect.
     """
     rng = random.Random(number)
     place = rng.randrange(len(BASES))

@@ -38,7 +38,7 @@ def test_fewer_bits_than_asked_for_are_none(seed):
 
 
 def a_little_too_large(W1, W2, W3, x):
-    """Wrong by four times float32's tolerance. For a sum, its order could explain a difference of this size."""
+    """Wrong by four times float32's tolerance, more than the order of a sum can explain."""
     return right(W1, W2, W3, x) * np.asarray(1 + 4e-5, x.dtype)
 
 

@@ -1,4 +1,4 @@
-"""A shadow computes the same values as its program, but in float64 and without rounding."""
+"""A shadow computes the same values as its program, but in float64, without the rounding of narrower types."""
 
 import jax
 import jax.numpy as jnp

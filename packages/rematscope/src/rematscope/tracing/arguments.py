@@ -25,7 +25,7 @@ _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("_inside", defaul
 
 
 class FlatFunction:
-    """A function of pytrees as a function of their leaves, which returns what that returns."""
+    """A function of pytrees as a function of their leaves. It returns the outputs of the original function."""
 
     def __init__(self, f: Callable[..., Any], tree: Any):
         self._f, self._tree = f, tree
@@ -35,7 +35,7 @@ class FlatFunction:
         return self._f(*args, **kwargs)
 
     def updating(self, *leaves: Any) -> tuple[Any, list[Any]]:
-        """What it returns; and what it put into objects that it was given, as a step does with Flax's nnx modules."""
+        """Return the outputs of the function and the new state of the objects that it modifies, such as nnx modules."""
         given = jax.tree.unflatten(self._tree, leaves)
         returned = self._f(*given[0], **given[1])
         before = set(map(id, leaves))
@@ -92,12 +92,12 @@ def with_own_options(entry: Callable[_Given, _Found]) -> Callable[_Given, _Found
       entry: a function that takes the user's function, or several in a mapping, and then its arguments. The parameters
         of `entry` are its options.
     """
-    own = inspect.signature(entry).parameters.keys() - {"args", "kwargs"} | {"differentiate"}  # which trace takes
+    own = inspect.signature(entry).parameters.keys() - {"args", "kwargs"} | {"differentiate"}  # an option of `trace`
 
     @functools.wraps(entry)
     def function(*given: _Given.args, **kwargs: _Given.kwargs) -> _Found:
         __tracebackhide__ = True
-        if _inside.get():  # called by another decorated function, which has made the check
+        if _inside.get():  # called by another decorated function, which has already checked the names
             return entry(*given, **kwargs)
         functions = [each for each in given[:2] if callable(each) or isinstance(each, Mapping)][:1]
         for f in functions[0].values() if functions and isinstance(functions[0], Mapping) else functions:
@@ -243,20 +243,20 @@ def argument_paths(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
 
 
 def callable_name(f: Callable[..., Any]) -> str:
-    """What people call `f`: a partial by the function in it."""
+    """Return the displayed name of `f`; for a partial, the name of the function in it."""
     while isinstance(f, functools.partial):
         f = f.func
     return getattr(f, "__name__", type(f).__name__)
 
 
 def step_of_path(key: Any) -> str:
-    """One step of a path into a pytree: `.w` for a field or a dictionary's plain key, `.0` for a place, `['a b']`."""
+    """Return one step of a path into a pytree: `.w` for a field or a plain key, `.0` for an index, else `['a b']`."""
     text = jax.tree_util.keystr((key,), simple=True)
     return f".{text}" if text.isidentifier() or text.isdecimal() else f"[{getattr(key, 'key', text)!r}]"
 
 
 def type_description(leaf: object) -> str:
-    """What `leaf` is, without the address that most objects show."""
+    """Return a description of `leaf` without the memory address that the `repr` of most objects contains."""
     kind = type(leaf).__name__
     if isinstance(leaf, str):
         return f"{leaf!r:.60}, a {kind}"

@@ -1,4 +1,4 @@
-"""The checkpoints that a function has, and the same function with another policy in them."""
+"""Find the checkpoints in a function, change their policies, and remove them."""
 
 import contextlib
 import functools
@@ -31,36 +31,36 @@ source_info_util.register_exclusion(__file__)
 
 
 def nothing(*_: Any, **__: Any) -> bool:
-    """A policy that saves nothing. A checkpoint that has it was given it here."""
+    """Save nothing: a policy that only this package uses, so that its own checkpoints can be recognized."""
     return False
 
 
 def with_policy(f: Callable[..., Any], policy: Policy | None) -> Callable[..., Any]:
-    """Returns `f` with `policy` in each of its checkpoints; with one checkpoint around all of it if it has none.
+    """Return `f` with `policy` in each of its checkpoints; if it has none, with one checkpoint around all of `f`.
 
-    Of a training step, that is done to what it takes the gradient of.
+    In a training step, this changes the function that the step differentiates.
 
     Args:
-      f: a function of pytrees of arrays. Checkpoints are found in functions that it calls, in jit, loops and branches,
-        but not in custom rules.
-      policy: what `jax.checkpoint` takes: None saves nothing.
+      f: a function of pytrees of arrays. Its checkpoints may also be in functions that it calls, in jits, loops and
+        branches, but not in custom rules.
+      policy: a policy as for `jax.checkpoint`; None saves nothing.
 
     Raises:
-      PlanError: when the function is called, if a checkpoint of `f` is differentiated in it, or if it has an effect
-        that none may go around.
+      PlanError: when the function is called, if `f` differentiates one of its checkpoints itself, or has an effect that
+        a checkpoint must not repeat.
     """
     return with_policies(f, lambda _: policy)
 
 
 def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Policy | None]) -> Callable[..., Any]:
-    """Returns `f` with another policy in each of its checkpoints; with one checkpoint around all of it if it has none.
+    """Return `f` with another policy in each of its checkpoints; if it has none, with one checkpoint around all of `f`.
 
     Args:
       f: as for `with_policy`.
-      instead: gives the policy that takes the place of one; that of a checkpoint around all of `f` had been None.
+      instead: maps the old policy of a checkpoint to the new one. If `f` has no checkpoint, the old policy is None.
 
     Raises:
-      PlanError: as `with_policy` says.
+      PlanError: as for `with_policy`.
     """
 
     @functools.wraps(f)
@@ -69,7 +69,7 @@ def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Poli
         if once is None:
             return transform_losses(f, lambda loss: with_policies(loss, instead))(*args, **kwargs)
         if any(map(jax_compat.is_differentiated, checkpoints(once.jaxpr))):
-            # What the gradient inside keeps was decided when it was taken: another policy would not change that.
+            # The gradient inside has already chosen its residuals, so another policy would have no effect on it.
             raise PlanError(
                 f"{getattr(f, '__name__', 'the function')} differentiates a function that has a checkpoint, so "
                 "names can no longer be chosen. Pass the function itself, not its gradient."
@@ -85,7 +85,7 @@ def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Poli
 
 
 def _explain_refusal(function: str, error: str) -> PlanError | None:
-    """What JAX's refusal to checkpoint a function means; None for another error."""
+    """Return an error that explains why JAX cannot checkpoint a function; None if JAX's error has another cause."""
     if "Effects not supported" in error:
         return PlanError(
             f"{function} has a callback that must not run twice, such as io_callback. Put checkpoints around the parts "
@@ -100,7 +100,7 @@ def _explain_refusal(function: str, error: str) -> PlanError | None:
 
 
 def without_checkpoints(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns `f` without the checkpoints that `with_policy` reaches."""
+    """Return `f` without the checkpoints that `with_policy` changes."""
     if isinstance(f, CalledOnce):
         return f.without_checkpoints
 
@@ -115,16 +115,16 @@ def without_checkpoints(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class CalledOnce:
-    """A function for arguments of some shapes alone, which was traced and is called no more: to be traced in many ways.
+    """A function that was traced once, for arguments of these shapes only. Later traces use its jaxpr.
 
     Attributes:
-      function: what was traced.
-      jaxpr: its program, on the leaves of its arguments.
+      function: the original function.
+      jaxpr: its jaxpr, as a function of the leaves of its arguments.
     """
 
     def __init__(self, f: Callable[..., Any], jaxpr: ClosedJaxpr, out: Any):
-        functools.update_wrapper(self, f)  # for its signature
-        self.__name__ = callable_name(f)  # which a partial has not
+        functools.update_wrapper(self, f)  # keeps the signature of `f`
+        self.__name__ = callable_name(f)  # a partial has no name
         self.function = f
         self.jaxpr = jaxpr
         self._out = jax.tree.structure(out)
@@ -135,16 +135,16 @@ class CalledOnce:
         return self.run(self.jaxpr, leaves)
 
     def run(self, jaxpr: ClosedJaxpr, leaves: Sequence[Any]) -> Any:
-        """What it returns if this is its program."""
+        """Run a jaxpr on the leaves, and return the results in the structure of the function's outputs."""
         return self.returning(jaxpr_as_fun(jaxpr)(*leaves))
 
     def returning(self, results: Sequence[Any]) -> Any:
-        """What it returns if these are its program's results."""
+        """Return results of the jaxpr in the structure of the function's outputs."""
         return jax.tree.unflatten(self._out, results)
 
     @functools.cached_property
     def without_checkpoints(self) -> "CalledOnce":
-        """The same without its checkpoints."""
+        """The same function without its checkpoints."""
         without = jax_compat.map_equations(
             self.jaxpr,
             lambda eqn, _: [jax_compat.eqn_without_checkpoint(eqn) if jax_compat.is_checkpoint(eqn) else eqn],
@@ -153,10 +153,10 @@ class CalledOnce:
 
     @property
     def with_checkpoint(self) -> ClosedJaxpr:
-        """Its program; one checkpoint goes around all of it if it has none.
+        """The jaxpr; if it has no checkpoint, with one around all of it.
 
-        One object for all policies: JAX then knows again what it has made of the checkpoint's body. `jax_remat3`
-        decides which equation a checkpoint is.
+        All policies share one object, so that JAX's caches for the checkpoint's body apply. There is one object per
+        value of `jax_remat3`, because this setting decides which equation a checkpoint becomes.
         """
         if any(checkpoints(self.jaxpr)):
             return self.jaxpr
@@ -168,7 +168,7 @@ class CalledOnce:
 
 
 class KnownStep:
-    """A training step, which is called whenever it is traced, for there its gradient is changed: known for one."""
+    """A function that is known to be a training step. Each trace calls it, because the trace changes its loss."""
 
     def __init__(self, f: Callable[..., Any]):
         functools.update_wrapper(self, f)
@@ -180,14 +180,14 @@ class KnownStep:
 
 
 def called_once(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-    """`f` for arguments of these shapes alone, which calls it no more; see `CalledOnce`, of a step `KnownStep`.
+    """Return `f` as a `CalledOnce` for arguments of these shapes, or as a `KnownStep` if it is a training step.
 
-    What cannot be traced stays as it is, and so does what takes a gradient and is no step.
+    Return `f` unchanged if it cannot be traced, or if it takes a gradient without being a training step.
     """
     flattened(f, args, kwargs)
     try:
         once, _ = _call_once(f, args, kwargs)
-    except Exception:  # of the user's, which `trace` explains
+    except Exception:  # an error of the user's function, which `trace` explains later
         return f
     if once is None:
         return KnownStep(as_given(f))
@@ -195,14 +195,14 @@ def called_once(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 
 def as_given(f: Callable[..., Any]) -> Callable[..., Any]:
-    """What `called_once` was given."""
+    """Return the function that was passed to `called_once`."""
     return f.function if isinstance(f, CalledOnce | KnownStep) else f
 
 
 def _call_once(
     f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[CalledOnce | None, Sequence[Any]]:
-    """A function that is called once, None if it is a training step; and the leaves of its arguments."""
+    """Return `f` as a `CalledOnce`, or None if `f` is a training step; and the leaves of its arguments."""
     flat, leaves = flattened(f, args, kwargs)
     if isinstance(f, CalledOnce):
         return f, leaves
@@ -220,7 +220,10 @@ def _call_once(
 
 
 def traced(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[CalledOnce, Sequence[Any]]:
-    """A function that is called once, now if it was not before, whatever it does; and the leaves of its arguments."""
+    """Return `f` as a `CalledOnce`, also if it takes a gradient; and the leaves of its arguments.
+
+    `f` is traced here unless it is a `CalledOnce` already.
+    """
     flat, leaves = flattened(f, args, kwargs)
     if isinstance(f, CalledOnce):
         return f, leaves
@@ -236,11 +239,12 @@ def _takes_step(flat: FlatFunction, leaves: list[Any]) -> bool:
 
 
 def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    """`f` and its arguments; of a training step what it takes the first gradient of, and shapes of what that is given.
+    """Return `f` and its arguments; for a training step, the first loss that it differentiates, and shapes for it.
 
-    What that function reads of the step around it is an argument of it too. Inside a shard_map it is a function of what
-    one device has, and stands in one of its own here. Under automatic axes it is not known where a value comes from: it
-    is taken to lie as the step's arguments of its shape, if these lie alike.
+    Values of the step that the loss closes over become arguments of the loss. A loss inside a `shard_map` is a function
+    of one device's shards, so it is returned in a `shard_map` of its own. Under automatic mesh axes, the sharding of
+    a value is not known. The value is assumed to be sharded like the step's arguments of the same shape, if these all
+    have the same sharding.
     """
     flat, leaves = flattened(f, args, kwargs)
     check_differentiable((args, kwargs))
@@ -253,7 +257,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
             shardings.setdefault(jnp.shape(leaf), set()).add(getattr(leaf, "sharding", None))
 
     def like(value: Any) -> Any:
-        """The sharding of a step's arguments of this shape."""
+        """Return the sharding that all of the step's arguments of this shape have; None if there is no such one."""
         several = shardings.get(value.shape, set())
         sharding = next(iter(several)) if len(several) == 1 else None
         return sharding if getattr(sharding, "num_devices", 1) > 1 else None
@@ -262,7 +266,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         def seen(*primals: Any, **settings: Any) -> Any:
             inner, given = flattened(loss, primals, settings)
             jaxpr: Any
-            jaxpr = jax_compat.make_jaxpr(inner)(*given)  # it may be called once, as nnx's may
+            jaxpr = jax_compat.make_jaxpr(inner)(*given)  # once, because some losses, such as nnx's, allow one call
             read = [isinstance(x, jax.core.Tracer) for x in jaxpr.consts]
 
             def alone(*leaves: Any) -> Any:
@@ -273,7 +277,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
             values = [*(x for x, taken in zip(jaxpr.consts, read, strict=True) if taken), *given]
             shapes = [_make_shape(jax.typeof(x), like(x)) for x in values]
             found.append(remap_shard_map(alone, values) if manual_axes() else (alone, shapes))
-            raise GradientInside  # what else the step does is not asked for
+            raise GradientInside  # the rest of the step is not needed
 
         return seen
 
@@ -290,7 +294,7 @@ def _make_shape(aval: Any, sharding: Any) -> Any:
 
 
 def checkpoints(jaxpr: AnyJaxpr) -> Iterator[JaxprEqn]:
-    """Every checkpoint that `with_policy` reaches, those in other ones included."""
+    """Yield every checkpoint that `with_policy` changes, including checkpoints inside other checkpoints."""
     for eqn in jax_compat.body_of(jaxpr)[0].eqns:
         if jax_compat.is_checkpoint(eqn):
             yield eqn
@@ -299,12 +303,12 @@ def checkpoints(jaxpr: AnyJaxpr) -> Iterator[JaxprEqn]:
 
 
 def repeats_what_may_differ(jaxpr: AnyJaxpr) -> bool:
-    """Whether a checkpoint goes around an operation whose second run may give another result; see `is_repeatable`."""
+    """Return whether a checkpoint contains an operation whose second run may differ; see `is_repeatable`."""
     bodies = (jax_compat.called_body(eqn) for eqn in checkpoints(jaxpr))
     inside = (eqn for body in bodies if body is not None for eqn in jax_compat.body_of(body)[0].eqns)
     return not all(jax_compat.is_repeatable(eqn, prints=True) for eqn in inside)
 
 
 def jaxpr_of(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ClosedJaxpr:
-    """The jaxpr of `f` on the leaves of its arguments, arrays or `jax.ShapeDtypeStruct`s."""
+    """Return the jaxpr of `f` on the leaves of its arguments, which are arrays or `jax.ShapeDtypeStruct`s."""
     return traced(f, args, kwargs)[0].jaxpr

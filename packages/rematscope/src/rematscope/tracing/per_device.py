@@ -1,4 +1,4 @@
-"""A function of what one device has, taken out of the `shard_map` that calls it."""
+"""Move a function of one device's shards out of the `shard_map` that calls it, into a `shard_map` of its own."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,41 +16,41 @@ source_info_util.register_exclusion(__file__)
 
 
 def manual_axes() -> dict[str, int]:
-    """The axes that the `shard_map`s around have made their own, and how long each is; none outside of them."""
+    """Return the manual axes of the enclosing `shard_map`s with their sizes; none outside of a `shard_map`."""
     mesh = jax.sharding.get_abstract_mesh()
     kinds = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
     return {name: size for name, size, kind in kinds if kind == AxisType.Manual}
 
 
 def remap_shard_map(f: Callable[..., Any], parts: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
-    """A function that calls `f` in a `shard_map` of its own, and the shapes of its arguments.
+    """Return a function that calls `f` in a new `shard_map`, and the shapes of the function's arguments.
 
-    To be called inside the `shard_map` around `f`.
+    Call this inside the `shard_map` around `f`.
 
     Args:
-      f: a function of flat arguments that returns such, and reads no values from around it.
-      parts: its arguments, as one device has them.
+      f: a function from a flat list of arrays to a flat list of arrays, which closes over no traced values.
+      parts: the shards of its arguments on one device.
     """
     sizes = manual_axes()
-    checked = bool(varying(jax.typeof(lax.axis_index(next(iter(sizes))))))  # else nobody knows what differs
+    checked = bool(varying(jax.typeof(lax.axis_index(next(iter(sizes))))))  # with check_vma=False, no type is varying
     mesh: Any = jax.sharding.get_abstract_mesh()
-    mesh = mesh.update_axis_types(dict.fromkeys(sizes, AxisType.Auto))  # a new mesh would not be for the same devices
+    mesh = mesh.update_axis_types(dict.fromkeys(sizes, AxisType.Auto))  # a new mesh might have other devices
     return unmap_shard_map(make_jaxpr(f)(*parts), mesh, sizes, checked)
 
 
 def unmap_shard_map(
     jaxpr: Any, mesh: Any, sizes: dict[str, int], checked: bool
 ) -> tuple[Callable[..., Any], list[Any]]:
-    """A function that runs what one device does in a `shard_map` of its own, and the shapes of its arguments.
+    """Return a function that runs one device's program in a new `shard_map`, and the shapes of its arguments.
 
-    What differs from device to device is divided along its first dimension there, so that each device has what it had;
-    a scalar that differs is a number of an array.
+    A value that varies over devices becomes the concatenation of all devices' values along the first dimension, sharded
+    so that each device gets its own value. A varying scalar becomes an array with one element per device.
 
     Args:
-      jaxpr: what one device does, closed.
-      mesh: that of the devices.
-      sizes: the axes of it that are divided along, and how long each is.
-      checked: whether types say what differs.
+      jaxpr: the closed jaxpr of one device's program.
+      mesh: the mesh of the devices.
+      sizes: the manual axes of the mesh, with their sizes.
+      checked: whether the types state over which axes a value varies; otherwise, all values count as varying.
     """
     names = tuple(sizes)
 

@@ -172,9 +172,10 @@ def origin_of(value: Value, makers: Makers) -> tuple[str | None, Equation | None
 
 
 def _says_little(value: Value, makers: Makers) -> int:
-    """How little a branch's result tells of where a residual comes from: least where an operation made it.
+    """Rank a branch's result by how little it tells about the origin of a residual; the smallest rank is best.
 
-    A branch may also hand on what was given; and where it does not make a residual, it fills its place with zeros.
+    An operation that computes the residual tells the most. A branch may also pass an operand through, or return zeros
+    if it does not compute the residual.
     """
     if isinstance(value, Literal):
         return 2
@@ -187,7 +188,7 @@ _FILLERS = ("broadcast_in_dim", "empty2", "iota")
 
 
 def _first_readers(program: Program) -> dict[Value, Equation]:
-    """Value → the first equation that does something with it; to give it a name is nothing."""
+    """Map each value to the first equation that reads it, except for `checkpoint_name`."""
     readers: dict[Value, Equation] = {}
     names: list[Equation] = []
     for equation in program.equations:
@@ -200,7 +201,7 @@ def _first_readers(program: Program) -> dict[Value, Equation]:
             for value, reader in _first_readers(body).items():
                 inner.setdefault(value, reader)
         if equation.bodies:
-            # What a body is handed as a carry or a slice is read where the body reads it.
+            # A carry or a slice counts as read where the loop's body reads it.
             own = equation.bodies[-1].inputs
             handed = equation.inputs[equation.first_carry :]
             for outside, inside in zip(handed, own, strict=bool(own)):

@@ -1,4 +1,4 @@
-"""What a call has in common with every other call that one trace is good for: `jax.jit`'s cache key, made explicit."""
+"""Signatures of calls: calls with equal signatures can share one trace, as with the cache key of `jax.jit`."""
 
 import inspect
 import re
@@ -16,7 +16,7 @@ from rematscope.tracing.arguments import argument_paths, callable_name, check_ar
 
 source_info_util.register_exclusion(__file__)
 
-# JAX's settings that decide what a trace computes. The name of an attribute of jax.config; not every release has all.
+# JAX's settings that a trace depends on, as attributes of jax.config. Some releases lack some of them.
 _SETTINGS = (
     "jax_enable_x64",
     "jax_default_matmul_precision",
@@ -32,11 +32,11 @@ class _Type(NamedTuple):
     """The type of one array, as far as a trace depends on it.
 
     Attributes:
-      shape, dtype: the array's.
-      weak: whether JAX promotes it as it does a Python number.
-      spec: how explicit mesh axes divide it; None where there are none.
-      varies: the manual mesh axes along which JAX knows that it differs.
-      memory: where it is.
+      shape, dtype: the shape and the dtype of the array.
+      weak: whether the type is weak, so that JAX promotes the array like a Python number.
+      spec: the sharding over explicit mesh axes; None without such axes.
+      varies: the manual mesh axes over which the array is typed as varying.
+      memory: the memory that holds the array.
     """
 
     shape: tuple[int, ...]
@@ -62,14 +62,14 @@ class _Type(NamedTuple):
 class Signature:
     """The pytree structure, static values and array types of a call, and the settings of JAX that it was traced with.
 
-    Calls that one trace is good for have equal signatures.
+    Calls that can share one trace have equal signatures.
 
     Args:
       f: the function that is called.
       args, kwargs: its arguments.
 
     Raises:
-      TraceError: if an argument is no array.
+      TraceError: if an argument is not an array.
     """
 
     def __init__(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
@@ -164,13 +164,13 @@ class Signature:
 
 def _current_settings() -> dict[str, Any]:
     mesh = jax.sharding.get_abstract_mesh()
-    # Inside a shard_map arrays are parts on one device, which is what a plan made outside of it is for.
+    # Inside a shard_map, arrays are one device's shards. A plan made outside of the shard_map is for such shards too.
     around = None if mesh.empty or AxisType.Manual in mesh.axis_types else mesh
     return {name: getattr(jax.config, name) for name in _SETTINGS if hasattr(jax.config, name)} | {"the mesh": around}
 
 
 def _argument_names(f: Callable[..., Any], count: int) -> list[str]:
-    """What so many positional arguments of a call are called."""
+    """Return the names of the first `count` positional arguments of a function."""
     names: list[str] = []
     try:
         for name, parameter in inspect.signature(f).parameters.items():
@@ -184,7 +184,10 @@ def _argument_names(f: Callable[..., Any], count: int) -> list[str]:
 
 
 def _structure_differences(planned: Any, value: Any, path: str) -> Iterator[tuple[str, str, str]]:
-    """Where a value's structure is not the planned one, the innermost place first: a path, and what is there."""
+    """Yield the places where a value's structure differs from the planned one, the innermost first.
+
+    Each place is its path, then a description of the planned and of the given structure.
+    """
     given: Any = jax.tree.structure(value)
     if planned == given:
         return
@@ -204,7 +207,7 @@ def _structure_differences(planned: Any, value: Any, path: str) -> Iterator[tupl
 
 
 def _differing_parts(before: Any, now: Any) -> tuple[str, str]:
-    """The innermost parts of two static values that differ, as text."""
+    """Return the innermost parts in which two static values differ, as text."""
     pair = type(before) is type(now) and isinstance(before, tuple | list) and len(before) == len(now)
     if pair:
         for one, other in zip(before, now, strict=True):

@@ -302,7 +302,7 @@ def trace_call(
                 return _trace_passes(callable_name(f), raise_at_gradients(flat), leaves, paths, grad_mask, stop=True)
             except GradientInside:
                 pass
-            except Exception:  # an optimizer, or a gradient, may do what has no derivative; what else there is, is said
+            except Exception:  # a step's own gradient or optimizer may have no derivative; then trace it as written
                 with contextlib.suppress(Exception):
                     if (step := _as_it_stands(callable_name(f), flat.updating, leaves, paths, is_step)) is not None:
                         return step
@@ -327,7 +327,10 @@ def _trace_passes(
     grad_mask: Sequence[bool] | None = None,
     stop: bool = False,
 ) -> Trace:
-    """The passes of a function whose gradient is taken; GradientInside, if it shall stop there, where it has one."""
+    """Trace both passes of a function by differentiating it.
+
+    If `stop` is set and the function takes a gradient itself, raise GradientInside.
+    """
     grad_mask = [True] * len(leaves) if grad_mask is None else grad_mask
 
     def forward(*leaves: Any) -> Any:
@@ -388,7 +391,7 @@ def _as_it_stands(
     paths: Sequence[str],
     accepted: Callable[[Program, Sequence[Gradient]], bool],
 ) -> Trace | None:
-    """The passes of a gradient that a function takes itself; None if it takes none, or none that is `accepted`."""
+    """Return the passes of a gradient that a function takes itself; None if it takes no `accepted` gradient."""
     jaxpr = jax_compat.make_jaxpr(record_gradients(flat))(*leaves)
     inline = Inliner()
     operands = jax_compat.body_of(jaxpr)[0].invars
@@ -460,7 +463,7 @@ _NEEDS_VALUE = (
 
 
 def _may_be_setting(leaf: Any) -> bool:
-    """Whether an argument may be a Python number, of which a plan knows the type alone."""
+    """Return whether an argument may be a Python number; a plan fixes only the type of such a number."""
     return isinstance(leaf, int | float) or getattr(leaf, "weak_type", False) or (leaf.shape, leaf.dtype) == ((), bool)
 
 

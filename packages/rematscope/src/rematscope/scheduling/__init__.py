@@ -1,1 +1,1 @@
-"""A function whose backward pass keeps within a limit: what to keep of all its values, and when to compute the rest."""
+"""Choose which values a function saves, and when it recomputes the others, so that its peak stays within a limit."""

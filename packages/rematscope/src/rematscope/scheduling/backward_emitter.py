@@ -1,6 +1,6 @@
-"""Emits a backward program in which each recomputed operation precedes its first reader.
+"""Emit a backward program in which each recomputed operation directly precedes its first reader.
 
-`schedule.py` says why the emitted program computes what JAX's does, and what the barriers are for.
+`schedule.py` explains why the emitted program computes the same results as JAX's, and why it needs the barriers.
 """
 
 import dataclasses
@@ -24,9 +24,9 @@ class Snapshot:
 
     Attributes:
       at: the number of operations of the backward program that run before this point.
-      live: values of the primal program. Those that are not live yet are recomputed here, one after the other. All
-        other recomputed values are dropped, and recomputed where they are read; on a TPU, if that is before the next
-        snapshot, here.
+      live: values of the primal program. If a value is not live yet, it is recomputed here. All recomputed values that
+        are not in `live` are dropped. They are recomputed before their next readers; on a TPU, already here if a reader
+        comes before the next snapshot.
     """
 
     at: int
@@ -40,11 +40,11 @@ class EmissionState:
     Attributes:
       saved: the values that the forward pass saves, stacks of loops included.
       on_tpu: whether the program is compiled for a TPU.
-      fetches: for each value that waits in host memory the operation that fetches it.
+      fetches: maps each offloaded value to the operation that fetches it.
       on_host: the values in host memory.
-      read_stacks: the stacks that backward loops read. Their loops do not run again for them.
-      latest: of each value that is recomputed more than once the latest copy.
-      copies: for each such copy the value of the primal program.
+      read_stacks: the stacks that backward loops read. Primal loops are not rerun to recompute these stacks.
+      latest: maps each value that is recomputed more than once to its latest copy.
+      copies: maps each of these copies to the value of the primal program.
     """
 
     saved: frozenset[Value]
@@ -56,7 +56,7 @@ class EmissionState:
     copies: dict[Value, Value] = dataclasses.field(default_factory=dict)
 
     def with_new_results(self, equation: Equation) -> Equation:
-        """Return the same operation with results of its own, which later operations read."""
+        """Return a copy of an operation with new result values, which later operations read."""
         outputs = []
         for value in equation.outputs:
             copy = Value(value.aval, value.name)
@@ -72,7 +72,7 @@ class BackwardEmitter:
 
     Attributes:
       equations: the operations so far, with recomputed ones and barriers.
-      used: the saved values, and the inputs of the loop's body, that these read.
+      used: the saved values and the inputs of the loop's body that these equations read.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class BackwardEmitter:
         snapshots: Sequence[Snapshot] = (),
     ):
         """Args:
-        backward, primal: two programs of which the first reads values of the second.
-        newest: the cotangents that the backward program begins with.
-        state: what it shares with other programs.
-        emit_loop: emits a loop of the backward program that `is_loop` is true of.
-        body_inputs: of a loop's body its inputs, which the primal program cannot compute.
+        backward, primal: the two programs; `backward` reads values of `primal`.
+        newest: the cotangents that are the inputs of the backward program.
+        state: the facts that the emitter shares with those of other programs.
+        emit_loop: a function that emits a loop of the backward program for which `is_loop` returns True.
+        body_inputs: for a loop's body, its inputs, which the primal program cannot recompute.
         snapshots: the points at which recomputed values are dropped, in order.
         """
         self.equations: list[Equation] = []
@@ -106,7 +106,7 @@ class BackwardEmitter:
         self._maker_of = {v: e for e in primal.equations if e.primitive != "optimization_barrier" for v in e.outputs}
         fetched = {v: e for v, e in state.fetches.items() if v in self._maker_of or v in body_inputs}
         self._maker_of |= fetched
-        # Which recomputed operations have live results, and which ran before at all.
+        # The recomputed operations whose results are live, and all operations that were recomputed so far.
         self._live: set[Equation] = set()
         self._ran: set[Equation] = set()
         self._snapshot_values: Collection[Value] = ()
@@ -122,7 +122,7 @@ class BackwardEmitter:
         self._unheld = [v for v in newest if v in self._last_reader]  # cotangents that went through no barrier yet
 
     def emit(self) -> tuple[list[Equation], list[Value]]:
-        """Return the equations, barriers among them, and the saved values and body inputs that they read."""
+        """Return the equations, including barriers, and the saved values and body inputs that they read."""
         loops = dict[Equation, Equation]()
         for i, equation in enumerate(self._backward.equations):
             start = len(self.equations)
@@ -138,11 +138,11 @@ class BackwardEmitter:
         return self.equations, list(self.used)
 
     def _emit_operation(self, equation: Equation) -> None:
-        """Emit an operation of the backward program, after what it reads."""
+        """Emit an operation of the backward program, after the recomputed operations and barriers for its operands."""
         self._demand(reading(equation))
         if not self._in_blocks:
             if is_heavy(equation):
-                self._fence(equation)  # XLA transposes its operands, and would do that early
+                self._fence(equation)  # otherwise, XLA would transpose the operands early
                 self._hold_gradients(equation)
             else:
                 self._hold_cheap_values(equation)
@@ -164,7 +164,10 @@ class BackwardEmitter:
     # Snapshots
 
     def _pass_snapshots(self, i: int) -> bool:
-        """Recompute the values of the snapshots before an operation, drop all others, and say whether there are any."""
+        """Apply the snapshots before an operation, and return whether there are any.
+
+        A snapshot recomputes its own values and drops all other recomputed values.
+        """
         passed = False
         while self._snapshots and self._snapshots[0].at <= i:
             live = self._snapshot_values = self._snapshots.popleft().live
@@ -174,7 +177,7 @@ class BackwardEmitter:
         return passed
 
     def _recompute_block(self, stretch: Sequence[Equation], start: int) -> None:
-        """Recompute all that a stretch reads, with all equations since a start behind one barrier."""
+        """Recompute all values that a stretch of operations reads, with one barrier at `start` before all equations."""
         self._demand(v for e in stretch for v in reading(e))
         read = dict.fromkeys(v for e in (*self.equations[start:], *stretch) for v in reading(e))
         asked = [v for v in read if (v in self.used or v in self._arguments) and _can_pass_barrier(v)]
@@ -185,7 +188,7 @@ class BackwardEmitter:
     # Recomputation
 
     def _demand(self, values: Iterable[Value]) -> None:
-        """Recompute values that are not available, and what they are computed from, in the order of their use."""
+        """Recompute the values that are not available, after the values they depend on, in the order of their use."""
         pending: list[tuple[Iterable[Value], Equation | None]] = [(iter(values), None)]
         while pending:
             operands, equation = pending[-1]
@@ -206,12 +209,12 @@ class BackwardEmitter:
         if equation in self._ran or self._in_blocks:
             self.equations[-1] = self._state.with_new_results(self.equations[-1])
         self._ran.add(equation)
-        # XLA would take numbers that depend on nothing from the forward pass, with all that is computed from them.
+        # Without a barrier, XLA would merge an iota, and all values computed from it, with those of the forward pass.
         since = -1 if equation.primitive == "iota" else self._heavy_count
         self._since.update(dict.fromkeys(equation.outputs, since))
 
     def _is_available(self, value: Value) -> bool:
-        """Whether a value need not be recomputed; notes that it is used."""
+        """Return whether a value is available without recompute, and record that it is used."""
         state, maker = self._state, self._maker_of.get(value)
         if (
             value in state.read_stacks
@@ -226,7 +229,7 @@ class BackwardEmitter:
     # Barriers
 
     def _fence(self, equation: Equation) -> None:
-        """Hold what an operation reads from earlier parts of the program until the newest cotangent is there."""
+        """Put an operation's operands from earlier parts of the program behind a barrier with the newest cotangent."""
         if self._in_blocks or self._newest is None:
             return
         asked = [v for v in reading(equation) if self._is_early(v, equation) and _can_pass_barrier(v)]
@@ -237,7 +240,7 @@ class BackwardEmitter:
             self._append_barrier((*asked, self._newest, *later), equation)
 
     def _is_early(self, value: Value, reader: Equation) -> bool:
-        """Whether a value was there, or last held by a barrier, before the latest heavy operation."""
+        """Return whether a value was computed, or last passed a barrier, before the latest heavy operation."""
         is_given = value in self.used or value in self._arguments or value in self._snapshot_values
         if value not in self._since:
             return is_given
@@ -249,19 +252,22 @@ class BackwardEmitter:
         assert maker is not None, "a value that is not given was recomputed"
         if (
             self._state.on_tpu
-        ):  # a barrier writes what it holds, and matmuls of a TPU write elementwise results of theirs
+        ):  # a barrier forces its operands to memory, but a TPU fuses elementwise operations with its matmuls
             return is_heavy(reader) and maker.primitive not in ELEMENTWISE
         return not is_fused(maker)
 
     def _hold_cheap_values(self, equation: Equation) -> None:
-        """Hold saved values that XLA would rather recompute where they are read, and so save more."""
+        """Put barriers around saved values that XLA would otherwise recompute from larger operands, which stay live."""
         asked = tuple(v for v in reading(equation) if self._is_cheaply_recomputed(v) and _can_pass_barrier(v))
         if asked:
             self._since.update(dict.fromkeys(asked, self._heavy_count))
             self.equations.append(Equation("optimization_barrier", asked, asked, {}, equation.eqn))
 
     def _is_cheaply_recomputed(self, value: Value) -> bool:
-        """Whether XLA would recompute a saved value from operands with more bytes. Loops write their stacks anyway."""
+        """Return whether XLA would recompute a saved value from operands with more bytes.
+
+        A stack is not recomputed in this way, because a loop always writes its stacks.
+        """
         if self._body_inputs or value not in self.used or value in self._since or value not in self._maker_of:
             return False
         maker = self._maker_of[value]
@@ -274,7 +280,7 @@ class BackwardEmitter:
         self._new_gradients += [v for v in equation.outputs if is_cotangent(v)]
 
     def _hold_gradients(self, equation: Equation) -> None:
-        """Hold the cotangents that a heavy operation reads until the gradients before it are computed."""
+        """Put the cotangents that a heavy operation reads behind a barrier with the gradients computed before it."""
         if equation in self._weight_gradients:
             self._note_gradients(equation)
             return
@@ -285,12 +291,12 @@ class BackwardEmitter:
 
 
 def is_heavy(equation: Equation) -> bool:
-    """Whether an operation takes so long that what is read after it should be recomputed after it."""
+    """Return whether an operation takes so long that values read after it should be recomputed after it."""
     return equation.primitive in MATMULS or equation.primitive == "scan"
 
 
 def is_cotangent(value: Value) -> bool:
-    """Whether a value can be a cotangent, which a barrier can wait for."""
+    """Return whether a value can be a cotangent that a barrier waits for."""
     is_array = not isinstance(value, Literal) and not jax_compat.is_mutable_array(value.aval)
     return is_array and jnp.issubdtype(value.dtype, jnp.inexact)
 
@@ -313,7 +319,7 @@ def _weight_gradients(backward: Program) -> set[Equation]:
 
 
 def _last_heavy_reader(backward: Program) -> dict[Value, int]:
-    """Return, for cotangents that are read after a heavy operation, how many of these come before the last reader."""
+    """Return, for cotangents that are read after a heavy operation, the number of these before the last reader."""
     heavy, made, last = 0, dict.fromkeys(backward.inputs, 0), dict[Value, int]()
     for equation in backward.equations:
         last.update((v, heavy) for v in reading(equation) if v in made)

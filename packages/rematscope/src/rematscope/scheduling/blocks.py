@@ -19,9 +19,9 @@ from rematscope.tracing.checkpoints import traced, without_checkpoints
 
 source_info_util.register_exclusion(__file__)
 
-# The indices of the operations around a block, outermost first; then the first operation of the block, and the end.
+# The indices of the operations that contain a block, outermost first, then the block's first index and its end.
 Block = tuple[int, ...]
-_SAVED = "saved in its block"  # the name of what is
+_SAVED = "saved in its block"  # the checkpoint name of these values
 OPENED = ("jit", "pjit", "shard_map")
 
 
@@ -46,8 +46,8 @@ def in_blocks(
 
     Args:
       f: a function.
-      blocks: blocks that do not overlap, or one of which contains the other.
-      policy: what the checkpoint around each block saves.
+      blocks: blocks that are pairwise disjoint or nested.
+      policy: the policy of the checkpoint around each block.
       saved: the paths of operations in blocks whose results are saved, if there is no policy.
     """
     policy = jax.checkpoint_policies.save_only_these_names(_SAVED) if saved else policy
@@ -96,12 +96,12 @@ def in_blocks(
 
 
 def in_iterations(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None) -> Callable[..., Any]:
-    """Return `f` with a plain checkpoint around each iteration of its loops, those in jit and `shard_map` included.
+    """Return `f` with a plain checkpoint around each iteration of its loops, including loops in jit and `shard_map`.
 
     Args:
       f: a function.
       depth: the number of loops around the loops that get checkpoints. A loop without inner loops counts too.
-      policy: what each checkpoint saves.
+      policy: the policy of each checkpoint.
     """
 
     def run(eqn: Any, operands: list[Any], depth: int) -> list[Any]:
@@ -127,12 +127,12 @@ def in_iterations(f: Callable[..., Any], depth: int = 0, policy: Policy | None =
 
 
 def _may_repeat(eqns: Sequence[Any]) -> bool:
-    """Whether operations may be recomputed: a second result that differs from the first would falsify the gradient."""
+    """Return whether a second run of the operations gives the same results; otherwise, the gradient would be wrong."""
     return all(jax_compat.is_repeatable(eqn, prints=True) for eqn in eqns)
 
 
 def loops_deep(jaxpr: AnyJaxpr) -> int:
-    """Return the largest number of nested loops that `in_iterations` reaches."""
+    """Return the largest depth of nested loops that `in_iterations` can put checkpoints into."""
     eqns = [eqn for eqn in jax_compat.body_of(jaxpr)[0].eqns if eqn.primitive.name in (*OPENED, "scan")]
     inside = ((eqn.primitive.name == "scan", map(loops_deep, jax_compat.bodies(eqn))) for eqn in eqns)
     return max((is_loop + max(deep, default=0) for is_loop, deep in inside), default=0)
@@ -144,7 +144,7 @@ def _outermost(spans: Sequence[Block]) -> list[Block]:
 
 
 def _divide_into_stretches(spans: Sequence[Block], at: int, end: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield stretches of the operations from `at` on: start, end, and whether it is one of the given spans."""
+    """Yield stretches of the operations from `at` on: start, end, and whether the stretch is one of the given spans."""
     for start, stop in spans:
         if at < start:
             yield at, start, False
@@ -157,7 +157,7 @@ def _divide_into_stretches(spans: Sequence[Block], at: int, end: int) -> Iterato
 def _rewrite_without_checkpoints(
     f: Callable[..., Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]
 ) -> Callable[..., Any]:
-    """Return `f` without its checkpoints, with its operations run by another function."""
+    """Return `f` without its checkpoints, with its operations run by the given function."""
 
     @functools.wraps(f)
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -188,7 +188,7 @@ def run_scan(
 def _with_body(eqn: Any, operands: Sequence[Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]) -> list[Any]:
     """Run a jit or a `shard_map` with another body."""
     if eqn.primitive.name != "shard_map":
-        # A jit stays one: JAX adds up the cotangents that a value gets inside before it adds those from outside.
+        # The jit is preserved, because JAX sums the cotangents from inside of a jit before it adds those from outside.
         called: Callable[..., Any] = jax.jit(lambda *operands: run(jax_compat.bodies(eqn)[0], operands))
         return list(called(*operands))
     mapped = jax_compat.shard_map_of(eqn)
@@ -200,7 +200,7 @@ def _with_body(eqn: Any, operands: Sequence[Any], run: Callable[[AnyJaxpr, Seque
         axis_names=set(mapped.axes),
         check_vma=mapped.check_vma,
     )
-    results: Callable[..., Any] = jax.jit(function)  # bare, it cannot have checkpoints in it
+    results: Callable[..., Any] = jax.jit(function)  # a bare call cannot contain checkpoints
     return list(results(*operands))
 
 

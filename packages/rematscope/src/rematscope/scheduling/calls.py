@@ -1,8 +1,8 @@
-"""The blocks of a function that are repeated calls of the author's functions.
+"""Find blocks of a function that are repeated calls of the author's functions, such as layers.
 
-Users put a checkpoint around such a function: a layer, a block of convolutions, a cell. JAX records for each operation
-the calls that led to it. So these blocks are found without names, also where skip connections leave no narrow place
-between two of them, and in the bodies of loops.
+Authors usually put checkpoints around such calls: a layer, a block of convolutions, a cell. JAX records for each
+operation the calls that led to it, so these blocks are found without names. They are also found in the bodies of loops,
+and if skip connections leave no narrow place between two blocks.
 """
 
 import itertools
@@ -80,8 +80,8 @@ class _Calls:
 
     Attributes:
       blocks: the blocks of each function.
-      made, times, heavy: the bytes that each function computes, the number of its runs, and of its blocks with heavy
-        operations.
+      made, times, heavy: for each function, the bytes that it computes, the number of its runs, and the number of its
+        blocks with heavy operations.
     """
 
     def __init__(self, whole: Any):
@@ -105,9 +105,9 @@ class _Calls:
                     self.heavy[function] += any(map(computes, body.eqns[start:end]))
 
     def partition_with(self, first: str, others: Sequence[str]) -> tuple[tuple[Block, ...], int]:
-        """Return the blocks of a function, with those of others that do not overlap, and the bytes they compute.
+        """Return the blocks of a function, disjoint blocks of other functions, and the bytes that all blocks compute.
 
-        For example, an encoder has other layers than the decoder that follows it.
+        For example, an encoder and the decoder that follows it call different layers.
         """
         blocks, size = sorted(self.blocks[first]), self.made[first]
         for function in others:
@@ -119,14 +119,14 @@ class _Calls:
         return tuple(blocks), size
 
     def peak_bytes(self, partition: Sequence[Block], total_bytes: int) -> int:
-        """Return the expected peak: the bytes outside blocks, those that enter blocks, and the largest block."""
+        """Return the expected peak: the bytes outside blocks, the inputs of all blocks, and the largest block."""
         outside = total_bytes - sum(self._sizes[block] for block in partition)
         entering = sum(self._inputs[block] for block in partition)
         return outside + entering + max(self._sizes_once[block] for block in partition)
 
 
 def first_half(whole: AnyJaxpr, block: Block) -> Block:
-    """Return the part of a block before the place where the fewest bytes are live, next to the larger of both parts."""
+    """Return the first part of a block, cut where the live bytes plus the bytes of the larger part are smallest."""
     *path, start, end = block
     body = next(body for where, _, body in bodies(whole) if where == tuple(path))
     made = [0, *itertools.accumulate(map(_bytes_made, body.eqns[start:end]))]
@@ -152,7 +152,7 @@ def _stretches_of_calls(eqns: Sequence[Any]) -> dict[str, list[Block]]:
                 continue
             above, (function, _) = stack[:depth], stack[depth]
             starts, end = [start], start + 1
-            # Calls from one place come one after the other: each begins with what the first one began with.
+            # Calls from one place follow one another, so each begins with the operation that the first one begins with.
             while end < len(eqns) and stacks[end][:depth] == above and stacks[end][depth : depth + 1]:
                 if stacks[end][depth][0] != function:
                     break
@@ -160,7 +160,7 @@ def _stretches_of_calls(eqns: Sequence[Any]) -> dict[str, list[Block]]:
                 if begins and stacks[end - 1][depth:] != stack[depth:]:
                     starts.append(end)
                 end += 1
-            if function not in (name for name, _ in above):  # nor is it in itself
+            if function not in (name for name, _ in above):  # the call is not recursive
                 spans = [*itertools.pairwise([*starts, end])]
                 whole = _called_once(spans, stacks, depth) and len({tuple(names[a:b]) for a, b in spans}) > 1
                 found.setdefault(function, []).extend([(start, end)] if whole else _merge_loop_starts(names, spans))
@@ -168,7 +168,10 @@ def _stretches_of_calls(eqns: Sequence[Any]) -> dict[str, list[Block]]:
 
 
 def _called_once(spans: Sequence[Block], stacks: Sequence[Sequence[tuple[str, str]]], depth: int) -> bool:
-    """Whether one call of a function that begins with a loop is a block: it is everything, or its loop has calls."""
+    """Return whether stretches are the iterations of a loop at the start of a single call, which is then one block.
+
+    This is assumed if the stretches cover all operations, or if the iterations consist of calls themselves.
+    """
     if len(spans) == 1 or (spans[0][0] == 0 and spans[-1][1] == len(stacks)):
         return True
     looped = stacks[spans[0][0] : spans[-1][0]]
@@ -176,7 +179,7 @@ def _called_once(spans: Sequence[Block], stacks: Sequence[Sequence[tuple[str, st
 
 
 def _merge_loop_starts(names: Sequence[str], spans: Sequence[Block]) -> Sequence[Block]:
-    """Return stretches, merged where a loop in each call begins with the operations that the call begins with."""
+    """Merge stretches that are the iterations of a loop in one call: their operations repeat with a longer period."""
     made = [tuple(names[start:end]) for start, end in spans]
     for each in range(2, len(spans) // 2 + 1) if len({*made}) > 1 else ():
         if len(spans) % each == 0 and made == made[:each] * (len(spans) // each):
@@ -197,12 +200,12 @@ def _have_overlap(a: Block, b: Block) -> bool:
 
 
 def _operations_at_depth(block: Block, depth: int) -> tuple[int, int]:
-    """Return the operations at a depth that a block consists of, or is inside of."""
+    """Return the operations at a depth that the block contains, or that contain the block."""
     return (block[depth], block[depth + 1]) if len(block) == depth + 2 else (block[depth], block[depth] + 1)
 
 
 def _bytes_made(eqn: Any) -> int:
-    """Return the bytes of the results of an equation, for a loop those of all iterations."""
+    """Return the bytes of an equation's results; for a loop, those of all iterations."""
     if eqn.primitive.name not in (*OPENED, "scan"):
         return sum(nbytes(v.aval) for v in eqn.outvars)
     iterations = jax_compat.scan_of(eqn).length if eqn.primitive.name == "scan" else 1

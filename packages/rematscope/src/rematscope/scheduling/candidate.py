@@ -28,7 +28,7 @@ from rematscope.xla.measure import Measurement
 
 @dataclasses.dataclass(eq=False)
 class Subject:
-    """Hold what a search is about.
+    """The function that a search is about, with its target and cost.
 
     Attributes:
       once: the function, as it was traced.
@@ -61,18 +61,18 @@ class Subject:
 
 @dataclasses.dataclass(eq=False)
 class Candidate:
-    """A choice that was compiled, or that may be.
+    """A choice of saved values, or of plain checkpoints, that the search compiled or may compile.
 
     Attributes:
       subject: the function and its target.
       linearized: the primal and the backward program that the choice is about.
       kept: the values of the primal program that are saved.
       snapshots: the points at which the backward pass drops recomputed values.
-      placement: where it has plain checkpoints; None for a schedule.
+      placement: the placement of its plain checkpoints; None for a schedule.
       moved: the saved values that are offloaded to the host.
-      segments: the segments of loops in `linearized`; the function itself has none.
-      bound: a proven lower bound of the recompute of all choices within the limit that it was chosen for; 0 if nothing
-        was proven.
+      segments: the segments into which loops of `linearized` are divided; the function itself has none.
+      bound: a proven lower bound on the recompute of all choices within the limit of the 0/1 program that proposed this
+        candidate; 0 if nothing was proven.
       measurement: the compiled program; None if it was not compiled.
     """
 
@@ -103,7 +103,7 @@ class Candidate:
 
     @property
     def _both_programs(self) -> Schedule | Trace:
-        """The programs as JAX traces them, or as they are scheduled."""
+        """The forward and the backward program, as JAX traces them with plain checkpoints, or as scheduled."""
         return self.schedule if self.placement is None else self.linearized.trace
 
     @cached_property
@@ -115,10 +115,9 @@ class Candidate:
 
     @cached_property
     def recompute_cost(self) -> float:
-        """The cost of what both passes compute in addition to a program that saves everything.
+        """The cost of both passes minus their cost if everything is saved, in FLOPs and transcendentals.
 
-        The unit is that of the cost: FLOPs and transcendentals, or for another cost that of what the backward pass
-        recomputes.
+        With another cost function, it is the cost of the operations that the backward pass recomputes.
         """
         in_work = self.subject.cost == work
         if not in_work:
@@ -130,7 +129,7 @@ class Candidate:
         """Return the candidate without the smallest values that it saves.
 
         Args:
-          most: the bytes to drop at least. Values for which a loop would run again stay saved.
+          most: the minimum number of bytes to drop. Values whose recompute would rerun a loop stay saved.
         """
         made = self.schedule
         ends = {v for e in made.forward.equations if e.primitive == "scan" for v in e.outputs[: e.carries]}
@@ -160,10 +159,9 @@ class Candidate:
 
     @property
     def measured_bytes(self) -> float:
-        """The bytes that a user measures for the gradient of a loss.
+        """The bytes that JAX's `memory_analysis` reports for the gradient of a loss.
 
-        In contrast to `peak_bytes`, these do not include the cotangent of a scalar, nor constants of the compiler,
-        which JAX's `memory_analysis` does not count.
+        Unlike `peak_bytes`, they include neither the cotangent of a scalar nor the compiler's constants.
         """
         if self.measurement is None or self.measurement.memory is None:
             return math.inf
@@ -189,7 +187,7 @@ class CandidatePool:
         self.candidates: list[Candidate] = []
 
     def within(self, target_bytes: float) -> list[Candidate]:
-        """Return the candidates with estimates of at most so many bytes."""
+        """Return the candidates whose estimate is at most the target."""
         return [one for one in self.candidates if one.estimated_bytes <= target_bytes]
 
     def cheapest_cost(self, target_bytes: float) -> float:
@@ -208,13 +206,13 @@ class CandidatePool:
 
 
 class Proposer(Protocol):
-    """One way to find candidates."""
+    """A method to find candidates."""
 
     def propose(self, target_bytes: float, pool: CandidatePool) -> Iterator[Candidate]:
         """Yield candidates whose estimated temporaries approach a target.
 
         Args:
           target_bytes: the bytes of temporaries that candidates should need.
-          pool: all candidates so far; what is yielded is added to it before the next candidate is asked for.
+          pool: all candidates so far. Each yielded candidate is added to the pool before the next one is requested.
         """
         ...

@@ -1,8 +1,8 @@
-"""A function as one trace found it, so that its value and its derivatives come from the same program.
+"""Capture a function in one trace, so that its value and its derivatives come from the same program.
 
-`jax.jit` traces a function again when a call has another pytree structure, static value, array type or JAX setting; a
-plan from one trace refuses such a call. Values that neither sees, such as variables that the function closes over, stay
-as they were when the function was traced.
+`jax.jit` retraces a function when a call has another pytree structure, static value, array type or JAX setting. A plan
+from one trace refuses such a call. Both ignore later changes to other values, such as variables that the function
+closes over: these keep the values from the time of tracing.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from rematscope.tracing.trace import trace
 
 source_info_util.register_exclusion(__file__)
 
-_SEARCHED = 20_000  # objects that a function reaches: more are not looked at
+_SEARCHED = 20_000  # the maximum number of reachable objects to search for tracers
 _LIBRARIES = ("jax", "jaxlib", "numpy", "builtins", "rematscope")
 
 
@@ -50,7 +50,10 @@ def captured(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
 
 
 def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CalledOnce:
-    """Return the same for a plan that is used immediately: `f` may close over values of an outer transformation."""
+    """Return `f` traced like `captured`, for a plan that is used immediately.
+
+    Unlike in `captured`, `f` may close over traced values of an outer transformation.
+    """
     flattened(f, args, kwargs)
     check_differentiable((args, kwargs))
     if isinstance(f, CalledOnce):
@@ -60,16 +63,16 @@ def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     before = {id(each): each for each in _reachable_tracers(f)}
     once = called_once(watched, args, kwargs)
     if isinstance(once, KnownStep):
-        linearize(trace(f, *args, **kwargs))  # which says why that cannot be planned
-    if not isinstance(once, CalledOnce):  # it takes a gradient, or cannot be traced
+        linearize(trace(f, *args, **kwargs))  # raises an error that explains why a step cannot be planned
+    if not isinstance(once, CalledOnce):  # `f` takes a gradient, or cannot be traced
         try:
             once, _ = traced(watched, args, kwargs)
         except PlanError:
             raise
         except Exception as error:
-            if "different trace level" in str(error):  # as Flax says it
+            if "different trace level" in str(error):  # Flax's message
                 raise _keeps_state(f, "a module of Flax's nnx that it closes over") from None
-            trace(f, *args, **kwargs)  # which explains what it can
+            trace(f, *args, **kwargs)  # raises an error with an explanation if it has one
             raise
     if changed and not _rebinds_same_leaves(f, args, kwargs):
         raise _keeps_state(f, f"its argument, {type_description(changed[0])}")
@@ -92,9 +95,9 @@ def _keeps_state(f: Callable[..., Any], what: str) -> PlanError:
 
 
 def _with_watched_arguments(f: Callable[..., Any], changed: list[object]) -> Callable[..., Any]:
-    """Return `f`, which notes the objects among its arguments whose leaves it replaces without returning the new ones.
+    """Return `f` with a record of the objects among its arguments whose leaves it replaces but does not return.
 
-    Dictionaries and lists do not count: `jax.jit` gives a function its own copy.
+    Dictionaries and lists do not count, because `jax.jit` also passes copies of them to a function.
     """
 
     @functools.wraps(f, updated=())
@@ -128,9 +131,9 @@ def _check_returned(f: Callable[..., Any], returned: Any) -> None:
 
 
 def _rebinds_same_leaves(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the leaves that `f` assigns to its arguments equal the old ones.
+    """Return whether the leaves that `f` assigns to its arguments equal the old ones.
 
-    `nnx.remat` and `nnx.jit` assign all variables of a module, most of which their function returns unchanged.
+    `nnx.remat` and `nnx.jit` assign all variables of a module, although most of them are unchanged.
     """
 
     def leaves_before_and_after(*args: Any, **kwargs: Any) -> Any:
@@ -146,7 +149,7 @@ def _rebinds_same_leaves(f: Callable[..., Any], args: Sequence[Any], kwargs: Map
 
 
 def _passed_through_loops(program: Program, value: Value) -> Value:
-    """Return the value that scans pass through unchanged to an output: a carry, or slices that they stack again."""
+    """Return the value that scans pass through unchanged to an output, as a carry or as slices that are restacked."""
     maker = {output: equation for equation in program.equations for output in equation.outputs}
     while value in maker and maker[value].primitive == "scan":
         equation = maker[value]
@@ -164,7 +167,7 @@ def _objects_in(*arguments: Any) -> list[Any]:
 
 
 def _is_object(node: object) -> bool:
-    """Whether a node of a pytree may hold state that its owner sees: neither a container of Python's nor a leaf."""
+    """Return whether a pytree node is an object with state: neither one of Python's containers nor a leaf."""
     return not (node is None or isinstance(node, dict | list | tuple) or jax.tree_util.all_leaves([node]))
 
 
@@ -200,7 +203,7 @@ def _values_held_by(value: Any) -> Iterator[Any]:
         yield from (value.__func__, value.__self__)
     elif isinstance(value, np.ndarray):
         yield from value.flat if value.dtype == object else ()
-    elif "__wrapped__" in getattr(value, "__dict__", {}):  # of jax.jit, for one
+    elif "__wrapped__" in getattr(value, "__dict__", {}):  # a wrapper such as that of jax.jit
         yield value.__wrapped__
     elif not _is_library((value if isinstance(value, type) else kind).__module__):
         yield from getattr(value, "__dict__", {}).values()
@@ -211,7 +214,7 @@ def _values_held_by(value: Any) -> Iterator[Any]:
 def _held_by_function(f: types.FunctionType) -> Iterator[Any]:
     """Return the closure and defaults of a Python function, and the globals that it names."""
     for cell in f.__closure__ or ():
-        with contextlib.suppress(ValueError):  # one that is still empty
+        with contextlib.suppress(ValueError):  # an empty cell
             yield cell.cell_contents
     yield from (*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values(), *f.__dict__.values())
     if _is_library(f.__module__):

@@ -1,7 +1,7 @@
-"""Candidates with plain checkpoints: the author's, around repeated layers, and around loop iterations.
+"""Candidates with plain checkpoints: the author's checkpoints, and checkpoints around layers and loop iterations.
 
-Their peak on a CPU is estimated well, so they are the fallback where no schedule fits. They also save as many of the
-most valuable residuals as fit.
+The estimated peak of plain checkpoints on a CPU is accurate, so they are the fallback if no schedule fits. Some of the
+candidates also save as many of the most valuable residuals as fit.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from rematscope.scheduling.settings import SETTINGS
 
 
 class CheckpointProposer:
-    """Candidates with plain checkpoints."""
+    """Proposes candidates with plain checkpoints."""
 
     def __init__(
         self,
@@ -31,14 +31,14 @@ class CheckpointProposer:
         whole: the function without its checkpoints.
         has_own, closed: as for `placements`.
         target: the device that candidates are compiled for.
-        make: returns the candidate with such checkpoints.
+        make: returns the candidate for a placement of checkpoints.
         """
         self._whole = whole
         self._has_own, self._closed, self._target, self._make = has_own, closed, target, make
 
     @cached_property
     def all(self) -> list[Candidate]:
-        """The candidates without further saved values; one of those that save the same."""
+        """The candidates without further saved values; only the first of several with equal memory and recompute."""
         found = placements(self._whole, self._has_own, self._closed)
         made = [self._make(placement) for placement in found]
         return [*{(one.estimated_bytes, one.recompute_cost): one for one in reversed(made)}.values()]
@@ -47,7 +47,8 @@ class CheckpointProposer:
     def smallest(self) -> Candidate:
         """The candidate with the smallest estimate.
 
-        Estimates for other devices than a CPU are rough: of the candidates near it, the one that saves fewest bytes.
+        For devices other than a CPU, estimates are rough. Then it is the candidate with the fewest saved bytes among
+        those whose estimate is near the smallest.
         """
         first = min(self.all, key=lambda one: one.estimated_bytes)
         if self._target == "cpu":
@@ -56,7 +57,10 @@ class CheckpointProposer:
         return min(near, key=lambda one: one.schedule.saved_bytes)
 
     def propose(self, target_bytes: float, pool: CandidatePool) -> Iterator[Candidate]:
-        """Yield the candidates within the target, and the best two of them with as many saved values as fit."""
+        """Yield the candidates within the target, then two of them with as many saved values as fit.
+
+        The two are the candidate with the least recompute and the candidate with the smallest estimate.
+        """
         fitting = [one for one in self.all if one.estimated_bytes <= target_bytes]
         yield from fitting
         bases = [one for one in fitting if one.placement and one.placement.blocks and not one.placement.policy]
@@ -67,7 +71,10 @@ class CheckpointProposer:
                 yield from self._with_saved_values(base, target_bytes)
 
     def _with_saved_values(self, base: Candidate, target: float) -> list[Candidate]:
-        """Return such checkpoints that save as many of the most valuable residuals as fit; none if none fits."""
+        """Return the candidate whose checkpoints also save as many of the most valuable residuals as fit.
+
+        The list is empty if saving any further residual exceeds the target.
+        """
         placement = base.placement
         assert placement is not None, "it has blocks"
         worth = worth_saving(self._whole, placement.blocks)

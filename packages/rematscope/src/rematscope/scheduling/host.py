@@ -4,14 +4,15 @@ For each value in a loop's body, the 0/1 program has one more variable, h[v] ≤
 offloaded. An offloaded value takes no device memory except for the slices of two iterations, one in use and one in
 transfer. The cost is the time of the recompute plus the time spent waiting for transfers:
 
-* Transfers to the host overlap with the forward pass:     out ≥ Σ bytes · h[v] / bandwidth − overlap · its seconds
-* The program waits for transfers back:                           Σ bytes · h[v] / bandwidth
+* Transfers to the host overlap with the forward pass, which takes t seconds. The program waits for the rest:
+  out ≥ Σ bytes · h[v] / bandwidth − overlap · t
+* The program waits for all transfers back to the device: Σ bytes · h[v] / bandwidth
 
 XLA compiles such a program for a TPU as follows: the transfer of an iteration's slice to the host overlaps with the
 matmuls of this iteration, and each iteration of the backward pass begins by fetching its slice.
 
-Only stacks are offloaded, because XLA writes their slices to the host in the iterations that compute them. XLA keeps
-other offloaded values on the device, too, until the copy on the host is read, as long as they fit.
+Only stacks are offloaded, because XLA writes their slices to the host in the iterations that compute them. An offloaded
+value outside of loops also stays on the device until its copy on the host is read, as long as it fits there.
 """
 
 import dataclasses
@@ -100,7 +101,7 @@ class Moves:
 
     @classmethod
     def of(cls, linearized: Linearized, own: Linearized | None, host: HostOffload, device: Device) -> "Moves":
-        """Return the moves of a function on a device; `own` is the function with its own checkpoints.
+        """Return the possible transfers of a function on a device; `own` is the function with its own checkpoints.
 
         Raises:
           PlanError: if no value of the function can be offloaded.
@@ -126,7 +127,7 @@ class Moves:
         return cls(host, linearized, host.overlap * estimate_time(passes, device).forward)
 
     def may_move(self, value: Value) -> bool:
-        """Whether a stack of such values is worth a transfer."""
+        """Return whether a value belongs to a loop whose stack of it is large enough to offload."""
         loop = self.linearized.loop_of.get(value)
         key = jnp.issubdtype(value.dtype, jax.dtypes.extended)
         return loop is not None and not key and loop.length * value.nbytes >= LEAST
@@ -136,14 +137,14 @@ class Moves:
         return size / self.host.bandwidth
 
     def waited(self, size: float) -> float:
-        """Return the seconds that both passes wait for transfers of so many bytes."""
+        """Return the seconds that both passes wait if `size` bytes are offloaded."""
         return max(0.0, self.seconds(size) - self.hidden) + self.seconds(size)
 
 
 class HostPeakProgram(PeakProgram):
     """The 0/1 program in which x says that a value of a loop is saved, and h that it is offloaded.
 
-    The columns of h follow those of `PeakProgram`, followed by the column of the time spent waiting for transfers.
+    Its columns are those of `PeakProgram`, one column per h, and one for the time spent waiting for transfers.
     """
 
     def __init__(self, moves: Moves, fixed: Collection[Value], cost: CostFunction):
@@ -160,7 +161,7 @@ class HostPeakProgram(PeakProgram):
 
     @cached_property
     def _seconds_unit(self) -> float:
-        """The seconds that the column of transfers counts in."""
+        """The unit of the column of waiting time, in seconds: the largest recompute cost, for good scaling."""
         return max(self.costs.values(), default=0.0) or 1e-3
 
     @cached_property
@@ -183,7 +184,7 @@ class HostPeakProgram(PeakProgram):
     def _peak_rows(self) -> tuple:
         matrix, given = super()._peak_rows
         x, _, size = self._column_layout
-        # What is on the host takes as much less as it took, but for the parts of two iterations.
+        # An offloaded stack of n slices frees its device memory except for the slices of two iterations.
         less = [2 / max(loop.length, 2) - 1 for v in self.moves if (loop := self._loop_around(v)) is not None]
         places = [x[v] for v in self.moves], [*self.moves.values()]
         return matrix + matrix @ scipy.sparse.csc_array((less, places), shape=(size, size)), given

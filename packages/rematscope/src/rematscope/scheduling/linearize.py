@@ -1,14 +1,14 @@
-"""A function as two programs that share their values: the primal program, and the program of cotangents.
+"""Split a function into two programs that share their values: the primal program and the program of cotangents.
 
-The backward program of a trace without checkpoints reads values of the forward program. With checkpoints it recomputes
-some of them. Both cases are the same here: all operations that depend on no cotangent belong to the primal program,
-once, and the backward program reads their results there. Each single value can then be saved or recomputed, including
-those that the derivative of `exp` or of a custom rule saves.
+In a trace without checkpoints, the backward program reads values of the forward program. With checkpoints, it
+recomputes some of these values. This module gives both cases the same form. Every operation that depends on no
+cotangent appears once, in the primal program, and the backward program reads its results from there. A schedule can
+then save or recompute each value, including the residuals of `exp` or of a custom rule.
 
-The two loops of a `scan` are treated in the same way: each iteration of the backward loop's body reads values of the
-primal loop's body. Loops in loops, branches and `shard_map`s are one operation each.
+The two loops of a `scan` are split in the same way: each iteration of the backward loop reads values of an iteration
+of the primal loop. A nested loop, a branch or a `shard_map` is a single operation.
 
-A derivative as a program of its own that reads values of the primal program is JAX's linearization: Radul, Paszke,
+The derivative as a separate program that reads values of the primal program is JAX's linearization: Radul, Paszke,
 Frostig, Johnson and Maclaurin, "You Only Linearize Once", POPL 2023.
 """
 
@@ -31,13 +31,14 @@ class Linearized:
     """The primal and the backward program of a function.
 
     Attributes:
-      trace: the trace that they were made from.
-      primal: computes the outputs from the arguments, and the values that only the backward program reads.
-      backward: computes cotangents from cotangents. It reads values of `primal`, and its loop bodies read those of the
-        primal loop's body.
-      loops: for each backward loop the primal loop whose iterations it reverses.
-      kept: the values of `primal` that the trace saves, in loops those of each iteration.
-      deferred: the operations of `primal` whose results only the backward program reads. JAX computes them there, once.
+      trace: the trace that was split.
+      primal: the program that computes the outputs, and the values that only the backward program reads.
+      backward: the program that computes the cotangents of the arguments from those of the outputs. It reads values of
+        `primal`, and the bodies of its loops read values of the primal loops' bodies.
+      loops: maps each backward loop to the primal loop whose iterations it reverses.
+      kept: the values of `primal` that the trace saves; for a stack, the value in the loop's body.
+      deferred: the operations of `primal` whose results only the backward program reads. JAX runs them once, in the
+        backward pass.
     """
 
     trace: Trace
@@ -54,7 +55,7 @@ class Linearized:
 
     @cached_property
     def maker_of(self) -> dict[Value, Equation]:
-        """The operation that computes each value of the primal program; for the inputs of loop bodies the loop."""
+        """The operation that computes each value of the primal program; for an input of a loop's body, the loop."""
         made = {v: loop for loop in dict.fromkeys(self.loops.values()) for v in loop.bodies[0].inputs}
         levels = [self.primal, *(loop.bodies[0] for loop in dict.fromkeys(self.loops.values()))]
         equations = (e for level in levels for e in level.equations if e.primitive != "optimization_barrier")
@@ -69,7 +70,7 @@ class Linearized:
 
     @cached_property
     def closed(self) -> bool:
-        """Whether loops in loops, branches or `shard_map`s are differentiated, which are one operation each here."""
+        """Whether the derivative has a nested loop, branch or `shard_map`, which is a single operation here."""
         inside = (e for loop in self.loops for e in loop.bodies[0].equations)
         return any(e.bodies and e not in self.loops for e in (*self.backward.equations, *inside))
 
@@ -93,8 +94,8 @@ def linearize(passes: Trace) -> Linearized:
       passes: a trace of a function with or without checkpoints.
 
     Raises:
-      PlanError: if it is the trace of a training step, which takes its gradient itself; or if the backward pass uses
-        mutable arrays, which can neither be saved nor be read in another order.
+      PlanError: if the trace is that of a training step, which takes its gradient itself; or if the backward pass uses
+        mutable arrays, because these cannot be saved, and their reads cannot be reordered.
     """
     if passes.step is not None:
         raise PlanError(
@@ -114,20 +115,20 @@ def linearize(passes: Trace) -> Linearized:
 
 
 def reading(equation: Equation) -> list[Value]:
-    """Return what an equation reads, and what its bodies read from outside, each once, without literals."""
+    """Return the operands of an equation and the free values of its bodies, without duplicates and literals."""
     inside = (v for body in equation.bodies for v in free_values(body))
     return [v for v in dict.fromkeys((*equation.inputs, *inside)) if not isinstance(v, Literal)]
 
 
 def free_values(program: Program) -> list[Value]:
-    """Return the values that a body reads from outside, in the order in which it does."""
+    """Return the values that a body reads from outside, in the order of the first reads."""
     own = own_values(program)
     found = (v for equation in program.equations for v in reading(equation))
     return [v for v in dict.fromkeys((*found, *program.outputs)) if v not in own and not isinstance(v, Literal)]
 
 
 def substituted(equation: Equation, stands_for: Mapping[Value, Value]) -> Equation:
-    """Return the same equation, bodies included, with some of the values that it reads replaced."""
+    """Return an equation, including its bodies, with the values that it reads replaced as `stands_for` says."""
 
     def all_of(values: Iterable[Value]) -> tuple[Value, ...]:
         return tuple(stands_for.get(v, v) for v in values)
@@ -145,13 +146,13 @@ def substituted(equation: Equation, stands_for: Mapping[Value, Value]) -> Equati
 
 
 def own_values(program: Program) -> set[Value]:
-    """Return the inputs and results of a body; a barrier has no results."""
+    """Return the inputs of a body and the results of its equations; a barrier counts as having no results."""
     made = (e.outputs for e in program.equations if e.primitive != "optimization_barrier")
     return {*program.inputs, *itertools.chain.from_iterable(made)}
 
 
 def _insert_early(equations: Sequence[Equation], more: Iterable[Equation]) -> list[Equation]:
-    """Return equations with more of them inserted, each as soon as its operands exist, so that these can be dropped."""
+    """Return equations with more equations inserted, each as soon as its operands exist, to free the operands early."""
     place = {v: i for i, e in enumerate(equations) if e.primitive != "optimization_barrier" for v in e.outputs}
     behind: dict[int, list[Equation]] = {}
     for equation in more:
@@ -165,7 +166,7 @@ def _insert_early(equations: Sequence[Equation], more: Iterable[Equation]) -> li
 
 
 class _Sorting:
-    """Sort the equations of a trace."""
+    """Sorts the equations of a trace into the primal and the backward program."""
 
     def __init__(self, passes: Trace, on_cotangents: set[Value]):
         self.trace = passes
@@ -176,7 +177,7 @@ class _Sorting:
         self.deferred: dict[Equation, list[Equation]] = {}  # the equations that are added to the bodies of primal loops
         self.loops: dict[Equation, Equation] = {}
         self.only_backward: list[Equation] = []
-        self.rerun: set[Value] = set()  # the backward pass runs an unrepeatable operation again for these
+        self.rerun: set[Value] = set()  # values for which the backward pass reruns an unrepeatable operation
 
     def sorted(self) -> Linearized:
         forward, backward = self.trace.forward, self.trace.backward
@@ -206,15 +207,15 @@ class _Sorting:
         """Return the equations that depend on a cotangent, and the new equations of the primal program.
 
         Args:
-          equations: equations of the backward program, or of a loop's body in it.
-          known: values of the primal program that can be read here.
+          equations: equations of the backward program, or of the body of one of its loops.
+          known: values of the primal program that these equations can read.
           readable: values that a new equation of the primal program may read.
         """
         backward, late = [], []
         readable = set(readable)
         for equation in equations:
             if equation.primitive == "optimization_barrier":
-                continue  # the schedule decides the order again
+                continue  # the schedule inserts its own barriers
             if self.on_cotangents.isdisjoint(equation.outputs) and equation.outputs:
                 if not jax_compat.is_repeatable(equation.eqn) or not self.rerun.isdisjoint(reading(equation)):
                     self.rerun.update(equation.outputs)  # a second run may give a different value
@@ -236,7 +237,7 @@ class _Sorting:
         return backward, late
 
     def _primal_loop(self, equation: Equation) -> Equation | None:
-        """Return the loop of the primal program most of whose stacks a loop of the backward program reads."""
+        """Return the primal loop that a backward loop reverses: the loop that computes most of the stacks it reads."""
         if equation.primitive != "scan":
             return None
         makers = (self.made.get(stack) for stack in equation.stacked_inputs)
@@ -244,7 +245,7 @@ class _Sorting:
         return counts.most_common(1)[0][0] if counts else None
 
     def _pair_loop(self, equation: Equation, loop: Equation) -> Equation:
-        """Return a backward loop whose body reads the values of a primal loop's body in place of their stacks."""
+        """Return the backward loop with a body that reads values of the primal loop's body instead of their stacks."""
         (body,), (primal,) = equation.bodies, loop.bodies
         stacked = dict(zip(loop.outputs[loop.carries :], primal.outputs[loop.carries :], strict=True))
         others = []

@@ -1,16 +1,17 @@
-"""Which values to save so that the peak of the backward pass stays within a limit: a 0/1 program.
+"""A 0/1 program that chooses which values to save so that the peak of the backward pass stays within a limit.
 
-The steps are the operations of the backward program, with the body of a loop once. Several steps form a bin. A value
-that is not saved is demanded by the first step that reads it, or by an operation that is recomputed from it, and is
-then live until its last reader. So an operation e has a variable for each bin, r[e, t]: it was recomputed by then.
+The steps are the operations of the backward program; the body of a loop counts once. Several steps form a bin. A value
+that is not saved is recomputed when a step, or another recomputed operation, first reads it. It is then live until its
+last reader. So each operation e has one variable per bin, r[e, t], which is 1 if e was recomputed in bin t or earlier.
+The variable x[v] is 1 if the value v is saved.
 
-* What a step reads is saved or recomputed:             r[e, t] ≥ 1 − x[v]
-* So is what a recomputed operation reads:              r[e, t] ≥ r[reader, t] − x[v]
-* In each bin, saved and recomputed values fit:         Σ bytes · x[v] + Σ bytes · r[e, t] ≤ limit − cotangents
+* Values that a step reads are saved or recomputed:              r[e, t] ≥ 1 − x[v]
+* The same holds for values that a recomputed operation reads:   r[e, t] ≥ r[reader, t] − x[v]
+* In each bin, saved and recomputed values fit in memory:        Σ bytes · x[v] + Σ bytes · r[e, t] ≤ limit − cotangents
 
-Only the x have to be integers. Checkmate (Jain et al., MLSys 2020) decides at each step which values are live. Here a
-value is recomputed once, in the order of `rematscope.scheduling.schedule`, so a program has only as many variables as
-values times the bins in which they can first be demanded.
+Only the x have to be integers. Checkmate (Jain et al., MLSys 2020) decides at each step which values are live. Here, a
+value is recomputed once, in the order of `rematscope.scheduling.schedule`, so the program needs fewer variables: one
+per operation and bin in which the operation may first be recomputed.
 """
 
 import math
@@ -39,8 +40,8 @@ class PeakSolution(NamedTuple):
 
     Attributes:
       saved: the values that are saved.
-      moved: those of them that are offloaded to the host.
-      bound: a proven lower bound of the recompute of all choices within the limits, in this model.
+      moved: the saved values that are offloaded to the host.
+      bound: a proven lower bound on the recompute of all choices of the 0/1 program within the limits.
     """
 
     saved: frozenset[Value]
@@ -53,7 +54,7 @@ class PeakProgram:
 
     Attributes:
       linearized: the function.
-      fixed: values that are saved in any case. The operations before them are not recomputed for the steps after them.
+      fixed: values that are always saved. So no operation before them is recomputed for a step after them.
       saveable: the values that may be saved, in the order of the program.
       cost: the cost of recomputing an operation.
       moves: the columns of the values that may be offloaded; see `rematscope.scheduling.host`.
@@ -96,9 +97,9 @@ class PeakProgram:
         }
 
     def _find_needed(self) -> None:
-        """Find the operations that are recomputed if nothing is saved, and the bins that demand each value."""
+        """Find the operations that are recomputed if nothing is saved, and the bins whose steps read each value."""
         self._index_values()
-        self._asked: dict[Value, list[int]] = {}  # by steps, bins
+        self._asked: dict[Value, list[int]] = {}  # for each value, the bins of the steps that read it
         demands = [(v, bin_) for e, bin_ in zip(self._steps, self._bin_of, strict=False) for v in reading(e)]
         demands += [(v, self._bins - 1) for v in self.linearized.backward.outputs]
         for read, at in demands:
@@ -117,7 +118,7 @@ class PeakProgram:
         self._nodes = sorted(nodes, key=lambda e: (order[self._home[e] or e], order[e]))
 
     def _index_values(self) -> None:
-        """Index the operations by their loops, the values by their operations, and slices by their stacks."""
+        """Map operations to the loops that contain them, values to their operations, and slices to their stacks."""
         primal = self.linearized.primal
         self._home: dict[Equation, Equation | None] = dict.fromkeys(primal.equations)
         self._home |= {e: loop for loop in self._loops for e in loop.bodies[0].equations}
@@ -129,7 +130,7 @@ class PeakProgram:
             self._slices.update(zip(loop.bodies[0].inputs[loop.carries :], loop.stacked_inputs, strict=True))
 
     def _stack_of_slice(self, value: Value, bin_: int) -> tuple[Value, int]:
-        """Return the value that is demanded where this one is read: for a slice its stack, when the loop begins."""
+        """Return the value that a read needs, and the bin from which: for a slice, its stack when the loop begins."""
         while value in self._slices:
             bin_ = self._span.get(self._handed[value], (bin_, bin_))[0]
             value = self._slices[value]
@@ -148,7 +149,7 @@ class PeakProgram:
         self._end: dict[Value, int] = {}
 
         def end(value: Value) -> int:
-            """Return the last bin that reads a value, or an operation that it is fused into."""
+            """Return the last bin that reads a value, directly or through an operation that the value is fused into."""
             by = [e for e in readers.get(value, ()) if e in first]
             found = [*self._asked.get(value, ())]
             for reader in by:
@@ -184,15 +185,18 @@ class PeakProgram:
                 self._end[value] = self._span.get(loop, (0, self._bins - 1))[1]
 
     def _bin_of_demand(self, reader: Equation, read: Equation, bin_: int) -> int:
-        """Return the bin of a demand: what the body of a loop reads from outside is demanded when the loop begins."""
+        """Return the bin in which a reader needs an operation's result.
+
+        A value that the body of a loop reads from outside is needed when the loop begins.
+        """
         loop = self._home[reader]
         return bin_ if loop is None or self._home[read] is loop else self._span.get(loop, (bin_, bin_))[0]
 
     def _worth_keeping(self, equation: Equation, value: Value) -> bool:
-        """Whether a value may be worth saving.
+        """Return whether a value may be worth saving.
 
-        A view or a cast is not, if its operand is no larger. Nor is an elementwise result that only the backward pass
-        reads, since it is computed from values that are read anyway.
+        A view or a cast is not worth saving if its operand is no larger. An elementwise result that only the backward
+        pass reads is not worth saving either, because its operands are read in the backward pass anyway.
         """
         if value in self.fixed or not jax_compat.is_repeatable(equation.eqn) or not value.device_bytes:
             return False
@@ -207,7 +211,7 @@ class PeakProgram:
     # The program
 
     def weight(self, value: Value) -> int:
-        """Return the bytes of a saved value, for a loop of all iterations."""
+        """Return the bytes of a saved value; for a value in a loop, those of all iterations."""
         loop = self._loop_around(value)
         return value.device_bytes * (loop.length if loop is not None else 1)
 
@@ -230,7 +234,7 @@ class PeakProgram:
 
     @cached_property
     def _cotangent_bytes(self) -> list[int]:
-        """The largest bytes of cotangents in each bin, with the values that are saved in any case."""
+        """The maximum bytes of live cotangents in each bin, plus the bytes of the fixed values."""
         outputs = set(self.linearized.backward.outputs)
         own = {v: i for i, e in enumerate(self._steps) for v in e.outputs}
         last = dict(own)
@@ -261,14 +265,14 @@ class PeakProgram:
         return x, r, place
 
     def _ran_column(self, equation: Equation, bin_: int) -> int | None:
-        """Return the column that says whether an operation was recomputed by a bin; None before it can have been."""
+        """Return the column of r[equation, bin]; None for a bin before the operation can be recomputed."""
         if bin_ < self._first[equation]:
             return None
         return self._column_layout[1][equation] + min(bin_, self._last[equation])
 
     @cached_property
     def _implication_rows(self) -> tuple[scipy.sparse.csc_array, np.ndarray]:
-        """The rows that say which values have to be saved or recomputed."""
+        """The rows that require values to be saved or recomputed, and their lower bounds."""
         x, _, size = self._column_layout
         rows: list[tuple[dict[int, float], float]] = []
         for equation, place in self._column_layout[1].items():  # a recomputed operation stays recomputed
@@ -295,7 +299,10 @@ class PeakProgram:
         return self._loop_around(value) if value in self._made or value in self._handed else None
 
     def _add_row(self, rows: list, value: Value, bin_: int, reader: int | None) -> None:
-        """Add the row that a value is saved, or recomputed by a bin, if its reader is (or in any case, without one)."""
+        """Add the row that requires a value to be saved, or recomputed by a bin.
+
+        If `reader` is a column, the row applies only if that operation is recomputed; if it is None, always.
+        """
         if value in self.fixed:
             return
         x, row = self._column_layout[0], {}
@@ -313,7 +320,7 @@ class PeakProgram:
 
     @cached_property
     def _peak_rows(self) -> tuple[scipy.sparse.csc_array, np.ndarray]:
-        """The bytes of each column in each bin, in MiB, and the bytes that are live in any case."""
+        """The MiB that each column adds to each bin, and the MiB that are live in each bin for every choice."""
         x, _, size = self._column_layout
         i: list[int] = []
         j: list[int] = []
@@ -345,13 +352,13 @@ class PeakProgram:
     def best(
         self, *, peak: float | None = None, saved: float | None = None, gap: float | None = None, price: float = 0
     ) -> PeakSolution | None:
-        """Return the values to save so that the recompute is least; None if the solver finds no choice.
+        """Return the choice with the least recompute; None if the solver finds no choice.
 
         Args:
-          peak: limit of the live bytes in every bin; None for no limit.
-          saved: limit of the saved bytes; None for no limit.
-          gap: the gap to the bound at which the solver may stop; None for that of the settings.
-          price: the recompute that a saved byte must avoid.
+          peak: the limit on the live bytes in every bin; None for no limit.
+          saved: the limit on the saved bytes; None for no limit.
+          gap: the relative gap to the bound at which the solver may stop; None for the gap of the settings.
+          price: the recompute cost that saving one byte must at least avoid.
         """
         rows, given = self._peak_rows
         limited = []
@@ -375,23 +382,23 @@ class PeakProgram:
         chosen = frozenset(v for v, on in zip(self.saveable, result.x, strict=False) if on > 0.5)
         moved = frozenset(v for v, h in self.moves.items() if result.x[h] > 0.5)
         bound = result.mip_dual_bound
-        if bound is None:  # without a branch, or anything to branch on, HiGHS gives none
+        if bound is None:  # HiGHS returns no bound for a program that needs no branching
             bound = result.fun if result.status == 0 else -math.inf
         return PeakSolution(chosen | self.fixed, moved, max(0.0, (bound - less.sum()) * unit))
 
     @cached_property
     def least(self) -> float:
-        """About the smallest peak, in bytes, that a choice can reach in this model; infinite without one."""
+        """The approximate smallest peak, in bytes, of any choice in this model; infinite if no choice is found."""
         rows, given = self._peak_rows
-        level = scipy.sparse.csc_array(np.full((self._bins, 1), -1.0))  # one column more: the peak itself
+        level = scipy.sparse.csc_array(np.full((self._bins, 1), -1.0))  # an additional column for the peak
         above = scipy.sparse.hstack([rows, level], format="csc")
         result = self._solve_program(np.append(np.zeros(rows.shape[1]), 1.0), [(above, -given)], whole=False)
-        # What parts of values would do is less than whole ones can.
+        # The relaxed program saves fractions of values, so its peak may be too low for a choice of whole values.
         limits = (more * result.fun * MIB for more in (1.02, 1.05, 1.1, 1.25, 1.5, 2.0) if result.x is not None)
         return next((limit for limit in limits if self.best(peak=limit) is not None), math.inf)
 
     def smallest(self) -> PeakSolution:
-        """Return a solution whose peak is near the least in this model."""
+        """Return a solution whose peak is near the smallest peak in this model."""
         found = self.best(peak=self.least) if math.isfinite(self.least) else None
         return found or PeakSolution(self.fixed, frozenset(), 0.0)
 
@@ -409,7 +416,7 @@ class PeakProgram:
         gap: float = 0,
         whole: bool = True,
     ) -> Any:
-        """Return the result of the solver for an objective; values are saved in part unless `whole`."""
+        """Return the solver's result for an objective; if `whole` is False, fractions of values may be saved."""
         matrix, least = self._implication_rows
         more = len(objective) - matrix.shape[1]
         if more:

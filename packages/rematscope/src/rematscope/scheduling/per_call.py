@@ -35,7 +35,7 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
     def __init__(self, f: Callable[P, R], argnums: ArgNums):
         flattened(f, (), {})
         functools.update_wrapper(self, f, updated=())
-        self.__name__ = callable_name(f)  # which a partial has not
+        self.__name__ = callable_name(f)  # a partial has no name
         self.__wrapped__ = f
         self.argnums = check_argnums(argnums)
         self._plans: dict[Signature, Any] = {}

@@ -1,4 +1,4 @@
-"""A function with a plan for its gradient, valid for calls like the one that it was planned for."""
+"""A function with a planned gradient, valid for calls with the signature of the planned call."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ source_info_util.register_exclusion(__file__)
 
 
 class Constant:
-    """An object whose copy is itself, since nothing in it changes."""
+    """An immutable object, which `copy` returns unchanged."""
 
     def __copy__(self) -> Self:
         return self
@@ -52,7 +52,7 @@ class Planned(Constant, PartlyDifferentiable):
     ):
         functools.update_wrapper(self, once.function, updated=())
         self._function = once.function
-        self.__name__ = callable_name(once.function)  # which a partial has not
+        self.__name__ = callable_name(once.function)  # a partial has no name
         self._signature, self._run, self._grad_mask = signature, run, grad_mask
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -80,7 +80,7 @@ class Planned(Constant, PartlyDifferentiable):
 
 
 def scheduled_function(once: CalledOnce, programs: Schedule) -> Callable[..., Any]:
-    """Return a function as it was traced, differentiated by both programs of a schedule."""
+    """Return a traced function whose derivative is given by both programs of a schedule."""
     cotangents = programs.backward.inputs[-len(once.jaxpr.out_avals) :]
     forward = jax.jit(programs.forward.__call__)
 
@@ -93,7 +93,7 @@ def scheduled_function(once: CalledOnce, programs: Schedule) -> Callable[..., An
     flat = differentiable(jaxpr_as_fun(once.jaxpr), forward, backward, len(once.jaxpr.out_avals))
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        # Of a Python number some operations in a jaxpr want to know the shape.
+        # Some operations of a jaxpr read the shapes of their operands, and Python numbers have none.
         return once.returning(flat(*map(jnp.asarray, jax.tree.leaves((args, kwargs)))))
 
     return run

@@ -1,19 +1,19 @@
-"""The search of `auto` for one function: it compiles candidates until no better one is left.
+"""Search for a plan of one function: `auto` compiles candidates until no better candidate remains.
 
 Proposers find candidates whose estimated memory is near a target: a 0/1 program over values and steps
 (`peak_proposer.py`), a chain that is reversed in several passes (`chain.py`), loops in segments
 (`segments.py`), blocks for a TPU (`tpu_blocks.py`), and plain checkpoints (`checkpoint_proposer.py`). JAX's policies,
 the values at narrow places of the model and the author's checkpoints are candidates for any target.
 
-The recompute of a candidate is known before it is compiled. Only its memory is an estimate. So the search
+The recompute of a candidate is known before it is compiled, but its memory is only estimated. So the search
 
-* sets the target to the memory limit, corrected by measured and estimated bytes of what it has compiled,
+* sets the target to the memory limit, corrected by the ratio of measured to estimated bytes of compiled candidates,
 * compiles the candidate with the least recompute that is expected to fit, and
-* stops when no candidate that is left recomputes less than the best one that fits.
+* stops when no remaining candidate recomputes less than the best candidate that fits.
 
-The order does not depend on the number of compiles that are allowed, except for the last one if nothing fits yet: it
-goes to a fallback, which is compiled after a first success too if it recomputes less. So more compiles never find
-worse.
+The order of compilation does not depend on the allowed number of compiles, with one exception: if nothing fits yet,
+the last compile is that of a fallback. To make sure that more compiles never give a worse result, the search compiles
+the fallback also after a later success, if the fallback recomputes less.
 """
 
 import itertools
@@ -78,7 +78,7 @@ class Search:
         self.compiled: list[Candidate] = []
         self.pool = CandidatePool()
         self.tell: Callable[[str, float], None] = lambda text, done: None
-        self._targets: list[float] = []  # for which the proposers were asked
+        self._targets: list[float] = []  # the targets for which the proposers have proposed candidates
         self._by_placement: dict[CheckpointPlacement, Candidate] = {}
         once = captured(*call[:3])
         self.linearized = self._trace_linearized(without_checkpoints(once))
@@ -99,8 +99,8 @@ class Search:
 
     def _propose_schedules(self) -> None:
         """Set up the proposers of schedules."""
-        # The values at narrow places are saved in any case: each stretch in between is a small problem, solved well.
-        # With a host, other values may be saved instead, and moved there.
+        # Fixing the values at narrow places as saved splits the 0/1 program into small problems that are solved well.
+        # With offloading, saving other values and moving them to the host may be better, so nothing is fixed.
         cuts = self.cuts[: SETTINGS.solved_cuts] if self.moves is None else []
         programs = [self._peak_program(saved) for saved in cuts or [frozenset()]]
         self.peaks = PeakProposer(self.subject, programs)
@@ -123,13 +123,13 @@ class Search:
     # Results
 
     def within_peak(self, limit: int) -> tuple[Candidate, float]:
-        """Return the best candidate whose compiled peak is within a limit, and a lower bound of every recompute.
+        """Return the best candidate whose compiled peak is within a limit, and a lower bound on the recompute cost.
 
         Raises:
           PlanError: if no compiled candidate is within the limit.
         """
         cached = _RESULTS.within(self.key, limit)
-        for one in cached:  # the best for a higher limit is the best here too if it fits, so peaks never rise
+        for one in cached:  # a result for a higher limit is the best here too if it fits, so peaks rise with the limit
             if one.limit >= limit:
                 return self._recall_result(one), one.bound
         self._compile_candidates(max(limit, self.fixed_bytes))
@@ -149,10 +149,10 @@ class Search:
         return best, bound
 
     def within_saved(self, limit: int) -> tuple[Candidate, float]:
-        """Return the best candidate that saves at most so many bytes, and a lower bound of every recompute.
+        """Return the best candidate that saves at most `limit` bytes, and a lower bound on the recompute cost.
 
         Raises:
-          PlanError: if no candidate saves so little.
+          PlanError: if every candidate saves more bytes.
         """
         program = self._peak_program()
         solution = program.best(saved=limit)
@@ -169,10 +169,10 @@ class Search:
         candidate = self._recall_result(cached)
         candidate.measurement = Measurement(self.call.trace(candidate.function), self.target, made)
 
-    # The driver: what is compiled next
+    # Choice of the next candidate to compile
 
     def _compile_candidates(self, limit: int) -> None:
-        """Compile candidates until no better one is left, or the compiles are spent."""
+        """Compile candidates until no better candidate remains, or the allowed number of compiles is reached."""
         unconstrained = self._saves_everything
         if unconstrained.estimated_bytes <= limit - self.fixed_bytes and self._compile_candidate(unconstrained).fits(
             limit
@@ -182,7 +182,7 @@ class Search:
             self._compile_candidate(candidate)
 
     def _propose_next(self, limit: int) -> Candidate | None:
-        """Return the candidate to compile next; None if no better one is left."""
+        """Return the candidate to compile next; None if no better candidate remains."""
         nothing_fits = self._best_feasible(limit) is None
         if nothing_fits and self.compiled and len(self.compiled) == self.compiles - 1:
             return self._fallback_candidate(limit)
@@ -194,7 +194,10 @@ class Search:
         )
 
     def _trim_closest(self, limit: int) -> Candidate | None:
-        """Return a schedule that hardly exceeded the memory, without the smallest values that it saves."""
+        """Return the schedule that exceeded the limit by the least, without its smallest saved values.
+
+        Return None if the schedule exceeded the limit by much, or if the trimmed schedule is not better.
+        """
         failed = (one for one in self.compiled if not one.fits(limit))
         closest = min(failed, key=lambda one: one.peak_bytes, default=None)
         if closest is None or closest.placement is not None or closest.snapshots:
@@ -207,13 +210,16 @@ class Search:
             before, after = (self.subject.work(one.schedule) for one in (closest, trimmed))
             is_cheap = after < before + SETTINGS.trim_cost * self.subject.least
             is_better = is_cheap and trimmed.recompute_cost < self._best_cost(limit)
-            # What is recomputed in place of the dropped values may need more memory than they do.
+            # Recomputing the dropped values may take more memory than saving them.
             if is_better and self._is_new(trimmed) and trimmed.estimated_bytes <= closest.estimated_bytes:
                 return trimmed
         return None
 
     def _cheaper_fallback(self, limit: int) -> Candidate | None:
-        """Return the fallback after failures and a success: with fewer compiles it would have been the result."""
+        """Return the fallback if it recomputes less than the best candidate and earlier candidates did not fit.
+
+        With fewer compiles, the fallback would have been the result.
+        """
         cost = self._best_cost(limit)
         if math.isinf(cost) or self.compiled[0].fits(limit) or self._is_proven(cost, self._estimate_target(limit)):
             return None
@@ -221,7 +227,7 @@ class Search:
         return fallback if fallback.recompute_cost < cost and self._is_new(fallback) else None
 
     def _cheapest_expected(self, limit: int) -> Candidate | None:
-        """Return the candidate with the least recompute that is expected to fit; None without a better one."""
+        """Return the candidate with the least recompute that is expected to fit; None if none improves on the best."""
         target = self._estimate_target(limit)
         self._fill_pool(target)
         ceiling = (1 - SETTINGS.min_improvement) * self._best_cost(limit)
@@ -236,7 +242,7 @@ class Search:
     def _cheapest_schedule(self, limit: int, target: float, ceiling: float) -> Candidate | None:
         """Return the schedule with the least recompute, below a ceiling, whose estimate is within the target."""
         has_failed = any(not one.fits(limit) for one in self.compiled)
-        # What hardly exceeds the target is tried first: if it fails, it fits without its smallest values.
+        # The first candidate may slightly exceed the target, because it can be trimmed if it does not fit.
         most = target if has_failed else (1 + SETTINGS.overshoot) * target
         candidates = [*self._fixed_candidates, *self.pool.candidates]
         for candidate in sorted(candidates, key=lambda one: one.recompute_cost):
@@ -251,9 +257,10 @@ class Search:
         return min(above, key=lambda one: one.estimated_bytes, default=None)
 
     def _inside_bracket(self, limit: int, ceiling: float) -> Candidate | None:
-        """Return the smallest better candidate whose estimate lies between those of a success and of a failure.
+        """Return the better candidate with the smallest estimate, if that is below the estimate of a failed schedule.
 
-        On devices other than a CPU estimates are rough, and such a candidate may fit although it is above the target.
+        On devices other than a CPU, estimates are rough, so such a candidate may fit although its estimate exceeds the
+        target.
         """
         schedules = [one for one in self.compiled if one.placement is None]
         too_large = self._smallest_failure(schedules, limit)
@@ -264,16 +271,19 @@ class Search:
         return min(filter(self._is_new, inside), key=lambda one: one.estimated_bytes, default=None)
 
     def _are_checkpoints_promising(self, cost: float, target: float) -> bool:
-        """Whether plain checkpoints may recompute less than a cost. To trace all of them is slow."""
+        """Return whether plain checkpoints may recompute less than a cost. If not, the search does not trace them.
+
+        Tracing all of them is slow.
+        """
         if self.linearized.closed or math.isinf(cost):
             return True
         most = max((one.recompute_cost for one in self._fixed_candidates), default=math.inf)
         if not self.compiled and cost <= most:
-            return False  # a schedule goes first
+            return False  # compile a schedule first
         return not self._is_proven(cost, target) and cost > SETTINGS.checkpoints_share * most
 
     def _fill_pool(self, target: float) -> None:
-        """Let the proposers propose candidates for a target, unless they did for nearly the same one."""
+        """Add the candidates that the proposers find for a target, unless they did so for nearly the same target."""
         same = 1 - SETTINGS.same_target
         if any(same * target <= other <= target / same for other in self._targets):
             return
@@ -287,7 +297,7 @@ class Search:
     # Targets
 
     def _estimate_target(self, limit: int) -> float:
-        """Return the estimate, in bytes of temporaries, of schedules that should just fit."""
+        """Return the estimated bytes of temporaries at which a schedule is expected to just fit."""
         available = limit - self.fixed_bytes
         schedules = [one for one in self.compiled if one.placement is None]
         fitting = [one.estimated_bytes for one in schedules if one.fits(limit)]
@@ -305,10 +315,10 @@ class Search:
         return target
 
     def _smallest_failure(self, schedules: Sequence[Candidate], limit: int) -> int | None:
-        """Return the smallest estimate of the schedules that did not fit; None without one.
+        """Return the smallest estimate of the schedules that did not fit; None if there is none.
 
-        The failure of another kind of schedule, with a smaller estimate than a success, says nothing about the others.
-        Nor does one that recomputes more than the best candidate.
+        A failure is ignored if its estimate is smaller than that of a success, because the estimates of different kinds
+        of schedules have different errors. A failure that recomputes more than the best candidate is ignored too.
         """
         cost = self._best_cost(limit)
         largest = max((one.estimated_bytes for one in schedules if one.fits(limit)), default=0)
@@ -316,7 +326,10 @@ class Search:
         return min((one.estimated_bytes for one in failed if one.estimated_bytes > largest), default=None)
 
     def _measured_ratio(self, schedules: Sequence[Candidate]) -> float:
-        """Return the ratio of measured to estimated bytes of the schedule that was compiled last."""
+        """Return the ratio of measured to estimated bytes of the schedule that was compiled last.
+
+        For a schedule without a measured peak, increase the previous ratio.
+        """
         ratio = 1.0
         for one in schedules:
             fits = math.isfinite(one.peak_bytes)
@@ -327,14 +340,17 @@ class Search:
         return max(candidate.peak_bytes - self.fixed_bytes, 1) / max(candidate.estimated_bytes, 1)
 
     def _checkpoint_target(self, limit: int) -> float:
-        """Return the estimate of plain checkpoints that should just fit: on a CPU these have ratios of their own."""
+        """Return the estimated bytes at which plain checkpoints are expected to just fit.
+
+        On a CPU, the error of the estimate differs between plain checkpoints and schedules, so only the former count.
+        """
         tried = [one for one in self.compiled if one.placement is not None or self.target != "cpu"]
         return (limit - self.fixed_bytes) / max(map(self._measured_share, tried), default=1)
 
-    # What is known of candidates
+    # Knowledge about candidates
 
     def _best_feasible(self, limit: int) -> Candidate | None:
-        """Return the compiled candidate that fits and recomputes least."""
+        """Return the compiled candidate that fits and has the least recompute; None if none fits."""
         fitting = (one for one in self.compiled if one.fits(limit))
         return min(fitting, key=lambda one: (one.recompute_cost, one.peak_bytes), default=None)
 
@@ -345,13 +361,13 @@ class Search:
         return not any(one.is_like(candidate) for one in self.compiled)
 
     def _is_proven(self, cost: float, target: float) -> bool:
-        """Whether the 0/1 program, solved near a target, excludes that any schedule recomputes much less."""
+        """Return whether the bound of the 0/1 program near a target proves that no schedule recomputes much less."""
         near = (1 - SETTINGS.near_target) * target
         bound = self.pool.lowest_bound(target, above=near)
         return math.isfinite(bound) and (1 - SETTINGS.min_improvement) * cost <= bound
 
     def _lower_bound(self, limit: int) -> float:
-        """Return a lower bound of the recompute, for candidates that are expected to fit; 0 if nothing was proven."""
+        """Return a lower bound on the recompute of candidates that are expected to fit; 0 if nothing was proven."""
         best = self._best_feasible(limit)
         if best is None or best is self._saves_everything:
             return 0.0
@@ -359,15 +375,15 @@ class Search:
         bound = min((one.bound for one in proven if one.fits(limit)), default=0.0)
         bound = bound or min((one.bound for one in proven), default=0.0)
         if (best.placement or best.snapshots or best.segments) and best.recompute_cost < bound:
-            return 0.0  # it is no choice of the 0/1 program, so nothing is proven of such choices
-        # Candidates that recompute hardly less than the best one were not compiled.
+            return 0.0  # the best candidate is not a choice of the 0/1 program, so the bound does not apply to it
+        # The search skips candidates that recompute only slightly less than the best one, so the bound includes them.
         skipped = self._cheapest_schedule(limit, self._estimate_target(limit), best.recompute_cost) if bound else None
         return min(bound, skipped.recompute_cost) if skipped else bound
 
     # Fallbacks
 
     def _fallback_candidate(self, limit: int) -> Candidate | None:
-        """Return what to compile where nothing fits; None if everything was compiled."""
+        """Return the candidate to compile if nothing fits; None if all were compiled."""
         safest = self._fixed_fallback(limit)
         if self._is_new(safest):
             return safest
@@ -375,10 +391,11 @@ class Search:
         return self._smallest_of(rest) if rest else None
 
     def _fixed_fallback(self, limit: int) -> Candidate:
-        """Return the fallback, which does not depend on what was compiled.
+        """Return the fallback, which does not depend on the compiled candidates.
 
-        It is the cheapest of the checkpoints that fit with some memory to spare, the smallest of those that should fit,
-        or else the smallest candidate: the peak of checkpoints on a CPU is estimated best.
+        On a CPU, the fallback consists of plain checkpoints if possible, because their estimated peak is the most
+        accurate: the cheapest placement that is expected to fit with a margin, or else the smallest placement that is
+        expected to fit. If no placement is expected to fit, and on other devices, it is the smallest candidate.
         """
         available = limit - self.linearized.fixed_bytes
         fitting = [one for one in self.checkpoints.all if one.estimated_bytes <= available]
@@ -399,14 +416,14 @@ class Search:
 
     @cached_property
     def _saves_everything(self) -> Candidate:
-        """The candidate that saves all that JAX saves."""
+        """The candidate that saves the same residuals as JAX without checkpoints."""
         if self.linearized.closed:
             return self._with_checkpoints(CheckpointPlacement())
         return Candidate(self.subject, self.linearized, self.linearized.kept)
 
     @cached_property
     def _fixed_candidates(self) -> list[Candidate]:
-        """Schedules for any target: of policies, of narrow places, and of the author's checkpoints."""
+        """Schedules for any target: those of JAX's policies, of narrow places, and of the author's checkpoints."""
         policies = (getattr(jax.checkpoint_policies, name) for name in POLICIES)
         made = [Candidate(self.subject, self.linearized, self.linearized.saved_by(policy)) for policy in policies]
         made += [Candidate(self.subject, self.linearized, saved) for saved in self.cuts]

@@ -1,14 +1,15 @@
-"""Candidates for a TPU, which recompute all that a block needs together, as a checkpoint around it does.
+"""Candidates for a TPU that recompute all values of a block together, like a checkpoint around the block.
 
-Values that are recomputed just in time are live for overlapping spans. XLA for a TPU puts long-lived values at the
-bottom of its heap and large short-lived ones on top, with holes in between: a GPT of four layers had at most 243 MiB
-live, and needed 428. Values that are recomputed together, and dropped with their block, are adjacent: 260 MiB live,
-319 needed. With the author's checkpoints, which save nothing else, it was 348.
+Values that are recomputed just in time have overlapping live ranges. XLA for a TPU places long-lived values at the
+bottom of its heap and large short-lived values on top, and leaves holes in between. A GPT with four layers had at most
+243 MiB live, but XLA allocated 428 MiB. Values that are recomputed together, and freed with their block, are adjacent
+in memory: with 260 MiB live, XLA allocated 319 MiB. With the author's checkpoints, which save only their inputs, it
+allocated 348 MiB.
 
-A block ends where all values that lead on are saved. The results of reductions are small and always saved: with the
-maximum and the sum of a softmax in memory, a TPU computes its weights inside the matmul that reads them, and would
-otherwise write them to memory in four bytes each. Of matmuls, those of the last block are saved first, since they are
-live anyway when that block is reversed.
+A block ends where all values that later blocks read are saved. The results of reductions are small and always saved. If
+the maximum and the sum of a softmax are saved, a TPU computes the softmax inside the matmul that reads it. Otherwise,
+it writes the softmax to memory with four bytes per element. The results of matmuls in the last block are saved first,
+because they are live anyway when the backward pass begins with that block.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -28,16 +29,16 @@ from rematscope.scheduling.settings import SETTINGS
 
 
 class BlockProposer:
-    """Candidates that recompute a function block by block."""
+    """Proposes candidates that recompute a function block by block."""
 
     def __init__(self, subject: Subject, linearized: Linearized, cuts: Sequence[Collection[Value]]):
         """Args:
         subject: the function and its target.
-        linearized: its two programs.
-        cuts: for each way to cut, the values that cross its narrow places.
+        linearized: the primal and the backward program of the function.
+        cuts: for each way to cut the function, the values that cross the cuts.
         """
         self._subject, self._linearized, self._cuts = subject, linearized, cuts
-        # The 0/1 program chooses what the iterations of a loop save, and what is offloaded.
+        # For loops and for offloading, the 0/1 program proposes the candidates instead.
         self._is_for = is_tpu(subject.target) and subject.moves is None and not linearized.loops
 
     @cached_property
@@ -46,7 +47,10 @@ class BlockProposer:
         return bool(self._base_choices)
 
     def propose(self, target_bytes: float, pool: CandidatePool) -> Iterator[Candidate]:
-        """Yield, for each way to cut, the candidate within the target that saves most, or else the smallest one."""
+        """Yield for each base choice the candidate within the target that saves the most values.
+
+        If none is within the target, yield the candidate with the fewest saved values.
+        """
         for kept, worth, first in self._base_choices:
             least, most = first, len(worth) + 1
             found = self._save_values(kept.union(worth[:first]))
@@ -62,11 +66,11 @@ class BlockProposer:
 
     @cached_property
     def _base_choices(self) -> list[tuple[frozenset[Value], list[Value], int]]:
-        """The choices to start from: their saved values, further values to save, and how many of these to save at
-        least.
+        """The base choices: saved values, further values to save, and the minimum number of further values to save.
 
-        The saved values are as large as those that cross narrow places, with the least recompute. The further values
-        are sorted, the most valuable first. Saving some of the last block does not raise the peak.
+        The saved values take as many bytes as the values that cross the cuts, and are chosen for the least recompute.
+        The further values are sorted, the most valuable first. The minimum number is above 0 if saving values of the
+        last block does not raise the estimated peak.
         """
         if not self._cuts or not self._is_for:
             return []
@@ -75,7 +79,8 @@ class BlockProposer:
             frozenset(_small_reductions(self._linearized)),
         )
         sizes = {_total_bytes(cut): None for cut in self._cuts}
-        # The backward pass may read what leads on from the last block, too; then two blocks would be one for that.
+        # If the backward pass also reads the values that leave the last block, the last two blocks would merge. So a
+        # second size has room for one more value.
         narrow = min(self._cuts, key=_total_bytes)
         sizes[_total_bytes(narrow) + max(v.device_bytes for v in narrow)] = None
         solved = filter(None, (rows.best(saved=size) for size in sizes))
@@ -92,8 +97,9 @@ class BlockProposer:
         return Candidate(self._subject, self._linearized, kept, ends(self._linearized, kept))
 
     def _values_by_worth(self, kept: frozenset[Value]) -> tuple[list[Value], int]:
-        """Return the results of matmuls that may be saved too, the most valuable first, and how many the last block
-        has.
+        """Return the unsaved results of matmuls, those of the last block and the most valuable first.
+
+        Also return how many of them belong to the last block.
         """
         cost_of = cost_in(self._linearized, self._subject.cost)
         block = _block_of_values(self._linearized, kept)
@@ -110,17 +116,17 @@ class BlockProposer:
 
 
 def ends(linearized: Linearized, kept: Collection[Value]) -> tuple[Snapshot, ...]:
-    """Return the snapshots at which the backward pass enters another block; none for a single block.
+    """Return the snapshots at which the backward pass enters another block; none if there is only one block.
 
     Args:
       linearized: the function.
-      kept: its saved values.
+      kept: the saved values.
     """
     block = _block_of_values(linearized, kept)
     reads = [[block[v] for v in reading(e) if v in block] for e in linearized.backward.equations]
     snapshots, last = [Snapshot(0, ())], len(reads)
     for number in range(max(block.values(), default=0), 0, -1):
-        # What reads none of either goes on from the later one.
+        # An operation between two blocks that reads no value of either belongs to the later block.
         left = max((at for at, numbers in enumerate(reads) if max(numbers, default=-1) >= number), default=-1) + 1
         before = next((at for at in range(left, last) if reads[at]), last)
         snapshots += [Snapshot(before, ())] if snapshots[-1].at < before < last else []
@@ -128,9 +134,10 @@ def ends(linearized: Linearized, kept: Collection[Value]) -> tuple[Snapshot, ...
 
 
 def _block_of_values(linearized: Linearized, kept: Collection[Value]) -> dict[Value, int]:
-    """Return the block of each value of the primal program; values that several blocks read have none.
+    """Return the block of each value of the primal program, without values that pass through a whole block.
 
-    A block ends where all values that lead on are saved and read in the next block.
+    A block ends after a heavy operation if all values that later operations read are saved. These values count as part
+    of the next block, which reads them.
     """
     kept = frozenset(kept)
     found: dict[Value, int] = {}

@@ -1,4 +1,4 @@
-"""The arrays among the arguments of a call, apart from what is no array: functions, strings, settings."""
+"""Separate the arrays among the arguments of a call from functions, strings and other settings."""
 
 import contextlib
 import functools
@@ -33,12 +33,12 @@ def is_array(leaf: Any) -> bool:
 
 
 def is_setting(leaf: Any) -> bool:
-    """Whether a leaf is no array, or a Python boolean, which is a setting such as `training=True`."""
+    """Return whether a leaf is not an array, or is a Python boolean, which is a setting such as `training=True`."""
     return isinstance(leaf, bool) or not is_array(leaf)
 
 
 def _may_be_setting(leaf: Any) -> bool:
-    """Whether a leaf is no array, or a Python number."""
+    """Return whether a leaf is not an array, or is a Python number."""
     return isinstance(leaf, int | float | complex) or not is_array(leaf)
 
 
@@ -50,7 +50,7 @@ def arguments_of(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
         return usual
     try:
         jax.eval_shape(usual.bound(f), *usual.args, **usual.kwargs)
-    except Exception:  # whatever a library raises that reads the value of a setting
+    except Exception:  # any error of a library that reads the value of a setting
         return Arguments(args, kwargs, _may_be_setting)
     return usual
 
@@ -76,7 +76,7 @@ class Arguments:
         self.args, self.kwargs = arrays
 
     def all(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return the arguments with the settings in their places."""
+        """Return the arguments with the settings restored."""
         if not self.settings:
             return tuple(args), dict(kwargs)
         found: tuple[Any, Any] = jax.tree.map(
@@ -88,7 +88,7 @@ class Arguments:
         return found
 
     def bound(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `f` as a function of the arrays alone, which returns arrays alone."""
+        """Return `f` as a function of only the arrays among its arguments, which returns only arrays."""
         if not self.settings:
             return f
 
@@ -104,12 +104,12 @@ class Arguments:
 
 
 def arrays_of(tree: Any) -> Any:
-    """Return a tree with None in place of what is no array."""
+    """Return a tree with each leaf that is not an array replaced by None."""
     return jax.tree.map(lambda leaf: leaf if is_array(leaf) else None, tree)
 
 
 def shape_of(leaf: Any) -> Any:
-    """Return the shape and dtype of an array; a shape as it is."""
+    """Return the shape and dtype of an array; return a shape unchanged."""
     if isinstance(leaf, jax.ShapeDtypeStruct):
         return leaf
     aval = jax.typeof(leaf)
@@ -135,7 +135,7 @@ def stacked(value: Any, axis: int, count: int) -> Any:
 
 
 def unstacked(stack: Any, axis: int) -> Any:
-    """Return a stack of parts as one array, put together along an axis."""
+    """Return the concatenation of a stack of parts along an axis."""
     parts = jnp.moveaxis(stack, 0, axis)
     shape = jnp.shape(parts)
     return jnp.reshape(parts, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
@@ -146,10 +146,11 @@ def leaf_axes(args: Sequence[Any], kwargs: Mapping[str, Any], in_axes: Sequence[
 
     Args:
       args, kwargs: the arguments. Keyword arguments have no batch axis.
-      in_axes: for each positional argument an axis, None, or a container like the argument's, as for `jax.vmap`.
+      in_axes: for each positional argument, an axis, None, or a container with the argument's structure, as for
+        `jax.vmap`.
 
     Raises:
-      ValueError: if a container is not like its argument's.
+      ValueError: if the structure of a container does not match its argument.
     """
 
     def of_leaves(axis: int | None, tree: Any) -> list[int | None]:

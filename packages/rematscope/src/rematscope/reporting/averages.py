@@ -1,10 +1,11 @@
-"""A proof that the gradient of a step is the mean of the gradients of its microbatches.
+"""Prove that the gradient of a step is the mean of the gradients of its microbatches.
 
 The step is traced for the whole batch and for a part of it. For each value of these programs, rules decide how the
-value for the whole batch follows from the values for its parts: it is the same, it is cut into them, or it is their
-sum. If the loss is the mean of the losses of the parts, whatever the parameters and the data are, and each operation
-before it has this property too, then its gradient is the mean of their gradients. Nothing is computed, so that the
-size of the model does not matter. What no rule covers is unknown, and what depends on it is not proved.
+value for the whole batch follows from the values for its parts: all are equal, the value is the concatenation of the
+parts' values, or it is their sum. If the loss is the mean of the losses of the parts for all parameters and data, and
+each operation before the loss follows a rule too, then the gradient of the loss is the mean of the parts' gradients.
+The proof runs no operation, so it also works for large models. A value that no rule covers is unknown, and nothing is
+proved about the values that depend on it.
 """
 
 import functools
@@ -52,12 +53,13 @@ _NO_AVERAGE = (
 
 
 class Relation(NamedTuple):
-    """How a value for the whole batch follows from the values for its parts.
+    """The relation of a value for the whole batch to the values for the parts.
 
     Attributes:
-      how: `"same"`: it is `scale` times each of them. `"sliced"`: each part of it along the batch axis is `scale` times
-        one of them. `"sum"`: it is `scale` times their sum. `"zero"`: it is 0, and so are they. `"mixed"`: it is
-        computed from a sum over the batch by an operation that is not known to be linear, such as a division by it.
+      how: `"same"`: the value for the whole batch is `scale` times the value for each part. `"sliced"`: each slice of
+        it along the batch axis is `scale` times the value for that part. `"sum"`: it is `scale` times the sum over the
+        parts. `"zero"`: all values are 0. `"mixed"`: it is computed from a sum over the batch by an operation that is
+        not known to be linear, such as a division by the sum.
       scale: the factor.
     """
 
@@ -71,19 +73,20 @@ _SAME, _SLICED, _ZERO, _MIXED = Relation("same"), Relation("sliced"), Relation("
 def why_not_averaged(
     flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
 ) -> str:
-    """Return why it is not proved that microbatches give a step's results, as a sentence; "" if it is proved.
+    """Return a sentence on why microbatches are not proved to give a step's results; "" if they are proved to.
 
     Args:
       flat: the step as a function of flat arrays.
       leaves: its arguments.
-      axes: the batch axis of each; None for one without.
+      axes: the batch axis of each leaf; None for a leaf without a batch axis.
       count: the number of microbatches.
       function: the name of the step.
 
     Raises:
-      PlanError: if the step cannot be divided; see `rematscope.reporting.microbatches.divided`. Also if its loss, or
-        another value that it returns, is computed from a sum over the batch by an operation such as a division by it.
-        Then a comparison on random data is no evidence, because a mask may select equally many examples of each part.
+      PlanError: if the step cannot be divided; see `rematscope.reporting.microbatches.divided`. Also if the loss, or
+        another value that the step returns, depends on a sum over the batch by an operation such as a division by the
+        sum. In this case, a comparison on random data proves nothing, because a mask may happen to select the same
+        number of examples in each part.
     """
     both = [_marked_program(flat, leaves, axes, parts) for parts in (1, count)]
     (whole, losses), (part, smaller) = both
@@ -126,7 +129,7 @@ def _variables(program: FlatProgram) -> list[Variable]:
 def _marked_program(
     flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int
 ) -> tuple[FlatProgram, list[Any]]:
-    """The program of a step, with marks where values enter and leave the loss; and the jaxprs of its losses."""
+    """Return the program of a step with marks at the inputs and outputs of its loss, and the jaxprs of its losses."""
     losses = list[Any]()
 
     def marked(loss: Callable[..., Any], _: Any) -> Callable[..., Any]:
@@ -160,7 +163,7 @@ class _Proof:
         self._whole_of = dict[Any, Variable]()
 
     def is_mean(self, relation: Relation | None) -> bool:
-        """Whether a value for the whole batch is the mean of the values for its parts."""
+        """Return whether a relation implies that the value for the whole batch is the mean over the parts."""
         return relation in (_SAME, _ZERO, Relation("sum", Fraction(1, self._count)))
 
     def of_program(
@@ -193,7 +196,7 @@ class _Proof:
         return self._of_literals(jax_compat.literal_value(atom), jax_compat.literal_value(smaller))
 
     def _of_literals(self, one: Any, other: Any) -> Relation | None:
-        """The relation of two literals, which may be the length of the batch, or made of it."""
+        """Return the relation of two literals, which may be powers of the length of the batch."""
         if equal_values(one, other):
             return _ZERO if np.ndim(one) == 0 and jnp.isscalar(one) and one == 0 else _SAME
         if np.ndim(one) or np.ndim(other) or np.iscomplexobj(one) or np.iscomplexobj(other) or not float(other):
@@ -258,7 +261,7 @@ class _Proof:
 
     @property
     def refusal(self) -> str:
-        """Why the gradient is not proved to be an average, as a sentence; "" if it is proved."""
+        """A sentence on why the gradient is not proved to be an average; "" if it is proved to be one."""
         if not self._has_value:
             return "The value that the step differentiates was not found."
         return self._refusals[0] if self._refusals else ""
@@ -273,7 +276,7 @@ class _Proof:
                 return [_ZERO] * len(axes)
             return [_SAME] * len(axes) if same_equation(op.eqn, smaller.eqn) else None
         if op.eqn.primitive.name != "iota" and makes_batch(op.eqn, smaller.eqn, self._count):
-            return [_SLICED]  # microbatches get their part of the random numbers of the whole batch
+            return [_SLICED]  # each microbatch uses its part of the random numbers of the whole batch
         divides = commutes(op.eqn, smaller.eqn, self._count)
         if divides and all(r in (_SAME, _SLICED) for r in plain):
             return [_SAME if axis is None else _SLICED for axis in axes]
@@ -285,7 +288,7 @@ class _Proof:
         return [scaled if scaled.how != "same" or axes[0] is None else scaled._replace(how="sliced")]
 
     def _of_linear(self, op: Operation, smaller: Operation, operands: list[Relation], divides: bool) -> Relation | None:
-        """The relation of the result of an operation that is linear in an operand."""
+        """Return the relation of the result of an operation that is linear in an operand; None if it is unknown."""
         name, summed = op.eqn.primitive.name, any(r.how == "sum" for r in operands)
         if len(op.outvars) != 1 or not _is_linear(op):
             return None
@@ -310,13 +313,13 @@ class _Proof:
         return None
 
     def _over_batch(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation | None:
-        """A sum over the batch: of `reduce_sum`, or of a dot whose operands are both contracted along it."""
+        """Return the relation of a sum over the batch: a `reduce_sum`, or a dot that contracts the batch axes."""
         axes = axes_of(op.invars, smaller.invars, self._count)
         if any(r.how != "sliced" for r in operands) or not same_params(op.eqn.params, smaller.eqn.params):
             return None
         dtype = op.outvars[0].aval.dtype
         if not jnp.issubdtype(dtype, np.inexact) and dtype.itemsize < 4:
-            return None  # the sum may overflow, and that of a part not
+            return None  # the sum over the whole batch may overflow although the sums over the parts do not
         scale = math.prod((r.scale for r in operands), start=Fraction(1))
         if op.eqn.primitive.name == "reduce_sum":
             return Relation("sum", scale) if axes[0] in op.eqn.params["axes"] else None
@@ -357,7 +360,7 @@ class _Proof:
         return None
 
     def _joined(self, one: Relation | None, other: Relation | None) -> Relation | None:
-        """What is true of a value that is either of two."""
+        """Return the relation of a value that has one of two relations, such as a carry; None if it is unknown."""
         if _MIXED in (one, other):
             return _MIXED
         if one is None or other is None or one == other:
@@ -372,7 +375,7 @@ def _of_constants(one: Any, other: Any) -> Relation | None:
 
 
 def _defines_gradient(eqn: Any) -> bool:
-    """Whether an equation has a gradient of its own, which may be no linear function of what goes into it."""
+    """Return whether an equation has a custom gradient, which may not be linear in the cotangents."""
     if eqn.primitive.name.startswith("custom_vjp_call"):
         return True
     return any(
@@ -381,7 +384,7 @@ def _defines_gradient(eqn: Any) -> bool:
 
 
 def same_shapes(op: Operation, smaller: Operation, count: int) -> bool:
-    """Whether two operations have the same shapes and parameters, and no batch axis."""
+    """Return whether two operations have the same shapes and parameters, and no batch axis."""
     if any(axis is not None for axis in axes_of((*op.invars, *op.outvars), (*smaller.invars, *smaller.outvars), count)):
         return False
     keys = [key for key in op.eqn.params if key not in ("sharding", "out_sharding")]
@@ -393,7 +396,7 @@ def _reads_sum(operands: Sequence[Relation | None]) -> bool:
 
 
 def _is_linear_in_sums(op: Operation, operands: Sequence[Relation | None]) -> bool:
-    """Whether an operation is linear in those of its operands that are sums over the batch, whatever the others are."""
+    """Return whether an operation is linear in the operands that are sums over the batch, for all other operands."""
     name, is_sum = op.eqn.primitive.name, [r is not None and r.how == "sum" for r in operands]
     if name == "div":
         return not is_sum[1]
@@ -401,7 +404,7 @@ def _is_linear_in_sums(op: Operation, operands: Sequence[Relation | None]) -> bo
 
 
 def _is_linear(op: Operation) -> bool:
-    """Whether an operation does not round to integers."""
+    """Return whether an operation has no cast that rounds to integers."""
     dtype = getattr(op.outvars[0].aval, "dtype", None)
     if op.eqn.primitive.name != "convert_element_type":
         return True
@@ -411,7 +414,7 @@ def _is_linear(op: Operation) -> bool:
 
 
 def _stronger(operands: Sequence[Relation]) -> str:
-    """The relation of a product by those of its factors."""
+    """Return the relation of a product, given those of its factors."""
     hows = {r.how for r in operands}
     return next((how for how in ("zero", "sum", "sliced") if how in hows), "same")
 

@@ -1,9 +1,9 @@
-"""Which operations treat the examples of a batch one by one, so that a part of the batch can be computed by itself.
+"""Find the operations that process each example of a batch independently, so that they can run on a part of the batch.
 
 A program is traced twice, for the whole batch and for a part of it. An axis whose length differs is the batch axis,
-also where it was merged with others. An operation *commutes with slicing* if its results for a part of the batch are
-that part of its results for the whole batch. The rules below decide this for each primitive by its parameters; an
-operation without a rule does not commute.
+even if it was merged with other axes. An operation *commutes with slicing* if its results for a part of the batch are
+the corresponding slices of its results for the whole batch. For each primitive, a rule decides this from the batch axes
+and the parameters. An operation without a rule counts as not commuting.
 """
 
 import functools
@@ -21,13 +21,13 @@ from rematscope.ir.primitives import ELEMENTWISE
 
 source_info_util.register_exclusion(__file__)
 
-Axes = Sequence[int | None]  # the batch axis of each operand or result; None for one without a batch
+Axes = Sequence[int | None]  # the batch axis of each operand or result; None for one without a batch axis
 _POINTWISE = ELEMENTWISE | {"name", "stop_gradient", "copy", "copy_p", "clamp", "square", "random_fold_in"}
-OPENED = frozenset({"scan", "checkpoint", "remat", "remat2"})  # whose bodies may make positions and random bits
+OPENED = frozenset({"scan", "checkpoint", "remat", "remat2"})  # their bodies may contain `MADE` operations
 _NESTED = OPENED | {"cond", "while", "custom_jvp_call", "custom_vjp_call"}
 _OPAQUE = frozenset({"pure_callback"})  # a Python function, which may know the length of the batch
 _LENGTHS = frozenset("shape new_sizes sizes limit_indices slice_sizes".split())
-# Parameters that hold programs and rules, which are compared apart, or that do not change a result.
+# Parameters that contain programs and rules, which are compared separately, or that do not affect a result.
 _PROGRAMS = frozenset(
     "jaxpr call_jaxpr branches body_jaxpr cond_jaxpr fun_jaxpr jvp_jaxpr_fun fwd_jaxpr_thunk bwd out_trees num_consts "
     "symbolic_zeros sharding out_sharding policy ctx_mesh name debug_info".split()
@@ -39,10 +39,10 @@ class NotPaired(Exception):
 
 
 def batch_axis(whole: Any, part: Any, count: int) -> int | None:
-    """Return the axis along which a type is `count` times as long as another; None if they are equal.
+    """Return the axis along which one type is `count` times as long as the other; None if both types are equal.
 
     Raises:
-      NotPaired: if they differ in another way.
+      NotPaired: if the types differ in another way.
     """
     shape, smaller = getattr(whole, "shape", ()), getattr(part, "shape", ())
     if len(shape) != len(smaller) or getattr(whole, "dtype", None) != getattr(part, "dtype", None):
@@ -62,13 +62,13 @@ def axes_of(whole: Sequence[Any], part: Sequence[Any], count: int) -> list[int |
 
 
 def commutes(whole: Any, part: Any, count: int, differentiable: bool = True) -> bool:
-    """Whether an equation commutes with slicing.
+    """Return whether an equation commutes with slicing.
 
     Args:
       whole: the equation for the whole batch.
       part: the same equation for one of `count` parts.
       count: the number of parts.
-      differentiable: whether the derivatives that functions in it define must commute too.
+      differentiable: whether the custom derivatives of functions in the equation must commute too.
     """
     name = whole.primitive.name
     if name != part.primitive.name or name in _OPAQUE or not jax_compat.is_repeatable(whole, prints=True):
@@ -90,7 +90,7 @@ def commutes(whole: Any, part: Any, count: int, differentiable: bool = True) -> 
 
 
 def same_params(whole: dict[str, Any], part: dict[str, Any]) -> bool:
-    """Whether two equations have the same parameters, but for lengths and programs."""
+    """Return whether two equations have the same parameters, ignoring lengths and programs."""
     if whole.keys() != part.keys():
         return False
     return all(key in _LENGTHS | _PROGRAMS or equal_values(value, part[key]) for key, value in whole.items())
@@ -119,7 +119,7 @@ def _same_programs(whole: Any, part: Any) -> bool:
 
 
 def _same_wiring(whole: Any, part: Any) -> bool:
-    """Whether two jaxprs have as many equations, and read and return the same variables and literals."""
+    """Return whether the equations and outputs of two jaxprs read corresponding variables and equal literals."""
     names: dict[Any, Any] = dict(zip((*part.constvars, *part.invars), (*whole.constvars, *whole.invars), strict=False))
 
     def same(atoms: Sequence[Any], others: Sequence[Any]) -> bool:
@@ -139,7 +139,7 @@ def _same_wiring(whole: Any, part: Any) -> bool:
 
 
 def same_equation(whole: Any, part: Any) -> bool:
-    """Whether two equations compute the same: their shapes, parameters, literals and bodies are equal."""
+    """Return whether two equations compute the same values: their types, parameters, literals and bodies are equal."""
     if whole.primitive is not part.primitive or len(whole.invars) != len(part.invars):
         return False
     if whole.primitive.name in _OPAQUE:
@@ -164,10 +164,10 @@ def equal_values(one: Any, other: Any) -> bool:
 
 
 def programs_commute(whole: Any, part: Any, count: int, may_make: bool = False, differentiable: bool = True) -> bool:
-    """Whether each equation of a jaxpr commutes with slicing, its jits opened.
+    """Return whether each equation of a jaxpr, and of the jits in it, commutes with slicing.
 
     Args:
-      whole, part, count, differentiable: as for `commutes`, programs in place of equations.
+      whole, part, count, differentiable: as for `commutes`, but for programs instead of equations.
       may_make: whether equations that `makes_batch` accepts are allowed.
     """
     (body, _, consts), (smaller, _, others) = jax_compat.body_of(whole), jax_compat.body_of(part)
@@ -203,7 +203,7 @@ def _bodies_commute(whole: Any, part: Any, count: int, before: Axes, after: Axes
 
 
 def _scan_slices(whole: Any, part: Any, count: int, before: Axes, after: Axes) -> bool:
-    """Whether the batch is not the axis of a scan, and lies in its body where it lies in its operands."""
+    """Return whether a scan does not iterate over the batch axis, and has the same batch axes inside and outside."""
     loop, smaller = jax_compat.scan_of(whole), jax_compat.scan_of(part)
     if loop.length != smaller.length:
         return False
@@ -219,15 +219,15 @@ def _scan_slices(whole: Any, part: Any, count: int, before: Axes, after: Axes) -
 
 
 def _derivative_commutes(whole: Any, part: Any, count: int) -> bool:
-    """Whether the derivative that a function defines commutes with slicing too."""
+    """Return whether the custom derivative of a function commutes with slicing."""
     if whole.params.get("symbolic_zeros"):
-        return False  # the rule may be another one for operands that nothing is differentiated for
+        return False  # the rule may differ for operands that are not differentiated
     inexact = [jnp.issubdtype(getattr(v.aval, "dtype", np.int32), np.inexact) for v in whole.invars]
     axes = axes_of(whole.invars, part.invars, count)
     if whole.primitive.name == "custom_vjp_call" and any(
         a is None and one for a, one in zip(axes, inexact, strict=True)
     ):
-        return False  # the gradient of an operand without a batch is a sum over the examples, which may be anything
+        return False  # a custom gradient of an operand without a batch axis need not be a sum over the examples
 
     def derivative(eqn: Any) -> Any:
         closed_over = eqn.params.get("num_consts", 0) if eqn.primitive.name == "custom_vjp_call" else 0
@@ -252,7 +252,7 @@ def _derivative_commutes(whole: Any, part: Any, count: int) -> bool:
     return programs_commute(derivative(whole), derivative(part), count, differentiable=False)
 
 
-# Rules by primitive: whether the batch axes of the operands, by the parameters, become those of the results.
+# Rules for primitives: each returns whether the parameters map the batch axes of the operands to those of the results.
 
 
 def _pointwise(eqn: Any, before: Axes, after: Axes) -> bool:
@@ -281,7 +281,7 @@ def _reduction(eqn: Any, before: Axes, after: Axes) -> bool:
 
 
 def _along(eqn: Any, before: Axes, after: Axes) -> bool:
-    """Operations along one axis, such as a sort or a cumulative sum."""
+    """Decide for an operation along one axis, such as a sort or a cumulative sum."""
     along = eqn.params.get("axis", eqn.params.get("dimension", len(_shape(eqn)) - 1))
     axes = {*before, *after}
     return len(axes) == 1 and along % max(len(_shape(eqn)), 1) not in axes
@@ -349,7 +349,7 @@ def _transpose(eqn: Any, before: Axes, after: Axes) -> bool:
 
 
 def _broadcast(eqn: Any, before: Axes, after: Axes) -> bool:
-    """Without a batch in the operand, all examples get the same: their axis is new, or had the length 1."""
+    """Decide for a broadcast. If the operand has no batch axis, all examples get the same values."""
     return before[0] is None or eqn.params["broadcast_dimensions"][before[0]] == after[0]
 
 
@@ -407,12 +407,15 @@ def _gather(eqn: Any, before: Axes, after: Axes) -> bool:
 
 
 def _leading(eqn: Any, before: Axes, after: Axes) -> bool:
-    """Operations on keys, whose results have further axes at the end."""
+    """Decide for an operation on keys, whose results have additional trailing axes."""
     return before[0] is not None and set(before) == set(after) and _is_threefry(eqn)
 
 
 def _is_threefry(eqn: Any) -> bool:
-    """Whether the keys that an equation reads are threefry's: others draw other numbers for fewer keys."""
+    """Return whether an equation reads no keys other than threefry's.
+
+    With other generators, the numbers drawn from a key depend on the number of keys.
+    """
     keys = [v.aval.dtype for v in eqn.invars if jnp.issubdtype(v.aval.dtype, jax.dtypes.prng_key)]
     return all("fry" in str(dtype) for dtype in keys)
 
@@ -441,16 +444,19 @@ _RULES: dict[str, Callable[[Any, Axes, Axes], bool]] = {
 }  # fmt: skip
 
 
-# Operations that make a batch out of none: positions, random bits and keys.
+# Operations whose results have a batch axis although their operands have none: positions, random bits and keys.
 
 MADE = frozenset({"iota", "random_bits", "random_split"})
 
-# Primitives without programs in their parameters, which have a rule.
+# Primitives that have a rule and no programs in their parameters.
 DERIVED = _POINTWISE | _RULES.keys() | MADE
 
 
 def makes_batch(whole: Any, part: Any, count: int) -> bool:
-    """Whether an equation makes positions or random bits of a batch, and `run_part` can make those of a part."""
+    """Return whether an equation makes positions, random bits or keys for a batch, which `run_part` can make in parts.
+
+    The keys and random bits must come from a single key.
+    """
     name = whole.primitive.name
     if name != part.primitive.name or name not in MADE:
         return False
@@ -460,11 +466,11 @@ def makes_batch(whole: Any, part: Any, count: int) -> bool:
         return False
     if after[0] is None or any(axis is not None for axis in before):
         return False
-    return name == "iota" or not whole.invars[0].aval.shape  # of one key
+    return name == "iota" or not whole.invars[0].aval.shape  # a single key
 
 
 def _counts_positions(eqn: Any) -> bool:
-    """Whether each element of an equation's random bits depends on the key and its position alone."""
+    """Return whether each element of an equation's random bits depends only on the key and the element's position."""
     return (
         eqn.primitive.name == "random_bits"
         and _is_threefry(eqn)
@@ -475,7 +481,7 @@ def _counts_positions(eqn: Any) -> bool:
 
 
 def run_part(whole: Any, operands: Sequence[Any], axis: int, start: Any, length: int) -> Any:
-    """Return the entries from `start`, along the batch axis, of what an equation that makes a batch returns.
+    """Return a part of the result of an equation that makes a batch: `length` entries from `start`.
 
     Args:
       whole: the equation for the whole batch, as `makes_batch` accepts it.
@@ -490,9 +496,9 @@ def run_part(whole: Any, operands: Sequence[Any], axis: int, start: Any, length:
         along = whole.params["dimension"]
         positions = jax.lax.broadcasted_iota(dtype, smaller, along)
         return positions + start.astype(dtype) if along == axis else positions
-    if not _counts_positions(whole):  # other generators make all bits for each part
+    if not _counts_positions(whole):  # other generators have to make the bits of the whole batch for each part
         return jax.lax.dynamic_slice_in_dim(jax_compat.run(whole, list(operands))[0], start, length, axis)
-    # A threefry generator whose counters are the positions of the elements, as jax_threefry_partitionable=True says.
+    # With jax_threefry_partitionable=True, the counters of the threefry generator are the elements' positions.
     strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
     offsets = (
         (jax.lax.broadcasted_iota(np.uint32, smaller, i) + (start.astype(np.uint32) if i == axis else np.uint32(0)))

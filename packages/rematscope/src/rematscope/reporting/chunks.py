@@ -1,9 +1,9 @@
-"""A loss computed in chunks of its batch: the same loss, whatever it does with the results of all examples.
+"""Compute a loss in chunks of its batch, without changing its value.
 
-Operations that treat the examples one by one (`rematscope.reporting.batch_axis`) run in a loop over parts of the batch,
-with a checkpoint around each iteration. All others, such as means, batch normalization or a contrastive loss, run once
-on the whole batch, between two such loops. So nothing is assumed about the loss, and nothing changes but the order of
-sums.
+Operations that process each example independently (`rematscope.reporting.batch_axis`) run in a loop over parts of the
+batch, with a checkpoint around each iteration. All other operations, such as means, batch normalization or a
+contrastive loss, run once on the whole batch, between two such loops. So the loss may combine examples in any way, and
+only the order of summation changes.
 """
 
 import contextlib
@@ -39,10 +39,10 @@ class _Step:
 
     Attributes:
       invars, outvars: variables of the program for the whole batch.
-      whole: runs it on the whole batch.
-      part: runs it on a part of the batch, given the part's number; None if that is not possible.
-      stage: the number of loops that run before it, or before the loop that it is in.
-      makes: whether it makes positions or random bits.
+      whole: a function that runs the operation on the whole batch.
+      part: a function that runs it on a part of the batch, given the part's number; None if that is not possible.
+      stage: the number of loops that run before the operation, or before the loop that contains it.
+      makes: whether the operation makes positions or random bits, or depends only on such operations.
       eqn: the equation for the whole batch; None for a part of a reduction.
     """
 
@@ -66,8 +66,8 @@ class ChunkedLoss:
     def __init__(self, program: FlatProgram, axes: Mapping[Variable, int | None], parts: Parts, count: int):
         """Args:
           program: the program of the loss.
-          axes: the axis of each variable that is divided; other variables have none.
-          parts: the equation for one of `count` parts of each operation that may run in a loop.
+          axes: the axis along which each variable is divided; None, or no entry, for a variable that is not divided.
+          parts: for each operation that may run in a loop, the equation for one of `count` parts.
           count: the number of parts.
 
         Raises:
@@ -86,7 +86,7 @@ class ChunkedLoss:
         if not self.hidden_bytes:
             raise NotPaired
 
-    # Analysis.
+    # Analysis
 
     def _step(self, op: Operation, other: Any) -> Iterator[_Step]:
         whole = lambda operands, eqn=op.eqn: jax_compat.run(eqn, list(operands))  # noqa: E731
@@ -112,7 +112,7 @@ class ChunkedLoss:
         return run
 
     def _split_reduction(self, op: Operation) -> Iterator[_Step]:
-        """A reduction over the batch and other axes: over the others first, which commutes with slicing."""
+        """Split a reduction over the batch and other axes in two: over the other axes first, which runs in a loop."""
         (operand,), axes, axis = op.invars, op.eqn.params["axes"], self._axis(op.invars[0])
         others = tuple(i for i in axes if i != axis)
         whole = lambda operands: jax_compat.run(op.eqn, list(operands))  # noqa: E731
@@ -143,7 +143,7 @@ class ChunkedLoss:
             available.update(dict.fromkeys(step.outvars, step.stage))
             makers.update(dict.fromkeys(step.outvars, step))
         returned = set(_variables(self._program.outputs))
-        for step in reversed(steps):  # what is made of nothing is made in the loop that reads it first
+        for step in reversed(steps):  # positions and random bits are made in the loop that reads them first
             made_of_nothing = step.part is not None and all(
                 self._axis(v) is None or (v in makers and makers[v].makes) for v in _variables(step.invars)
             )
@@ -169,7 +169,7 @@ class ChunkedLoss:
         return found
 
     def _with_casts(self, inside: list[_Step], makers: dict[Any, _Step]) -> list[_Step]:
-        """Add casts of weights to fewer bits, so that their gradients are added up in all bits."""
+        """Move casts of weights to fewer bits into the loop, so that their gradients are summed at full precision."""
         made = {v for step in inside for v in step.outvars}
         casts = []
         for v in dict.fromkeys(v for step in inside for v in _variables(step.invars) if v not in made):
@@ -183,11 +183,14 @@ class ChunkedLoss:
         return [*casts, *inside]
 
     def returns(self, variable: Variable) -> bool:
-        """Whether a result is stored whole, because the loss returns it or an operation outside of loops reads it."""
+        """Return whether a result is stored for the whole batch.
+
+        This is so if it is computed outside of loops, or if the loss or an operation outside of its loop reads it.
+        """
         inside = {v for region in self._regions for step in region.steps for v in step.outvars}
         return variable not in inside or any(variable in region.outputs for region in self._regions)
 
-    # Running it.
+    # Execution
 
     def run(self, operands: Sequence[Any]) -> list[Any]:
         """Return the results of the loss for the leaves of its arguments."""
@@ -239,7 +242,7 @@ def _narrow(value: Any, original: Any) -> Any:
 
 
 def chunked_batch(whole: Any, part: Any, count: int) -> ChunkedLoss:
-    """Return a loss that computes all operations in chunks of the batch that treat the examples one by one.
+    """Return a loss that computes all operations in chunks of the batch that commute with slicing.
 
     Args:
       whole, part: the jaxprs of the loss for the whole batch and for one of `count` parts.
@@ -262,7 +265,7 @@ def chunked_head(whole: Any, count: int) -> ChunkedLoss:
       count: the number of chunks.
 
     Raises:
-      NotPaired: if there is no such axis along which the results of the head's matmul stay inside of a loop.
+      NotPaired: if the result of the head's matmul would be stored outside of loops for each axis.
     """
     program = flat_program(whole)
     found: list[tuple[int, int, ChunkedLoss]] = []
@@ -286,7 +289,7 @@ def _paired(program: FlatProgram, smaller: FlatProgram, count: int) -> tuple[Fla
 
     def add(variables: Iterable[Variable], others: Iterable[Variable]) -> None:
         for v, other in zip(variables, others, strict=True):
-            with contextlib.suppress(NotPaired):  # then no operation on it commutes, so it stays outside
+            with contextlib.suppress(NotPaired):  # the variable gets no axis, so its operations stay outside of loops
                 axes[v] = batch_axis(v.aval, other.aval, count)
 
     add(program.inputs, smaller.inputs)
@@ -300,13 +303,16 @@ def _paired(program: FlatProgram, smaller: FlatProgram, count: int) -> tuple[Fla
 
 
 def _has_same_ranks(op: Operation, smaller: Operation) -> bool:
-    """Whether JAX traced an operation alike for a part; it does not where it treats axes of length 1 in another way."""
+    """Return whether an operation and its equation for a part have the same ranks.
+
+    The ranks differ if JAX treats axes of length 1 specially.
+    """
     pairs = zip((*op.invars, *op.outvars), (*smaller.invars, *smaller.outvars), strict=True)
     return all(len(a.aval.shape) == len(b.aval.shape) for a, b in pairs)
 
 
 def _derive_part(op: Operation, axes: dict[Variable, int | None], parts: dict[Operation, Any], count: int) -> None:
-    """Replace the equation for a part by one that is derived from that for the whole batch, if there is one."""
+    """Replace the equation for a part by an equation derived from the one for the whole batch, if there is one."""
     if op.eqn.primitive.name not in DERIVED or not axes.keys() >= set(_variables(op.invars)):
         return
     for part in part_equations(op, axes, count):
@@ -319,7 +325,7 @@ def _derive_part(op: Operation, axes: dict[Variable, int | None], parts: dict[Op
 
 @dataclasses.dataclass(frozen=True)
 class _Region:
-    """Operations that run in one loop over the parts of the batch, and those results that others read."""
+    """Operations that run in one loop over the parts of the batch, and the results that are read outside of it."""
 
     stage: int
     steps: Sequence[_Step]

@@ -1,4 +1,4 @@
-"""What fills the memory of a function: buffers with their modules and source lines, over time and at the peak."""
+"""List the buffers that fill the memory of a function, with modules and source lines, over time and at the peak."""
 
 import dataclasses
 import itertools
@@ -24,7 +24,7 @@ KINDS = (
     "recomputed",
     "temporaries",
 )
-_DEEPEST = 5  # of the functions that an operation is in, where it has no module
+_DEEPEST = 5  # the number of innermost functions that replace the module of an operation without one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,13 +134,14 @@ class Contents:
 
     @cached_property
     def backward(self) -> tuple[int, int]:
-        """The first step of the backward pass, and the one after its last.
+        """The first step of the backward pass, and the step after its last one.
 
-        XLA runs some operations of the backward pass early: the step divides most operations by their pass.
+        XLA runs some operations of the backward pass early. The first step is chosen so that the fewest operations are
+        on the wrong side of it.
         """
         roles = [self._role(i) != "" for i in range(len(self.memory.steps))]
         last = max((i + 1 for i, role in enumerate(roles) if role), default=len(roles))
-        early, late = 0, last - sum(roles)  # operations on the wrong side, if the pass begins at this step
+        early, late = 0, last - sum(roles)  # the operations on the wrong side if the backward pass begins at this step
         least, first = late, 0
         for i, role in enumerate(roles[:last], 1):
             early, late = early + role, late - (not role)
@@ -149,7 +150,7 @@ class Contents:
         return first, last
 
     def _role(self, place: int) -> str:
-        """The role of the operation at a step; "" outside of the backward pass."""
+        """Return the role of the operation at a step; "" outside of the backward pass."""
         step = self.memory.steps[place] if 0 <= place < len(self.memory.steps) else ""
         return step.role if isinstance(step, Equation) else ""
 
@@ -213,7 +214,7 @@ class Contents:
     def _kind(self, each: Allocation) -> str:
         maker = self._makers.get(each.value) if each.value is not None else None
         made = maker.role if maker is not None else ""
-        # The last reader is the step before the buffer is free, or the one that overwrites it.
+        # The last reader of a buffer is the last step that it is live in, or the next step, which overwrites it.
         read = self._role(each.stop - 1) or self._role(each.stop)
         if not made:
             return "saved activations" if read else "temporaries"
@@ -235,14 +236,15 @@ class Contents:
             name or maker.primitive, kind_of_array, nbytes, kind, path_of(maker), maker.primitive, source, times
         )
 
-    # Over time.
+    # Over time
 
     def timeline(self, most: int = 600, depth: int = 0) -> "Timeline":
         """Return the live bytes over time, by kind and by module.
 
         Args:
-          most: the number of samples; each is the largest of several steps.
-          depth: how many parts of a module's path tell groups apart; 0 for as many as give up to 40 groups.
+          most: the maximum number of samples; each is the maximum over several steps.
+          depth: the number of leading parts of a module's path by which buffers are grouped; 0 for the largest number
+            that gives at most 40 modules.
         """
         groups: dict[tuple[str, str], list[Allocation]] = {}
         depth = depth or self._depth()
@@ -264,7 +266,7 @@ class Contents:
         )
 
     def _depth(self) -> int:
-        """How many parts of a path tell up to 40 groups apart."""
+        """Return the largest number of leading parts of a path that gives at most 40 groups."""
         paths = [path_of(maker) for maker in set(self._makers.values())]
         counts = [len({path[:depth] for path in paths}) for depth in range(1, _DEEPEST + 2)]
         fitting = [depth for depth, count in enumerate(counts, 1) if count <= 40]
@@ -276,11 +278,11 @@ class Contents:
         return [count * i // samples for i in range(samples + 1)]
 
     def _samples(self, edges: Sequence[int]) -> list[int]:
-        """The step with the most live bytes between each two edges, so that the peak is among them."""
+        """Return the step with the most live bytes between each two edges, so that the peak is among the samples."""
         live = self.memory.temporary_bytes
         return [max(range(a, b), key=lambda i: live[i] if i < len(live) else 0) for a, b in itertools.pairwise(edges)]
 
-    # By module.
+    # By module
 
     @cached_property
     def modules(self) -> list[Module]:
@@ -345,7 +347,7 @@ class Band:
 
     Attributes:
       kind: one of `KINDS`.
-      module: the module; "" for what is live throughout.
+      module: the module; "" for buffers that are live throughout.
       nbytes: the bytes at each sample.
     """
 
@@ -359,7 +361,7 @@ class Timeline:
     """The live bytes over time, stacked by kind and module.
 
     Attributes:
-      bands: from the bottom to the top.
+      bands: the bands, from the bottom to the top.
       samples: the step of each sample.
       steps: the number of steps.
       boundary: the first step of the backward pass.
@@ -379,7 +381,7 @@ class Timeline:
 
 
 def _at(samples: Sequence[int], of: Iterable[Allocation]) -> tuple[int, ...]:
-    """The bytes of some buffers that are live at each sampled step."""
+    """Return the bytes of the given buffers that are live at each sampled step."""
     changes = Counter[int]()
     for each in of:
         changes[each.start] += each.nbytes
@@ -395,7 +397,7 @@ def _at(samples: Sequence[int], of: Iterable[Allocation]) -> tuple[int, ...]:
 
 
 def _merged(bands: Sequence[Band], most: int = 60) -> list[Band]:
-    """The bands without those that are small throughout, which become one for each kind."""
+    """Return the bands, with all bands that stay small merged into one per kind."""
     largest = sorted((max(band.nbytes, default=0) for band in bands), reverse=True)
     least = max(largest[most] if len(largest) > most else 0, 0.004 * max(largest, default=0))
     kept = [band for band in bands if max(band.nbytes, default=0) > least]
@@ -408,7 +410,10 @@ def _merged(bands: Sequence[Band], most: int = 60) -> list[Band]:
 
 
 def _inner_maker(value: Value, makers: dict[Value, Equation]) -> tuple[Equation | None, int]:
-    """The operation that makes a value, of a loop's result the one in its body; and how many iterations stack it."""
+    """Return the operation that computes a value, and the number of iterations that stack the value.
+
+    For a result of a loop or a `shard_map`, the operation is the one in the body.
+    """
     maker, times = makers.get(value), 1
     while maker is not None and maker.bodies and maker.primitive in ("scan", "while", "shard_map"):
         place = maker.outputs.index(value) if value in maker.outputs else None
@@ -430,7 +435,10 @@ def _walked(program: Program) -> Iterable[tuple[Equation, int]]:
 
 
 def path_of(equation: Equation) -> tuple[str, ...]:
-    """The module of an operation, as its parts; without one, the user's functions that led to it, outermost first."""
+    """Return the parts of an operation's module path.
+
+    For an operation without a module, return the names of the user's functions that called it, outermost first.
+    """
     if equation.module:
         return tuple(equation.module.split("/"))
     for record in (equation.eqn.source_info, *(eqn.source_info for eqn in equation.calls)):

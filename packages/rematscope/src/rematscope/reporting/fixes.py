@@ -14,18 +14,18 @@ from rematscope.reporting.subject import Subject, Traced, divisors
 from rematscope.xla.measure import Measurement
 
 _P = jax.checkpoint_policies
-_MARGIN = 0.995  # of the limit: others may count a few scalars more
-_SECONDS = 15.0  # of processor time, after which no further changes are traced
-_DIVISION_SECONDS = 25.0  # of processor time, after which the first division that fits is taken
+_MARGIN = 0.995  # the usable share of the limit, because other tools may count a few additional scalars
+_SECONDS = 15.0  # the processor time after which no further changes are traced
+_DIVISION_SECONDS = 25.0  # the processor time after which the search for the best number of parts ends
 _POLICIES: tuple[Callable[..., Any] | None, ...] = (
     None,
     _P.dots_with_no_batch_dims_saveable,
     _P.dots_saveable,
 )
-_FAR = 2.0  # times the limit
-_NEAR = 1.1  # times the lowest peak
-_CHEAP = 1.02  # of the work of the function as written
-_SAVED = (0.92, 0.7)  # of the free memory: what checkpoints may save in addition
+_FAR = 2.0  # a peak above this multiple of the limit is too far from it for variants of checkpoints
+_NEAR = 1.1  # a peak below this multiple of the lowest one is about the lowest
+_CHEAP = 1.02  # work below this multiple of that of the function as written is almost no recompute
+_SAVED = (0.92, 0.7)  # the shares of the free memory that checkpoints may fill with additional saved values
 
 
 def whole_kib(nbytes: float) -> int:
@@ -99,8 +99,8 @@ class Search:
     Attributes:
       subject: the function.
       limit: the capacity in bytes.
-      measured: what was compiled, by its changes.
-      refused: why a kind of change cannot be applied, as sentences.
+      measured: the compiled programs, by their changes.
+      refused: for each kind of change that cannot be applied, the reason as a sentence.
     """
 
     def __init__(self, subject: Subject, limit: int, compiles: int, tell: Callable[[str, float], None]):
@@ -131,10 +131,10 @@ class Search:
             found = self._compile_in_order(self.compiles + 3)
         return found if found is None else self._improve(found)
 
-    # Changes to look at.
+    # Changes to consider
 
     def _chunk_head(self) -> None:
-        """Trace the head of the loss in chunks, alone and with checkpoints, if it makes much of the peak."""
+        """Trace the head of the loss in chunks, alone and with checkpoints, if it takes a large part of the peak."""
         donated = self._donation_bytes()
         for alone in (Changes(), Changes("layers"), Changes("loops")):
             without = self.tried.get(alone)
@@ -152,17 +152,17 @@ class Search:
                     break
 
     def _look_at_checkpoints(self) -> None:
-        """Trace checkpoints at each kind of place, until some fit that recompute next to nothing."""
+        """Trace checkpoints at each kind of place, until checkpoints with almost no recompute fit."""
         donated = self._donation_bytes()
         places = "layers", "loops", "segments", "all layers but the last", "inner loops"
         for place in places[:2]:
             self._trace(Changes(place))
         lowest = min(t.memory.peak_bytes for t in self.tried.values())
         if lowest - donated > _FAR * self.limit:
-            return  # variants of these checkpoints do not halve their peak
+            return  # no variant of these checkpoints halves their peak
         for policy, place in itertools.product(reversed(_POLICIES), ("layers", "loops", "whole")):
             base = self.tried.get(Changes(place))
-            # A policy saves more than none does: where that is too much already, it is not looked at.
+            # A policy saves more than a checkpoint without one. If the latter does not fit, policies are skipped.
             may_fit = place == "whole" or (base is not None and base.memory.peak_bytes - donated <= self.limit)
             if may_fit and not self._is_cheap_enough():
                 self._trace(Changes(place, policy))
@@ -172,7 +172,7 @@ class Search:
         self._save_more(donated)
 
     def _is_cheap_enough(self) -> bool:
-        """Whether something fits, by its prediction, that recomputes next to nothing."""
+        """Return whether traced changes with almost no recompute are predicted to fit."""
         least = _CHEAP * self.tried[Changes()].work
         return any(
             t.memory.peak_bytes <= _MARGIN * self.limit and t.work <= least
@@ -181,7 +181,7 @@ class Search:
         )
 
     def _save_more(self, donated: int) -> None:
-        """Checkpoints that save as many of the most valuable results as there is memory for."""
+        """Trace checkpoints that save as many of the most valuable results as fit in memory."""
         for place in ("layers", "all layers but the last", "segments"):
             base = self.tried.get(Changes(place))
             if base is None:
@@ -192,7 +192,7 @@ class Search:
                     self._trace(Changes(place, saved=whole_kib(share * free)))
 
     def _donation_bytes(self) -> int:
-        """How much lower the predicted peak is if parameters and optimizer state are donated."""
+        """Return the bytes by which donating parameters and optimizer state lowers the predicted peak."""
         argnums = self.subject.updated_argnums
         found = self._trace(Changes(donate_argnums=argnums)) if argnums else None
         if found is None:
@@ -200,7 +200,7 @@ class Search:
         return max(0, self.tried[Changes()].memory.fixed_bytes - found.memory.fixed_bytes)
 
     def _donate(self) -> None:
-        """All changes so far, with donation, as far as they may be the cheapest that fit."""
+        """Trace earlier changes with donation: the cheapest ones that may fit, and those with the lowest peak."""
         argnums, spared = self.subject.updated_argnums, self._donation_bytes()
         if not spared:
             return
@@ -213,17 +213,17 @@ class Search:
             self._trace(dataclasses.replace(found.changes, donate_argnums=argnums))
 
     def _microbatches(self) -> None:
-        """Microbatches, alone and with the checkpoints that have the lowest peaks."""
+        """Trace microbatches, alone and with the checkpoints that have the lowest peaks."""
         fewest = next(iter(divisors(self.subject.batch_size)), 1)
         if why := self.subject.why_no_microbatches(fewest):
             self.refused["microbatches"] = why
             return
         self._divide(self._smallest_undivided(), "microbatches", divisors(self.subject.batch_size))
-        if any(changes.microbatches > 1 for changes in self.tried):  # only some numbers of them are refused
+        if any(changes.microbatches > 1 for changes in self.tried):  # only some numbers of microbatches are refused
             self.refused.pop("microbatches", None)
 
     def _smallest_undivided(self) -> list[Changes]:
-        """Donation, with the cheapest checkpoints whose peak is about the lowest, and alone."""
+        """Return changes with donation: the cheapest checkpoints whose peak is near the lowest, and no checkpoints."""
         donated = self.subject.updated_argnums if self._donation_bytes() else ()
         undivided = [t for c, t in self.tried.items() if c.microbatches == c.chunks == c.head_chunks == 1]
         least = min(t.memory.peak_bytes for t in undivided)
@@ -232,12 +232,17 @@ class Search:
         return list(dict.fromkeys([dataclasses.replace(lowest, donate_argnums=donated, saved=None), alone]))
 
     def _divide(self, chosen: Sequence[Changes], option: str, numbers: Sequence[int]) -> bool:
-        """Trace some changes in as few parts as are expected to fit, and in as many as possible, of some numbers.
+        """Trace changes in the largest possible number of parts, and in the smallest number that is expected to fit.
 
-        More parts have lower peaks, so the number is found by bisection.
+        More parts have lower peaks, so the smallest number is found by bisection.
+
+        Args:
+          chosen: the changes.
+          option: the option of `rewrite` that sets the number of parts.
+          numbers: the numbers of parts to choose from, in increasing order.
 
         Returns:
-          Whether any are expected to fit.
+          Whether any number of parts is expected to fit.
         """
         counts = list(numbers)
         while counts and not (found := self._trace_parts(chosen, option, counts[-1])):
@@ -257,7 +262,7 @@ class Search:
         return any(t.memory.peak_bytes <= 0.9 * self.limit for t in found)
 
     def _trace_parts(self, chosen: Sequence[Changes], option: str, count: int) -> list[Traced]:
-        """Trace some changes with the batch in a number of parts, as far as they can be applied."""
+        """Trace changes in a number of parts, and return the traces of all changes that can be applied."""
         if option == "microbatches" and (why := self.subject.why_no_microbatches(count)):
             self.refused["microbatches"] = why
             return []
@@ -272,20 +277,20 @@ class Search:
 
     @property
     def _has_time(self) -> bool:
-        """Whether variants in parts of the batch are still traced; if not, the search is not complete."""
+        """Whether there is time to trace more numbers of parts; if not, the search is marked as incomplete."""
         has_time = self.subject.seconds <= _DIVISION_SECONDS
         self.is_complete &= has_time
         return has_time
 
     def _chunk(self) -> None:
-        """The loss in chunks, alone and with the checkpoints that have the lowest peaks."""
+        """Trace the loss in chunks, alone and with the checkpoints that have the lowest peaks."""
         if not self.subject.in_axes:
             self.refused["chunks"] = f"{self.subject.name} has no argument with a batch axis."
             return
         self._divide(self._smallest_undivided(), "chunks", divisors(self.subject.batch_size))
 
     def _nest_checkpoints(self) -> None:
-        """Trace what has the lowest peak with checkpoints around groups and halves of layers."""
+        """Trace the changes with the lowest peak, with checkpoints around groups and halves of layers instead."""
         lowest = min(self.tried.values(), key=lambda t: t.memory.peak_bytes).changes
         for place in ("groups of layers", "halves of layers"):
             nested = dataclasses.replace(lowest, checkpoint=place, policy=None, saved=None)
@@ -293,7 +298,7 @@ class Search:
             if found is not None and self._are_small([found]):
                 break
 
-    # Trying them.
+    # Tracing and compiling changes
 
     def _trace(self, changes: Changes, in_time: bool = True) -> Traced | None:
         """Trace the function with some changes; None if they cannot be applied, or if time is up."""
@@ -318,13 +323,13 @@ class Search:
         return self.measured[changes].peak_or_infinity
 
     def peak_bytes(self, changes: Changes) -> float:
-        """Return the compiled peak of what was compiled, and the predicted one of what was traced."""
+        """Return the compiled peak of changes; if they were only traced, the predicted peak."""
         if changes not in self.measured:
             return self.tried[changes].memory.peak_bytes
         return self._compile(changes)
 
     def _ratio(self, found: Traced) -> float:
-        """The factor by which temporaries of compiled programs like this one exceed the prediction."""
+        """Return the factor by which temporaries of similar compiled programs exceed the prediction."""
         ratios = []
         for changes, measured in self.measured.items():
             if measured.memory is None or changes == Changes():
@@ -335,12 +340,15 @@ class Search:
         return max(1.0, *ratios) if ratios else 1.0
 
     def _expected(self, found: Traced) -> float:
-        """The peak to expect of what was not compiled yet."""
+        """Return the expected compiled peak of changes that were not compiled yet."""
         memory = found.memory
         return memory.fixed_bytes + self._ratio(found) * (memory.peak_bytes - memory.fixed_bytes)
 
     def cost(self, changes: Changes) -> tuple[float, ...]:
-        """What is minimized: microbatches come last, then the extra work counts, then how much is written."""
+        """Return the sort key of changes: parts of the batch, work, donated arguments, and predicted peak.
+
+        The parts come first, so changes without microbatches and chunks are preferred.
+        """
         found = self.tried[changes]
         return changes.microbatches * changes.chunks, found.work, len(changes.donate_argnums), found.memory.peak_bytes
 
@@ -365,11 +373,11 @@ class Search:
         return None
 
     def _last_resort(self, fresh: list[Traced]) -> bool:
-        """Whether something is predicted so close to the limit that compiling it may be worth it."""
+        """Return whether a predicted peak is so close to the limit that compiling the changes may be worth it."""
         return any(t.memory.peak_bytes <= self.limit for t in fresh)
 
     def _improve(self, found: Changes) -> Changes:
-        """Compile what is cheaper than what fits, if it is expected to fit now that more is known."""
+        """Compile changes that are cheaper than those that fit, if later compiles suggest that they fit too."""
         best = found
         if best.microbatches == 1 and best.saved is None and best.checkpoint in ("layers", "segments"):
             peak = self._compile(best)
@@ -393,7 +401,7 @@ class Search:
         return best
 
     def fixes(self) -> list[Fix]:
-        """Return what was traced and lowers the peak, the cheapest first."""
+        """Return all traced changes that lower the peak, the cheapest first."""
         base = self.tried[Changes()]
         rows = []
         for changes, found in self.tried.items():

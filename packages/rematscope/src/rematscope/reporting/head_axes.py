@@ -29,7 +29,7 @@ class HeadAxes:
 
     Attributes:
       length: the length of the axis of the matmul's operand.
-      axes: the axis of each variable that the head reads or makes in parts; None for one that each part reads whole.
+      axes: the axis along which each variable of the head is divided; None for a variable that each part reads whole.
       parts: the equation for a part, for each operation that runs in parts.
     """
 
@@ -67,7 +67,7 @@ class HeadAxes:
                     return
 
     def _agrees(self, op: Operation, part: Any) -> bool:
-        """Whether all results are divided, along the axes that they have already."""
+        """Return whether all results are divided, and along the axes that they already have."""
         found = axes_of_results(op, part)
         return None not in found.values() and all(self.axes.get(v, axis) == axis for v, axis in found.items())
 
@@ -76,7 +76,7 @@ class HeadAxes:
         new = [v for v in axes if v not in self.axes and axes[v] is not None]
         self.axes.update(axes)
         self.axes.update(axes_of_results(op, part))
-        for v in new:  # what is as large as the logits, such as one-hot labels, is made in parts too
+        for v in new:  # values as large as the logits, such as one-hot labels, are also made in parts
             maker = self._makers.get(v)
             if maker is not None and math.prod(v.aval.shape) >= self._size and not computes(maker.eqn):
                 self._divide(maker)
@@ -151,7 +151,7 @@ def _part_equation(eqn: Any, before: Sequence[int | None], after: int | None, co
     operands = [_shortened_type(v.aval, axis, count) for v, axis in zip(eqn.invars, before, strict=True)]
     try:
         jaxpr = jax_compat.make_jaxpr(lambda *operands: jax_compat.run(smaller, list(operands)))(*operands).jaxpr
-    except Exception:  # shapes that do not go together, whatever the primitive raises for them
+    except Exception:  # any error that the primitive raises for incompatible shapes
         return None
     if len(jaxpr.eqns) != 1 or list(jaxpr.outvars) != list(jaxpr.eqns[0].outvars):
         return None
@@ -169,7 +169,7 @@ def _shortened(lengths: Sequence[int], axis: int | None, count: int) -> tuple[in
 
 
 def axes_of_results(op: Operation, part: Any) -> dict[Variable, int | None]:
-    """The axis of each result of an operation along which the result of the equation for a part is shorter."""
+    """Return, for each result, the axis along which the result of the equation for a part is shorter."""
     found: dict[Variable, int | None] = {}
     for v, smaller in zip(op.outvars, part.outvars, strict=True):
         both = zip(v.aval.shape, smaller.aval.shape, strict=True)

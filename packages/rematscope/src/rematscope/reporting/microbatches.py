@@ -1,7 +1,7 @@
-"""The gradient of a training step, summed over microbatches: the step's own program, with its gradient in a loop.
+"""Compute the gradient of a training step in microbatches: run the gradient part of the step's program in a loop.
 
-The step is traced for one microbatch, so that nothing in it knows of the others. Its program is divided at the
-gradient: the operations before it run once per microbatch, in a loop; the rest, such as the optimizer, runs once.
+The step is traced for one microbatch, so its program reads no other microbatch. The program is divided at the gradient.
+The operations up to the gradient run in a loop, once per microbatch. The rest, such as the optimizer, runs once.
 """
 
 import dataclasses
@@ -36,11 +36,11 @@ class Divided:
       inputs: the variables of the arguments.
       constants: values that the program closes over, by variable.
       once: operations that depend neither on the batch nor on the gradient.
-      each: operations of both passes, and others that depend on the batch, and not on the gradient.
+      each: operations of both passes, and other operations that depend on the batch but not on the gradient.
       rest: operations that depend on the gradient.
-      crossing: variables that `each` defines and the rest reads, or the caller.
-      gradients: those of them that are gradients.
-      same: those that do not depend on the batch, and the operations that define them.
+      crossing: variables that `each` defines, and that `rest` reads or the step returns.
+      gradients: the variables in `crossing` that are gradients.
+      same: the variables in `crossing` that do not depend on the batch, and the operations that define them.
       outputs: the outputs of the step.
     """
 
@@ -67,7 +67,8 @@ def divided(
       draws: operations that make random numbers of the batch; see `paired_draws`.
 
     Raises:
-      PlanError: if it takes more than one gradient, or takes it inside a loop, a `vmap` or a `shard_map`.
+      PlanError: if the step takes several gradients, or takes its gradient inside a loop, a `vmap` or a `shard_map`, or
+        if it uses its batch after the gradient.
     """
     inputs, constants, eqns, outputs = program
     gradients, numbers = dict[Any, None](), set[int]()
@@ -98,7 +99,7 @@ def divided(
             rest.append(operation)
         elif (
             operation in draws or operation in marked or not on_batch.isdisjoint(operands)
-        ):  # both passes stay together
+        ):  # the marks delimit the passes, so they stay in the loop with both passes
             each.append(operation)
         else:
             once.append(operation)
@@ -122,7 +123,7 @@ def divided(
 
 
 def _operations_before(values: Iterable[Any], operations: Sequence[Operation]) -> list[Operation]:
-    """The operations that define some values, and all that these depend on."""
+    """Return the operations that the given values depend on, in order."""
     needed, found = set(values), list[Operation]()
     for operation in reversed(operations):
         if not needed.isdisjoint(operation.outvars):
@@ -131,13 +132,13 @@ def _operations_before(values: Iterable[Any], operations: Sequence[Operation]) -
     return found[::-1]
 
 
-# Random numbers: each part of the batch gets its part of those of the whole batch.
+# Each part of the batch uses its part of the random numbers of the whole batch.
 
 _DRAWS = frozenset("random_bits random_split rng_bit_generator rng_uniform threefry2x32 random_gamma".split())
 
 
 def paired_draws(whole: FlatProgram, part: FlatProgram, count: int, function: str) -> dict[Operation, Operation]:
-    """Return the operations before the gradient of a step that need to know which part of the batch they are for.
+    """Return the operations before the gradient of a step that need the number of their part of the batch.
 
     Args:
       whole, part: the step for the whole batch and for one of `count` parts, with marks at its gradient.
@@ -145,10 +146,10 @@ def paired_draws(whole: FlatProgram, part: FlatProgram, count: int, function: st
       function: the name of the step.
 
     Returns:
-      By each such operation for a part, the same operation for the whole batch.
+      A dictionary that maps each such operation for a part to the same operation for the whole batch.
 
     Raises:
-      PlanError: if some draw random numbers, and it is not known which of them belong to a part.
+      PlanError: if an operation draws random numbers, and it is not known which of them belong to a part.
     """
     one, other = (list(itertools.takewhile(lambda op: not _is_mark(op), each.operations)) for each in (whole, part))
     return _operations_with_number(one, other, count, function)
@@ -178,14 +179,17 @@ def _operations_with_number(
 
 
 def _needs_number(whole: Any, part: Any, count: int) -> bool:
-    """Whether an equation makes random numbers of the batch, or makes something of the batch inside of its body."""
+    """Return whether an equation draws random numbers for the batch, or has positions or random bits in its body."""
     if whole.primitive.name in OPENED:
         return makes_inside(whole, part, count)
     return whole.primitive.name != "iota" and makes_batch(whole, part, count)
 
 
 def _draws_for_parts(whole: Any, part: Any, count: int, may_make: bool = True) -> bool:
-    """Whether all random numbers in an equation are the same for each part, or can be made for each part."""
+    """Return whether each part can use its own part of the random numbers that an equation draws.
+
+    This also holds if all parts use the same random numbers.
+    """
     if whole.primitive.name in _DRAWS:
         return (may_make and makes_batch(whole, part, count)) or commutes(whole, part, count)
     may_make = may_make and whole.primitive.name in OPENED | CALLS
@@ -198,7 +202,7 @@ def _draws_for_parts(whole: Any, part: Any, count: int, may_make: bool = True) -
 
 
 def _drawing_primitives(eqn: Any) -> set[str]:
-    """The primitives in an operation that draw random numbers."""
+    """Return the names of the primitives in an operation that draw random numbers."""
     inside = (_drawing_primitives(e) for body in jax_compat.bodies(eqn) for e in jax_compat.body_of(body)[0].eqns)
     return set[str]().union({eqn.primitive.name} & _DRAWS, *inside)
 
@@ -226,7 +230,7 @@ def _evaluate_part(
     which: Any,
     count: int,
 ) -> None:
-    """Run operations for part number `which` of the batch; `numbered` are those that depend on this number."""
+    """Run operations for part number `which` of the batch; `numbered` are the operations that need this number."""
     for op in operations:
         given = [value_of(v, env) for v in op.invars]
         if op in numbered:
@@ -239,15 +243,15 @@ def _evaluate_part(
 def in_microbatches(
     flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
 ) -> list[Any]:
-    """Return the leaves of what a step returns, its gradient taken in microbatches.
+    """Run a step with its gradient computed in microbatches, and return the leaves of its outputs.
 
     Gradients and other floating-point values that depend on the batch, such as the loss, are averaged over the
-    microbatches; arrays with one entry per example are put together.
+    microbatches. Arrays with one entry per example are concatenated.
 
     Args:
       flat: the step as a function of flat arrays.
       leaves: its arguments.
-      axes: the batch axis of each; None for one without.
+      axes: the batch axis of each leaf; None for a leaf without a batch axis.
       count: the number of microbatches.
       function: the name of the step.
 
@@ -262,7 +266,7 @@ def in_microbatches(
 def divided_values(
     flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
 ) -> list[Any]:
-    """Return the gradient, and what else crosses to the rest of the step, computed in microbatches.
+    """Return the gradient and the other values that the rest of the step reads, computed in microbatches.
 
     Args:
       flat, leaves, axes, count, function: as for `in_microbatches`.
@@ -274,7 +278,7 @@ def divided_values(
 def _run_each(
     flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
 ) -> tuple[Divided, dict[Any, Any]]:
-    """Run a step up to its gradient, in microbatches; return its program and the values so far."""
+    """Run a step in microbatches up to its gradient, and return its program and the values computed so far."""
     sizes = {jnp.shape(leaf)[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None}
     if len(sizes) != 1 or sizes.pop() % count:
         raise PlanError(
@@ -355,7 +359,7 @@ def _divided_in_parts(
 
 
 def _recording_loss(loss: Callable[..., Any], _: Any, found: list[Any]) -> Callable[..., Any]:
-    """A loss that adds its jaxpr to a list when it is traced."""
+    """Return a loss that appends its jaxpr to `found` when it is traced."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         once, _ = traced(loss, args, kwargs)
@@ -366,20 +370,20 @@ def _recording_loss(loss: Callable[..., Any], _: Any, found: list[Any]) -> Calla
 
 
 def only_loss(losses: Sequence[Any]) -> Any:
-    """Return the one loss of some jaxprs, which may have been traced several times; None if there are several."""
+    """Return the loss if all jaxprs are traces of the same loss; None if there are several losses, or none."""
     if len(losses) > 1 and len({re.sub(r" at 0x[0-9a-f]+", "", str(loss)) for loss in losses}) > 1:
         return None
     return losses[-1] if losses else None
 
 
 def _crossing_places(program: Divided) -> list[int]:
-    """The places of the values that are read after the gradient among all that are made before."""
+    """Return the indices of the crossing values among all values that are computed before the gradient."""
     made = [v for op in program.each for v in op.outvars]
     return [made.index(v) for v in program.crossing]
 
 
 def _comparable_interface(program: Divided) -> list[Any]:
-    """What a step reads, and what it reads after its gradient, as values that can be compared."""
+    """Return the constants, the crossing values and the operations after the gradient, in a comparable form."""
     crossing = [(v in program.gradients, v in program.same[0], v.aval.str_short()) for v in program.crossing]
     return [
         [id(value) for value in program.constants.values()],
@@ -397,14 +401,14 @@ def jaxpr_of_step(
 ) -> Any:
     """Return the jaxpr of a step for one of `count` parts of its batch, with marks at its gradient.
 
-    Its inputs are the number of the part and the leaves of its arguments.
+    The inputs of the jaxpr are the number of the part and the leaves of the step's arguments.
 
     Args:
       flat: the step as a function of flat arrays.
       leaves: its arguments.
-      axes: the batch axis of each; None for one without.
+      axes: the batch axis of each leaf; None for a leaf without a batch axis.
       count: the number of parts.
-      change: takes a loss that the step differentiates and the number of the part, and returns another loss.
+      change: a function that takes a loss of the step and the number of the part, and returns the loss to use instead.
     """
     shapes = [in_part(leaf, axis, count) for leaf, axis in zip(leaves, axes, strict=True)]
 
@@ -416,16 +420,16 @@ def jaxpr_of_step(
 
 
 def after_gradient(program: Divided) -> list[Operation]:
-    """Return the operations without batch whose results are read after the gradient, or returned."""
+    """Return the operations without dependence on the batch that the outputs or the rest of the step depend on."""
     read = [*program.outputs, *(v for op in (*program.rest, *program.same[1]) for v in op.invars)]
     return _operations_before((v for v in read if isinstance(v, Variable)), program.once)
 
 
 def in_whole(whole: Divided, part: Divided, function: str) -> tuple[dict[Operation, Operation], list[Any]]:
-    """Return what a step for the whole batch does outside of its gradient, by what the step for a part does there.
+    """Map the operations outside of the gradient of a step for a part to those of the step for the whole batch.
 
-    The outputs of the step for the whole batch are returned too. All have the variables of the part. The operations
-    compute the same if no literal or shape in them depends on the length of the batch.
+    Also return the outputs of the step for the whole batch. Both use the variables of the step for a part. Two paired
+    operations compute the same values if none of their literals and shapes depends on the length of the batch.
 
     Raises:
       PlanError: if the two programs differ in more than shapes and literals.
@@ -445,16 +449,16 @@ def in_whole(whole: Divided, part: Divided, function: str) -> tuple[dict[Operati
 
 
 def stack_axis(whole: Variable, part: Variable, gradients: frozenset[Any], count: int, function: str) -> int | None:
-    """Return the axis along which the values of all microbatches are put together; None if their mean is taken.
+    """Return the axis along which the values of all microbatches are concatenated; None if they are averaged.
 
     Args:
-      whole, part: a variable that crosses to the rest of the step, and the same for one of `count` parts of the batch.
-      gradients: those of the parts' variables that are gradients.
+      whole, part: a crossing variable of the step for the whole batch, and the same variable for one of `count` parts.
+      gradients: the variables for a part that are gradients.
       count: the number of parts.
       function: the name of the step.
 
     Raises:
-      PlanError: if neither gives the value for the whole batch.
+      PlanError: if neither concatenation nor the mean gives the value for the whole batch.
     """
     what = f"{part.aval.dtype}{list(whole.aval.shape)}"
     try:

@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else: pictures as SVG, which a script makes interactive."""
+"""The report as one self-contained page, with pictures as SVG that a script makes interactive."""
 
 import html
 import json

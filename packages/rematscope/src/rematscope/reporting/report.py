@@ -37,7 +37,7 @@ _ROWS = 10  # of a table in a terminal
 
 
 class Proposal:
-    """Changes that were applied to the function and compiled.
+    """A function with changes that were applied and compiled.
 
     Attributes:
       changes: the changes, as keyword arguments of `rewrite`.
@@ -80,7 +80,7 @@ class Proposal:
             once, args, kwargs = loss_inside(arguments.bound(self._subject.f), arguments.args, arguments.kwargs)
             blocks = blocks_of(once, place, *args, **kwargs)
             found = in_words(jaxpr_of(without_checkpoints(once), *args, **kwargs), CheckpointPlacement(blocks))
-        except Exception:  # the words are an extra: a library's function may not be traceable by itself
+        except Exception:  # the text is optional, and a library's function may not be traceable by itself
             return ""
         return f"By hand: jax.checkpoint, {found}." if len(found) < 400 else ""
 

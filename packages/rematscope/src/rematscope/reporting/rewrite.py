@@ -43,7 +43,7 @@ PLACES = (*_LAYERS, "segments", "loops", "inner loops", "whole")
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-    """What `rewrite` changes; see there."""
+    """The options of `rewrite`."""
 
     checkpoint: str | None = None
     policy: Callable[..., Any] | None = None
@@ -51,12 +51,12 @@ class Changes:
     microbatches: int = 1
     chunks: int = 1
     head_chunks: int = 1
-    in_axes: tuple[Any, ...] = dataclasses.field(default=(), compare=False)  # the same in all changes to a function
+    in_axes: tuple[Any, ...] = dataclasses.field(default=(), compare=False)  # equal in all changes to one function
     donate_argnums: tuple[int, ...] = ()
 
     @property
     def is_flat(self) -> bool:
-        """Whether the function is traced anew as a function of flat arrays, under a `jit` of its own."""
+        """Whether the changes need a separate `jit` of the function, as a function of flat arrays."""
         return self.microbatches > 1 or bool(self.donate_argnums)
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Changes:
 
 
 def blocks_of(loss: CalledOnce, place: str, /, *args: Any, **kwargs: Any) -> tuple[Block, ...]:
-    """Return the blocks of operations that checkpoints at a place are around; none for a place in loops.
+    """Return the blocks of operations that get a checkpoint for a value of `checkpoint`; none for loops.
 
     Args:
       loss: the function.
@@ -95,7 +95,7 @@ def blocks_of(loss: CalledOnce, place: str, /, *args: Any, **kwargs: Any) -> tup
 
 
 def groups_of(blocks: Sequence[Block]) -> list[Block]:
-    """Return blocks that each contain about √n of n consecutive blocks of one jaxpr, with what is between them."""
+    """Return blocks that each span about √n of n consecutive blocks of one jaxpr."""
     found = list[Block]()
     for path, same in itertools.groupby(sorted(blocks), lambda block: block[:-2]):
         each = [*same]
@@ -108,7 +108,7 @@ def groups_of(blocks: Sequence[Block]) -> list[Block]:
 def most_valuable(
     loss: CalledOnce, blocks: Sequence[Block], limit: int, /, *args: Any, **kwargs: Any
 ) -> tuple[Block, ...]:
-    """Return the operations in blocks whose results avoid most recompute per byte, within a limit of bytes."""
+    """Return operations in blocks whose results avoid the most recompute per byte, within a limit on their bytes."""
     found, left = [], limit
     for operation, nbytes in worth_saving(jaxpr_of(without_checkpoints(loss), *args, **kwargs), blocks):
         if nbytes <= left:
@@ -118,7 +118,7 @@ def most_valuable(
 
 
 def with_head_in_chunks(loss: Callable[..., Any], changes: Changes) -> Callable[..., Any]:
-    """Return a loss whose head is computed in chunks, with the checkpoints that `changes` say."""
+    """Return a loss whose head is computed in chunks, with the checkpoints of `changes`."""
 
     def changed(*args: Any, **kwargs: Any) -> Any:
         once, leaves = traced(with_checkpoints(loss, changes), args, kwargs)
@@ -137,7 +137,7 @@ def with_head_in_chunks(loss: Callable[..., Any], changes: Changes) -> Callable[
 
 
 def in_chunks(loss: Callable[..., Any], part: Any, changes: Changes) -> Callable[..., Any]:
-    """Return a loss computed in chunks of its batch, with the checkpoints that `changes` say.
+    """Return a loss computed in chunks of its batch, with the checkpoints of `changes`.
 
     Args:
       loss: the loss.
@@ -160,7 +160,7 @@ def in_chunks(loss: Callable[..., Any], part: Any, changes: Changes) -> Callable
 
 
 def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[..., Any]:
-    """Return a function with the checkpoints that `changes` say."""
+    """Return a function with the checkpoints of `changes`."""
     if changes.checkpoint is None:
         return loss
 
@@ -197,7 +197,7 @@ class Rewritten:
     Args:
       f: the function as written.
       changes: the changes.
-      is_checked: whether it is known that microbatches give its gradient; else its calls check it.
+      is_checked: whether microbatches are known to give the gradient of `f`; otherwise, calls check this.
     """
 
     def __init__(self, f: Callable[..., Any], changes: Changes, is_checked: bool = False):
@@ -222,7 +222,7 @@ class Rewritten:
         return program.call(arguments)
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Lower the function for arguments like these, as `jax.jit(f).lower` does: arrays or shapes."""
+        """Lower the function for arguments that are arrays or shapes, like `jax.jit(f).lower`."""
         __tracebackhide__ = True
         if self.changes.is_flat:
             program, arguments = self._program(args, kwargs)
@@ -238,7 +238,7 @@ class Rewritten:
         return Arguments(args, kwargs, self._fixed)
 
     def _direct(self, args: Sequence[Any], kwargs: Mapping[str, Any], method: str = "") -> Callable[..., Any]:
-        """The function, or a method of it, with the changes to its loss."""
+        """Return the function, or one of its methods, with the changes to its loss."""
         f, changes = self.__wrapped__, self.changes
         if changes.checkpoint is None and changes.chunks == changes.head_chunks == 1:
             return getattr(f, method) if method else f
@@ -310,14 +310,14 @@ class _Program:
         self._axes = function._leaf_axes(arguments) if changes.microbatches > 1 else []
         over = _in_argnums(arguments, changes.donate_argnums, "donate_argnums", function.__name__)
         self._donated = [one or other for one, other in zip(over, _already_donated(f, arguments), strict=True)]
-        if changes.checkpoint is not None and function._takes_gradient is None:  # before its losses are recorded
+        if changes.checkpoint is not None and function._takes_gradient is None:  # decided before the trace of `_run`
             function._takes_gradient = takes_gradient(f, args, kwargs)
         self._out: Any = None
-        self._checked = set[Any]()  # shapes of arguments for which microbatches give the gradient
+        self._checked = set[Any]()  # the argument types for which microbatches are known to give the gradient
         self._jitted = jax.jit(self._run, donate_argnums=(1,))
 
     def _run(self, kept: list[Any], overwritten: list[Any]) -> list[Any]:
-        """Return the leaves of what the function returns, then all leaves of its arguments after the call."""
+        """Return the leaves of the function's outputs, then those of the objects that it may change in place."""
         parts = iter(kept), iter(overwritten)
         leaves = [next(parts[one]) for one in self._donated]
         changes = self._function.changes
@@ -339,7 +339,7 @@ class _Program:
         self._checked.add(key)
 
     def _as_written(self, *leaves: Any) -> list[Any]:
-        """The function as written: the leaves of what it returns, and of the objects that it changes."""
+        """Run the function as written, and return the leaves of its outputs and of the objects that it changes."""
         args, kwargs = self._arguments.all(*jax.tree.unflatten(self._tree, leaves))
         returned = self._function.__wrapped__(*args, **kwargs)
         return jax.tree.leaves((arrays_of(returned), arrays_of(_objects((args, kwargs)))))
@@ -364,7 +364,7 @@ class _Program:
         """Run the program, and write the new state of objects such as nnx modules into them."""
         self._check(arguments)
         results = self._jitted(*self._split(arguments))
-        if self._out is None:  # another process's cache
+        if self._out is None:  # the compiled program came from a cache, so the function was not traced here
             raise PlanError(f"{self._function.__name__} was not traced.")
         tree, returned, before = self._out
         arrays, changed = jax.tree.unflatten(tree, results)
@@ -385,7 +385,7 @@ def _combined(returned: Any, arrays: Any) -> Any:
 
 
 def _objects(given: Any) -> list[Any]:
-    """The modules of Flax's nnx among the arguments, whose state a function may change in place."""
+    """Return the modules of Flax's nnx among the arguments, whose state a function may change in place."""
     nnx = sys.modules.get("flax.nnx")
     if nnx is None:
         return []
@@ -404,7 +404,7 @@ def _update(objects: Sequence[Any], changed: Sequence[Any]) -> None:
 
 
 def _in_argnums(arguments: Arguments, argnums: Iterable[int], option: str, function: str) -> list[bool]:
-    """Which leaves belong to the positional arguments of some numbers."""
+    """Return for each leaf whether it belongs to one of the positional arguments in `argnums`."""
     found = []
     for which, tree in enumerate(arguments.args):
         found += [which in argnums] * len(jax.tree.leaves(tree))
@@ -417,7 +417,7 @@ def _in_argnums(arguments: Arguments, argnums: Iterable[int], option: str, funct
 
 
 def _already_donated(f: Callable[..., Any], arguments: Arguments) -> list[bool]:
-    """Which leaves a `jit` around the function donates already."""
+    """Return for each leaf whether a `jit` around the function already donates it."""
     count = len(jax.tree.leaves((arguments.args, arguments.kwargs)))
     if not hasattr(f, "lower"):
         return [False] * count
@@ -459,7 +459,7 @@ def losses_of(
 
 
 def takes_gradient(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a function takes a gradient itself, as a training step does."""
+    """Return whether a function takes a gradient itself, as a training step does."""
     arguments = arguments_of(f, args, kwargs)
     flat, leaves = flattened(arguments.bound(f), arguments.args, arguments.kwargs)
     with outside_traces():

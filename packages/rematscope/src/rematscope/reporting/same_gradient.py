@@ -1,4 +1,4 @@
-"""Whether microbatches give the gradient of a step: by a proof, or else by a comparison of numbers."""
+"""Check that microbatches give the gradient of a step, by a proof or else by a numerical comparison."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,9 +14,9 @@ from rematscope.reporting.averages import why_not_averaged
 from rematscope.reporting.microbatches import divided_values
 from rematscope.tracing.trace import Trace, trace_call
 
-_DRAWS = 5  # of one alone, all parts may have as many examples under a mask
-_CHECKED_FLOPS = 1e10  # of the step: more would take longer than some seconds on a CPU
-_CHECKED_BYTES = 2**29  # of its arguments
+_DRAWS = 5  # several random batches, because in one batch a mask may select equally many examples of each part
+_CHECKED_FLOPS = 1e10  # the most FLOPs of a step to compare; more would take longer than some seconds on a CPU
+_CHECKED_BYTES = 2**29  # the most bytes of the arguments of a step to compare
 _SCALES = 1.0, 0.1, 0.01
 _TOLERANCE = {False: 2e-3, True: 3e-2}  # by whether some values have fewer than 32 bits
 
@@ -24,15 +24,15 @@ _TOLERANCE = {False: 2e-3, True: 3e-2}  # by whether some values have fewer than
 def why_gradient_differs(
     flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
 ) -> str:
-    """Return why microbatches might not give a step's results, as a sentence; "" if they do.
+    """Return a sentence on why microbatches might not give a step's results; "" if they do.
 
-    The step's program proves it (`rematscope.reporting.averages`). Without a proof, gradients of random
-    data of the same shapes are compared, if the model is not too large for that.
+    The equality is proved from the step's program (`rematscope.reporting.averages`). If there is no proof, gradients on
+    random data of the same shapes are compared, unless the model is too large.
 
     Args:
       flat: the step as a function of flat arrays.
       leaves: its arguments: arrays, tracers or shapes.
-      axes: the batch axis of each; None for one without.
+      axes: the batch axis of each leaf; None for a leaf without a batch axis.
       count: the number of microbatches.
       function: the name of the step.
     """
@@ -48,7 +48,7 @@ def why_gradient_differs(
                 return _computed_difference(flat, leaves, axes, count, step, function)
     except PlanError as error:
         return str(error)
-    except Exception as error:  # whatever the step raises for a batch of another size
+    except Exception as error:  # any error that the step raises for another batch size
         reason = (str(error) or type(error).__name__).splitlines()[0]
         return f"{function} cannot run with another batch size: {reason:.200}"
     return (
@@ -65,7 +65,7 @@ def _computed_difference(
     step: Trace,
     function: str,
 ) -> str:
-    """Why microbatches change the gradient of random data, as a sentence; "" if they do not."""
+    """Return a sentence on why microbatches change the gradient on random data; "" if they do not."""
 
     def values(*leaves: Any) -> list[list[Any]]:
         return [divided_values(flat, leaves, axes, parts, function) for parts in (1, count)]
@@ -103,7 +103,7 @@ def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
 
 
 def _drawn(leaf: Any, axis: int | None, scale: float, rng: Any) -> Any:
-    """An array to compute with in place of an argument: its own values; random ones for a shape and the batch."""
+    """Return an array to use as an argument: its own values, or random values for a shape or the batch."""
     if axis is None and not isinstance(leaf, jax.ShapeDtypeStruct):
         return leaf
     shape, dtype = tuple(jnp.shape(leaf)), jax.typeof(leaf).dtype
@@ -120,14 +120,17 @@ def _drawn(leaf: Any, axis: int | None, scale: float, rng: Any) -> Any:
 
 
 def _agree(whole: Sequence[Any], parts: Sequence[Any], tolerance: float) -> bool:
-    """Whether two lists of arrays differ by rounding alone; what should be 0 is compared with the largest of them."""
+    """Return whether two lists of arrays differ only by rounding.
+
+    The tolerance includes a share of the largest array's norm, to accept rounding errors in arrays that should be 0.
+    """
     norm: Any = np.linalg.norm
     least = 1e-3 * tolerance * max(map(norm, whole), default=0.0)
     return all(norm(one - other) <= tolerance * norm(one) + least for one, other in zip(whole, parts, strict=True))
 
 
 def _is_sum(whole: Sequence[Any], parts: Sequence[Any], count: int, tolerance: float) -> bool:
-    """Whether most arrays for the whole batch are the sums, and not the averages, of those for `count` parts."""
+    """Return whether most arrays for the whole batch are the sums, not the averages, of those for `count` parts."""
     pairs = [*zip(whole, parts, strict=True)]
     summed = [_agree([a], [count * b], tolerance) and not _agree([a], [b], tolerance) for a, b in pairs]
     return 2 * sum(summed) > len(summed)

@@ -1,4 +1,4 @@
-"""What a report is about: a function and its arguments, traced as written and with changes."""
+"""The subject of a report: a function and its arguments, traced as written and with changes."""
 
 import functools
 import itertools
@@ -73,8 +73,8 @@ class Subject:
         self.arguments = arguments_of(f, args, kwargs)
         self.is_step = takes_gradient(f, args, kwargs)
         self._traced: dict[Changes, Traced] = {}
-        self._unproved: dict[int, str] = {}  # why microbatches are not possible, by their number
-        self.seconds = 0.0  # of processor time, for traces
+        self._unproved: dict[int, str] = {}  # for each number of microbatches, why it is not possible
+        self.seconds = 0.0  # the processor time spent on traces
 
     def changed(self, changes: Changes) -> Callable[..., Any]:
         """Return the function with some changes."""
@@ -114,7 +114,7 @@ class Subject:
         made = compile_both(found.passes, *flattened(f, self.arguments.args, self.arguments.kwargs), self.target)
         return Measurement(found.passes, self.target, made)
 
-    # Arguments by what the step does with them.
+    # The roles of the arguments in the step
 
     @functools.cached_property
     def _leaves(self) -> list[list[Any]]:
@@ -122,7 +122,7 @@ class Subject:
 
     @functools.cached_property
     def updated_argnums(self) -> tuple[int, ...]:
-        """The positional arguments that hold parameters or optimizer state, and nothing that is donated already."""
+        """The indices of positional arguments with parameters or optimizer state, of which nothing is donated yet."""
         step = self.traced(Changes()).passes.step
         if step is None:
             return ()
@@ -135,16 +135,16 @@ class Subject:
 
     @functools.cached_property
     def in_axes(self) -> tuple[Any, ...]:
-        """The axis of the batch in each positional argument, as for `rewrite`; () if none was found.
+        """The batch axis of each positional argument, as for `rewrite`; () if none was found.
 
-        Of several candidates, it is the axis along which most of what the loss computes can be divided.
+        If there are several candidates, it is the one along which most bytes of the loss's values can be divided.
         """
         whole = self._losses
         best, most = (), 0
         for candidate in self._axes_candidates():
             try:
                 hidden, every = self._hidden_bytes(whole, candidate)
-            except Exception:  # the step cannot run with another length of this axis, whatever its library says
+            except Exception:  # any error of the step for another length of this axis
                 continue
             if hidden > _CLEARLY * most:
                 best, most = candidate, hidden
@@ -164,7 +164,7 @@ class Subject:
         return tuple(sorted({length for shape in shapes for length in shape}, reverse=True))
 
     def _hidden_bytes(self, whole: list[Any], in_axes: tuple[Any, ...]) -> tuple[int, int]:
-        """The bytes that the loss computes and that no loop over parts of the batch would store, and all of them."""
+        """Return the bytes of the loss's values that loops over parts of the batch do not store, and of all values."""
         axes = leaf_axes(self.arguments.args, self.arguments.kwargs, in_axes)
         size = next(jnp.shape(v)[axis] for v, axis in zip(self._flat_leaves, axes, strict=True) if axis is not None)
         count = divisors(size)[0]
@@ -173,7 +173,7 @@ class Subject:
         return sum(each.hidden_bytes for each in chunked), sum(each.all_bytes for each in chunked)
 
     def _axes_candidates(self) -> list[tuple[Any, ...]]:
-        """Candidates for `in_axes`: all axes of one length in the arguments that are no parameters or state."""
+        """Return candidates for `in_axes`: all axes of one length in arguments other than parameters and state."""
         step = self.traced(Changes()).passes.step
         inputs = iter(step.program.inputs) if step is not None else itertools.repeat(None)
         data: list[list[bool]] = [
@@ -213,7 +213,7 @@ class Subject:
         return int(next(sizes, 0))
 
     def why_no_microbatches(self, count: int) -> str:
-        """Why the gradient cannot be computed in a number of microbatches, as a sentence; "" if it can."""
+        """Return a sentence on why the gradient cannot be computed in `count` microbatches; "" if it can."""
         if not self.is_step:
             return f"{self.name} is a loss: microbatches are a matter of the step around it."
         if self.batch_size < 2:
@@ -231,9 +231,10 @@ def divisors(size: int) -> list[int]:
 
 
 def _axes_in(tree: Any, are_data: Iterator[bool], axis: int, size: int, others: bool) -> Any:
-    """The entry of `in_axes` for an argument: `axis` where its length is `size`; any axis of that length if `others`.
+    """Return the entry of `in_axes` for an argument: `axis` for each leaf whose length along it is `size`.
 
-    None for an argument whose entry cannot be written as axes in dictionaries, tuples and lists.
+    If `others` is True, other axes of that length count too. Return None if the entry cannot be written as axes in
+    dictionaries, tuples and lists.
     """
     if type(tree) is dict:
         return _shared({key: _axes_in(tree[key], are_data, axis, size, others) for key in sorted(tree)})
@@ -248,12 +249,12 @@ def _axes_in(tree: Any, are_data: Iterator[bool], axis: int, size: int, others: 
 
 
 def _shared(axes: Any) -> Any:
-    """One axis in place of a container in which all are equal."""
+    """Return a single axis instead of a container whose axes are all equal."""
     each = list(axes.values() if isinstance(axes, dict) else axes)
     same = each and all(one is None or isinstance(one, int) for one in each) and len(set(each)) == 1
     return (each[0] if each else None) if same or not each else axes
 
 
 _CANDIDATES = 8
-_CLEARLY = 1.2  # times what the axis before divides, for a later candidate to be preferred
+_CLEARLY = 1.2  # a later candidate must divide this many times the bytes of an earlier one to be preferred
 MOST_PARTS = 64

@@ -17,7 +17,7 @@ class Node:
       nbytes: its bytes.
       kind: the kind of most of its bytes.
       count: the number of buffers in it.
-      about: what a reader is told of a single buffer: its type, kind and source line.
+      about: a description of a single buffer: its type, kind and source line.
       children: its parts, the largest first.
     """
 

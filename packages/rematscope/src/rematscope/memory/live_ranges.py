@@ -131,7 +131,7 @@ class LiveRanges:
                 self.alias(result, value)
 
     def _note_slices(self, slices: Iterable[Value]) -> None:
-        """Handle the slices that a loop's body reads; here, they are live from its start."""
+        """Record the slices that a loop's body reads as live from the start of the body."""
 
     def _add_shard_map(self, equation: Equation) -> None:
         """Add the operations of one device; its shard of an array is no copy unless the array is resharded."""

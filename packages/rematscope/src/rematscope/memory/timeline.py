@@ -137,7 +137,7 @@ class Timeline(Pictured):
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
 
     def _label_peak(self, ax, places: Sequence[float], scale: float) -> None:
-        """Mark the peak; its label has a ground, since the line of the boundary may be behind it."""
+        """Mark the peak with a label on a background, because the line of the boundary may be behind the label."""
         peak = self.samples.index(self.peak)
         place = places[peak], self.peak_bytes / scale
         ax.plot(*place, "v", color=PLOT_INK)

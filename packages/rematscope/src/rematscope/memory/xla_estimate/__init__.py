@@ -1,7 +1,8 @@
-"""Estimate the bytes that XLA allocates, from the trace: every rule here is one of XLA's.
+"""Estimate from the trace the bytes that XLA allocates, with rules that imitate XLA's passes.
 
-`measure` compiles and reports what XLA allocates. `packages/rematscope/tests/memory/test_rules_of_xla.py` tests by name
-what each rule is worth, so that it says which rule a release of XLA breaks.
+`measure` compiles the program and reports the bytes that XLA allocates. The tests in
+`packages/rematscope/tests/memory/test_rules_of_xla.py` measure the effect of each rule by name, so they show which rule
+no longer holds in a new release of XLA.
 """
 
 from rematscope.memory.xla_estimate.estimate import (

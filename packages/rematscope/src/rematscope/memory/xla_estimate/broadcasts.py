@@ -1,8 +1,8 @@
 """Track which values are broadcast along an axis, and which scalars are known before a program runs.
 
-XLA computes before it broadcasts: an operation on arrays that are broadcast along the same axes, and on scalars, runs
-on the small arrays, and its result is broadcast. XLA turns a division by a broadcast array into a multiplication by the
-reciprocal.
+XLA moves broadcasts after elementwise operations: an operation on scalars and on arrays that are broadcast along the
+same axes runs on the small arrays, and its result is broadcast. XLA replaces a division by a broadcast array with a
+multiplication by the reciprocal.
 """
 
 import collections
@@ -30,7 +30,7 @@ _MOVED = frozenset("broadcast_in_dim copy iota pad rev slice".split())
 
 
 class Broadcasts:
-    """The broadcast values of a program, and the numbers that are known, equation by equation."""
+    """The broadcast values and the scalars known at compile time, recorded equation by equation."""
 
     def __init__(self, program: Program):
         read = (v for e in program.equations for v in e.inputs if not isinstance(v, Literal) and not v.shape)
@@ -39,7 +39,7 @@ class Broadcasts:
         self._repeats: dict[Value, Equation] = {}
 
     def note(self, equation: Equation) -> None:
-        """Record what an equation broadcasts, or that its result is a known number."""
+        """Record that the result of an equation is a broadcast value or a known number, if it is."""
         if len(equation.outputs) != 1 or equation.bodies or not equation.inputs:
             return
         operand, (result,) = equation.inputs[0], equation.outputs
@@ -56,7 +56,7 @@ class Broadcasts:
                 self._numbers[result] = _SCALARS[equation.primitive](*numbers)
 
     def number(self, value: Value | Literal) -> Any:
-        """Return the number that a value is, or that it is filled with; None if it is not known."""
+        """Return the number that a scalar equals or an array is filled with; None if it is not known."""
         if not isinstance(value, Literal) and value in self._repeats:
             value = self._repeats[value].inputs[0]
         if isinstance(value, Literal):
@@ -64,12 +64,12 @@ class Broadcasts:
         return self._numbers.get(value)
 
     def of_number(self, value: Value | Literal) -> Equation | None:
-        """Return the equation that broadcasts a known number to a value; None if the value is none."""
+        """Return the equation that broadcasts a known number to this value; None if there is none."""
         known = not isinstance(value, Literal) and value in self._repeats and self.number(value) is not None
         return self._repeats[value] if known else None
 
     def is_inverted(self, divisor: Value | Literal, result: Value) -> bool:
-        """Whether XLA multiplies by a divisor's reciprocal: it is broadcast, or a scalar without other readers."""
+        """Return whether XLA multiplies by a divisor's reciprocal: a broadcast, or a scalar without other readers."""
         if not isinstance(divisor, Literal) and divisor in self._repeats:
             divisor = self._repeats[divisor].inputs[0]
         if isinstance(divisor, Literal):
@@ -77,7 +77,10 @@ class Broadcasts:
         return divisor.shape != result.shape and (divisor.shape != () or self._readers[divisor] == 1)
 
     def later(self, equation: Equation) -> list[Equation] | None:
-        """Return an elementwise equation before its operands' broadcasts, and the broadcast; else None."""
+        """Return an elementwise equation moved before its operands' broadcasts, and the broadcast of its result.
+
+        Return None if XLA does not move the broadcasts.
+        """
         arrays = [v for v in equation.inputs if not isinstance(v, Literal) and v.shape]
         repeats = [self._repeats[v] for v in arrays if v in self._repeats]
         large = [e for e in repeats if e.inputs[0].shape] or repeats
@@ -102,7 +105,7 @@ class Broadcasts:
 
 
 def value_like(value: Value, **changed: Any) -> Value:
-    """Return a new value of the same type, except for the changes."""
+    """Return a new value with the type of another value, except for the given changes."""
     made = Value(value.aval.update(**changed), value.name)
     if "shape" not in changed:
         made.sharding = value.sharding

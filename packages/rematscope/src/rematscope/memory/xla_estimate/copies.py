@@ -1,8 +1,9 @@
-"""Predict what XLA copies before it is overwritten: donated arguments, and values that other operations read too.
+"""Predict which values XLA copies before it overwrites them: donated arguments, and values with other readers.
 
-XLA's `CopyInsertion` runs before operations are ordered. It copies what is overwritten, unless the data dependences
-alone put every reader before the write. A donated weight is copied if a cotangent is multiplied by it, since no part of
-the weight's update depends on that product; so is Lion's momentum, from which two results are computed.
+XLA's `CopyInsertion` runs before the operations are scheduled. It copies an overwritten value unless the data
+dependences alone put every reader before the write. For example, it copies a donated weight if the backward pass
+multiplies a cotangent by the weight, because the update of the weight does not depend on the result of this matmul. It
+also copies the momentum of Lion, because two results are computed from it.
 """
 
 import collections
@@ -23,7 +24,7 @@ def updated(equation: Equation) -> Sequence[Value | Literal]:
 
 
 def with_copies(program: Program) -> Program:
-    """Return the program with copies, as early as possible, of overwritten values that have other readers."""
+    """Return the program with copies of overwritten values that have other readers, inserted as early as possible."""
     first: dict[Value, Value] = {}
     made: dict[Value, Equation] = {}
     reads = collections.Counter[Value]()
@@ -59,17 +60,17 @@ def copied(
     aliased: Mapping[Value, Value],
     in_place: Collection[str],
 ) -> list[Value]:
-    """Return the donated arguments that are copied.
+    """Return the donated arguments that XLA copies.
 
     Args:
       equations: the equations of one level, in order, without fused ones.
-      reads: returns the values that an equation reads from memory, for each of its operands.
-      aliased: for each result the argument whose buffer it reuses.
+      reads: a function that returns, for each operand of an equation, the values that it reads from memory.
+      aliased: maps each result that reuses an argument's buffer to this argument.
       in_place: primitives that may overwrite their operands.
     """
     readers = dict.fromkeys(aliased.values(), 0)  # for each argument, a bit for each equation that reads it
     before: dict[Value, int] = {}  # for each value, the bits of the equations that ran before it is written
-    behind: dict[Value, int] = {}  # for each value, the bits of the equations that ran before it is complete
+    behind: dict[Value, int] = {}  # for each value, the bits of the equations that ran before it was completed
     made_of: dict[Value, set[Value]] = {}  # the values in memory that an alias stands for
     bits = 0
     for equation in equations:

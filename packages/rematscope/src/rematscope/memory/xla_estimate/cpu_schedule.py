@@ -1,9 +1,9 @@
 """The order in which XLA for a CPU runs operations.
 
-The order is breadth first (`BFScheduler`), since independent operations may run at the same time. So a copy of a
-forward value is made in the forward pass even if only a matmul of the backward pass reads it, and zeros are live from
-the start. A loop takes one tuple and returns another, of which elements are taken: each of these has a place in the
-order, too.
+The order is breadth first (`BFScheduler`), because independent operations may run at the same time. So a copy of a
+forward value is made in the forward pass even if only a matmul of the backward pass reads the copy, and arrays of zeros
+are live from the start. A loop takes a tuple and returns a tuple. The operation that makes the tuple, and those that
+extract its elements, also have a place in the order.
 """
 
 import collections
@@ -22,7 +22,7 @@ def thunk_order(equations: Sequence[Equation], fused_away: Collection[Value], re
     Args:
       equations: the equations of one level, in order.
       fused_away: values that are computed inside their readers; the order leaves out their equations.
-      reads: returns the values that an equation reads from memory.
+      reads: a function that returns the values that an equation reads from memory.
     """
     graph = _ThunkGraph(equations)
     for place, equation in enumerate(equations):
@@ -45,7 +45,7 @@ class _ThunkGraph:
 
     Attributes:
       places: the indices of the added equations.
-      writers: for each value, the indices of the operations that write it, or the value that it is an alias of.
+      writers: for each value, the indices of the operations that write the value; for an alias, those of its original.
     """
 
     def __init__(self, equations: Sequence[Equation]):
@@ -53,7 +53,7 @@ class _ThunkGraph:
         self.writers: dict[Value, frozenset[int]] = {}
         self._count = len(equations)
         self._transposed = {e.inputs[0] for e in equations if e.primitive == "transpose"}
-        self._given: list[int] = []  # the indices of values from outside, which are ready first
+        self._given: list[int] = []  # the indices of values from outside this level, which are ready first
         self._sources: dict[int, frozenset[int]] = {}
         self._readers: dict[int, list[int]] = {}
         self._last_readers: dict[int, list[int]] = {}
@@ -61,7 +61,7 @@ class _ThunkGraph:
         self._last = -1  # the last operation that is not recomputed
 
     def add(self, place: int, equation: Equation, found: Sequence[Value]) -> None:
-        """Add an equation that reads these values."""
+        """Add the equation at index `place`, which reads the values `found` from memory."""
         self.places.append(place)
         for value in found:
             if value not in self.writers:
@@ -82,7 +82,7 @@ class _ThunkGraph:
             self._connect_operation(place, frozenset({self._add_tuple(read)}))
             written = frozenset({self._add_tuple(written)})
         else:
-            # XLA turns a matmul whose result is transposed into another matmul, which it adds after all others.
+            # XLA replaces a matmul whose result is transposed with another matmul, which it appends to the program.
             is_last = equation.primitive == "dot_general" and equation.outputs[0] in self._transposed
             self._connect_operation(place, read, is_last)
         self.writers.update(dict.fromkeys(equation.outputs, written))
@@ -93,7 +93,7 @@ class _ThunkGraph:
             (self._last_readers if is_last else self._readers).setdefault(source, []).append(place)
 
     def _add_tuple(self, read: frozenset[int]) -> int:
-        """Add the tuple before a loop, or the element after it: each of them has a place in the order."""
+        """Add the operation that makes a loop's tuple, or one that extracts an element of its result."""
         place = self._count + len(self._sources)
         self._connect_operation(place, read)
         return place

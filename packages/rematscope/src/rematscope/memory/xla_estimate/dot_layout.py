@@ -1,4 +1,4 @@
-"""The memory layout that matmuls and convolutions need for their operands, and whether an operand is copied for it."""
+"""Predict whether XLA copies an operand of a matmul or a convolution into the memory layout that it needs."""
 
 import math
 from collections.abc import Sequence
@@ -7,23 +7,25 @@ from rematscope.ir.program import Equation, Value
 
 
 def is_outer(product: Equation) -> bool:
-    """Whether a matmul contracts nothing, or axes of length 1: it is an elementwise multiplication then."""
+    """Return whether a matmul contracts no axes or axes of length 1, so that it is an elementwise multiplication."""
     (contracted, _), _ = product.params["dimension_numbers"]
     return math.prod(product.inputs[0].shape[axis] for axis in contracted) == 1
 
 
 def has_batch_of_one(product: Equation) -> bool:
-    """Whether a batch axis has length 1, which XLA removes before the matmul."""
+    """Return whether a batch axis of a matmul has length 1; XLA removes such an axis."""
     return any(product.inputs[0].shape[axis] == 1 for axis in product.params["dimension_numbers"][1][0])
 
 
 def is_copied(value: Value, contracted: Sequence[int], batches: Sequence[int], place: int) -> bool:
-    """Whether a matmul's operand has to be copied so that its batch axes come first, then the others in one group each.
+    """Return whether an operand of a matmul is copied, because its axes are not in the order that the matmul needs.
+
+    The batch axes have to come first, followed by the contracted and the remaining axes, each as one group.
 
     Args:
       value: the operand.
       contracted, batches: its contracted and batch axes.
-      place: the place of the contracted axes: 0 before the remaining axes, 1 after them.
+      place: the position of the contracted axes: 0 before the remaining axes, 1 after them.
     """
     axes = range(len(value.shape))
     kept = [axis for axis in axes if axis not in (*contracted, *batches)]
@@ -35,7 +37,7 @@ def is_copied(value: Value, contracted: Sequence[int], batches: Sequence[int], p
 
 
 def is_swapped(convolution: Equation) -> bool:
-    """Whether a kernel is larger than the image."""
+    """Return whether the kernel of a convolution is larger than the image, so that XLA swaps them."""
     of, (lhs, rhs) = convolution.params, convolution.inputs
     if of["feature_group_count"] > 1 or of["batch_group_count"] > 1:
         return False

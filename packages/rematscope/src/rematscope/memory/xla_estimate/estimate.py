@@ -1,29 +1,29 @@
 """Estimate from the trace how many bytes XLA allocates for both passes.
 
-`rematscope.liveness` counts every value that an equation defines. XLA writes fewer values to memory, and needs memory
-for others. The estimate starts from the program as `hlo_rewrites.py` rewrites it, and applies rules that
-XLA has on every target:
+`rematscope.liveness` counts every value that an equation defines. XLA writes fewer values to memory, but needs
+additional buffers. The estimate starts from the program that `hlo_rewrites.py` returns. It applies rules that hold for
+every target:
 
-* XLA fuses a cheap operation that only elementwise operations and reductions read, and does not write its result; see
-  `fusion.py`. The operands of a fused operation stay live until the fusion runs. Values that pass through
-  an optimization barrier, into or out of a loop, or to the caller are written.
-* A slice of a stack is taken at its first use. A loop writes its stacked results in place. A reshape or the
-  transposition of a matmul's result is no copy.
-* The operands of a matmul, a convolution or a sort are live while it runs. In a GPU's schedule the operands of a matmul
-  are live until the next matmul has run, since either may come first.
-* An elementwise result reuses the buffer of an operand that nothing else reads. A scatter, and a loop's carry, reuse
-  the buffer that they overwrite and no other.
+* XLA fuses a cheap operation into its readers if these are elementwise operations and reductions, and does not write
+  its result; see `fusion.py`. The operands of a fused operation stay live until the fusion runs. Values that pass
+  through an optimization barrier, into or out of a loop, or to the caller are written.
+* A slice of a stack is taken at its first use. A loop writes its stacked results in place. A reshape, or the
+  transposition of a matmul's result, needs no copy.
+* The operands of a matmul, a convolution or a sort are live while it runs. On a GPU, the operands of a matmul are live
+  until the next matmul has run, because the schedule may run either matmul first.
+* An elementwise result reuses the buffer of an operand without other readers. A scatter, and a loop's carry, reuse only
+  the buffer that they overwrite.
 * The buffers of results are allocated from the start. Before a result is written, its buffer may hold other values. On
-  a TPU only a donated argument's buffer may, once the argument is no longer read.
-* A value that is overwritten before its last reader has run is copied, a donated argument at the start; see
+  a TPU, this applies only to the buffer of a donated argument after its last use.
+* A value that is overwritten before its last reader has run is copied; a donated argument is copied at the start. See
   `copies.py`.
 
-`target_notes` says what a target does in its own way. On a CPU, a library computes sums and maxima together with the
+`target_notes` describes rules for a single target. On a CPU, a library computes sums and maxima together with the
 operations around them; see `ynnpack.py`.
 
-The rules are those of XLA as of JAX 0.11. Older releases allocate more on a CPU. JAX 0.7.2 undoes an unrolled
-checkpoint, because it removed barriers before it merged equal operations: the estimate is then less than half of what
-XLA allocates. For a small language model, and for a model in bfloat16, it is a third too low.
+The rules are those of XLA as of JAX 0.11. Older releases allocate more memory on a CPU. With JAX 0.7.2, XLA undoes an
+unrolled checkpoint, because it removes barriers before it merges equal operations. The estimate is then less than half
+of the bytes that XLA allocates. For a small language model, and for a model in bfloat16, it is a third too low.
 """
 
 import bisect
@@ -55,21 +55,24 @@ from rematscope.tracing.trace import Trace
 
 
 class FirstFit:
-    """The buffers of results, which hold other values until the results are written; smallest and earliest first."""
+    """The buffers of results, which may hold other values until the results are written.
+
+    A value gets the smallest buffer that fits; of several such buffers, the one whose result is written first.
+    """
 
     def __init__(self, results: Iterable[tuple[int, int, int]]):
         """Args:
-        results: for each result its bytes, the step from which its buffer is free, and the step that writes it.
+        results: for each result, its bytes, the step from which its buffer is free, and the step that writes it.
         """
-        self._made: dict[int, list[int]] = {}  # for each size the steps that write results of that size
-        # For each buffer, in order, the starts and the stops of the intervals in which it is occupied.
+        self._made: dict[int, list[int]] = {}  # for each size, the steps that write results of that size
+        # For each buffer, the starts and the stops of the intervals in which it is occupied, in order.
         self._taken: dict[int, list[tuple[list[int], list[int]]]] = {}
         for size, made, free in sorted((size, made, free) for size, free, made in results):
             self._made.setdefault(size, []).append(made)
             self._taken.setdefault(size, []).append(([-1], [free]))
 
     def allocate(self, size: int, made: int, last: int) -> bool:
-        """Reserve a buffer for so many bytes between two steps, and return whether there was one."""
+        """Reserve a buffer of at least `size` bytes between two steps, and return whether one was free."""
         for room, steps in self._made.items():
             if room < size:
                 continue
@@ -109,7 +112,7 @@ class Allocation(NamedTuple):
 
     Attributes:
       value: the value in it; None for scratch memory of an operation.
-      start, stop: the steps from which and until which it is live.
+      start, stop: the steps between which the buffer is live.
       nbytes: its size.
     """
 
@@ -124,7 +127,7 @@ class Allocations:
     """All buffers of a compiled program, as `estimate_compiled_bytes` predicts them.
 
     Attributes:
-      steps: the operations in the order in which they run; a text for a copy.
+      steps: the operations in the order in which they run; a string for a copy.
       given: the arguments and constants, which are live throughout.
       results: the outputs with a buffer of their own, which is allocated throughout.
       copied_bytes: the bytes of outputs that are copies of arguments.
@@ -197,7 +200,10 @@ def distinct_constants(constants: Mapping[Value, Any]) -> list[Value]:
 
 
 def _contents_key(array: Any) -> Hashable:
-    """Return a key that is equal for arrays of equal bytes; arrays without readable bytes, such as keys, all differ."""
+    """Return a key that is equal for arrays with equal bytes.
+
+    Arrays without readable bytes, such as PRNG keys, have distinct keys.
+    """
     try:
         return hashlib.sha256(np.asarray(array).tobytes()).digest()
     except Exception:  # a library's array may raise anything
@@ -205,11 +211,11 @@ def _contents_key(array: Any) -> Hashable:
 
 
 def estimate_temporary_bytes(programs: Sequence[Program], returned: Sequence[Value], target: str = "cpu") -> int:
-    """Estimate the temporaries alone, without arguments and results, of programs that run one after the other.
+    """Estimate the bytes of temporaries, without arguments and results, of programs that run one after the other.
 
     Args:
-      programs: the later ones read values of the earlier ones.
-      returned: the results that the caller gets.
+      programs: the programs in order. A program may read values of earlier programs.
+      returned: the results that are returned to the caller.
       target: the target to compile for, as in `measure`.
     """
     lives = _WrittenRanges(target)
@@ -218,7 +224,7 @@ def estimate_temporary_bytes(programs: Sequence[Program], returned: Sequence[Val
 
 
 def _as_one_program(programs: Sequence[Program], returned: Sequence[Value], target: str) -> Program:
-    """Join programs that run one after the other to the one that XLA compiles."""
+    """Join programs that run one after the other into the single program that XLA compiles."""
     return rewrite_as_hlo(
         Program(programs[0].inputs, [e for program in programs for e in program.equations], tuple(returned)),
         target,
@@ -232,14 +238,14 @@ class _WrittenRanges(LiveRanges):
         super().__init__()
         self._aliased = aliased or {}
         self._start = 0  # the step at which the current level begins
-        self._free: dict[Value, int] = {}  # for each copied donated argument the step after the copy
+        self._free: dict[Value, int] = {}  # for each copied donated argument, the step after the copy
         self._target = target
         self._fused = Fused()
         self._known: dict[tuple[Value, bool], list[Value]] = {}  # results of `_made_of` for the current program
         self._slices: set[Value] = set()  # slices of stacks that nothing has read yet
         self._products: set[Value] = set()
         self._before: tuple[Value, ...] = ()
-        self._shared: set[Value] = set()  # arrays written in place: XLA puts no other value into their buffers
+        self._shared: set[Value] = set()  # arrays that are written in place, whose buffers hold no other value
         self._rooms: list[tuple[int, int, int]] = []  # the first step, the last step and the bytes of scratch memory
 
     def use(self, value: Value, step: int) -> None:
@@ -251,11 +257,13 @@ class _WrittenRanges(LiveRanges):
             super().use(array, step)
 
     def _made_of(self, value: Value, by_kernel: bool) -> list[Value]:
-        """Return the values in memory that a value is computed from: itself if it is written for this reader.
+        """Return the values in memory from which a reader computes its operand.
+
+        This is the operand itself if it is written to memory for this reader; otherwise, the operands of the fusion.
 
         Args:
-          value: the value that is read.
-          by_kernel: whether its reader computes cheap operands itself.
+          value: the operand.
+          by_kernel: whether the reader's kernel can compute cheap operands itself.
         """
         if isinstance(value, Literal):
             return []
@@ -288,7 +296,7 @@ class _WrittenRanges(LiveRanges):
         self._fused.by_library.update(found.by_library)
         self._fused.products.update(found.products)
         if self._target == "cpu":
-            self._known = {}  # values get their aliases in the order that is found here
+            self._known = {}  # the order may change which values are aliases, so earlier results do not apply
             order = thunk_order(program.equations, found.fused_away, self._buffers_read)
             self._copy_donated(order)
             program = dataclasses.replace(program, equations=order)
@@ -350,15 +358,15 @@ class _WrittenRanges(LiveRanges):
         return array not in self._made or array in self._products
 
     def peak_bytes(self, results: Iterable[Value], overwritten: Mapping[Value, Value]) -> int:
-        """Return the largest bytes of live temporaries outside of results' buffers, without arguments and results."""
+        """Return the maximum bytes of live temporaries that are not in a result's buffer."""
         found = Allocations(self.steps, (), (), 0, self.live(results, overwritten))
         return max(found.temporary_bytes, default=0)
 
     def live(self, results: Iterable[Value], overwritten: Mapping[Value, Value]) -> list[Allocation]:
-        """Return the temporaries that are live for some steps outside of results' buffers.
+        """Return the temporaries that are not in a result's buffer.
 
-        As XLA does, values are allocated by falling size, each in the first result's buffer that is still free for as
-        long as the value lives.
+        As in XLA, values are allocated by decreasing size, each in the first result's buffer that is free during the
+        value's live range.
 
         Args:
           results: values with a buffer of their own.
@@ -387,7 +395,7 @@ class _WrittenRanges(LiveRanges):
 
 
 def target_notes(passes: Trace, target: str) -> list[str]:
-    """Return sentences about operations that a target compiles in a way of its own that takes memory."""
+    """Return sentences about operations that need additional memory on a target because of how it compiles them."""
     programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
     if is_tpu(target):
         return []

@@ -1,19 +1,20 @@
 """Predict which values XLA fuses into their readers and does not write to memory.
 
 * A value that only elementwise operations and reductions read is recomputed in each of them. If it has several readers,
-  it has to be cheap (`CpuInstructionFusion::IsExpensive`), also if they read it through other fused values.
-* It may have one array as operand at most, since otherwise the fusion reads more than it saves
-  (`EffectivelyAtMostUnary`); or everything that depends on it and is read there has to be fused too
-  (`CanFuseOnAllPaths`).
-* If other operations read it too, it is written for those alone. An operand that a matmul reads as rows and columns is
-  reshaped for it, and a cheap operand is computed with the reshape, in addition to the array that others read.
+  it has to be cheap (`CpuInstructionFusion::IsExpensive`), even if they read it through other fused values.
+* The operation may have at most one array operand, because otherwise the fusion reads more bytes than it saves
+  (`EffectivelyAtMostUnary`). Alternatively, all values on the paths from the operation to the reader have to be fused
+  too (`CanFuseOnAllPaths`).
+* If a fused value also has other readers, it is written for these readers only. An operand that a matmul reads as rows
+  and columns is reshaped for the matmul. If the operand is cheap, it is computed together with the reshape, in addition
+  to the array that other operations read.
 * A concatenation, a dynamic slice or a gather is fused into a single reader.
-* In a sum of padded parts with several readers (every second element, say), the parts are written; each reader adds
-  them.
-* A scatter into zeros that is added to an array becomes a scatter into that array, and two such scatters become one.
+* In a sum of padded parts with several readers (for example, every second element), the parts are written, and each
+  reader adds them.
+* A scatter into zeros that is added to an array becomes a scatter into that array, and two such scatters are merged.
 
-A TPU fuses more: the operands of matmuls and convolutions, however expensive, and into each of these the elementwise
-operations on its result that nothing else reads.
+A TPU fuses more operations: the operands of matmuls and convolutions, however expensive, and the elementwise operations
+on the result of a matmul or convolution if the result has no other readers.
 """
 
 import collections
@@ -32,7 +33,7 @@ from rematscope.memory.xla_estimate.hlo_rewrites import ELEMENTWISE, MIXED, is_a
 from rematscope.memory.xla_estimate.ynnpack import ynnpack_groups
 
 _EXPENSIVE = ELEMENTWISE - DUPLICABLE
-_OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "polynomial", "square"})  # products of an array with itself
+_OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "polynomial", "square"})  # multiply an array by itself
 CAN_ALIAS_OPERAND = ELEMENTWISE - {"copy"} | {MIXED}
 # XLA limits the number of duplicates of an operation (`CodeDuplicationTooHigh`).
 _MOVES = frozenset("concatenate dynamic_update_slice pad rev slice split".split())
@@ -62,7 +63,7 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
 
     Args:
       equations: the equations of one level, in order, with barriers.
-      written: values that are written in any case, such as results.
+      written: values that are always written, such as results.
       target: the target.
     """
     same = _find_aliases(equations)
@@ -77,7 +78,7 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
     spread = _broadcast_values(equations, same)
     paths = _Paths(equations, same, readers, together)
     padded, parts = _padded_sums(equations), set[Value]()
-    kernels: dict[Value, set[Equation]] = {}  # for each fused value, up to two operations that it is fused into
+    kernels: dict[Value, set[Equation]] = {}  # for each fused value, up to two of the operations that it is fused into
     for equation in reversed(equations):
         if equation in together:
             if together[equation] is not equation:
@@ -137,9 +138,10 @@ def _matmul_epilogues(
     written: set[Value],
     same: dict[Value, Value],
 ) -> dict[Equation, Equation]:
-    """Return, for each operation that is fused into a matmul's output, the matmul; the last one of several.
+    """Map each operation that is fused into a matmul's output to the matmul; to the last one if there are several.
 
-    It is the last elementwise operation whose result is no larger and through which all uses of the matmul's result go.
+    This operation is the last elementwise operation that all uses of the matmul's result depend on, and whose result is
+    no larger than the matmul's.
     """
     places = {equation: place for place, equation in enumerate(equations)}
 
@@ -192,10 +194,10 @@ def _find_readers(
 
 
 def scattered_into(program: Program, target: str = "cpu") -> Program:
-    """Return the program in which a scatter that is added to an array scatters into that array.
+    """Return the program with each scatter that is added to an array replaced by a scatter into that array.
 
-    If both summands are scatters, XLA concatenates the updates, if they are smaller than the result, and scatters them
-    into the sum of the targets. On a CPU this does not apply to two-byte types, which are added in four bytes.
+    If both summands are scatters and the updates are smaller than the result, XLA concatenates the updates and scatters
+    them into the sum of the targets. On a CPU, this does not apply to two-byte types, which are added in four bytes.
     """
     same = _find_aliases(program.equations)
     makers: dict[Value, Equation] = {}
@@ -301,7 +303,7 @@ def with_flattened(program: Program, target: str = "cpu") -> Program:
 
 
 def _padded_sums(equations: Sequence[Equation]) -> set[Equation]:
-    """Return the sums of padded values alone, and the padded values."""
+    """Return the sums all of whose summands are padded values, and the padded values."""
     made, found = set[Value](), set[Equation]()
     for equation in equations:
         if equation.primitive == "pad" or (
@@ -314,7 +316,7 @@ def _padded_sums(equations: Sequence[Equation]) -> set[Equation]:
 
 def _find_aliases(equations: Iterable[Equation]) -> dict[Value, Value]:
     """Return, for each alias, the value that it is a name or a reshape of."""
-    same: dict[Value, Value] = {}  # each pass of a schedule may call one value by the other's name
+    same: dict[Value, Value] = {}  # in a schedule, two values may name each other; the check below avoids a cycle
     for value, operand in ((e.outputs[0], e.inputs[0]) for e in equations if is_alias(e)):
         if not isinstance(operand, Literal) and (first := _first_alias(operand, same)) is not value:
             same[value] = first
@@ -332,10 +334,10 @@ def _first_alias(value: Value, same: dict[Value, Value]) -> Value:
 
 
 class _Paths:
-    """Whether a value can be fused along all paths to a reader (XLA's `CanFuseOnAllPaths`).
+    """Decides whether a value can be fused along all paths to a reader (XLA's `CanFuseOnAllPaths`).
 
     Attributes:
-      once: values that are not computed in several readers.
+      once: values that are computed in at most one reader.
     """
 
     def __init__(
@@ -364,7 +366,7 @@ class _Paths:
         return [_first_alias(v, self._aliases) for v in equation.inputs if not isinstance(v, Literal)]
 
     def are_fused(self, value: Value, reading: Iterable[Equation]) -> bool:
-        """Whether every reader can fuse all its operands that depend on the value."""
+        """Return whether every reader can fuse all of its operands that depend on the value."""
         bit, known = self._bits[value], set[Equation]()
         pending = list(reading)
         while pending:
@@ -394,7 +396,7 @@ class _Paths:
 
 
 def is_fused(equation: Equation) -> bool:
-    """Whether XLA fuses an operation into its readers; a division only into a single reader."""
+    """Return whether XLA fuses an operation into its readers; a division is fused only into a single reader."""
     return (
         equation.primitive in ELEMENTWISE & (DUPLICABLE | {"div", "rem"})
         and len(equation.outputs) == 1
@@ -403,7 +405,7 @@ def is_fused(equation: Equation) -> bool:
 
 
 def _is_at_most_unary(equation: Equation, spread: Collection[Value] = ()) -> bool:
-    """Whether an operation reads at most one array as large as its result; values in `spread` do not count."""
+    """Return whether an operation reads at most one array as large as its result, ignoring the values in `spread`."""
     if equation.primitive in _OF_ITSELF and (equation.primitive != "integer_pow" or equation.params["y"] > 1):
         return False
     (value,) = equation.outputs
@@ -414,7 +416,7 @@ def _is_at_most_unary(equation: Equation, spread: Collection[Value] = ()) -> boo
 
 
 def _is_flattened(value: Value, reader: Equation) -> bool:
-    """Whether a matmul reads a value with more axes than rows and columns, which is reshaped for it."""
+    """Return whether a matmul reads a value with more than two axes, which XLA reshapes to rows and columns."""
     if len(value.shape) <= 2 or reader.primitive == "copy":
         return len(value.shape) > 2
     return reader.primitive == "dot_general" and (

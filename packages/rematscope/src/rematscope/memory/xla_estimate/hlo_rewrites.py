@@ -1,28 +1,29 @@
-"""Rewrite a program as XLA does before it fuses: equal operations merged, copies inserted.
+"""Rewrite a program as XLA does before fusion: merge equal operations, and insert copies.
 
-Each rule has its name in XLA where it has one. `packages/rematscope/tests/memory/test_rules_of_xla.py` measures what
-each is worth. On every target:
+Each rule gives the name of the XLA pass if there is one. `packages/rematscope/tests/memory/test_rules_of_xla.py`
+measures the effect of each rule. On every target:
 
-* XLA computes equal operations once (`HloCSE`), unless a barrier stands between them. What a checkpoint recomputes is
-  never merged here: where XLA undoes a checkpoint, that shows as an error of the estimate.
-* An operand that is broadcast along an axis is an operation of its own; see `broadcasts.py`.
+* XLA computes equal operations once (`HloCSE`), unless a barrier separates them. Here, recomputed operations are never
+  merged with those of the forward pass. If XLA merges them and so undoes a checkpoint, the estimate is too low.
+* The broadcast of an operand becomes a separate operation; see `broadcasts.py`.
 * If both branches of a `cond` are cheap, both run and a select picks each result (`ConditionalSimplifier`).
-* A product with a mask is a select. A matmul that contracts an axis of length one is elementwise.
+* A multiplication by a mask becomes a select. A matmul that contracts an axis of length one becomes elementwise.
 * A few iterations of a scan may be unrolled; see `unrolled.py`.
-* A constant that is broadcast outside a loop is broadcast in its body (`SinkConstantsToControlFlow`).
+* The broadcast of a constant outside a loop moves into the loop's body (`SinkConstantsToControlFlow`).
 * A gather with indices that may be out of bounds is followed by a select.
 
-On a CPU also:
+In addition, on a CPU:
 
-* A matmul takes rows and columns, with batches in front. An operand whose contracted or kept axes are in another order
+* A matmul needs matrices, with batch axes in front. An operand whose contracted or remaining axes are in another order
   is copied first (`DotDecomposer`).
-* Only a library multiplies 2-byte elements, and only `bfloat16` in rows. All others are copied to `float32` first.
+* Matmuls of 2-byte elements need a library, which multiplies only `bfloat16` in rows. Other operands are first copied
+  to `float32`.
 * A convolution reads N…C and …IO, and writes N…C. If the kernel is larger than the image, the two are swapped, and the
   reversed kernel is the only copy (`SwapConvOperands`).
 * The derivative of a pooling is a scatter to positions that the forward pass finds.
 * Random bits of JAX's default keys take two integers per element, and two more while a loop computes them.
-* What no iteration of a loop changes is computed before the loop; see `loop_invariants.py`.
-* A grouped matmul is dense: one copy of its operand per group, with zeros in place of the other groups.
+* Operations whose operands no iteration of a loop changes run before the loop; see `loop_invariants.py`.
+* A grouped matmul is dense: it has one copy of its operand per group, with zeros for the rows of the other groups.
 """
 
 import dataclasses
@@ -54,7 +55,7 @@ _CHEAP = SUMS | frozenset("concatenate dynamic_slice name reduce_and reduce_or r
 
 
 def rewrite_as_hlo(program: Program, target: str) -> Program:
-    """Return the program with equal operations merged and with XLA's copies, bodies included.
+    """Return the program, including its bodies, with equal operations merged and with XLA's copies.
 
     Args:
       program: the program, with barriers.
@@ -70,7 +71,7 @@ def rewrite_as_hlo(program: Program, target: str) -> Program:
 
 
 class _Lowering:
-    """Rewrite the equations of one level, one after the other."""
+    """Rewrites the equations of one level, one after the other."""
 
     def __init__(self, target: str, repeated: Broadcasts):
         self.equations: list[Equation] = []
@@ -82,7 +83,7 @@ class _Lowering:
         self._kept: dict[Hashable, Value] = {}  # for each value number or operation key, the first value
 
     def add(self, equation: Equation) -> None:
-        """Append the operations that XLA turns an equation into."""
+        """Append the operations that XLA compiles an equation to."""
         if equation.primitive == "scan" and (iterations := unrolled(equation)) != [equation]:
             for each in iterations:
                 self.add(each)
@@ -106,7 +107,7 @@ class _Lowering:
             equation = self._with_constants_inside(equation)
             bodies = tuple(rewrite_as_hlo(body, self._target) for body in equation.bodies)
             self.equations.append(dataclasses.replace(equation, bodies=bodies))
-        elif equation.primitive == "optimization_barrier":  # its results are not equal to earlier values
+        elif equation.primitive == "optimization_barrier":  # XLA does not merge its results with earlier values
             self._table.assign(equation.outputs, (self._table.intern(equation, v) for v in equation.outputs))
             self.equations.append(equation)
         elif not self._merge_with_equal(equation):
@@ -121,7 +122,7 @@ class _Lowering:
             self._kept.update(zip(keys, equation.outputs, strict=True))
             return False
         for key, value in zip(keys, equation.outputs, strict=True):
-            if self._kept[key] is not value:  # a schedule has one value in both passes
+            if self._kept[key] is not value:  # in a schedule, both passes may define the same value
                 self._repeated.note(self._append_operation("name", [self._kept[key]], value, equation))
         return True
 
@@ -135,7 +136,7 @@ class _Lowering:
         self.equations.append(self._expand_operation(self._with_gathered_operands(equation)))
 
     def _operand_as_result(self, equation: Equation) -> Value | None:
-        """Return the operand that equals the result: of a known choice, a sum with 0, a maximum with −∞; else None."""
+        """Return the operand equal to the result of a constant select, a sum with 0 or a maximum with −∞; or None."""
         match equation.primitive:
             case "select_n" if (chosen := self._repeated.number(equation.inputs[0])) is not None:
                 return equation.inputs[1 + int(chosen)]
@@ -148,7 +149,7 @@ class _Lowering:
         return None
 
     def _with_constants_inside(self, loop: Equation) -> Equation:
-        """Return a loop with the broadcasts of numbers around it moved into its body."""
+        """Return a loop with the broadcasts of known numbers outside of it moved into its body."""
         around = loop.inputs[: loop.first_carry]
         numbers = {v: equation for v in around if (equation := self._repeated.of_number(v)) is not None}
         if loop.primitive != "scan" or not numbers:
@@ -161,7 +162,7 @@ class _Lowering:
         return dataclasses.replace(loop, inputs=inputs, first_carry=len(rest), bodies=(body,))
 
     def _is_choice(self, equation: Equation) -> bool:
-        """Whether both branches are cheap: then XLA computes both and selects the results."""
+        """Return whether both branches of a `cond` are cheap, so that XLA computes both and selects the results."""
         return len(equation.bodies) == 2 and all(
             inner.primitive in ELEMENTWISE | VIEWS | _CHEAP or inner.primitive in CASTS
             for body in equation.bodies
@@ -186,7 +187,7 @@ class _Lowering:
         return self.equations[-1]
 
     def _append_once(self, primitive: str, inputs: Sequence[Value], like: Equation, **changed: Any) -> Value:
-        """Append an operation once for the same operands; `changed` is where its type differs from the first's."""
+        """Append an operation unless it was appended for these operands; `changed` is the difference of its type."""
         key = self._merge_key(primitive, inputs, like), *map(str, changed.items())
         if key not in self._kept:
             first = inputs[0]
@@ -195,7 +196,7 @@ class _Lowering:
         return self._kept[key]
 
     def _with_gathered_operands(self, equation: Equation) -> Equation:
-        """On a mesh, gather operands whose shards the operation cannot use.
+        """Return an operation with gathers of the operands whose shards it cannot use on a mesh.
 
         An operand that was gathered for a recompute is available in the backward pass too.
         """
@@ -208,7 +209,7 @@ class _Lowering:
 
     def _expand_operation(self, equation: Equation) -> Equation:
         if equation.primitive == "div" and self._repeated.is_inverted(*equation.inputs[1:], *equation.outputs):
-            equation = dataclasses.replace(equation, primitive="mul")  # by the reciprocal, which is cheap
+            equation = dataclasses.replace(equation, primitive="mul")  # by the reciprocal, which is cheap to compute
         if equation.primitive == "mul":
             equation = self._masked_as_select(equation)
         if equation.primitive == "gather" and equation.params["mode"] == GatherScatterMode.FILL_OR_DROP:
@@ -246,7 +247,7 @@ class _Lowering:
         return dataclasses.replace(product, primitive="select_n", inputs=(self._masks[mask], value))
 
     def _with_broadcasts(self, equation: Equation) -> Equation:
-        """Make the implicit broadcasts of an operation's operands operations of their own."""
+        """Return an operation with the implicit broadcasts of its operands as separate operations."""
         (result,) = equation.outputs
         if equation.primitive in ("broadcast_in_dim", "pad", "slice"):
             return equation
@@ -346,5 +347,5 @@ class _Lowering:
 
 
 def is_alias(equation: Equation) -> bool:
-    """Whether an equation's result is its operand under another name or in another shape."""
+    """Return whether an equation's result is its operand with another name or shape."""
     return equation.primitive in VIEWS

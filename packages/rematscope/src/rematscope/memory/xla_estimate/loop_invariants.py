@@ -1,10 +1,11 @@
 """Loop-invariant code motion, as XLA does it for a CPU (`WhileLoopInvariantCodeMotion`).
 
-An operation in a loop whose operands no iteration changes runs once, before the loop, and its result stays in memory
-until the loop ends. The gather of a whole weight in a loop over microbatches is one. Behind an optimization barrier
-that also holds back a value that changes, nothing moves: the gathers that a checkpoint repeats stay in the loop. XLA
-moves what it can merge into its readers (reshapes, slices, broadcasts, …) only together with an operation that reads
-it. How much moves on a GPU and on a TPU is not known here, so nothing is predicted to.
+If no iteration of a loop changes the operands of an operation, the operation runs once, before the loop, and its result
+stays in memory until the loop ends. An example is the gather of a whole weight in a loop over microbatches. An
+operation does not move if its operands pass an optimization barrier together with a value that changes. So the gathers
+that a checkpoint repeats stay in the loop. XLA moves operations that it can merge into their readers (reshapes, slices,
+broadcasts, …) only together with a reader. The effect on a GPU and on a TPU is not known, so no moves are predicted
+there.
 """
 
 import dataclasses
@@ -31,10 +32,10 @@ def with_moved(program: Program) -> Program:
 
 
 def hoisted(loop: Equation) -> tuple[list[Equation], Equation]:
-    """Return the operations that XLA moves out of a loop and of the loops in it, and the loop that is left.
+    """Return the operations that XLA moves out of a loop and its nested loops, and the loop without them.
 
     Args:
-      loop: any equation; operations are moved out of a `scan` or a `while` of more than one iteration only.
+      loop: any equation. Operations are only moved out of a `scan` or a `while` with more than one iteration.
     """
     if loop.primitive not in _LOOPS or (loop.counted and loop.length <= 1):
         return [], loop
@@ -71,11 +72,11 @@ def _remaining_equations(program: Program, gone: set[tuple[Value, ...]]) -> Iter
 
 
 class _Invariants:
-    """The operations of a loop's body, those in its shard_maps too, that compute the same in every iteration.
+    """The operations of a loop's body, including its `shard_map`s, that compute the same values in every iteration.
 
     Attributes:
-      equations: these, in order.
-      stands_for: for an unchanged carry its initial value, for a device's part of an array the array.
+      equations: these operations, in order.
+      stands_for: maps an unchanged carry to its initial value, and a device's shard to the whole array.
     """
 
     def __init__(self, loop: Equation):
@@ -91,7 +92,7 @@ class _Invariants:
         self._add_program(body)
 
     def worth_moving(self) -> list[Equation]:
-        """Return the operations that XLA moves: no views and broadcasts that no other moved operation reads."""
+        """Return the operations that XLA moves, without views and broadcasts that no other moved operation reads."""
         if self._on_host:
             return []  # XLA does not change a loop that offloads values
         needed: set[Value] = set()

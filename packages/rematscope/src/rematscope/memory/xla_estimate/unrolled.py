@@ -1,8 +1,8 @@
 """Unroll scans as JAX and XLA do.
 
-`unroll` of a scan is the number of iterations in one iteration of the compiled loop (JAX's `_scan_impl`); the remaining
-iterations follow the loop. If these are all iterations, JAX writes no loop. XLA removes a loop that runs once
-(`WhileLoopSimplifier`).
+The option `unroll` of a scan is the number of its iterations per iteration of the compiled loop (JAX's `_scan_impl`).
+The remaining iterations follow the loop. If all iterations are unrolled, JAX emits no loop. XLA removes a loop that
+runs once (`WhileLoopSimplifier`).
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ def unrolled(scan: Equation) -> list[Equation]:
 
 
 class _Iterations:
-    """Write iterations of a scan one after the other."""
+    """Unrolls iterations of a scan."""
 
     def __init__(self, scan: Equation):
         self.scan = scan
@@ -34,7 +34,7 @@ class _Iterations:
         (self._body,) = scan.bodies
 
     def written_out(self) -> list[Equation]:
-        """Return all iterations, without a loop."""
+        """Return the operations of all iterations, without a loop."""
         carries = self.scan.carries
         last, stacked = self._append_iterations(self.scan.initial, self.scan.stacked_inputs, self.scan.length)
         self._append_names(last, self.scan.outputs[:carries])
@@ -42,7 +42,7 @@ class _Iterations:
         return self.equations
 
     def in_loop(self, trips: int, width: int, rest: int) -> list[Equation]:
-        """Return a loop whose iterations are several of the scan's, followed by the remaining iterations."""
+        """Return a loop each of whose iterations runs several iterations of the scan, and the remaining iterations."""
         scan, carries = self.scan, self.scan.carries
         stacks, left = list(scan.stacked_inputs), list(scan.stacked_inputs)
         if rest:
@@ -133,7 +133,7 @@ def _copy_equations(equations: Iterable[Equation], stands_for: dict[Value, Value
 
 
 def copied(body: Program, around: Mapping[Value, Value]) -> Program:
-    """Return a copy of a loop's body with new values, which reads other values in place of some around it."""
+    """Return a copy of a loop's body with new values, and with some of the values that it reads replaced."""
     own = tuple(map(value_like, body.inputs))
     stands_for = {**around, **dict(zip(body.inputs, own, strict=True))}
     equations = list(_copy_equations(body.equations, stands_for))

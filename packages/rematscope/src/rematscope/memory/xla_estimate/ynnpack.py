@@ -1,10 +1,10 @@
-"""Group the operations that a CPU's library, YNNPACK, computes together with a sum or a maximum.
+"""Group the operations that YNNPACK, a library for CPUs, computes together with a sum or a maximum.
 
-XLA gives YNNPACK a reduction with the operations around it: those that only the reduction reads, matmuls among them,
-and those that alone read its result, if YNNPACK has them. The groups are formed from the last reduction of a program to
-the first, and each takes what is left (`LibraryRewriter` in `xla/backends/cpu/transforms`,
-`IsInstructionPreferredByYnn` in `xla/backends/cpu`). The operands and the result of a group are written, and nothing in
-between.
+XLA passes a reduction to YNNPACK together with neighboring operations that YNNPACK supports: operations (including
+matmuls) whose results only the reduction reads, and an operation that is the only reader of the reduction's result. XLA
+forms the groups from the last reduction of a program to the first, and each operation is in at most one group
+(`LibraryRewriter` in `xla/backends/cpu/transforms`, `IsInstructionPreferredByYnn` in `xla/backends/cpu`). The operands
+and the result of a group are written to memory; values inside the group are not.
 """
 
 import math
@@ -79,7 +79,7 @@ def ynnpack_groups(
 
 
 def _is_computed(equation: Equation) -> bool:
-    """Whether the library implements an operation for these dtypes."""
+    """Return whether the library implements an operation for its dtypes."""
     if len(equation.outputs) != 1 or equation.bodies:
         return False
     values = [v for v in (*equation.inputs, *equation.outputs) if not isinstance(v, Literal)]

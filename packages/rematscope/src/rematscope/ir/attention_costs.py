@@ -14,7 +14,7 @@ from rematscope.ir.program import Typed
 
 BACKWARD = 2.5  # FLOPs of the backward pass per FLOP of the forward pass
 
-# JAX binds the primitive that ends in `_wrapper`, and lowers it to the other one.
+# JAX binds the primitive whose name ends in `_wrapper`, and lowers it to the primitive without this suffix.
 FORWARD_KERNELS = frozenset(
     "dot_product_attention_fwd dot_product_attention_fwd_wrapper dot_product_attention_fp8_fwd "
     "dot_product_attention_fp8_fwd_wrapper".split()
@@ -37,19 +37,19 @@ def backward_flops(inputs: Sequence[Typed], outputs: Sequence[Typed], params: di
 
 
 def _heads_second(array: Typed, layout: int) -> tuple[int, int, int, int]:
-    """The shape as (batch, heads, length, size): layout 0 has the length second, layout 1 the heads."""
+    """Return the shape as (batch, heads, length, size); the second axis of layout 0 is the length, of 1 the heads."""
     batch, second, third, size = array.shape
     return (batch, third, second, size) if layout == 0 else (batch, second, third, size)
 
 
 def _is_causal(params: dict[str, Any]) -> bool:
-    """Whether the mask is causal: a `MaskType` says so in its name, for float8 a flag."""
+    """Return whether the mask is causal, according to the name of the `MaskType`, or to a flag for float8."""
     mask = params.get("mask_type")
     return bool(params["use_causal_mask"]) if mask is None else "CAUSAL" in mask.name
 
 
 def _attended_pairs(queries: int, keys: int, causal: bool, window: int | None) -> float:
-    """The number of pairs of a query and a key: query i of a causal mask sees the keys up to i."""
+    """Return the number of (query, key) pairs: with a causal mask, query i attends to the keys up to i."""
     if window is not None:  # JAX's windows end at the query itself
         return sum(max(0, min(i + 1, keys) - max(0, i + 1 - window)) for i in range(queries))
     if not causal:

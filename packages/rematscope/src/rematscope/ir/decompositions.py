@@ -1,8 +1,9 @@
-"""FLOPs of linear algebra beyond products: solvers, factorizations, eigenvalues.
+"""The FLOPs of linear algebra other than matmuls: solvers, factorizations and eigenvalues.
 
-The leading terms for real matrices, as textbooks count them, with 2 for a multiply-add; a complex number counts as one,
-as it does in XLA's counts of products. Where no source is named, it is G. H. Golub and C. F. Van Loan, "Matrix
-Computations", 4th edition, by section. What iterates counts as many steps as the book supposes.
+The counts are the leading terms for real matrices, as in textbooks, with 2 FLOPs per multiply-add. An operation on
+complex numbers counts like one on real numbers, as in XLA's counts of matmuls. The numbers in comments are sections of
+G. H. Golub and C. F. Van Loan, "Matrix Computations", 4th edition, unless they name another source. Iterative
+algorithms count as many steps as the book assumes.
 """
 
 import math
@@ -15,7 +16,7 @@ Flops = Callable[[Sequence[Typed], Sequence[Typed], dict[str, Any]], int]
 
 
 def _of_matrix(count: Callable[..., float]) -> Flops:
-    """`count(rows, columns, params)` for each matrix of a batch, which is the first operand."""
+    """Return a rule that counts `count(rows, columns, params)` for each matrix of the first operand, a batch."""
 
     def flops(inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict[str, Any]) -> int:
         *batch, rows, columns = inputs[0].shape
@@ -30,13 +31,13 @@ def _lu_flops(m: int, n: int, params: dict[str, Any]) -> float:
 
 
 def _reflector_flops(m: int, n: int, params: dict[str, Any]) -> float:
-    """Householder's reflectors that make a matrix triangular (5.2.2)."""
+    """Return the FLOPs of computing the Householder reflectors that make a matrix triangular (5.2.2)."""
     m, n = max(m, n), min(m, n)
     return 2 * n**2 * (m - n / 3)
 
 
 def _product_of_reflectors(m: int, n: int, k: int) -> float:
-    """k reflectors as an m × n matrix (5.1.6; LAPACK's orgqr)."""
+    """Return the FLOPs of forming an m × n matrix from k reflectors (5.1.6; LAPACK's orgqr)."""
     return 4 * m * n * k - 2 * (m + n) * k**2 + 4 * k**3 / 3
 
 
@@ -46,7 +47,7 @@ def _qr_flops(m: int, n: int, params: dict[str, Any]) -> float:
 
 
 def _svd_flops(m: int, n: int, params: dict[str, Any]) -> float:
-    """Of a tall matrix first a QR, where that is less (8.6.3)."""
+    """Return the FLOPs of an SVD, which begins with a QR decomposition if that takes fewer FLOPs (8.6.3)."""
     m, n = max(m, n), min(m, n)
     if not params["compute_uv"]:
         return min(4 * m * n**2 - 4 * n**3 / 3, 2 * m * n**2 + 2 * n**3)
@@ -56,7 +57,7 @@ def _svd_flops(m: int, n: int, params: dict[str, Any]) -> float:
 
 
 def _eig_flops(m: int, n: int, params: dict[str, Any]) -> float:
-    """Hessenberg form and the QR algorithm (7.5.6), with vectors or without."""
+    """Return the FLOPs of the Hessenberg form and the QR algorithm (7.5.6), with or without eigenvectors."""
     vectors = ("compute_left_eigenvectors", "compute_right_eigenvectors", "compute_schur_vectors")
     return (25 if any(params.get(which) for which in vectors) else 10) * n**3
 

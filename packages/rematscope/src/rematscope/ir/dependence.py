@@ -1,4 +1,4 @@
-"""What depends on what, through loops and branches."""
+"""Propagate dependences through programs, including loops and branches."""
 
 import functools
 import operator
@@ -8,7 +8,7 @@ from rematscope.ir.program import Equation, Program, Value
 
 
 def mark_dependence(program: Program, marks: dict[Value, int]) -> None:
-    """Gives every value the marks, a set of bits, of all that it depends on; a loop's carries go to a fixpoint.
+    """Mark every value with the marks (a set of bits) of all values that it depends on; loops iterate to a fixpoint.
 
     A barrier returns its operands under their own names, so its result i depends on operand i only.
     """

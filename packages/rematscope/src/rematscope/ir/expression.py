@@ -1,7 +1,7 @@
-"""Which expression of its line an operation comes from.
+"""Find the expression of the source line that an operation comes from.
 
-Python notes for each instruction where its text begins and ends, and JAX for each operation by which instructions it
-was reached.
+Python records the start and end of each instruction's source text, and JAX records the instructions that led to each
+operation.
 """
 
 import ast
@@ -15,12 +15,13 @@ from rematscope.ir.source import Source, place_of
 
 
 class Expression(NamedTuple):
-    """A piece of a line of the user's: of an operation in a library, the call that leads there.
+    """An expression on a line of the user's code; for an operation in a library, the call of the library.
 
     Attributes:
       source: the line.
-      columns: where it begins and ends, in bytes; where it ends in a later line, that comes first. () if not known.
-      text: as it is written; "" where it has several lines, or cannot be read.
+      columns: the start and the end of the expression, in bytes. If it ends on a later line, the number of that line
+        comes first. () if unknown.
+      text: the source text; "" if it spans several lines or cannot be read.
     """
 
     source: Source
@@ -29,7 +30,7 @@ class Expression(NamedTuple):
 
 
 def expression_of(eqn: JaxprEqn, source: Source) -> Expression:
-    """The expression of an operation whose line is known."""
+    """Return the expression of an operation, given its source line."""
     users = source.users
     traceback: Any = eqn.source_info.traceback
     codes, instructions = traceback.raw_frames() if hasattr(traceback, "raw_frames") else ((), ())
@@ -47,7 +48,7 @@ def expression_of(eqn: JaxprEqn, source: Source) -> Expression:
 
 
 def _is_whole(text: str) -> bool:
-    """Whether a text is an expression: a file may have changed since it was read."""
+    """Return whether a text is a complete expression; it may not be if the file has changed since it was imported."""
     try:
         ast.parse(text, mode="eval")
     except (SyntaxError, ValueError):

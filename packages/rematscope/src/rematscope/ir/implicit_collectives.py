@@ -1,9 +1,9 @@
-"""What devices exchange because of how arrays lie: on a mesh with explicit axes nothing else stands in the program.
+"""Find the collectives that the shardings of arrays imply; on a mesh with explicit axes, the program has no others.
 
-An array's type says over which axes each dimension is divided ("sharding in types"). Where what an operation reads
-lies otherwise than what it returns, the compiler has to put the exchange there. Of a sum over a divided dimension each
-device has a part of every number, so it is reduced. Under automatic axes a sharding constraint says as much where it is
-known how its operand lies.
+The type of an array contains the mesh axes that shard each dimension ("sharding in types"). If the operands of an
+operation are sharded differently from its result, the compiler inserts a collective. A sum over a sharded dimension
+gives each device a partial sum of every element, so a reduction follows. Under automatic axes, a sharding constraint
+implies a collective if the sharding of its operand is known.
 """
 
 import math
@@ -14,16 +14,16 @@ from rematscope.ir.primitives import REDUCTIONS
 from rematscope.ir.program import Equation, Value
 from rematscope.ir.specs import spec_of
 
-_REDUCTIONS = REDUCTIONS - {"argmax", "argmin", "reduce"}  # those of one array with a sum of parts on each device
+_REDUCTIONS = REDUCTIONS - {"argmax", "argmin", "reduce"}  # reductions of one array that can be combined from parts
 
 
 class ImplicitCollective(NamedTuple):
-    """An exchange that is asked for by how arrays lie.
+    """A collective that the shardings of arrays imply.
 
     Attributes:
-      kind: what the compiler calls it.
-      operand, result: bytes that a device gives and gets.
-      devices: how many exchange data with each other.
+      kind: XLA's name of the collective.
+      operand, result: the bytes of the operand and of the result on each device.
+      devices: the number of devices that exchange data with each other.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class ImplicitCollective(NamedTuple):
 
 
 def implicit_collectives(equation: Equation) -> Iterator[ImplicitCollective]:
-    """The exchanges that an operation needs for what it reads and returns to lie as their types say."""
+    """Yield the collectives that an operation needs because of the shardings of its operands and its result."""
     if len(equation.outputs) != 1 or not equation.inputs:
         return
     if equation.primitive == "reshard":
@@ -67,7 +67,10 @@ def _resharding_collectives(array: Value, result: Value) -> Iterator[ImplicitCol
 
 
 def _constraint_collectives(array: Value, result: Value) -> Iterator[ImplicitCollective]:
-    """Under automatic axes, what a constraint asks for if it is known how its operand lies: by the shapes of parts."""
+    """Yield the collectives of a sharding constraint under automatic axes, from the shapes of the shards.
+
+    There are none if the sharding of the operand or of the result is not known.
+    """
     before, after = array.placement, result.placement
     if not (before.is_explicit and after.is_explicit) or before.shape == after.shape:
         return
@@ -80,7 +83,7 @@ def _constraint_collectives(array: Value, result: Value) -> Iterator[ImplicitCol
 
 
 def _reduction_collectives(axes: set[str] | frozenset[str], result: Value) -> Iterator[ImplicitCollective]:
-    """What a sum of which each device has a part needs to become `result`; nothing if that is such a sum itself."""
+    """Yield the collectives that turn partial sums along some axes into `result`; none if `result` is unreduced too."""
     after = spec_of(result.aval)
     if after is None:
         return

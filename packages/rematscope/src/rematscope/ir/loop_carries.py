@@ -1,4 +1,4 @@
-"""What a loop carries, numbered optimistically: suppose, number an iteration, and see whether the supposition holds."""
+"""Number a loop's carries optimistically: assume numbers, number an iteration, and check the assumption."""
 
 import dataclasses
 import itertools
@@ -7,17 +7,17 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.program import Program
 
-_GUESSES = 64  # combinations of carries that depend on each other and start alike
+_GUESSES = 64  # the maximum number of assignments to try for carries with equal start values that depend on each other
 
 
 @dataclasses.dataclass(frozen=True)
 class Carry:
-    """A loop's carry in value numbers.
+    """The value numbers of a loop's carry.
 
     Attributes:
-      start: before the first iteration.
-      number: at the start of any iteration.
-      result: what the iteration makes of it.
+      start: the number of the initial value.
+      number: the number at the start of any iteration.
+      result: the number at the end of this iteration.
     """
 
     start: int
@@ -30,8 +30,8 @@ class Group:
     """Carries that depend on each other.
 
     Attributes:
-      members: their places among the loop's carries.
-      needs: the places of all carries that they depend on, their own included where they do.
+      members: the indices of these carries among the loop's carries.
+      needs: the indices of all carries that they depend on, which may include their own.
     """
 
     members: tuple[int, ...]
@@ -44,11 +44,11 @@ class CarrySearch:
 
     Attributes:
       starts: each carry's number before the first iteration.
-      numbers: each carry's number at the start of an iteration, as far as it is known; at first, one like no other.
-      groups: which carries are to be decided, and how they depend on each other.
-      suppose: numbers an iteration that starts with these numbers, and returns the numbers of what it makes of them;
-        None if there were enough iterations.
-      decided: carries whose numbers are found.
+      numbers: each carry's number at the start of an iteration. It is unique until the carry is decided.
+      groups: the carries to decide, in groups that depend on each other.
+      suppose: a function that numbers an iteration that starts with the given numbers, and returns the numbers of the
+        carries after it; None if the limit on the number of steps is reached.
+      decided: the carries whose numbers are found.
     """
 
     starts: list[int]
@@ -63,15 +63,15 @@ class CarrySearch:
         return [group for group in self.groups if not self.decided.issuperset(group.members)]
 
     def compare(self, loops: Sequence[Sequence[Carry]]) -> None:
-        """Decides carries that are those of other loops, though this one may read some values where they were saved.
+        """Decide the carries that equal those of an earlier loop, although this loop may read some saved values.
 
-        A carry is one seen before if an iteration makes the same of it, supposing that it is: that holds at its start,
-        and then after each iteration. Carries that start alike are told apart by trying.
+        A carry equals a known carry if both have the same initial value and if, assuming that they are equal before an
+        iteration, they are equal after it. For carries with equal initial values, several assignments are tried.
 
         Args:
-          loops: the carries of each loop that this one may be.
+          loops: the carries of each earlier loop that this loop may equal.
         """
-        # Mostly a loop has the same carries in the same order, which takes one iteration to see: that comes first.
+        # Most loops have the same carries in the same order, which a single iteration confirms, so this comes first.
         if any(self._is_again(known) for known in loops):
             return
         for known in loops:
@@ -80,7 +80,7 @@ class CarrySearch:
             self._tell_apart(known)
 
     def _is_again(self, known: Sequence[Carry]) -> bool:
-        """Decides all pending carries if they are those of another loop, in its order."""
+        """Decide all pending carries if they equal those of another loop in the same order."""
         rest = iter(known)
         wanted = sorted(i for group in self.pending for i in group.members)
         same = {i: carry for i in wanted if (carry := self._next_that_starts(rest, i)) is not None}
@@ -90,9 +90,9 @@ class CarrySearch:
         return True
 
     def _tell_apart(self, known: Sequence[Carry]) -> None:
-        """Decides the pending carries that are those of another loop in any order, group by group."""
+        """Decide the pending carries that equal those of another loop in any order, group by group."""
         recognised: set[int] = set()
-        in_turn = sorted(self.pending, key=lambda group: len(group.needs))  # what a group depends on comes before it
+        in_turn = sorted(self.pending, key=lambda group: len(group.needs))  # dependencies come first
         for group in in_turn:
             guesses = itertools.product(*([k for k in known if k.start == self.starts[i]] for i in group.members))
             for guess in itertools.islice(guesses, _GUESSES):
@@ -105,7 +105,7 @@ class CarrySearch:
         return next((carry for carry in known if carry.start == self.starts[i]), None)
 
     def _confirm_guess(self, guess: dict[int, Carry]) -> bool:
-        """Whether an iteration maps these carries as it mapped those; if so, their numbers are kept."""
+        """Return whether an iteration gives the guessed carries the same results; if so, adopt their numbers."""
         numbers = list(self.numbers)
         for i, carry in guess.items():
             numbers[i] = carry.number
@@ -116,12 +116,12 @@ class CarrySearch:
         return True
 
     def define(self, intern: Callable[..., int]) -> None:
-        """Decides the rest, each group by its recurrence: its starts, and what an iteration makes of all its carries.
+        """Decide the remaining groups, each by its recurrence: the initial values and the results of an iteration.
 
-        A group waits until all that it depends on is decided.
+        A group is decided after all groups that it depends on.
 
         Args:
-          intern: the number of a key that says what a carry is.
+          intern: a function that returns the number of a key that identifies a carry.
         """
         while pending := self.pending:
             waiting = {i for group in pending for i in group.members}
@@ -141,7 +141,7 @@ class CarrySearch:
 
 
 def groups_of(body: Program, carries: list[int]) -> list[Group]:
-    """Divides the carries at these places of a loop's body into groups that depend on each other."""
+    """Divide the carries with the given indices into groups of carries that depend on each other."""
     marks = {body.inputs[i]: 1 << i for i in carries}
     mark_dependence(body, marks)
     reach = {i: {j for j in carries if marks.get(body.outputs[i], 0) >> j & 1} for i in carries}

@@ -1,4 +1,4 @@
-"""The table of value numbers: one number for each key, and one for each value."""
+"""The table of value numbers, which maps keys and values to numbers."""
 
 import contextlib
 import dataclasses
@@ -20,34 +20,34 @@ class NumberTable:
     def __init__(self) -> None:
         self._of_key: dict[Hashable, int] = {}
         self._of_value: dict[Value, int] = {}
-        self._same: dict[int, int] = {}  # a number → the number that its key has now
-        self._params: dict[Equation, Hashable] = {}  # kept because a loop's body is numbered many times
-        # A branch's result → the number of what decides, and the result's number in each branch. What a branch computed
-        # is known in the branch of another `cond` that is taken under the same condition.
+        self._same: dict[int, int] = {}  # maps a number to the current number of its key
+        self._params: dict[Equation, Hashable] = {}  # cached because a loop's body is numbered many times
+        # Maps the result of a `cond` to the number of its predicate, and to the result's number in each branch. So the
+        # result of a branch is known in a branch of another `cond` with the same predicate.
         self._choices: dict[int, tuple[int, tuple[int, ...]]] = {}
         self._taken: dict[int, int] = {}
         self._boxed: dict[int, int] = {}  # an array of one number → the scalar in it
 
     def intern(self, *key: Hashable) -> int:
-        """The number of a key, a new one if the key is new."""
+        """Return the number of a key; a new number if the key is new."""
         number = self._of_key.setdefault(key, len(self._of_key))
         return self._same.get(number, number)
 
     def equate(self, number: int, other: int) -> None:
-        """Give the key of `number` the number `other` from now on."""
+        """Change the number of a key from `number` to `other`."""
         if number != other:
             self._same[number] = other
 
     def is_numbered(self, value: Value) -> bool:
-        """Whether a value has been given a number."""
+        """Return whether a value has a number."""
         return value in self._of_value
 
     def assign(self, values: Iterable[Value], numbers: Iterable[int]) -> None:
-        """Says which number each value has from now on."""
+        """Set the numbers of values."""
         self._of_value.update(zip(values, numbers, strict=True))
 
     def number(self, value: Value) -> int:
-        """The number of a value; where a branch is being taken, of what that branch makes it."""
+        """Return the number of a value; inside a branch, the number that the value has if this branch is taken."""
         if value not in self._of_value:
             if isinstance(value, Literal):
                 self._of_value[value] = self.intern("literal", *_literal_key(value.value, value.aval))
@@ -60,7 +60,7 @@ class NumberTable:
         return number
 
     def results(self, equation: Equation) -> list[int]:
-        """The numbers of an operation's results."""
+        """Return the numbers of an operation's results."""
         if jax_compat.is_stateful(equation.eqn):  # another run gives another value
             return [self.intern("effect", equation, i) for i in range(len(equation.outputs))]
         if equation not in self._params:
@@ -77,12 +77,12 @@ class NumberTable:
         return numbers
 
     def is_boxed(self, number: int) -> bool:
-        """Whether it is the number of an array that a scalar was put into."""
+        """Return whether a number belongs to an array of one element that contains a scalar."""
         return number in self._boxed
 
     @contextlib.contextmanager
     def taking(self, which: int, taken: int) -> Iterator[None]:
-        """A context in which the branch `taken` runs of whatever `cond` the number `which` decides."""
+        """Enter a context in which every `cond` whose predicate has the number `which` takes the branch `taken`."""
         outer = self._taken.get(which)
         self._taken[which] = taken
         yield
@@ -91,14 +91,14 @@ class NumberTable:
             self._taken[which] = outer
 
     def choice(self, which: int, branches: tuple[int, ...]) -> int:
-        """The number of a `cond`'s result, which is `branches[i]` where `which` is `i`."""
+        """Return the number of a `cond`'s result, which equals `branches[i]` if the predicate `which` is `i`."""
         number = self.intern("cond", which, branches)
         self._choices[number] = (which, branches)
         return number
 
 
 def is_box(equation: Equation) -> bool:
-    """True for what puts a scalar into an array of one number, as JAX does with scalars that a shard_map saves."""
+    """Return whether an equation puts a scalar into an array of one element, as JAX does in a `shard_map`."""
     boxes = equation.primitive == "broadcast_in_dim" and equation.outputs[0].shape == (1,)
     return boxes and not equation.inputs[0].shape
 
@@ -107,7 +107,7 @@ _PLAIN = frozenset({type(None), int, str})
 
 
 def _hashable_params(params: Any) -> Hashable:  # a parameter of a primitive may be anything
-    """A hashable stand-in for an equation's parameters; jaxprs stand for what they compute."""
+    """Return a hashable key for an equation's parameters, in which a jaxpr is represented by its computation."""
     if type(params) in _PLAIN:
         return params  # type: ignore[no-any-return]  # most are: a large model has a hundred thousand
     if type(params) in (float, bool):

@@ -1,9 +1,9 @@
-"""What each device has of the values of a program, as far as the program says so.
+"""Record the shardings of the values of a program, as far as the program determines them.
 
-The type of a value says it on a mesh with explicit axes, and inside a shard_map. Where axes are automatic, arguments
-may carry a sharding, a shard_map says how it wants its operands and how it leaves its results, and a sharding
-constraint says how what it is put on is divided; a loop hands all this on. The rest only the compiler decides; it is
-predicted in `rematscope.ir.sharding_propagation`.
+On a mesh with explicit axes, and inside a `shard_map`, the type of a value contains its sharding. Under automatic axes,
+the sharding is known for arguments that carry one, for the operands and results of a `shard_map`, and for the results
+of sharding constraints. Loops and branches pass known shardings on to their carries, slices and results. The compiler
+decides all other shardings; `rematscope.ir.sharding_propagation` predicts them.
 """
 
 import math
@@ -14,7 +14,7 @@ from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Placeme
 
 
 def divided(spec: Any) -> tuple[tuple[str, ...], ...]:
-    """The mesh axes over which a partition spec divides each dimension; `P("d")` and `P(("d",), None)` say the same."""
+    """Return the mesh axes that shard each dimension in a partition spec, equal for `P("d")` and `P(("d",), None)`."""
     axes = [() if entry is None else entry if isinstance(entry, tuple) else (entry,) for entry in spec]
     while axes and not axes[-1]:
         axes.pop()
@@ -22,19 +22,19 @@ def divided(spec: Any) -> tuple[tuple[str, ...], ...]:
 
 
 def index_text(spec: Any) -> str:
-    """`[d]`, `[:, model]`, `[data+model]`; nothing for what is not divided."""
+    """Return a partition spec as text, such as `[d]`, `[:, model]` or `[data+model]`; "" if nothing is sharded."""
     axes = ", ".join("+".join(map(str, names)) or ":" for names in divided(spec))
     return f"[{axes}]" if axes else ""
 
 
 def mesh_of(sharding: Any) -> Any:
-    """The mesh of several devices that a sharding is about, of devices or abstract; None where it is about one."""
+    """Return the mesh of a sharding, which may be abstract; None if the sharding is for a single device."""
     mesh = getattr(sharding, "mesh", None)
     return mesh if mesh is not None and mesh.size > 1 else None
 
 
 def meshes_in(program: Program) -> Iterator[Any]:
-    """The meshes that a program speaks of."""
+    """Yield the meshes in the parameters and types of a program."""
     for equation in program.equations:
         if equation.primitive == "shard_map":
             yield equation.params["mesh"]
@@ -45,7 +45,7 @@ def meshes_in(program: Program) -> Iterator[Any]:
 
 
 def give_shardings(values: Iterable[Value], shardings: Sequence[Any]) -> list[Any]:
-    """Notes how values lie that a sharding is given for, where it is one; returns the meshes that these are about."""
+    """Record the given shardings of values, and return the meshes of these shardings."""
     for value, sharding in zip(values, shardings, strict=False):
         if getattr(sharding, "num_devices", 1) > 1:
             same(value, _placement_of(value, sharding))
@@ -60,7 +60,7 @@ def _placement_of(value: Value, sharding: Any) -> Placement:
 
 
 def place(program: Program) -> None:
-    """Notes how values lie, where an equation of the program says so."""
+    """Record the shardings of all values for which an equation of the program determines the sharding."""
     for equation in program.equations:
         match equation.primitive:
             case "name":
@@ -90,7 +90,7 @@ def place(program: Program) -> None:
 
 
 def has_auto_sharded_work(program: Program) -> bool:
-    """Whether a program works on arrays of which only the compiler decides how they lie."""
+    """Return whether a program operates on arrays whose sharding the compiler decides."""
     for equation in program.equations:
         if any(map(has_auto_sharded_work, equation.bodies)):
             return True
@@ -102,7 +102,10 @@ def has_auto_sharded_work(program: Program) -> bool:
 
 
 def _place_loop(loop: Equation) -> None:
-    """Slices lie as their stacks, carries as their starts, and both the other way round."""
+    """Record that a loop's slices are sharded like their stacks, and its carries like their initial values.
+
+    The same holds in the other direction.
+    """
     body, carries = loop.bodies[-1], loop.carries
     slices = list(zip(loop.stacked_inputs, body.inputs[carries:], strict=True))
     for array, part in slices:
@@ -122,7 +125,7 @@ def _place_loop(loop: Equation) -> None:
 
 
 def same(value: Value, *placements: Placement) -> None:
-    """Says how a value lies, where that is not decided yet and all placements agree on more than is known."""
+    """Record the placement of a value, if it is not known yet and all given placements agree on more than is known."""
     if isinstance(value, Literal) or value.placement.is_explicit or len({place[:2] for place in placements}) != 1:
         return
     new = placements[0]

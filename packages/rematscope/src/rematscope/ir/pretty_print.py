@@ -37,14 +37,14 @@ _FEW = 4
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Line:
-    """One line of a program, put into words only where it is shown: most of a large model's are not.
+    """One line of a program. Its text is formatted only when it is shown, because most lines of large models are not.
 
     Attributes:
       template: the text, indented, with `{}` for each of `parts`.
-      parts: the values that it names, and texts of the user's.
-      defines: the values that it defines.
-      equation: where its source and its module come from; None for lines that compute nothing.
-      role: the equation's, empty where it runs bodies.
+      parts: the values in the text, and strings from the user's code.
+      defines: the values that the line defines.
+      equation: the equation that gives the source line and the module; None for lines that compute nothing.
+      role: the role of the equation; "" if it has bodies.
     """
 
     template: str
@@ -55,7 +55,7 @@ class Line:
 
     @property
     def pieces(self) -> Pieces:
-        """The text, and the values in it."""
+        """The text in pieces: strings, and the values between them."""
         return _fill_template(self.template, *self.parts)
 
     @property
@@ -65,23 +65,23 @@ class Line:
 
     @property
     def indent(self) -> str:
-        """What it begins with."""
+        """The whitespace at the start of the line."""
         return self.template[: len(self.template) - len(self.template.lstrip(" "))]
 
     @property
     def source(self) -> Source | None:
-        """The user's line that it comes from."""
+        """The user's source line."""
         return self.equation.source if self.equation else None
 
 
 def types_text(values: Sequence[Value]) -> str:
-    """Dtypes and shapes; of many alike how many they are, and one."""
+    """Return the dtypes and shapes of values as text; many equal types are shown once, with their number."""
     types = [type_text(value) for value in values]
     return f"{len(types)} × {types[0]}" if len(types) > _FEW and len(set(types)) == 1 else ", ".join(types)
 
 
 def lines(program: Program, indent: str = "") -> Iterator[Line]:
-    """Writes a program, one `Line` at a time; bodies are indented under what runs them."""
+    """Yield the lines of a program; bodies are indented below the equation that runs them."""
     for equation in program.equations:
         match equation.primitive:
             case "optimization_barrier":
@@ -103,13 +103,13 @@ def lines(program: Program, indent: str = "") -> Iterator[Line]:
 
 
 def code(equation: Equation) -> str:
-    """One equation as an assignment."""
+    """Return an equation as an assignment."""
     template, parts = _assignment_words(equation)
     return text(_fill_template(template, *parts))
 
 
 def text(pieces: Pieces) -> str:
-    """The pieces, values by their names."""
+    """Return the pieces as text, with the names of the values."""
     return "".join([piece.name if isinstance(piece, Value) else piece for piece in pieces])
 
 
@@ -162,13 +162,13 @@ def _expression_words(equation: Equation) -> _Words:
 
 
 def _fill_template(template: str, *parts: str | Value) -> Pieces:
-    """The template with a part for each `{}`."""
+    """Return the template with each `{}` replaced by a part."""
     first, *others = template.split("{}")
     return (first, *(piece for pair in zip(parts, others, strict=True) for piece in pair))
 
 
 def listed(count: int) -> str:
-    """`{}, {}, {}`, for so many parts."""
+    """Return `{}, {}, {}` for a number of parts."""
     return ", ".join(["{}"] * count)
 
 
@@ -179,7 +179,7 @@ def _tuple_text(value: Any) -> str:  # a parameter of a primitive
 
 
 def _dot_text(equation: Equation) -> str:
-    """`{} @ {}`, with `.T` where a matrix is contracted over the other dimension; einsum where batches are involved."""
+    """Return a matmul as `{} @ {}`, with `.T` for transposed operands, or as an einsum if it has batch dimensions."""
     (left_dims, right_dims), (left_batch, _) = equation.params["dimension_numbers"]
     left, right = equation.inputs
     left_ndim, right_ndim = len(left.shape), len(right.shape)
@@ -211,7 +211,7 @@ def _einsum_text(equation: Equation) -> str:
 
 
 def _initial_lines(equation: Equation, indent: str) -> Iterator[Line]:
-    """Gives a loop's carries their first values, where those do not bear the carry's name already."""
+    """Yield the assignments of initial values to a loop's carries, except for values that have the carry's name."""
     pairs = zip(equation.outputs, equation.initial, strict=False)
     if renamed := [(carry, first) for carry, first in pairs if carry.name != first.name]:
         carries, firsts = zip(*renamed, strict=True)
@@ -235,7 +235,7 @@ def _scan_lines(equation: Equation, indent: str) -> Iterator[Line]:
 
 
 def _carry_over(equation: Equation, body: Program, indent: str) -> Iterator[Line]:
-    """The end of an iteration: all carries at once, so that two may trade places."""
+    """Yield the end of an iteration: one assignment of all carries, so that carries can be swapped."""
     if carries := equation.outputs[: equation.carries]:
         names = listed(len(carries))
         yield Line(f"{indent}{names} = {names}", (*carries, *body.outputs[: len(carries)]), carries)

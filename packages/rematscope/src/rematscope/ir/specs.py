@@ -1,4 +1,4 @@
-"""How the type of an array says that it lies on a mesh: over which axes each of its dimensions is divided."""
+"""The sharding in the type of an array: the mesh axes that shard each of its dimensions."""
 
 import math
 from collections.abc import Iterable
@@ -8,12 +8,12 @@ import jax
 
 
 class Spec(NamedTuple):
-    """How the type of an array says that it lies on a mesh with explicit axes.
+    """The sharding in the type of an array on a mesh with explicit axes.
 
     Attributes:
-      axes: for each dimension, those over which it is divided.
-      unreduced: those over which each device has a part of every number, still to be added up.
-      sizes: how long each axis of the mesh is.
+      axes: for each dimension, the mesh axes that shard it.
+      unreduced: the mesh axes along which each device has a partial sum of every element.
+      sizes: the size of each mesh axis.
     """
 
     axes: tuple[tuple[str, ...], ...]
@@ -21,13 +21,13 @@ class Spec(NamedTuple):
     sizes: dict[str, int]
 
     def ways(self, axes: Iterable[str]) -> int:
-        """How many devices there are along some axes; 0 for one, which has nobody to exchange anything with."""
+        """Return the number of devices along some axes; 0 if it is 1, because one device has no data to exchange."""
         count = math.prod(self.sizes[axis] for axis in axes)
         return count if count > 1 else 0
 
 
 def spec_of(aval: Any) -> Spec | None:
-    """What the type of an array says of how it lies; None where it says nothing."""
+    """Return the sharding in the type of an array; None if the type contains none."""
     sharding = getattr(aval, "sharding", None)
     if sharding is None or sharding.mesh.empty:
         return None
@@ -38,16 +38,16 @@ def spec_of(aval: Any) -> Spec | None:
 
 
 def device_shape(aval: Any) -> tuple[tuple[int, ...], bool]:
-    """The shape of what one device has of an array of this type at most, and whether that is all there is to say.
+    """Return the maximum shape of one device's shard of an array of this type, and whether the type determines it.
 
-    The type says it all on a mesh whose axes are explicit, and of the parts of arrays on which `shard_map` works.
-    Automatic axes, and where there is no mesh in it, it leaves to the compiler.
+    The type determines the shape on a mesh with explicit axes, and in the body of a `shard_map`. On automatic axes, or
+    if the type contains no mesh, the compiler decides.
     """
     shape = tuple(getattr(aval, "shape", ()))  # a token has none
     if (spec := spec_of(aval)) is None:
         return shape, False
     kinds = zip(aval.sharding.mesh.axis_types, spec.sizes.values(), strict=True)
     decided = not any(kind == jax.sharding.AxisType.Auto and size > 1 for kind, size in kinds)
-    # Not its sharding's shard_shape, which cannot tell on a mesh within a shard_map.
+    # The sharding's own shard_shape does not work on the mesh inside a shard_map.
     ways = (spec.ways(axes) or 1 for axes in spec.axes)
     return tuple(-(-length // parts) for length, parts in zip(shape, ways, strict=True)), decided

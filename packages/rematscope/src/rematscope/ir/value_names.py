@@ -1,4 +1,4 @@
-"""Names for the values of both programs: arguments keep theirs, everything else gets a letter."""
+"""Name the values of both programs: arguments keep their names, and all other values get letters."""
 
 import dataclasses
 import itertools
@@ -17,11 +17,11 @@ def name_values(
     cotangents: tuple[Value, ...],
     forward_value_of: dict[Value, Value],
 ) -> None:
-    """Names every value, in the order in which a reader meets it.
+    """Name every value, in the order in which it appears in the programs.
 
-    A value that crosses is one object and so has one name in both programs. A recomputed value takes the name of the
-    forward value that it equals; where that name is taken in the backward program, with a prime. No value is called
-    like the function itself.
+    A residual is one object, so it has the same name in both programs. A recomputed value gets the name of the forward
+    value that it equals, with a prime if the backward program already uses this name. No value has the name of the
+    function.
     """
     taken = {function, *(v.name for v in forward.inputs), *(axis for mesh in meshes_in(forward) for axis in mesh.shape)}
     for i, value in enumerate(cotangents):
@@ -42,7 +42,7 @@ def name_values(
 
 
 def names_again(backward: Program, forward_value_of: dict[Value, Value]) -> None:
-    """Gives the recomputed values of a program, whose values have names already, those of what they equal."""
+    """Rename the recomputed values of a program with names: each gets the name of the value that it equals."""
     used = {v.name for v in backward.inputs}
     for equation in backward.equations:
         for value in equation.outputs:
@@ -53,7 +53,7 @@ def names_again(backward: Program, forward_value_of: dict[Value, Value]) -> None
 
 
 def _take_primed(name: str, taken: set[str]) -> str:
-    """Takes `name`, with as many primes as make it a new one; `a′4` for the fourth and more."""
+    """Return `name` with as many primes as make it unique, and mark it as taken; `a′4` for four or more primes."""
     primed = itertools.chain((name + "′" * count for count in range(4)), (f"{name}′{i}" for i in itertools.count(4)))
     free = next(each for each in primed if each not in taken)
     taken.add(free)
@@ -61,7 +61,7 @@ def _take_primed(name: str, taken: set[str]) -> str:
 
 
 def _letter_names() -> Iterator[str]:
-    """a … z, aa … zz, aaa …, without Python's keywords."""
+    """Yield a … z, aa … zz, aaa …, without Python's keywords."""
     for size in itertools.count(1):
         for letters in itertools.product(string.ascii_lowercase, repeat=size):
             if not keyword.iskeyword(name := "".join(letters)):
@@ -84,7 +84,7 @@ def _name_values(program: Program, fresh: Callable[[Value], str], indices: list[
 
 
 def _name_parts(equation: Equation, fresh: Callable[[Value], str]) -> None:
-    """A device's part is indexed by the axes of the mesh: `w[d]`, `x[:, model]`. What is whole keeps its name."""
+    """Name a device's shards by mesh axes, such as `w[d]` or `x[:, model]`; a replicated array keeps its name."""
     (body,) = equation.bodies
     for array, part, spec in zip(equation.inputs, body.inputs, equation.params["in_specs"], strict=True):
         array.name = array.name or fresh(array)  # a constant has none yet
@@ -92,7 +92,7 @@ def _name_parts(equation: Equation, fresh: Callable[[Value], str]) -> None:
 
 
 def _name_loop(equation: Equation, fresh: Callable[[Value], str], indices: list[str], depth: int) -> None:
-    """A loop reads as Python: its carries are variables, its slices and stacks are indexed by the loop's letter."""
+    """Name a loop's values as in Python: carries are variables, and the loop's letter indexes slices and stacks."""
     equation.index = indices[depth % len(indices)]
     body = equation.bodies[-1]
     carries = equation.carries

@@ -1,14 +1,15 @@
 """Optimistic value numbering: two values with the same number are equal on every input.
 
-Numbers are given as in a hash table of expressions: an equation's results are known by its primitive, its parameters
-and the numbers of its operands. Around a loop that is not enough, for a carried value depends on itself. There numbers
-are given optimistically, as in Alpern, Wegman and Zadeck, "Detecting equality of variables in programs" (POPL 1988):
-carries are supposed to be equal, and an iteration shows whether they stay so; see `rematscope.ir.loop_carries`. What is
-known of a branch while it is taken is used in the same walk, in the spirit of Click and Cooper, "Combining analyses,
+Numbers come from a hash table of expressions: the key of an equation's result consists of the primitive, the parameters
+and the numbers of the operands. This does not work for a loop's carry, which depends on itself. Carries are numbered
+optimistically, as in Alpern, Wegman and Zadeck, "Detecting equality of variables in programs" (POPL 1988): carries are
+assumed to be equal, and an iteration shows whether they stay equal; see `rematscope.ir.loop_carries`. In the same pass,
+the numbering inside a branch uses that this branch was taken, in the spirit of Click and Cooper, "Combining analyses,
 combining optimizations" (TOPLAS 1995).
 
-Inside a loop a number says "this value, as a function of the loop's index". An index is known by its loop's length and
-by how many loops of that length are around it. Inside a shard_map it says "this value, as a function of the device".
+Inside a loop, a number identifies a value as a function of the loop's index. An index is identified by the length of
+its loop and the number of enclosing loops of that length. Inside a `shard_map`, a number identifies a value as a
+function of the device.
 """
 
 from collections.abc import Hashable, Mapping, Set
@@ -32,28 +33,29 @@ _Around = tuple[int | None, ...]
 
 
 class ValueNumbering:
-    """Numbers programs that share values, the forward program first and then the backward program.
+    """Numbers programs that share values: first the forward program, then the backward program.
 
     Attributes:
-      undecided: loops whose carries were not all compared with those of other loops, since that took too many steps. A
-        carry of theirs is known by itself alone: equal values may have different numbers, different ones never share.
+      undecided: loops whose carries were not all compared with those of other loops, because this took too many steps.
+        Their carries have unique numbers. So equal values may have different numbers, but different values never share
+        a number.
     """
 
     def __init__(self, unknown: Set[Value], rules: Mapping[Value, ForwardRule] | None = None):
-        """Starts with no numbers.
+        """Start with no numbers.
 
         Args:
-          unknown: values that depend on the cotangent. A loop's carry among them is like no other.
+          unknown: values that depend on the cotangent. A loop's carry among them gets a unique number.
           rules: the forward rules of functions that the forward program calls undifferentiated, by their outputs.
         """
         self.unproven_equalities: set[Equation] = set()
         self._unknown = unknown
         self._rules = rules or {}
         self._table = NumberTable()
-        # stack → the index of the loop that stacked it, and the number of what an iteration puts there; of what a
-        # shard_map puts together, how that is divided, and the number of what a device puts there
+        # Maps a stack to the index of its loop and the number of the value that an iteration stacks; maps a result of a
+        # shard_map to its mesh and sharding, and the number of a device's shard.
         self._stacked: dict[int, tuple[Hashable, int]] = {}
-        # loop → the carries of each loop like it
+        # Maps the key of a loop to the carries of each loop with this key.
         self._known: dict[Hashable, list[list[Carry]]] = {}
         # Kept because the bodies of nested loops are numbered many times.
         self._groups: dict[Equation, list[Group]] = {}
@@ -62,15 +64,15 @@ class ValueNumbering:
         self._steps_left = STEPS_AT_FIRST
 
     def number(self, value: Value) -> int:
-        """The number of a value; one of its own if nothing that was numbered made it."""
+        """Return the number of a value; a unique number if no numbered equation computes the value."""
         return self._table.number(value)
 
     def unboxes(self, equation: Equation) -> bool:
-        """Whether an equation takes a scalar out of the array of one number that a shard_map had put it into."""
+        """Return whether an equation takes a scalar out of an array of one element that a `shard_map` returned."""
         return equation.primitive == "squeeze" and self._table.is_boxed(self.number(equation.inputs[0]))
 
     def program(self, program: Program, around: _Around = ()) -> None:
-        """Numbers what `program` computes; `around` holds the lengths of the loops around it."""
+        """Number the values of `program`; `around` contains the lengths of the enclosing loops."""
         self._steps_left -= len(program.equations)
         for equation in program.equations:
             if equation.primitive != "optimization_barrier":
@@ -97,9 +99,9 @@ class ValueNumbering:
         return self._table.results(equation)
 
     def _equate(self, rule: ForwardRule, around: _Around) -> None:
-        """Give what a forward rule returns the numbers of the function's outputs, as `custom_vjp` requires.
+        """Give the results of a forward rule the numbers of the function's outputs: `custom_vjp` requires equality.
 
-        The recompute of remat3 runs the rule, and its forward pass the function.
+        With remat3, the recompute runs the rule, but the forward pass runs the function.
         """
         self.program(rule.program, around)
         for output, result in rule.outputs:
@@ -134,7 +136,10 @@ class ValueNumbering:
         return [self._table.intern("last", *pair) for pair in zip(carried, outs[:carries], strict=True)] + stacks
 
     def _shard_map(self, equation: Equation, around: _Around) -> list[int]:
-        """The part of an array that was put together of parts in the same way is what was put there."""
+        """Number a `shard_map`.
+
+        If an operand was assembled from shards in the same way as it is split here, its shard is the original value.
+        """
         (body,) = equation.bodies
         mesh, specs_in, specs_out = (equation.params[key] for key in ("mesh", "in_specs", "out_specs"))
         for spec, array, part in zip(specs_in, equation.inputs, body.inputs, strict=True):
@@ -159,12 +164,12 @@ class ValueNumbering:
         return [self._table.intern("last", tested, *pair) for pair in zip(carried, outs, strict=True)]
 
     def _number_carries(self, equation: Equation, loop: Hashable, inside: _Around) -> list[int]:
-        """Numbers a loop's bodies, and returns the numbers of its carries at the start of an iteration.
+        """Number a loop's bodies, and return the numbers of its carries at the start of an iteration.
 
         Args:
           equation: the loop.
-          loop: what it has in common with loops that it may be compared with.
-          inside: the lengths of the loops around its body, itself included.
+          loop: a key that is equal for loops that can be compared with this loop.
+          inside: the lengths of the loops around its body, including this loop.
         """
         if len(inside) == 1:
             self._steps_left = max(0, self._steps_left) + STEPS_PER_EQUATION * _equation_count(equation)
@@ -198,7 +203,7 @@ class ValueNumbering:
         search.define(lambda *key: self._table.intern("carry", loop, *key))
 
         results = iterate(search.numbers)
-        # What was numbered under a supposition is no loop that exists: only the last round tells.
+        # Numbers that depend on an unconfirmed assumption are not valid, so only the last round is recorded.
         if not self._suppositions:
             if search.pending:
                 self.unproven_equalities.add(equation)
@@ -209,5 +214,5 @@ class ValueNumbering:
 
 
 def _equation_count(equation: Equation) -> int:
-    """How many equations one is, those in its bodies included."""
+    """Return the number of equations in an equation, including itself and its bodies."""
     return 1 + sum(_equation_count(inner) for body in equation.bodies for inner in body.equations)

@@ -1,1 +1,1 @@
-"""The saved bytes and the recompute of each choice of saved values, and the best choice."""
+"""Compute the saved bytes and the recompute of each choice of saved values, and find the best choice."""

@@ -1,12 +1,12 @@
 """`recompute_graph(f, *args)`: the recompute graph of a function, from one trace of it.
 
-The trace is that of the function whose checkpoints save nothing. Its backward program recomputes all that any choice of
-names could demand. So a choice is a walk in the graph of its operations: from the values that the backward pass proper
-reads, back to a saved name or an argument.
+The trace is that of the function with checkpoints that save nothing. Its backward program recomputes all values that
+any choice of names could require. A choice corresponds to a walk in the dependency graph: it starts at the values that
+operations with a cotangent read, and ends at saved names and arguments. The operations on the way are recomputed.
 
-Which values of a chain to save is an old question (Griewank and Walther, Algorithm 799: revolve, 2000; Chen et al.,
-Training deep nets with sublinear memory cost, 2016). Here JAX fixes the schedule, in which a checkpoint recomputes each
-of its operations at most once, and only the names are chosen.
+Choosing which values of a chain to save is an old problem (Griewank and Walther, Algorithm 799: revolve, 2000; Chen et
+al., Training deep nets with sublinear memory cost, 2016). Here, JAX fixes the schedule, in which a checkpoint
+recomputes each of its operations at most once, and only the names are chosen.
 """
 
 import dataclasses
@@ -159,7 +159,7 @@ def _without_names_saved_differently(graph: RecomputeGraph, call: CostedCall) ->
 def is_predicted(
     graph: RecomputeGraph, call: CostedCall, names: Sequence[str] | None = None, policy: Policy | None = None
 ) -> bool:
-    """Whether a trace of a function with a policy saves and recomputes what `graph` predicts for `names`.
+    """Return whether a trace with a policy has the saved bytes and the recompute that `graph` predicts for `names`.
 
     The policy saves `names` only, by default all names of the graph, if none is given.
     """
@@ -220,7 +220,7 @@ def graph_of(
     reached = dependencies_of(roots, ())
     names = {node.name for node in reached if node.name is not None}
     needed = dependencies_of(roots, names)
-    # JAX also saves some values that nothing reads.
+    # JAX also saves some values that have no reader.
     needed |= {node for node in nodes.all if node.kept and node not in reached} - set(nodes.by_policy)
     return RecomputeGraph(
         trace=passes,
@@ -276,7 +276,7 @@ class _Nodes:
 
     @cached_property
     def _device_arrays(self) -> dict[Value, Value]:
-        """Map the results of a shard_map of the forward pass to a device's results: they are saved as one array."""
+        """Map the results of a forward `shard_map` to the results on a device, since both are saved as one array."""
         mapped = (equation for equation in self.trace.forward.equations if equation.primitive == "shard_map")
         return {
             whole: part
@@ -290,13 +290,13 @@ class _Nodes:
         return self._device_arrays.get(array, array)
 
     def _one_of_those(self, array: Value) -> Value:
-        """Return one of several equal values: they are saved separately, and recomputed as often as computed."""
+        """Return one of several equal values, which are saved separately, and recomputed as often as computed."""
         alike = self.trace.equal_values.get(array, [array])
         self._came[array] += 1
         return alike[(self._came[array] - 1) % len(alike)]
 
     def reading(self, values: Iterable[Value]) -> list[Node]:
-        """Return the nodes of some values, each once. Arguments, constants and cotangents have none."""
+        """Return the nodes of values without duplicates. Arguments, constants and cotangents have no nodes."""
         known = (self.of_value[v] for v in values if not isinstance(v, Literal) and v in self.of_value)
         return list(dict.fromkeys(known))
 
@@ -403,7 +403,7 @@ def _weighing_text(passes: Trace, cost: CostFunction) -> str:
 
 
 def _recompute_cost(equation: Equation, cost: Callable[[Equation], float]) -> float:
-    """Return the cost of recomputing an equation, for a while loop with its body."""
+    """Return the cost of recomputing an equation; for a while loop, including its body."""
     if equation.bodies:
         return equation.length * sum(
             _recompute_cost(inner, cost) for body in equation.bodies for inner in body.equations
@@ -417,7 +417,7 @@ def cost_said(cost: Callable[[Equation], Any], equation: Equation) -> float:
     """Return the cost that a user's cost function gives for an equation.
 
     Raises:
-      PlanError: if that is no number, or one below 0.
+      PlanError: if the cost is not a number, or is negative.
     """
     said = cost(equation)
     try:
@@ -459,7 +459,7 @@ def _multiply_by_trip_counts(nodes: Collection[Node]) -> None:
     """
     changes = {node: node.depends_on_loops for node in nodes}
     before = None
-    while changes != before:  # once more for carries of the previous iteration
+    while changes != before:  # repeated, because carries depend on the previous iteration
         before = dict(changes)
         for node in nodes:
             changes[node] = node.depends_on_loops.union(*(changes[n] for n in node.reads)) & node.loops
@@ -482,7 +482,7 @@ def _why_barred(named: Equation, around: tuple[Equation, ...]) -> str | None:
 
 
 def _has_names(equation: Equation) -> bool:
-    """Whether the program of an operation that is not opened gives names."""
+    """Return whether the body of an operation that the trace does not look into contains checkpoint names."""
 
     def named(jaxpr: Any) -> bool:  # open or closed, in either release
         eqns = jax_compat.body_of(jaxpr)[0].eqns

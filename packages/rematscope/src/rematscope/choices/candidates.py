@@ -1,10 +1,10 @@
 """The policies that a plan compares: names alone, names combined with a policy of JAX, and other policies alone.
 
 The best values to save may be inside library calls, where no name can be written, but where JAX's policies apply.
-`dots_saveable` and `dots_with_no_batch_dims_saveable` are asked about each operation of the trace in which nothing is
-saved: the results that they save are saved in any case, and names are chosen in addition, as `save_from_both_policies`
-allows. `everything_saveable`, and the function as written, are traced unmodified. Without a checkpoint a function as
-written recomputes nothing, and if its residuals fit, no checkpoint is needed.
+`dots_saveable` and `dots_with_no_batch_dims_saveable` are called for each operation of the trace in which nothing is
+saved. The results for which they return True are always saved, and names are chosen in addition, as with
+`save_from_both_policies`. `everything_saveable`, and the function as written, are traced unmodified. Without a
+checkpoint, the function as written recomputes nothing, and if its residuals fit, no checkpoint is needed.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _PRODUCTS = "dots_with_no_batch_dims_saveable", "dots_saveable"
 EVERYTHING = "everything_saveable"
 AS_IT_IS = "as written"
 
-# Calls into which a policy goes; of any other it is asked as of one operation.
+# A policy is called for the operations inside these calls; any other call counts as one operation.
 _OPENED = frozenset({"jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "remat2", "checkpoint"})
 _LOOPS = frozenset({"scan", "shard_map"})
 
@@ -52,7 +52,7 @@ class PolicyCandidate:
     trace: Trace | None = None
 
     def with_names(self, names: tuple[str, ...]) -> Policy | None:
-        """The policy that saves these names too; None if the function has several policies."""
+        """Return the policy that also saves these names; None if the function has several policies."""
         if self.trace is not None or (self.policy is not None and not names):
             return self.policy
         chosen: Policy = jax.checkpoint_policies.save_only_these_names(*names)
@@ -90,7 +90,7 @@ def candidates(call: CostedCall) -> tuple[PolicyCandidate, ...]:
                 found.append(PolicyCandidate(label, graph, policy))
     save_all = jax.checkpoint_policies.everything_saveable
     if not alone.policies:
-        # Where it has checkpoints, which save nothing, this is the choice of no name again.
+        # If its checkpoints save nothing, this candidate would equal the choice of no names.
         nothing_saved = alone.evaluate(())
         written = traced(call, AS_IT_IS, save_all)
         found += [each for each in written if not nothing_saved[1] or each.graph.evaluate(()) != nothing_saved]
@@ -111,10 +111,10 @@ def as_written(call: CostedCall, found: Sequence[PolicyCandidate]) -> PolicyCand
 
 
 def traced(call: CostedCall, label: str, policy: Policy | None) -> Iterator[PolicyCandidate]:
-    """Yield the candidate of a policy that leaves no choice of names, as JAX traces it; none where JAX cannot."""
+    """Yield the candidate of a policy without a choice of names, from JAX's trace; none if JAX cannot trace it."""
     f = call.f
     planned = f if label == AS_IT_IS else with_policy(f, policy)
-    # What is called once is a jaxpr, whose checkpoints only `with_policies` turns into those of another mode.
+    # A `CalledOnce` is a jaxpr. Only `with_policies` converts its checkpoints to another mode.
     is_jaxpr = label == AS_IT_IS and isinstance(f, CalledOnce) and any(checkpoints(f.jaxpr))
     again = with_policies(f, lambda own: own) if is_jaxpr else planned
     try:
@@ -127,17 +127,17 @@ def traced(call: CostedCall, label: str, policy: Policy | None) -> Iterator[Poli
 
 
 def digest_of(found: Sequence[PolicyCandidate]) -> str:
-    """Return the SHA-256 of all that a choice among these depends on."""
+    """Return the SHA-256 of all data that a choice among these candidates depends on."""
     return hashlib.sha256("\n".join(f"{each.label} {each.graph.digest}" for each in found).encode()).hexdigest()
 
 
 def is_left_out(found: Sequence[PolicyCandidate]) -> bool:
-    """Whether the function as written is not compared: its own policies offload values, which no budget limits."""
+    """Return whether the function as written is left out, because no budget limits the values that it offloads."""
     return _has_policies(found[0].graph) and all(candidate.label != AS_IT_IS for candidate in found)
 
 
 def _has_policies(graph: RecomputeGraph) -> bool:
-    """Whether the function has policies that are more than one choice of names."""
+    """Return whether the function's own policies cannot be expressed as one choice of names."""
     return len(graph.policies) > 1 or not all(map(_is_choice_of_names, graph.policies))
 
 
@@ -146,15 +146,15 @@ def _is_choice_of_names(policy: Policy) -> bool:
 
 
 def saved_by(passes: Trace, policy: Policy) -> frozenset[Equation] | None:
-    """Return the equations whose results a policy would save of all that the backward pass recomputes.
+    """Return the recomputed equations whose results a policy would save.
 
     Args:
       passes: the trace of a function whose checkpoints save nothing.
-      policy: one that answers with a boolean.
+      policy: a policy that returns booleans.
 
     Returns:
-      The equations whose results it saves; None where that cannot be told: in branches, whose residuals share their
-      memory, in custom rules, whose checkpoints keep their own policies, and where JAX refuses complex numbers.
+      The equations whose results the policy saves. None if this cannot be determined: for branches, whose residuals
+      share memory; for custom rules, whose checkpoints keep their own policies; and if JAX refuses complex numbers.
     """
     found = []
     for equation, in_branch in _checkpoint_recompute(passes.backward, False):
@@ -172,13 +172,16 @@ def saved_by(passes: Trace, policy: Policy) -> frozenset[Equation] | None:
 
 
 def _calls_inside(equation: Equation) -> list[JaxprEqn]:
-    """The calls around an equation, innermost first, as far as the outermost checkpoint."""
+    """Return the calls that contain an equation, innermost first, up to the outermost checkpoint."""
     places = [i for i, eqn in enumerate(equation.calls) if jax_compat.is_checkpoint(eqn)]
     return list(equation.calls[: places[-1] + 1]) if places else []
 
 
 def _checkpoint_recompute(program: Program, in_branch: bool) -> Iterator[tuple[Equation, bool]]:
-    """Yield what checkpoints recompute, and whether it is in a branch. Policies are not asked about `while` loops."""
+    """Yield the equations that checkpoints recompute, and whether each is in a branch.
+
+    The bodies of `while` loops are left out, because JAX calls no policy for them.
+    """
     for equation in program.equations:
         if equation.primitive == "while":
             continue
@@ -192,5 +195,8 @@ def _checkpoint_recompute(program: Program, in_branch: bool) -> Iterator[tuple[E
 
 
 def _computes_again(eqn: JaxprEqn) -> bool:
-    """Whether, by its name stack, a checkpoint recomputes an equation; the rest of its body is backward pass."""
+    """Return whether a checkpoint recomputes an equation, according to the name stack.
+
+    The other equations of the checkpoint's body belong to the backward pass.
+    """
     return "rematted_computation" in str(eqn.source_info.name_stack)

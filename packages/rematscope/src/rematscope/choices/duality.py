@@ -1,9 +1,9 @@
 """A lower bound of the cost of every choice, proven without a solver: weak duality, in exact arithmetic.
 
-The rows are not enforced. Instead the objective pays a price for each unit by which a row is violated, and gains as
-much for each unit by which it is exceeded. The least value of this objective is a lower bound for any prices
-(Geoffrion, Lagrangean relaxation for integer programming, 1974), and each variable can be set by itself. With given
-prices, the bound is checked with sums of fractions.
+This is a Lagrangian relaxation (Geoffrion, Lagrangean relaxation for integer programming, 1974). The rows are not
+enforced. Instead, each row has a multiplier. The objective increases by the multiplier for each unit by which the row
+is violated, and decreases by it for each unit of slack. For any non-negative multipliers, the minimum of this objective
+is a lower bound. Each variable can be minimized separately, so the bound is a sum of fractions.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from rematscope.choices.zero_one import ZeroOne
 
 _BEYOND = 10**12  # above every cost in HiGHS's units
 
-_STEPS = 2**20  # multipliers are whole numbers of these parts of a price
+_STEPS = 2**20  # multipliers are stored as integers, in units of 1 / _STEPS
 
 
 def multipliers(program: ZeroOne, budget: int) -> tuple[int, ...]:
-    """Return a price for each row and for the budget, in bytes, with which `dual_bound` is as large as possible.
+    """Return the multipliers of the rows and of the budget in bytes that maximize `dual_bound`.
 
     They are the dual solution of the linear relaxation, in the units of HiGHS, times 2²⁰. If no choice is within the
     budget, they prove a bound above any cost.
@@ -36,7 +36,7 @@ def multipliers(program: ZeroOne, budget: int) -> tuple[int, ...]:
         bounds=(0, 1),
     )
     if result.x is None:
-        # Prices that prove the fewest bytes of any choice, times a factor that outweighs every cost.
+        # Multipliers that prove the fewest bytes of any choice, times a factor that outweighs every cost.
         fewest = scipy.optimize.linprog(in_units(program.nbytes, unit), A_ub=rows[0], b_ub=rows[1], bounds=(0, 1))
         prices = [*(-_BEYOND * fewest.ineqlin.marginals), _BEYOND]
     else:

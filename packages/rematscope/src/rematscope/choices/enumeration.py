@@ -6,13 +6,13 @@ import numpy as np
 
 from rematscope.choices.choice_graph import ChoiceGraph
 
-FEW = 16  # names of which every subset is looked at
+FEW = 16  # the maximum number of names for which all subsets are enumerated
 
 
 def least_place(first: np.ndarray, second: np.ndarray, allowed: np.ndarray) -> int:
-    """Return the index where `first` is least among the allowed ones, and among equal ones `second`.
+    """Return the allowed index with the smallest `first`; of several such indices, the one with the smallest `second`.
 
-    All three are of one shape, (n,): numbers, numbers, booleans of which one at least is True.
+    All arguments have the shape (n,). `allowed` contains booleans, at least one of which is True.
     """
     places = np.flatnonzero(allowed)
     places = places[first[places] == first[places].min()]
@@ -20,7 +20,7 @@ def least_place(first: np.ndarray, second: np.ndarray, allowed: np.ndarray) -> i
 
 
 def are_few(graph: ChoiceGraph) -> bool:
-    """Whether a graph has so few names that every subset of them is looked at."""
+    """Return whether a graph has at most `FEW` names, so that all subsets are enumerated."""
     return len(graph.names) <= FEW
 
 
@@ -39,7 +39,7 @@ def every_choice(graph: ChoiceGraph) -> tuple[np.ndarray, np.ndarray]:
     everywhere = np.ones(len(subsets), bool)
     reached = {part: everywhere if part.entry else ~everywhere for part in graph.parts}
     changed = True
-    while changed:  # once more where a loop's carry leads back
+    while changed:  # repeated, because a loop's carries make the graph cyclic
         changed = False
         for part in graph.parts:
             now = reached[part]

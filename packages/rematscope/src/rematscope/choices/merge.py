@@ -10,8 +10,8 @@ def parts_of(nodes: Sequence[Node], needed: Collection[Node]) -> tuple[Part, ...
     """Return the parts of the recompute that depend on the choice, with nodes merged that are always reached together.
 
     Args:
-      nodes: all that some choice reaches, in the order of the program.
-      needed: what all choices reach.
+      nodes: the nodes that some choice reaches, in program order.
+      needed: the nodes that all choices reach.
 
     Returns:
       The parts, linked, in an order that is the same for the same program.

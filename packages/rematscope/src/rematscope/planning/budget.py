@@ -1,4 +1,4 @@
-"""The bytes of a limit, and the least bytes that a function can save."""
+"""Parse limits in bytes, and find the fewest bytes that a function can save."""
 
 import operator
 import re
@@ -26,7 +26,7 @@ def least_of(found: Sequence[PolicyCandidate]) -> int:
 
 
 def most_of(found: Sequence[PolicyCandidate]) -> int:
-    """Return the bytes of all names; without names, those of the candidate that saves most."""
+    """Return the bytes of saving all names; without names, those of the candidate that saves the most bytes."""
     alone = found[0].graph
     if alone.names:
         return alone.evaluate(alone.names)[0]

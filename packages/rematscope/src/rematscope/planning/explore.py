@@ -33,7 +33,7 @@ from rematscope.tracing.checkpoints import loss_inside
 from rematscope.tracing.trace import Trace, trace
 from rematscope.views.interactive_programs import InteractivePrograms
 
-_SPREAD = 17  # points of the front that are computed if there are many names, since each needs the solver
+_SPREAD = 17  # the number of points of the front to compute if there are many names, because each needs the solver
 _NO_CHECKPOINT, _NO_POLICY, _NAMES = "no checkpoint", "no policy", "save_only_these_names"
 
 
@@ -306,11 +306,11 @@ def _signed_text(change: Any, text: Callable[[Any], str]) -> str:
 
 
 def _checkpoint_names(f: Callable, *args, **kwargs) -> list[str]:
-    """The names that `f` and its derivative give to values, in the order of the program."""
+    """Return the checkpoint names in `f` and its derivative, in program order."""
     flat, leaves = flattened(f, args, kwargs)
 
     def both(*leaves):
-        # The function itself has the names whose values are dropped; its derivative has those of custom rules.
+        # The function contains the names of unused values; its derivative contains the names in custom rules.
         return flat(*leaves), jax.vjp(flat, *leaves)
 
     return list(dict.fromkeys(_names_in(jax_compat.make_jaxpr(both)(*leaves))))

@@ -256,7 +256,7 @@ def fit(
     limit = budget_bytes(peak, "peak")
     check_target(target)
     rates = None if device is None else device_called(device)
-    # A device alone adds seconds to what is shown.
+    # A device without cost="seconds" only adds times to the view.
     meant = cost_meant(cost, device if isinstance(cost, str) and cost == "seconds" else None)
     call = CostedCall(f, args, kwargs, meant)
     compared = candidates(call)
@@ -363,8 +363,8 @@ class _Search:
         return None
 
 
-_UNNOTICED = 0.01  # of what is recomputed with nothing saved; clocks differ by as much from run to run
-_LOOKS = 6  # plans that are looked at between two, where the peak need not rise from one to the other
+_UNNOTICED = 0.01  # a negligible share of the recompute with nothing saved: run times vary by as much
+_LOOKS = 6  # the number of plans to try between two plans, because the peak need not rise with the saved bytes
 
 
 def _saved_bytes(trial: CompiledPlan) -> int:

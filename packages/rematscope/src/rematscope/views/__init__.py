@@ -1,1 +1,1 @@
-"""What a reader looks at: both programs, the residuals, and what to choose."""
+"""The views: both programs, the residuals, and comparisons of variants."""

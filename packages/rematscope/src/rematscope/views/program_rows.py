@@ -64,7 +64,7 @@ class ProgramRow:
 
     @functools.cached_property
     def saved(self) -> str:
-        """The saved bytes, on a mesh those of one device: `20 B →`, `20 B → host`."""
+        """The saved bytes (per device on a mesh) as text: `20 B →`, `20 B → host`."""
         if not self.crossing:
             return ""
         ways = {"device": "→", "host": "→ host"}
@@ -138,7 +138,7 @@ def _input_line(value: Value) -> Line:
 
 
 def _with_headings(program: Iterable[Line], function: str) -> Iterator[tuple[list[ProgramRow], Line]]:
-    """Yield each line with the headings before it: one where the module changes."""
+    """Yield each line, preceded by a heading if its module differs from that of the line before."""
     module = ""
     for line in program:
         heading = []

@@ -311,7 +311,8 @@ class _Search:
                 return False
         if earlier < start:
             return True
-        # As far as the time before; and what goes on with the latter's value began with one from before the block.
+        # An operand must advance by the same step as in the repetition before. An operand that the previous repetition
+        # computes may instead start from a value defined before the block.
         for first, second, third in zip(self.reads[earlier], before, now, strict=True):
             step = third - second
             if step != second - first and not (step == period and first < start <= second):
@@ -334,16 +335,16 @@ class _Search:
     def stand_alike(self, first: int, second: int, place: int, start: int, period: int) -> bool:
         """Return whether the value `second` corresponds, for the line at `place`, to `first` one period before."""
         if first % self.size == second % self.size < start and first >= 0:
-            return True  # another of many values that one line before defines: keys, say
+            return True  # two of the many values that one line before the block defines, such as keys
         if second < 0 or (first >= 0 and first // self.size != second // self.size):
             return False
         first, second = min(first, first % self.size), second % self.size
         if start <= second < start + period <= place < start + 2 * period and first < start:
-            return True  # the second time goes on with what the first made, and that with what was there
+            return True  # the second repetition reads a result of the first, which reads a value from before the block
         if first < 0:
             return False
-        # Of another time in an earlier block that is repeated: the next one or, where a time here reads of several
-        # there, a later one; and where a backward pass reads what a forward pass made, one before.
+        # Both values are in an earlier repeated block, at the same position of different repetitions. In a backward
+        # pass, `second` may be in an earlier repetition than `first`.
         block = self.block[first]
         return bool(block) and block == self.block[second] and (second - first) % block == 0
 

@@ -225,7 +225,7 @@ def _programs_html(
     columns, forms = [], Forms()
     for title, header, rows in programs:
         found = repeats(rows, forms)
-        # What is hidden is laid out with the rest, since it stands in the same columns.
+        # Hidden rows are laid out with the others, because they use the same columns when they are unfolded.
         laid_out = _lay_out_rows([*rows, *(summary(rows, repeat) for repeat in found)], None)
         summaries = laid_out[len(rows) :]
         lines: list[list[PieceLine | Row]] = [
@@ -238,7 +238,7 @@ def _programs_html(
             column += _join_lines(lines[start : repeat.shown])
             column.append(Hidden(said, _join_lines(lines[repeat.shown : repeat.end])))
             start = repeat.end
-        # Where one searches, what is marked need not come first.
+        # On a searchable page, the marked lines do not need to come first.
         columns.append(
             [
                 *column,
@@ -260,7 +260,7 @@ def _column_lines(title: str, header: str, rows: list[ProgramRow], width: int | 
 
 
 def _without_middle(lines: list[PieceLine], most: int) -> list[PieceLine]:
-    """The first and the last of so many lines, and how many are left out."""
+    """Return at most `most` lines: the first and the last ones, and a line with the number of lines left out."""
     if len(lines) <= most:
         return lines
     first, last = 2 * most // 3, most // 3 - 1
@@ -276,7 +276,10 @@ def _title_lines(title: str, header: str, width: int | None = None) -> list[Piec
 
 
 def _marked_first(lines: list[PieceLine]) -> list[PieceLine]:
-    """Before a long program's lines, those of them around what is marked, unless that is most of it."""
+    """Return the lines of a program; if it is long, the marked lines and their surroundings come first.
+
+    The marked lines do not come first if they and their surroundings are most of the program.
+    """
     marked = [number for number, line in enumerate(lines) if any("rs-marked" in style for _, style in line)]
     near = {each for number in marked for each in range(number - _AROUND, number + _AROUND + 1)}
     if not marked or len(lines) <= _LONG or 2 * len(near) > len(lines):
@@ -292,7 +295,7 @@ def _marked_first(lines: list[PieceLine]) -> list[PieceLine]:
 
 
 def _lay_out_rows(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
-    """Aligns rows in columns, a list of lines for each: code too long for its column goes on below itself."""
+    """Align rows in columns, and return a list of lines for each row; long code is wrapped within its column."""
     source = width is None or width >= _WITH_SOURCE
     times = ["" if r.seconds is None else seconds_text(r.seconds) for r in rows]
     time_width = max(map(len, times))
@@ -337,7 +340,7 @@ def _lay_out_rows(rows: list[ProgramRow], width: int | None) -> list[list[PieceL
 
 
 def _in_terminal(line: PieceLine) -> PieceLine:
-    """A line in a terminal's styles: the letter that it begins with has a colour, what it stands for has none."""
+    """Return a line with the styles of a terminal, which colors only the letter at the start of the line."""
     pieces = list(line)
     if line and (letter := line[0][0][:1]) in BADGES and f"rs-{letter}" in line[0][1].split():
         pieces = [(letter, BADGES[letter]), (line[0][0][1:], line[0][1]), *line[1:]]
@@ -345,7 +348,7 @@ def _in_terminal(line: PieceLine) -> PieceLine:
 
 
 def _least_width(rows: list[ProgramRow]) -> int:
-    """Return the width below which types would be broken; of a long program, from a thousand of its rows."""
+    """Return the width below which types would be wrapped; for a long program, from a sample of a thousand rows."""
     some = rows[:: len(rows) // 1000 + 1]
     types, saved = max(len(row.type) for row in some), max(len(row.saved) for row in some)
     code, source = _longest_width(row.code for row in some), _longest_width(_short_source(row.source) for row in some)
@@ -353,7 +356,7 @@ def _least_width(rows: list[ProgramRow]) -> int:
 
 
 def _short_source(text: str) -> str:
-    """Return `model.py:7` for `model.py:7 (layer_norm)`, and the user's own line of a library's."""
+    """Return `model.py:7` for `model.py:7 (layer_norm)`; for a line in a library, the user's own line."""
     return text.split(" (")[0].split(" → ")[0]
 
 
@@ -362,12 +365,12 @@ def _shorten_text(text: str, width: int) -> str:
 
 
 def _pad_right(text: str, width: int) -> str:
-    """Like `str.ljust`, for characters that take two columns too."""
+    """Pad a text like `str.ljust`, also if it has characters that take two columns."""
     return text.ljust(width) if text.isascii() else text + " " * (width - cell_len(text))
 
 
 def _longest_width(texts: Iterable[str]) -> int:
-    """How many columns the longest text takes; nothing where there is none."""
+    """Return the number of columns of the longest text; 0 without texts."""
     return max((len(text) if text.isascii() else cell_len(text) for text in texts), default=0)
 
 

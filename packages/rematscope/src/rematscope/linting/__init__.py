@@ -1,1 +1,1 @@
-"""Names and checkpoints that do not do what they look like."""
+"""Find checkpoint names, policies and checkpoints that have no effect."""

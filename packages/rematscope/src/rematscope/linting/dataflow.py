@@ -17,7 +17,7 @@ SAME_DATA = VIEWS | frozenset("broadcast_in_dim convert_element_type copy rev tr
 
 
 def upstream(nodes: Iterable[Node], enters: Callable[[Node], bool]) -> list[Node]:
-    """Return nodes and all nodes that they depend on, without those that `enters` rejects."""
+    """Return nodes and all nodes that they depend on, except for nodes that `enters` rejects."""
     found: dict[Node, None] = {}
     pending = list(nodes)
     while pending:
@@ -76,7 +76,7 @@ class Values:
         ]
 
     def origin(self, value: Value) -> Equation | None:
-        """Return the operation that computed a value, skipping names and moves of data; None if it was given.
+        """Return the operation that computed a value, skipping names and moves of data; None for an input.
 
         A loop may carry a value that it only moves. Its move then reads its own result, so each move is followed once.
         """

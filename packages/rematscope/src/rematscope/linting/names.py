@@ -53,7 +53,7 @@ class Saving:
 
     @property
     def worth_while(self) -> bool:
-        """Whether it avoids enough of the cost of computing the value."""
+        """Whether saving the value avoids enough of the cost of computing it."""
         return self.uncounted or (self.spared > 0 and self.spared >= _WORTH_WHILE * (self.spared + self.again))
 
 
@@ -96,7 +96,7 @@ class Names:
 
     @cached_property
     def out_of_reach(self) -> list[NameSuggestion]:
-        """The same for values that cannot be named."""
+        """The same places for values that cannot be named."""
         return [place for place in self._sorted_suggestions if place.alternative]
 
     @cached_property

@@ -1,1 +1,1 @@
-"""What the compiler made of both passes."""
+"""Compile both passes, and read the memory, cost and collectives of the optimized program."""

@@ -225,7 +225,7 @@ def _compile_subject(
             raise _does_not_fit(passes, target, full) from None  # a GPU fails when it runs, not when it compiles
         return time.perf_counter() - start
 
-    # JAX may return None for both on other backends than those that a target can name.
+    # JAX may return None for both on backends that are not a valid target.
     analysis: Any = program.memory_analysis()
     executable: Any = program.runtime_executable()
     (module,) = executable.hlo_modules()
@@ -411,5 +411,5 @@ def _as_array(given: Any) -> Any:
 
 
 def spelled(target: str) -> str:
-    """Return a target as people write it: `TPU v5e`."""
+    """Return the usual spelling of a target, such as `TPU v5e`."""
     return target.replace("tpu", "TPU")

@@ -1,4 +1,4 @@
-"""The fields that are read of XLA's messages for compiled programs and buffer assignments.
+"""The fields of XLA's messages for compiled programs and buffer assignments that this package reads.
 
 Names and numbers are those of OpenXLA's `xla/service/hlo.proto` and `xla/xla_data.proto`, which document each
 field; the names leave out `Proto` and `Hlo`. A field never changes its number.

@@ -1,4 +1,4 @@
-"""What XLA says if a program does not fit into the memory of a device, as data.
+"""Parse XLA's message that a program does not fit into the memory of a device.
 
 A TPU's compiler refuses such a program. A GPU's runtime fails at one allocation, often that of all temporaries. Older
 releases add a dump, "BufferAssignment OOM Debugging", with the allocations of the program and its largest buffers at
@@ -11,7 +11,7 @@ import re
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = r"([\d.]+)\s*([KMGT]?)i?B?\b"
 
-# Messages that say what is needed, and those that also say what is available.
+# Messages that state the needed bytes, and messages that also state the available bytes.
 _NEEDED_OF_AVAILABLE = (
     rf"required\b[^.]*?\({_SIZE}\) exceeds available[^.]*?\({_SIZE}\)",
     rf"[Uu]sed {_SIZE} of {_SIZE}",
@@ -79,7 +79,7 @@ def out_of_memory(message: str) -> OutOfMemory | None:
     """
     message, _, dump = message.partition(_DUMP)
     found = re.search(r"RESOURCE_EXHAUSTED:\s*(?:E\d+:\s*)?(?:\w+:\s*)?(.*)", message, re.DOTALL)
-    if found is None:  # a log may have the allocator's warning alone
+    if found is None:  # a log may contain only the allocator's warning
         found = re.search(r"(Allocator \(\w+\) ran out of memory trying to allocate.*)", message)
     if found is None:
         return None
@@ -101,13 +101,13 @@ def _parse_bytes(number: str, unit: str) -> int:
 
 
 def _read_allocations(dump: str) -> dict[str, int]:
-    """The bytes of each kind of allocation, of a dump's `BufferAssignment stats`."""
+    """Return the bytes of each kind of allocation from a dump's `BufferAssignment stats`."""
     found = re.findall(rf"^ *([\w ]+?) allocation: *{_SIZE}", dump, re.MULTILINE)
     return {kind: _parse_bytes(number, unit) for kind, number, unit in found}
 
 
 def _peak_buffers(dump: str) -> list[PeakBuffer]:
-    """The buffers of a dump's `Peak buffers`, in its order."""
+    """Return the buffers of a dump's `Peak buffers`, in the same order."""
     return [_peak_buffer(block) for block in re.split(r"^\s*Buffer \d+:\s*$", dump, flags=re.MULTILINE)[1:]]
 
 

@@ -1,8 +1,8 @@
-"""A program as a chain of segments, which the backward pass may run forward through more than once.
+"""Divide a program into a chain of segments, which the backward pass may recompute several times.
 
-The values that cross a narrow place of a model are all that is needed to go on from there. So between two narrow places
-is a segment, and all values in it are recomputed from its inputs. `rematscope.scheduling.revolve` finds the order in
-which to reverse the segments within a memory limit. Here that order becomes saved values and snapshots.
+The values that cross a narrow place of a model determine all later values. The operations between two narrow places
+form a segment, whose values can be recomputed from its inputs. `rematscope.scheduling.revolve` finds an order in which
+to reverse the segments within a memory limit. This module turns the order into saved values and snapshots.
 """
 
 import itertools
@@ -70,7 +70,7 @@ class Chain:
         equations = linearized.primal.equations
         made_in = {v: i for i, span in enumerate(self._spans) for at in span for v in _computed_values(equations[at])}
         made_in |= {v: made_in[loop.outputs[0]] for v, loop in linearized.loop_of.items() if loop.outputs}
-        # The inputs of a segment are live when it is reversed, though the segment before computes them.
+        # The inputs of a segment are live when it is reversed, although the previous segment computes them.
         entering = {v: i for i, values in enumerate(self._entering) for v in values if made_in[v] == i - 1}
         self._residual_reads: list[dict[Value, None]] = [{} for _ in self._spans]
         left = [0] * (len(self._spans) + 1)
@@ -102,9 +102,9 @@ class Chain:
 def _cut_places(crossing: Sequence[list[Value]], widths: Sequence[int], equations: Sequence[Equation]) -> list[int]:
     """Return the places to cut at: narrower than their neighbors, with something heavy between two cuts.
 
-    Of adjacent places of the same width it is the last one before the next heavy operation, since the cheap operations
-    before it are then recomputed with the segment. Of places that the same values cross it is the first, since what is
-    computed from these is recomputed.
+    Of adjacent places with the same width, it returns the last one before the next heavy operation, so that the cheap
+    operations before the place are recomputed with the segment. Of places that the same values cross, it returns the
+    first one, so that the values computed from them are recomputed.
     """
     found: list[int] = []
     runs = [list(run) for _, run in itertools.groupby(range(len(widths)), key=widths.__getitem__)]

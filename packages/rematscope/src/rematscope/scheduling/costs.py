@@ -1,4 +1,4 @@
-"""The cost of recomputing operations: FLOPs, seconds of a device, or a cost function of the user.
+"""The cost of recomputing operations: FLOPs, seconds on a device, or the user's cost function.
 
 An operation is assumed to take as long in the backward pass as the roofline says for the forward pass.
 """

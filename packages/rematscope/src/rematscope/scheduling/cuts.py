@@ -36,9 +36,9 @@ def kept_at_cuts(linearized: Linearized) -> Iterator[frozenset[Value]]:
 
 
 def crossings(linearized: Linearized) -> list[list[Value]]:
-    """Return, for each operation of a primal program, the values that later operations read from before.
+    """Return, for each operation of a primal program, the values computed up to it that later operations read.
 
-    Arguments, and views of arguments, are live anyway and do not count.
+    Arguments and views of arguments do not count, because they are always live.
     """
     equations = linearized.primal.equations
     last: dict[Value, int] = {}
@@ -72,7 +72,7 @@ def stretches(whole: AnyJaxpr, finest: bool) -> tuple[Block, ...]:
 
 
 def _innermost_body(jaxpr: Any) -> tuple[Block, Any]:
-    """Return the jaxpr inside calls that are all of a program, and the path to it."""
+    """Return the jaxpr inside calls that make up a whole program, and the path to it."""
     body, _, _ = jax_compat.body_of(jaxpr)
     path: Block = ()
     while (call := _only_call(body)) is not None:
@@ -82,7 +82,7 @@ def _innermost_body(jaxpr: Any) -> tuple[Block, Any]:
 
 
 def _widths_of(body: Any) -> tuple[list[int], list[int]]:
-    """Return, for each equation, the bytes that later ones read from before, and the bytes that were computed."""
+    """Return, for each equation, the live bytes after it, and the bytes that were computed up to it."""
     last = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.invars if not is_literal(v)}
     widths, live, ends = list[int](), dict[Any, int](), [0]
     arguments = {*body.invars, *body.constvars}
@@ -109,7 +109,7 @@ def _best_places(widths: Sequence[int], ends: Sequence[int], finest: bool) -> li
 
 
 def _output_places(widths: Sequence[int]) -> range:
-    """Return the places at the end where a loss reduces the output of the last layer more and more."""
+    """Return the places at the end of a program at which the loss reduces the output of the last layer step by step."""
     end = len(widths) - 1
     while end > 0 and widths[end - 1] >= widths[end]:
         end -= 1
@@ -117,7 +117,7 @@ def _output_places(widths: Sequence[int]) -> range:
 
 
 def _only_call(body: Any) -> int | None:
-    """Return the jit that is all of a program, or its only `shard_map`; None if it has neither."""
+    """Return the jit that makes up a whole program, or the only `shard_map` in it; None if it has neither."""
     names = [eqn.primitive.name for eqn in body.eqns]
     if names.count("shard_map") == 1:
         return names.index("shard_map")
@@ -166,7 +166,7 @@ def _from_first(places: list[int], widths: Sequence[int]) -> list[int]:
 
 
 def _cheapest_cuts(places: Sequence[tuple[int, int]], total: int, longest: int) -> list[int] | None:
-    """Return the cuts with the fewest crossing bytes; None if some stretch would be too long.
+    """Return the cuts with the fewest crossing bytes; None if every choice has a stretch that is too long.
 
     Args:
       places: the position and the width of each place.

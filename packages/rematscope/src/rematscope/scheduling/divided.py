@@ -26,7 +26,7 @@ from rematscope.scheduling.linearize import Linearized, free_values, own_values,
 source_info_util.register_exclusion(__file__)
 
 
-# Which loop of `loops_of`, how many iterations each segment has, and how many behind the segments are in none.
+# The index of the loop in `loops_of`, the iterations per segment, and the number of last iterations in no segment.
 Segments = tuple[int, int, int]
 
 
@@ -79,7 +79,7 @@ def stacked(value: Value, length: int) -> Any:
 
 
 def operations(f: Callable[..., Any], operands: Sequence[Value], result: Value) -> list[Equation]:
-    """Return the operations of a function of arrays with one result."""
+    """Trace a function of arrays with one result, and return its operations."""
     jaxpr = body_of(jax.make_jaxpr(f)(*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in operands)))[0]
     values: dict[Any, Value] = dict(zip(jaxpr.invars, operands, strict=True))
     values[jaxpr.outvars[0]] = result
@@ -135,7 +135,7 @@ def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, ite
     loops = {key: value for key, value in linearized.loops.items() if key is not backward}
     kept, late = linearized.kept - own, set(linearized.deferred)
 
-    # What the backward loop reads of an iteration of the primal loop: its slices, or stacks that the inner loop makes.
+    # The values of a primal iteration that the backward loop reads: its slices, or stacks that the inner loop makes.
     slices = {part: Value(stacked(part, iterations)) for part in body.inputs[loop.carries :]}
     read = {v: slices.get(v) or Value(stacked(v, iterations)) for v in free_values(backward_body) if v in own}
     parts = {v: Value(v.aval, v.name) for v in read}
@@ -154,7 +154,9 @@ def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, ite
         return _nest_loop(head, inner_backward, iterations, own_slices, [(read[v], parts[v]) for v in read], {})
 
     if last:
-        names: dict[Value, Value] = {}  # a value of the loop's body → the same of the last iterations
+        names: dict[
+            Value, Value
+        ] = {}  # maps a value of the loop's body to the corresponding value of the last iterations
         copies: dict[Equation, Equation] = {}
         tail, tail_backward = copied(body, names, copies), copied(backward_body, dict(names), copies)
         kept = kept.union(names[v] for v in linearized.kept & own)

@@ -1,6 +1,7 @@
-"""Which values a compiler writes to memory, and which it recomputes inside each operation that reads them.
+"""Predict which values a compiler writes to memory, and which it recomputes inside each reader.
 
-An elementwise result that only elementwise operations and reductions read is not in memory; its operands are instead.
+An elementwise result is not written to memory if only elementwise operations and reductions read it. Its operands have
+to be in memory instead.
 """
 
 from collections.abc import Collection, Iterable
@@ -10,10 +11,10 @@ from rematscope.ir.primitives import FUSED_ATTENTION, MATMULS, REDUCTIONS, VIEWS
 from rematscope.ir.program import Equation, Value
 from rematscope.scheduling.linearize import reading
 
-# What XLA fuses into the operations that read it.
+# Operations that XLA fuses into their readers.
 ELEMENTWISE = primitives.ELEMENTWISE | {"broadcast_in_dim", "copy", "iota"}
 
-# What XLA runs as an operation of its own that takes long: nothing is fused across it in time.
+# Operations that XLA does not fuse and that take long, so that fusions do not extend from before to after them.
 HEAVY = MATMULS | FUSED_ATTENTION | frozenset("cond scan shard_map while custom_call ffi_call pallas_call".split())
 
 
@@ -62,7 +63,7 @@ class Fusion:
         }
 
     def stands_for(self, value: Value) -> list[Value]:
-        """Return the values that are in memory where this one is read."""
+        """Return the values that have to be in memory if this value is read."""
         found, pending, seen = [], [value], {value}
         while pending:
             value = pending.pop()

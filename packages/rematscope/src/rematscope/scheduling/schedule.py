@@ -1,8 +1,8 @@
-"""The two programs of a choice: saved values are read, and each other value is recomputed just before its use.
+"""Build both programs of a choice: the backward program recomputes each value that is not saved just before its use.
 
-A checkpoint recomputes everything inside it before it uses any of it, so all of that is in memory at once. Here each
-recomputed operation stands directly before the first one that reads it. XLA would merge it with the operation of the
-forward pass, or run it early, so optimization barriers hold what it reads:
+A checkpoint recomputes all values inside it before it uses any of them, so all of them are in memory at the same time.
+Here, each recomputed operation directly precedes its first reader. XLA would merge the operation with that of the
+forward pass, or run it early, so optimization barriers delay its operands:
 
 * Values of the forward pass go through a barrier together with the newest cotangent, so they are not available sooner.
 * So do values that were recomputed before the latest heavy operation (a matmul, a convolution, a loop) and are read to
@@ -50,9 +50,9 @@ is exact:
 `tests/scheduling/test_gradient_program.py` compares JAX's program and the emitted one operation by operation, bit for
 bit. XLA may fuse the two differently, so compiled results may differ by rounding, as between any two compilations.
 
-Where `auto` chooses plain checkpoints (`checkpoint_placement.py`, `blocks.py`) nothing is emitted here: the gradient is
-JAX's of the same function with `jax.checkpoint` around these operations. For a value used both inside and outside a
-checkpoint, JAX then first sums the cotangents of the uses inside.
+If `auto` chooses plain checkpoints (`checkpoint_placement.py`, `blocks.py`), this module emits no program: the gradient
+is JAX's gradient of the same function with `jax.checkpoint` around these operations. For a value that is used both
+inside and outside a checkpoint, JAX then first sums the cotangents of the uses inside.
 """
 
 import dataclasses

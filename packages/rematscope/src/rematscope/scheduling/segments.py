@@ -1,9 +1,9 @@
 """Candidates that divide loops of many iterations into segments, so that not every iteration's carry is saved.
 
-One carry is saved per segment, and the values of one segment are recomputed while the backward pass goes through it.
-Their sum is least at about √n iterations per segment, if both have the same size (Chen et al., 2016); see `divided`.
-As many of the last iterations as fit in memory are not recomputed: their values are dropped before the first segment is
-recomputed.
+One carry is saved per segment, and the values of a segment are recomputed when the backward pass reaches it. If carries
+and values have the same size, the total bytes are smallest with about √n iterations per segment (Chen et al., 2016);
+see `divided`. As many of the last iterations as fit in memory are not recomputed. Their values are freed before the
+first segment is recomputed.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ class SegmentProposer:
                 lower = count, made.estimated_bytes
 
     def _keep_share_of_iterations(self, share: float) -> Candidate:
-        """Return the candidate that does not recompute such a share of the last iterations."""
+        """Return the candidate that does not recompute the given share of the iterations, the last ones."""
         segments = []
         for place, iterations, length in self._divisible_loops:
             last = round(share * length)
@@ -76,7 +76,7 @@ class SegmentProposer:
 
     @cached_property
     def _price_per_byte(self) -> float:
-        """The recompute that a saved byte must avoid: the mean of all values that JAX saves."""
+        """The recompute that saving one byte must avoid: the mean over all values that JAX saves."""
         kept = sum(map(self._rows.weight, self._rows.linearized.kept))
         return sum(self._rows.costs.values()) / max(kept, 1)
 

@@ -1,4 +1,4 @@
-"""Choices as indices of values, by which another process, or another call, recognizes them."""
+"""Choices stored as indices of values, so that another process or another call can restore them."""
 
 import dataclasses
 import hashlib

@@ -2,21 +2,12 @@
 
 from sample_answers import Answers
 
+from grader.catalog.choose_configuration.task import POLICIES as NAMES
 from solutions.choose_configuration import choose_configuration as best
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
 
-NAMES = {
-    "full": (),
-    "save_context": ("context",),
-    "save_out_proj": ("out_proj",),
-    "save_qkv_proj": ("qkv_proj",),
-    "save_dot_except_mlp": ("qkv_proj", "out_proj"),
-    "save_dot_with_context_except_mlp": ("qkv_proj", "out_proj", "context"),
-    "minimal": ("qkv_proj", "out_proj", "mlpwi"),
-    "minimal_with_context": ("qkv_proj", "out_proj", "mlpwi", "context"),
-}
 TABLE = 32_768
 
 

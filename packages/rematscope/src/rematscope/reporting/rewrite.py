@@ -182,7 +182,10 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
         if place in ("groups of layers", "halves of layers"):
             nested += groups_of(blocks)
             if place == "groups of layers" and len(nested) == len(blocks):
-                raise PlanError("The loss has fewer than 2 layers outside of loops: use checkpoint='layers'.")
+                raise PlanError(
+                    "The loss has fewer than 2 layers outside of loops that can be in one group: use "
+                    "checkpoint='layers'. (A layer in its own jit or checkpoint cannot be in a group.)"
+                )
         if place == "halves of layers":
             whole = jaxpr_of(without_checkpoints(once), *args, **kwargs)
             nested += [first_half(whole, block) for block in blocks]

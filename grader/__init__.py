@@ -1,28 +1,30 @@
-"""The grader: `check(answer)` says what an answer's backward pass really saves and recomputes.
+"""The grader: `check(answer)` shows what an answer's backward pass saves and recomputes.
 
-`hint()` and `solution()` help on, and `board()` shows how far one is. `predict(…)` asks before a page answers.
+`hint()`, `failing_case()` and `solution()` help with an answer that did not pass. `board()` shows your progress.
+`predict(…)` asks a question before a page answers it.
 """
 
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # views take their time too
+if TYPE_CHECKING:  # importing views is slow
+    from grader.learner.failing_case import FailingCase
     from rematscope.render import View
 
-__all__ = ["board", "check", "hint", "predict", "solution"]
+__all__ = ["board", "check", "failing_case", "hint", "predict", "solution"]
 
 if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()):
     from grader.learner import unrun_cells
 
     unrun_cells.explain_in(_shell)
 
-# Each function imports what it needs when it is called: JAX takes its time, and in the sandbox, where an answer's page
-# imports these names, there is neither a judge nor a learner.
+# Each function imports what it needs when it is called, because importing JAX is slow, and because an answer's page
+# imports these names in the sandbox, which contains neither the judge nor the learner's side of the grader.
 
 
 def check(answer: Callable) -> "View":
-    """Check an answer to the exercise that has its name, and write the attempt down.
+    """Check an answer to the exercise that has its name, and save the attempt.
 
     Args:
       answer: the function that you wrote, under the name that the exercise's page gives it.
@@ -47,6 +49,24 @@ def hint(exercise: str | int | None = None) -> "View":
     return session.hint(exercise, sys._getframe(1).f_globals)
 
 
+def failing_case(exercise: str | int | None = None) -> "FailingCase":
+    """Return the first case that the last check failed, to see what your answer does in it and to run it yourself.
+
+    Args:
+      exercise: an exercise's name, number or page; None for the exercise of this page.
+
+    Returns:
+      A `FailingCase`, which shows its arguments and what your current answer saves or returns. Call your answer in this
+      case with `case.function(*case.arguments)`; a function of rematscope, such as `print_fwd_bwd`, takes the same.
+
+    Raises:
+      LookupError: if the last check in this session failed no case.
+    """
+    from grader.learner import session
+
+    return session.failing_case(exercise, sys._getframe(1).f_globals)
+
+
 def solution(exercise: str | int | None = None, anyway: bool = False) -> "View":
     """Show the worked answer next to your own, after you pass or after three different attempts.
 
@@ -60,7 +80,7 @@ def solution(exercise: str | int | None = None, anyway: bool = False) -> "View":
 
 
 def board() -> "View":
-    """Show chapters and exercises, how far you are, and what to do next."""
+    """Show the chapters and exercises with your progress, and what to do next."""
     from grader.learner import board
 
     return board.board()

@@ -106,14 +106,15 @@ STUB: each number and choice that may vary, with its range, as `ranges` in task.
 """,
     ),
     ("code", 'def NAME(x):\n    """STUB: what it returns."""\n    raise NotImplementedError("your turn")'),
-    ("code", "from grader import check, hint, solution\n\ncheck(NAME)"),
+    ("code", "from grader import check, failing_case, hint, solution\n\ncheck(NAME)"),
     (
         "markdown",
         """
 ## Stuck?
 
-`hint()` asks a question about the last finding. Call it again for the next hint. `solution()` shows a worked answer
-next to yours, after you pass or after three different attempts. Both are also buttons above the verdict.
+`hint()` asks a question about the last finding. Call it again for the next hint. `failing_case()` runs your answer in
+the case that the finding names. `solution()` shows a worked answer next to yours, after you pass or after three
+different attempts. All three are also buttons above the verdict.
 """,
     ),
 ]

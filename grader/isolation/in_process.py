@@ -126,7 +126,7 @@ def grade(answer: Callable, exercise: str, seed: int | None = None) -> Verdict:
       UnknownExercise: if there is no such exercise.
     """
     task = registry.task(exercise)
-    shapes, inputs = map(int, np.random.SeedSequence(secrets.randbits(64) if seed is None else seed).generate_state(2))
+    shapes, inputs = seeds_of(secrets.randbits(64) if seed is None else seed)
     cases = registry.cases(exercise, shapes)
     evidence = traced(answer, exercise, cases, shapes)
     if isinstance(evidence, Verdict):
@@ -134,3 +134,9 @@ def grade(answer: Callable, exercise: str, seed: int | None = None) -> Verdict:
     # The evidence passes through text, as in a class, so that both judge the same.
     verdict = judge_text(evidence.to_json(), cases, exercise, inputs)
     return illustrated(verdict, answer, cases, task)
+
+
+def seeds_of(seed: int) -> tuple[int, int]:
+    """Return the seed of the shapes and the seed of the inputs that `grade` derives from its seed."""
+    shapes, inputs = np.random.SeedSequence(seed).generate_state(2)
+    return int(shapes), int(inputs)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from grader.exercises.observation import CaseObservation
 from grader.exercises.requirements import Requirement
-from grader.exercises.spec import Question
+from grader.exercises.spec import Case, Question
 from grader.verdicts.verdict import Finding, FindingKind, listed
 
 
@@ -49,6 +49,12 @@ def _list_cases(cases: Sequence[str], of: int) -> tuple[str, ...]:
         return tuple(cases)
     many = f"all {of}" if len(cases) == of else f"{len(cases)} of {of}"
     return (f"{many} questions{', the first' if len(cases) > 1 else ''}: {cases[0]}",)
+
+
+def first_case[Asked: Case | Question](finding: Finding, cases: Sequence[Asked]) -> Asked:
+    """Return the case or question that a finding shows the figures of. `finding.cases` must not be empty."""
+    # The text may end with this name, see `_list_cases`; a shorter name may be the end of this one.
+    return max((case for case in cases if finding.cases[0].endswith(case.name)), key=lambda case: len(case.name))
 
 
 def all_right(questions: Sequence[Question]) -> str:

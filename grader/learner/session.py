@@ -1,5 +1,5 @@
-"""`check`, `hint` and `solution` in a notebook: find the exercise and the answer's text, and remember the last
-verdict."""
+"""`check`, `hint`, `failing_case` and `solution` in a notebook: find the exercise and the answer's text, and remember
+the last verdict."""
 
 import inspect
 import secrets
@@ -9,7 +9,9 @@ from types import ModuleType
 from grader.answers import find, submission_file
 from grader.exercises import registry
 from grader.isolation import in_process
+from grader.judging.findings import first_case
 from grader.learner import assistance, hand_in, pages
+from grader.learner.failing_case import FailingCase
 from grader.learner.next_steps import NextSteps
 from grader.learner.panel import Checked, dimmed_while_checking
 from grader.learner.progress import Progress
@@ -56,6 +58,7 @@ def _check_named(name: str | None, answer: object, bound: dict) -> Checked:
     verbs = {
         "Check again": lambda: _check_named(name, bound.get(name, answer), bound),
         "Hint": lambda: hint(name, bound),
+        "Failing case": lambda: _show_failing_case(name, bound),
         "Solution": lambda: solution(name, False, bound),
         "Submit": _submit_answers,
     }
@@ -92,23 +95,57 @@ def solution(exercise: str | int | None, anyway: bool, bound: dict) -> View:
     )
 
 
+def failing_case(exercise: str | int | None, bound: dict) -> FailingCase:
+    """Return the first case that the last check of the given or current exercise failed, with the answer that `bound`
+    contains now.
+
+    Raises:
+      LookupError: if there is no such case.
+    """
+    name = _exercise_meant(exercise, bound)
+    seed, answer = _failing_seeds.get(name), bound.get(name)
+    failed = [each for each in last_verdicts[name].findings if each.cases] if name in last_verdicts else []
+    if seed is None or not failed or not callable(answer):
+        raise LookupError(
+            f"The last check of {name} in this session failed no case. Run check({name}), and then failing_case()."
+        )
+    shapes, inputs = in_process.seeds_of(seed)
+    case = first_case(failed[0], registry.cases(name, shapes))
+    return FailingCase(name, answer, case, failed[0], inputs)
+
+
+def _show_failing_case(exercise: str, bound: dict) -> View:
+    try:
+        return failing_case(exercise, bound)
+    except LookupError as error:
+        return Note("No failing case", str(error))
+
+
 def _say_about_exercise(exercise: str | int | None, bound: dict, say: Callable[[str, Progress], View]) -> View:
     """Return a view about an exercise: the given one, or else the exercise of the page's answer or stub."""
-    here = [name for name in registry.names() if callable(bound.get(name)) and not isinstance(bound[name], ModuleType)]
-    checked = [name for name in last_verdicts if name in here]
     try:
-        named = [pages.find(exercise).name] if exercise is not None else []
-    except registry.UnknownExercise as error:
+        name = _exercise_meant(exercise, bound)
+    except LookupError as error:
         return Note("Which exercise?", str(error))
-    if not (meant := named or checked or here):
-        return Note(
-            "Which exercise?",
-            "This notebook does not define an answer yet. Run the cell that defines it, or name the exercise, as in "
-            f"`hint({registry.names()[0]!r})`.",
-        )
-    name = meant[-1]
     progress = Progress()
     return WithNotes(say(name, progress), progress.notices)
+
+
+def _exercise_meant(exercise: str | int | None, bound: dict) -> str:
+    """Return the name of the given exercise, or else of the exercise of the page's answer or stub.
+
+    Raises:
+      LookupError: if there is none, with the next step.
+    """
+    if exercise is not None:
+        return pages.find(exercise).name
+    here = [name for name in registry.names() if callable(bound.get(name)) and not isinstance(bound[name], ModuleType)]
+    if meant := [name for name in last_verdicts if name in here] or here:
+        return meant[-1]
+    raise LookupError(
+        "This notebook does not define an answer yet. Run the cell that defines it, or name the exercise, as in "
+        f"`hint({registry.names()[0]!r})`."
+    )
 
 
 def _submit_answers() -> View:

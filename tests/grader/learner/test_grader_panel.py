@@ -20,12 +20,8 @@ NAME = "checkpoint_dot_policy"
 
 
 @pytest.fixture
-def page(tmp_path, monkeypatch):
+def page(new_session):
     """Return the global names of exercise 10's page with a wrong answer, without any progress."""
-    monkeypatch.setenv("REMAT_WORKBOOK_DATA", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    for memory in ("last_verdicts", "_last_checks", "_failing_seeds"):
-        monkeypatch.setattr(session, memory, {})
     return {NAME: wrong(NAME)["no_checkpoint"].answer}
 
 
@@ -196,7 +192,7 @@ def test_marks_are_no_markup():
 
 def test_buttons_can_be_told_apart_by_their_names(page):
     panel = Panel(session.check(page[NAME], page))
-    assert list(panel.buttons) == ["Check again", "Hint", "Solution", "Submit"]
+    assert list(panel.buttons) == ["Check again", "Hint", "Failing case", "Solution", "Submit"]
     assert all(isinstance(button, ipywidgets.Button) for button in panel.buttons.values())
     assert "The kernel that ran this check has ended" in panel.lost.value
 

@@ -25,11 +25,11 @@ class Panel:
     def __init__(self, monkeypatch, f, *args, **kwargs):
         outputs, pages = [], []
         make = ipywidgets.VBox
-        monkeypatch.setattr(ipywidgets, "VBox", lambda children: pages.append(make(children)) or pages[-1])
-        monkeypatch.setattr(widget, "in_notebook", lambda: True)
-        monkeypatch.setattr(IPython.display, "display", lambda data, raw: outputs.append(data))
-        explore(f, *args, **kwargs)
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(ipywidgets, "VBox", lambda children: pages.append(make(children)) or pages[-1])
+            patch.setattr(widget, "in_notebook", lambda: True)
+            patch.setattr(IPython.display, "display", lambda data, raw: outputs.append(data))
+            explore(f, *args, **kwargs)
         (self.output,) = outputs
         (page,) = pages
         assert self.output["application/vnd.jupyter.widget-view+json"]["model_id"] == page.model_id

@@ -1,7 +1,6 @@
 """Microbatches: what is proved to be an average gives the same gradient, and what is none is never proved."""
 
 import functools
-import re
 
 import equinox as eqx
 import jax
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 from sampling import few, sampled
+from uncompiled import by_operation
 
 from rematscope import PlanError, rewrite
 from rematscope.reporting.averages import why_not_averaged
@@ -141,9 +141,10 @@ OTHERS = [
 ]  # fmt: skip
 
 
-def arguments(size=12):
+@functools.cache
+def arguments():
     keys = jax.random.split(jax.random.key(0), 3)
-    return [jax.random.normal(key, shape) for key, shape in zip(keys, ((4, 4), (size, 4), (size,)), strict=True)]
+    return [jax.random.normal(key, shape) for key, shape in zip(keys, ((4, 4), (12, 4), (12,)), strict=True)]
 
 
 def step_of(loss):
@@ -166,7 +167,7 @@ def proof(step, count=COUNT):
 def is_same(step, count=COUNT):
     """Whether microbatches give the same results where nothing checks that."""
     divided = Rewritten(step, Changes(microbatches=count, in_axes=AXES), is_checked=True)
-    expected, found = step(*arguments()), divided(*arguments())
+    expected, found = by_operation(step)(*arguments()), by_operation(divided)(*arguments())
     return all(
         np.allclose(one, other, rtol=2e-2, atol=2e-3)
         for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True)
@@ -174,10 +175,14 @@ def is_same(step, count=COUNT):
 
 
 @pytest.mark.parametrize("loss", AVERAGES, ids=range(len(AVERAGES)))
-def test_an_average_is_proved_and_its_gradient_stays(loss):
+def test_an_average_is_proved(loss):
     for count in (2, 3):
         assert not proof(step_of(loss), count)
-        assert is_same(step_of(loss), count)
+
+
+@pytest.mark.parametrize("loss", sampled(AVERAGES, 3), ids=range(len(AVERAGES)))
+def test_the_gradient_of_an_average_stays(loss):
+    assert is_same(step_of(loss), 3)
 
 
 @pytest.mark.parametrize("loss", sampled(OTHERS, 4), ids=range(len(OTHERS)))
@@ -186,9 +191,8 @@ def test_the_microbatches_of_the_other_losses_have_another_mean(loss):
     assert not is_same(step_of(loss))
 
 
-@pytest.mark.parametrize("loss", OTHERS, ids=range(len(OTHERS)))
-def test_a_loss_whose_microbatches_have_another_mean_is_not_proved(loss):
-    assert re.search(r"(may be no|is not an) average over the examples", proof(step_of(loss)))
+@pytest.mark.parametrize("loss", sampled(OTHERS, 2), ids=range(len(OTHERS)))
+def test_a_loss_whose_microbatches_have_another_mean_is_refused(loss):
     with pytest.raises(PlanError, match=r"is not an average over the examples|is a sum over|is not finite"):
         rewrite(step_of(loss), microbatches=COUNT, in_axes=AXES)(*arguments())
 
@@ -240,7 +244,7 @@ def with_auxiliary(auxiliary):
     return step
 
 
-@pytest.mark.parametrize("count", few([3, 12, 2], 2))  # with 3, as many examples as features; with 12, one example
+@pytest.mark.parametrize("count", few([3, 12, 2]))  # with 3, as many examples as features; with 12, one example
 @pytest.mark.parametrize(
     "auxiliary",
     [
@@ -321,6 +325,7 @@ def test_a_step_that_ran_before_gets_checkpoints_and_microbatches():
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow  # it clears JAX's caches, which all tests share
 def test_a_step_may_trace_its_loss_more_often_for_the_whole_batch():
     once = step_of(dropout_in_a_checkpoint)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sampling import few
 from steps import STEPS
+from uncompiled import by_operation
 
 from rematscope import PlanError, rewrite
 
@@ -46,9 +47,8 @@ def written(options):
 def test_the_results_stay(name, options):
     step, args, _ = STEPS[name]()
     options = {**options, **({"in_axes": IN_AXES[name]} if DIVIDED.intersection(options) else {})}
-    expected = jax.tree.leaves(step(*copied(args)))
-    found = jax.tree.leaves(rewrite(step, **options)(*copied(args)))
-    for one, other in zip(expected, found, strict=True):
+    expected, found = (by_operation(f)(*copied(args)) for f in (step, rewrite(step, **options)))
+    for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
         np.testing.assert_allclose(np.float64(one), np.float64(other), rtol=1e-2, atol=1e-3)
 
 

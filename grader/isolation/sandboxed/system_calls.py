@@ -65,21 +65,25 @@ class _Only:
     Attributes:
       argument: the index of the argument. The rule checks only its lower 32 bits, because the kernel reads no others.
       values: the allowed values; empty if the argument must be a null pointer, of which the rule checks all bits.
-      bit: instead of `values`, a bit that must be set; if negative, the bits that must not be set.
+      mask: the bits of the argument that are compared with `values`.
     """
 
     argument: int
     values: tuple[int, ...] = ()
-    bit: int = 0
+    mask: int = 0xFFFFFFFF
 
 
 _ONLY = {
-    # CLONE_THREAD. C libraries create threads with clone if clone3 is missing, and a filter can read clone's flags.
-    "clone": _Only(0, bit=0x10000),
+    # CLONE_THREAD, CLONE_FILES and CLONE_FS, as C libraries create threads. They use clone if clone3 is missing, and a
+    # filter can read clone's flags. Without CLONE_FILES, each thread could have as many pipes as the limit allows for
+    # the process.
+    "clone": _Only(0, values=(0x10600,), mask=0x10600),
+    "close_range": _Only(2, values=(0, 4)),  # not CLOSE_RANGE_UNSHARE, for the same reason
     "socket": _Only(0, values=(1,)),  # AF_UNIX
-    # No MAP_SHARED and no MAP_HUGETLB. Shared memory stays allocated when all of its pages except one are unmapped, and
-    # no limit counts it. Huge pages are reserved for other programs.
-    "mmap": _Only(3, bit=-0x40001),
+    # MAP_PRIVATE, the only kind of mapping whose pages are counted as the process's own, and no MAP_HUGETLB. Shared
+    # memory stays allocated when all of its pages except one are unmapped, and no limit counts it. Huge pages are
+    # reserved for other programs.
+    "mmap": _Only(3, values=(2,), mask=0x4000F),
     # The advice that allocators and thread stacks give: MADV_NORMAL, RANDOM, SEQUENTIAL, WILLNEED, DONTNEED, FREE,
     # DONTFORK, DOFORK, HUGEPAGE (without effect, because huge pages are disabled), NOHUGEPAGE, DONTDUMP, DODUMP,
     # GUARD_INSTALL, GUARD_REMOVE. Not MERGEABLE: the time of a write to a merged page reveals whether another process
@@ -100,7 +104,7 @@ _ONLY = {
 # The column of the tables above, and the kernel's ID of the architecture.
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
-_LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # of Berkeley packet filters
+_LOAD, _EQUAL, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06  # of Berkeley packet filters
 _ALLOW, _KILL, _EPERM, _ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
 _STEP = struct.Struct("=HBBI")  # `struct sock_filter`
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in the filter's input, `struct seccomp_data`
@@ -154,12 +158,10 @@ def _filter_steps(machine: str) -> list[tuple[int, int, int, int]]:
 
 def _check_call(only: _Only) -> list[tuple[int, int, int, int]]:
     steps = [(_LOAD, 0, 0, _ARGUMENTS + 8 * only.argument)]
-    if only.bit:
-        there, not_there = (_ALLOW, _EPERM) if only.bit > 0 else (_EPERM, _ALLOW)
-        return [*steps, (_ANY_BIT, 0, 1, abs(only.bit)), (_RETURN, 0, 0, there), (_RETURN, 0, 0, not_there)]
     if not only.values:
         null = [(_EQUAL, 1, 0, 0), (_RETURN, 0, 0, _EPERM)]
         return [*steps, *null, (_LOAD, 0, 0, _ARGUMENTS + 8 * only.argument + 4), *null, (_RETURN, 0, 0, _ALLOW)]
+    steps += [(_AND, 0, 0, only.mask)]
     for value in only.values:
         steps += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW)]
     return [*steps, (_RETURN, 0, 0, _EPERM)]

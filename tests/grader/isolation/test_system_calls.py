@@ -1,6 +1,7 @@
 """System calls that an answer must not make: each test makes the call and checks the result."""
 
 import ast
+import mmap
 import os
 import platform
 import sys
@@ -153,6 +154,27 @@ def test_what_the_kernel_would_remember_for_an_answer_has_a_bound(grader):
     finds((locks, pipes, huge, watched, signals, passed))
     """
     assert found(body, grader) == (0, "EPERM", "EPERM", [-1, -1, -1], 256, "ENOSYS")
+
+
+@bubblewrap.needed
+def test_no_thread_has_open_files_of_its_own(grader):
+    # Otherwise, 256 threads with 256 open files each could keep 0.3 GiB in pipes.
+    body = """
+    clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+    files, thread = 0x400, 0x10000 | 0x800 | 0x200 | 0x100  # CLONE_FILES; CLONE_THREAD, SIGHAND, FS, VM
+    unshared = error_of(436, 1000, 1001, 2)  # close_range with CLOSE_RANGE_UNSHARE
+    finds((error_of(clone, thread, 0, 0, 0, 0), error_of(clone, files, 0, 0, 0, 0), unshared, os.closerange(9, 20)))
+    """
+    assert found(body, grader) == ("EPERM", "EPERM", "EPERM", None)
+
+
+@bubblewrap.needed
+def test_memory_is_private_and_no_other_kind(grader):
+    body = """
+    kinds = {kind: tries(lambda: mmap.mmap(-1, 4096, flags=kind | mmap.MAP_ANONYMOUS)) for kind in range(16)}
+    finds({kind for kind, error in kinds.items() if error not in ("EPERM", "EINVAL")})
+    """
+    assert found(body, grader) == {mmap.MAP_PRIVATE}
 
 
 def _another_process():

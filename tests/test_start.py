@@ -28,14 +28,16 @@ SOURCE = Path(start.__file__)
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the stand-ins are shell scripts")
 
 # The stand-in for uv logs its arguments and fails with $UV_FAILS. The environment it creates has a python that runs the
-# tests' own Python. That python skips pytest without options, because most tests only check what happens before.
+# tests' own Python. That python skips pytest without options and JupyterLab's version, because most tests only check
+# what happens before.
 UV = f"""#!/bin/sh
 echo "$*" >> "$UV_LOG"
 case "$*" in $UV_FAILS_AT*) printf '%s\\n' "$UV_FAILS" >&2; exit 2;; esac
 if [ "$1" = venv ]; then
     mkdir -p .venv/bin
     rm -f .venv/bin/python
-    printf '#!/bin/sh\\n[ "$*" = "-m pytest" ] && exit 0\\nexec "{sys.executable}" "$@"\\n' > .venv/bin/python
+    printf '%s\\n' '#!/bin/sh' 'case "$*" in "-m pytest"|*--version) exit 0;; esac' > .venv/bin/python
+    echo 'exec "{sys.executable}" "$@"' >> .venv/bin/python
     chmod +x .venv/bin/python
 fi
 """

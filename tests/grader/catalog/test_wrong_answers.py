@@ -40,8 +40,8 @@ def first_hints(slug):
 ALL = [(slug, name) for slug in registry.names() for name in wrong(slug)]
 # Only a tenth with `jax_remat3`, because the evidence of most answers is the same text in both modes.
 WAYS = [
-    *slow_unless_sampled([(slug, name, False) for slug, name in ALL], 32),
-    *slow_unless_sampled([(slug, name, True) for slug, name in sample(ALL, 10) if wrong(slug)[name].remat3], 32),
+    *slow_unless_sampled([(slug, name, False) for slug, name in ALL], 64),
+    *slow_unless_sampled([(slug, name, True) for slug, name in sample(ALL, 10) if wrong(slug)[name].remat3], 64),
 ]
 
 

@@ -1,6 +1,6 @@
 """Grading a class gives the same verdicts as the notebook, and every file in a folder of submissions has a row.
 
-A few fixed answers and one in 400 of the shipped ones are graded on both paths. `tests/sweep.py` grades all of them.
+A few fixed answers and one in 1,000 of the shipped ones are graded on both paths. `tests/sweep.py` grades all of them.
 """
 
 import csv
@@ -51,7 +51,7 @@ def shipped():
     kinds = {"right": sample_answers.right, "wrong": sample_answers.wrong}
     every = [(slug, kind, name) for slug in registry.names() for kind, of in kinds.items() for name in of(slug)]
     some = [(slug, kind, list(kinds[kind](slug))[place]) for slug, kind, place in SOME]
-    return list(dict.fromkeys([*some, *sample_answers.sample(every, 400)]))
+    return list(dict.fromkeys([*some, *sample_answers.sample(every, 1000)]))
 
 
 @pytest.mark.parametrize(("slug", "kind", "name"), shipped())

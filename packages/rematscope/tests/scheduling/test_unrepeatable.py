@@ -7,13 +7,13 @@ import pytest
 from jax import lax
 from jax.experimental import pallas
 from sampling import few
+from zoo import normal
 
 from rematscope import PlanError, auto, measure, trace, with_schedule
 from rematscope.jax_compat import is_repeatable
 from rematscope.tracing.checkpoints import jaxpr_of
 
-WS = 0.3 * jax.random.normal(jax.random.key(0), (4, 32, 32))
-X = jax.random.normal(jax.random.key(1), (64, 32))
+WS, X = normal(960, 4, 32, 32) * 0.3, normal(961, 64, 32)
 
 
 def drawn(x):

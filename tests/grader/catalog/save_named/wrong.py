@@ -94,30 +94,6 @@ def the_wrong_way_round(f, names):
     return jax.checkpoint(f, policy=policies.save_any_names_but_these(*names))
 
 
-def with_a_second_run(which):
-    """Right, but f runs once more, all of it recomputed, where `which` holds of its names."""
-
-    def answer(f, names):
-        kept = jax.checkpoint(f, policy=policies.save_only_these_names(*names))
-        return (lambda *args: (kept(*args) + jax.checkpoint(f)(*args)) / 2) if which(names) else kept
-
-    return answer
-
-
-for place, (name, words) in enumerate(
-    {
-        "f_twice_for_one_name": ["mlp"],
-        "f_twice_for_two_names": ["mlp_gate", "out"],
-        "f_twice_for_a_list": ["h", "out"],
-        "f_twice_for_two_others": ["out", "mlp"],
-        "f_twice_for_no_name": [],
-    }.items()
-):
-    twice = with_a_second_run(lambda names, words=words: [name.split("/")[-1] for name in names] == words)
-    twice.__name__ = name
-    fails_with("recomputes", "How many times does your answer run f", cases=ALL[place : place + 1])(twice)
-
-
 @fails_with("wrong value", "twice the value of f")
 def the_sum_of_two_runs(f, names):
     kept = jax.checkpoint(f, policy=policies.save_only_these_names(*names))
@@ -220,11 +196,6 @@ def products_for_many_names(f, names):
     many = len(names) > 4
     named = policies.save_only_these_names(*names)
     return jax.checkpoint(f, policy=policies.save_from_both_policies(named, policies.dots_saveable) if many else named)
-
-
-several = with_a_second_run(lambda names: len(names) == 8)
-several.__name__ = "f_twice_for_eight_names"
-fails_with("recomputes", "How many times does your answer run f")(several)
 
 
 @fails_with("also saved", "_out'", "exactly those in the list")

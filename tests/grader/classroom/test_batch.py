@@ -15,10 +15,12 @@ from pathlib import Path
 import bubblewrap
 import pytest
 import sample_answers
+from typer.testing import CliRunner
 
 from grader.classroom import report, seeds
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
+from grader.cli import app
 from grader.exercises import registry
 from grader.isolation import control_groups
 from grader.judging import judge
@@ -234,21 +236,21 @@ def test_forged_evidence_gets_the_grade_of_its_programs(change, outcome, reason,
 @pytest.mark.parametrize(("out", "reason"), [("in/grades", "the next run would read it"), ("out", "no learner's")])
 def test_a_folder_that_is_not_the_one_that_was_meant(out, reason, tmp_path):
     (tmp_path / "in").mkdir()
-    command = [sys.executable, "-m", "grader", "batch", tmp_path / "in", "--out", tmp_path / out]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
-    assert (done.returncode, done.stdout) == (2, "") and reason in done.stderr and "folder" in done.stderr
+    done = CliRunner().invoke(app, ["batch", str(tmp_path / "in"), "--out", str(tmp_path / out)])
+    assert (done.exit_code, done.stdout) == (2, "") and reason in done.stderr and "folder" in done.stderr
     assert not (tmp_path / out).exists()
 
 
-def test_without_a_sandbox_nothing_is_graded_unless_told_to(tmp_path):
+def test_without_a_sandbox_nothing_is_graded_unless_told_to(tmp_path, monkeypatch):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "ada.py").write_text(EXITS)
-    command = [sys.executable, "-m", "grader", "batch", tmp_path / "in", "--out", tmp_path / "out", "--exercise", NAME]
-    run = {"capture_output": True, "text": True, "timeout": 120, "cwd": ROOT, "env": os.environ | {"PATH": "/none"}}
-    done = subprocess.run(command, **run)
-    assert done.returncode == 2 and "install bubblewrap" in done.stderr.replace("\n", " ")
+    monkeypatch.setenv("PATH", "/none")
+    command = ["batch", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--exercise", NAME]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 2 and "install bubblewrap" in done.stderr.replace("\n", " ")
     assert not (tmp_path / "out").exists()
-    done = subprocess.run([*command, "--unsandboxed"], **run)
+    command = [sys.executable, "-m", "grader", *command, "--unsandboxed"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert done.returncode == 0 and "without a sandbox" in done.stdout
     _, row = (tmp_path / "out" / "grades.csv").read_text().splitlines()
     assert "without a sandbox" in row and NAME in row

@@ -2,15 +2,16 @@
 
 import ast
 import os
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
 import bubblewrap
 import pytest
+from typer.testing import CliRunner
 
 from grader.classroom.collect import Submission
+from grader.cli import app
 from grader.isolation import bubblewrap_options
 
 NAME = "checkpoint_dot_policy"
@@ -57,9 +58,8 @@ def test_neither_submissions_nor_grades_may_lie_in_what_answers_see(which, tmp_p
     shown = {"submissions": Path(sysconfig.get_path("purelib")), "out": ROOT / "grader" / "catalog"}[which]
     (tmp_path / "ada.py").write_text("")
     places = {"submissions": tmp_path, "out": tmp_path.with_name("grades"), which: shown / "a class"}
-    command = [sys.executable, "-m", "grader", "batch", places["submissions"], "--out", places["out"]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
-    assert (done.returncode, done.stdout) == (2, "") and "a class is inside " in done.stderr.replace("\n", " ")
+    done = CliRunner().invoke(app, ["batch", str(places["submissions"]), "--out", str(places["out"])])
+    assert (done.exit_code, done.stdout) == (2, "") and "a class is inside " in done.stderr.replace("\n", " ")
     assert "which answers can read" in done.stderr and not places["out"].exists()
 
 

@@ -23,7 +23,7 @@ from rematscope.choices.enumeration import best_points, every_choice
 from rematscope.choices.zero_one import zero_one
 
 without_remat3 = pytest.mark.skipif(jax_compat.remat3(), reason="choices are found without it")
-some_blocks = pytest.mark.parametrize("which", sampled(list(BLOCKS), 3))
+some_blocks = pytest.mark.parametrize("which", sampled(list(BLOCKS), 6))
 
 
 @functools.cache

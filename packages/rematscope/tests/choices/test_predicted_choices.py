@@ -115,7 +115,7 @@ def test_every_choice_is_predicted(which):
 
 
 @pytest.mark.skipif(REMAT3, reason="choices are predicted without it")
-@pytest.mark.parametrize("which", sampled(list(BLOCKS), 3))
+@pytest.mark.parametrize("which", sampled(list(BLOCKS), 6))
 def test_choices_of_a_block_are_predicted(which):
     block = BLOCKS[which]
     most = 2**16 if os.environ.get("REMATSCOPE_SUBSETS") == "all" else 6

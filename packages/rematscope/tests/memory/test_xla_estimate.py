@@ -429,7 +429,7 @@ def measured(name):
 
 
 @since("0.11", "XLA on a CPU keeps unrolled checkpoints, and writes less of a loss over many words")
-@pytest.mark.parametrize("name", sampled(list(MODELS), 3))
+@pytest.mark.parametrize("name", sampled(list(MODELS), 6))
 def test_the_peak_predicted_is_near_the_compiled_one(name):
     found = measured(name)
     (row,) = [row for row in found.rows if row.metric == "peak"]

@@ -162,8 +162,11 @@ def _read_sources(path: Path) -> list[AnswerSource]:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise NoAnswer(f"File not found: {path}. Check its name and the current folder.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise NoAnswer(f"{path} cannot be read ({error}). Save it again as UTF-8 text.") from None
+    except OSError as error:
+        raise NoAnswer(f"{path.name} cannot be read ({error.strerror}). Name a file that you can read.") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise NoAnswer(f"{path.name} is not UTF-8 text (line {line:,}). Save it again as UTF-8.") from None
     if path.suffix == ".py":
         return [AnswerSource(path.name, text)]
     try:

@@ -86,7 +86,9 @@ def test_what_is_jitted_is_compiled_once():
     assert "checkpoint" not in str(step.trace(*args).jaxpr), "the original is as it was"
 
 
-def test_groups_of_layers_have_a_lower_peak_than_layers():
+@pytest.mark.parametrize("around", few([jax.jit, jax.checkpoint, lambda layer: layer]))
+def test_groups_of_layers_have_a_lower_peak_than_layers(around):
+    @around
     def layer(w, x):
         return x + jnp.sin(x @ w) * jnp.tanh(x @ w)
 

@@ -30,7 +30,7 @@ from rematscope.reporting.chunks import chunked_batch, chunked_head
 from rematscope.reporting.microbatches import in_microbatches
 from rematscope.reporting.same_gradient import why_gradient_differs
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
-from rematscope.scheduling.calls import first_half, partitions, worth_saving
+from rematscope.scheduling.calls import calls_around, first_half, partitions, worth_saving
 from rematscope.scheduling.cuts import stretches
 from rematscope.tracing.arguments import callable_name, flattened
 from rematscope.tracing.checkpoints import CalledOnce, jaxpr_of, traced, with_policy, without_checkpoints
@@ -180,15 +180,15 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
         saved = () if changes.saved is None else most_valuable(once, blocks, changes.saved, *args, **kwargs)
         nested = list(blocks)
         if place in ("groups of layers", "halves of layers"):
-            nested += groups_of(blocks)
+            whole = jaxpr_of(without_checkpoints(once), *args, **kwargs)
+            nested += groups_of(calls_around(whole, blocks))
             if place == "groups of layers" and len(nested) == len(blocks):
                 raise PlanError(
                     "The loss has fewer than 2 layers outside of loops that can be in one group: use "
-                    "checkpoint='layers'. (A layer in its own jit or checkpoint cannot be in a group.)"
+                    "checkpoint='layers'."
                 )
-        if place == "halves of layers":
-            whole = jaxpr_of(without_checkpoints(once), *args, **kwargs)
-            nested += [first_half(whole, block) for block in blocks]
+            if place == "halves of layers":
+                nested += [first_half(whole, block) for block in blocks]
         return in_blocks(once, list(dict.fromkeys(nested)), policy, frozenset(saved))(*args, **kwargs)
 
     return functools.wraps(loss, updated=())(changed)

@@ -125,6 +125,22 @@ class _Calls:
         return outside + entering + max(self._sizes_once[block] for block in partition)
 
 
+def calls_around(whole: AnyJaxpr, blocks: Sequence[Block]) -> list[Block]:
+    """Return blocks, with the call of a jit or `shard_map` in place of each block that is the only one in it.
+
+    So layers that are each in their own jit are blocks of one jaxpr, and can be in one group.
+    """
+    eqns = {(*path, i): eqn for path, _, body in bodies(whole) for i, eqn in enumerate(body.eqns)}
+
+    def around(block: Block) -> Block:
+        *path, call = block[:-2] or (0,)
+        inside = [other for other in blocks if len(other) >= len(block) and other[: len(block) - 2] == block[:-2]]
+        is_alone = len(block) > 2 and len(inside) == 1 and eqns[block[:-2]].primitive.name in OPENED
+        return around((*path, call, call + 1)) if is_alone else block
+
+    return list(map(around, blocks))
+
+
 def first_half(whole: AnyJaxpr, block: Block) -> Block:
     """Return the first part of a block, cut where the live bytes plus the bytes of the larger part are smallest."""
     *path, start, end = block

@@ -104,6 +104,19 @@ def test_groups_of_layers_have_a_lower_peak_than_layers(around):
     assert second < 0.6 * first
 
 
+def test_keyword_arguments_have_axes_by_name():
+    def step(w, x, *, y):
+        return w - jax.grad(lambda w: jnp.mean((jnp.tanh(x @ w) - y) ** 2))(w)
+
+    w, x, y = jnp.eye(4), jnp.cos(jnp.arange(32.0)).reshape(8, 4), jnp.sin(jnp.arange(32.0)).reshape(4, 8)
+    axes = None, {"x": 0, "y": 0}
+    for option in ({"microbatches": 4}, {"chunks": 4}):
+        found = rewrite(step, **option, in_axes=axes)(w, y=y.T, x=x)
+        np.testing.assert_allclose(found, step(w, x, y=y.T), rtol=1e-5)
+        with pytest.raises(PlanError, match="does not match the arguments: there are 2 positional arguments"):
+            rewrite(step, **option, in_axes=(*axes, 0))(w, x, y=y.T)
+
+
 @pytest.mark.parametrize(
     "options, words",
     [

@@ -131,6 +131,20 @@ def test_microbatches_are_refused_where_they_would_change_the_gradient():
     assert any("not an average over the examples" in sentence for sentence in report.advice)
 
 
+def test_a_batch_of_keyword_arguments_is_divided():
+    def step(w, *, x, mask):
+        def loss(w):
+            return jnp.sum(mask * jnp.tanh(jnp.tanh(x @ w) @ w).sum(-1)) / jnp.sum(mask)
+
+        return w - jax.grad(loss)(w)
+
+    x, mask = jnp.cos(jnp.arange(4096 * 8.0)).reshape(4096, 8), jnp.arange(4096) % 3 * 1.0
+    best = rematscope.report(step, jnp.eye(8), x=x, mask=mask, memory="250 KiB").best
+    assert best is not None and "in_axes=(None, {'x': 0, 'mask': 0})" in best.snippet
+    expected, found = (f(jnp.eye(8), x=x, mask=mask) for f in (step, best.function))
+    np.testing.assert_allclose(expected, found, rtol=1e-5, atol=1e-6)
+
+
 class Tags(html.parser.HTMLParser):
     """The elements of a page that are open, and what the page would fetch."""
 

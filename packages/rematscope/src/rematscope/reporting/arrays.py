@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -145,9 +146,9 @@ def leaf_axes(args: Sequence[Any], kwargs: Mapping[str, Any], in_axes: Sequence[
     """Return the batch axis of each leaf of some arguments; None for leaves without one.
 
     Args:
-      args, kwargs: the arguments. Keyword arguments have no batch axis.
+      args, kwargs: the arguments.
       in_axes: for each positional argument, an axis, None, or a container with the argument's structure, as for
-        `jax.vmap`.
+        `jax.vmap`. An entry after those of the positional arguments is a dictionary of the same for keyword arguments.
 
     Raises:
       ValueError: if the structure of a container does not match its argument.
@@ -158,9 +159,15 @@ def leaf_axes(args: Sequence[Any], kwargs: Mapping[str, Any], in_axes: Sequence[
         return [axis % rank if axis is not None and -rank <= axis < rank else None for rank in ranks]
 
     found: list[int | None] = []
-    for i, arg in enumerate(args):
-        axes = in_axes[i] if i < len(in_axes) else None
+    named = in_axes[len(args)] if len(in_axes) == len(args) + 1 else {}
+    if len(in_axes) > len(args) + 1 or type(named) is not dict or not named.keys() <= kwargs.keys():
+        raise ValueError(
+            f"there are {len(args)} positional arguments. One more entry, for keyword arguments, is a dictionary of "
+            "their axes by name."
+        )
+    keywords = [(named.get(name), kwargs[name]) for name in sorted(kwargs)]  # the order of their leaves
+    for axes, arg in (*itertools.zip_longest(in_axes[: len(args)], args), *keywords):
         found += jax.tree.leaves(
             jax.tree.map(of_leaves, axes, arg, is_leaf=lambda v: v is None), is_leaf=lambda v: v is None
         )
-    return found + [None] * len(jax.tree.leaves(kwargs))
+    return found

@@ -85,7 +85,7 @@ class Proposal:
         return f"By hand: jax.checkpoint, {found}." if len(found) < 400 else ""
 
     def __repr__(self) -> str:
-        return f"<{self.snippet.splitlines()[-1]}: {bytes_text(self.peak_bytes)}>"
+        return f"<rewrite({self._subject.name}, {self.changes}): {bytes_text(self.peak_bytes)}>"
 
 
 def snippet_of(name: str, changes: Changes) -> str:

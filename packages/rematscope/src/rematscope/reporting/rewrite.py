@@ -518,7 +518,8 @@ def rewrite(
         equals that of `f`, as for `chunks`. This option does not need `in_axes`.
       in_axes: for `microbatches` and `chunks`, the batch axis of each positional argument, as for `jax.vmap`: an
         integer, None for an argument without a batch axis, or a container with the structure of the argument, such as
-        `(None, None, {"tokens": 0, "positions": None})`.
+        `(None, None, {"tokens": 0, "positions": None})`. If the step takes its batch as keyword arguments, the last
+        entry, after those of all positional arguments, is a dictionary of their axes by name.
       donate_argnums: the indices of positional arguments whose buffers may be reused, as for `jax.jit`. The caller must
         not use these arguments after the call.
 
@@ -556,7 +557,7 @@ def rewrite(
     for name, number in (("microbatches", microbatches), ("chunks", chunks), ("head_chunks", head_chunks)):
         if type(number) is not int or number < 1:
             raise PlanError(f"{name}={number!r} is not valid. Give a whole number, 1 or more.")
-        if number > 1 and name != "head_chunks" and not any(axis is not None for axis in in_axes):
+        if number > 1 and name != "head_chunks" and not jax.tree.leaves(tuple(in_axes)):
             raise PlanError(f"{name}= needs in_axes=, the axis of the batch in each argument, such as (None, 0).")
     if sum(number > 1 for number in (microbatches, chunks, head_chunks)) > 1:
         raise PlanError("microbatches=, chunks= and head_chunks= do not combine. Choose one of them.")

@@ -118,7 +118,12 @@ class Subject:
 
     @functools.cached_property
     def _leaves(self) -> list[list[Any]]:
-        return [jax.tree.leaves(tree) for tree in self.arguments.args]
+        return [jax.tree.leaves(tree) for tree in self._trees]
+
+    @property
+    def _trees(self) -> list[Any]:
+        """The positional arguments, and the keyword arguments as one dictionary if there are any."""
+        return [*self.arguments.args, *([dict(self.arguments.kwargs)] if self.arguments.kwargs else [])]
 
     @functools.cached_property
     def updated_argnums(self) -> tuple[int, ...]:
@@ -127,7 +132,7 @@ class Subject:
         if step is None:
             return ()
         inputs, found = iter(step.program.inputs), []
-        for which, leaves in enumerate(self._leaves):
+        for which, leaves in enumerate(self._leaves[: len(self.arguments.args)]):
             values = [next(inputs) for _ in leaves]
             if any(v in step.parameters | step.state for v in values) and not step.donated.intersection(values):
                 found.append(which)
@@ -135,7 +140,7 @@ class Subject:
 
     @functools.cached_property
     def in_axes(self) -> tuple[Any, ...]:
-        """The batch axis of each positional argument, as for `rewrite`; () if none was found.
+        """The batch axes of the arguments, as for `rewrite`; () if none were found.
 
         If there are several candidates, it is the one along which most bytes of the loss's values can be divided.
         """
@@ -191,10 +196,13 @@ class Subject:
         for axis, size in sorted(places, key=lambda place: place[0]):
             for others in (True, False):
                 each = tuple(
-                    _axes_in(arg, iter(are_data), axis, size, others)
-                    for arg, are_data in zip(self.arguments.args, data, strict=True)
+                    _axes_in(tree, iter(are_data), axis, size, others)
+                    for tree, are_data in zip(self._trees, data, strict=True)
                 )
-                if each not in found and any(one is not None for one in each):
+                if self.arguments.kwargs:
+                    named = each[-1]
+                    each = *each[:-1], named if type(named) is dict else dict.fromkeys(self.arguments.kwargs, named)
+                if each not in found and any(axis is not None for axis in jax.tree.leaves(each)):
                     found.append(each)
         return found[:_CANDIDATES]
 

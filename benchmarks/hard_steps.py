@@ -1,15 +1,18 @@
 """Training steps whose capacity is missed by 1.2 to 8 times: the report must find changes that fit.
 
-As a script, it prints a table of which proposals fit, with the check of each one's results:
+As a script, it prints a table of which proposals fit, with the check of each one's results. `--save` also writes each
+report to a page in a folder:
 
-    python benchmarks/hard_steps.py [names…]
+    python benchmarks/hard_steps.py [names…] [--factors 2 4] [--save pages]
 """
 
+import argparse
 import functools
 import importlib
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -504,26 +507,34 @@ def line_of(name, factor, step, args, report, expected):
     )
 
 
-def main(names):
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="the names of the steps; all by default")
+    parser.add_argument("--factors", type=float, nargs="+", default=FACTORS, help="compiled peak / capacity")
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help="write each report to a page in this folder")
+    options = parser.parse_args()
     for name in ("library_steps", "example_steps"):  # which add their own
         importlib.import_module(name)
     steps, missed = sys.modules["hard_steps"].HARD, 0
-    chosen = names or steps
+    chosen = options.names or steps
     for name in chosen:
         step, args, *_ = steps[name]()
         start = time.process_time()
         subject = Reported(step, args, {}, None, "cpu")
         subject.traced(Changes())
         base, expected = subject.compiled(Changes()), outcome(step, args)
-        for factor in FACTORS:
+        for factor in options.factors:
             report = reported(subject, base, int(base.peak_or_infinity / factor))
             missed += report.best is None
             print(line_of(name, factor, step, args, report, expected), flush=True)
+            if options.save:
+                options.save.mkdir(parents=True, exist_ok=True)
+                report.save(options.save / f"{name}_{factor:g}.html")
         print(f"{name:34} {time.process_time() - start:.0f} s", flush=True)
-    total = len(FACTORS) * len(chosen)
+    total = len(options.factors) * len(chosen)
     print(f"{total - missed} of {total} fit")
 
 
 if __name__ == "__main__":
     sys.modules["hard_steps"] = sys.modules["__main__"]
-    main(sys.argv[1:])
+    main()

@@ -104,6 +104,7 @@ AVERAGES = [
     lambda *args: squares(*args).mean(), mean_in_a_scan, two_means, per_example_weights, checkpointed,
     positions_in_a_scan, dropout_in_a_checkpoint, dropout_in_a_scan, dropout_per_example,
     lambda w, x, y: squares(w, dropped(x, kind="rbg"), y).mean(),
+    lambda w, x, y: jnp.square(x @ w)[jnp.arange(len(x)), jnp.int32(y > 0)].mean(),
 ]  # fmt: skip
 
 
@@ -137,6 +138,7 @@ OTHERS = [
     lambda w, x, y: squares(w, x[::-1], y).mean(),
     lambda w, x, y: jnp.mean(x @ w * jnp.arange(len(x))[:, None]),
     lambda w, x, y: jnp.max(squares(w, x, y)),
+    lambda w, x, y: jnp.square(x @ w)[len(x) - 1 - jnp.arange(len(x)), jnp.int32(y > 0)].mean(),
     weighted_mean, normalized, over_pairs,
 ]  # fmt: skip
 
@@ -198,7 +200,7 @@ def test_a_loss_whose_microbatches_have_another_mean_is_refused(loss):
 
 
 def some_positions(values, ids):
-    return values[jnp.arange(len(ids)), ids]  # no rule proves that this gather divides along the batch
+    return values[jnp.arange(len(ids)) * 1, ids]  # no rule proves that this gather divides along the batch
 
 
 @pytest.mark.parametrize("chosen", [lambda errors, ids: errors[:, 0], some_positions], ids=["slice", "gather"])

@@ -241,6 +241,24 @@ def z_loss(params, h, targets, mask):
     return losses_of_tokens(logits, targets).mean() + 1e-2 * (jax.nn.logsumexp(logits, -1) ** 2).mean()
 
 
+def rows_by_position(params, h, targets, mask):
+    log_p = jax.nn.log_softmax(h @ params["out"])
+    return -(log_p[jnp.arange(h.shape[0])[:, None], jnp.arange(h.shape[1]), targets] * mask).sum() / mask.sum()
+
+
+def checkpointed_head(params, h, targets, mask):
+    return jax.checkpoint(lambda w, h: losses_of_tokens(h @ w, targets))(params["out"], h).mean()
+
+
+def relu_of_logits(params, h, targets, mask):
+    return losses_of_tokens(jax.nn.relu(h @ params["out"] + params["bias"]), targets).mean()
+
+
+def sigmoid_of_logits(params, h, targets, mask):
+    logits, labels = h @ params["out"], jax.nn.one_hot(targets, params["out"].shape[1])
+    return -(labels * jax.nn.log_sigmoid(logits) + (1 - labels) * jax.nn.log_sigmoid(-logits)).sum(-1).mean()
+
+
 def tied_embeddings(params, h, targets, mask):
     return losses_of_tokens(jnp.einsum("btd,vd->btv", h, params["embedding"]), targets).mean()
 
@@ -276,9 +294,10 @@ def contrast_of_tokens(params, h, targets, mask):
 
 HEADS = [
     masked_loss, label_smoothing, merged_tokens, z_loss, tied_embeddings, soft_cap_and_dropout, generated_positions,
-    mean_loss, cumulative_sum, softmax_over_tokens, shifted_logits, contrast_of_tokens,
+    rows_by_position, checkpointed_head, relu_of_logits, sigmoid_of_logits, mean_loss, cumulative_sum,
+    softmax_over_tokens, shifted_logits, contrast_of_tokens,
 ]  # fmt: skip
-ALWAYS_DIVIDED = HEADS[:9]
+ALWAYS_DIVIDED = HEADS[:13]
 
 
 def head_step(head):

@@ -33,6 +33,7 @@ from rematscope.reporting.batch_axis import (
     same_params,
 )
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program
+from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.microbatches import divided, jaxpr_of_step, only_loss, paired_draws, stack_axis
 from rematscope.tracing.checkpoints import traced
 
@@ -155,7 +156,7 @@ class _Proof:
 
     def __init__(self, count: int, loss: Any, smaller: Any):
         self._count = count
-        self._losses = flat_program(loss, _CHECKPOINTS), flat_program(smaller, _CHECKPOINTS)
+        self._losses = with_batched_gathers(*(flat_program(each, _CHECKPOINTS) for each in (loss, smaller)))
         self._operands: dict[str, dict[int, Relation | None]] = {"constant": {}, "operand": {}}
         self._results: list[Relation | None] | None = None
         self._refusals = list[str]()

@@ -18,6 +18,7 @@ from jax.extend import random, source_info_util
 
 from rematscope import jax_compat
 from rematscope.ir.primitives import ELEMENTWISE
+from rematscope.reporting.flat_program import Operation, flat_program
 
 source_info_util.register_exclusion(__file__)
 
@@ -112,15 +113,21 @@ def _same_bodies(whole: Any, part: Any, differentiable: bool = True) -> bool:
 
 
 def _same_programs(whole: Any, part: Any) -> bool:
-    (body, _, consts), (smaller, _, others) = jax_compat.body_of(whole), jax_compat.body_of(part)
-    if len(consts) != len(others) or not _same_wiring(body, smaller):
-        return False
-    return all(map(equal_values, consts, others)) and all(map(same_equation, body.eqns, smaller.eqns))
+    pairs = paired_operations(whole, part)
+    return pairs is not None and all(same_equation(op.eqn, other.eqn) for op, other in pairs)
 
 
-def _same_wiring(whole: Any, part: Any) -> bool:
-    """Return whether the equations and outputs of two jaxprs read corresponding variables and equal literals."""
-    names: dict[Any, Any] = dict(zip((*part.constvars, *part.invars), (*whole.constvars, *whole.invars), strict=False))
+def paired_operations(whole: Any, part: Any) -> list[tuple[Operation, Operation]] | None:
+    """Return the operations of two jaxprs in pairs; None if they read different values, literals or constants."""
+    program, smaller = flat_program(whole), flat_program(part)
+    constants = program.constants.values(), smaller.constants.values()
+    if any(len(one) != len(other) for one, other in zip(program, smaller, strict=True)):
+        return None
+    if not all(map(equal_values, *constants)):
+        return None
+    names: dict[Any, Any] = dict(
+        zip((*smaller.inputs, *smaller.constants), (*program.inputs, *program.constants), strict=True)
+    )
 
     def same(atoms: Sequence[Any], others: Sequence[Any]) -> bool:
         return len(atoms) == len(others) and all(map(same_atom, atoms, others))
@@ -129,13 +136,12 @@ def _same_wiring(whole: Any, part: Any) -> bool:
         literals = [jax_compat.is_literal(one), jax_compat.is_literal(other)]
         return equal_values(one.val, other.val) if all(literals) else not any(literals) and names[other] is one
 
-    if len(whole.eqns) != len(part.eqns):
-        return False
-    for eqn, other in zip(whole.eqns, part.eqns, strict=True):
-        if not same(eqn.invars, other.invars) or len(eqn.outvars) != len(other.outvars):
-            return False
-        names.update(zip(other.outvars, eqn.outvars, strict=True))
-    return same(whole.outvars, part.outvars)
+    pairs = [*zip(program.operations, smaller.operations, strict=True)]
+    for op, other in pairs:
+        if not same(op.invars, other.invars) or len(op.outvars) != len(other.outvars):
+            return None
+        names.update(zip(other.outvars, op.outvars, strict=True))
+    return pairs if same(program.outputs, smaller.outputs) else None
 
 
 def same_equation(whole: Any, part: Any) -> bool:
@@ -170,19 +176,11 @@ def programs_commute(whole: Any, part: Any, count: int, may_make: bool = False, 
       whole, part, count, differentiable: as for `commutes`, but for programs instead of equations.
       may_make: whether equations that `makes_batch` accepts are allowed.
     """
-    (body, _, consts), (smaller, _, others) = jax_compat.body_of(whole), jax_compat.body_of(part)
-    if len(consts) != len(others) or not _same_wiring(body, smaller):
-        return False
-    if not all(equal_values(a, b) for a, b in zip(consts, others, strict=True)):
-        return False
-    for eqn, other in zip(body.eqns, smaller.eqns, strict=True):
-        if eqn.primitive.name in ("jit", "pjit", "closed_call", "core_call"):
-            inside = jax_compat.bodies(eqn)[0], jax_compat.bodies(other)[0]
-            if not programs_commute(*inside, count, may_make, differentiable):
-                return False
-        elif not (commutes(eqn, other, count, differentiable) or (may_make and makes_batch(eqn, other, count))):
-            return False
-    return True
+    pairs = paired_operations(whole, part)
+    return pairs is not None and all(
+        commutes(op.eqn, other.eqn, count, differentiable) or (may_make and makes_batch(op.eqn, other.eqn, count))
+        for op, other in pairs
+    )
 
 
 def _bodies_commute(whole: Any, part: Any, count: int, before: Axes, after: Axes, differentiable: bool) -> bool:
@@ -448,8 +446,8 @@ _RULES: dict[str, Callable[[Any, Axes, Axes], bool]] = {
 
 MADE = frozenset({"iota", "random_bits", "random_split"})
 
-# Primitives that have a rule and no programs in their parameters.
-DERIVED = _POINTWISE | _RULES.keys() | MADE
+# Primitives whose equation for a part can be derived from the one for the whole batch.
+DERIVED = _POINTWISE | _RULES.keys() | MADE | {"custom_jvp_call"}
 
 
 def makes_batch(whole: Any, part: Any, count: int) -> bool:

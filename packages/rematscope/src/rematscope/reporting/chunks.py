@@ -22,7 +22,8 @@ from rematscope.ir.program import nbytes
 from rematscope.reporting.arrays import stacked, unstacked
 from rematscope.reporting.batch_axis import DERIVED, NotPaired, batch_axis, commutes, makes_batch
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program, value_of
-from rematscope.reporting.head_axes import axes_of_results, heads, part_equations
+from rematscope.reporting.gathers import with_batched_gathers
+from rematscope.reporting.head_axes import axes_of_results, heads, part_equations, program_with_head
 from rematscope.reporting.parts import run_equation_part
 
 source_info_util.register_exclusion(__file__)
@@ -251,9 +252,11 @@ def chunked_batch(whole: Any, part: Any, count: int) -> ChunkedLoss:
     Raises:
       NotPaired: if the two programs differ in more than the length of the batch axis.
     """
-    program, axes, parts = _paired(flat_program(whole), flat_program(part), count)
-    if any(op.eqn.primitive.name in _CHECKPOINTS and not commutes(op.eqn, other, count) for op, other in parts.items()):
-        program, axes, parts = _paired(flat_program(whole, _CHECKPOINTS), flat_program(part, _CHECKPOINTS), count)
+    for opened in (frozenset[str](), _CHECKPOINTS):
+        one, other = with_batched_gathers(*(flat_program(each, opened) for each in (whole, part)))
+        program, axes, parts = _paired(one, other, count)
+        if all(op.eqn.primitive.name not in _CHECKPOINTS or commutes(op.eqn, parts[op], count) for op in parts):
+            break
     return ChunkedLoss(program, axes, parts, count)
 
 
@@ -267,7 +270,7 @@ def chunked_head(whole: Any, count: int) -> ChunkedLoss:
     Raises:
       NotPaired: if the result of the head's matmul would be stored outside of loops for each axis.
     """
-    program = flat_program(whole)
+    (program,) = with_batched_gathers(program_with_head(whole))
     found: list[tuple[int, int, ChunkedLoss]] = []
     for matmul, head in heads(program, count):
         with contextlib.suppress(NotPaired):

@@ -1,7 +1,7 @@
 """A jaxpr as one list of operations, with the bodies of its jits in place of the calls."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from jax.extend import source_info_util
@@ -47,12 +47,12 @@ class FlatProgram(NamedTuple):
     outputs: Sequence[Any]
 
 
-def flat_program(jaxpr: Any, opened: frozenset[str] = frozenset()) -> FlatProgram:
+def flat_program(jaxpr: Any, opened: Collection[Any] = ()) -> FlatProgram:
     """Return the flat program of a jaxpr.
 
     Args:
       jaxpr: an open or closed jaxpr.
-      opened: the names of further primitives whose bodies take the place of the call, such as `"checkpoint"`.
+      opened: further equations whose bodies take their place, or the names of primitives, such as `"checkpoint"`.
     """
     operations: list[Operation] = []
     constants: dict[Variable, Any] = {}
@@ -69,7 +69,7 @@ def flat_program(jaxpr: Any, opened: frozenset[str] = frozenset()) -> FlatProgra
 
         for eqn in body.eqns:
             given = [named(v) for v in eqn.invars]
-            if eqn.primitive.name in CALLS or eqn.primitive.name in opened:
+            if eqn.primitive.name in CALLS or eqn.primitive.name in opened or eqn in opened:
                 results = add(jax_compat.bodies(eqn)[0], given)
             else:
                 results = [Variable(v.aval) for v in eqn.outvars]

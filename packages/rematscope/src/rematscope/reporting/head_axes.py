@@ -5,10 +5,11 @@ equations, this module derives the equation for a part of the axis: it changes t
 accepts the result only if the rules of `rematscope.reporting.batch_axis` prove that the equation commutes with slicing.
 """
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import jax
 from jax.extend import source_info_util
@@ -16,7 +17,7 @@ from jax.extend import source_info_util
 from rematscope import jax_compat
 from rematscope.ir.program import nbytes
 from rematscope.reporting.batch_axis import DERIVED, commutes, makes_batch
-from rematscope.reporting.flat_program import FlatProgram, Operation, Variable
+from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, evaluate, flat_program, value_of
 from rematscope.scheduling.calls import computes
 
 source_info_util.register_exclusion(__file__)
@@ -24,34 +25,38 @@ source_info_util.register_exclusion(__file__)
 _MOST_TRIED = 64  # assignments of axes to the operands of one equation
 
 
-class HeadAxes:
-    """The axis of each value of a head that is divided into parts.
+class PartAxes:
+    """The axes along which the values of a program are divided into parts.
 
     Attributes:
-      length: the length of the axis of the matmul's operand.
-      axes: the axis along which each variable of the head is divided; None for a variable that each part reads whole.
+      axes: the axis along which each variable is divided; None for a variable that each part reads whole.
       parts: the equation for a part, for each operation that runs in parts.
     """
 
-    def __init__(self, program: FlatProgram, matmul: Operation, hidden: Variable, axis: int, count: int):
+    def __init__(
+        self,
+        program: FlatProgram,
+        axes: Mapping[Variable, int | None],
+        count: int,
+        least_size: int = 0,
+        differentiable: bool = True,
+    ):
         """Args:
-        program: the program of the loss.
-        matmul: the operation that the head starts at.
-        hidden: its operand that is divided.
-        axis: the axis of the operand.
+        program: the program.
+        axes: the axes of some of its variables.
         count: the number of parts.
+        least_size: the number of elements from which values made of no divided value are made in parts too.
+        differentiable: as for `commutes`.
         """
-        self.length = hidden.aval.shape[axis]
-        self.axes: dict[Variable, int | None] = {hidden: axis}
-        self.parts: dict[Operation, Any] = {}
+        self.axes, self.parts = dict(axes), dict[Operation, Any]()
         self._makers = {v: op for op in program.operations for v in op.outvars}
-        self._count, self._size = count, math.prod(matmul.outvars[0].aval.shape)
-        reached = set(matmul.outvars)
-        for op in program.operations:
-            if op is matmul or not reached.isdisjoint(_variables(op)):
-                reached.update(op.outvars)
-                if any(self.axes.get(v) is not None for v in _variables(op)):
-                    self._divide(op)
+        self._count, self._size, self._differentiable = count, least_size, differentiable
+
+    def divide(self, operations: Iterable[Operation]) -> None:
+        """Divide those of the operations that read a divided value, in order."""
+        for op in operations:
+            if any(self.axes.get(v) is not None for v in _variables(op)):
+                self._divide(op)
 
     def _divide(self, op: Operation) -> None:
         """Find axes for the operands of an operation along which it can be divided, and its equation for a part."""
@@ -61,7 +66,7 @@ class HeadAxes:
         choices = [[self.axes[v]] if v in self.axes else [None, *self._axes_of(v)] for v in operands]
         for chosen in itertools.islice(itertools.product(*choices), _MOST_TRIED):
             axes = dict(zip(operands, chosen, strict=True))
-            for part in part_equations(op, axes, self._count):
+            for part in part_equations(op, axes, self._count, self._differentiable):
                 if self._agrees(op, part):
                     self._accept(op, part, axes)
                     return
@@ -85,23 +90,60 @@ class HeadAxes:
         return _axes_to_divide(v, self._count)
 
 
-def part_equations(op: Operation, axes: Mapping[Variable, int | None], count: int) -> Iterator[Any]:
+class HeadAxes(PartAxes):
+    """The axis of each value of a head that is divided into parts.
+
+    Attributes:
+      length: the length of the axis of the matmul's operand.
+    """
+
+    def __init__(self, program: FlatProgram, matmul: Operation, hidden: Variable, axis: int, count: int):
+        """Args:
+        program: the program of the loss.
+        matmul: the operation that the head starts at.
+        hidden: its operand that is divided.
+        axis: the axis of the operand.
+        count: the number of parts.
+        """
+        super().__init__(program, {hidden: axis}, count, math.prod(matmul.outvars[0].aval.shape))
+        self.length = hidden.aval.shape[axis]
+        reached, head = set(matmul.outvars), list[Operation]()
+        for op in program.operations:
+            if op is matmul or not reached.isdisjoint(_variables(op)):
+                reached.update(op.outvars)
+                head.append(op)
+        self.divide(head)
+
+
+def part_equations(
+    op: Operation, axes: Mapping[Variable, int | None], count: int, differentiable: bool = True
+) -> Iterator[Any]:
     """Yield equations that compute one of `count` parts of the results of an operation.
 
     Args:
       op: the operation, whose primitive is one of `DERIVED`.
       axes: the axis of each operand that is divided; None for one that is whole.
       count: the number of parts.
+      differentiable: as for `commutes`.
     """
     holds_lengths = not _RESULT_LENGTHS.isdisjoint(op.eqn.params)
     for after in _axes_to_divide(op.outvars[0], count) if holds_lengths else [None]:
-        part = _part_equation(op.eqn, [axes[v] if isinstance(v, Variable) else None for v in op.invars], after, count)
+        before = [axes[v] if isinstance(v, Variable) else None for v in op.invars]
+        part = _part_equation(op.eqn, before, after, count, differentiable)
         if part is not None:
             yield part
 
 
 def _axes_to_divide(v: Variable, count: int) -> list[int | None]:
     return [axis for axis, length in enumerate(getattr(v.aval, "shape", ())) if length and length % count == 0]
+
+
+def program_with_head(jaxpr: Any) -> FlatProgram:
+    """Return the program of a loss, without the checkpoint around its last matmul, which may be that of the head."""
+    program = flat_program(jaxpr)
+    last = next((op.eqn for op in reversed(program.operations) if computes(op.eqn)), None)
+    is_checkpoint = last is not None and jax_compat.is_checkpoint(last)
+    return flat_program(jaxpr, [last]) if is_checkpoint else program
 
 
 def first_of_head(program: FlatProgram) -> Operation | None:
@@ -132,7 +174,7 @@ def heads(program: FlatProgram, count: int) -> Iterator[tuple[Operation, HeadAxe
 _RESULT_LENGTHS, _OPERAND_LENGTHS = frozenset({"shape", "new_sizes"}), frozenset({"limit_indices", "slice_sizes"})
 
 
-def _part_equation(eqn: Any, before: Sequence[int | None], after: int | None, count: int) -> Any:
+def _part_equation(eqn: Any, before: Sequence[int | None], after: int | None, count: int, differentiable: bool) -> Any:
     """Return an equation for one of `count` parts of its operands; None if it does not commute with slicing.
 
     Args:
@@ -140,7 +182,22 @@ def _part_equation(eqn: Any, before: Sequence[int | None], after: int | None, co
       before: the axis of each operand that is divided; None for one that is whole.
       after: the axis of the result, for an equation whose parameters hold the result's lengths.
       count: the number of parts.
+      differentiable: as for `commutes`.
     """
+    operands = [_shortened_type(v.aval, axis, count) for v, axis in zip(eqn.invars, before, strict=True)]
+    try:
+        run = _custom_jvp_part(eqn, before, count) if _defines_jvp(eqn) else _resized(eqn, before, after, count)
+        jaxpr = jax_compat.make_jaxpr(run)(*operands).jaxpr
+        if len(jaxpr.eqns) != 1 or list(jaxpr.outvars) != list(jaxpr.eqns[0].outvars):
+            return None
+        (part,) = jaxpr.eqns
+        return part if commutes(eqn, part, count, differentiable) or makes_batch(eqn, part, count) else None
+    except Exception:  # any error that a primitive raises for incompatible shapes
+        return None
+
+
+def _resized(eqn: Any, before: Sequence[int | None], after: int | None, count: int) -> Callable[..., list[Any]]:
+    """Return a function of parts that runs an equation with the lengths of a part in its parameters."""
     params = dict(eqn.params)
     for key in _RESULT_LENGTHS & params.keys():
         params[key] = _shortened(params[key], after, count)
@@ -148,15 +205,43 @@ def _part_equation(eqn: Any, before: Sequence[int | None], after: int | None, co
         reads_all = before[0] is not None and params[key][before[0]] == eqn.invars[0].aval.shape[before[0]]
         params[key] = _shortened(params[key], before[0] if reads_all else None, count)
     smaller = eqn.replace(params=params)
-    operands = [_shortened_type(v.aval, axis, count) for v, axis in zip(eqn.invars, before, strict=True)]
-    try:
-        jaxpr = jax_compat.make_jaxpr(lambda *operands: jax_compat.run(smaller, list(operands)))(*operands).jaxpr
-    except Exception:  # any error that the primitive raises for incompatible shapes
-        return None
-    if len(jaxpr.eqns) != 1 or list(jaxpr.outvars) != list(jaxpr.eqns[0].outvars):
-        return None
-    (part,) = jaxpr.eqns
-    return part if commutes(eqn, part, count) or makes_batch(eqn, part, count) else None
+    return lambda *operands: jax_compat.run(smaller, list(operands))
+
+
+def _defines_jvp(eqn: Any) -> bool:
+    return bool(eqn.primitive.name == "custom_jvp_call")
+
+
+def _custom_jvp_part(eqn: Any, before: Sequence[int | None], count: int) -> Callable[..., list[Any]]:
+    """Return a function of parts that runs a function with a custom derivative, and has the same derivative."""
+
+    def derivative(*both: Any) -> Any:
+        middle = len(both) // 2
+        return jax.jvp(lambda *given: jax_compat.run(eqn, list(given)), both[:middle], both[middle:])
+
+    def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        shapes = [_shortened_type(v.aval, None, count) for v in eqn.invars]
+        of_parts = _in_part(jax_compat.make_jaxpr(derivative)(*shapes, *shapes), [*before, *before], count)
+        results = of_parts(*primals, *tangents)
+        return results[: len(results) // 2], results[len(results) // 2 :]
+
+    found: Any = jax.custom_jvp(_in_part(jax_compat.bodies(eqn)[0], before, count))
+    found.defjvp(rule)
+    return cast("Callable[..., list[Any]]", found)
+
+
+def _in_part(jaxpr: Any, before: Sequence[int | None], count: int) -> Callable[..., list[Any]]:
+    """Return a jaxpr as a function of parts of its operands."""
+    program = flat_program(jaxpr)
+    divided = PartAxes(program, dict(zip(program.inputs, before, strict=True)), count, differentiable=False)
+    divided.divide(program.operations)
+
+    def run(*operands: Any) -> list[Any]:
+        env = {**program.constants, **dict(zip(program.inputs, operands, strict=True))}
+        evaluate([dataclasses.replace(op, eqn=divided.parts.get(op, op.eqn)) for op in program.operations], env)
+        return [value_of(v, env) for v in program.outputs]
+
+    return run
 
 
 def _shortened_type(aval: Any, axis: int | None, count: int) -> Any:

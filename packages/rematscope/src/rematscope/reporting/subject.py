@@ -15,8 +15,7 @@ from rematscope.ir.gc_pause import gc_paused
 from rematscope.memory.xla_estimate import Allocations, allocations
 from rematscope.reporting.arrays import arguments_of, leaf_axes
 from rematscope.reporting.chunks import chunked_batch
-from rematscope.reporting.flat_program import flat_program
-from rematscope.reporting.head_axes import first_of_head
+from rematscope.reporting.head_axes import first_of_head, program_with_head
 from rematscope.reporting.rewrite import Changes, Rewritten, losses_of, takes_gradient
 from rematscope.reporting.same_gradient import why_gradient_differs
 from rematscope.seconds.devices import Device
@@ -164,7 +163,7 @@ class Subject:
     @functools.cached_property
     def head_lengths(self) -> tuple[int, ...]:
         """The lengths of the axes of the matmuls that the heads of the losses start at, the longest first."""
-        firsts = [first_of_head(flat_program(loss)) for loss in self._losses]
+        firsts = [first_of_head(program_with_head(loss)) for loss in self._losses]
         shapes = [first.outvars[0].aval.shape for first in firsts if first is not None]
         return tuple(sorted({length for shape in shapes for length in shape}, reverse=True))
 

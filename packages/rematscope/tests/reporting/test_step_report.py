@@ -17,6 +17,7 @@ from steps import STEPS
 
 import rematscope
 from rematscope.render.view import plain_text
+from rematscope.reporting.page import document
 from rematscope.reporting.report import Report
 from rematscope.reporting.tree import tree_of
 
@@ -109,6 +110,18 @@ def test_the_text_keeps_to_the_width_of_the_terminal(name, width):
 def test_a_step_that_fits_is_left_alone():
     report = reported(NAMES[0], 0.5)
     assert report.fits and report.best is None and "Nothing: it fits" in plain_text(report)
+
+
+def test_a_step_whose_arguments_alone_do_not_fit_is_refused_at_once():
+    def step(w, state, x):
+        gradient = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
+        state = 0.9 * state + gradient
+        return w - state, state
+
+    report = rematscope.report(step, jnp.eye(128), jnp.zeros((128, 128)), jnp.ones((4, 128)), memory="100 KiB")
+    assert report.best is None and len(report._search.tried) <= 2
+    assert "take 130 KiB, even if everything that can be donated is." in report.nothing_fits
+    assert "take 130 KiB" in document(report).partition("1. Does it fit?")[0]
 
 
 def test_a_capacity_is_needed_and_explained():

@@ -116,6 +116,8 @@ class Search:
         assert base is not None, "the function itself was traced before"
         if self._compile(Changes()) <= self.limit:
             return Changes()
+        if self.least_fixed_bytes > self.limit:
+            return None  # no change can make it fit
         self._look_at_checkpoints()
         self._chunk_head()
         self._donate()
@@ -198,6 +200,11 @@ class Search:
         if found is None:
             return 0
         return max(0, self.tried[Changes()].memory.fixed_bytes - found.memory.fixed_bytes)
+
+    @property
+    def least_fixed_bytes(self) -> int:
+        """The bytes of the arguments and results, which are live throughout, after all donations."""
+        return self.tried[Changes()].memory.fixed_bytes - self._donation_bytes()
 
     def _donate(self) -> None:
         """Trace earlier changes with donation: the cheapest ones that may fit, and those with the lowest peak."""

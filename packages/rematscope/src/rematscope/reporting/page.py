@@ -68,7 +68,7 @@ def _summary_text(report: Any) -> str:
     if report.fits:
         return "Nothing has to be changed."
     if report.best is None:
-        return "None of the changes that rematscope can apply makes it fit."
+        return f"{report.nothing_fits.partition('. ')[0]}."
     cost = f"{100 * report.best.extra_share:.1f} % more FLOPs" if report.best.extra_work > 0 else "no more FLOPs"
     return f"A change that makes it fit was found: {bytes_text(report.best.peak_bytes)}, with {cost}. See part 3."
 

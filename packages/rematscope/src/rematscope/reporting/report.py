@@ -285,10 +285,15 @@ class Report(View):
     @property
     def nothing_fits(self) -> str:
         """Sentences that say that no change fits, and what you can do instead."""
-        return (
-            f"None of the changes that rematscope can apply fits into {bytes_text(self.limit)}. {self._floor} Shard "
-            "the step across devices, reduce the batch size, or choose a device with more memory."
-        )
+        fixed = self._search.least_fixed_bytes
+        why = f"None of the changes that rematscope can apply fits into {bytes_text(self.limit)}. {self._floor}"
+        if fixed > self.limit:
+            why = (
+                f"No change of the step's computation can make it fit into {bytes_text(self.limit)}: the arguments and "
+                f"results, which are live throughout the step, take {bytes_text(fixed)}, even if everything that can be "
+                "donated is."
+            )
+        return f"{why} Shard the step across devices, reduce the batch size, or choose a device with more memory."
 
     @property
     def _floor(self) -> str:

@@ -61,6 +61,13 @@
         labels[i].setAttribute("x", x + 4);
         labels[i].textContent = room < 3 ? "" : label.length <= room ? label : `${label.slice(0, room - 1)}…`;
       });
+      const tooWide = groups.map((_, i) => i).filter((i) => !groups[i].style.display && labels[i].textContent)
+        .map((i) => [labels[i], (rects[i].width.baseVal.value - 8) / labels[i].getComputedTextLength()])
+        .filter(([, share]) => share < 1);  // measured in one layout, because letters are not equally wide
+      for (const [label, share] of tooWide) {
+        const letters = Math.floor(label.textContent.length * share) - 1;
+        label.textContent = letters < 2 ? "" : `${label.textContent.slice(0, letters)}…`;
+      }
     };
     const path = (i) => { const names = []; for (; i > 0; i = nodes[i][0]) names.unshift(nodes[i][4]); return names.join(" / "); };
     const tell = (i) => {

@@ -86,7 +86,7 @@ def _fit_html(report: Any) -> list[str]:
     return [
         "<h2>1. Does it fit?</h2>",
         _bar_svg(report),
-        _legend_html(report.bytes_by_kind),
+        _legend_html(report.bytes_by_kind, math.isfinite(report.peak_bytes)),
         _table_html(rows, {1, 2, 3}, small=True),
     ]
 
@@ -207,12 +207,17 @@ def _snippet_html(code: str) -> str:
     )
 
 
-def _legend_html(kinds: Iterable[str]) -> str:
+def _legend_html(kinds: Iterable[str], is_compiled: bool) -> str:
     items = "".join(
         f'<li><svg viewBox="0 0 12 12" aria-hidden="true">'
         f'<rect class="{_css_class(kind)}" width="12" height="12" rx="2"/></svg>{kind}</li>'
         for kind in kinds
     )
+    if is_compiled:
+        items += (
+            '<li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="compiled" x="1" y="1" width="10" '
+            'height="10"/></svg>compiled peak</li>'
+        )
     return f'<ul class="key">{items}</ul>'
 
 
@@ -239,6 +244,12 @@ def _bar_svg(report: Any) -> str:
             f'<rect class="part {_css_class(kind)}" x="{x:.1f}" y="22" width="{width:.1f}" height="34">{title}</rect>'
         )
         x += width
+    if math.isfinite(report.peak_bytes):
+        width, title = (
+            report.peak_bytes / most * _WIDE,
+            f"<title>compiled peak: {bytes_text(report.peak_bytes)}</title>",
+        )
+        parts.append(f'<rect class="compiled" x="1" y="20" width="{width:.1f}" height="38">{title}</rect>')
     at = report.limit / most * _WIDE
     side = ' text-anchor="end"' if at > _WIDE / 2 else ""
     shift = -6 if side else 6

@@ -290,8 +290,8 @@ class Report(View):
         if fixed > self.limit:
             why = (
                 f"No change of the step's computation can make it fit into {bytes_text(self.limit)}: the arguments and "
-                f"results, which are live throughout the step, take {bytes_text(fixed)}, even if everything that can be "
-                "donated is."
+                f"results, which are live throughout the step, take {bytes_text(fixed)}, even if everything that can "
+                "be donated is."
             )
         return f"{why} Shard the step across devices, reduce the batch size, or choose a device with more memory."
 

@@ -22,7 +22,7 @@ from rematscope.scheduling.schedule import schedule
 from rematscope.scheduling.stored_choice import primal_values
 from rematscope.scheduling.zeros import without
 
-EXAMPLES = int(os.environ.get("GRADIENT_EXAMPLES", "10"))  # more to explore
+EXAMPLES = int(os.environ.get("GRADIENT_EXAMPLES", "20"))  # more to explore
 
 
 def of_jax(f, args, cotangents):

@@ -48,7 +48,7 @@ _SUMS = frozenset({"add", "sub", "add_any", "concatenate"})
 _PRODUCTS = frozenset({"mul", "dot_general", "conv_general_dilated"})
 _MARK = "rematscope.loss"
 _NO_AVERAGE = (
-    "The loss of the step is not an average over the examples: it divides by a sum over the batch, or computes another "
+    "The loss of {} is not an average over the examples: it divides by a sum over the batch, or computes another "
     "function of one. (Batch normalization and a weighted mean do.) Use chunks=, which computes the same gradient."
 )
 
@@ -96,15 +96,13 @@ def why_not_averaged(
         one, other = only_loss(losses), only_loss(smaller)
         if one is None or other is None:
             raise NotPaired
-        proof = _Proof(count, one, other)
+        proof = _Proof(count, one, other, function)
         inputs = [_SAME, *(_SAME if axis is None else _SLICED for axis in axes)]
         relations = proof.of_program(whole, part, inputs)
     except NotPaired:
         return f"The program of {function} for a microbatch differs from that for the whole batch."
-    except PlanError as error:
-        raise PlanError(str(error).replace("the step", function)) from None
     if proof.refusal:
-        return proof.refusal.replace("the step", function).replace("The step", function)
+        return proof.refusal
     names = dict(zip(_variables(part), _variables(whole), strict=True))
     for v in program.crossing:
         if v in program.same[0]:
@@ -154,8 +152,9 @@ def _named(values: Sequence[Any], what: str) -> list[Any]:
 class _Proof:
     """The relations between the values of two programs."""
 
-    def __init__(self, count: int, loss: Any, smaller: Any):
+    def __init__(self, count: int, loss: Any, smaller: Any, function: str):
         self._count = count
+        self._function = function
         self._losses = with_batched_gathers(*(flat_program(each, _CHECKPOINTS) for each in (loss, smaller)))
         self._operands: dict[str, dict[int, Relation | None]] = {"constant": {}, "operand": {}}
         self._results: list[Relation | None] | None = None
@@ -250,21 +249,23 @@ class _Proof:
 
     def _look_at_gradient(self, what: str, relation: Relation | None) -> None:
         if what == "differentiated" and relation not in (_SAME, _ZERO):
-            self._refusals.append("The step takes the gradient with respect to values that depend on the batch.")
+            self._refusals.append(
+                f"{self._function} takes the gradient with respect to values that depend on the batch."
+            )
         elif what == "cotangent" and relation not in (_SAME, _ZERO):
-            self._refusals.append("The step scales its gradient by a value that depends on the batch.")
+            self._refusals.append(f"{self._function} scales its gradient by a value that depends on the batch.")
         elif what == "value":
             self._has_value = True
             if relation == _MIXED:
-                raise PlanError(_NO_AVERAGE)
+                raise PlanError(_NO_AVERAGE.format(self._function))
             if not self.is_mean(relation):
-                self._refusals.append("The loss of the step may be no average over the examples.")
+                self._refusals.append(f"The loss of {self._function} may be no average over the examples.")
 
     @property
     def refusal(self) -> str:
         """A sentence on why the gradient is not proved to be an average; "" if it is proved to be one."""
         if not self._has_value:
-            return "The value that the step differentiates was not found."
+            return f"The value that {self._function} differentiates was not found."
         return self._refusals[0] if self._refusals else ""
 
     def _known(

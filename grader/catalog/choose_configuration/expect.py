@@ -77,8 +77,8 @@ def _compare(
 
 
 def _same(number: int | float, other: int) -> bool:
-    """Return whether two numbers are equal up to the rounding of floats."""
-    return abs(number - other) <= 1e-9 * other
+    """Return whether two numbers are equal; floats may differ by the rounding of float64."""
+    return number == other if isinstance(number, int) else abs(number - other) <= 1e-9 * other
 
 
 _EMPTY = (

@@ -1,5 +1,6 @@
 """Wrong answers to choose_configuration, each with the finding that must name its mistake."""
 
+import numpy as np
 from sample_answers import Answers
 
 from grader.catalog.choose_configuration.task import POLICIES as NAMES
@@ -264,7 +265,24 @@ def without_the_gradient_of_the_hidden_values(*arguments):
     return cheapest(arguments[:-1], arguments[-1], wrong)
 
 
+@fails_with("impossible", "peak bytes", "Compute each row")
+def one_byte_too_many(*arguments):
+    best = cheapest(arguments[:-1], arguments[-1])
+    return best and (*best[:2], best[2] + 1, best[3])
+
+
+@fails_with("impossible", "peak bytes", "Compute each row")
+def peak_in_float32(*arguments):
+    best = cheapest(arguments[:-1], arguments[-1])
+    return best and (*best[:2], float(np.nextafter(np.float32(best[2]), np.float32(np.inf))), best[3])
+
+
 # Wrong costs.
+
+
+@fails_with("impossible", "FLOPs for", "Which matmuls")
+def one_flop_too_many(*arguments):
+    return cheapest(arguments[:-1], arguments[-1], cost=lambda *configuration: cost(*configuration) + 1)
 
 
 @fails_with("impossible", "FLOPs for", "link traffic of the further microbatches is missing")

@@ -195,7 +195,8 @@ def test_the_microbatches_of_the_other_losses_have_another_mean(loss):
 
 @pytest.mark.parametrize("loss", sampled(OTHERS, 2), ids=range(len(OTHERS)))
 def test_a_loss_whose_microbatches_have_another_mean_is_refused(loss):
-    with pytest.raises(PlanError, match=r"is not an average over the examples|is a sum over|is not finite"):
+    refused = r"average over the examples|nonlinear function of the cotangent|is a sum over|is not finite"
+    with pytest.raises(PlanError, match=refused):
         rewrite(step_of(loss), microbatches=COUNT, in_axes=AXES)(*arguments())
 
 
@@ -217,6 +218,72 @@ def test_a_mask_that_selects_equally_many_random_examples_is_refused(chosen):
     for ids in (jnp.arange(12), jnp.where(jnp.arange(12) < 5, -100, 3)):
         with pytest.raises(PlanError, match="average over the examples"):
             rewrite(step, microbatches=2, in_axes=AXES)(w, x, ids)
+
+
+def with_gradient(rule):
+    """The identity whose gradient is a rule of the cotangent."""
+
+    @jax.custom_vjp
+    def same(x):
+        return x
+
+    same.defvjp(lambda x: (x, x), lambda x, ct: (rule(x, ct),))
+    return same
+
+
+def running_maximum(w, x, y):
+    def iteration(carry, row):
+        return (jnp.maximum(carry[0], row[1]), carry[1] + jnp.tanh(row[0] @ w).sum()), None
+
+    (highest, total), _ = lax.scan(iteration, (0.0, 0.0), (x, y))
+    return jnp.where(highest > 1e4, 0.0, total / len(x))
+
+
+def in_layers(rule):
+    layer = jax.checkpoint(lambda h, w: (with_gradient(rule)(jnp.tanh(h * w)), None))
+    return lambda w, x, y: (lax.scan(layer, x, w)[0].sum(-1) * y).mean()
+
+
+LIMIT = lambda _, ct: jnp.clip(ct, -1e3, 1e3)  # noqa: E731
+RARELY_OTHERS = {
+    "any": lambda w, x, y: jnp.where((y > 1e4).any(), 0.0, squares(w, x, y)).mean(),
+    "maximum": lambda w, x, y: (squares(w, x, y) * (jnp.max(y) < 1e4)).mean(),
+    "branch": lambda w, x, y: lax.cond(jnp.min(y) < -1e4, jnp.zeros_like, lambda v: v, squares(w, x, y)).mean(),
+    "running maximum": running_maximum,
+    "limited gradient": lambda w, x, y: squares(w, with_gradient(LIMIT)(x @ w), y).mean(),
+    "limited gradient of weights": lambda w, x, y: squares(with_gradient(LIMIT)(w), x, y).mean(),
+    "limited gradient in layers": in_layers(LIMIT),
+    "limited norm": in_layers(lambda _, ct: ct / jnp.maximum(1e3, jnp.linalg.norm(ct))),
+    "limited in a scan": in_layers(lambda _, ct: lax.scan(lambda c, row: (jnp.maximum(c, row), row), ct[0], ct)[1]),
+    "maximum in the gradient": in_layers(lambda x, ct: jnp.where(jnp.abs(ct).max() > 1e3, 0.0, ct)),
+}
+
+
+@pytest.mark.parametrize("name", RARELY_OTHERS)
+def test_a_nonlinear_function_of_all_examples_is_refused_although_random_data_do_not_show_it(name):
+    with pytest.raises(PlanError, match=r"average over the examples|nonlinear function of the cotangent"):
+        rewrite(step_of(RARELY_OTHERS[name]), microbatches=COUNT, in_axes=AXES)(*arguments())
+
+
+def summed_in_a_scan(x, ct):
+    return ct + 0 * lax.scan(lambda c, row: ((c[0] + 1, c[1] + row * (c[0] < 3)), row), (0, ct[0]), ct)[0][1]
+
+
+LINEAR_RULES = [
+    lambda x, ct: jnp.where(x > 0, ct, 0.1 * ct),
+    lambda x, ct: -ct / (1 + x * x),
+    lambda x, ct: (ct.astype(jnp.bfloat16) @ jnp.eye(4, dtype=jnp.bfloat16)).astype(jnp.float32),
+    lambda x, ct: lax.cond(x.shape[1] == 4, lambda ct: 2 * ct, jnp.negative, ct),
+    summed_in_a_scan,
+]
+
+
+@pytest.mark.parametrize("rule", sampled(LINEAR_RULES, 2), ids=range(len(LINEAR_RULES)))
+def test_a_custom_gradient_that_is_linear_in_the_cotangent_is_accepted(rule):
+    for loss in (lambda w, x, y: squares(w, with_gradient(rule)(x @ w), y).mean(), in_layers(rule)):
+        divided = rewrite(step_of(loss), microbatches=COUNT, in_axes=AXES)(*arguments())
+        for one, other in zip(step_of(loss)(*arguments()), divided, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-3)
 
 
 def test_the_rest_of_the_step_is_proved_too():

@@ -32,6 +32,7 @@ from rematscope.reporting.batch_axis import (
     same_equation,
     same_params,
 )
+from rematscope.reporting.custom_gradients import depends_nonlinearly, has_nonlinear_gradient
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program
 from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.microbatches import divided, jaxpr_of_step, only_loss, paired_draws, stack_axis
@@ -49,8 +50,16 @@ _PRODUCTS = frozenset({"mul", "dot_general", "conv_general_dilated"})
 _MARK = "rematscope.loss"
 _NO_AVERAGE = (
     "The loss of {} is not an average over the examples: it divides by a sum over the batch, or computes another "
-    "function of one. (Batch normalization and a weighted mean do.) Use chunks=, which computes the same gradient."
+    "function of a sum or a maximum over the batch. (Batch normalization and a weighted mean do.) Use chunks=, which "
+    "computes the same gradient."
 )
+# Reductions that are no sums. Of a value for the whole batch, nothing follows from the values for its parts.
+_NONLINEAR_REDUCTIONS = frozenset("argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod".split()) | {
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumlogsumexp",
+}
 
 
 class Relation(NamedTuple):
@@ -96,6 +105,12 @@ def why_not_averaged(
         one, other = only_loss(losses), only_loss(smaller)
         if one is None or other is None:
             raise NotPaired
+        if has_nonlinear_gradient(one):
+            raise PlanError(
+                f"A custom gradient in the loss of {function} is a nonlinear function of the cotangent. For example, "
+                "it limits the cotangent, which is larger for a microbatch than for the batch. Use chunks=, which "
+                "computes the same gradient."
+            )
         proof = _Proof(count, one, other, function)
         inputs = [_SAME, *(_SAME if axis is None else _SLICED for axis in axes)]
         relations = proof.of_program(whole, part, inputs)
@@ -217,7 +232,11 @@ class _Proof:
         if gradient is not None:
             self._look_at_gradient(gradient.what, operands[0])
             return operands
-        mixes = _MIXED in operands or (_reads_sum(operands) and not _is_linear_in_sums(op, operands))
+        mixes = (
+            _MIXED in operands
+            or (_reads_sum(operands) and not _is_linear_in_sums(op, operands))
+            or self._mixes_examples(op, smaller)
+        )
         unknown: list[Relation | None] = [_MIXED if mixes else None] * len(op.outvars)
         if None in operands or _MIXED in operands or _defines_gradient(op.eqn):
             return unknown
@@ -267,6 +286,21 @@ class _Proof:
         if not self._has_value:
             return f"The value that {self._function} differentiates was not found."
         return self._refusals[0] if self._refusals else ""
+
+    def _mixes_examples(self, op: Operation, smaller: Operation) -> bool:
+        """Return whether an operation computes a nonlinear function of all examples, such as their maximum."""
+        name, params = op.eqn.primitive.name, op.eqn.params
+        try:
+            axes = axes_of(op.invars, smaller.invars, self._count)
+        except NotPaired:
+            return False
+        if name == "scan":
+            loop = jax_compat.scan_of(op.eqn)
+            first = loop.consts + loop.carries
+            inputs = [loop.consts <= i < first for i in range(len(op.invars))]
+            return 0 in axes[first:] and depends_nonlinearly(loop.body, inputs)
+        along = params.get("axes", (params.get("axis"),))
+        return name in _NONLINEAR_REDUCTIONS and axes[0] is not None and axes[0] in along
 
     def _known(
         self, op: Operation, smaller: Operation, operands: list[Relation], axes: Sequence[int | None]

@@ -18,6 +18,7 @@ from jax.extend import random, source_info_util
 
 from rematscope import jax_compat
 from rematscope.ir.primitives import ELEMENTWISE
+from rematscope.reporting.custom_gradients import custom_gradient, is_float
 from rematscope.reporting.flat_program import Operation, flat_program
 
 source_info_util.register_exclusion(__file__)
@@ -220,21 +221,14 @@ def _derivative_commutes(whole: Any, part: Any, count: int) -> bool:
     """Return whether the custom derivative of a function commutes with slicing."""
     if whole.params.get("symbolic_zeros"):
         return False  # the rule may differ for operands that are not differentiated
-    inexact = [jnp.issubdtype(getattr(v.aval, "dtype", np.int32), np.inexact) for v in whole.invars]
+    inexact = [is_float(v.aval) for v in whole.invars]
     axes = axes_of(whole.invars, part.invars, count)
-    if whole.primitive.name == "custom_vjp_call" and any(
-        a is None and one for a, one in zip(axes, inexact, strict=True)
-    ):
-        return False  # a custom gradient of an operand without a batch axis need not be a sum over the examples
+    if whole.primitive.name == "custom_vjp_call":
+        if any(a is None and one for a, one in zip(axes, inexact, strict=True)):
+            return False  # a custom gradient of an operand without a batch axis need not be a sum over the examples
+        return programs_commute(custom_gradient(whole), custom_gradient(part), count, differentiable=False)
 
     def derivative(eqn: Any) -> Any:
-        closed_over = eqn.params.get("num_consts", 0) if eqn.primitive.name == "custom_vjp_call" else 0
-
-        def forward_and_back(*operands: Any) -> Any:
-            constants, given = operands[:closed_over], operands[closed_over:]
-            out, pullback = jax.vjp(lambda *given: jax_compat.run(eqn, [*constants, *given]), *given)
-            return pullback(jax.tree.map(jnp.ones_like, out))
-
         def tangent(*operands: Any) -> Any:
             floats = [v for v, one in zip(operands, inexact, strict=True) if one]
 
@@ -244,8 +238,7 @@ def _derivative_commutes(whole: Any, part: Any, count: int) -> bool:
 
             return jax.jvp(of_floats, floats, floats)
 
-        rule = tangent if eqn.primitive.name == "custom_jvp_call" else forward_and_back
-        return jax_compat.make_jaxpr(rule)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
+        return jax_compat.make_jaxpr(tangent)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
 
     return programs_commute(derivative(whole), derivative(part), count, differentiable=False)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from jax.experimental import checkify
 
 from rematscope import Lint, LintKind, PlanError, TraceError, lint, liveness, plan, recompute_graph
 from rematscope.choices.enumeration import every_choice
@@ -352,6 +353,16 @@ def test_places_are_worth_what_they_spare_beside_the_names():
 def test_without_products_any_operation_is_a_place():
     sines = lint(lambda x: jnp.sin(jnp.sin(jnp.sin(x))), ARGS[0])
     assert [place.value for place in sines.places] == ["the result of sin"] * 2
+
+
+def test_an_operation_without_a_result_is_no_place():
+    def printed(x):
+        y = jnp.sin(x)
+        jax.debug.print("{}", y)
+        checkify.check(y.sum() > 0, "negative")
+        return jnp.sin(y)
+
+    assert [place.value for place in lint(printed, ARGS[0]).places] == ["the result of sin"]
 
 
 def test_without_names_a_plan_is_a_policy_and_says_where_names_would_help():

@@ -49,7 +49,7 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
         elif each.primitive == "exp" and (shifted := values.softmax_input(each)) is not None:
             found.setdefault(values.origin(shifted), _Use("the input of a softmax", each))
     if not found:
-        costly = [e for e in values.equations if not e.bodies and _takes_work(cost_of(e))]
+        costly = [e for e in values.equations if e.outputs and not e.bodies and _takes_work(cost_of(e))]
         found = {e: _Use(f"the result of {e.primitive}", e) for e in costly}
 
     # For each operation whose result would get a name: the operation that uses the value, and the place.

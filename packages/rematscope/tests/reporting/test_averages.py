@@ -286,6 +286,21 @@ def test_a_custom_gradient_that_is_linear_in_the_cotangent_is_accepted(rule):
             np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-3)
 
 
+def test_a_custom_gradient_beside_an_integer_is_accepted():
+    @jax.custom_vjp
+    def with_largest(h):
+        return h, jnp.argmax(h, -1)
+
+    with_largest.defvjp(lambda h: (with_largest(h), h), lambda h, cts: (cts[0] * jnp.cos(h),))
+
+    def loss(w, x, y):
+        h, largest = with_largest(x @ w)
+        return jnp.mean(h.sum(1) * jnp.where(largest > 1, y, 1))
+
+    assert is_same(step_of(loss))
+    rewrite(step_of(loss), microbatches=COUNT, in_axes=AXES)(*arguments())
+
+
 def test_the_rest_of_the_step_is_proved_too():
     def perplexity(w, x, y):
         value, gradient = jax.value_and_grad(lambda w: squares(w, x, y).mean())(w)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from grader.exercises.observation import CaseObservation
 from grader.exercises.requirements import Requirement
 from grader.exercises.spec import Case, Question
-from grader.verdicts.verdict import Finding, FindingKind, listed
+from grader.verdicts.verdict import Finding, FindingKind
 
 
 class CaseFinding(NamedTuple):
@@ -98,7 +98,12 @@ def failed_requirements(
 
 
 def _claims_sentence(claims: str, cases: Sequence[str], of: int) -> str:
-    where = f"In all {of} cases" if len(cases) == of > 1 else f"For {listed(cases)}"
+    if len(cases) == 1 < of:
+        where = f"In 1 of {of} cases ({cases[0]})"
+    elif of > 1:
+        where = f"In all {of} cases" if len(cases) == of else f"In {len(cases)} of {of} cases"
+    else:
+        where = f"For {cases[0]}"
     return f"{where}: {claims}."
 
 

@@ -2,7 +2,7 @@
 
 import functools
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -71,7 +71,39 @@ def _has_dynamic_loop(program: rematscope.Program) -> bool:
 
 
 def _effect_of(label: str, passes: rematscope.Trace) -> Effect:
-    return Effect(label, passes.bytes_by_kind()["computed"], passes.recompute_cost.flops)
+    return Effect(label, passes.bytes_by_kind()["computed"] - _reshaped_bytes(passes), passes.recompute_cost.flops)
+
+
+def _reshaped_bytes(passes: rematscope.Trace) -> int:
+    """Return the bytes of reshaped arguments among the computed residuals. In findings, they count as the arguments."""
+    sources = _unchanged_sources(passes.forward)
+    reshaped = {residual.array for residual in passes.residuals if residual.kind == "computed"}
+    return sum(value.nbytes for value in reshaped if _first_source(value, sources) in passes.forward.inputs)
+
+
+def _unchanged_sources(program: rematscope.Program) -> dict[rematscope.Value, rematscope.Value]:
+    """Map each value that an equation or a `shard_map` passes through, possibly in another shape, to its source."""
+    sources: dict[rematscope.Value, rematscope.Value] = {}
+    for equation in program.equations:
+        if equation.primitive in _RESHAPES:
+            sources[equation.outputs[0]] = equation.inputs[0]
+        elif equation.primitive == "shard_map":
+            (body,) = equation.bodies
+            inner = _unchanged_sources(body)
+            outside = dict(zip(body.inputs, equation.inputs, strict=True))
+            for result, value in zip(equation.outputs, body.outputs, strict=True):
+                if (given := outside.get(_first_source(value, inner))) is not None:
+                    sources[result] = given
+    return {value: source for value, source in sources.items() if value.nbytes == source.nbytes}
+
+
+def _first_source(value: rematscope.Value, sources: Mapping[rematscope.Value, rematscope.Value]) -> rematscope.Value:
+    while value in sources:
+        value = sources[value]
+    return value
+
+
+_RESHAPES = {"reshape", "squeeze", "broadcast_in_dim", "pvary", "name"}
 
 
 def _effects_of_others(exercise: str, case: Case) -> tuple[Effect, ...]:

@@ -93,3 +93,12 @@ def test_a_claim_that_holds_in_all_cases_does_not_list_them():
     seen = [behaviour(residual("h"), case=case) for case in ("one", "two")]
     _, shown = failed_requirements([[[Saves(("h",), "Too much?")]]] * 2, seen)
     assert shown[1:] == ["In all 2 cases: the forward pass saves h, and otherwise only arguments."]
+
+
+def test_claims_that_hold_in_some_cases_count_them():
+    seen = [behaviour(residual("h"), case="one"), behaviour(residual("h"), case="two"), behaviour(case="three")]
+    _, shown = failed_requirements([[[Saves(saved, "Too much?")]] for saved in (("h",), ("h",), ())], seen)
+    assert shown[1:] == [
+        "In 2 of 3 cases: the forward pass saves h, and otherwise only arguments.",
+        "In 1 of 3 cases (three): the forward pass saves only arguments.",
+    ]

@@ -50,6 +50,17 @@ def test_an_operation_with_other_parameters_is_late():
     assert counts(passes, "reduce_sum") == (0, 1, 0)
 
 
+@pytest.mark.parametrize("change, expected", [(0, (1, 0, 0)), (1, (0, 1, 0))], ids=["equal", "different"])
+def test_an_operation_of_an_equal_constant_is_recomputed(change, expected):
+    """A function that converts an array it closes over makes a new one in each pass."""
+    w = np.eye(4, dtype=np.float32)
+    f = jax.custom_vjp(lambda x: jnp.sin(x @ w.copy()))
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * jnp.cos(x @ (w + change)),))
+    passes = trace(f, XS)
+    assert counts(passes, "dot_general") == expected
+    assert len(passes.forward.constants | passes.backward.constants) == 1 + change
+
+
 def test_a_commuted_operation_is_recomputed():
     passes = trace(backward_rule(lambda x, ct: ct * (jnp.cos(x) * jnp.sin(x))), X)
     assert counts(passes, "mul") == (1, 0, 1)

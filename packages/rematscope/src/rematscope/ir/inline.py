@@ -2,11 +2,13 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
@@ -39,7 +41,8 @@ class Inliner:
     """Converts jaxprs to programs. Both passes use the same object, so that a shared constant is one `Value`."""
 
     def __init__(self) -> None:
-        self._constants: dict[int, tuple[Value, Any]] = {}
+        self._constants: dict[int, tuple[Value, Any]] = {}  # by the id of the array, which is kept so that it stays
+        self._equal_constants: dict[Hashable, Value] = {}
         self._calls: tuple[JaxprEqn, ...] = ()  # the calls that are being inlined, innermost first
         self.meshes: list[Any] = []  # the meshes of the shardings that a `jit` specifies
         self.marks: list[tuple[Mark, Value]] = []  # the marks of gradients, in program order
@@ -64,7 +67,9 @@ class Inliner:
 
     def _constant_value(self, array: Any) -> Value:
         if id(array) not in self._constants:
-            self._constants[id(array)] = Value(jax.typeof(array)), array
+            # A function that converts an array, as in `w.astype(x.dtype)`, makes a new one whenever it runs.
+            value = self._equal_constants.setdefault(_constant_key(array), Value(jax.typeof(array)))
+            self._constants[id(array)] = value, array
         return self._constants[id(array)][0]
 
     @contextlib.contextmanager
@@ -204,6 +209,13 @@ class Inliner:
         with self._inside_call(eqn):
             outputs = self._inline_jaxpr(jaxpr, operands, equations)
         return Program(tuple(own), without_dead_code(equations, outputs), tuple(outputs))
+
+
+def _constant_key(array: Any) -> Hashable:
+    """Return a key that is the same for equal NumPy arrays. JAX's arrays may be on other devices: only `is` counts."""
+    if not isinstance(array, np.ndarray):
+        return id(array)
+    return jax.typeof(array), hashlib.blake2b(array.tobytes()).digest()
 
 
 _FINFO: Callable[[Any], Any] = jnp.finfo  # it has no types

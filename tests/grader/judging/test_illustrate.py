@@ -1,0 +1,44 @@
+"""The costs of an answer agree with what its findings and claims count."""
+
+import jax
+import jax.numpy as jnp
+
+import rematscope
+from grader.exercises import registry
+from grader.judging.illustrate import effects_with_others
+
+
+def reshaped_before(params, x, k):
+    @jax.checkpoint
+    def all_microbatches(params, x):
+        up, down = (jax.lax.all_gather(shard, "devices", tiled=True) for shard in params)
+        return jax.lax.map(jax.checkpoint(lambda rows: rows + jnp.sin(rows @ up) @ down), x)
+
+    return all_microbatches(params, x.reshape(k, -1, x.shape[-1])).reshape(x.shape)
+
+
+def all_again(g, h, x):
+    def bwd(dz):
+        y, g_vjp = jax.vjp(g, x)
+        return g_vjp(*jax.vjp(h, y)[1](dz))[0]
+
+    return h(g(x)), bwd
+
+
+def costs(exercise, answer):
+    case = registry.task(exercise).shown
+    passes = rematscope.trace(case.differentiated(answer), *case.arguments)
+    return {e.label: (e.saved_bytes, e.recomputed_flops) for e in effects_with_others(exercise, case, case, passes)}
+
+
+def test_a_reshaped_argument_is_no_computed_residual():
+    found = costs("microbatch_fsdp", reshaped_before)
+    assert found["your answer"] == found["the worked answer"] and found["your answer"][0] == 0
+    assert found["no checkpoint"][0] > 0
+
+
+def test_matmuls_with_weights_that_bwd_closes_over_are_recomputed():
+    """The functions of exercise 2 convert their weights, so each pass closes over other arrays."""
+    found = costs("vjp_by_hand", all_again)
+    product = 2 * 256 * 64 * 64
+    assert [found[label][1] // product for label in ("your answer", "the worked answer")] == [3, 2]

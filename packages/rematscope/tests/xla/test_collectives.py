@@ -3,6 +3,7 @@
 import collections
 import functools
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -16,15 +17,17 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from releases import since
 from sampling import few
+from wire_format import field
 
-from rematscope import TargetError, fit, measure, trace
+from rematscope import CollectiveStats, TargetError, fit, measure, trace
 from rematscope.ir.collectives import collectives_of, link_bytes, tallied
 from rematscope.ir.cost import program_cost
 from rematscope.memory.xla_estimate import with_moved
 from rematscope.seconds.devices import DEVICES
 from rematscope.xla.aot_topology import generation, topology
-from rematscope.xla.collectives import collectives_in
-from rematscope.xla.hlo import read
+from rematscope.xla.collectives import chains_not_counted, collectives_in
+from rematscope.xla.hlo import Module, read
+from rematscope.xla.hlo_proto import Instruction, PrimitiveType, StackFrameIndex
 
 
 @pytest.mark.parametrize("policy", few(["names", "nothing"]))
@@ -106,6 +109,43 @@ def test_what_is_read_of_a_compiled_program_is_what_its_text_says(layers):
     (module,) = compiled.runtime_executable().hlo_modules()
     found = collectives_in(read(module.as_serialized_hlo_module_proto()), 8)
     assert {kind: tally.count for kind, tally in found.items()} == executions(compiled.as_text())
+
+
+SHARD, WHOLE = (field(2, PrimitiveType.BF16) + field(3, rows) + field(3, 1024) for rows in (32, 256))
+
+
+def instruction(number, opcode, *operands, shape=SHARD, calls=(), target="", chain=""):
+    attributes = field(68, field(1, field(1, b"chain_id") + field(2, chain.encode()))) if chain else b""
+    used, called = (b"".join(field(which, n) for n in numbers) for which, numbers in ((36, operands), (38, calls)))
+    named = field(2, opcode.encode()) + field(3, shape) + field(28, target.encode())
+    trips = field(43, json.dumps({"known_trip_count": {"n": 4}}).encode()) if opcode == "while" else b""
+    return Instruction(field(35, number) + named + used + called + attributes + trips)
+
+
+def gather_in_chain(start):
+    """A loop of four iterations as libtpu 0.0.50 writes it for a v5e:2x4: a gather in a chain of fusions, and one
+    that is in none."""
+
+    def fusion(number, target):
+        gather = instruction(number + 1, "all-gather", number, shape=WHOLE, chain="0")
+        ending = [instruction(number + 2, "custom-call", number + 1, target=target)] if target else []
+        return [instruction(number, "parameter"), gather, *ending]
+
+    parts = {1: fusion(10, start), 2: fusion(20, ""), 3: fusion(30, "AsyncCollectiveDone")}
+    calls = [instruction(40 + part, "fusion", 40, calls=[part]) for part in parts]
+    body = [instruction(40, "parameter"), *calls, instruction(50, "all-gather", 40, shape=WHOLE)]
+    condition = [instruction(60, "parameter")]
+    entry = [instruction(70, "parameter"), instruction(71, "while", 70, calls=[4, 5])]
+    computations = parts | {4: body, 5: condition, 6: entry}
+    return Module(computations, 6, {number: part[-1].id for number, part in computations.items()}, StackFrameIndex())
+
+
+@pytest.mark.parametrize(("start", "gathers", "sentences"), [("AsyncCollectiveStart", 8, 0), ("AnotherStart", 4, 1)])
+def test_a_collective_in_a_chain_of_fusions_counts_once(start, gathers, sentences):
+    module = gather_in_chain(start)
+    assert collectives_in(module, 8) == {"all-gather": CollectiveStats(gathers, gathers * 7 * 32 * 1024 * 2)}
+    notes = chains_not_counted(module)
+    assert len(notes) == sentences and all("all-gathers" in note and "not counted" in note for note in notes)
 
 
 def test_gathers_that_move_out_of_a_loop_are_in_the_predicted_peak():

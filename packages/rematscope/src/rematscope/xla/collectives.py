@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from rematscope.ir import collectives
 from rematscope.ir.collectives import CollectiveStats, most_sent, tallied
@@ -25,15 +25,48 @@ def collectives_in(module: Module, devices: int) -> dict[str, CollectiveStats]:
 
     Loops are multiplied by their trip counts where these are known. Of branches, the branch that sends most counts.
 
+    For a TPU, XLA writes a collective that overlaps with other operations several times, in a chain of fusions: one
+    starts it, any number run while it advances, and one waits for its end. The start alone counts.
+
     Args:
       module: the program of each device, before or after optimization.
       devices: the number of devices.
     """
-    return tallied(_find_collectives(module, module.entry, 1, devices))
+    return tallied(_find_collectives(module, module.entry, 1, devices, _started(module)))
 
 
-def _find_collectives(module: Module, computation: int, times: int, devices: int) -> Iterator[tuple[str, int, int]]:
+def chains_not_counted(module: Module) -> list[str]:
+    """Return a sentence for each kind of collective of which `collectives_in` does not find the start of a chain."""
+    starts = _started(module)
+    chains: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
+    for instruction in module.by_id.values():
+        if (chain := _chain_of(instruction)) is not None:
+            chains[instruction.id in starts].add((instruction.opcode, chain))
+    return [
+        f"Some {kind}s that overlap with other operations are not counted, because XLA does not mark their start."
+        for kind in sorted({kind for kind, _ in chains[False] - chains[True]})
+    ]
+
+
+def _started(module: Module) -> set[int]:
+    """Return the ids of the collectives that the first fusion of a chain starts."""
+    starts = (each for each in module.by_id.values() if each.custom_call_target == "AsyncCollectiveStart")
+    return {number for start in starts for number in start.operand_ids}
+
+
+def _chain_of(instruction: Instruction) -> str | None:
+    """Return the chain that a collective is written in several times; None for all other instructions."""
+    if instruction.opcode not in _KINDS:
+        return None
+    return next((each.value for each in instruction.frontend_attributes.map if each.key == "chain_id"), None)
+
+
+def _find_collectives(
+    module: Module, computation: int, times: int, devices: int, started: Set[int]
+) -> Iterator[tuple[str, int, int]]:
     for instruction in module.computations[computation]:
+        if _chain_of(instruction) is not None and instruction.id not in started:
+            continue
         name = instruction.opcode.removesuffix("-start")  # its end is an operation of its own, -done
         if name in _KINDS:
             result = _shape_bytes(instruction.shape)
@@ -46,7 +79,9 @@ def _find_collectives(module: Module, computation: int, times: int, devices: int
         inside = times
         if instruction.opcode == "while" and (known := trip_count(module, instruction)) is not None:
             inside *= known
-        each = [_find_collectives(module, called, inside, devices) for called in instruction.called_computation_ids]
+        each = [
+            _find_collectives(module, called, inside, devices, started) for called in instruction.called_computation_ids
+        ]
         if instruction.opcode == "conditional":
             yield from most_sent(each)
         else:

@@ -79,6 +79,17 @@ class IotaReplicaGroupList(Message):
     num_devices_per_group = integer(2)
 
 
+class FrontendAttribute(Message):
+    """An entry of a map."""
+
+    key = text(1)
+    value = text(2)
+
+
+class FrontendAttributes(Message):
+    map = messages(1, lambda: FrontendAttribute)
+
+
 class CollectiveDeviceList(Message):
     replica_groups = messages(1, lambda: ReplicaGroup)
     iota_replica_group_list = message(2, lambda: IotaReplicaGroupList)
@@ -130,8 +141,9 @@ class Instruction(Message):
     called_computation_ids = integers(38)
     backend_config = blob(43)
     replica_groups = messages(49, lambda: ReplicaGroup)
-    collective_device_list = message(87, lambda: CollectiveDeviceList)
     comparison_direction = text(63)
+    frontend_attributes = message(68, lambda: FrontendAttributes)
+    collective_device_list = message(87, lambda: CollectiveDeviceList)
     mesh_axes_replica_group_list = message(93, lambda: MeshAxesReplicaGroupList)
 
 

@@ -25,7 +25,7 @@ from rematscope.seconds.roofline import TimeEstimate, estimate_time
 from rematscope.tracing.arguments import flattened, with_own_options
 from rematscope.tracing.trace import Trace, trace_call
 from rematscope.xla.buffers import allocation, given_bytes
-from rematscope.xla.collectives import collectives_in
+from rematscope.xla.collectives import chains_not_counted, collectives_in
 from rematscope.xla.compiling import Compiled, check_target, compile_both, spelled
 from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_cost import cost, uncounted
@@ -255,10 +255,7 @@ class Measurement(View):
         notes = [] if self.roofline is None else [str(self.roofline)]
         if full is None:
             notes += uncounted(self.made.module)
-            if any(i.custom_call_target == "AsyncCollectiveStart" for i in self.made.module.by_id.values()):
-                notes.append(
-                    "Some collectives run in steps that overlap with other operations; each step counts as one."
-                )
+            notes += chains_not_counted(self.made.module)
         else:
             notes.append(
                 f"It does not fit into the memory of a {spelled(target)}: {full.text}. Save less, reduce the "

@@ -205,6 +205,43 @@ def two_axes(wrap):
     ]
 
 
+def hybrid_fsdp(wrap):
+    """HSDP: weights divided over one axis, replicated over the other, along which their gradients are summed."""
+    over = mesh(replica=2, fsdp=4)
+
+    def body(w1, w2, x):
+        layer = wrap(lambda w1, w2, x: x + mlp(gathered(w1, "fsdp"), gathered(w2, "fsdp"), x))
+        return lax.pmean(jnp.mean(layer(w1, w2, x) ** 2), ("replica", "fsdp"))
+
+    both = ("replica", "fsdp")
+    f = jax.shard_map(body, mesh=over, in_specs=(P("fsdp"), P("fsdp"), P(both)), out_specs=P())
+    return f, [
+        like(over, "fsdp", shape=(16, 64)),
+        like(over, "fsdp", shape=(64, 16)),
+        like(over, both, shape=(16, 16)),
+    ]
+
+
+def pipeline_fsdp(wrap):
+    """A pipeline's microbatches, with the weights of each stage divided and gathered in each turn."""
+    over = mesh(stage=4, fsdp=2)
+
+    def body(w, x):
+        here = lax.axis_index("stage")
+        stage = wrap(lambda x: jnp.tanh(x @ gathered(w[0], "fsdp")))
+
+        def step(carried, i):
+            made = stage(jnp.where(here == 0, varying(x[i % 4], "stage"), carried))
+            return lax.ppermute(made, "stage", [(j, (j + 1) % 4) for j in range(4)]), made
+
+        _, made = lax.scan(step, varying(jnp.zeros_like(x[0]), "stage"), jnp.arange(4 + 3))
+        loss = lax.psum(jnp.where(here == 3, jnp.mean(made[3:] ** 2), 0.0), "stage")
+        return lax.pmean(loss, "fsdp")
+
+    f = jax.shard_map(body, mesh=over, in_specs=(P("stage", "fsdp"), P(None, "fsdp")), out_specs=P())
+    return f, [like(over, "stage", "fsdp", shape=(4, 16, 16)), like(over, None, "fsdp", shape=(4, 4, 16))]
+
+
 def mapped_layers(wrap):
     """A shard_map within the checkpoint of each layer, jit and scan around it."""
     over = mesh(d=8)
@@ -351,7 +388,7 @@ LAYERS = [fsdp_unrolled, fsdp_layers, fsdp_nested]
 
 PROGRAMS = [
     fsdp, fsdp_layers, data_parallel, tensor_parallel, sequence_parallel, expert_parallel, pipeline, ring_attention,
-    two_axes, mapped_layers, unchecked, some_axes, explicit, nested,
+    two_axes, hybrid_fsdp, pipeline_fsdp, mapped_layers, unchecked, some_axes, explicit, nested,
 ]  # fmt: skip
 
 

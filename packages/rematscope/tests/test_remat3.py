@@ -32,9 +32,12 @@ from rematscope import (
     frontier,
     jax_compat,
     lint,
+    liveness,
     measure,
     plan,
+    print_fwd_bwd,
     recompute_graph,
+    report,
     residual_table,
     trace,
 )
@@ -81,11 +84,15 @@ def test_traces_agree_with_jax(remat3, seed):
         assert not passes.remat3 or remat3
 
 
-def test_every_view_says_in_which_mode_it_was_traced(remat3):
+def test_every_view_says_in_which_mode_it_was_traced(remat3, capsys):
     f = jax.checkpoint(lambda w, x: jnp.sin(checkpoint_name(w @ x, "h")))
     args = np.ones((4, 4), np.float32), np.ones(4, np.float32)
     shown = [residual_table(f, *args), compare({"f": f}, *args), plan(f, *args, saved=1.0), frontier(f, *args)]
-    for text in (repr(trace(f, *args)), *map(plain_text, shown)):
+    shown += [lint(f, *args), liveness(f, *args), measure(f, *args), fit(f, *args, peak="1 GiB")]
+    print_fwd_bwd(f, *args)
+    printed = capsys.readouterr().out
+    reported = plain_text(report(lambda w, x: jnp.sum(f(w, x)), *args, memory="1 GiB"))
+    for text in (repr(trace(f, *args)), printed, reported, *map(plain_text, shown)):
         assert ("jax_remat3" in text) == remat3, text
     without_checkpoint = residual_table(jnp.sin, *args[1:])
     assert "jax_remat3" not in plain_text(without_checkpoint)

@@ -26,3 +26,24 @@ def test_a_product_with_a_sparse_matrix_is_gathered_multiplied_and_scattered():
 def test_an_identity_of_a_library_s_is_no_operation():
     passes = trace(lambda i, x: jnp.sin(x[eqxi.nonbatchable(i)]), jax.ShapeDtypeStruct((), jnp.int32), array(8))
     assert "nonbatchable" not in primitives(passes)
+
+
+def test_a_rule_that_takes_a_gradient_and_catches_its_errors_is_looked_into():
+    """As in Tokamax: the forward rule calls `jax.vjp`, catches every `Exception`, and is optimized for checkpoints."""
+
+    @jax.custom_vjp
+    def layer(x, w):
+        return jnp.sin(x @ w)
+
+    def forward(x, w):
+        try:
+            return jax.vjp(lambda x, w: jnp.sin(x @ w), x, w)
+        except Exception as error:
+            raise AssertionError("the library would save something else") from error
+
+    layer.defvjp(forward, lambda pullback, ct: pullback(ct), optimize_remat=True)
+    x, w = array(8, 4), array(4, 4)
+    passes, plain = (trace(lambda x, w, f=f: jnp.sum(f(x, w)), x, w) for f in (layer, lambda x, w: jnp.sin(x @ w)))
+    assert not passes.cost.uncounted
+    assert (passes.bytes_by_kind(), passes.cost.flops) == (plain.bytes_by_kind(), plain.cost.flops)
+    assert trace(jax.checkpoint(lambda x, w: jnp.sum(layer(x, w))), x, w).bytes_by_kind()["computed"] == 0

@@ -134,6 +134,12 @@ def test_each_line_is_this_files_and_its_expression_is_written_there():
     assert all(name.write in " ".join(str(found.suggested_names).split()) for name in found.suggested_names.names[:1])
 
 
+def test_a_plan_that_saves_nothing_says_so():
+    found = auto(lambda w, x: jnp.sum(jnp.sin(jnp.tanh(x @ w))), saved=0).plan(W["up"], X)
+    assert found.suggested_names.names == () and found.suggested_names.saved_bytes == 0
+    assert "Nothing is saved" in str(found.suggested_names)
+
+
 @pytest.mark.slow
 def test_what_keeps_everything_needs_no_names_and_other_checkpoints_are_refused():
     found = auto(deep, peak="1 GiB").plan([W] * 4, X)

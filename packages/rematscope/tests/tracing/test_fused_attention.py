@@ -10,9 +10,12 @@ import jax.ad_checkpoint
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from jax._src.cudnn import fused_attention_stablehlo  # private: what is asked about a GPU
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
 from releases import since
 
 from rematscope import LintKind, TargetError, cost_of, jax_compat, lint, measure, plan, trace
@@ -72,13 +75,28 @@ def test_results_and_flops_are_those_of_the_matmuls_that_the_kernel_replaces(see
         assert KERNEL in fused.opaque_primitives
 
 
-@pytest.mark.parametrize("around", [jax.jit, jax.checkpoint, jax.vmap], ids=lambda each: each.__name__)
+def in_a_scan(f):
+    return lambda *args: lax.scan(lambda _, each: (None, f(*each)), None, args)[1]
+
+
+def on_three_devices(f):
+    mesh = AbstractMesh((3,), ("d",), axis_types=(AxisType.Auto,))
+    local = lambda *args: f(*(arg[0] for arg in args))[None]  # noqa: E731
+    return jax.shard_map(local, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)
+
+
+AROUND = [jax.jit, jax.checkpoint, jax.vmap, in_a_scan, on_three_devices]
+
+
+@pytest.mark.parametrize("around", AROUND, ids=lambda each: each.__name__)
 def test_what_stands_around_the_kernel_changes_neither_flops_nor_the_kernels(around, seed):
+    """The FLOPs of a kernel are those of one iteration of a loop, and of one device."""
     options, args = drawn_case(random.Random(seed))
     args = args[:3]  # JAX 0.11 cannot map a bias that all sequences share
     alone = kernels(trace(functools.partial(attention, **options), *args))
-    if around is jax.vmap:
+    if around not in (jax.jit, jax.checkpoint):
         args = tuple(Shape((3, *arg.shape), arg.dtype) for arg in args)
+    if around is jax.vmap:
         alone = {primitive: 3 * flops for primitive, flops in alone.items()}
     assert kernels(trace(around(functools.partial(attention, **options)), *args)) == alone
 

@@ -148,6 +148,27 @@ def test_a_collective_in_a_chain_of_fusions_counts_once(start, gathers, sentence
     assert len(notes) == sentences and all("all-gathers" in note and "not counted" in note for note in notes)
 
 
+@since("0.12", "jax.reshard marks weights as reduced, and sums as unreduced")
+def test_microbatches_with_unreduced_sums_share_one_all_reduce():
+    over = meshes.mesh(AxisType.Explicit, d=8)
+
+    def step(w, batches):
+        weights = jax.reshard(w, P(reduced={"d"}))
+        start = jax.reshard(jnp.zeros_like(w), P(unreduced={"d"}))
+
+        def add(total, x):
+            return total + jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(weights), None
+
+        total, _ = lax.scan(add, start, batches)
+        return w - 0.1 * jax.reshard(total, P())
+
+    with jax.set_mesh(over):
+        found = measure(step, meshes.like(over, shape=(64, 64)), meshes.like(over, None, "d", shape=(4, 64, 64)))
+    (summed,) = found.collectives
+    assert (summed.kind, summed.predicted.count) == ("all-reduce", 1)
+    assert summed.predicted == summed.compiled
+
+
 def test_gathers_that_move_out_of_a_loop_are_in_the_predicted_peak():
     f, shapes = meshes.microbatches(*meshes.fsdp_unrolled(meshes.under("nothing"), layers=6, width=128, batch=256))
     found = measure(f, *shapes)

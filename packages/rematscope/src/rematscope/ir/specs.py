@@ -26,12 +26,23 @@ class Spec(NamedTuple):
         return count if count > 1 else 0
 
 
+def _partitions(spec: Any) -> tuple[Any, ...]:
+    """Return the entries of a `PartitionSpec`; JAX refuses to iterate over a spec with reduced or unreduced axes."""
+    return tuple(getattr(spec, "partitions", spec))
+
+
+def is_trivial(spec: Any) -> bool:
+    """Return whether a `PartitionSpec` shards no dimension and marks no axis as reduced or unreduced."""
+    return not (any(_partitions(spec)) or getattr(spec, "unreduced", None) or getattr(spec, "reduced", None))
+
+
 def spec_of(aval: Any) -> Spec | None:
     """Return the sharding in the type of an array; None if the type contains none."""
     sharding = getattr(aval, "sharding", None)
     if sharding is None or sharding.mesh.empty:
         return None
-    axes = [() if entry is None else entry if isinstance(entry, tuple) else (entry,) for entry in sharding.spec]
+    entries = _partitions(sharding.spec)
+    axes = [() if entry is None else entry if isinstance(entry, tuple) else (entry,) for entry in entries]
     axes += [()] * (len(aval.shape) - len(axes))
     unreduced = frozenset(getattr(sharding.spec, "unreduced", None) or ())
     return Spec(tuple(axes), unreduced, dict(sharding.mesh.shape))

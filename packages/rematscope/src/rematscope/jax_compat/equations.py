@@ -41,6 +41,7 @@ _CALLS = {
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
     "custom_vmap_call": "call",
+    "remat_opt": "fwd_jaxpr",
     "composite": "call_jaxpr",
     "linear_call": "callee",
     "xla_metadata_call": "jaxpr",

@@ -190,8 +190,11 @@ def outside_traces() -> Iterator[None]:
                 around.busy = before
 
 
-class GradientInside(Exception):
-    """Raised if a function takes a gradient."""
+class GradientInside(BaseException):
+    """Raised if a function takes a gradient.
+
+    It is not an `Exception`, because libraries may catch every `Exception` around a gradient, as Tokamax does.
+    """
 
 
 def raise_at_gradients(f: Function) -> Function:

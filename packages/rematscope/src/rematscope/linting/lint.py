@@ -35,6 +35,7 @@ class Lint(View):
       uncounted: a clause that names the recomputed operations of unknown cost; "" if there are none.
       out_of_reach: the values that are worth saving but are intermediate values of library functions, where you cannot
         add a name. `NameSuggestion.alternative` gives the policy that saves each of them.
+      remat3: whether `jax_remat3` was set and the function has a checkpoint; see `Trace.remat3`.
     """
 
     def __init__(
@@ -44,24 +45,27 @@ class Lint(View):
         places: Iterable[NameSuggestion],
         uncounted: str = "",
         out_of_reach: Iterable[NameSuggestion] = (),
+        remat3: bool = False,
     ):
         self.function = function
         self.findings = tuple(findings)
         self.places = tuple(places)
         self.uncounted = uncounted
         self.out_of_reach = tuple(out_of_reach)
+        self.remat3 = remat3
 
     def parts(self) -> Iterable[View]:
         views: list[View] = []
+        function = f"{self.function} under jax_remat3" if self.remat3 else self.function
         if self.findings:
             alike: dict[tuple[LintKind, Source | None], list[LintFinding]] = {}
             for found in self.findings:
                 alike.setdefault((found.kind, found.source), []).append(found)
             rows = [["About", "Finding"], *([kind, _fold_findings(group)] for (kind, _), group in alike.items())]
             count = len(self.findings)
-            views.append(TextTable(rows, f"{self.function}: {count} finding{'s' * (count > 1)}"))
+            views.append(TextTable(rows, f"{function}: {count} finding{'s' * (count > 1)}"))
         else:
-            views.append(Lines([f"{self.function}: no findings"]))
+            views.append(Lines([f"{function}: no findings"]))
         if not self.findings or any(found.name for found in self.findings):
             what = "Values worth naming, by recompute avoided per byte saved"
             inside = "Values inside a library, where you cannot add a name"
@@ -132,13 +136,14 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
         subject = Subject(f, args, kwargs)
         names = names_of(subject)
         findings = [*checkpoint_findings(subject, names.graph), *name_findings(names)]
-        by_default = saved_bytes(subject.trace)
+        by_default, remat3 = saved_bytes(subject.trace), False
     if jax_compat.remat3():
         predicted, passes = recompute_graph(f, *args, **kwargs), trace(f, *args, **kwargs)
         findings += remat3_findings(subject, predicted, by_default, saved_bytes(passes))
+        remat3 = passes.remat3
     by_line = sorted(findings, key=_line_of)
     findings = list(dict.fromkeys(by_line))
-    return Lint(subject.function, findings, names.places, names.graph.uncounted_text, names.out_of_reach)
+    return Lint(subject.function, findings, names.places, names.graph.uncounted_text, names.out_of_reach, remat3)
 
 
 def _line_of(found: LintFinding) -> tuple[str, int]:

@@ -82,7 +82,7 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
 def live_bytes(passes: Trace, device: Device | None = None) -> Timeline:
     """Return the timeline of both passes, or of the training step that contains them; see `liveness`."""
     lives = _of_passes(passes) if passes.step is None else _of_step(passes, passes.step)
-    title = f"{passes.function}: bytes live{passes.per_device_text} after each equation"
+    title = f"{passes.function}{passes.mode_text}: bytes live{passes.per_device_text} after each equation"
     if device is None:
         return Timeline(title, lives.samples({}), lives.boundary)
     return Timeline(title, lives.samples(spent_by(passes, device)), lives.boundary, estimate_time(passes, device))

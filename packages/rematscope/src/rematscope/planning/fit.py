@@ -127,7 +127,7 @@ class Fit(View):
         return plan.with_policy == AS_IT_IS
 
     def _headline_text(self) -> str:
-        name = self._function_name
+        name = f"{self._function_name}{self.trials[0].plan.trace.mode_text}"
         if self.chosen is None:
             return f"{name} does not fit into the memory of a {spelled(self.target)} with any plan"
         return f"{name}, compiled for {self.target}: {bytes_text(self.chosen.peak_bytes)} of {bytes_text(self.limit)}"

@@ -342,6 +342,8 @@ class Report(View):
                 f"There is no {self.device.name} here, so the CPU is the stand-in: only a compile there shows its "
                 "fusions and layouts, and whether XLA hides transfers."
             )
+        if self.measurement.trace.remat3:
+            found.append("The checkpoints were traced and compiled with jax_remat3.")
         if self._subject.is_step:
             found.append("The step was compiled as written, with the arguments that it donates itself.")
         else:

@@ -78,11 +78,13 @@ class SuggestedNames(View):
         self.saved_bytes = passes.bytes_by_kind().get("computed", 0)
 
     def parts(self) -> Iterable[View]:
-        again = self.trace.recompute_cost
-        saved, recomputed = bytes_text(self.saved_bytes), count_text(again.flops + again.transcendentals, "operations")
+        saved, again = bytes_text(self.saved_bytes), self.trace.recompute_cost
+        recomputes = again.flops + again.transcendentals
+        recomputed = count_text(recomputes, "operations")
         yield Paragraph(f"{self.trace.function}, with suggested names: {saved} saved, {recomputed} recomputed")
         if not self.names:
-            yield Paragraph("Everything is saved: no checkpoint is needed.")
+            nothing_saved = "Nothing is saved: jax.checkpoint without a policy saves the same. No name is needed."
+            yield Paragraph(nothing_saved if recomputes else "Everything is saved: no checkpoint is needed.")
             return
         rows = [["Saved", "i", "Write", "Line"]]
         for name in self.names:

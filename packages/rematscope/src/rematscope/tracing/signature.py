@@ -11,6 +11,7 @@ from jax.sharding import AxisType
 
 from rematscope.errors import PlanError
 from rematscope.ir.program import Value, type_text
+from rematscope.ir.specs import is_trivial
 from rematscope.jax_compat import varying
 from rematscope.tracing.arguments import argument_paths, callable_name, check_arrays, flattened, step_of_path
 
@@ -52,7 +53,7 @@ class _Type(NamedTuple):
         sharding: Any = getattr(aval, "sharding", None)
         explicit = sharding is not None and AxisType.Explicit in getattr(sharding.mesh, "axis_types", ())
         weak = bool(getattr(aval, "weak_type", False))
-        spec = sharding.spec if explicit and any(sharding.spec) else None
+        spec = sharding.spec if explicit and not is_trivial(sharding.spec) else None
         return cls(aval.shape, aval.dtype, weak, spec, varying(aval), Value(aval).memory)
 
     def __str__(self) -> str:

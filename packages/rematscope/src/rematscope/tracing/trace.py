@@ -72,7 +72,8 @@ class Trace:
         whole arrays, unless the name of the attribute says otherwise.
       step: for a training step, the rest of the step around the two programs; else None. `cost`, `recompute_cost` and
         `deferred_cost` do not include this rest.
-      remat3: whether `jax_remat3` was set during tracing and the function has a checkpoint.
+      remat3: whether `jax_remat3` was set during tracing and one of the programs contains a checkpoint. Under
+        `jax_remat3`, JAX leaves no checkpoint in a program whose policy is `everything_saveable`.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -111,7 +111,7 @@ def forward(p: Trace, marked: Collection[Value], spent: Mapping[Value, float]) -
         rows.append(_make_row(line, marked, spent, "S" if crossing else "", crossing))
     if p.outputs:
         rows.append(ProgramRow("", Line(f"return {listed(len(p.outputs))}", p.outputs)))
-    return Listing("forward", f"{p.function} saves {saved_text(p)}", rows)
+    return Listing("forward", f"{p.function}{p.mode_text} saves {saved_text(p)}", rows)
 
 
 def backward(p: Trace, marked: Collection[Value], spent: Mapping[Value, float]) -> Listing:

@@ -346,7 +346,8 @@ class Measurement(View):
     @property
     def _title_text(self) -> str:
         what = "both passes" if self.trace.step is None else "a training step as written"
-        return f"{self.function}: {what}, traced and compiled for {self.target}{self.trace.per_device_text}"
+        where = f"{self.target}{self.trace.per_device_text}"
+        return f"{self.function}{self.trace.mode_text}: {what}, traced and compiled for {where}"
 
     def _table_cells(self) -> list[list[str]]:
         cells = [["", "predicted", "compiled", "error", "predicted from", "compiled from"]]

@@ -69,6 +69,24 @@ def test_the_failed_allocation_is_read(message, needed, text):
     assert found.buffers == () and found.allocations == {}
 
 
+@pytest.mark.parametrize(
+    ("message", "needed", "free"),
+    [
+        # github.com/huggingface/diffusers/issues/8358, and, for a program, github.com/pytorch/xla/issues/1735
+        ("Error allocating device buffer: Attempting to allocate 4.39G. That was not possible. There are 2.30G free.; "
+         "(0x0x0_HBM0)", 4.39, 2.30),
+        ("Attempting to reserve 3.95G at the bottom of memory. That was not possible. There are 1.92G free, 0B "
+         "reserved, and 1.92G reservable.; ", 3.95, 1.92),
+        ("Out of memory allocating 2147483648 bytes.", 2, None),
+    ],
+    ids=["array", "program", "without a unit"],
+)  # fmt: skip
+def test_the_messages_of_a_runtime_are_read(message, needed, free):
+    found = out_of_memory(f"RESOURCE_EXHAUSTED: {message}")
+    assert found.needed_bytes == int(needed * GIB)
+    assert found.available_bytes == (free and int(free * GIB))
+
+
 def test_a_dump_of_an_older_release_is_read():
     found = out_of_memory(DUMP)
     assert (found.text, found.needed_bytes) == ("Out of memory while trying to allocate 6291456 bytes", 6 * MIB)

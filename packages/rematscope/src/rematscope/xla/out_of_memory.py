@@ -1,6 +1,7 @@
 """Parse XLA's message that a program does not fit into the memory of a device.
 
-A TPU's compiler refuses such a program. A GPU's runtime fails at one allocation, often that of all temporaries. Older
+A TPU's compiler refuses such a program, and a TPU's runtime refuses to load it or to allocate an array. A GPU's runtime
+fails at one allocation, often that of all temporaries. Older
 releases add a dump, "BufferAssignment OOM Debugging", with the allocations of the program and its largest buffers at
 the peak; JAX 0.11.2 on an H200 does not.
 """
@@ -16,8 +17,9 @@ _NEEDED_OF_AVAILABLE = (
     rf"required\b[^.]*?\({_SIZE}\) exceeds available[^.]*?\({_SIZE}\)",
     rf"[Uu]sed {_SIZE} of {_SIZE}",
     rf"total memory \({_SIZE}\)[^.]*?\({_SIZE}\)",
+    rf"Attempting to (?:allocate|reserve) {_SIZE}[^;]*?There are {_SIZE} free",
 )
-_NEEDED = (rf"trying to allocate {_SIZE}", rf"Failed to allocate request for {_SIZE}")
+_NEEDED = (rf"trying to allocate {_SIZE}", rf"memory allocating {_SIZE}", rf"Failed to allocate request for {_SIZE}")
 _DUMP = "BufferAssignment OOM Debugging"
 
 
@@ -48,7 +50,8 @@ class OutOfMemory:
       text: the message, one sentence.
       needed_bytes: the bytes that are needed; None if the message does not say. A TPU's compiler counts temporaries
         alone, a GPU's runtime the allocation that failed.
-      available_bytes: the bytes that are available; None if the message does not say.
+      available_bytes: the bytes that are available, of a TPU's runtime those that are free; None if the message does
+        not say.
       allocations: of a GPU's dump, the bytes by kind: `"parameter"`, `"constant"`, `"maybe_live_out"` (results),
         `"preallocated temp"` and `"total"`.
       buffers: of a GPU's dump, the largest buffers at the peak, largest first.

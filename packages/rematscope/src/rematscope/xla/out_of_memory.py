@@ -1,9 +1,8 @@
 """Parse XLA's message that a program does not fit into the memory of a device.
 
 A TPU's compiler refuses such a program, and a TPU's runtime refuses to load it or to allocate an array. A GPU's runtime
-fails at one allocation, often that of all temporaries. Older
-releases add a dump, "BufferAssignment OOM Debugging", with the allocations of the program and its largest buffers at
-the peak; JAX 0.11.2 on an H200 does not.
+fails at one allocation, often that of all temporaries. Older releases add a dump, "BufferAssignment OOM Debugging",
+with the allocations of the program and its largest buffers at the peak; JAX 0.11.2 on an H200 does not.
 """
 
 import dataclasses

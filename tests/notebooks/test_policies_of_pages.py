@@ -1,0 +1,76 @@
+"""The policies that the pages write: each runs with and without `jax_remat3`, with JAX's own gradient."""
+
+import ast
+import functools
+
+import jax
+import jax.numpy as jnp
+import nbformat
+import numpy as np
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+from store import pages
+
+from rematscope import jax_compat, trace
+
+policies = jax.checkpoint_policies
+X = jnp.asarray(np.random.default_rng(0).standard_normal((4, 4)), jnp.float32)
+
+
+def written() -> dict[str, list[str]]:
+    """Return the policies that are on the pages as an expression of constants, and the names that each mentions."""
+    found = {}
+    for path in pages():
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type == "code" and not cell.source.lstrip().startswith("%"):
+                for node in ast.walk(ast.parse(cell.source)):
+                    if (text := expression(node)) is not None:
+                        found[text] = [each.value for each in ast.walk(node) if is_text(each)]
+    return found
+
+
+def expression(node: ast.AST) -> str | None:
+    """Return the code of a policy; None if the node is not one, or depends on variables of the page."""
+    function = node.func if isinstance(node, ast.Call) else node
+    if not isinstance(function, ast.Attribute) or function.attr.startswith("_") or not hasattr(policies, function.attr):
+        return None
+    makes_one = function.attr.startswith(("save_", "offload_"))
+    if isinstance(node, ast.Attribute):
+        return None if makes_one else f"policies.{function.attr}"
+    arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+    if not makes_one or not all(map(is_constant, arguments)):
+        return None
+    written = [ast.unparse(a) for a in node.args] + [f"{k.arg}={ast.unparse(k.value)}" for k in node.keywords]
+    return f"policies.{function.attr}({', '.join(written)})"
+
+
+def is_constant(node: ast.AST) -> bool:
+    return not any(isinstance(each, ast.Name | ast.Attribute | ast.Starred) for each in ast.walk(node))
+
+
+def is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def chain(names: list[str], x: jax.Array) -> jax.Array:
+    for name in [*names, "another"]:
+        x = jnp.sin(checkpoint_name(x @ X, name))
+    return jnp.sum(x)
+
+
+@pytest.mark.parametrize("remat3", [False, True], ids=["default", "remat3"])
+def test_every_policy_of_a_page_runs(remat3):
+    found = written()
+    assert len(found) > 20
+    with jax_compat.use_remat3(remat3):
+        for text, names in found.items():
+            function = functools.partial(chain, names)
+            try:
+                policy = eval(text, {"policies": policies})
+            except ValueError:  # chapter 13 shows a policy that JAX refuses
+                continue
+            checkpointed = jax.checkpoint(function, policy=policy)
+            passes = trace(checkpointed, X)
+            _, *residuals = passes.forward(X)
+            (gradient,) = passes.backward(*residuals, jnp.float32(1))
+            np.testing.assert_allclose(gradient, jax.grad(function)(X), rtol=1e-5, atol=1e-6, err_msg=text)

@@ -43,6 +43,18 @@ def test_each_residual_is_a_row_with_its_line_and_whole_numbers(table, width, de
     assert bool(left_out) == (shown != header)
 
 
+@pytest.mark.parametrize("width", [100, 80, 60])
+def test_a_stacked_type_is_not_broken(width):
+    def layers(ws, x):
+        return jnp.sum(jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, ws)[0])
+
+    shapes = (64, 1024, 1024), (128, 1024, 1024)
+    table = residual_table(layers, *(jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes))
+    text = plain_text(table, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert all(f" {row.type} " in text for row in table.rows)
+
+
 @pytest.mark.parametrize("width", [160, 120, 100, 80])
 def test_a_comparison_wraps_no_number(table, width):
     x = jax.ShapeDtypeStruct((8, 8), jnp.float32)

@@ -55,7 +55,7 @@ class TextTable(View):
       numeric: the titles of the columns that are right-aligned and whose texts are never broken.
       bars: maps the title of a column to a number from 0 to 1 for each row, drawn as a bar before the text.
       extra: the titles of the columns that a terminal omits, in this order, while a line would wrap.
-      optional: the titles of the columns that it then omits, while numbers or source lines do not fit.
+      optional: the titles of the columns that it then omits, while numbers, types or source lines do not fit.
     """
 
     def __init__(
@@ -118,13 +118,13 @@ class TextTable(View):
         return title, *(f"{bar_text(part)} {text:>{width}}" for part, text in zip(self.bars[title], texts, strict=True))
 
     def _least_width(self, column: "_Column") -> int:
-        """Return the width below which a number or a source line would be broken, or other words into small pieces."""
+        """Return the width below which a number, type or source line would be broken, or other words into pieces."""
         title, *texts = column
         lines = [line for text in texts for line in text.splitlines()]
         if title in self.numeric:
             return max([longest_part(title), *map(cell_len, lines)])
         words = max(map(longest_part, lines), default=0)
-        return max(longest_part(title), words if title == "Line" else min(words, _BREAKABLE))
+        return max(longest_part(title), words if title in ("Line", "Type") else min(words, _BREAKABLE))
 
     def _column_widths(self, columns: Sequence["_Column"], room: int) -> list[int | None]:
         """Return the widths of the columns; None if their least widths do not fit, so that rich also breaks numbers."""

@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 from releases import since
 
 from rematscope import LintKind, TargetError, cost_of, jax_compat, lint, measure, plan, trace
+from rematscope.render.view import plain_text
 
 Shape = jax.ShapeDtypeStruct
 KERNEL = "dot_product_attention_fwd_wrapper"
@@ -160,6 +161,16 @@ def test_a_name_on_the_output_does_not_avoid_the_kernel(remat3):
         chosen = plan(jax.checkpoint(block), W, X, saved=1.0)
     assert "context" not in chosen.names
     assert chosen.trace.backward.count(KERNEL, "R") == 1
+
+
+def test_a_plan_that_recomputes_the_kernel_names_the_policy_that_saves_it():
+    text = plain_text(plan(jax.checkpoint(block), W, X, saved=1.0), 1000)
+    assert f"a policy of your own that returns True for the primitive {KERNEL!r}" in text
+    assert "no choice of these names and JAX's policies within the budget recomputes less" in text
+    other = plain_text(
+        plan(jax.checkpoint(lambda w, x: jnp.sin(checkpoint_name(x @ w, "h")) @ w), W, X, saved=0.0), 999
+    )
+    assert "; no choice within the budget recomputes less" in other and "primitive" not in other
 
 
 def test_a_policy_that_knows_the_kernel_saves_both_of_its_results():

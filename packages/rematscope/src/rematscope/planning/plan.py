@@ -26,7 +26,9 @@ from rematscope.choices.highs import SOLVER
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
+from rematscope.ir.attention_costs import FORWARD_KERNELS
 from rematscope.ir.gc_pause import gc_paused
+from rematscope.ir.roles import RECOMPUTED
 from rematscope.ir.source import common_path
 from rematscope.linting.finding import LintFinding
 from rematscope.linting.lint import no_names
@@ -330,7 +332,8 @@ class Plan(View):
         cells = self._table_cells()
         about = TextTable(cells, self._footer_text(), numeric=("Bytes", "Recompute avoided"))
         table = about if len(cells) > 1 else Paragraph(self._footer_text())
-        more = [*(finding.text for finding in self.findings), self.about_names, self._left_out_by_remat3]
+        texts = (finding.text for finding in self.findings)
+        more = [*texts, self.about_names, self._left_out_by_remat3, self._about_kernels]
         return [Paragraph(self._headline_text()), table, *map(Paragraph, filter(None, more))]
 
     def _headline_text(self) -> str:
@@ -355,10 +358,26 @@ class Plan(View):
         names = ", ".join(repr(name) for name, reason in barred.items() if reason == SAVED_DIFFERENTLY)
         return f"Left out: {names}. With jax_remat3, JAX does not save them as by default; lint says why." * bool(names)
 
+    @cached_property
+    def _recomputed_kernels(self) -> list[str]:
+        """The primitives of fused attention that the planned backward pass recomputes. No name reaches all results."""
+        again = {e.primitive for e, _ in self.trace.backward.walk() if e.role == RECOMPUTED}
+        return sorted(again & FORWARD_KERNELS)
+
+    @property
+    def _about_kernels(self) -> str:
+        """The policy that would save the results of recomputed kernels; empty without such kernels."""
+        return " ".join(
+            f"The plan recomputes {kernel}, because the backward kernel also reads the log-sum-exp, which has no name. "
+            f"To save both results, use a policy of your own that returns True for the primitive {kernel!r}."
+            for kernel in self._recomputed_kernels
+        )
+
     def _footer_text(self) -> str:
         """Return what the plan recomputes, what is proven, and a plan of nearly the same cost with fewer bytes."""
         _, worst = self._names_alone.evaluate(())
         amount = self._names_alone.amount
+        choice = "no choice of these names and JAX's policies" if self._recomputed_kernels else "no choice"
         again = f"recomputes {amount(self.cost)}"
         if worst > self.cost:
             again += f", and {amount(worst)} if nothing is saved"
@@ -370,11 +389,11 @@ class Plan(View):
             if worst:
                 again += f"; with nothing saved, the backward pass recomputes {amount(worst)}"
         elif self.gap <= 0:
-            again += "; no choice within the budget recomputes less"
+            again += f"; {choice} within the budget recomputes less"
         elif self.bound > 0:
-            again += f"; no choice within the budget recomputes less than {amount(self.bound)}"
+            again += f"; {choice} within the budget recomputes less than {amount(self.bound)}"
         else:
-            again += "; the solver stopped before it could prove that no choice within the budget recomputes less"
+            again += f"; the solver stopped before it could prove that {choice} within the budget recomputes less"
         if is_left_out(self.compared):
             again += ". Policies that offload values to host memory are not compared, including the function's own"
         return again + self._nearly_as_good

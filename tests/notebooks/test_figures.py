@@ -64,10 +64,10 @@ def test_chapter_13_s_conclusion_is_what_its_cell_prints():
     assert len(rows) == 4
     for width, (recompute, moved) in rows.items():
         assert moved == pytest.approx(1e3 * 2 * (2 * 4096 * 4 * width) / DEVICES["tpu v5e"].host, abs=0.01)
-        assert recompute < moved, "at all four widths recomputing is faster"
-        assert (moved / 2 < recompute) == (width == 16384), "then the transfer wins at 16384"
-    assert "at all four widths, recomputing is faster" in prose("13")
-    assert "then the transfer wins at 16384" in prose("13")
+        assert recompute < moved, "one after the other: recompute is faster at all four widths"
+        assert (moved / 2 < recompute) == (width == 16384), "both at once: only at 16384 the transfers win"
+    assert "| recompute, at all four widths |" in prose("13")
+    assert "| the transfers, at a width of 16384 only |" in prose("13")
 
 
 def test_chapter_14_s_thresholds_are_flops_over_the_bytes_of_a_ring():

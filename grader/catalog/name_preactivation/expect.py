@@ -71,8 +71,7 @@ def _normalized_columns(y, W2):
 def requirements(case):
     saves = Saves(
         ("x @ W1",),
-        too_much="Which step computes that value? From that value alone, can the backward pass compute everything that "
-        "it needs without a matmul?",
+        too_much="From that value alone, can the backward pass compute everything that it needs without a matmul?",
         too_little="Which line names the value to save, and does the next step use what checkpoint_name returns? Is "
         "the name spelled the same in the policy?",
         unnamed=True,

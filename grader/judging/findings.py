@@ -134,7 +134,9 @@ def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
 
 def _in_case(finding: Finding, case: str) -> str:
     """Return a finding's text, with the name of its first case if that is a different case."""
-    return finding.text if finding.cases[0] == case else f"For {finding.cases[0]}: {finding.text}"
+    if finding.cases[0] == case:
+        return finding.text
+    return f"In the case “{finding.cases[0]}”, {finding.text[0].lower()}{finding.text[1:]}"
 
 
 _CAUSES = {FindingKind.MISSING_RESIDUAL, FindingKind.WRONG_MEMORY}

@@ -70,6 +70,14 @@ def test_a_value_in_a_wider_dtype_is_not_missing():
     assert "f64[2,7] instead of f32[2,7]" in finding.text and "does not save" not in finding.text
 
 
+def test_a_consequence_in_another_case_names_that_case():
+    seen = behaviour(residual("y")), behaviour(residual("y"), recomputed=(50,), case="7 rows, under jax.jit")
+    (finding,) = findings(Saves(("h",), "Too much?", "Too little?"), *seen, more=[Recomputes(0, "Why?")])
+    assert finding.text.endswith(
+        "In the case “7 rows, under jax.jit”, your backward pass recomputes 1 matmul: 50 FLOPs."
+    )
+
+
 def test_equal_residuals_are_listed_once():
     (finding,) = findings(Saves((), "Too much?"), behaviour(*[residual("y")] * 3))
     assert finding.text == ("Your forward pass saves 3 extra residuals (168 B in total): y, f32[2,7], 56 B (3 times).")

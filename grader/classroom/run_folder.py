@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +219,7 @@ class Run:
 
 def _read_tries(mark: Path) -> Tries:
     try:
-        return Tries(**json.loads(mark.read_text()))
-    except (OSError, ValueError, TypeError):  # the machine lost power
+        seconds, last, interrupted, alone = (json.loads(mark.read_text())[each.name] for each in fields(Tries))
+        return Tries(float(seconds), float(last), bool(interrupted), int(alone))
+    except (OSError, ValueError, TypeError, KeyError):  # the machine lost power
         return Tries(interrupted=True)

@@ -167,6 +167,18 @@ def test_what_was_cut_off_before_a_run_crashed_is_no_suspect_and_stays_charged(h
     assert all(seconds >= before[text] for _, text, seconds, _ in place.asked), "no try is made twice"
 
 
+@pytest.mark.parametrize(
+    "text", ["", '{"seconds": 1', "[]", '{"seconds": "x", "last": 0, "interrupted": 0, "alone": 0}']
+)
+def test_a_damaged_record_of_tries_does_not_end_the_run(handed_in, graded, tmp_path, text):
+    class_ = handed_in(ada=["1"], ben=["2"])
+    with pytest.raises(MemoryError):
+        graded(class_, Place(lambda *_: MemoryError()))
+    for record in (tmp_path / "out" / "begun").iterdir():
+        record.write_text(text)
+    assert all(grade.verdict.passed for grade in graded(class_, Place(lambda *_: PASSED)).values())
+
+
 def test_an_unfit_machine_is_asked_no_more(handed_in, graded):
     class_, failures = (
         handed_in(ada=["1"], ben=["2"]),

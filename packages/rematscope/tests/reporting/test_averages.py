@@ -434,8 +434,9 @@ def test_a_step_that_refuses_a_shorter_batch_without_a_message_is_named():
             raise ValueError
         return squares(w, x, y).mean()
 
-    with pytest.raises(PlanError, match="step cannot run with another batch size: ValueError"):
-        rewrite(step_of(fixed), microbatches=COUNT, in_axes=AXES)(*arguments())
+    for how in ("microbatches", "chunks"):
+        with pytest.raises(PlanError, match=r"step cannot run with another batch size.*: ValueError"):
+            rewrite(step_of(fixed), **{how: COUNT}, in_axes=AXES)(*arguments())
 
 
 def test_axes_count_from_the_end_too():

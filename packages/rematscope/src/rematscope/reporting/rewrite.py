@@ -269,7 +269,17 @@ class Rewritten:
                     f"{self.changes.chunks} chunks do not divide the batch of {self.__name__}. The axes of in_axes= "
                     f"must all have the same length, a multiple of {self.changes.chunks}."
                 )
-            self._parts[key] = losses_of(self.__wrapped__, arguments, axes, self.changes, bool(self._takes_gradient))
+            try:
+                self._parts[key] = losses_of(
+                    self.__wrapped__, arguments, axes, self.changes, bool(self._takes_gradient)
+                )
+            except PlanError:
+                raise
+            except Exception as error:  # any error that the function raises for another batch size
+                reason = (str(error) or type(error).__name__).splitlines()[0]
+                raise PlanError(
+                    f"{self.__name__} cannot run with another batch size, which chunks= needs: {reason:.200}"
+                ) from error
         return self._parts[key]
 
     def _leaf_axes(self, arguments: Arguments) -> list[int | None]:

@@ -377,7 +377,7 @@ class Plan(View):
         """Return what the plan recomputes, what is proven, and a plan of nearly the same cost with fewer bytes."""
         _, worst = self._names_alone.evaluate(())
         amount = self._names_alone.amount
-        choice = "no choice of these names and JAX's policies" if self._recomputed_kernels else "no choice"
+        choice = "no choice of these names and JAX's policies"
         again = f"recomputes {amount(self.cost)}"
         if worst > self.cost:
             again += f", and {amount(worst)} if nothing is saved"

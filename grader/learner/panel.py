@@ -41,6 +41,7 @@ _LOST = Note(
 # The copy of the last results is a plain output, because a widget appears only after JupyterLab has cleared the cell.
 _COPY = Markup('<div class="remat-copy">{}</div>')
 _SECONDS_TO_DRAW = 2
+_BUTTON_WIDTH = "8.2em"  # wide enough for "Failing case …", and narrow enough for three buttons next to each other
 _CHECKING = "Checking your answer …"
 
 
@@ -151,7 +152,7 @@ class Panel:
     def _make_button(self, label: str, verb: Callable[[], View]) -> ipywidgets.Button:
         import ipywidgets
 
-        button = ipywidgets.Button(description=label)
+        button = ipywidgets.Button(description=label, layout={"width": _BUTTON_WIDTH})
 
         def press(_):
             button.description = f"{label} …"  # the button is not disabled, because it would lose the keyboard focus

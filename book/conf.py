@@ -72,12 +72,15 @@ def _formula(translator, node):
 
 
 def _prepared(app, name, source):
-    """Folds the cells that are folded in JupyterLab, and adds below the title how to run the page."""
+    """Folds the cells and outputs that are folded in JupyterLab, and adds below the title how to run the page."""
     if str(app.env.doc2path(name)).endswith(".ipynb"):
         page = json.loads(source[0])
         for cell in page["cells"]:
-            if cell["metadata"].get("jupyter", {}).get("source_hidden"):
-                cell["metadata"].setdefault("tags", []).append("hide-input")
+            folded = cell["metadata"].get("jupyter", {})
+            code, output = folded.get("source_hidden"), folded.get("outputs_hidden")
+            if code or output:
+                part = "cell" if code and output else "input" if code else "output"
+                cell["metadata"].setdefault("tags", []).append(f"hide-{part}")
         running.say_how_to_run(page, f"{name}.ipynb", app.config.repository)
         source[0] = json.dumps(page)
 

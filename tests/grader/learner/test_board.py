@@ -175,6 +175,13 @@ def test_every_page_is_listed_where_readers_begin(name):
     assert found == {page.path: (page.number, page.minutes) for page in expected}
 
 
+@pytest.mark.parametrize("chapter", pages.chapters(), ids=lambda page: page.path.stem)
+def test_a_chapter_leads_to_all_exercises_that_the_board_lists_under_it(chapter):
+    prose = "".join(json.loads(chapter.path.read_text())["cells"][-1]["source"])
+    listed = {int(number) for number in re.findall(r"^\* \[Exercise (\d+) ·", prose, re.MULTILINE)}
+    assert listed >= {page.number for page in pages.exercises() if page.chapter == chapter.number}
+
+
 @pytest.mark.parametrize("path", sorted((pages.ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")), ids=lambda p: p.stem)
 def test_a_chapter_takes_about_as_long_as_it_says(path):
     head = json.loads(path.read_text())["cells"][0]["source"]

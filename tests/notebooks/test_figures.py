@@ -83,6 +83,18 @@ def test_chapter_14_s_thresholds_are_flops_over_the_bytes_of_a_ring():
         assert number(tokens) == pytest.approx(device.matmul["bfloat16"] / sent, abs=0.5)
 
 
+def test_chapter_0_s_first_table_is_what_its_cells_print():
+    table = cells("00")[0].source
+    before, after = (
+        re.search(rf"^\| {row} \|(.*)\|$", table, re.MULTILINE)[1].split("|") for row in ("before", "after")
+    )
+    assert printed("00", r"no checkpoint: Ran out .*\((\d+\.\d+)G\) exceeds") == [before[0].split()[0]]
+    assert printed("00", r"per layer: it fits, with a peak of ([\d.]+) GiB") == [after[0].split()[0]]
+    (more,) = printed("00", r"(\d+)% more FLOPs")
+    assert (before[2].strip(), after[2].strip()) == ("100 %", f"{100 + int(more)} %")
+    assert f"{more} % more floating-point operations" in prose("00")
+
+
 def test_chapter_0_s_residuals_are_the_layers_inputs_and_those_of_the_loss():
     (saved,) = printed("00", r"one checkpoint per layer +(\d+) MiB")[:1]
     inputs = 24 * (8 * 1024 * 1024) * 2 / 2**20

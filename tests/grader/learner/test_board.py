@@ -175,6 +175,16 @@ def test_every_page_is_listed_where_readers_begin(name):
     assert found == {page.path: (page.number, page.minutes) for page in expected}
 
 
+def test_readme_and_chapter_0_list_the_chapters_in_the_same_words():
+    def rows(text):
+        return re.findall(r"^\| [1-9]\d* \| \[.*?\]\((?:notebooks/)?\d\d_.*$", text, re.MULTILINE)
+
+    readme = (pages.ROOT / "README.md").read_text().partition("| | exercise |")[0].replace("notebooks/", "")
+    chapter = json.loads((pages.ROOT / "notebooks" / "00_start_here.ipynb").read_text())
+    prose = "\n".join("".join(cell["source"]) for cell in chapter["cells"] if cell["cell_type"] == "markdown")
+    assert rows(prose) == rows(readme) and len(rows(readme)) == len(pages.chapters())
+
+
 @pytest.mark.parametrize("chapter", pages.chapters(), ids=lambda page: page.path.stem)
 def test_a_chapter_leads_to_all_exercises_that_the_board_lists_under_it(chapter):
     prose = "".join(json.loads(chapter.path.read_text())["cells"][-1]["source"])

@@ -68,6 +68,36 @@ def executions(text):
     return count(entry)
 
 
+@pytest.mark.parametrize("dimension", [0, 1])
+def test_a_reduce_scatter_sends_its_operand_whole_along_automatic_axes(dimension):
+    """XLA gathers the operand along them first, here from 4 devices; an all-reduce stays sharded along them."""
+    over = meshes.mesh(manual=2, automatic=4)
+    spec = P("automatic") if dimension == 0 else P(None, "automatic")
+
+    def body(x):
+        y = lax.with_sharding_constraint(jnp.tanh(x), spec)
+        total = lax.psum(y, "manual")
+        return lax.psum_scatter(y, "manual", tiled=True) + total[:16]
+
+    def f(x):
+        mapped = jax.shard_map(
+            body, in_specs=P("manual"), out_specs=P("manual"), axis_names={"manual"}, check_vma=False
+        )
+        return mapped(x)
+
+    block = 32 * 64 * 4
+    with jax.set_mesh(over):
+        shape = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+        found = tallied(collectives_of(trace(f, shape).forward))
+        module = read(
+            jax.jit(f).lower(shape).compile().runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
+        )
+    compiled = collectives_in(module, 8)
+    assert found["reduce-scatter"] == compiled["reduce-scatter"] == CollectiveStats(1, block // 2)
+    assert found["all-gather"].link_bytes == block * 3 // 4 <= compiled["all-gather"].link_bytes
+    assert found["all-reduce"] == compiled["all-reduce"] == CollectiveStats(1, 2 * (block // 4) // 2)
+
+
 @pytest.mark.parametrize(("policy", "how"), [("plain", "loss"), ("nothing", "microbatches")])
 @pytest.mark.parametrize("layers", few(meshes.LAYERS), ids=lambda program: program.__name__)
 def test_loops_multiply_collectives(layers, policy, how):

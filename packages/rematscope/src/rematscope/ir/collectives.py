@@ -58,8 +58,12 @@ def devices(primitive: str, params: Mapping[str, Any], axes: Mapping[str, int]) 
         return 1
     if groups := params.get("axis_index_groups"):
         return len(groups[0])
+    return math.prod(axes.get(axis, 1) for axis in _axes_of(params))
+
+
+def _axes_of(params: Mapping[str, Any]) -> tuple[Any, ...]:
     over = params.get("axes", params.get("axis_name", ()))
-    return math.prod(axes.get(axis, 1) for axis in (over if isinstance(over, (tuple, list)) else (over,)))
+    return tuple(over) if isinstance(over, (tuple, list)) else (over,)
 
 
 def link_bytes(compiled: str, operand: int, result: int, devices: int) -> int:
@@ -85,10 +89,18 @@ def exchanges(equation: Equation) -> Iterator[tuple[str, int, int]]:
 
     An equation is a collective itself, or implies collectives by the shardings of its operands and results.
     """
-    if (compiled := kind(equation.primitive)) is not None:
+    if (compiled := kind(equation.primitive)) in ("all-reduce", "collective-permute", "collective-broadcast"):
         count = len(equation.inputs) if compiled == "all-reduce" else 1  # each array has its own all-reduce
         size = link_bytes(compiled, _device_bytes(equation.inputs), _device_bytes(equation.outputs), equation.devices)
         yield compiled, count, size
+    elif compiled is not None:
+        # XLA does not divide these along the automatic axes of a mesh: it gathers the operands along them first.
+        over = set(_axes_of(equation.params))
+        for value in equation.inputs:
+            if value.placement.is_explicit and (ways := _block_bytes(value, over) // max(1, value.device_bytes)) > 1:
+                yield "all-gather", 1, link_bytes("all-gather", value.device_bytes, ways * value.device_bytes, ways)
+        operand, result = (sum(_block_bytes(v, over) for v in values) for values in (equation.inputs, equation.outputs))
+        yield compiled, 1, link_bytes(compiled, operand, result, equation.devices)
     for compiled, operand, result, together in implicit_collectives(equation):
         yield compiled, 1, link_bytes(compiled, operand, result, together)
 
@@ -145,6 +157,15 @@ def collectives_of(program: Program, role: str | None = None, times: int = 1) ->
 def most_sent(branches: Iterable[Iterable[tuple[str, int, int]]]) -> list[tuple[str, int, int]]:
     """Return the collectives of the branch that sends most bytes over links."""
     return max(map(list, branches), key=lambda found: sum(size for _, _, size in found))
+
+
+def _block_bytes(value: Value, over: set[str]) -> int:
+    """Return the bytes of an operand or result in a `shard_map`, whole along the automatic axes.
+
+    A collective that moved out of its `shard_map` has the whole array as its operand; one of its axes shards it.
+    """
+    is_outside = over.intersection(axis for axes in value.placement.axes or () for axis in axes)
+    return value.device_bytes if is_outside else value.nbytes
 
 
 def _device_bytes(values: Sequence[Value]) -> int:

@@ -53,10 +53,12 @@ def give_shardings(values: Iterable[Value], shardings: Sequence[Any]) -> list[An
 
 
 def _placement_of(value: Value, sharding: Any) -> Placement:
-    axes = None
-    if (spec := getattr(sharding, "spec", None)) is not None:
-        axes = (*divided(spec), *((),) * len(value.shape))[: len(value.shape)]
-    return Placement(tuple(sharding.shard_shape(value.shape)), True, axes)
+    if (spec := getattr(sharding, "spec", None)) is None:
+        return Placement(tuple(sharding.shard_shape(value.shape)), True, None)
+    axes = (*divided(spec), *((),) * len(value.shape))[: len(value.shape)]
+    # The sharding's own shard_shape does not work on the mesh inside a shard_map.
+    ways = (math.prod(sharding.mesh.shape.get(name, 1) for name in names) for names in axes)
+    return Placement(tuple(-(-length // parts) for length, parts in zip(value.shape, ways, strict=True)), True, axes)
 
 
 def place(program: Program) -> None:

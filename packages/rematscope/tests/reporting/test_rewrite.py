@@ -8,7 +8,7 @@ from sampling import few
 from steps import STEPS
 from uncompiled import by_operation
 
-from rematscope import PlanError, rewrite
+from rematscope import PlanError, rewrite, trace
 
 IN_AXES = {"low_rank_adapters": (None, None, None, 0, 0), "float16_with_a_loss_scale": (None, None, 0)}
 NNX_AXES = (None, None, 0, 0)
@@ -132,3 +132,15 @@ def test_keyword_arguments_have_axes_by_name():
 def test_options_are_checked(options, words):
     with pytest.raises(PlanError, match=words):
         rewrite(jnp.sin, **options)
+
+
+@pytest.mark.parametrize("called_before", [False, True])
+def test_a_step_in_microbatches_is_traced_as_a_step(called_before):
+    def step(w, x):
+        return w - 0.1 * jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
+
+    changed = rewrite(step, microbatches=2, in_axes=(None, 0))
+    if called_before:
+        changed(jnp.ones((16, 16)), jnp.ones((8, 16)))
+    traced = trace(changed, jax.ShapeDtypeStruct((16, 16), jnp.float32), jax.ShapeDtypeStruct((8, 16), jnp.float32))
+    assert traced.step is not None and traced.step.times == 2

@@ -202,11 +202,18 @@ def raise_at_gradients(f: Function) -> Function:
 
     This does not detect a gradient in a jitted function that was traced before; use `has_gradient` for it.
     """
+    return lambda *args, **kwargs: _Gradients(_raise).run(f, args, kwargs, None)
 
-    def taken(*_: Any, **__: Any) -> Any:
+
+def announce_gradient() -> None:
+    """Raise GradientInside if `raise_at_gradients` runs the caller, whose gradient is in a program traced before."""
+    around = _api[_VJP]
+    if isinstance(around, _Gradients) and around.is_here and not around.busy and around.taken is _raise:
         raise GradientInside
 
-    return lambda *args, **kwargs: _Gradients(taken).run(f, args, kwargs, None)
+
+def _raise(*_: Any, **__: Any) -> Any:
+    raise GradientInside
 
 
 def has_gradient(jaxpr: AnyJaxpr) -> bool:

@@ -17,6 +17,7 @@ from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.jax_compat.vjp_hook import (
     GradientInside,
+    announce_gradient,
     donated_operands,
     has_gradient,
     outside_traces,
@@ -376,6 +377,8 @@ class _Program:
     def call(self, arguments: Arguments) -> Any:
         """Run the program, and write the new state of objects such as nnx modules into them."""
         self._check(arguments)
+        if self._function.changes.microbatches > 1:  # the program of a microbatch contains the gradient as equations
+            announce_gradient()
         results = self._jitted(*self._split(arguments))
         if self._out is None:  # the compiled program came from a cache, so the function was not traced here
             raise PlanError(f"{self._function.__name__} was not traced.")

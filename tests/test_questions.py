@@ -1,4 +1,4 @@
-"""docs/questions.md: its snippets run, its assertions hold, and each answer links to further reading."""
+"""docs/questions.md and docs/out_of_memory.md: their snippets run, and each answer links to further reading."""
 
 import contextlib
 import io
@@ -63,6 +63,14 @@ def test_an_answer_that_differs_under_remat3_says_so():
     answers = {title_of(question): SNIPPET.sub("", question) for question in QUESTIONS}
     assert set(answers) >= DIFFERENT_UNDER_REMAT3
     assert [title for title in DIFFERENT_UNDER_REMAT3 if "jax_remat3" not in answers[title]] == []
+
+
+def test_the_path_from_an_error_to_a_configuration_runs():
+    namespace = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        for snippet in SNIPPET.findall((ROOT / "docs" / "out_of_memory.md").read_text()):
+            exec(snippet, namespace)
+    assert namespace["advice"].best.peak_bytes < namespace["advice"].peak_bytes
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=title_of)

@@ -88,6 +88,10 @@ def test_a_reduce_scatter_sends_its_operand_whole_along_automatic_axes(dimension
     block = 32 * 64 * 4
     with jax.set_mesh(over):
         shape = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+        try:
+            jax.eval_shape(f, shape)
+        except NotImplementedError:
+            pytest.skip("this JAX refuses a sharding constraint inside a shard_map over some axes, as 0.7.2 does")
         found = tallied(collectives_of(trace(f, shape).forward))
         module = read(
             jax.jit(f).lower(shape).compile().runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()

@@ -1,29 +1,36 @@
-"""Grade a class with hostile answers, kill the run at random moments, resume it, and compare with an undisturbed run.
+"""Grade a class with hostile answers, kill the run at random moments, and resume it.
 
     python benchmarks/sabotage.py            # 300 submissions, 20 % of them hostile, 12 kills
     python benchmarks/sabotage.py 60 --kills 10 --seed 3
 
-The class consists of shipped right and wrong answers to several exercises, of the hostile answers in
-`tests/grader/isolation/test_attacks.py`, and of files that are no answers. The script grades it once without and once
-with kills (SIGKILL for the process that grades; `--resume` continues the run) and fails unless
+The class consists of shipped right answers and wrong answers to several exercises, of the hostile answers in
+`tests/grader/isolation/test_attacks.py`, and of files that are no answers. The script first grades the class without
+its hostile learners and without kills. It then grades the whole class with kills (SIGKILL for the process that grades;
+`--resume` continues the run). It fails unless
 
 - every learner and every file is in the report of both runs,
-- every answer has the same verdict in both,
+- every honest learner has the same verdict in both runs, and it is the right one,
+- every hostile answer has passed if and only if its test says so,
+- the mean wait of honest learners for a grade is at most 1.5 times as long as without hostile learners, although it
+  includes the restarts,
 - the memory in use on the machine never rises by more than 2 GiB. Other programs count too, so let nothing else run.
-
-For a hostile answer only "passed or not" is compared: an answer that uses all the time there is can end as "not passed"
-or as "could not be judged", depending on the load.
+  The memory of the script's own processes is also printed (proportional set size, sampled twice per second).
 """
 
 import argparse
 import csv
+import json
+import os
 import random
+import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -34,21 +41,25 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "grader"), str(ROOT / "tests" / "grader" / "isolation")]
 
 MEMORY = 2 * 2**30  # bytes that the memory in use may rise by
+WAIT = 1.5  # times as long as without hostile learners
+HOSTILE = "hostile: "
 EXERCISES = ("checkpoint_dot_policy", "count_residuals", "policy_from_rules", "vjp_by_hand", "save_named")
 
 
 def hand_in(folder: Path, count: int, rng: random.Random) -> dict[str, str]:
-    """Write the submissions of a class, and return each learner's kind: right, wrong, hostile or no answer."""
+    """Write the submissions of a class, and return each learner's kind: right, wrong, no answer, or hostile. The kind
+    of a hostile learner ends with the verdict that the answer must get."""
     from test_attacks import ATTACKS
 
-    hostile = [source for source, *_ in ATTACKS.values()]
+    hostile = [(source, verdict) for source, verdict, *_ in ATTACKS.values()]
     kinds = {}
     for i in range(count):
-        kind = "hostile" if i % 5 == 0 else "no answer" if i % 50 == 1 else "wrong" if i % 4 == 2 else "right"
-        exercise = EXERCISES[i % len(EXERCISES)]
+        kind = HOSTILE if i % 5 == 0 else "no answer" if i % 50 == 1 else "wrong" if i % 4 == 2 else "right"
+        exercise = EXERCISES[(i + i // 5) % len(EXERCISES)]
         text = (ROOT / "solutions" / f"{exercise}.py").read_text()
-        if kind == "hostile":
-            text = hostile[i // 5 % len(hostile)]
+        if kind == HOSTILE:
+            text, verdict = hostile[i // 5 % len(hostile)]
+            kind = f"{HOSTILE}{verdict}"
         elif kind == "wrong":  # another function of this name: it raises, or its result is wrong
             text = f"def {exercise}(*arguments):\n    return arguments[0]\n"
         place = (
@@ -61,15 +72,33 @@ def hand_in(folder: Path, count: int, rng: random.Random) -> dict[str, str]:
 
 
 class Memory:
-    """The most bytes that the memory in use on this machine rose by since this was made."""
+    """The most bytes that memory rose by since this was made: the memory in use on this machine (`rise`), and the
+    memory of this process's descendants (`own`)."""
 
     def __init__(self) -> None:
-        self.start, self.rise, self._stop = psutil.virtual_memory().available, 0, threading.Event()
+        self.start, self.rise, self.own = psutil.virtual_memory().available, 0, 0
         threading.Thread(target=self._watch, daemon=True).start()
+        threading.Thread(target=self._watch_own, daemon=True).start()
 
     def _watch(self) -> None:
-        while not self._stop.wait(0.1):
+        while True:
             self.rise = max(self.rise, self.start - psutil.virtual_memory().available)
+            time.sleep(0.1)
+
+    def _watch_own(self) -> None:
+        while True:
+            found = psutil.Process().children(recursive=True)
+            self.own = max(self.own, sum(proportional_set_size(process.pid) for process in found))
+            time.sleep(0.5)
+
+
+def proportional_set_size(process: int) -> int:
+    """Return a process's memory in bytes, with shared pages divided by the number of processes that share them."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    except (OSError, StopIteration):  # the process has ended
+        return 0
 
 
 def grade(submitted: Path, out: Path, kills: int, rng: random.Random) -> list[int]:
@@ -97,12 +126,39 @@ def grade(submitted: Path, out: Path, kills: int, rng: random.Random) -> list[in
 
 
 def rows(out: Path) -> dict[str, list[tuple[str, str]]]:
-    """Return each learner's exercises and verdicts."""
+    """Return each learner's exercises and verdicts, without exercises that the learner did not attempt."""
     found: dict[str, list[tuple[str, str]]] = {}
     with (out / "grades.csv").open(newline="") as lines:
         for row in csv.DictReader(lines):
-            found.setdefault(row["learner"], []).append((row["exercise"], row["verdict"]))
+            verdicts = found.setdefault(row["learner"], [])
+            verdicts += [(row["exercise"], row["verdict"])] if row["verdict"] != "not attempted" else []
     return {learner: sorted(each) for learner, each in found.items()}
+
+
+def waits(out: Path, start: float) -> dict[str, float]:
+    """Return how many seconds after `start` each learner's last grade was saved."""
+    found: dict[str, float] = {}
+    for place in (out / "results").glob("*.json"):
+        learner = json.loads(place.read_text())["learner"]
+        found[learner] = max(found.get(learner, 0), place.stat().st_mtime - start)
+    return found
+
+
+def problems_of(kinds: dict[str, str], alone: Path, whole: Path) -> list[str]:
+    """Return what is wrong with the reports of the two runs."""
+    problems, graded = [], {out: rows(out) for out in (alone, whole)}
+    for out in (alone, whole):
+        wanted = {learner for learner, kind in kinds.items() if out == whole or not kind.startswith(HOSTILE)}
+        text = (out / "grades.json").read_text()
+        missing = [each for each in wanted if each not in text or each not in graded[out]]
+        problems += [f"not in the report of {out.name}: {sorted(missing)}"] if missing else []
+    for learner, kind in kinds.items():
+        first, second = (graded[out].get(learner, []) for out in (alone, whole))
+        passed = any(verdict == "passed" for _, verdict in second)
+        hostile = kind.startswith(HOSTILE)
+        if passed != (kind in ("right", f"{HOSTILE}passed")) or (not hostile and first != second):
+            problems.append(f"{learner} ({kind}): {first} alone, {second} in the whole class")
+    return problems
 
 
 def main() -> None:
@@ -111,32 +167,33 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    rng, problems = random.Random(asked.seed), []
+    rng = random.Random(asked.seed)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        kinds = hand_in(folder / "submitted", asked.count, rng)
-        memory, seconds, graded = Memory(), {}, {}
-        for run, kills in (("undisturbed", 0), ("killed", asked.kills)):
-            start = time.monotonic()
-            ended = grade(folder / "submitted", folder / run, kills, rng)
-            seconds[run], graded[run] = time.monotonic() - start, rows(folder / run)
-            if missing := kinds.keys() - graded[run].keys():
-                problems.append(f"not in the report of the {run} run: {sorted(missing)}")
-            text = (folder / run / "grades.json").read_text()
-            problems += [f"{each} is not in grades.json of the {run} run" for each in kinds if each not in text]
-        for learner, kind in kinds.items():
-            one, other = (graded[run].get(learner, []) for run in graded)
-            passed, passed_too = (any(verdict == "passed" for _, verdict in each) for each in (one, other))
-            same = passed == passed_too if kind == "hostile" else one == other
-            expected = kind == "hostile" or passed == (kind == "right")
-            if not (same and expected):
-                problems.append(f"{learner} ({kind}): {one} undisturbed, {other} killed and resumed")
+        whole, honest = Path(name, "whole"), Path(name, "honest")
+        kinds = hand_in(whole, asked.count, rng)
+        good = [learner for learner, kind in kinds.items() if kind in ("right", "wrong")]
+        shutil.copytree(
+            whole, honest, ignore=lambda _, names: {n for n in names if kinds.get(n, "").startswith(HOSTILE)}
+        )
+        memory, wait = Memory(), {}
+        for submitted, kills in ((honest, 0), (whole, asked.kills)):
+            start, load = time.time(), os.getloadavg()[0]
+            out = Path(name, f"grades of the {submitted.name} class")
+            ended = grade(submitted, out, kills, rng)
+            waited = waits(out, start)
+            wait[submitted.name] = statistics.mean(waited[learner] for learner in good)
+            print(
+                f"{submitted.name}: {time.time() - start:.0f} s, load {load:.1f} at the start; {len(ended)} kills, "
+                f"with {ended} grades saved; honest mean wait {wait[submitted.name]:.1f} s; most memory: machine "
+                f"{memory.rise / 2**20:,.0f} MiB, own processes {memory.own / 2**20:,.0f} MiB",
+                flush=True,
+            )
+        problems = problems_of(kinds, *(Path(name, f"grades of the {each} class") for each in ("honest", "whole")))
     if memory.rise > MEMORY:
         problems.append(f"memory in use rose by {memory.rise / 2**30:.2f} GiB")
-    counts = {kind: list(kinds.values()).count(kind) for kind in sorted(set(kinds.values()))}
-    print(f"learners: {counts}; kills: {len(ended)}, with {ended} grades saved")
-    print(f"seconds: {', '.join(f'{run} {each:.0f}' for run, each in seconds.items())}")
-    print(f"most that memory in use rose by: {memory.rise / 2**20:,.0f} MiB")
+    if (ratio := wait["whole"] / wait["honest"]) > WAIT:
+        problems.append(f"honest learners waited {ratio:.2f} times as long")
+    print(f"learners: {dict(Counter(kind.split(':')[0] for kind in kinds.values()))}; honest mean wait × {ratio:.2f}")
     if problems:
         sys.exit("\n".join(problems))
 

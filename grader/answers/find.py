@@ -106,7 +106,7 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
     statements, broken = _parse_sources(_refuse_too_many(path, _read_sources(path), "cells"))
     _refuse_too_many(path, statements, "statements")
     statements = [*itertools.chain.from_iterable(_in_place_of(*each) for each in broken), *statements]
-    if path.suffix == ".py":
+    if _kind_of(path) == ".py":
         statements = [each for each in statements if not is_script(each.node)]
     defined = {name for _, statement in statements for name in bound_names(statement)}
     found = [name for name in registry.names() if name in defined and exercise in (None, name)]
@@ -117,7 +117,7 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
         if answered and not any(exercise in s.text for s, _ in broken if exercise):
             raise AnotherExercise(f"{path.name} answers {' and '.join(sorted(answered))}, not {exercise}.")
         raise NoAnswer(_no_answer(path, statements, broken, exercise))
-    module = "__main__" if path.suffix == ".ipynb" else "submission"
+    module = "__main__" if _kind_of(path) == ".ipynb" else "submission"
     sliced = SlicedAnswer(found[0], *slice_of(found[0], statements), module)
     if sliced.is_stub():
         return dataclasses.replace(sliced, before=(), kept=sliced.statements)
@@ -155,8 +155,13 @@ def fingerprint(text: str) -> frozenset[str]:
         return frozenset({text})
 
 
+def _kind_of(path: Path) -> str:
+    """Return the file's suffix in lower case, because some systems write `ANSWER.PY`."""
+    return path.suffix.lower()
+
+
 def _read_sources(path: Path) -> list[AnswerSource]:
-    if path.suffix not in (".ipynb", ".py"):
+    if _kind_of(path) not in (".ipynb", ".py"):
         raise NoAnswer(f"{path.name} is neither a notebook (.ipynb) nor a Python file (.py).")
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -167,7 +172,7 @@ def _read_sources(path: Path) -> list[AnswerSource]:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise NoAnswer(f"{path.name} is not UTF-8 text (line {line:,}). Save it again as UTF-8.") from None
-    if path.suffix == ".py":
+    if _kind_of(path) == ".py":
         return [AnswerSource(path.name, text)]
     try:
         texts = _cell_texts(text, code=True)
@@ -234,9 +239,9 @@ def _no_answer(
     meant = exercise or (page if page in registry.names() else None)
     names = [meant] if meant else registry.names()
     for source, error in broken:
-        if path.suffix == ".py" or any(name in source.text for name in names):
+        if _kind_of(path) == ".py" or any(name in source.text for name in names):
             return f"The answer is not valid Python ({_syntax_error_text(source, error)})."
-    if path.suffix == ".ipynb":
+    if _kind_of(path) == ".ipynb":
         for text in _cell_texts(path.read_text(encoding="utf-8-sig"), code=False):
             if name := next((name for name in _FUNCTION.findall(text) if name in names), None):
                 return f"The cell that defines {name} is not a code cell. Change its type from Markdown to Code."

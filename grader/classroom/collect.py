@@ -258,7 +258,7 @@ def _add_entry(found: Class, learners: dict[str, None], sizes: Counter[str], sna
     if isinstance(content, Aside):
         found.not_graded.append(NotGraded(learner, path, content.reason))
     elif content is not None:
-        if PurePosixPath(entry.parts[-1]).suffix in _KINDS or isinstance(content, Unreadable):
+        if PurePosixPath(entry.parts[-1]).suffix.lower() in _KINDS or isinstance(content, Unreadable):
             kept, taken = _keep_content(content, snapshot, MAX_BYTES - sizes[learner])
             sizes[learner] += taken
             found.files.append(File(learner, parts[-1], kept, path))
@@ -292,7 +292,7 @@ def _keep_content(
 
 def _is_of_submit(file: File) -> bool:
     """Return whether `submit` may have written the file, which can then contain several answers."""
-    return file.name.endswith(".json")
+    return file.name.lower().endswith(".json")
 
 
 def _read_answer(file: File, exercise: str | None) -> Iterator[Submission | Refused | NotGraded]:

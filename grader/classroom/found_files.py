@@ -235,7 +235,7 @@ def _on_disk(root: int, parts: tuple[str, ...], mode: int) -> OnDisk | Unreadabl
         return _LINK
     if not stat.S_ISREG(mode):  # merely opening a pipe or a device can have an effect
         return _NO_FILE
-    return _PACKED if parts[-1].endswith(".zip") else OnDisk(root, parts)
+    return _PACKED if parts[-1].lower().endswith(".zip") else OnDisk(root, parts)
 
 
 _Members = list[tuple[PurePosixPath, zipfile.ZipInfo]]
@@ -301,4 +301,4 @@ def _zip_entries(archive: zipfile.ZipFile, members: _Members) -> Iterator[Entry]
 def _packed_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> InZip | Unreadable:
     if stat.S_ISLNK(info.external_attr >> 16):
         return _LINK
-    return _PACKED if name.endswith(".zip") else InZip(archive, info)
+    return _PACKED if name.lower().endswith(".zip") else InZip(archive, info)

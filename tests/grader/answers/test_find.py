@@ -340,6 +340,12 @@ def test_a_deep_expression_is_found_whole(tmp_path):
     assert text(answer_) == answer_ + "\n"
 
 
+@pytest.mark.parametrize("file", [script, notebook])
+def test_a_suffix_in_capital_letters_is_a_suffix(tmp_path, file):
+    name = "ANSWER.PY" if file is script else "PAGE.IPYNB"
+    assert answer(file(tmp_path, f"def {NAME}(): return 3", name=name))() == 3
+
+
 def test_the_text_of_a_file_is_an_answer(tmp_path):
     path = notebook(tmp_path, "import math, nothing_here", "k = 3", STUB, f"def {NAME}(): return math.floor(k + 0.5)")
     path.write_text(path.read_text().replace("import math, nothing_here", "import math\\nimport nothing_here"))

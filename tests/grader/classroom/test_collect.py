@@ -53,7 +53,7 @@ def submissions(place):
 PLAIN = {
     "ada/a.py": "1",
     "ada/in/deep.ipynb": "2",
-    "ben b./b.py": "3",
+    "ben b./B.PY": "3",
     "Zoë 李.py": "4",
     ".DS_Store": "",
     "cy/x.txt": "",
@@ -61,7 +61,7 @@ PLAIN = {
 NBGRADER = {
     "submitted/ada/week 1/a.py": "1",
     "submitted/ada/week 2/deep.ipynb": "2",
-    "submitted/ben b./week 1/b.py": "3",
+    "submitted/ben b./week 1/B.PY": "3",
     "submitted/Zoë 李/week 1/Zoë 李.py": "4",
     "submitted/cy/week 1/x.txt": "",
     "source/week 1/a.py": "the teacher's",
@@ -80,7 +80,7 @@ def test_learners_and_files_are_found_in_every_layout(put, packed, kind, files):
     assert submissions(place) == {
         ("ada", "a.py", None): "1",
         ("ada", "deep.ipynb", None): "2",
-        ("ben b.", "b.py", None): "3",
+        ("ben b.", "B.PY", None): "3",
         ("Zoë 李", "Zoë 李.py", None): "4",
     }
     seen = collect.collect(place)

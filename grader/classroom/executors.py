@@ -34,7 +34,7 @@ def local_executor(jobs: int, sandboxed: bool, needs_groups: bool) -> Iterator["
     """
     from grader.classroom.grade_one import SandboxGrader, grade_unsandboxed  # imports JAX
 
-    grader = SandboxGrader(needs_groups=needs_groups)
+    grader = SandboxGrader(needs_groups=needs_groups, jobs=jobs)
     zygote = grader.begin() if sandboxed else None
     # Threads suffice, because the expensive work already runs in separate processes.
     executor = ThreadPoolExecutor(jobs)

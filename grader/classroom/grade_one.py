@@ -42,10 +42,11 @@ class SandboxGrader:
     Args:
       limits: the limits of each submission.
       needs_groups: whether to refuse to grade if no control groups are available.
+      jobs: the number of submissions that will be graded at the same time.
     """
 
-    def __init__(self, limits: CheckLimits = FOR_BATCH, needs_groups: bool = False):
-        self._limits, self._needs_groups = limits, needs_groups
+    def __init__(self, limits: CheckLimits = FOR_BATCH, needs_groups: bool = False, jobs: int = 1):
+        self._limits, self._needs_groups, self._jobs = limits, needs_groups, jobs
         self._verdicts = VerdictCache()
         self._zygote: Zygote | None = None
         self._starting = threading.Lock()
@@ -60,7 +61,7 @@ class SandboxGrader:
         """Start the sandbox, if it is not running, and return its zygote. Raises SandboxError."""
         with self._starting:
             if self._zygote is None:
-                zygote = Zygote()
+                zygote = Zygote(self._jobs)
                 if self._needs_groups and zygote.without_groups:
                     zygote.close()
                     raise NoControlGroups(zygote.without_groups)

@@ -41,7 +41,7 @@ def examine(jobs: int) -> list[Promise]:
       jobs: how many submissions are to be graded at a time.
     """
     try:
-        with Zygote() as zygote:
+        with Zygote(jobs) as zygote:
             groups, uncounted = zygote.without_groups, zygote.uncounted
     except SandboxError as error:
         return [Promise("sandbox", False, str(error))]

@@ -103,6 +103,9 @@ class SandboxedProcess:
 class Zygote:
     """The process in bubblewrap that all sandboxed processes are forked from. Use it as a context, or call `close`.
 
+    Args:
+      jobs: the number of answers that will run at the same time.
+
     Attributes:
       without_groups: why the processes have no control groups; "" if they have control groups.
       uncounted: whether the processes run as root, whose threads Linux does not limit. If root starts the zygote, the
@@ -112,7 +115,7 @@ class Zygote:
       SandboxError: if the sandbox does not start on this machine.
     """
 
-    def __init__(self):
+    def __init__(self, jobs: int = 1):
         bwrap = shutil.which("bwrap")
         if not system_calls.knows():
             raise SandboxError("The sandbox needs Linux on x86-64 or arm64. Grade there, or with --unsandboxed.")
@@ -121,7 +124,7 @@ class Zygote:
                 "The sandbox needs bubblewrap: install it with `apt install bubblewrap` or `dnf install bubblewrap`, "
                 "or grade with --unsandboxed."
             )
-        _raise_limits()
+        _raise_limits(jobs)
         self._lock = threading.Lock()
         self._groups: ControlGroups | None = None
         self.without_groups = ""
@@ -238,13 +241,14 @@ class Zygote:
         return SandboxedProcess(line, guard, group)
 
 
-def _raise_limits() -> None:
+def _raise_limits(jobs: int) -> None:
     """Raise this process's own limits to the values that sandboxed processes need, which inherit them. Raises
     SandboxError if a hard limit is too low, because answers would otherwise fail for this reason."""
     import resource  # does not exist on Windows
 
     needed = [
-        ("u", resource.RLIMIT_NPROC, THREADS + 64, 1),
+        # All sandboxed processes have the same user, so one answer's threads must leave enough for the others.
+        ("u", resource.RLIMIT_NPROC, jobs * (THREADS + 64), 1),
         ("n", resource.RLIMIT_NOFILE, 512, 1),
         ("s", resource.RLIMIT_STACK, 8 * 2**20, 1024),
         ("v", resource.RLIMIT_AS, 16 * 2**30, 1024),
@@ -257,7 +261,8 @@ def _raise_limits() -> None:
         if hard < least:
             raise SandboxError(
                 f"A limit of this machine is too low: `ulimit -H{letter}` is {hard // unit:,}, but grading needs "
-                f"{least // unit:,}. Raise the limit and start a new shell, or grade on another machine."
+                f"{least // unit:,} for --jobs {jobs}. Raise the limit and start a new shell, lower --jobs, or grade "
+                "on another machine."
             )
         if soft < least:
             resource.setrlimit(what, (least, resource.getrlimit(what)[1]))

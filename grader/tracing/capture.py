@@ -25,7 +25,7 @@ from grader.tracing.apply import applied
 from grader.tracing.evidence import Evidence, Failure, FailureKind, Traced
 from grader.tracing.failures import Unusable, failure_of, message_of, refuse_none
 from grader.tracing.retrace import Attempt, Pass, changed, failed_once, what_changed
-from grader.tracing.statefulness import may_be_stateful
+from grader.tracing.statefulness import may_be_stateful, may_have_rules
 from grader.util.jax_settings import as_they_come
 from grader.verdicts.verdict import Verdict, not_judged
 from rematscope.extend import sources_of
@@ -81,7 +81,8 @@ def _capture_two_programs(answer: Callable, exercise: str, cases: Sequence[Case]
         if second:
             again.append(jax.make_jaxpr(second.forward, return_shape=True)(arguments))
         # This comes last, because an answer that keeps state may behave differently afterwards.
-        return [(*own, value) for own, value in zip(results, first.undifferentiated(arguments), strict=True)]
+        values = first.undifferentiated(arguments, differ=may_have_rules(answer))
+        return [(*own, value) for own, value in zip(results, values, strict=True)]
 
     # The backward program is traced separately, from residuals and cotangents alone, so these are all that it can use.
     def backward(residuals, cotangents):

@@ -53,16 +53,24 @@ def may_be_stateful(answer: Any) -> bool:
     return not found.add(answer) or (found.containers and found.changes)
 
 
+def may_have_rules(answer: Any) -> bool:
+    """Return whether an answer may define its own derivative rules, for example with `jax.custom_vjp`. Its result could
+    then depend on whether it is differentiated. Returns False only if the answer defines no rules."""
+    found = _Found()
+    return not found.add(answer) or found.rules
+
+
 class _Found:
     """The values that a function consists of or refers to.
 
     Attributes:
       containers: whether any of these values is a mutable container.
       changes: whether any code in them changes containers in place, which may be the code's own containers.
+      rules: whether any of them is, or may create, a function with derivative rules that no library defines.
     """
 
     def __init__(self) -> None:
-        self.containers = self.changes = False
+        self.containers = self.changes = self.rules = False
         self._seen: dict[int, Any] = {}
 
     def add(self, value: Any) -> bool:
@@ -95,8 +103,10 @@ class _Found:
             case functools.partial():
                 return value.func, *value.args, *value.keywords.values()
             case _ if _is_of_library(value):
+                self.rules |= _makes_rules(value)
                 return None if _keeps_state(value) else ()
             case jax.custom_jvp() | jax.custom_vjp() | _JITTED():
+                self.rules |= not isinstance(value, _JITTED)
                 return _wrapped_functions(value)
             case types.FunctionType():
                 return self._parts_of_function(value)
@@ -105,6 +115,7 @@ class _Found:
             case _ if (bound := _bound_functions(value)) is not None:
                 return bound
             case _ if _is_plain_class(type(value)):
+                self.rules |= _is_stateless(type(value).__module__)  # for example a primitive
                 return type(value), *getattr(value, "__dict__", {}).values()
         # A sentinel object of a library.
         return () if _is_stateless(type(value).__module__) and not getattr(value, "__dict__", True) else None
@@ -143,6 +154,7 @@ class _Found:
                 value, is_of_library = _at_end_of(names[name], steps[place + 1 :])
                 if isinstance(value, types.ModuleType):
                     return None
+                self.rules |= is_of_library and _makes_rules(value)
                 found += [] if is_of_library else [value]
             elif name not in _BUILTINS:
                 return None
@@ -233,6 +245,11 @@ def _keeps_state(function: Any) -> bool:
     """Return whether a library function changes or reads state."""
     name = str(getattr(function, "__name__", ""))
     return name.startswith(_KEEPS) or name in _FINDS
+
+
+def _makes_rules(function: Any) -> bool:
+    """Return whether a library function takes derivative rules, such as `jax.custom_vjp` and `jax.custom_gradient`."""
+    return str(getattr(function, "__name__", "")).startswith("custom_")
 
 
 def _is_stateless(module: str) -> bool:

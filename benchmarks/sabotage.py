@@ -5,14 +5,14 @@
 
 The class consists of shipped right answers and wrong answers to several exercises, of the hostile answers in
 `tests/grader/isolation/test_attacks.py`, and of files that are no answers. The script first grades the class without
-its hostile learners and without kills. It then grades the whole class with kills (SIGKILL for the process that grades;
+its hostile learners, and then the whole class. It kills both runs equally often (SIGKILL for the process that grades;
 `--resume` continues the run). It fails unless
 
 - every learner and every file is in the report of both runs,
 - every honest learner has the same verdict in both runs, and it is the right one,
 - every hostile answer has passed if and only if its test says so,
-- the mean wait of honest learners for a grade is at most 1.5 times as long as without hostile learners, although it
-  includes the restarts,
+- the mean wait of honest learners for a grade is at most 1.5 times as long as without hostile learners. Both waits
+  depend on what else the machine does, so compare the seconds per honest answer, which are also printed,
 - the memory in use on the machine never rises by more than 2 GiB. Other programs count too, so let nothing else run.
   The memory of the script's own processes is also printed (proportional set size, sampled twice per second).
 """
@@ -135,12 +135,13 @@ def rows(out: Path) -> dict[str, list[tuple[str, str]]]:
     return {learner: sorted(each) for learner, each in found.items()}
 
 
-def waits(out: Path, start: float) -> dict[str, float]:
-    """Return how many seconds after `start` each learner's last grade was saved."""
-    found: dict[str, float] = {}
+def told(out: Path, start: float) -> dict[str, tuple[float, float]]:
+    """Return how many seconds after `start` each learner's last grade was saved, and how many seconds grading took."""
+    found: dict[str, tuple[float, float]] = {}
     for place in (out / "results").glob("*.json"):
-        learner = json.loads(place.read_text())["learner"]
-        found[learner] = max(found.get(learner, 0), place.stat().st_mtime - start)
+        grade = json.loads(place.read_text())
+        last, took = found.get(grade["learner"], (0.0, 0.0))
+        found[grade["learner"]] = max(last, place.stat().st_mtime - start), took + grade["seconds"]
     return found
 
 
@@ -176,15 +177,16 @@ def main() -> None:
             whole, honest, ignore=lambda _, names: {n for n in names if kinds.get(n, "").startswith(HOSTILE)}
         )
         memory, wait = Memory(), {}
-        for submitted, kills in ((honest, 0), (whole, asked.kills)):
+        for submitted in (honest, whole):
             start, load = time.time(), os.getloadavg()[0]
             out = Path(name, f"grades of the {submitted.name} class")
-            ended = grade(submitted, out, kills, rng)
-            waited = waits(out, start)
-            wait[submitted.name] = statistics.mean(waited[learner] for learner in good)
+            ended = grade(submitted, out, asked.kills, rng)
+            waited, took = zip(*map(told(out, start).get, good), strict=True)
+            wait[submitted.name] = statistics.mean(waited)
             print(
                 f"{submitted.name}: {time.time() - start:.0f} s, load {load:.1f} at the start; {len(ended)} kills, "
-                f"with {ended} grades saved; honest mean wait {wait[submitted.name]:.1f} s; most memory: machine "
+                f"with {ended} grades saved; honest mean wait {wait[submitted.name]:.1f} s, "
+                f"{statistics.mean(took):.2f} s per honest answer; most memory: machine "
                 f"{memory.rise / 2**20:,.0f} MiB, own processes {memory.own / 2**20:,.0f} MiB",
                 flush=True,
             )

@@ -81,7 +81,7 @@ def _capture_two_programs(answer: Callable, exercise: str, cases: Sequence[Case]
         if second:
             again.append(jax.make_jaxpr(second.forward, return_shape=True)(arguments))
         # This comes last, because an answer that keeps state may behave differently afterwards.
-        values = first.undifferentiated(arguments, differ=may_have_rules(answer))
+        values = first.undifferentiated(arguments, differ=bool(second) or may_have_rules(answer))
         return [(*own, value) for own, value in zip(results, values, strict=True)]
 
     # The backward program is traced separately, from residuals and cotangents alone, so these are all that it can use.

@@ -9,12 +9,13 @@ import re
 import time
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.tracing.statefulness import may_be_stateful
+from grader.tracing.statefulness import may_be_stateful, may_have_rules
 
 NAMES = ("a", "b")
 SIZES = {"small": [2, 3]}
@@ -233,3 +234,47 @@ def _within():
 )
 def test_what_may_differ_from_call_to_call_may_have_one(answer):
     assert may_be_stateful(answer)
+
+
+_RULES = {"by": by_rule}
+_PRIMITIVE = jax.extend.core.Primitive("a primitive")
+
+
+class Ruled:
+    by = staticmethod(by_rule)
+
+
+def with_inner_rules(x):
+    @jax.custom_vjp
+    def inner(x):
+        return x
+
+    inner.defvjp(lambda x: (2 * x, None), lambda _, ct: (ct,))
+    return inner(x)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        by_rule,
+        lambda x: by_rule(x),
+        jax.jit(by_rule),
+        jax.checkpoint(by_rule),
+        functools.partial(by_rule),
+        lambda x: _RULES["by"](x),
+        lambda x: Ruled.by(x),
+        with_inner_rules,
+        lambda x: functools.partial(jax.custom_jvp, nondiff_argnums=())(helper)(x),
+        lambda x: jax.custom_gradient(lambda x: (x, lambda ct: ct))(x),
+        lambda x: _PRIMITIVE.bind(x),
+        lambda x: jax.custom_derivatives.custom_vjp(helper)(x),
+        _counts,  # what may have state may have anything
+    ],
+)
+def test_what_has_rules_of_its_own_is_known(answer):
+    assert may_have_rules(answer)
+
+
+@pytest.mark.parametrize("answer", [helper, Net(3), decorated, a_policy, lambda x: jax.nn.silu(jax.nn.relu(x))])
+def test_what_uses_only_a_library_s_rules_has_none_of_its_own(answer):
+    assert not may_have_rules(answer)

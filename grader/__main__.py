@@ -2,6 +2,11 @@
 
 import sys
 
+from grader.util import environment
+
+if sys.argv[1:2] in (["batch"], ["doctor"]):
+    environment.start_again()  # before other imports, which are slow, and which the caller's PYTHONPATH may shadow
+
 from grader.isolation import check_child
 
 if sys.argv[1:2] == ["check"] and len(sys.argv) > 2:

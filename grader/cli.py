@@ -460,10 +460,8 @@ _NOT_SAID = 74  # EX_IOERR of sysexits.h, which Python lacks on Windows
 
 def main() -> None:
     """Run the command line. If its output cannot be written, report that; the command's other effects remain."""
-    if sys.argv[1:2] in (["batch"], ["doctor"]):
-        environment.start_again()
-        if not _NO_GROUPS & {*sys.argv}:
-            control_groups.start_in_a_scope()
+    if sys.argv[1:2] in (["batch"], ["doctor"]) and not _NO_GROUPS & {*sys.argv}:
+        control_groups.start_in_a_scope()
     try:
         try:
             app(prog_name="python -m grader")

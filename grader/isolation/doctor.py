@@ -10,7 +10,8 @@ from grader.isolation.limits import FOR_BATCH
 from grader.isolation.sandbox import SandboxError, Zygote
 from grader.isolation.sandboxed.lockdown import THREADS
 
-_A_SUBMISSION = FOR_BATCH.resident + remote_execution.LIMITS.resident  # bytes that its two processes may have at most
+# Bytes that the two processes of a submission may have at most, with their temporary folders.
+_A_SUBMISSION = FOR_BATCH.resident + remote_execution.LIMITS.resident + 2 * remote_execution.LIMITS.disk
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _memory_promise(jobs: int) -> Promise:
     there = limit or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     enough = max(1, there // _A_SUBMISSION)
     where = "The container's limit for all processes together" if limit else "This machine's memory"
-    text = f"{where}, {there / 2**30:.0f} GiB, is enough for --jobs {enough} at {_A_SUBMISSION // 2**30} GiB each."
+    text = f"{where}, {there / 2**30:.0f} GiB, is enough for --jobs {enough} at {_A_SUBMISSION >> 20} MiB each."
     if jobs > enough:
         text += f" With --jobs {jobs}, memory may run out; then answers are killed and must be graded again."
     return Promise("memory", jobs <= enough, text, needed=False)

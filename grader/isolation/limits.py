@@ -14,7 +14,7 @@ class CheckLimits:
     seconds: float = 60
     processor_seconds: int = 60
     memory: int = 2 * 2**30
-    resident: int = 512 * 2**20
+    resident: int = 256 * 2**20
 
 
 class NoVerdict(Exception):

@@ -261,8 +261,8 @@ def _raise_limits(jobs: int) -> None:
         if hard < least:
             raise SandboxError(
                 f"A limit of this machine is too low: `ulimit -H{letter}` is {hard // unit:,}, but grading needs "
-                f"{least // unit:,} for --jobs {jobs}. Raise the limit and start a new shell, lower --jobs, or grade "
-                "on another machine."
+                f"{least // unit:,} for --jobs {jobs}. Raise the limit and start a new shell, "
+                f"{'lower --jobs, ' if letter == 'u' and jobs > 1 else ''}or grade on another machine."
             )
         if soft < least:
             resource.setrlimit(what, (least, resource.getrlimit(what)[1]))

@@ -29,7 +29,7 @@ def grader_in_sandbox(zygote):
     def begun(limits: CheckLimits = FOR_BATCH) -> grade_one.SandboxGrader:
         grader = grade_one.SandboxGrader(limits)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(grade_one, "Zygote", lambda: zygote)
+            patch.setattr(grade_one, "Zygote", lambda jobs: zygote)
             grader.begin()
         return grader
 

@@ -32,7 +32,7 @@ class ProcessLimits:
 
     processor_seconds: int
     memory: int
-    resident: int = 512 * 2**20
+    resident: int = 256 * 2**20
     disk: int = 64 * 2**20
 
 

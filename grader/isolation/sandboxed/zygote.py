@@ -72,6 +72,7 @@ _REQUEST = 64 * 2**20
 def main() -> None:
     """Warm up, report readiness, and fork a guard for each `Job` until the grader closes the connection."""
     control = socket.socket(fileno=int(sys.argv[1]))
+    os.umask(0o077)  # with the caller's, a process might not be able to read its own files
     if os.getuid() == 0:
         lockdown.be_nobody()
         if closed := closed_package():

@@ -229,7 +229,7 @@ def test_each_answer_is_in_a_group_of_its_own_that_goes_with_it(delegated):
         groups += [[path.name for path in Path({str(delegated)!r}).iterdir() if path.is_dir()]]
         print((groups, limits, ended, zygote.without_groups))
     """
-    limit = f"{512 * 2**20 + 64 * 2**20 + 512 * 2**20}\n"
+    limit = f"{256 * 2**20 + 64 * 2**20 + 512 * 2**20}\n"
     assert run(script, delegated) == (
         [["answer", "answer", "grader"], ["grader"]],
         [limit, limit],

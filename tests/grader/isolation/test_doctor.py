@@ -29,7 +29,8 @@ def test_what_is_held_and_what_is_not_is_said_with_what_to_do(user, monkeypatch)
     options = bubblewrap_options.options
     # As in a container in which root cannot create namespaces for other users.
     monkeypatch.setattr(bubblewrap_options, "options", lambda as_root: ["--none-such"] if as_root else options(False))
-    promises = {promise.name: promise for promise in doctor.examine(jobs=10**6)}
+    monkeypatch.setattr(doctor, "limit_of_all", lambda: 2**30)
+    promises = {promise.name: promise for promise in doctor.examine(jobs=2)}
     groups = not control_groups.why_none()
     held = {"sandbox": True, "system calls": True, "control groups": groups, "memory": False}
     held["threads"] = groups or user != 0
@@ -49,9 +50,9 @@ def test_the_memory_of_a_container_is_what_all_answers_have_together(file, tmp_p
         assert control_groups.limit_of_all(tmp_path) == limit
     assert control_groups.limit_of_all(tmp_path / "none") is None
     monkeypatch.setattr(doctor, "limit_of_all", lambda: 3 * 2**30)
-    three, many = doctor._memory_promise(jobs=3), doctor._memory_promise(jobs=4)
-    assert (three.held, many.held) == (True, False), "a submission's two processes may have 1 GiB"
-    assert "container's limit for all processes together, 3 GiB" in three.text and "--jobs 3" in three.text
+    few, many = doctor._memory_promise(jobs=4), doctor._memory_promise(jobs=5)
+    assert (few.held, many.held) == (True, False), "a submission's two processes may have 640 MiB"
+    assert "container's limit for all processes together, 3 GiB" in few.text and "--jobs 4 at 640 MiB" in few.text
 
 
 SYSTEMD_RUN = """#!/bin/sh

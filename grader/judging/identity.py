@@ -78,8 +78,12 @@ def _ask_the_shadow(trial: AnswerRun, asked: Sequence[Collection[str]], found: l
         return
     clear = identities(shadow, asked)
     for index, place in doubtful:
-        if clear[index][place].name == perhaps[index][place].name and not clear[index][place].hides:
-            found[index][place] = perhaps[index][place]
+        # The closest value may be another one: the sine of a small number rounds to nearly that number.
+        tried, seen = trial.cases[index], clear[index][place]
+        of_that_name = [each for each in _named_values(tried, asked[index]) if each.name == seen.name]
+        identity = _closest_value(tried.residuals[place], of_that_name, ROUNDING)
+        if identity.name and not seen.hides:
+            found[index][place] = identity
 
 
 def _looked_up(trial: AnswerRun, asked: Sequence[Collection[str]], times: float = 1) -> list[list[Identity]]:
@@ -105,14 +109,18 @@ class _Named:
     extremes: tuple[float, float]
 
 
-def _of_case(tried: CaseRun, asked: Collection[str], of_arguments: Collection[int], times: float) -> list[Identity]:
-    names, layout = tried.argument_names, tried.layout
-    copies = {f"a copy of {name}": array for name, array in zip(names, tried.inputs, strict=True)}
+def _named_values(tried: CaseRun, asked: Collection[str]) -> list[_Named]:
+    """Return the reference's values, those that the requirements mention first, and copies of the arguments."""
+    copies = {f"a copy of {name}": array for name, array in zip(tried.argument_names, tried.inputs, strict=True)}
     values = {name: tried.named[name] for name in tried.named if name in asked} | tried.named | copies
-    named = [
+    return [
         _Named(name, as_float(value), value.shape, _tolerance_of(value.dtype), _extreme_values(value))
         for name, value in values.items()
     ]
+
+
+def _of_case(tried: CaseRun, asked: Collection[str], of_arguments: Collection[int], times: float) -> list[Identity]:
+    names, layout, named = tried.argument_names, tried.layout, _named_values(tried, asked)
     found = []
     for value, array in zip(layout.residuals, tried.residuals, strict=True):
         if value in layout.arguments:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sample_answers import shipped
+from sample_answers import rounded_otherwise, shipped
 
 from grader.exercises.observation import ResidualKind
 from grader.isolation.in_process import grade
@@ -48,3 +48,9 @@ def test_a_residual_that_is_claimed_rightly_keeps_its_name() -> None:
 def test_a_right_answer_passes_where_two_cosines_agree() -> None:
     (answer,) = shipped("best_placement", "worked").values()
     assert grade(answer, "best_placement", 50018).passed
+
+
+def test_a_right_answer_passes_where_a_sine_is_nearly_its_argument() -> None:
+    # At this seed, XLA's sine is closer to the reference's matmul than to the reference's sine.
+    (answer,) = shipped("two_checkpoints", "worked").values()
+    assert rounded_otherwise(answer, "two_checkpoints", 310054).passed

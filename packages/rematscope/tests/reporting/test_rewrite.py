@@ -144,3 +144,33 @@ def test_a_step_in_microbatches_is_traced_as_a_step(called_before):
         changed(jnp.ones((16, 16)), jnp.ones((8, 16)))
     traced = trace(changed, jax.ShapeDtypeStruct((16, 16), jnp.float32), jax.ShapeDtypeStruct((8, 16), jnp.float32))
     assert traced.step is not None and traced.step.times == 2
+
+
+def sgd(params, batch, scale=1.0):
+    loss = lambda params: jnp.mean((jnp.sin(batch["x"] @ params["w"]) @ params["u"] - batch["y"]) ** 2)  # noqa: E731
+    return jax.tree.map(lambda p, g: p - scale * g, params, jax.grad(loss)(params))
+
+
+COMPILED = [
+    {"donate_argnums": 0},
+    {"microbatches": 2, "in_axes": (None, 0)},
+    {"checkpoint": "whole", "microbatches": 2, "in_axes": (None, 0), "donate_argnums": (0,)},
+    {"checkpoint": "whole"},
+]
+
+
+@pytest.mark.parametrize("options", COMPILED, ids=written)
+def test_what_is_compiled_ahead_of_time_is_called_like_the_step(options):
+    draw = lambda seed, *shape: jax.random.normal(jax.random.key(seed), shape)  # noqa: E731
+    params = {"w": draw(0, 8, 8), "u": draw(1, 8, 1)}
+    batch = {"x": draw(2, 4, 8), "y": draw(3, 4, 1)}
+    lowered = rewrite(sgd, **options).lower(*jax.eval_shape(lambda *args: args, params, batch))
+    compiled = lowered.compile()
+    assert "stablehlo" in lowered.as_text() and compiled.memory_analysis().argument_size_in_bytes > 0
+    expected = sgd(params, batch)
+    found = compiled(copied(params), batch)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, 1e-5, 1e-6)
+    with pytest.raises(TypeError):
+        compiled(params, {**batch, "z": batch["x"]})

@@ -18,8 +18,9 @@ from steps import STEPS
 import rematscope
 from rematscope.render.view import plain_text
 from rematscope.reporting.page import document
-from rematscope.reporting.report import Report
+from rematscope.reporting.report import Report, _target_for
 from rematscope.reporting.tree import tree_of
+from rematscope.seconds.devices import device_called
 
 NAMES = ["float16_with_a_loss_scale", "low_rank_adapters", "scanned_layers_in_bfloat16", "recurrent_over_time"]
 SMALL = few(NAMES)
@@ -129,6 +130,20 @@ def test_a_capacity_is_needed_and_explained():
         rematscope.report(jnp.sin, 1.0)
     with pytest.raises(rematscope.PlanError, match="memory='much'"):
         rematscope.report(jnp.sin, 1.0, memory="much")
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "target"),
+    [("gpu", None, "gpu"), ("gpu", "h100", "gpu"), ("cpu", "h100", "cpu"), ("cpu", None, "cpu")],
+)
+def test_the_program_is_compiled_for_the_device_that_jax_uses(monkeypatch, backend, device, target):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    assert _target_for(device and device_called(device), None) == target
+
+
+def test_the_call_that_reproduces_a_report_names_its_device():
+    report = rematscope.report(jnp.sin, jnp.ones(8), device="h100", memory="1 KiB")
+    assert f"report(sin, …, memory=1024, device='h100'), with JAX {jax.__version__}" in " ".join(report.assumptions)
 
 
 def test_microbatches_are_refused_where_they_would_change_the_gradient():

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from rematscope.jax_compat.policies import policy_name
 from rematscope.render.units import bytes_text
 from rematscope.reporting.rewrite import Changes
 from rematscope.reporting.subject import Subject, Traced, divisors
@@ -76,7 +77,7 @@ def described_changes(changes: Changes) -> str:
     if changes.checkpoint is not None:
         text = where[changes.checkpoint]
         if changes.policy is not None:
-            text += f", {getattr(changes.policy, '__name__', 'policy')}"
+            text += f", {policy_name(changes.policy)}"
         elif changes.saved is not None:
             text += f", saving {bytes_text(changes.saved)}"
         elif changes.checkpoint == "whole":

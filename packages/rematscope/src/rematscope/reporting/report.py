@@ -26,7 +26,7 @@ from rematscope.reporting.page import document, pictures
 from rematscope.reporting.rewrite import Changes, blocks_of
 from rematscope.reporting.subject import Subject
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words
-from rematscope.seconds.devices import Device, device_called
+from rematscope.seconds.devices import DEVICES, Device, device_called
 from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.checkpoints import jaxpr_of, loss_inside, without_checkpoints
 from rematscope.xla.compiling import check_target, spelled
@@ -357,9 +357,20 @@ class Report(View):
         if self.device is not None:
             found.append(f"Extra times are estimated with a roofline model of {self.device.name}.")
         found += [doubt] if (doubt := estimate_warning(base.passes, self.predicted_bytes)) else []
+        if self.target == "gpu":
+            found.append(
+                "XLA's GPU compiler recomputes values by itself if a program does not fit into the GPU. The compiled "
+                "peaks include this; the predicted peaks and the FLOPs do not."
+            )
+        options: dict[str, Any] = {"memory": self.limit}
+        if self.device is not None and self.device.name in DEVICES:
+            options["device"] = self.device.name
+        if self.target != _target_for(self.device, None):
+            options["target"] = self.target
+        call = ", ".join([self.function, "…", *(f"{name}={value!r}" for name, value in options.items())])
         found.append(
-            f"To reproduce: rematscope.report({self.function}, …, memory={self.limit}), with JAX {jax.__version__}; "
-            "rematscope.measure(…) compiles each row."
+            f"To reproduce: rematscope.report({call}), with JAX {jax.__version__}; rematscope.measure(…) compiles each "
+            "row."
         )
         return found
 
@@ -396,16 +407,14 @@ def _advice(report: Report) -> list[str]:
 
 
 def _target_for(device: Device | None, target: str | None) -> str:
-    """Return the target to compile for: the device if JAX can compile for it, now or ahead of time; else the CPU."""
+    """Return the target to compile for: a TPU if JAX can compile for it ahead of time, else a local GPU or the CPU."""
     if target is not None:
         check_target(target)
         return target
     if device is not None and device.name.startswith("tpu"):
         here = all(importlib.util.find_spec(name) is not None for name in ("libtpu", "flatbuffers"))
         return device.name if here and device.topology else "cpu"
-    if device is not None and jax.default_backend() == "gpu":
-        return "gpu"
-    return "cpu"
+    return "gpu" if jax.default_backend() == "gpu" else "cpu"
 
 
 @with_own_options
@@ -433,8 +442,8 @@ def report(
       device: a name such as `"h100"` or `"tpu v5e"`, a `Device`, or the result of `calibrate()`. Its memory is the
         capacity, and its roofline gives the times.
       memory: the capacity, as an integer or a string such as `"16 GiB"`, instead of the device's memory.
-      target: the device to compile for, as for `measure`. The default is `device` if it is a GPU and JAX has one, or if
-        it is a TPU that libtpu can compile for ahead of time; else the CPU.
+      target: the device to compile for, as for `measure`. The default is `device` if it is a TPU that libtpu can
+        compile for ahead of time; else this machine's GPU if JAX uses one; else the CPU.
       compiles: the approximate maximum number of programs to compile.
 
     Returns:

@@ -230,7 +230,7 @@ class Rewritten:
         __tracebackhide__ = True
         if self.changes.is_flat:
             program, arguments = self._program(args, kwargs)
-            return program.lower(arguments)
+            return _Stage(self, program, program.lower(arguments))
         if hasattr(self.__wrapped__, "lower"):
             return self._direct(args, kwargs, "lower")(*args, **kwargs)
         arrays = self._arguments(args, kwargs)
@@ -374,12 +374,12 @@ class _Program:
         )
         return kept, overwritten
 
-    def call(self, arguments: Arguments) -> Any:
+    def call(self, arguments: Arguments, compiled: Callable[..., Any] | None = None) -> Any:
         """Run the program, and write the new state of objects such as nnx modules into them."""
         self._check(arguments)
         if self._function.changes.microbatches > 1:  # the program of a microbatch contains the gradient as equations
             announce_gradient()
-        results = self._jitted(*self._split(arguments))
+        results = (compiled or self._jitted)(*self._split(arguments))
         if self._out is None:  # the compiled program came from a cache, so the function was not traced here
             raise PlanError(f"{self._function.__name__} was not traced.")
         tree, returned, before = self._out
@@ -392,6 +392,28 @@ class _Program:
         """Lower the program."""
         self._check(arguments)
         return self._jitted.lower(*self._split(arguments))
+
+
+class _Stage:
+    """A lowered or compiled program of flat arrays, which is called like the function that it was made from."""
+
+    def __init__(self, function: Rewritten, program: _Program, stage: Any):
+        self._function, self._program, self._stage = function, program, stage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stage, name)
+
+    def compile(self, *args: Any, **kwargs: Any) -> "_Stage":
+        return _Stage(self._function, self._program, self._stage.compile(*args, **kwargs))
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        program, arguments = self._function._program(args, kwargs)
+        if program is not self._program:
+            raise TypeError(
+                f"{self._function.__name__} was compiled for arguments of another structure. Lower and compile it for "
+                "these."
+            )
+        return program.call(arguments, self._stage)
 
 
 def _combined(returned: Any, arrays: Any) -> Any:

@@ -10,7 +10,9 @@ from jax import lax
 from sampling import few, sampled
 
 from rematscope import PlanError, report, rewrite
+from rematscope.reporting.arrays import arguments_of
 from rematscope.reporting.batch_axis import makes_batch, programs_commute, run_part
+from rematscope.reporting.rewrite import Changes, losses_of
 
 COUNT = 3
 
@@ -193,6 +195,36 @@ def test_a_derivative_that_mixes_examples_is_seen():
 def test_operations_that_mix_examples_do_not_commute_with_slicing(f):
     programs = [jax.make_jaxpr(f)(jnp.ones((n, 4))) for n in (9, 3)]
     assert not programs_commute(*programs, COUNT)
+
+
+def test_the_loss_is_recorded_without_its_gradient():
+    passes = []
+
+    @jax.custom_vjp
+    def sine(x):
+        return jnp.sin(x)
+
+    def forward(x):
+        passes.append("forward")
+        return jnp.sin(x), x
+
+    sine.defvjp(forward, lambda x, ct: (jnp.cos(x) * ct,))
+    step, args = step_of(lambda w, x, y: jnp.mean((sine(x @ w).sum((1, 2)) - y) ** 2)), arguments()
+    (loss,) = losses_of(step, arguments_of(step, args, {}), [None, 0, 0], Changes(chunks=3), True)
+    assert [v.aval.shape for v in loss.jaxpr.outvars] == [()]
+    assert not passes
+    assert_same_results(step, rewrite(step, chunks=3, in_axes=(None, 0, 0)), args)
+
+
+def test_a_loss_may_depend_on_the_gradient_of_another_loss():
+    def step(w, x, y):
+        value, first = jax.value_and_grad(scan_with_dropout)(w, x, y)
+        other, second = jax.value_and_grad(lambda v: weighted_mean(v, x, y * value) + jnp.sum(first * v))(w - first)
+        return w - second, value, other
+
+    losses = losses_of(step, arguments_of(step, arguments(), {}), [None] * 3, Changes(), True)
+    assert len(losses) == 2
+    assert_same_results(step, rewrite(step, chunks=3, in_axes=(None, 0, 0)), arguments())
 
 
 def test_a_batch_that_the_chunks_do_not_divide_is_refused():

@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import textwrap
+import types
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +18,10 @@ from steps import STEPS
 
 import rematscope
 from rematscope.render.view import plain_text
+from rematscope.reporting import subject as subject_module
 from rematscope.reporting.page import document
 from rematscope.reporting.report import Report, _target_for
+from rematscope.reporting.rewrite import Changes
 from rematscope.reporting.tree import tree_of
 from rematscope.seconds.devices import device_called
 
@@ -222,3 +225,39 @@ def test_perfetto_gets_a_counter_that_reaches_the_peak(tmp_path):
     report.to_perfetto(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert max(sum(e["args"].values()) for e in events if e["ph"] == "C") == report.predicted_bytes
+
+
+def test_the_time_limit_counts_the_search_for_the_batch_axis_and_the_proof(monkeypatch):
+    clock, calls = [0.0], []
+
+    def slow(name):
+        original = getattr(subject_module, name)
+
+        def run(*args, **kwargs):
+            clock[0] += 100.0
+            calls.append(name)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(subject_module, name, run)
+
+    monkeypatch.setattr(subject_module, "time", types.SimpleNamespace(process_time=lambda: clock[0]))
+    for name in ("trace_call", "losses_of", "why_gradient_differs"):
+        slow(name)
+    step, args, _ = STEPS["low_rank_adapters"]()
+    found = subject_module.Subject(step, args, {}, None, "cpu")
+    assert found.why_no_microbatches(2) == ""
+    assert set(calls) == {"trace_call", "losses_of", "why_gradient_differs"}
+    assert found.seconds == clock[0]
+
+
+@pytest.mark.parametrize("factor", few([1.3, 8.0]))
+def test_a_proposal_is_compared_with_the_changes_that_come_before_it(factor):
+    report = reported("low_rank_adapters", factor)
+    cost = report._search.cost(report.best.changes)
+    before = sum(report._search.cost(c) < cost for c in report._search.tried if c != Changes())
+    text = report.proposal_text
+    if report.best.changes.microbatches * report.best.changes.chunks > 1:
+        assert "cheaper changes" not in text
+        assert f"tried {before} changes that split the batch into fewer parts" in text
+    elif before > 1:
+        assert f"Each of the {before} cheaper changes" in text

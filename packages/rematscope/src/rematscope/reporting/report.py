@@ -266,7 +266,7 @@ class Report(View):
 
     @property
     def proposal_text(self) -> str:
-        """Sentences about the cost of the proposed changes, and about cheaper changes."""
+        """Sentences about the cost of the proposed changes, and about the changes that the search prefers to them."""
         best = self.best
         assert best is not None, "there is a proposal"
         cost = f"{100 * best.extra_share:.1f} % more FLOPs" if best.extra_work > 0 else "no more FLOPs"
@@ -275,7 +275,13 @@ class Report(View):
         text = (
             f"Paste this: the compiled peak is {bytes_text(best.peak_bytes)} of {bytes_text(self.limit)}, with {cost}."
         )
-        if tried:
+        if tried and best.changes.microbatches * best.changes.chunks > 1:  # these may have more FLOPs
+            are = "change that splits" if len(tried) == 1 else "changes that split"
+            text += (
+                f" rematscope tried {len(tried)} {are} the batch into fewer parts, or into as many with fewer FLOPs: "
+                f"{'it needs' if len(tried) == 1 else 'each of them needs'} more memory."
+            )
+        elif tried:
             others = "The only cheaper change" if len(tried) == 1 else f"Each of the {len(tried)} cheaper changes"
             text += f" {others} that rematscope tried needs more memory."
         if not self._search.is_complete:

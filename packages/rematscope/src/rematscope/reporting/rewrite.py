@@ -1,5 +1,6 @@
 """`rewrite(f, …)`: a training step, or a loss, with checkpoints, microbatches and donated arguments."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -479,20 +480,41 @@ def losses_of(
     """
     flat, leaves = flattened(arguments.bound(f), arguments.args, arguments.kwargs)
     shapes = [in_part(leaf, axis, changes.chunks) for leaf, axis in zip(leaves, axes, strict=True)]
+    with outside_traces():
+        if not is_step:
+            return [jax_compat.make_jaxpr(with_checkpoints(flat, changes))(*shapes)]
+        with contextlib.suppress(Exception):  # any error of a step that needs the values of its gradient
+            found = _recorded_losses(flat, shapes, changes, differentiate=False)
+            if len(found) == 1:
+                return found
+        return _recorded_losses(flat, shapes, changes, differentiate=True)
+
+
+def _recorded_losses(
+    step: Callable[..., Any], shapes: Sequence[Any], changes: Changes, differentiate: bool
+) -> list[Any]:
+    """Return the jaxprs of the losses that a step takes gradients of.
+
+    Args:
+      step: the step as a function of flat arrays.
+      shapes: the types of its arguments.
+      changes: the checkpoints of the loss.
+      differentiate: whether the step gets the values of its losses and gradients. Otherwise, it gets zeros, which takes
+        less time. Then only the first loss is certain, because others may depend on these values.
+    """
     found = []
 
     def record(loss: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(*primals: Any, **settings: Any) -> Any:
             once, _ = traced(with_checkpoints(loss, changes), primals, settings)
             found.append(once.jaxpr)
-            return once(*primals, **settings)
+            if differentiate:
+                return once(*primals, **settings)
+            return once.returning([jnp.zeros(aval.shape, aval.dtype) for aval in once.jaxpr.out_avals])
 
         return functools.wraps(loss, updated=())(recorded)
 
-    with outside_traces():
-        if not is_step:
-            return [jax_compat.make_jaxpr(with_checkpoints(flat, changes))(*shapes)]
-        jax_compat.make_jaxpr(transform_losses(flat, record))(*shapes)
+    jax_compat.make_jaxpr(transform_losses(step, record))(*shapes)
     return found
 
 

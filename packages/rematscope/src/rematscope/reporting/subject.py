@@ -1,5 +1,6 @@
 """The subject of a report: a function and its arguments, traced as written and with changes."""
 
+import contextlib
 import functools
 import itertools
 import time
@@ -73,7 +74,8 @@ class Subject:
         self.is_step = takes_gradient(f, args, kwargs)
         self._traced: dict[Changes, Traced] = {}
         self._unproved: dict[int, str] = {}  # for each number of microbatches, why it is not possible
-        self.seconds = 0.0  # the processor time spent on traces
+        self.seconds = 0.0  # the processor time spent on everything but compiling
+        self._is_timed = False
 
     def changed(self, changes: Changes) -> Callable[..., Any]:
         """Return the function with some changes."""
@@ -87,15 +89,26 @@ class Subject:
           PlanError: if the changes cannot be applied to it.
         """
         if changes not in self._traced:
-            start = time.process_time()
-            f = self.arguments.bound(self.changed(changes))
-            differentiate = False if self.is_step else None
-            passes = trace_call(f, self.arguments.args, self.arguments.kwargs, differentiate)
-            self._check_outputs(passes)
-            seconds = 0.0 if self.device is None else estimate_time(passes, self.device).step
-            self._traced[changes] = Traced(changes, passes, allocations(passes, self.target), seconds)
-            self.seconds += time.process_time() - start
+            with self._timed():
+                f = self.arguments.bound(self.changed(changes))
+                differentiate = False if self.is_step else None
+                passes = trace_call(f, self.arguments.args, self.arguments.kwargs, differentiate)
+                self._check_outputs(passes)
+                seconds = 0.0 if self.device is None else estimate_time(passes, self.device).step
+                self._traced[changes] = Traced(changes, passes, allocations(passes, self.target), seconds)
         return self._traced[changes]
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Add the processor time of a `with` block to `seconds`, once if such blocks are nested."""
+        start, is_outermost = time.process_time(), not self._is_timed
+        self._is_timed = True
+        try:
+            yield
+        finally:
+            if is_outermost:
+                self._is_timed = False
+                self.seconds += time.process_time() - start
 
     def _check_outputs(self, passes: Trace) -> None:
         """Raise PlanError if a changed step returns arrays of other shapes than the step as written."""
@@ -143,6 +156,10 @@ class Subject:
 
         If there are several candidates, it is the one along which most bytes of the loss's values can be divided.
         """
+        with self._timed():
+            return self._best_axes()
+
+    def _best_axes(self) -> tuple[Any, ...]:
         whole = self._losses
         best, most = (), 0
         for candidate in self._axes_candidates():
@@ -158,7 +175,8 @@ class Subject:
 
     @functools.cached_property
     def _losses(self) -> list[Any]:
-        return losses_of(self.f, self.arguments, [None] * len(self._flat_leaves), Changes(), self.is_step)
+        with self._timed():
+            return losses_of(self.f, self.arguments, [None] * len(self._flat_leaves), Changes(), self.is_step)
 
     @functools.cached_property
     def head_lengths(self) -> tuple[int, ...]:
@@ -227,7 +245,8 @@ class Subject:
             return f"{self.name} has no argument with a batch axis."
         if count not in self._unproved:
             flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
-            self._unproved[count] = why_gradient_differs(flat.updating, leaves, self._axes, count, self.name)
+            with self._timed():
+                self._unproved[count] = why_gradient_differs(flat.updating, leaves, self._axes, count, self.name)
         return self._unproved[count]
 
 

@@ -132,6 +132,23 @@ def test_a_loss_in_chunks_has_the_same_value_and_gradient(loss, options):
     assert_same_results(step, rewrite(step, **options, in_axes=(None, 0, 0)), arguments())
 
 
+def test_the_gradient_of_a_maximum_is_divided_among_all_equal_elements():
+    def largest(w, x):
+        return jnp.max(jnp.tanh(jnp.where(x > 0, 1.0, 0.0) * w))
+
+    x = jnp.zeros((4, 3)).at[0, :2].set(1).at[1, 0].set(1)  # three elements of two examples are equal
+    changed = rewrite(jax.grad(largest), chunks=2, in_axes=(None, 0))
+    np.testing.assert_allclose(changed(jnp.ones(3), x), jax.grad(largest)(jnp.ones(3), x), rtol=1e-6)
+
+
+def test_positions_of_16_bits_are_rounded_once():
+    def shifted(w, x):
+        return jnp.tanh(jnp.sin(x * w)) + jnp.arange(len(x), dtype=jnp.bfloat16)
+
+    args = jnp.float32(1), jnp.ones(1040)
+    np.testing.assert_array_equal(rewrite(shifted, chunks=16, in_axes=(None, 0))(*args), shifted(*args))
+
+
 @jax.custom_vjp
 def clip_gradient(w):
     return w

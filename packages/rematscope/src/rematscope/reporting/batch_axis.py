@@ -485,8 +485,8 @@ def run_part(whole: Any, operands: Sequence[Any], axis: int, start: Any, length:
     smaller = (*shape[:axis], length, *shape[axis + 1 :])
     if whole.primitive.name == "iota":
         along = whole.params["dimension"]
-        positions = jax.lax.broadcasted_iota(dtype, smaller, along)
-        return positions + start.astype(dtype) if along == axis else positions
+        positions = jax.lax.broadcasted_iota(np.int32, smaller, along)  # 16-bit floats would round their sums
+        return (positions + start if along == axis else positions).astype(dtype)
     if not _counts_positions(whole):  # other generators have to make the bits of the whole batch for each part
         return jax.lax.dynamic_slice_in_dim(jax_compat.run(whole, list(operands))[0], start, length, axis)
     # With jax_threefry_partitionable=True, the counters of the threefry generator are the elements' positions.

@@ -31,7 +31,8 @@ source_info_util.register_exclusion(__file__)
 Parts = Mapping[Operation, Any]
 Runner = Callable[[Sequence[Any]], list[Any]]
 _CHECKPOINTS = frozenset({"checkpoint", "remat", "remat2"})
-_SPLIT_REDUCTIONS = frozenset({"reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"})
+# Not maxima: JAX divides the gradient of a maximum equally among all elements that are equal to it.
+_SPLIT_REDUCTIONS = frozenset({"reduce_sum", "reduce_prod", "reduce_and", "reduce_or"})
 
 
 @dataclasses.dataclass(eq=False)

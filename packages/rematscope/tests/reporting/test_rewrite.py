@@ -174,3 +174,44 @@ def test_what_is_compiled_ahead_of_time_is_called_like_the_step(options):
         np.testing.assert_allclose(one, other, 1e-5, 1e-6)
     with pytest.raises(TypeError):
         compiled(params, {**batch, "z": batch["x"]})
+
+
+@pytest.mark.parametrize(
+    "options", few([{"donate_argnums": 0}, {"microbatches": 2, "in_axes": (None, 0)}]), ids=written
+)
+def test_a_returned_string_belongs_to_the_shapes_of_the_call(options):
+    def step(w, x):
+        return jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w)))(w), f"{len(x)} examples"
+
+    changed = rewrite(step, **options)
+    compiled = changed.lower(jnp.ones((4, 4)), jnp.ones((8, 4))).compile()
+    for length in (8, 4, 8):
+        assert changed(jnp.ones((4, 4)), jnp.ones((length, 4)))[1] == f"{length} examples"
+    assert changed(jnp.ones((4, 4)), jnp.ones((4, 4)))[1] == "4 examples"
+    assert compiled(jnp.ones((4, 4)), jnp.ones((8, 4)))[1] == "8 examples"
+
+
+def test_equal_settings_of_two_types_are_told_apart():
+    def step(w, x, power):
+        scale = (3.0 if power is True else 1.0) * len(range(power))
+        return scale * jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w)))(w)
+
+    changed = rewrite(step, microbatches=2, in_axes=(None, 0, None))
+    w, x = jnp.ones((4, 4)), jnp.ones((8, 4))
+    np.testing.assert_allclose(3 * changed(w, x, 1), changed(w, x, True), rtol=1e-6)
+
+
+def test_each_setting_has_a_part_of_the_batch_of_its_own():
+    def step(w, x, layers):
+        def loss(w):
+            h = x
+            for _ in layers:
+                h = jnp.sin(h @ w)
+            return jnp.mean(h)
+
+        return jax.grad(loss)(w)
+
+    changed = rewrite(step, chunks=2, in_axes=(None, 0, None))
+    for layers in ("two", "four"):
+        args = jnp.eye(4), jnp.ones((8, 4)), layers
+        np.testing.assert_allclose(changed(*args), step(*args), rtol=1e-6)

@@ -214,7 +214,7 @@ class Rewritten:
         self._one = threading.RLock()
         self._takes_gradient: bool | None = None
         self._fixed: Callable[[Any], bool] | None = None  # which leaves of the arguments are settings
-        self._parts: dict[Any, list[Any]] = {}  # the losses for a part of the batch, by the shapes of the arguments
+        self._parts: dict[Any, list[Any]] = {}  # the losses for a part of the batch, by the types of the arguments
 
     def __repr__(self) -> str:
         return f"<rewrite({self.__name__}, {self.changes})>"
@@ -263,7 +263,7 @@ class Rewritten:
         arguments = self._arguments(args, kwargs)
         axes = self._leaf_axes(arguments)
         leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
-        key = tuple((jnp.shape(leaf), jax.typeof(leaf).dtype) for leaf in leaves)
+        key = self._structure(arguments, args, kwargs), _types(leaves)
         if key not in self._parts:
             sizes = {jnp.shape(leaf)[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None}
             if len(sizes) != 1 or sizes.pop() % self.changes.chunks:
@@ -292,13 +292,20 @@ class Rewritten:
 
     def _program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple["_Program", Arguments]:
         arguments = self._arguments(args, kwargs)
-        tree = jax.tree.structure((arguments.args, arguments.kwargs))
-        settings = tuple(_hashed(v) for v in jax.tree.leaves((args, kwargs)) if arguments.fixed(v))
-        key = tree, settings
+        key = self._structure(arguments, args, kwargs)
         with self._one:
             if key not in self._programs:
-                self._programs[key] = _Program(self, arguments, args, kwargs, tree)
+                self._programs[key] = _Program(self, arguments, args, kwargs, key[0])
             return self._programs[key], arguments
+
+    def _structure(self, arguments: Arguments, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return the tree of the arrays among the arguments, and the settings; equal settings may differ in type."""
+        settings = tuple((type(v), _hashed(v)) for v in jax.tree.leaves((args, kwargs)) if arguments.fixed(v))
+        return jax.tree.structure((arguments.args, arguments.kwargs)), settings
+
+
+def _types(leaves: Iterable[Any]) -> Any:
+    return tuple((jnp.shape(leaf), jax.typeof(leaf).dtype) for leaf in leaves)
 
 
 def _hashed(setting: Any) -> Any:
@@ -327,7 +334,7 @@ class _Program:
         self._donated = [one or other for one, other in zip(over, _already_donated(f, arguments), strict=True)]
         if changes.checkpoint is not None and function._takes_gradient is None:  # decided before the trace of `_run`
             function._takes_gradient = takes_gradient(f, args, kwargs)
-        self._out: Any = None
+        self._outs = dict[Any, Any]()  # what the function returned while it was traced, by the types of its arguments
         self._checked = set[Any]()  # the argument types for which microbatches are known to give the gradient
         self._jitted = jax.jit(self._run, donate_argnums=(1,))
 
@@ -344,7 +351,7 @@ class _Program:
         """Raise PlanError if microbatches might not give the gradient."""
         function = self._function
         leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
-        key = tuple((jnp.shape(leaf), jax.typeof(leaf).dtype) for leaf in leaves)
+        key = _types(leaves)
         if function.changes.microbatches == 1 or function.is_checked or key in self._checked:
             return
         if why := why_gradient_differs(
@@ -365,7 +372,7 @@ class _Program:
         returned = self._function._direct(args, kwargs)(*args, **kwargs)
         objects = _objects((args, kwargs))
         arrays, changed = arrays_of(returned), arrays_of(objects)
-        self._out = jax.tree.structure((arrays, changed)), returned, objects
+        self._outs[_types(leaves)] = jax.tree.structure((arrays, changed)), returned, objects
         return jax.tree.leaves((arrays, changed))
 
     def _split(self, arguments: Arguments) -> tuple[list[Any], list[Any]]:
@@ -381,9 +388,10 @@ class _Program:
         if self._function.changes.microbatches > 1:  # the program of a microbatch contains the gradient as equations
             announce_gradient()
         results = (compiled or self._jitted)(*self._split(arguments))
-        if self._out is None:  # the compiled program came from a cache, so the function was not traced here
+        key = _types(jax.tree.leaves((arguments.args, arguments.kwargs)))
+        if key not in self._outs:  # the compiled program came from a cache, so the function was not traced here
             raise PlanError(f"{self._function.__name__} was not traced.")
-        tree, returned, before = self._out
+        tree, returned, before = self._outs[key]
         arrays, changed = jax.tree.unflatten(tree, results)
         if before:
             _update(_objects(arguments.all(arguments.args, arguments.kwargs)), changed)

@@ -244,12 +244,24 @@ def in_layers(rule):
     return lambda w, x, y: (lax.scan(layer, x, w)[0].sum(-1) * y).mean()
 
 
+def per_class(errors, y):
+    classes = jnp.int32(y > 1e4)
+    counts = jnp.zeros(2).at[classes].add(1.0)
+    return jnp.sum(jnp.zeros(2).at[classes].add(errors) / jnp.maximum(counts, 1))
+
+
 LIMIT = lambda _, ct: jnp.clip(ct, -1e3, 1e3)  # noqa: E731
 RARELY_OTHERS = {
     "any": lambda w, x, y: jnp.where((y > 1e4).any(), 0.0, squares(w, x, y)).mean(),
     "maximum": lambda w, x, y: (squares(w, x, y) * (jnp.max(y) < 1e4)).mean(),
     "branch": lambda w, x, y: lax.cond(jnp.min(y) < -1e4, jnp.zeros_like, lambda v: v, squares(w, x, y)).mean(),
     "running maximum": running_maximum,
+    "sorted": lambda w, x, y: jnp.where(jnp.sort(y)[-1] > 1e4, 0.0, squares(w, x, y)).mean(),
+    "first example": lambda w, x, y: jnp.where(y[0] > 1e4, 0.0, squares(w, x, y)).mean(),
+    "count as an integer": lambda w, x, y: squares(w, x, y).sum() / jnp.sum(y < 1e4, dtype=float).astype(int),
+    "classes": lambda w, x, y: squares(w, x, y).mean() / jnp.zeros(2).at[jnp.int32(y > 1e4)].set(1.0).sum(),
+    "means of classes": lambda w, x, y: per_class(squares(w, x, y), y),
+    "pairs": lambda w, x, y: squares(w, x, y).mean() + 1e-9 * over_pairs(w, x, y),
     "limited gradient": lambda w, x, y: squares(w, with_gradient(LIMIT)(x @ w), y).mean(),
     "limited gradient of weights": lambda w, x, y: squares(with_gradient(LIMIT)(w), x, y).mean(),
     "limited gradient in layers": in_layers(LIMIT),
@@ -263,6 +275,58 @@ RARELY_OTHERS = {
 def test_a_nonlinear_function_of_all_examples_is_refused_although_random_data_do_not_show_it(name):
     with pytest.raises(PlanError, match=r"average over the examples|nonlinear function of the cotangent"):
         rewrite(step_of(RARELY_OTHERS[name]), microbatches=COUNT, in_axes=AXES)(*arguments())
+
+
+def test_a_mask_of_positions_is_refused_although_all_positions_are_valid_now():
+    def step(w, x, valid):
+        return w - jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w).sum(1) * (jnp.arange(len(x)) < valid)))(w)
+
+    w, x, _ = arguments()
+    with pytest.raises(PlanError, match="compares their positions in the batch"):
+        rewrite(step, microbatches=COUNT, in_axes=(None, 0, None))(w, x, jnp.int32(12))
+
+
+@pytest.mark.parametrize("weight", [jnp.zeros(()), jnp.zeros((4, 4))], ids=["scalar", "matrix"])
+def test_a_part_of_the_loss_whose_weight_is_zero_now_is_compared_too(weight):
+    def step(w, x, y, weight):
+        def loss(w):
+            z = jnp.tanh(x @ w)
+            return jnp.mean(z) + jnp.mean(jnp.square(jnp.dot(z, weight))[::-1] * y[:, None])
+
+        return w - jax.grad(loss)(w)
+
+    with pytest.raises(PlanError, match="average over the examples"):
+        rewrite(step, microbatches=COUNT, in_axes=(None, 0, 0, None))(*arguments(), weight)
+
+
+def layers_with_a_counter(w, x, y):
+    def layer(carry, row):
+        h, total, count = carry
+        h = with_gradient(lambda x, ct: ct * jnp.cos(x))(jnp.tanh(h * row))
+        return (h, total + h.mean() * jnp.exp(-row[0]), count + 1), None
+
+    (h, total, _), _ = lax.scan(layer, (x, 0.0, 0), w)
+    return squares(w, h, y).mean() + 0.1 * total
+
+
+COMPARED = {
+    "one-hot by position": lambda w, x, y: jnp.mean(
+        jnp.zeros(x.shape).at[jnp.arange(len(x)), jnp.int32(y > 0)].set(1.0) * (x @ w)
+    ),
+    "flat index": lambda w, x, y: jnp.mean((x @ w).ravel()[jnp.arange(len(x)) * 4 + jnp.int32(y > 0)]),
+    "sum per class": lambda w, x, y: jnp.zeros(2).at[jnp.int32(y > 0)].add(squares(w, x, y)).sum() / len(x),
+    "both at once": lambda w, x, y: (lambda a, b: jnp.mean(a * b))(*jnp.split(jnp.tanh(jnp.vstack([x, x + 1]) @ w), 2)),
+    "custom gradients in layers": layers_with_a_counter,
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_an_average_that_is_computed_in_another_order_is_accepted(name):
+    step = step_of(COMPARED[name])
+    for one, other in zip(
+        step(*arguments()), rewrite(step, microbatches=COUNT, in_axes=AXES)(*arguments()), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
 def summed_in_a_scan(x, ct):
@@ -489,4 +553,5 @@ def test_the_proof_does_not_depend_on_the_size_of_the_model():
 
     assert not why(AVERAGES[0])
     assert "is not an average" in why(weighted_mean)
-    assert "may be no average" in why(normalized) and "too large to compare" in why(normalized)
+    reversed_labels = why(lambda w, x, y: squares(w, x, y[::-1]).mean())
+    assert "may be no average" in reversed_labels and "too large to compare" in reversed_labels

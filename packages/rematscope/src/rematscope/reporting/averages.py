@@ -49,17 +49,23 @@ _SUMS = frozenset({"add", "sub", "add_any", "concatenate"})
 _PRODUCTS = frozenset({"mul", "dot_general", "conv_general_dilated"})
 _MARK = "rematscope.loss"
 _NO_AVERAGE = (
-    "The loss of {} is not an average over the examples: it divides by a sum over the batch, or computes another "
-    "function of a sum or a maximum over the batch. (Batch normalization and a weighted mean do.) Use chunks=, which "
-    "computes the same gradient."
+    "The loss of {} is not an average over the examples: it divides by a sum over the batch, computes another "
+    "function of a sum or a maximum over the batch, compares pairs of examples, or compares their positions in the "
+    "batch. (Batch normalization, a weighted mean and a contrastive loss do.) Use chunks=, which computes the same "
+    "gradient."
 )
 # Reductions that are no sums. Of a value for the whole batch, nothing follows from the values for its parts.
-_NONLINEAR_REDUCTIONS = frozenset("argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod".split()) | {
-    "cummax",
-    "cummin",
-    "cumprod",
-    "cumlogsumexp",
-}
+_NONLINEAR_REDUCTIONS = frozenset(
+    "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod cummax cummin cumprod cumlogsumexp sort "
+    "top_k".split()
+)
+_NONLINEAR_SCATTERS = frozenset({"scatter", "scatter-max", "scatter-min", "scatter-mul"})
+_COMPARISONS = frozenset("eq ne lt le gt ge min max clamp".split())
+# Operations whose results are still positions, such as indices of a gather, if one of their operands is.
+_INDEX_ARITHMETIC = frozenset(
+    "add sub mul select_n broadcast_in_dim reshape squeeze expand_dims transpose copy concatenate "
+    "convert_element_type".split()
+)
 
 
 class Relation(NamedTuple):
@@ -68,8 +74,10 @@ class Relation(NamedTuple):
     Attributes:
       how: `"same"`: the value for the whole batch is `scale` times the value for each part. `"sliced"`: each slice of
         it along the batch axis is `scale` times the value for that part. `"sum"`: it is `scale` times the sum over the
-        parts. `"zero"`: all values are 0. `"mixed"`: it is computed from a sum over the batch by an operation that is
-        not known to be linear, such as a division by the sum.
+        parts. `"zero"`: all values are 0. `"position"`: it counts the examples, from 0 in each part too, as an index.
+        `"combined"`: it is computed from several examples, and it is not known how. `"mixed"`: it is computed from such
+        a value, or from a sum over the batch, by an operation that is not known to be linear, such as a division by the
+        sum.
       scale: the factor.
     """
 
@@ -78,6 +86,8 @@ class Relation(NamedTuple):
 
 
 _SAME, _SLICED, _ZERO, _MIXED = Relation("same"), Relation("sliced"), Relation("zero"), Relation("mixed")
+_POSITION, _COMBINED = Relation("position"), Relation("combined")
+_UNKNOWN = frozenset({None, _MIXED, _POSITION, _COMBINED})
 
 
 def why_not_averaged(
@@ -234,19 +244,38 @@ class _Proof:
         if gradient is not None:
             self._look_at_gradient(gradient.what, operands[0])
             return operands
-        mixes = (
-            _MIXED in operands
-            or (_reads_sum(operands) and not _is_linear_in_sums(op, operands))
-            or self._mixes_examples(op, smaller)
-        )
-        unknown: list[Relation | None] = [_MIXED if mixes else None] * len(op.outvars)
-        if None in operands or _MIXED in operands or _defines_gradient(op.eqn):
+        unknown = self._unknown(op, smaller, operands)
+        if not _UNKNOWN.isdisjoint(operands) or _defines_gradient(op.eqn):
             return unknown
         try:
             axes = axes_of(op.outvars, smaller.outvars, self._count)
             return self._known(op, smaller, [r for r in operands if r is not None], axes) or unknown
         except NotPaired:
             return unknown
+
+    def _unknown(self, op: Operation, smaller: Operation, operands: Sequence[Relation | None]) -> list[Relation | None]:
+        """Return the relations of the results of an operation that no rule covers."""
+        reads_sum, name = _reads_sum(operands), op.eqn.primitive.name
+        if (
+            _MIXED in operands
+            or (reads_sum and not _is_linear_in_sums(op, operands))
+            or _compares_positions(op, operands)
+            or self._mixes_examples(op, smaller)
+        ):
+            return [_MIXED] * len(op.outvars)
+        if reads_sum:
+            return [_COMBINED] * len(op.outvars)
+        try:
+            before, after = (
+                axes_of(a, b, self._count) for a, b in ((op.invars, smaller.invars), (op.outvars, smaller.outvars))
+            )
+        except NotPaired:
+            return [None] * len(op.outvars)
+        is_index = jnp.issubdtype(getattr(op.outvars[0].aval, "dtype", np.float32), np.integer)
+        if is_index and (name == "iota" or (_POSITION in operands and name in _INDEX_ARITHMETIC)):
+            return [_POSITION]
+        drops_axis = set(before) != {None} and None not in operands
+        return [_COMBINED if drops_axis and axis is None else None for axis in after]
 
     def _at_loss(self, mark: str, relation: Relation | None) -> Relation | None:
         _, what, number = mark.split(":")
@@ -292,16 +321,21 @@ class _Proof:
     def _mixes_examples(self, op: Operation, smaller: Operation) -> bool:
         """Return whether an operation computes a nonlinear function of all examples, such as their maximum."""
         name, params = op.eqn.primitive.name, op.eqn.params
+        results = zip(op.outvars, smaller.outvars, strict=True)
+        if any(_has_two_batch_axes(a.aval, b.aval, self._count) for a, b in results):
+            return True  # a value for each pair of examples
         try:
             axes = axes_of(op.invars, smaller.invars, self._count)
         except NotPaired:
             return False
+        if name in _NONLINEAR_SCATTERS:
+            return axes[0] is None and axes != [None] * len(axes)
         if name == "scan":
             loop = jax_compat.scan_of(op.eqn)
             first = loop.consts + loop.carries
             inputs = [loop.consts <= i < first for i in range(len(op.invars))]
             return 0 in axes[first:] and depends_nonlinearly(loop.body, inputs)
-        along = params.get("axes", (params.get("axis"),))
+        along = params.get("axes", (params.get("axis", params.get("dimension")),))
         return name in _NONLINEAR_REDUCTIONS and axes[0] is not None and axes[0] in along
 
     def _known(
@@ -320,6 +354,9 @@ class _Proof:
             return [_SAME if axis is None else _SLICED for axis in axes]
         if op.eqn.primitive.name == "scan":
             return self._of_scan(op, smaller, operands)
+        if op.eqn.primitive.name == "scatter-add":
+            found = self._of_scatter(op, smaller, operands)
+            return None if found is None else [found]
         scaled = self._of_linear(op, smaller, operands, divides)
         if scaled is None:
             return None
@@ -355,9 +392,8 @@ class _Proof:
         axes = axes_of(op.invars, smaller.invars, self._count)
         if any(r.how != "sliced" for r in operands) or not same_params(op.eqn.params, smaller.eqn.params):
             return None
-        dtype = op.outvars[0].aval.dtype
-        if not jnp.issubdtype(dtype, np.inexact) and dtype.itemsize < 4:
-            return None  # the sum over the whole batch may overflow although the sums over the parts do not
+        if not _is_wide(op):
+            return None
         scale = math.prod((r.scale for r in operands), start=Fraction(1))
         if op.eqn.primitive.name == "reduce_sum":
             return Relation("sum", scale) if axes[0] in op.eqn.params["axes"] else None
@@ -366,6 +402,16 @@ class _Proof:
             places = [list(dims).index(axis) for dims, axis in zip((one, other), axes, strict=True) if axis in dims]
             return Relation("sum", scale) if len(places) == 2 and places[0] == places[1] else None
         return None
+
+    def _of_scatter(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation | None:
+        """Return the relation of a scatter that adds values of the examples to zeros, such as a sum per class."""
+        axis, of_indices, of_updates = axes_of(op.invars, smaller.invars, self._count)
+        windows = op.eqn.params["dimension_numbers"].update_window_dims
+        added = [i for i in range(len(op.invars[2].aval.shape)) if i not in windows]
+        if operands[0] != _ZERO or axis is not None or of_indices is None or of_indices >= len(added):
+            return None
+        is_paired = added[of_indices] == of_updates and operands[1] == _SLICED and operands[2].how == "sliced"
+        return Relation("sum", operands[2].scale) if is_paired and _is_wide(op) else None
 
     def _of_addends(self, operands: list[Relation]) -> Relation | None:
         present = [r for r in operands if r.how != "zero"]
@@ -429,16 +475,38 @@ def same_shapes(op: Operation, smaller: Operation, count: int) -> bool:
     return all(equal_values(op.eqn.params[key], smaller.eqn.params.get(key)) for key in keys)
 
 
+def _has_two_batch_axes(whole: Any, part: Any, count: int) -> bool:
+    shapes = getattr(whole, "shape", ()), getattr(part, "shape", ())
+    return len(shapes[0]) == len(shapes[1]) and sum(a != b and a == count * b for a, b in zip(*shapes, strict=True)) > 1
+
+
+def _is_wide(op: Operation) -> bool:
+    """Return whether a sum over the whole batch overflows only if the sums over its parts do."""
+    dtype = op.outvars[0].aval.dtype
+    return bool(jnp.issubdtype(dtype, np.inexact) or dtype.itemsize >= 4)
+
+
+def _compares_positions(op: Operation, operands: Sequence[Relation | None]) -> bool:
+    """Return whether an operation compares positions in the batch, such as with the number of valid examples.
+
+    The exception is `i < 0`, with which `jax.numpy` finds negative indices.
+    """
+    is_sign = op.eqn.primitive.name == "lt" and operands[1] == _ZERO
+    return _POSITION in operands and op.eqn.primitive.name in _COMPARISONS and not is_sign
+
+
 def _reads_sum(operands: Sequence[Relation | None]) -> bool:
-    return any(relation is not None and relation.how == "sum" for relation in operands)
+    return any(relation is not None and relation.how in ("sum", "combined") for relation in operands)
 
 
 def _is_linear_in_sums(op: Operation, operands: Sequence[Relation | None]) -> bool:
     """Return whether an operation is linear in the operands that are sums over the batch, for all other operands."""
-    name, is_sum = op.eqn.primitive.name, [r is not None and r.how == "sum" for r in operands]
+    name, is_sum = op.eqn.primitive.name, [_reads_sum([r]) for r in operands]
     if name == "div":
         return not is_sum[1]
-    return name in _LINEAR | _SUMS or (name in _PRODUCTS and sum(is_sum) == 1)
+    if name in _PRODUCTS:
+        return sum(is_sum) == 1 and not any(r is not None and r.how == "sliced" for r in operands)
+    return name in _LINEAR | _SUMS and _is_linear(op)
 
 
 def _is_linear(op: Operation) -> bool:

@@ -75,7 +75,7 @@ def _computed_difference(
     for scale in _SCALES:  # random weights may overflow
         for seed in range(_DRAWS):
             rng = np.random.default_rng(seed)
-            drawn = [_drawn(leaf, axis, scale, rng) for leaf, axis in zip(leaves, axes, strict=True)]
+            drawn = [_drawn(leaf, axis, scale, rng, not seed) for leaf, axis in zip(leaves, axes, strict=True)]
             whole, parts = ([np.asarray(v, np.float64) for v in values] for values in both(*drawn))
             if all(np.isfinite(v).all() for v in whole):
                 found.append((whole, parts))
@@ -102,18 +102,29 @@ def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(jnp.shape(leaf), jax.typeof(leaf).dtype)
 
 
-def _drawn(leaf: Any, axis: int | None, scale: float, rng: Any) -> Any:
-    """Return an array to use as an argument: its own values, or random values for a shape or the batch."""
-    if axis is None and not isinstance(leaf, jax.ShapeDtypeStruct):
-        return leaf
+def _drawn(leaf: Any, axis: int | None, scale: float, rng: Any, is_own: bool) -> Any:
+    """Return an array to use as an argument: random values for a shape or the batch, else its own values or near them.
+
+    Weights that are 0 now, such as that of an auxiliary loss at the start of training, hide what they multiply.
+
+    Args:
+      leaf: the argument, or its shape.
+      axis: its batch axis; None for an argument without one.
+      scale: the scale of random weights.
+      rng: NumPy's generator.
+      is_own: whether an argument without a batch axis keeps its own values.
+    """
     shape, dtype = tuple(jnp.shape(leaf)), jax.typeof(leaf).dtype
+    has_value = axis is None and not isinstance(leaf, jax.ShapeDtypeStruct)
+    if has_value and (is_own or not jnp.issubdtype(dtype, np.floating)):
+        return leaf
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return jax.random.split(jax.random.key(0), shape) if shape else jax.random.key(0)
     if jnp.issubdtype(dtype, np.inexact):
         drawn = rng.standard_normal(shape)
         if axis is None:  # a matrix of weights, or a scale or a variance, which is positive
             drawn = drawn * scale * shape[-2] ** -0.5 if len(shape) > 1 else abs(drawn) * scale
-        return jnp.asarray(drawn, dtype)
+        return jnp.asarray(leaf + drawn if has_value else drawn, dtype)
     if not isinstance(leaf, jax.ShapeDtypeStruct) and np.size(leaf):
         return jnp.asarray(rng.choice(np.ravel(leaf), shape), dtype)  # a mask may depend on values such as -100
     return jnp.asarray(rng.integers(0, 2, shape), dtype)

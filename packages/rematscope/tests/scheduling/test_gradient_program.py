@@ -14,7 +14,7 @@ from random_programs import arguments, array, dtypes, instructions, program_of, 
 from sampling import few
 from zoo import normal
 
-from rematscope import auto, measure, trace, with_schedule
+from rematscope import PlanError, auto, measure, trace, with_schedule
 from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.divided import backward_of, divided, loops_of
 from rematscope.scheduling.linearize import linearize
@@ -103,6 +103,48 @@ def test_outputs_without_a_cotangent_add_nothing():
     for late in (with_schedule(f), with_schedule(f, jax.checkpoint_policies.everything_saveable)):
         got = jax.jit(jax.grad(late, (0, 1), has_aux=True))(w, x)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, expected)
+
+
+@jax.custom_vjp
+def with_auxiliary_loss(x, loss):
+    return x
+
+
+with_auxiliary_loss.defvjp(lambda x, _: (x, None), lambda _, ct: (ct, jnp.ones(())))
+
+
+@jax.custom_vjp
+def sines(x):
+    return jnp.sin(x), jnp.cos(x)
+
+
+sines.defvjp(lambda x: (sines(x), x), lambda x, cts: (jnp.exp(cts[0]) * x + cts[1],))
+
+# The functions, and the outputs whose gradient depends on the rule of another output.
+NOT_ZERO_AT_ZERO = {
+    "a constant gradient": (
+        lambda x: (jnp.tanh(x).sum(), with_auxiliary_loss(jnp.sin(x), jnp.sum(x**2)).sum()),
+        (0, 1),
+    ),
+    "a nonlinear gradient": (lambda x: tuple(each.sum() for each in sines(jnp.tanh(x))), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", NOT_ZERO_AT_ZERO)
+def test_a_custom_gradient_that_is_not_zero_for_an_absent_cotangent_is_refused(name):
+    (f, outputs), x = NOT_ZERO_AT_ZERO[name], normal(602, 3)
+    late = with_schedule(f)
+    for which in outputs:
+        with pytest.raises(PlanError, match="custom gradient that the other outputs depend on"):
+            jax.grad(lambda x, which=which: late(x)[which])(x)
+    both, expected = (jax.grad(lambda x, g=g: sum(g(x)))(x) for g in (late, f))
+    np.testing.assert_allclose(both, expected, rtol=1e-5)
+
+    def stopped(x):
+        return f(x)[0], jax.lax.stop_gradient(f(x)[1])
+
+    got, wanted = (jax.grad(g, has_aux=True)(x)[0] for g in (with_schedule(stopped), stopped))
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
 WHOLE = {

@@ -6,14 +6,16 @@ from typing import Any, NoReturn, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
+from rematscope.linting.subject import walk_equations
 from rematscope.scheduling.argnums import guarded
 from rematscope.scheduling.differentiable import differentiable
 from rematscope.scheduling.schedule import Schedule
-from rematscope.scheduling.zeros import without
+from rematscope.scheduling.zeros import without, zeros_of
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
@@ -79,15 +81,25 @@ class Planned(Constant, PartlyDifferentiable):
         return f"<{self.__name__} with a planned gradient>"
 
 
+def _rule_outputs(eqn: Any) -> int:
+    """Return the number of floating-point outputs of an operation that is a custom rule; 0 for another operation."""
+    is_rule = eqn.primitive.name.startswith("custom_vjp_call")
+    return is_rule * sum(jnp.issubdtype(getattr(v.aval, "dtype", np.int32), np.inexact) for v in eqn.outvars)
+
+
 def scheduled_function(once: CalledOnce, programs: Schedule) -> Callable[..., Any]:
     """Return a traced function whose derivative is given by both programs of a schedule."""
     cotangents = programs.backward.inputs[-len(once.jaxpr.out_avals) :]
+    rule_outputs = max((_rule_outputs(eqn) for eqn, _ in walk_equations(once.jaxpr)), default=0)
+    zeros = zeros_of(programs.forward)
     forward = jax.jit(programs.forward.__call__)
 
     @functools.cache
     def backward(zero: tuple[bool, ...]) -> Callable[..., Any]:
         is_zero = {cotangent for cotangent, none in zip(cotangents, zero, strict=True) if none}
-        program = without(programs.backward, cotangents, is_zero) if is_zero else programs.backward
+        program = programs.backward
+        if is_zero:
+            program = without(program, cotangents, is_zero, rule_outputs, zeros)
         return jax.jit(program.__call__)
 
     flat = differentiable(jaxpr_as_fun(once.jaxpr), forward, backward, len(once.jaxpr.out_avals))

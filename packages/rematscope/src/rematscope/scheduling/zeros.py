@@ -4,44 +4,116 @@
 of zeros in place of their cotangents would give the same gradient only where every derivative is finite: 0 * inf is
 NaN, for example if an auxiliary output is the square root of 0.
 
-A value of the backward program is a *symbolic zero* if it depends only on absent cotangents: every operation of the
-program is linear in the cotangents. Operations that compute symbolic zeros alone are dropped, and so are carries of
-loops. `add_any`, with which JAX sums cotangents, returns its other operand. Any other operation that reads a symbolic
-zero together with other values, such as one of a custom rule, gets an array of zeros, as in JAX.
+A value of the backward program is a *symbolic zero* if it depends only on absent cotangents, and is 0 if they are.
+Operations that compute symbolic zeros alone are dropped, and so are carries of loops. `add_any`, with which JAX sums
+cotangents, returns its other operand. Any other operation that reads a symbolic zero together with other values, such
+as one of a custom rule, gets an array of zeros, as in JAX.
+
+A custom rule may return values other than 0 for cotangents that are 0, such as a constant gradient of an auxiliary
+loss. JAX calls the rule if one of its outputs has a cotangent. The inlined program does not show the outputs of a rule,
+so `without` refuses constant gradients, and such rules in a function that calls a custom rule for several outputs.
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rematscope.errors import PlanError
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.inline import without_dead_code
+from rematscope.ir.primitives import ELEMENTWISE
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.jax_compat import body_of
 from rematscope.scheduling.linearize import free_values, reading, substituted
 
 _GIVEN, _ABSENT = 1, 2
+# Operations that may return other values than 0 for an operand that is 0: all elementwise ones but these.
+_NONZERO = ELEMENTWISE - frozenset(
+    "neg add sub add_any mul div convert_element_type real imag conj complex copy select_n abs sign square sqrt sin "
+    "tan tanh sinh asin atan expm1 log1p erf floor ceil round reduce_precision".split()
+)
+_SUMS = frozenset("add sub add_any concatenate select_n pad dynamic_update_slice scatter scatter-add".split())
 
 
-def without(backward: Program, cotangents: Sequence[Value], absent: Collection[Value]) -> Program:
+def without(
+    backward: Program,
+    cotangents: Sequence[Value],
+    absent: Collection[Value],
+    rule_outputs: int = 0,
+    zeros: Collection[Value] = (),
+) -> Program:
     """Return a backward program without some of its cotangents.
 
     Args:
       backward: a program that is linear in the cotangents.
       cotangents: its cotangents.
       absent: those of them that are absent.
+      rule_outputs: the largest number of outputs of a custom rule that the function calls; 0 if it calls none.
+      zeros: saved values that are 0.
+
+    Raises:
+      PlanError: if a custom rule may return another value than 0 for an absent cotangent.
     """
     marks = {v: _ABSENT if v in absent else _GIVEN for v in cotangents}
     mark_dependence(backward, marks)
+    if rule_outputs and _depends_on_rule(backward, marks, absent, rule_outputs > 1, {*zeros, *zeros_of(backward)}):
+        raise PlanError(
+            "this call differentiates some of the outputs, and a custom gradient that the other outputs depend on is "
+            "not 0 where their cotangents are 0, or adds a constant. Wrap the other outputs in jax.lax.stop_gradient "
+            "in the planned function, or plan a function that returns only the outputs that you differentiate."
+        )
     level = _Level(marks, {})
     equations = level.pruned(backward.equations)
     outputs = tuple(map(level.array, backward.outputs))
     inputs = tuple(v for v in backward.inputs if v not in absent)
     equations = without_dead_code([*equations, *level.new], outputs)
     return dataclasses.replace(backward, inputs=inputs, equations=equations, outputs=outputs)
+
+
+def zeros_of(program: Program) -> set[Value]:
+    """Return the values that a program makes as arrays of zeros."""
+    made = (e for e in _all_equations(program) if e.primitive == "broadcast_in_dim" and _is_zero_literal(e.inputs[0]))
+    return {e.outputs[0] for e in made}
+
+
+def _depends_on_rule(
+    backward: Program, marks: Mapping[Value, int], absent: Collection[Value], several: bool, zeros: Collection[Value]
+) -> bool:
+    """Return whether a gradient may depend on which custom rules JAX calls without the absent cotangents."""
+    equations = [*_all_equations(backward)]
+    if not any(v in absent for equation in equations for v in equation.inputs):
+        return False
+
+    def is_constant(value: Value) -> bool:
+        """Whether a value depends on no cotangent, and may be another floating-point value than 0."""
+        is_float = jnp.issubdtype(value.dtype, np.inexact)
+        return is_float and not marks.get(value, 0) and value not in zeros and not _is_zero_literal(value)
+
+    def adds_constant(equation: Equation) -> bool:
+        name, read = equation.primitive, [marks.get(v, 0) for v in equation.inputs]
+        if name == "add_any":
+            return any(read) and any(map(is_constant, equation.inputs))
+        if not several or set(read) - {0} != {_ABSENT}:
+            return False
+        is_denominator = name == "div" and bool(read[1])
+        return name in _NONZERO or is_denominator or (name in _SUMS and any(map(is_constant, equation.inputs)))
+
+    return any(map(is_constant, backward.outputs)) or any(map(adds_constant, equations))
+
+
+def _all_equations(program: Program) -> Iterator[Equation]:
+    for equation in program.equations:
+        if equation.primitive != "optimization_barrier":
+            yield equation
+            for body in equation.bodies:
+                yield from _all_equations(body)
+
+
+def _is_zero_literal(value: Value) -> bool:
+    return isinstance(value, Literal) and value.dtype != jax.dtypes.float0 and not np.any(value.value)
 
 
 class _Level:

@@ -299,6 +299,19 @@ def test_a_part_of_the_loss_whose_weight_is_zero_now_is_compared_too(weight):
         rewrite(step, microbatches=COUNT, in_axes=(None, 0, 0, None))(*arguments(), weight)
 
 
+@pytest.mark.parametrize("late", [jnp.bool_(False), jnp.int32(0)], ids=["flag", "counter"])
+def test_a_part_of_the_loss_that_is_selected_later_is_compared_too(late):
+    def step(w, x, y, late):
+        def loss(w):
+            z = jnp.tanh(x @ w)
+            return jnp.mean(z) + jnp.where(late if late.dtype == bool else late > 1000, 1, 0) * jnp.mean(z[::-1] * x)
+
+        return w - jax.grad(loss)(w)
+
+    with pytest.raises(PlanError, match="average over the examples"):
+        rewrite(step, microbatches=COUNT, in_axes=(None, 0, 0, None))(*arguments(), late)
+
+
 def layers_with_a_counter(w, x, y):
     def layer(carry, row):
         h, total, count = carry

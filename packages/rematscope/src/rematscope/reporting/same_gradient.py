@@ -18,6 +18,7 @@ _DRAWS = 5  # several random batches, because in one batch a mask may select equ
 _CHECKED_FLOPS = 1e10  # the most FLOPs of a step to compare; more would take longer than some seconds on a CPU
 _CHECKED_BYTES = 2**29  # the most bytes of the arguments of a step to compare
 _SCALES = 1.0, 0.1, 0.01
+_LATE_STEP = 10**6
 _TOLERANCE = {False: 2e-3, True: 3e-2}  # by whether some values have fewer than 32 bits
 
 
@@ -116,6 +117,11 @@ def _drawn(leaf: Any, axis: int | None, scale: float, rng: Any, is_own: bool) ->
     """
     shape, dtype = tuple(jnp.shape(leaf)), jax.typeof(leaf).dtype
     has_value = axis is None and not isinstance(leaf, jax.ShapeDtypeStruct)
+    if has_value and not shape and not is_own:  # a flag or a counter of steps may select another loss later
+        if dtype == np.bool_:
+            return jnp.asarray(rng.choice([False, True]))
+        if jnp.issubdtype(dtype, np.integer):
+            return jnp.asarray(rng.choice([int(leaf), min(_LATE_STEP, jnp.iinfo(dtype).max)]), dtype)
     if has_value and (is_own or not jnp.issubdtype(dtype, np.floating)):
         return leaf
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):

@@ -67,10 +67,14 @@ def test_an_answer_that_differs_under_remat3_says_so():
 
 def test_the_path_from_an_error_to_a_configuration_runs():
     namespace = {}
-    with contextlib.redirect_stdout(io.StringIO()):
-        for snippet in SNIPPET.findall((ROOT / "docs" / "out_of_memory.md").read_text()):
+    page = (ROOT / "docs" / "out_of_memory.md").read_text()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        for snippet in SNIPPET.findall(page):
             exec(snippet, namespace)
     assert namespace["advice"].best.peak_bytes < namespace["advice"].peak_bytes
+    (quoted,) = re.findall(r"`(step does not fit .*)`", page)
+    assert quoted in printed.getvalue()
+    assert f"needs {namespace['advice'].best.peak_bytes / 2**20:.1f} MiB" in page
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=title_of)

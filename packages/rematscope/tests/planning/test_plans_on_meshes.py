@@ -70,5 +70,5 @@ def test_explore_shows_of_a_divided_step_what_a_device_has(capsys):
 
     shapes = meshes.like(over, "d", shape=(64, 32)), meshes.like(over, "d", shape=(256, 64))
     explore(step, *shapes)
-    (shown,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("bytes saved per device")]
+    (shown,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("saved per device")]
     assert "9 KiB" in shown and "17 KiB" in shown  # an eighth of x and w, and without a checkpoint of two cosines

@@ -66,7 +66,7 @@ def explore(f: Callable, *args, device: Device | str | None = None, **kwargs) ->
       >>> explore(lambda x: jnp.sin(checkpoint_name(jnp.sin(x), "h")), jnp.ones(4))
       jax.checkpoint(<lambda>, policy=jax.checkpoint_policies.save_only_these_names('h'))
       ...
-      bytes saved                  32 B          32 B            none
+      saved, with arguments        32 B          32 B            none
       FLOPs recomputed             0             0               none
       ...
     """
@@ -209,7 +209,7 @@ def _beside_the_best(trade: Frontier) -> str:
     assert here is not None
     best = trade.within(here.nbytes)
     if best is None or best.cost >= here.cost:
-        return "Pareto-optimal: no names or policies that save as few bytes recompute less."
+        return "Pareto-optimal: every choice that saves no more bytes recomputes at least as much."
     choice = " and ".join([*[best.with_policy] * bool(best.with_policy), *map(repr, best.names)]) or "saving nothing"
     amounts = trade.graph.amount(best.cost), trade.graph.amount(here.cost)
     return "With no more bytes saved, {} would recompute {} instead of {}.".format(choice, *amounts)
@@ -258,7 +258,7 @@ def _comparison_table(passes: Trace, plain: Trace, device: Device | None) -> lis
     rows = [
         ["", "this choice", "no checkpoint", "change"],
         [
-            f"bytes saved{' per device' if passes.axes else ''}",
+            f"saved{' per device' if passes.axes else ''}, with arguments",
             bytes_text(saved),
             bytes_text(before),
             _signed_text(saved - before, bytes_text) + share,

@@ -189,8 +189,8 @@ class Measurement(View):
       peak_bytes: the memory that the program needs in bytes: the sum of arguments, constants, outputs and temporaries,
         less overwritten arguments. XLA allocates all of it, including the gradients, before the program runs;
         `predicted` counts a gradient only after the equation that computes it.
-      peak_with_vmem_bytes: the peak that XLA reports for a TPU, which adds the VMEM of the cores to HBM; None for other
-        targets.
+      peak_with_vmem_bytes: the peak that XLA reports for a TPU, which adds the VMEM of the cores, and host memory that
+        the program uses, to HBM; None for other targets.
       cost: the FLOPs and transcendentals of the optimized program, with loops multiplied by their trip counts.
       collectives: on a mesh, the collectives, one row per kind. All other figures are then per device.
       memory: XLA's memory figures in bytes if the program fits on the device; else None.

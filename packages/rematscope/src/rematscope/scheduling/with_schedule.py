@@ -59,7 +59,8 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
       TraceError: during a call, as for `trace`.
       PlanError: immediately, if `policy` is not a policy. During a call, if `policy` offloads values to host memory; if
         `f` changes the state of an object, such as a module of Flax's nnx; if `f` takes the gradient of a function that
-        has a checkpoint; or if a checkpoint would repeat a side effect.
+        has a checkpoint; or if a checkpoint would repeat a side effect. During differentiation, if you differentiate
+        only some outputs and the others depend on a custom rule whose gradient is not 0 for cotangents of 0.
 
     Example:
       >>> import jax, jax.numpy as jnp

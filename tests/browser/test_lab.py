@@ -43,10 +43,10 @@ def assert_looks_right(notebook, theme):
 def test_widget_changes_the_view(two_passes):
     notebook, _ = two_passes
     widget = notebook.show(".jupyter-widgets.widget-vbox:not(.remat-panel)")
-    widget.get_by_text("recomputes 5").wait_for()
+    widget.get_by_text("recomputes 3").wait_for()
     widget.locator("select").select_option("no checkpoint")
     widget.get_by_text("recomputes 0").wait_for()
-    expect(widget).not_to_contain_text("recomputes 5")
+    expect(widget).not_to_contain_text("recomputes 3")
 
 
 # Each chapter runs in one theme only; test_learner.py tests an exercise in both, test_widgets.py the widgets.

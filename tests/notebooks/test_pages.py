@@ -59,6 +59,13 @@ def test_links_lead_somewhere(path):
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("path", pages(), ids=name_of)
+def test_links_of_outputs_stay_in_the_workbook(path):
+    links = re.findall(r'href=\\"([^"#:\\]+)', path.read_text())
+    outside = [link for link in links if not (path.parent / link).resolve().is_relative_to(ROOT)]
+    assert outside == [] and all((path.parent / link).exists() for link in links)
+
+
 @pytest.mark.parametrize("path", EXERCISES, ids=name_of)
 def test_an_exercise_ends_with_links_to_its_neighbors_by_their_titles(path):
     links = dict(re.findall(r"\[([^]]+)\]\(([^)]+)\)", nbformat.read(path, as_version=4).cells[-1].source))

@@ -27,7 +27,7 @@ def kinds(f, *args):
     return [finding.kind for finding in lint(f, *args or ARGS).findings]
 
 
-# What the faults below are made from: two products with a nonlinearity between them, well named.
+# What the faults below are made from: two matmuls with a nonlinearity between them, well named.
 
 
 def sound(x, u, v):
@@ -154,7 +154,7 @@ def test_only_the_line_that_is_wrong_is_found():
 
 @pytest.mark.parametrize("function", [sound, *(function for _, function, _ in NAMES.values())])
 def test_a_name_has_no_finding_if_some_choice_gains_by_it(function):
-    """A name without a finding spares something beside some others; one that "spares none" never does."""
+    """A name without a finding avoids recompute in addition to some others; one that "spares none" never does."""
     graph = recompute_graph(function, *ARGS)
     found = {finding.name: finding for finding in lint(function, *ARGS).findings}
     _, cost = every_choice(graph)
@@ -306,7 +306,7 @@ def test_a_plan_says_so_too():
 
 
 def test_places_are_worth_what_they_say():
-    """A name put there by hand keeps and spares the same."""
+    """A name put there by hand saves and avoids the same."""
 
     def function(x, u, v, name=lambda value, where: value):
         scores = name(x @ name(jnp.sin(x), "input").T, "scores") * 0.1

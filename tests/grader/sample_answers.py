@@ -57,12 +57,12 @@ class Right(NamedTuple):
 
 
 class Answers(dict):
-    """The answers of a module, by their functions' names."""
+    """The answers of a module, by their functions' names or the given names."""
 
-    def fails_with(self, kind, *words, cases=None, where=None, remat3=True, beyond=None, steps=1):
+    def fails_with(self, kind, *words, name=None, cases=None, where=None, remat3=True, beyond=None, steps=1):
         def note(answer):
             by = (beyond, steps) if beyond else None
-            self[answer.__name__] = Wrong(answer, kind, words, cases, where, remat3, by)
+            self[name or answer.__name__] = Wrong(answer, kind, words, cases, where, remat3, by)
             return answer
 
         return note
@@ -118,13 +118,13 @@ import jax.numpy as jnp
 
 
 class Answers(dict):
-    def note(self, answer):
-        return self.setdefault(answer.__name__, answer)
+    def passes(self, answer, name=None):
+        return self.setdefault(name or answer.__name__, answer)
 
-    def fails_with(self, *_, **__):
-        return self.note
+    def fails_with(self, *_, name=None, **__):
+        return lambda answer: self.passes(answer, name)
 
-    passes = passes_with_advice = note
+    passes_with_advice = passes
 
 
 """

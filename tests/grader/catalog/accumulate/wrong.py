@@ -163,9 +163,7 @@ def no_sums(loss, params, batch, k):
 
 
 @fails_with(
-    "wrong gradient",
-    "w1 and w2 are wrong: it is the gradient of the last microbatch alone",
-    "pass on to the next",
+    "wrong gradient", "w1 and w2 are wrong: it is the gradient of the last microbatch alone", "pass on to the next"
 )
 def no_sum_of_gradients(loss, params, batch, k):
     return right(loss, params, batch, k)[0], of_the_last(loss, params, batch, k)[1]

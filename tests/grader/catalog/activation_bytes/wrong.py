@@ -22,24 +22,53 @@ def layer(s, b, h, a, t, mode, whole=10, split=24, matrix=5, full=2):
     return whole * s * b * h // (t if "sequence" in mode else 1) + (split * s * b * h + of_matrix) // t
 
 
-@fails_with("wrong value", "elements, not bytes", "How many bytes does a bfloat16 element take", where=lambda **_: True)
-def elements(*arguments):
-    return layer(*arguments, whole=6, split=12, matrix=3, full=1)
+def always(**_):
+    return True
 
 
-@fails_with(
-    "wrong value", "2 bytes for each element of a mask", "dtype of a mask", where=lambda mode, **_: mode != FULL
+def sharded(mode, t, **_):
+    return mode != FULL and t > 1
+
+
+def unless_full(mode, **_):
+    return mode != FULL
+
+
+def wrong(name, *words, where, **numbers):
+    """Note the answer with these numbers in place of the right ones."""
+    fails_with("wrong value", *words, where=where, name=name)(lambda *arguments: layer(*arguments, **numbers))
+
+
+wrong(
+    "elements",
+    "elements, not bytes",
+    "How many bytes does a bfloat16 element take",
+    where=always,
+    whole=6,
+    split=12,
+    matrix=3,
+    full=1,
 )
-def masks_like_the_rest(*arguments):
-    return layer(*arguments, whole=12, split=24, matrix=6)
+wrong(
+    "masks_like_the_rest",
+    "2 bytes for each element of a mask",
+    "dtype of a mask",
+    where=unless_full,
+    whole=12,
+    matrix=6,
+)
+wrong("float32", "4 bytes", where=always, whole=24, split=48, matrix=12, full=4)
+wrong("narrow_mlp", "the width of the layer", "shape of `mlpwi`", where=unless_full, split=12)
+wrong("without_x", "leaves out the layer's input", "which the first norm needs", where=always, whole=8, full=0)
+wrong("nothing_for_full", "it saves nothing", "to recompute the layer", where=lambda mode, **_: mode == FULL, full=0)
+wrong("without_masks_and_norms", "it is right only for mode = 'full'", "what do you divide", where=unless_full, whole=4)
+wrong("no_matrix", "leaves out the attention matrix", "Which three", where=lambda mode, **_: mode in ALL[:2], matrix=0)
+wrong("one_norm", "another value of that shape", "have the same shape as `x`", where=unless_full, whole=8)
+wrong("one_mask", "counts only one mask outside attention", "Which dropout masks", where=unless_full, whole=9)
+wrong("no_gelu", "leaves out the input or the output of the GELU", "mlpwi", where=unless_full, split=16)
 
 
-@fails_with("wrong value", "4 bytes", where=lambda **_: True)
-def float32(*arguments):
-    return layer(*arguments, whole=24, split=48, matrix=12, full=4)
-
-
-@fails_with("wrong value", "for an unsharded layer", "divide by `t`", where=lambda mode, t, **_: mode != FULL and t > 1)
+@fails_with("wrong value", "for an unsharded layer", "divide by `t`", where=sharded)
 def t_forgotten(s, b, h, a, t, mode):
     return layer(s, b, h, a, 1, mode)
 
@@ -104,16 +133,6 @@ def one_head(s, b, h, a, t, mode):
     return layer(s, b, h, 1, t, mode)
 
 
-@fails_with("wrong value", "the width of the layer", "shape of `mlpwi`", where=lambda mode, **_: mode != FULL)
-def narrow_mlp(*arguments):
-    return layer(*arguments, split=12)
-
-
-@fails_with("wrong value", "leaves out the layer's input", "which the first norm needs", where=lambda **_: True)
-def without_x(*arguments):
-    return layer(*arguments, whole=8, full=0)
-
-
 @fails_with(
     "wrong value",
     "divides the layer's input by `t`",
@@ -124,22 +143,7 @@ def a_share_of_x(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) // (t if mode == FULL else 1)
 
 
-@fails_with("wrong value", "it saves nothing", "to recompute the layer", where=lambda mode, **_: mode == FULL)
-def nothing_for_full(*arguments):
-    return layer(*arguments, full=0)
-
-
-@fails_with(
-    "wrong value",
-    "it is right only for mode = 'full'",
-    "what do you divide",
-    where=lambda mode, **_: mode != FULL,
-)
-def without_masks_and_norms(*arguments):
-    return layer(*arguments, whole=4)
-
-
-@fails_with("wrong type", ".0 instead of an integer", "What should activation_bytes", where=lambda **_: True)
+@fails_with("wrong type", ".0 instead of an integer", "What should activation_bytes", where=always)
 def as_floats(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) / 1
 
@@ -164,32 +168,6 @@ def four_modes(s, b, h, a, t, mode):
 def split_at_the_plus(s, b, h, a, t, mode):
     _, second, *_ = mode.split("+")
     return layer(s, b, h, a, t, mode) if second else 0
-
-
-@fails_with("wrong value", "leaves out the attention matrix", "Which three", where=lambda mode, **_: mode in ALL[:2])
-def no_matrix(*arguments):
-    return layer(*arguments, matrix=0)
-
-
-@fails_with(
-    "wrong value", "another value of that shape", "have the same shape as `x`", where=lambda mode, **_: mode != FULL
-)
-def one_norm(*arguments):
-    return layer(*arguments, whole=8)
-
-
-@fails_with(
-    "wrong value", "counts only one mask outside attention", "Which dropout masks", where=lambda mode, **_: mode != FULL
-)
-def one_mask(*arguments):
-    return layer(*arguments, whole=9)
-
-
-@fails_with(
-    "wrong value", "leaves out the input or the output of the GELU", "mlpwi", where=lambda mode, **_: mode != FULL
-)
-def no_gelu(*arguments):
-    return layer(*arguments, split=16)
 
 
 @fails_with("wrong value", "for a batch of one", "the batch size", where=lambda b, **_: b > 1)
@@ -236,12 +214,8 @@ def special(name, holds):
     def answer(s, b, h, a, t, mode):
         return layer(s, b, h, a, t, mode) + holds(s, b, h, a, t)
 
-    answer.__name__ = name
-    fails_with(
-        "wrong value",
-        "the number of bytes that each device saves",
-        where=lambda s, b, h, a, t, mode: holds(s, b, h, a, t),
-    )(answer)
+    where = lambda s, b, h, a, t, mode: holds(s, b, h, a, t)  # noqa: E731
+    fails_with("wrong value", "the number of bytes that each device saves", where=where, name=name)(answer)
 
 
 special("one_token_each", lambda s, b, h, a, t: s == t)

@@ -16,13 +16,7 @@ FULL, OUT, QKV_ONLY, MINIMAL, CONTEXT = ALL = (
 )
 QKV = ("query_proj", "key_proj", "value_proj", "qkv_proj")
 PROJECTIONS = (*QKV, "out_proj", "mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo")
-MENU = {
-    FULL: (),
-    OUT: ("out_proj",),
-    QKV_ONLY: QKV,
-    MINIMAL: PROJECTIONS,
-    CONTEXT: (*PROJECTIONS, "context"),
-}
+MENU = {FULL: (), OUT: ("out_proj",), QKV_ONLY: QKV, MINIMAL: PROJECTIONS, CONTEXT: (*PROJECTIONS, "context")}
 
 
 @fails_with("also saved", "no computed value", cases=(FULL,))

@@ -82,10 +82,7 @@ def up_gathered_once_more(params, x, k):
 
 
 @fails_with(
-    "peak",
-    "times the size of one microbatch's hidden layer",
-    "For how many microbatches",
-    beyond="PeakAtMost.most",
+    "peak", "times the size of one microbatch's hidden layer", "For how many microbatches", beyond="PeakAtMost.most"
 )
 def matmuls_of_a_microbatch_saved(params, x, k):
     """The rerun loop stacks `h` of all microbatches."""

@@ -62,11 +62,7 @@ def equal_segments_with_the_best_inside(n, s):
     return in_segments(n, s, within)
 
 
-@fails_with(
-    "costs more",
-    "in the middle of every part",
-    "one step earlier or later",
-)
+@fails_with("costs more", "in the middle of every part", "one step earlier or later")
 def halves(n, s):
     return by_splitting(n, s, lambda n, _: n // 2)
 
@@ -122,12 +118,7 @@ def the_end_as_well_if_there_is_a_slot(n, s):
     return [*ahead, *(a for i in reversed(range(n)) for a in (("load", i), ("back", i)))]
 
 
-@fails_with(
-    "impossible",
-    "it ends before the backward pass of step 0",
-    "state is at hand",
-    where=lambda n, s: n == 1,
-)
+@fails_with("impossible", "it ends before the backward pass of step 0", "state is at hand", where=lambda n, s: n == 1)
 def nothing_for_one_step(n, s):
     return [] if n == 1 else best(n, s)
 
@@ -173,10 +164,7 @@ def a_number(n, s):
 
 
 @fails_with(
-    "wrong type",
-    "a generator, not plain",
-    "What should revolve_schedule(n, s) return?",
-    where=lambda n, s: True,
+    "wrong type", "a generator, not plain", "What should revolve_schedule(n, s) return?", where=lambda n, s: True
 )
 def a_generator(n, s):
     yield from best(n, s)

@@ -48,9 +48,6 @@ is one argument.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    Args:
-      arguments: the arguments of the command; None for `sys.argv[1:]`.
-
     Returns:
       The exit status: 0; 1 if the function cannot be traced; 2 if an argument of the command is not valid. If it is not
       0, a message on stderr gives the reason.
@@ -116,12 +113,7 @@ def _run_command(
     asked: argparse.Namespace,
     view_of: Callable[[Callable[..., Any], Sequence[Any]], tuple[View, dict[str, Any] | None]],
 ) -> int:
-    """Print what a command shows of a function, and return the exit status.
-
-    Args:
-      asked: the arguments of the command.
-      view_of: returns the view of a function and its arguments, and the data to print as JSON instead.
-    """
+    """Print what a command shows of a function, and return the exit status."""
     try:
         function = _load_object(asked.function)
         if not callable(function):

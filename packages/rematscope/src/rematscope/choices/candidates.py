@@ -148,10 +148,6 @@ def _is_choice_of_names(policy: Policy) -> bool:
 def saved_by(passes: Trace, policy: Policy) -> frozenset[Equation] | None:
     """Return the recomputed equations whose results a policy would save.
 
-    Args:
-      passes: the trace of a function whose checkpoints save nothing.
-      policy: a policy that returns booleans.
-
     Returns:
       The equations whose results the policy saves. None if this cannot be determined: for branches, whose residuals
       share memory; for custom rules, whose checkpoints keep their own policies; and if JAX refuses complex numbers.

@@ -48,8 +48,6 @@ def dual_bound(program: ZeroOne, budget: int, multipliers: Sequence[int]) -> Fra
     """Return a lower bound of the cost of every choice within `budget` bytes, for any multipliers.
 
     Args:
-      program: the choices.
-      budget: the limit of saved bytes.
       multipliers: a non-negative integer for each row and for the budget, as `multipliers` returns.
     """
     scale = Fraction(unit_of(program.cost, LARGEST_OBJECTIVE))

@@ -73,11 +73,7 @@ def subset(graph: ChoiceGraph, index: int) -> tuple[str, ...]:
 
 
 def best_points(nbytes: np.ndarray, cost: np.ndarray) -> Iterator[int]:
-    """Yield the indices of the Pareto-optimal choices, by increasing bytes.
-
-    Args:
-      nbytes, cost: two arrays of equal length, as returned by `every_choice`.
-    """
+    """Yield the indices of the Pareto-optimal choices, by increasing bytes."""
     least = None
     for i in np.lexsort((cost, nbytes)):
         if least is None or cost[i] < least:

@@ -87,12 +87,7 @@ def minimise(
 
 
 def milp(objective: np.ndarray, **program: Any) -> Any:
-    """Run `scipy.optimize.milp` without the line that HiGHS prints.
-
-    Args:
-      objective: float64 of shape (columns,).
-      **program: as there.
-    """
+    """Run `scipy.optimize.milp` without the line that HiGHS prints."""
     with _held_back():
         return scipy.optimize.milp(objective, **program)
 

@@ -51,7 +51,6 @@ def devices(primitive: str, params: Mapping[str, Any], axes: Mapping[str, int]) 
     """Return how many devices exchange data with each other in one operation; 1 if it is not a collective.
 
     Args:
-      primitive, params: JAX's name of the operation, and its parameters.
       axes: the axes of the mesh with their sizes.
     """
     if kind(primitive) is None:
@@ -137,11 +136,6 @@ def collectives_of(program: Program, role: str | None = None, times: int = 1) ->
 
     A collective in a loop counts once per iteration. Of several branches, the branch that sends most bytes over links
     counts.
-
-    Args:
-      program: the program.
-      role: only collectives of this role, as of `rematscope.ir.roles`.
-      times: how many times the program runs.
     """
     for equation in program.equations:
         if equation.primitive == "cond":

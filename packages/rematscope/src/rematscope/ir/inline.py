@@ -56,7 +56,6 @@ class Inliner:
 
         Args:
           jaxpr: open or closed. Its constants become constants of the program.
-          inputs: one value per operand of the jaxpr, with the operand's shape and dtype.
         """
         equations: list[Equation] = []
         outputs = self._inline_jaxpr(jaxpr, inputs, equations)

@@ -113,11 +113,7 @@ def _parse_frame(summary: str) -> _Frame | None:
 
 
 def calls_to(record: Any) -> tuple[tuple[str, str], ...]:
-    """Return the functions on an operation's call stack, outermost first, each with its name and the place in it.
-
-    Args:
-      record: JAX's record of the operation's origin.
-    """
+    """Return the functions on an operation's call stack, outermost first, each with its name and the place in it."""
     return tuple(map(_parse_call, source_info_util.summarize(record, _FRAMES).splitlines()))
 
 
@@ -128,11 +124,7 @@ def _parse_call(summary: str) -> tuple[str, str]:
 
 
 def lines_of(records: Iterable[Any]) -> str:
-    """Return the lines of operations in the innermost function that they share, such as `net.py:7-12 (layer)`.
-
-    Args:
-      records: JAX's record of the origin of each operation.
-    """
+    """Return the lines of operations in the innermost function that they share, such as `net.py:7-12 (layer)`."""
     stacks = (source_info_util.summarize(record, _FRAMES).splitlines() for record in records)
     calls = [list(itertools.takewhile(bool, map(_SUMMARY.match, stack))) for stack in stacks]
     here: list[re.Match[str]] = []

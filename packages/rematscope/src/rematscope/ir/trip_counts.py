@@ -44,7 +44,6 @@ def trip_count(condition: Program, body: Program, initial: Sequence[Value]) -> i
 
     Args:
       condition, body: programs of the loop; the inputs of each are its carries.
-      initial: the carries before the first iteration.
     """
     test = next((e for e in condition.equations if e.outputs[:1] == condition.outputs), None)
     if test is None or test.primitive not in _COMPARISONS or any(v.shape for v in test.inputs):

@@ -293,7 +293,6 @@ def is_repeatable(eqn: JaxprEqn, prints: bool = False) -> bool:
     `rng_bit_generator` and all operations on PRNG keys are repeatable, because the generator's state is an operand.
 
     Args:
-      eqn: an operation.
       prints: whether printing twice is allowed.
     """
     return _is_repeatable(eqn, _PRINTS if prints else frozenset())

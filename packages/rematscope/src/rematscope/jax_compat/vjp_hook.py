@@ -156,8 +156,6 @@ def transform_losses(f: Function, change: Callable[[Function], Function], key: H
     """Return `f` with the loss of each outermost gradient replaced by `change(loss)`.
 
     Args:
-      f: the function.
-      change: a function that returns the new loss for a loss.
       key: the key of JAX's caches of traces; by default, each call is traced again.
     """
 

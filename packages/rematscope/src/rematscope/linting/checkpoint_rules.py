@@ -25,7 +25,6 @@ def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[Lin
     """Yield the findings about checkpoints and their policies, once for repeated layers.
 
     Args:
-      subject: the function.
       graph: its recompute graph, in which values may have names in addition to the function's own.
     """
     groups: dict[tuple[Source | None, ...], list[Checkpoint]] = {}

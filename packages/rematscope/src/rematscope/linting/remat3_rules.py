@@ -29,7 +29,6 @@ def remat3_findings(subject: Subject, predicted: RecomputeGraph, by_default: int
     """Yield findings about names and policies whose effect `jax_remat3` removes.
 
     Args:
-      subject: the function, in JAX's default rematerialization.
       predicted: the recompute graph of the function with `jax_remat3` set.
       by_default, now: the bytes that the function as written saves, by default and with `jax_remat3` set.
     """

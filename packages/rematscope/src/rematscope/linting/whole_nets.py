@@ -26,7 +26,6 @@ def whole_nets(passes: Trace, nothing_saved: Trace, plain: Callable[[], Trace]) 
     """Yield a finding for each checkpoint around several repeated layers that does not lower the peak.
 
     Args:
-      passes: the trace to check.
       nothing_saved: the same with checkpoints that save nothing.
       plain: returns the trace without any checkpoint; called only if there are repeated layers.
     """

@@ -21,12 +21,7 @@ _MANY = 0.1  # share of the predicted peak above which constants make it unrelia
 
 
 def estimate_warning(passes: Trace, predicted: int) -> str:
-    """Return a sentence on why a predicted peak may be far off; "" without a known reason.
-
-    Args:
-      passes: the trace that it is predicted from.
-      predicted: the peak in bytes.
-    """
+    """Return a sentence on why a predicted peak may be far off; "" without a known reason."""
     programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
     met = {primitive for program in programs for primitive in _primitives_in(program)}
     found = [kind for kind, primitives in _KINDS.items() if not met.isdisjoint(primitives)]

@@ -51,11 +51,6 @@ def part_of_range(share: float, found: Sequence[PolicyCandidate]) -> int:
 def budget_bytes(budget: int | str, what: str, like: str = "12_000_000 or '12 MB'") -> int:
     """Return the bytes that an integer or a string such as `"12 MiB"` or `"1.5 GB"` stands for.
 
-    Args:
-      budget: the integer or the string.
-      what: the name of the option, for messages.
-      like: examples of valid values, for messages.
-
     Raises:
       PlanError: if `budget` is not valid.
     """

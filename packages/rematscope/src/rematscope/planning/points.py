@@ -86,13 +86,7 @@ def pareto_front(points: Sequence[Point]) -> Iterator[Point]:
 
 
 def greedy_point(graph: ChoiceGraph, evaluate: Callable[[frozenset[str]], tuple[int, float]], budget: int) -> Point:
-    """Return the greedy choice: repeatedly the name that avoids most recompute per byte, as long as it fits.
-
-    Args:
-      graph: the bytes and the cost of each choice.
-      evaluate: its `evaluate`, which may be cached.
-      budget: the limit of saved bytes.
-    """
+    """Return the greedy choice: repeatedly the name that avoids most recompute per byte, as long as it fits."""
     names: frozenset[str] = frozenset()
     nbytes, cost = evaluate(names)
     while True:

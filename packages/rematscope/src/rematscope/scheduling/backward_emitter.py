@@ -90,8 +90,6 @@ class BackwardEmitter:
         """Args:
         backward, primal: the two programs; `backward` reads values of `primal`.
         newest: the cotangents that are the inputs of the backward program.
-        state: the facts that the emitter shares with those of other programs.
-        emit_loop: a function that emits a loop of the backward program for which `is_loop` returns True.
         body_inputs: for a loop's body, its inputs, which the primal program cannot recompute.
         snapshots: the points at which recomputed values are dropped, in order.
         """

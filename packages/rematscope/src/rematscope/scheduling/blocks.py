@@ -45,9 +45,7 @@ def in_blocks(
     """Return `f` with a plain checkpoint around each block.
 
     Args:
-      f: a function.
       blocks: blocks that are pairwise disjoint or nested.
-      policy: the policy of the checkpoint around each block.
       saved: the paths of operations in blocks whose results are saved, if there is no policy.
     """
     policy = jax.checkpoint_policies.save_only_these_names(_SAVED) if saved else policy
@@ -99,9 +97,7 @@ def in_iterations(f: Callable[..., Any], depth: int = 0, policy: Policy | None =
     """Return `f` with a plain checkpoint around each iteration of its loops, including loops in jit and `shard_map`.
 
     Args:
-      f: a function.
       depth: the number of loops around the loops that get checkpoints. A loop without inner loops counts too.
-      policy: the policy of each checkpoint.
     """
 
     def run(eqn: Any, operands: list[Any], depth: int) -> list[Any]:

@@ -29,10 +29,6 @@ _LINEAR = VIEWS | frozenset(
 def worth_saving(whole: AnyJaxpr, blocks: Sequence[Block]) -> list[tuple[Block, int]]:
     """Return the operations whose results are worth saving, with their bytes over all iterations, the most valuable
     first.
-
-    Args:
-      whole: a function without checkpoints.
-      blocks: blocks of the function.
     """
     found: list[tuple[float, Block, int]] = []
     for path, iterations, body in bodies(whole):

@@ -198,7 +198,6 @@ class CandidatePool:
         """Return the lowest bound that was proven for candidates within a target; infinite without one.
 
         Args:
-          target_bytes: the target.
           above: the least estimate of the candidates that are considered.
         """
         proven = (one.bound for one in self.within(target_bytes) if one.bound and one.estimated_bytes >= above)

@@ -29,10 +29,6 @@ class Chain:
     """
 
     def __init__(self, linearized: Linearized, cost: Callable[[Equation], float]):
-        """Args:
-        linearized: the function.
-        cost: the cost of recomputing an operation.
-        """
         equations = linearized.primal.equations
         crossing = crossings(linearized)
         widths = [*map(_total_bytes, crossing)]
@@ -167,10 +163,6 @@ class ChainProposer:
     """Candidates for a function whose narrow places divide it into a chain of segments."""
 
     def __init__(self, subject: Subject, linearized: Linearized):
-        """Args:
-        subject: the function and its target.
-        linearized: its two programs.
-        """
         self._subject, self._linearized = subject, linearized
         self._table: RevolveTable | None = None  # for a memory near the latest target
 

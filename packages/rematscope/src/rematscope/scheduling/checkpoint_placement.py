@@ -83,8 +83,6 @@ def placements(whole: AnyJaxpr, has_own: bool, closed: bool) -> Iterator[Checkpo
     """Yield placements of plain checkpoints for a function.
 
     Args:
-      whole: the function without its checkpoints.
-      has_own: whether it has checkpoints.
       closed: whether a schedule cannot reach into a part of it. Then policies and inner loops are tried too.
     """
     if has_own:

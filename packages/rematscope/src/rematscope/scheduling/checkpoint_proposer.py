@@ -27,12 +27,6 @@ class CheckpointProposer:
         target: str,
         make: Callable[[CheckpointPlacement], Candidate],
     ):
-        """Args:
-        whole: the function without its checkpoints.
-        has_own, closed: as for `placements`.
-        target: the device that candidates are compiled for.
-        make: returns the candidate for a placement of checkpoints.
-        """
         self._whole = whole
         self._has_own, self._closed, self._target, self._make = has_own, closed, target, make
 

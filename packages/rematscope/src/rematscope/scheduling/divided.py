@@ -193,9 +193,6 @@ def _nest_loop(
     """Return a loop around a loop of so many iterations.
 
     Args:
-      loop: the loop that they replace.
-      body: the body of the inner loop.
-      iterations: the number of iterations of the inner loop.
       slices: the slice of each stack that an iteration of the outer loop gets.
       also_read: further values of the outer iteration that the inner loop slices, and their slices in `body`.
       also_stacked: further values of `body` that the inner loop stacks, and their stacks.
@@ -239,9 +236,7 @@ def _split_loop(
     """Return the operations that replace a loop whose last iterations become a loop of their own.
 
     Args:
-      loop: the loop.
       last: the number of iterations of the second loop, in the order of the forward pass.
-      tail_body: its body.
       in_head: returns what replaces the loop of the other iterations.
       tail_first: whether the loop is a backward loop, which begins with the last iterations.
 

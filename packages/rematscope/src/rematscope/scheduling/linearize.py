@@ -90,9 +90,6 @@ class Linearized:
 def linearize(passes: Trace) -> Linearized:
     """Sort the equations of a trace into the primal and the backward program.
 
-    Args:
-      passes: a trace of a function with or without checkpoints.
-
     Raises:
       PlanError: if the trace is that of a training step, which takes its gradient itself; or if the backward pass uses
         mutable arrays, because these cannot be saved, and their reads cannot be reordered.

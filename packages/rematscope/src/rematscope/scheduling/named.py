@@ -93,9 +93,6 @@ class Nameable:
     def spot_of(self, linearized: Linearized) -> dict[Value, Spot]:
         """Return the spot of each value of a primal program that can be named.
 
-        Args:
-          linearized: the programs of the function, from a trace without the names given here.
-
         Raises:
           PlanError: if a trace with names is a different program.
         """

@@ -16,7 +16,6 @@ class PeakProposer:
 
     def __init__(self, subject: Subject, programs: Sequence[PeakProgram]):
         """Args:
-        subject: the function and its target.
         programs: its 0/1 programs, one for each set of values that is saved in any case.
         """
         self._subject, self._programs = subject, programs
@@ -76,7 +75,6 @@ def next_limit(solved: Sequence[tuple[float, int]], target: float) -> float:
 
     Args:
       solved: limits for which it was solved, with the estimates of the solutions.
-      target: the target in bytes.
     """
     if not solved:
         return target

@@ -77,12 +77,6 @@ class Auto(Constant, Pictured):
     def __init__(
         self, search: Search, chosen: Candidate, limit: int, limits_peak: bool, bound: float, argnums: ArgNums = None
     ):
-        """Args:
-        search: the search, with the compiled candidates.
-        chosen: the best of them.
-        limit, limits_peak, bound: see the attributes.
-        argnums: which arguments get a gradient, as of `auto`.
-        """
         self._own, self._structure, self._compiles = search.own, search.key[:2], search.compiles
         self._linearized = search.linearized
         self._chosen = chosen

@@ -69,7 +69,6 @@ class RevolveTable:
 
     def __init__(self, segments: Sequence[ChainSegment], limit: float):
         """Args:
-        segments: the segments of the chain.
         limit: the bytes that may be live in addition to what is live anyway.
         """
         count, self._count = len(segments), len(segments)

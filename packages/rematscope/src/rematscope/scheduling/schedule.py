@@ -108,13 +108,11 @@ def schedule(
     """Return both programs for a choice of values to save.
 
     Args:
-      linearized: the function.
       kept: values of its primal program to save; one in the body of a loop stands for those of all iterations. Values
         that the backward pass does not use are not saved. Of values that cannot be recomputed, such as carries and
         results of effects, all that it needs are saved.
       snapshots: the points at which the backward pass drops recomputed values, in order.
       moved: the saved values that are offloaded to the host.
-      target: the device that it is compiled for.
     """
     builder = ScheduleBuilder(linearized, frozenset(kept).difference(moved), frozenset(moved), target)
     primal, backward = linearized.primal, linearized.backward

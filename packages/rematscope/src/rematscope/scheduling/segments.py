@@ -22,10 +22,6 @@ class SegmentProposer:
     """Candidates that divide the loops of a function into segments."""
 
     def __init__(self, subject: Subject, rows: PeakProgram):
-        """Args:
-        subject: the function and its target.
-        rows: the 0/1 program of the function without segments.
-        """
         self._subject, self._rows = subject, rows
         self._made: dict[tuple[Segments, ...], Candidate] = {}
         self._linearized: dict[tuple[Segments, ...], Linearized] = {}

@@ -82,9 +82,6 @@ class ResultCache:
     """The latest results of each search."""
 
     def __init__(self, most: int):
-        """Args:
-        most: how many results are remembered for each key.
-        """
         self._most = most
         self._results: dict[tuple[Any, ...], tuple[CachedChoice, ...]] = {}
 

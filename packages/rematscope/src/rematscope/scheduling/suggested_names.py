@@ -123,12 +123,8 @@ def suggested_names(
     """Return the names that express a choice of saved values.
 
     Args:
-      call: the function and its arguments.
-      linearized: its programs.
-      chosen: the choice.
       in_its_places: whether the nameable values stay saved, so that the peak is about the same. Else all saved values
         are chosen again where some cannot be named.
-      cost: the cost of recomputing an operation, as for `auto`.
 
     Raises:
       PlanError: if names cannot express the choice.

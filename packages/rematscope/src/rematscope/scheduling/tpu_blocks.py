@@ -33,8 +33,6 @@ class BlockProposer:
 
     def __init__(self, subject: Subject, linearized: Linearized, cuts: Sequence[Collection[Value]]):
         """Args:
-        subject: the function and its target.
-        linearized: the primal and the backward program of the function.
         cuts: for each way to cut the function, the values that cross the cuts.
         """
         self._subject, self._linearized, self._cuts = subject, linearized, cuts
@@ -116,12 +114,7 @@ class BlockProposer:
 
 
 def ends(linearized: Linearized, kept: Collection[Value]) -> tuple[Snapshot, ...]:
-    """Return the snapshots at which the backward pass enters another block; none if there is only one block.
-
-    Args:
-      linearized: the function.
-      kept: the saved values.
-    """
+    """Return the snapshots at which the backward pass enters another block; none if there is only one block."""
     block = _block_of_values(linearized, kept)
     reads = [[block[v] for v in reading(e) if v in block] for e in linearized.backward.equations]
     snapshots, last = [Snapshot(0, ())], len(reads)

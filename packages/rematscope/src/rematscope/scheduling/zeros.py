@@ -48,9 +48,6 @@ def without(
     """Return a backward program without some of its cotangents.
 
     Args:
-      backward: a program that is linear in the cotangents.
-      cotangents: its cotangents.
-      absent: those of them that are absent.
       rule_outputs: the largest number of outputs of a custom rule that the function calls; 0 if it calls none.
       zeros: saved values that are 0.
 
@@ -121,7 +118,6 @@ class _Level:
 
     def __init__(self, marks: Mapping[Value, int], instead: dict[Value, Value]):
         """Args:
-        marks: the cotangents that each value depends on.
         instead: for some values, their replacements.
         """
         self._marks, self._instead = marks, instead

@@ -172,7 +172,6 @@ def _bytes_moved(program: Program, kept: set[Value]) -> dict[Equation, int]:
     """Return the bytes that each equation moves through memory in one run.
 
     Args:
-      program: the program.
       kept: values that are written in any case.
     """
     makers: dict[Value, Equation] = {}

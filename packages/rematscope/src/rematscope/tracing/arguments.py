@@ -45,10 +45,6 @@ class FlatFunction:
 def flattened(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[FlatFunction, list[Any]]:
     """Return `f` as a function of the leaves of its arguments, and these leaves.
 
-    Args:
-      f: a function of pytrees.
-      args, kwargs: the arguments of `f`. Their leaves are not checked.
-
     Returns:
       The function of flat arguments, and `jax.tree.leaves((args, kwargs))`.
 
@@ -174,8 +170,6 @@ def check_call(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     """Raise TraceError if an argument of a call has no elements or no constant shape.
 
     Args:
-      f: the function that is called.
-      args, kwargs: the arguments of the call.
       instead: what to do with a `jax.ShapeDtypeStruct`, an imperative clause.
     """
     for position, leaf in enumerate(jax.tree.leaves((tuple(args), dict(kwargs)))):

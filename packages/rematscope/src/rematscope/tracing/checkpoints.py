@@ -56,7 +56,6 @@ def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Poli
     """Return `f` with another policy in each of its checkpoints; if it has none, with one checkpoint around all of `f`.
 
     Args:
-      f: as for `with_policy`.
       instead: maps the old policy of a checkpoint to the new one. If `f` has no checkpoint, the old policy is None.
 
     Raises:

@@ -47,9 +47,6 @@ def unmap_shard_map(
     so that each device gets its own value. A varying scalar becomes an array with one element per device.
 
     Args:
-      jaxpr: the closed jaxpr of one device's program.
-      mesh: the mesh of the devices.
-      sizes: the manual axes of the mesh, with their sizes.
       checked: whether the types state over which axes a value varies; otherwise, all values count as varying.
     """
     names = tuple(sizes)

@@ -78,9 +78,7 @@ def residuals_of(
     """Return the residuals, given both programs.
 
     Args:
-      fwd, bwd: both programs.
       crossing: the inputs of `bwd` other than the cotangents, in order.
-      outputs: the outputs of the function.
     """
     makers = makers_of(fwd)
     readers = _first_readers(bwd)

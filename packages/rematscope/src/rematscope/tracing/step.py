@@ -193,8 +193,6 @@ def step_of(program: Program, halves: Sequence[Halves], donated: Collection[Valu
     """Return the training step of a program.
 
     Args:
-      program: the whole program.
-      halves: the passes of its gradients.
       donated: the arguments whose buffers it may reuse.
       shown: the passes that `Trace` shows.
     """

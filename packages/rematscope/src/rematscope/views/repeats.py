@@ -216,7 +216,6 @@ def repeats(rows: Sequence[ProgramRow], roughly: bool = False, forms: Forms | No
     lines.
 
     Args:
-      rows: the lines.
       roughly: also accept repetitions that differ in numbers or array lengths.
       forms: the table of lines from earlier searches.
     """

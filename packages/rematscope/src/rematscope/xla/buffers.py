@@ -23,11 +23,6 @@ def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
     and read by the backward pass; recomputed buffers are written by a checkpoint's recompute. XLA names a fusion after
     one of its operations. The boundary is where the backward pass first reads a residual.
 
-    Args:
-      module: the program.
-      record: a `BufferAssignmentProto`.
-      title: the title of the timeline.
-
     Returns:
       The timeline; None if the record is empty, as for a TPU.
 

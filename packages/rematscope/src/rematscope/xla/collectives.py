@@ -27,10 +27,6 @@ def collectives_in(module: Module, devices: int) -> dict[str, CollectiveStats]:
 
     For a TPU, XLA writes a collective that overlaps with other operations several times, in a chain of fusions: one
     starts it, any number run while it advances, and one waits for its end. The start alone counts.
-
-    Args:
-      module: the program of each device, before or after optimization.
-      devices: the number of devices.
     """
     return tallied(_find_collectives(module, module.entry, 1, devices, _started(module)))
 

@@ -97,9 +97,7 @@ def compile_both(passes: Trace, flat: FlatFunction, leaves: list[Any], target: s
     A training step is compiled as written, with its donated arguments.
 
     Args:
-      passes: the trace of the function.
       flat, leaves: the function on flat arguments, and these arguments; see `tracing.arguments.flattened`.
-      target: as for `measure`.
 
     Raises:
       TargetError: if the target is unknown, has too few devices or is not on this machine, or if libtpu is missing.

@@ -66,9 +66,6 @@ class OutOfMemory:
 def out_of_memory(message: str) -> OutOfMemory | None:
     """Parse an error message of XLA, or a log that contains one; return None if it is about anything else.
 
-    Args:
-      message: the message, with any text around it.
-
     Example:
       >>> found = out_of_memory("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.5G of 15.75G hbm.")
       >>> found.needed_bytes, found.available_bytes

@@ -26,12 +26,7 @@ class _Found(NamedTuple):
 
 
 def trip_count(module: Module, loop: Instruction) -> int | None:
-    """Return the trip count of a loop; None if XLA does not state it and the loop does not count to a constant.
-
-    Args:
-      module: the program of the loop, before or after optimization.
-      loop: a `while` instruction.
-    """
+    """Return the trip count of a loop; None if XLA does not state it and the loop does not count to a constant."""
     if known := backend_config(loop).get("known_trip_count"):
         return int(known["n"])
     body, condition = (module.by_id[module.roots[number]] for number in loop.called_computation_ids)

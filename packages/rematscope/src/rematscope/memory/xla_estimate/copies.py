@@ -63,10 +63,7 @@ def copied(
     """Return the donated arguments that XLA copies.
 
     Args:
-      equations: the equations of one level, in order, without fused ones.
       reads: a function that returns, for each operand of an equation, the values that it reads from memory.
-      aliased: maps each result that reuses an argument's buffer to this argument.
-      in_place: primitives that may overwrite their operands.
     """
     readers = dict.fromkeys(aliased.values(), 0)  # for each argument, a bit for each equation that reads it
     before: dict[Value, int] = {}  # for each value, the bits of the equations that ran before it is written

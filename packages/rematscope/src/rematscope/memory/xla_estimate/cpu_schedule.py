@@ -20,7 +20,6 @@ def thunk_order(equations: Sequence[Equation], fused_away: Collection[Value], re
     """Return the equations that write a result, each after its operands, in the order in which they become ready.
 
     Args:
-      equations: the equations of one level, in order.
       fused_away: values that are computed inside their readers; the order leaves out their equations.
       reads: a function that returns the values that an equation reads from memory.
     """

@@ -23,8 +23,6 @@ def is_copied(value: Value, contracted: Sequence[int], batches: Sequence[int], p
     The batch axes have to come first, followed by the contracted and the remaining axes, each as one group.
 
     Args:
-      value: the operand.
-      contracted, batches: its contracted and batch axes.
       place: the position of the contracted axes: 0 before the remaining axes, 1 after them.
     """
     axes = range(len(value.shape))

@@ -161,11 +161,7 @@ class Allocations:
 
 
 def allocations(passes: Trace, target: str = "cpu") -> Allocations:
-    """Return the buffers that a compiler allocates for both passes as one program, or for the step around them.
-
-    Args:
-      passes, target: as for `estimate_compiled_bytes`.
-    """
+    """Return the buffers that a compiler allocates for both passes as one program, or for the step around them."""
     step = passes.step
     if step is None:
         programs = [passes.forward, passes.backward]
@@ -215,8 +211,6 @@ def estimate_temporary_bytes(programs: Sequence[Program], returned: Sequence[Val
 
     Args:
       programs: the programs in order. A program may read values of earlier programs.
-      returned: the results that are returned to the caller.
-      target: the target to compile for, as in `measure`.
     """
     lives = _WrittenRanges(target)
     lives.program(_as_one_program(programs, returned, target))
@@ -262,7 +256,6 @@ class _WrittenRanges(LiveRanges):
         This is the operand itself if it is written to memory for this reader; otherwise, the operands of the fusion.
 
         Args:
-          value: the operand.
           by_kernel: whether the reader's kernel can compute cheap operands itself.
         """
         if isinstance(value, Literal):

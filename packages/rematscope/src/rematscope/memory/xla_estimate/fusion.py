@@ -59,13 +59,7 @@ class Fused:
 
 
 def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = "cpu") -> Fused:
-    """Return the values of one level that a compiler computes inside their readers.
-
-    Args:
-      equations: the equations of one level, in order, with barriers.
-      written: values that are always written, such as results.
-      target: the target.
-    """
+    """Return the values of one level that a compiler computes inside their readers."""
     same = _find_aliases(equations)
     readers, there = _find_readers(equations, written, same)
     found = Fused()

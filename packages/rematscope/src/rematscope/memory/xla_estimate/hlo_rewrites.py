@@ -57,10 +57,6 @@ _CHEAP = SUMS | frozenset("concatenate dynamic_slice name reduce_and reduce_or r
 def rewrite_as_hlo(program: Program, target: str) -> Program:
     """Return the program, including its bodies, with equal operations merged and with XLA's copies.
 
-    Args:
-      program: the program, with barriers.
-      target: the target, as for `measure`.
-
     Returns:
       A program with the same values and a few more. A `name` equation gives a merged value its other name.
     """

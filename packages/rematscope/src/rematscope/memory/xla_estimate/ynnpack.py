@@ -31,8 +31,6 @@ def ynnpack_groups(
     """Return the equations that the library computes in groups, each with the last equation of its group.
 
     Args:
-      equations: the equations of one level, in order.
-      readers: the readers of each value, its aliases included.
       written: values that leave the level.
       same: for each alias, the value that it is a name or a reshape of.
     """

@@ -11,7 +11,6 @@ import zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
-from jax.ad_checkpoint import checkpoint_name
 from matplotlib.figure import Figure
 
 from rematscope import liveness, trace
@@ -90,19 +89,6 @@ def test_a_recursive_checkpoint_has_a_peak_of_less_than_half():
     assert found.peak_bytes < plain.peak_bytes / 2
 
 
-def test_the_wrong_half_checkpointed_shows_in_the_peak():
-    """As many residuals, and less computed again: only the peak tells."""
-
-    def wrong(funs):
-        if len(funs) == 1:
-            return funs[0]
-        f1, f2 = wrong(funs[: len(funs) // 2]), wrong(funs[len(funs) // 2 :])
-        return lambda x: jax.checkpoint(f1)(f2(x)) if len(funs) > 2 else f1(f2(x))
-
-    right, other = (liveness(make([jnp.sin] * 16), VECTOR) for make in (zoo.recursive_checkpoint, wrong))
-    assert right.peak_bytes < other.peak_bytes
-
-
 def test_a_loop_counts_its_body_once_and_its_stacks_whole():
     def f(x):
         return lax.scan(lambda x, _: (jnp.sin(x), None), x, None, length=10)[0]
@@ -122,15 +108,6 @@ def test_a_loop_s_recomputed_stack():
 
     found = liveness(jax.checkpoint(f), VECTOR)
     assert max(vectors(found, "recomputed")) >= 10 and not any(vectors(found, "residuals"))
-
-
-def test_names_make_nothing():
-    f = jax.checkpoint(
-        lambda x: jnp.sin(checkpoint_name(jnp.sin(x), "y")), policy=jax.checkpoint_policies.save_only_these_names("y")
-    )
-    found = liveness(f, VECTOR)
-    # x and its sine, which is kept under a name; then the result beside it.
-    assert split(found)[0] == [2, 3] and vectors(found, "residuals")[found.boundary] == 1
 
 
 def test_what_is_on_the_host_takes_nothing_and_has_a_row_of_its_own():
@@ -219,11 +196,6 @@ def test_plot_marks_the_turn_and_the_peak():
     assert (list(peak.get_xdata()), list(peak.get_ydata())) == ([5], [5])
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["arguments", "residuals", "temporaries"]
     assert ax.get_ylabel() == "KiB"
-
-
-def test_the_peak_says_where():
-    found = liveness(sines(4), VECTOR)
-    assert found.peak.source.function.endswith("f") and found.peak.source.place == "test_liveness.py"
 
 
 @settings(max_examples=30, deadline=None)

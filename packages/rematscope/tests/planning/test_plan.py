@@ -15,7 +15,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback
 
-from rematscope import PlanError, cost_of, jax_compat, lint, plan, trace
+from rematscope import PlanError, cost_of, frontier, jax_compat, lint, plan, recompute_graph, trace
 from rematscope.choices.enumeration import every_choice
 
 REMAT3 = jax_compat.remat3()
@@ -61,7 +61,7 @@ def test_the_planned_function_has_the_same_gradient():
 
 
 @without_remat3
-@pytest.mark.parametrize("look", [lint, functools.partial(plan, saved=0.5)])
+@pytest.mark.parametrize("look", [trace, recompute_graph, frontier, lint, functools.partial(plan, saved=0.5)])
 def test_a_function_is_called_once_however_often_it_is_traced(look):
     """A large model's own Python takes as long as what JAX makes of it."""
     calls = []
@@ -72,8 +72,12 @@ def test_a_function_is_called_once_however_often_it_is_traced(look):
             x = jnp.sin(checkpoint_name(x @ w, "h"))
         return x.sum()
 
-    shown = str(look(f, jnp.ones((8, 8)), jnp.ones((8, 8))))
-    assert "h" in shown and len(calls) == 1
+    assert str(look(f, jnp.ones((8, 8)), jnp.ones((8, 8)))) and len(calls) == 1
+
+
+def test_what_is_planned_takes_other_shapes_too():
+    planned = plan(lambda w, x: jnp.sin(x @ w).sum(), F32((4, 4)), F32((2, 4)), saved=1.0).planned
+    assert trace(planned, F32((4, 4)), F32((7, 4))).outputs[0].shape == ()
 
 
 @without_remat3
@@ -209,15 +213,6 @@ def test_what_cannot_be_planned_says_why(f, budget, words):
     with pytest.raises(PlanError) as error:
         plan(f, F32((4, 8)), F32((8, 8)), saved=budget)
     assert words in str(error.value)
-
-
-@pytest.mark.parametrize("cost", [-1, float("nan"), float("inf"), None, "much", 1j])
-def test_a_cost_that_is_no_number_is_refused(cost):
-    with pytest.raises(PlanError) as error:
-        plan(stages, F32((4, 8)), F32((8, 8)), saved=0.5, cost=lambda e: cost)
-    assert str(error.value) == (
-        f"cost= returned {cost!r} for dot_general. Return a number for each equation, 0 or more."
-    )
 
 
 def test_a_plan_that_jax_does_not_keep_to_is_refused():

@@ -140,17 +140,6 @@ def test_a_limit_that_cannot_be_kept_is_refused_with_one_that_can(below):
     assert f"{found.peak_bytes:,} bytes" == would_do
 
 
-def test_what_cannot_be_read_as_a_limit_or_a_function_is_refused():
-    with pytest.raises(PlanError, match="exactly one limit: peak="):
-        auto(deep).plan(WS, X)
-    with pytest.raises(TraceError, match="no floating-point value"):
-        auto(lambda x: x > 0, saved=0).plan(X)
-    with pytest.raises(TraceError, match="of type int, not a function"):
-        auto(3, peak="1 GiB").plan(X)
-    with pytest.raises(PlanError, match=r"sum needs .* The smallest peak found is"):
-        auto(jnp.sum, peak=0).plan(X)
-
-
 def test_a_choice_is_saved_and_loaded_for_the_same_function_alone(tmp_path):
     found = auto(deep, saved="100 KiB").plan(WS, X)
     found.save(tmp_path / "choice.json")

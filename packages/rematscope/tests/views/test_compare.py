@@ -69,11 +69,3 @@ def test_a_saved_timeline_has_its_picture_and_its_words(tmp_path):
         r'<img [^>]*src="data:image/png;base64,[^"]+" [^>]*alt="([^"]+)"', page.read_text(encoding="utf-8")
     )
     assert found and "bytes" in found[1]
-
-
-def test_where_it_cannot_be_written_nothing_is_left(tmp_path):
-    folder = tmp_path / "folder.html"
-    folder.mkdir()
-    with pytest.raises(OSError):
-        SideBySide(trace(f, *ARGS)).save(folder)
-    assert list(tmp_path.iterdir()) == [folder]

@@ -103,11 +103,6 @@ def test_twin_is_deterministic_and_complete():
     assert bundle["text/plain"] == f"{plain_text(first.table)}\n\n{plain_text(first.programs)}"
 
 
-def test_names_cannot_bring_html_along():
-    state = InteractivePrograms(trace(lambda p: jnp.sin(p['<b a="1">']), {'<b a="1">': 1.0})).pane()
-    assert "<b a=" not in state["html"] and "&lt;b a=" in state["html"]
-
-
 def test_no_public_name_imports_widgets_plots_or_a_solver():
     code = (
         "import sys, rematscope; [getattr(rematscope, name) for name in rematscope.__all__]; "

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import jax
@@ -124,6 +124,11 @@ class Value:
 @functools.lru_cache(maxsize=64)
 def _memory_kind(space: Any) -> str:  # JAX's, an enumeration's or a text
     return "host" if str(getattr(space, "name", space)).lower() in ("host", "pinned_host") else "device"
+
+
+def total_bytes(values: Iterable[Value]) -> int:
+    """Return the bytes of the values' shards on each device."""
+    return sum(value.device_bytes for value in values)
 
 
 class Literal(Value):
@@ -236,6 +241,11 @@ class Equation:
         """The module from Flax, Haiku or `jax.named_scope`, such as `layers_3/attention/query`; `""` if there is no
         module."""
         return "/".join(scope for eqn in (*reversed(self.calls), self.eqn) for scope in jax_compat.scopes(eqn))
+
+    @property
+    def defines(self) -> tuple[Value, ...]:
+        """The values that the operation computes: its outputs, but none for an optimization barrier."""
+        return () if self.primitive == "optimization_barrier" else self.outputs
 
     @property
     def initial(self) -> tuple[Value, ...]:

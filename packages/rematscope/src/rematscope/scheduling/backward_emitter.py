@@ -101,7 +101,7 @@ class BackwardEmitter:
         # On a TPU the values that are read before the next snapshot are recomputed together.
         self._in_blocks = state.on_tpu and bool(snapshots)
         self._arguments = {*primal.inputs, *primal.constants}
-        self._maker_of = {v: e for e in primal.equations if e.primitive != "optimization_barrier" for v in e.outputs}
+        self._maker_of = {v: e for e in primal.equations for v in e.defines}
         fetched = {v: e for v, e in state.fetches.items() if v in self._maker_of or v in body_inputs}
         self._maker_of |= fetched
         # The recomputed operations whose results are live, and all operations that were recomputed so far.

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
-from rematscope.ir.program import Equation, Value
+from rematscope.ir.program import Equation, Value, total_bytes
 from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.candidate import Candidate, CandidatePool, Subject
 from rematscope.scheduling.costs import cost_in
@@ -31,10 +31,10 @@ class Chain:
     def __init__(self, linearized: Linearized, cost: Callable[[Equation], float]):
         equations = linearized.primal.equations
         crossing = crossings(linearized)
-        widths = [*map(_total_bytes, crossing)]
+        widths = [*map(total_bytes, crossing)]
         costs = [0.0 if e in linearized.deferred else cost(e) for e in equations]
         places = _thin_out(_cut_places(crossing, widths, equations), widths)
-        self._position = {v: i for i, e in enumerate(equations) for v in _computed_values(e)}
+        self._position = {v: i for i, e in enumerate(equations) for v in e.defines}
         ends = [0, *(place + 1 for place in places), len(equations)]
         self._spans = [range(a, b) for a, b in itertools.pairwise(ends)]
         # Values that cross most cuts are saved once, and do not count as inputs.
@@ -51,9 +51,9 @@ class Chain:
         span = self._spans[i]
         leaving = self._entering[i + 1] if i + 1 < len(self._spans) else []
         forward, recompute = (_leading_to(values, equations, span) for values in (leaving, self._residual_reads[i]))
-        residual_bytes = _total_bytes(self._residuals[i])
+        residual_bytes = total_bytes(self._residuals[i])
         return ChainSegment(
-            input_bytes=_total_bytes(self._entering[i]),
+            input_bytes=total_bytes(self._entering[i]),
             forward=sum(costs[at] for at in forward),
             recompute=sum(costs[at] for at in recompute),
             total=sum(costs[at] for at in forward | recompute),
@@ -64,7 +64,7 @@ class Chain:
     def _find_residuals(self, linearized: Linearized) -> None:
         """Find the residuals of each segment, and the number of operations before the backward pass has left it."""
         equations = linearized.primal.equations
-        made_in = {v: i for i, span in enumerate(self._spans) for at in span for v in _computed_values(equations[at])}
+        made_in = {v: i for i, span in enumerate(self._spans) for at in span for v in equations[at].defines}
         made_in |= {v: made_in[loop.outputs[0]] for v, loop in linearized.loop_of.items() if loop.outputs}
         # The inputs of a segment are live when it is reversed, although the previous segment computes them.
         entering = {v: i for i, values in enumerate(self._entering) for v in values if made_in[v] == i - 1}
@@ -141,19 +141,10 @@ def _leading_to(values: Iterable[Value], equations: Sequence[Equation], span: ra
     needed, found = set(values), set[int]()
     for at in reversed(span):
         equation = equations[at]
-        if not needed.isdisjoint(_computed_values(equation)):
+        if not needed.isdisjoint(equation.defines):
             found.add(at)
             needed.update(reading(equation))
     return found
-
-
-def _total_bytes(values: Iterable[Value]) -> int:
-    return sum(v.device_bytes for v in values)
-
-
-def _computed_values(equation: Equation) -> tuple[Value, ...]:
-    """Return the results of an operation; none for a barrier."""
-    return equation.outputs if equation.primitive != "optimization_barrier" else ()
 
 
 _DOUBLINGS = 5  # of the memory of one segment, within which the smallest reversal is looked for

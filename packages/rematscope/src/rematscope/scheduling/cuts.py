@@ -12,7 +12,7 @@ from typing import Any
 
 from rematscope import jax_compat
 from rematscope.ir.primitives import VIEWS
-from rematscope.ir.program import Value, nbytes
+from rematscope.ir.program import Value, nbytes, total_bytes
 from rematscope.jax_compat import AnyJaxpr, is_literal
 from rematscope.scheduling.blocks import OPENED, Block
 from rematscope.scheduling.linearize import Linearized, reading
@@ -28,9 +28,8 @@ def kept_at_cuts(linearized: Linearized) -> Iterator[frozenset[Value]]:
     """
     crossing, ends = crossings(linearized), [0]
     for equation in linearized.primal.equations:
-        made = equation.outputs if equation.primitive != "optimization_barrier" else ()
-        ends.append(ends[-1] + sum(v.device_bytes for v in made if v in linearized.kept))
-    widths = [sum(v.device_bytes for v in values) for values in crossing]
+        ends.append(ends[-1] + total_bytes(v for v in equation.defines if v in linearized.kept))
+    widths = [*map(total_bytes, crossing)]
     for places in _place_sets(_narrow_places(widths), widths, ends[1:]):
         yield frozenset(v for place in places for v in crossing[place])
 
@@ -48,10 +47,9 @@ def crossings(linearized: Linearized) -> list[list[Value]]:
     found: list[list[Value]] = []
     live: list[Value] = []
     for i, equation in enumerate(equations):
-        made = equation.outputs if equation.primitive != "optimization_barrier" else ()
         if equation.primitive in _MOVES and arguments.issuperset(reading(equation)):
-            arguments.update(made)
-        live = [v for v in dict.fromkeys((*live, *made)) if last.get(v, -1) > i and v not in arguments]
+            arguments.update(equation.defines)
+        live = [v for v in dict.fromkeys((*live, *equation.defines)) if last.get(v, -1) > i and v not in arguments]
         found.append(live)
     return found
 

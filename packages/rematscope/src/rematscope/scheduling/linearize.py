@@ -13,7 +13,6 @@ Frostig, Johnson and Maclaurin, "You Only Linearize Once", POPL 2023.
 """
 
 import dataclasses
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -21,7 +20,7 @@ from functools import cached_property
 from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.dependence import mark_dependence
-from rematscope.ir.program import Equation, Literal, Program, Value, nbytes
+from rematscope.ir.program import Equation, Literal, Program, Value, nbytes, total_bytes
 from rematscope.jax_compat import Policy
 from rematscope.tracing.trace import Trace
 
@@ -58,15 +57,14 @@ class Linearized:
         """The operation that computes each value of the primal program; for an input of a loop's body, the loop."""
         made = {v: loop for loop in dict.fromkeys(self.loops.values()) for v in loop.bodies[0].inputs}
         levels = [self.primal, *(loop.bodies[0] for loop in dict.fromkeys(self.loops.values()))]
-        equations = (e for level in levels for e in level.equations if e.primitive != "optimization_barrier")
-        return made | {v: e for e in equations for v in e.outputs}
+        return made | {v: e for level in levels for e in level.equations for v in e.defines}
 
     @cached_property
     def fixed_bytes(self) -> int:
         """The bytes of arguments, constants, cotangents, outputs and gradients."""
         given = [*self.trace.forward.inputs, *self.primal.constants, *self.trace.cotangents]
         returned = [*self.primal.outputs, *self.trace.backward.outputs]
-        return sum(v.device_bytes for v in given) + sum(nbytes(v.on_device) for v in returned)
+        return total_bytes(given) + sum(nbytes(v.on_device) for v in returned)
 
     @cached_property
     def closed(self) -> bool:
@@ -81,9 +79,9 @@ class Linearized:
         return frozenset(
             value
             for equation in equations
-            if equation.primitive != "optimization_barrier" and not equation.bodies
+            if equation.defines and not equation.bodies
             if policy(equation.eqn.primitive, *(v.aval for v in equation.eqn.invars), **equation.eqn.params)
-            for value in equation.outputs
+            for value in equation.defines
         )
 
 
@@ -144,13 +142,12 @@ def substituted(equation: Equation, stands_for: Mapping[Value, Value]) -> Equati
 
 def own_values(program: Program) -> set[Value]:
     """Return the inputs of a body and the results of its equations; a barrier counts as having no results."""
-    made = (e.outputs for e in program.equations if e.primitive != "optimization_barrier")
-    return {*program.inputs, *itertools.chain.from_iterable(made)}
+    return {*program.inputs, *(v for e in program.equations for v in e.defines)}
 
 
 def _insert_early(equations: Sequence[Equation], more: Iterable[Equation]) -> list[Equation]:
     """Return equations with more equations inserted, each as soon as its operands exist, to free the operands early."""
-    place = {v: i for i, e in enumerate(equations) if e.primitive != "optimization_barrier" for v in e.outputs}
+    place = {v: i for i, e in enumerate(equations) for v in e.defines}
     behind: dict[int, list[Equation]] = {}
     for equation in more:
         after = max((place.get(v, -1) for v in reading(equation)), default=-1)
@@ -170,7 +167,7 @@ class _Sorting:
         self.on_cotangents = on_cotangents
         self.stands_for: dict[Value, Value] = {}  # maps a value of the backward pass to the equal primal value
         self.primal = list(passes.forward.equations)
-        self.made = {v: e for e in self.primal if e.primitive != "optimization_barrier" for v in e.outputs}
+        self.made = {v: e for e in self.primal for v in e.defines}
         self.deferred: dict[Equation, list[Equation]] = {}  # the equations that are added to the bodies of primal loops
         self.loops: dict[Equation, Equation] = {}
         self.only_backward: list[Equation] = []

@@ -122,8 +122,7 @@ class PeakProgram:
         primal = self.linearized.primal
         self._home: dict[Equation, Equation | None] = dict.fromkeys(primal.equations)
         self._home |= {e: loop for loop in self._loops for e in loop.bodies[0].equations}
-        makers = (e for e in self._home if e.primitive != "optimization_barrier")
-        self._made = {v: e for e in makers for v in e.outputs}
+        self._made = {v: e for e in self._home for v in e.defines}
         self._handed = {v: loop for loop in self._loops for v in loop.bodies[0].inputs}
         self._slices: dict[Value, Value] = {}
         for loop in self._loops:

@@ -426,7 +426,7 @@ def _count_text(number: float) -> str:
 
 def _makers_of_values(program: Program) -> dict[Value, Equation]:
     """Return the operation that computes each value; for a stack, the operation that computes its slices."""
-    made = {v: e for e in program.equations if e.primitive != "optimization_barrier" for v in e.outputs}
+    made = {v: e for e in program.equations for v in e.defines}
     for equation in program.equations:
         if equation.primitive == "scan":
             inside = _makers_of_values(equation.bodies[0])

@@ -207,8 +207,7 @@ class ScheduleBuilder:
         found = [self._sends[v] for v in handed if v in self._sends]
         for equation in equations:
             found.append(equation)
-            if equation.primitive != "optimization_barrier":
-                found += [self._sends[v] for v in equation.outputs if v in self._sends]
+            found += [self._sends[v] for v in equation.defines if v in self._sends]
         return found
 
     def _with_stacks(self, loop: Equation) -> Equation:

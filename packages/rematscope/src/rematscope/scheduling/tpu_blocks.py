@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 
 from rematscope.ir.primitives import REDUCTIONS
-from rematscope.ir.program import Equation, Literal, Value
+from rematscope.ir.program import Equation, Literal, Value, total_bytes
 from rematscope.memory.xla_estimate import is_tpu
 from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.candidate import Candidate, CandidatePool, Subject
@@ -76,11 +76,11 @@ class BlockProposer:
             PeakProgram(self._linearized, cost=self._subject.cost),
             frozenset(_small_reductions(self._linearized)),
         )
-        sizes = {_total_bytes(cut): None for cut in self._cuts}
+        sizes = {total_bytes(cut): None for cut in self._cuts}
         # If the backward pass also reads the values that leave the last block, the last two blocks would merge. So a
         # second size has room for one more value.
-        narrow = min(self._cuts, key=_total_bytes)
-        sizes[_total_bytes(narrow) + max(v.device_bytes for v in narrow)] = None
+        narrow = min(self._cuts, key=total_bytes)
+        sizes[total_bytes(narrow) + max(v.device_bytes for v in narrow)] = None
         solved = filter(None, (rows.best(saved=size) for size in sizes))
         found = []
         for kept in dict.fromkeys(each.saved | small for each in solved):
@@ -148,10 +148,6 @@ def _block_of_values(linearized: Linearized, kept: Collection[Value]) -> dict[Va
             entered.update(live)
     found |= {v: found[loop.outputs[0]] for v, loop in linearized.loop_of.items() if found.keys() & loop.outputs[:1]}
     return found
-
-
-def _total_bytes(values: Collection[Value]) -> int:
-    return sum(v.device_bytes for v in values)
 
 
 def _small_reductions(linearized: Linearized) -> Iterator[Value]:

@@ -107,8 +107,7 @@ def makers_of(program: Program) -> Makers:
     """Return the equation that defines each value of `program`, including its bodies."""
     makers: Makers = {}
     for equation in program.equations:
-        if equation.primitive != "optimization_barrier":
-            makers.update((v, (equation, i)) for i, v in enumerate(equation.outputs))
+        makers.update((v, (equation, i)) for i, v in enumerate(equation.defines))
         for body in equation.bodies:
             makers.update(makers_of(body))
     return makers

@@ -9,7 +9,7 @@ from rematscope.ir import roles
 from rematscope.ir.cost import Cost
 from rematscope.ir.pretty_print import Line, Pieces, lines, listed, text, types_text
 from rematscope.ir.program import Value
-from rematscope.render.units import bytes_text, count_text
+from rematscope.render.units import bytes_text, count_text, counted
 from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Trace
 
@@ -125,7 +125,7 @@ def backward(p: Trace, marked: Collection[Value], spent: Mapping[Value, float]) 
     deferred = _work_text(p.times * p.backward.count(role=roles.DEFERRED), p.deferred_cost)
     microbatches = f"; total of {p.times:,} microbatches" if p.times > 1 else ""
     opaque = f"; not counted: {', '.join(p.opaque_primitives)}" if p.opaque_primitives else ""
-    unproven = f"; {_count_noun(p.unproven_equalities, 'loop')} not compared, counted as deferred" * bool(
+    unproven = f"; {counted(p.unproven_equalities, 'loop')} not compared, counted as deferred" * bool(
         p.unproven_equalities
     )
     auto_sharded = "; FLOPs assume how the compiler shards them" if p.has_auto_sharded_work else ""
@@ -170,12 +170,7 @@ def _mark_text(defines: Collection[Value], marked: Collection[Value]) -> str:
 
 
 def _work_text(count: int, cost: Cost) -> str:
-    return _count_noun(count, "equation") + (f" ({work})" if (work := work_text(cost)) else "")
-
-
-def _count_noun(count: int, noun: str) -> str:
-    """Return `1 equation`, `2 equations`."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+    return counted(count, "equation") + (f" ({work})" if (work := work_text(cost)) else "")
 
 
 def work_text(cost: Cost) -> str:
@@ -197,9 +192,7 @@ def saved_text(passes: Trace) -> str:
     kinds = {"computed": "computed", "constant": "constants", "argument": "arguments"}
     parts = [f"{kinds[kind]} {bytes_text(size)}" for kind, size in passes.device_bytes_by_kind().items()]
     count = len(passes.unresolved_shardings)
-    estimated = (
-        f"; the sharding of {_count_noun(count, 'residual')} is an estimate, the compiler decides" if count else ""
-    )
+    estimated = f"; the sharding of {counted(count, 'residual')} is an estimate, the compiler decides" if count else ""
     host = f"; {bytes_text(passes.host_bytes())} in host memory" if passes.host_bytes() else ""
     total = f"{bytes_text(passes.saved_device_bytes())}{passes.per_device_text}"
     return f"{total}: {' + '.join(parts)}{host}{estimated}"

@@ -161,3 +161,20 @@ def test_a_kernel_is_repeatable_and_what_reads_a_mutable_array_is_not():
     assert all(map(is_repeatable, jaxpr_of(f, X).eqns))
     repeatable = {eqn.primitive.name: is_repeatable(eqn) for eqn in jaxpr_of(reading, X).eqns}
     assert repeatable["sin"] and not repeatable["get"]
+
+
+def test_derivatives_that_would_run_an_unrepeatable_operation_twice_are_refused():
+    """A tangent, or a second derivative, would be of other numbers than the value."""
+
+    def f(x):
+        noise = from_python(x)
+        return jnp.sum(jnp.sin(x) * noise), noise
+
+    planned, x = auto(f, saved="1 MiB"), X[0]
+    gradient, noise = jax.grad(planned, has_aux=True)(x)
+    np.testing.assert_allclose(gradient, jnp.cos(x) * noise, rtol=1e-5)
+    with pytest.raises(PlanError, match="would run it twice"):
+        jax.jvp(planned, (x,), (x,))
+    for of in (jax.jacfwd, jax.jacrev):
+        with pytest.raises(PlanError, match="would run it twice"):
+            of(jax.grad(lambda x: planned(x)[0]))(x)

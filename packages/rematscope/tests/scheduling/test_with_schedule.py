@@ -97,6 +97,35 @@ def test_it_is_transformed_as_the_function_is(how):
     assert_same(found, expected)
 
 
+@jax.custom_jvp
+def safe_root(x):
+    return jnp.sqrt(x)
+
+
+safe_root.defjvp(lambda xs, ts: (safe_root(xs[0]), ts[0] * 0.5 / jnp.maximum(safe_root(xs[0]), 1e-2)))
+
+OF_DERIVATIVES = {
+    "a value and its gradient": lambda f: jax.grad(lambda x: sum(jax.tree.map(jnp.sum, jax.value_and_grad(f)(x)))),
+    "a gradient": lambda f: jax.grad(lambda x: (jax.grad(f)(x) ** 2).sum()),
+    "a value and its tangent": lambda f: jax.grad(lambda x: sum(jax.jvp(f, (x,), (x + 1,)))),
+    "forward over reverse": lambda f: lambda x: jax.jvp(jax.value_and_grad(f), (x,), (x + 1,))[1],
+}
+
+
+@pytest.mark.parametrize("policy", ["nothing_saveable", "everything_saveable"])
+@pytest.mark.parametrize("how", few(OF_DERIVATIVES, 2))
+def test_second_derivatives_use_the_custom_rules_that_jax_uses(how, policy):
+    """At 0, both functions have another derivative than their operations."""
+
+    def f(x):
+        return jnp.sum(jax.nn.relu(x) * jnp.cos(x)) + jnp.sum(safe_root(x**2)) * jnp.mean(jnp.sin(x))
+
+    x, derivative = jnp.array([0.0, 1.0, -1.0]), OF_DERIVATIVES[how]
+    found, expected = derivative(with_schedule(f, getattr(policies, policy)))(x), derivative(f)(x)
+    assert all(map(np.all, map(np.isfinite, jax.tree.leaves(expected))))
+    assert_same(found, expected)
+
+
 def collective(ws, x):
     total = lax.psum(jnp.sin(x @ ws[0]), "batch")
     return jnp.sin(total @ ws[1]).sum() * (1 + lax.axis_index("batch")) + lax.pmean(jnp.sin(x).sum(), "batch")

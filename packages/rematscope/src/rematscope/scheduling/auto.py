@@ -188,8 +188,9 @@ def auto(
         gives the smallest peak that was reached); if `f` changes the state of an object, such as a module of Flax's
         nnx, or closes over a traced value; if `host` is given and no residual of `f` can be offloaded; if `f` is a
         training step, which takes gradients itself; or if `argnums` is out of range. During differentiation, if you
-        differentiate with respect to an argument that is not in `argnums`, or if you differentiate only some outputs
-        and the others depend on a custom rule whose gradient is not 0 for cotangents of 0.
+        differentiate with respect to an argument that is not in `argnums`, if you differentiate only some outputs and
+        the others depend on a custom rule whose gradient is not 0 for cotangents of 0, or if forward mode or a second
+        derivative would run a callback of `f` twice.
       TraceError, TargetError: during planning, as for `measure`.
 
     Example:

@@ -3,6 +3,9 @@
 Its derivative is one operation of JAX that is linear in the tangents. The transpose of this operation, which reverse
 mode uses, is the given backward program. Its value, which forward mode uses, and its own derivative, for second order,
 are those of the function itself. Under `vmap` both are batched together.
+
+The two programs are not differentiated: their operations are inlined, so they have lost the custom rules that JAX uses
+in a second derivative. This derivative is that of JAX's own value and gradient.
 """
 
 import functools
@@ -29,7 +32,8 @@ def differentiable(
     f: Callable[..., Arrays],
     forward: Callable[..., Arrays],
     backward: Callable[[tuple[bool, ...]], Callable[..., Arrays]],
-    outputs: int,
+    outputs: Sequence[Any],
+    rerun: Callable[..., Arrays],
 ) -> Callable[..., Arrays]:
     """Return `f` with another derivative.
 
@@ -38,52 +42,57 @@ def differentiable(
       forward: computes the same outputs, and then the saved values.
       backward: given a truth value for each output whose cotangent is zero, returns a function of the saved values, the
         arguments and the other cotangents. That returns a cotangent for each argument, a float0 for an integer.
-      outputs: the number of outputs of `f`.
+      outputs: the types of the outputs of `f`.
+      rerun: `f`, or a function that raises. Forward mode and second derivatives differentiate it, which runs `f` again.
     """
+    flows = [bool(jnp.issubdtype(o.dtype, jnp.inexact)) for o in outputs]
+    zeros = [np.zeros(o.shape, jax.dtypes.float0) for o in outputs]
 
     @jax.custom_jvp
     def function(*leaves: Any) -> Arrays:
         return tuple(f(*leaves))
 
+    @functools.cache  # so that JAX's caches apply
+    def forward_for(asked: tuple[int, ...]) -> Callable[..., Arrays]:
+        """Return `forward` for derivatives with respect to some of the arguments."""
+        return _with_derivative_of(lambda *given: _vjp_of_some(rerun, given, asked)[0], forward)
+
+    @functools.cache
+    def backward_for(asked: tuple[int, ...], none: tuple[bool, ...], count: int) -> Callable[..., Arrays]:
+        """Return the cotangents of some of the arguments where some cotangents of the outputs are zero."""
+        flown, given_cotangents = iter(none), none.count(False)
+        zero = tuple(flow and next(flown) for flow in flows)
+        is_given = [flow and not no for flow, no in zip(flows, zero, strict=True)]
+
+        def of_jax(*operands: Any) -> Arrays:
+            pull = _vjp_of_some(_selected(rerun, is_given), operands[:count], asked)[1]
+            return tuple(pull(list(operands[len(operands) - given_cotangents :])))
+
+        def pulled(*operands: Any) -> Arrays:
+            given, kept = operands[:count], operands[count : len(operands) - given_cotangents]
+            flowing = iter(operands[len(operands) - given_cotangents :])
+            pairs = zip(flows, zero, zeros, strict=True)
+            cotangents = [next(flowing) if flow else nothing for flow, no, nothing in pairs if not no]
+            found = backward(zero)(*kept, *given, *cotangents)
+            return tuple(found[i] for i in asked)
+
+        return _with_derivative_of(of_jax, pulled)
+
     def rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
-        asked = [i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero)]
-        both = forward(*primals)
-        results, kept = both[:outputs], both[outputs:]
+        asked = tuple(i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero))
+        both = forward_for(asked)(*primals)
+        results, kept = both[: len(outputs)], both[len(outputs) :]
         count, fixed = len(primals), len(primals) + len(kept)  # what follows must hold no value of the trace
-        flows = [jnp.issubdtype(o.dtype, jnp.inexact) for o in results]
-        zeros = [np.zeros(o.shape, jax.dtypes.float0) for o in results]
 
         def straight(*operands: Any) -> Arrays:
-            given, dots = list(operands[:count]), operands[len(operands) - len(asked) :]
-
-            def of(*some: Any) -> Arrays:
-                full = list(given)
-                for i, x in zip(asked, some, strict=True):
-                    full[i] = x
-                return [o for o, flow in zip(f(*full), flows, strict=True) if flow]
-
-            dots = jax.jvp(of, [given[i] for i in asked], list(dots))[1]
-            return tuple(dots)
+            given, dots = operands[:count], operands[len(operands) - len(asked) :]
+            return tuple(_jvp_of_some(_selected(rerun, flows), given, asked, dots))
 
         def back(none: tuple[bool, ...]) -> Callable[..., Arrays]:
-            """Return the cotangents of the arguments where some cotangents of the outputs are zero."""
-            flown = iter(none)
-            zero = tuple(flow and next(flown) for flow in flows)
-
-            def pulled(*operands: Any) -> Arrays:
-                given, kept = operands[:count], operands[count : len(operands) - none.count(False)]
-                flowing = iter(operands[len(operands) - none.count(False) :])
-                pairs = zip(flows, zero, zeros, strict=True)
-                cotangents = [next(flowing) if flow else nothing for flow, no, nothing in pairs if not no]
-                found = backward(zero)(*kept, *given, *cotangents)
-                return tuple(found[i] for i in asked)
-
-            return pulled
+            return backward_for(asked, none, count)
 
         if not asked or not any(flows):
-            return tuple(results), tuple(
-                jnp.zeros_like(o) if flow else zero for o, flow, zero in zip(results, flows, zeros, strict=True)
-            )
+            return tuple(results), tuple(map(_zero_tangent, results))
         types = tuple(jax.typeof(o) for o, flow in zip(results, flows, strict=True) if flow)
         dots = iter(
             _tangent.bind(
@@ -100,6 +109,55 @@ def differentiable(
 
     function.defjvp(rule, symbolic_zeros=True)
     return function
+
+
+def _selected(f: Callable[..., Arrays], mask: Sequence[bool]) -> Callable[..., Arrays]:
+    """Return `f` with the outputs in a mask only."""
+    return lambda *leaves: [o for o, one in zip(f(*leaves), mask, strict=True) if one]
+
+
+def _of_some(f: Callable[..., Any], given: Arrays, places: Sequence[int]) -> Callable[..., Any]:
+    """Return `f` as a function of its arguments at some places; the others are constants."""
+
+    def of(*some: Any) -> Any:
+        full = list(given)
+        for i, x in zip(places, some, strict=True):
+            full[i] = x
+        return f(*full)
+
+    return of
+
+
+def _jvp_of_some(f: Callable[..., Any], given: Arrays, places: Sequence[int], dots: Arrays) -> Any:
+    """Return the tangents of the outputs of `f` for tangents of its arguments at some places."""
+    return jax.jvp(_of_some(f, given, places), [given[i] for i in places], list(dots))[1]
+
+
+def _vjp_of_some(f: Callable[..., Any], given: Arrays, places: Sequence[int]) -> tuple[Any, Any]:
+    """Return `jax.vjp` of a function with respect to its arguments at some places."""
+    result: tuple[Any, Any] = jax.vjp(_of_some(f, given, places), *(given[i] for i in places))
+    return result
+
+
+def _with_derivative_of(f: Callable[..., Arrays], other: Callable[..., Arrays]) -> Callable[..., Arrays]:
+    """Return `other` with the derivative of `f`, whose outputs are its first ones; further outputs have none."""
+
+    @jax.custom_jvp
+    def function(*operands: Any) -> Arrays:
+        return tuple(other(*operands))
+
+    def rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
+        moving = [i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero)]
+        dots = _jvp_of_some(f, primals, moving, [tangents[i] for i in moving])
+        results = function(*primals)
+        return results, (*dots, *map(_zero_tangent, results[len(dots) :]))
+
+    function.defjvp(rule, symbolic_zeros=True)
+    return jax.jit(function)  # under vmap, a bare custom_jvp does not accept NumPy arrays
+
+
+def _zero_tangent(x: Any) -> Any:
+    return jnp.zeros_like(x) if jnp.issubdtype(x.dtype, jnp.inexact) else np.zeros(x.shape, jax.dtypes.float0)
 
 
 # `tangent(*fixed, *tangents)` is linear in the tangents; the saved values in `fixed` are for its transpose only.
@@ -125,14 +183,7 @@ def _jvp_rule(primals: Arrays, dots: Arrays, **params: Any) -> tuple[list[Any], 
         given = [ad.instantiate_zeros(dot) for dot in dots[fixed:]]
         return results, _tangent.bind(*primals[:fixed], *given, **params)
     moving = [i for i, none in enumerate(zero) if not none]
-
-    def of(*some: Any) -> Arrays:
-        full = list(primals)
-        for i, x in zip(moving, some, strict=True):
-            full[i] = x
-        return straight(*full)
-
-    return results, list(jax.jvp(of, [primals[i] for i in moving], [dots[i] for i in moving])[1])
+    return results, list(_jvp_of_some(straight, primals, moving, [dots[i] for i in moving]))
 
 
 def _transpose_rule(cotangents: Arrays, *operands: Any, back: _Back, fixed: int, **_: Any) -> list[Any]:

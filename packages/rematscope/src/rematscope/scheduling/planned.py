@@ -11,6 +11,7 @@ from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
+from rematscope.jax_compat import body_of, is_repeatable
 from rematscope.linting.subject import walk_equations
 from rematscope.scheduling.argnums import guarded
 from rematscope.scheduling.differentiable import differentiable
@@ -87,6 +88,14 @@ def _rule_outputs(eqn: Any) -> int:
     return is_rule * sum(jnp.issubdtype(getattr(v.aval, "dtype", np.int32), np.inexact) for v in eqn.outvars)
 
 
+def _refuse_rerun(function: str, *_: Any) -> NoReturn:
+    raise PlanError(
+        f"{function} has an operation whose second run may give a different result, such as a callback. Forward mode "
+        f"and second derivatives of the planned {function} would run it twice. Move it out of {function}, and pass its "
+        "result as an argument."
+    )
+
+
 def scheduled_function(once: CalledOnce, programs: Schedule) -> Callable[..., Any]:
     """Return a traced function whose derivative is given by both programs of a schedule."""
     cotangents = programs.backward.inputs[-len(once.jaxpr.out_avals) :]
@@ -102,7 +111,10 @@ def scheduled_function(once: CalledOnce, programs: Schedule) -> Callable[..., An
             program = without(program, cotangents, is_zero, rule_outputs, zeros)
         return jax.jit(program.__call__)
 
-    flat = differentiable(jaxpr_as_fun(once.jaxpr), forward, backward, len(once.jaxpr.out_avals))
+    plain = jaxpr_as_fun(once.jaxpr)
+    runs_twice = all(is_repeatable(eqn, prints=True) for eqn in body_of(once.jaxpr)[0].eqns)
+    rerun = plain if runs_twice else functools.partial(_refuse_rerun, callable_name(once.function))
+    flat = differentiable(plain, forward, backward, once.jaxpr.out_avals, rerun)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         # Some operations of a jaxpr read the shapes of their operands, and Python numbers have none.

@@ -60,7 +60,8 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
       PlanError: immediately, if `policy` is not a policy. During a call, if `policy` offloads values to host memory; if
         `f` changes the state of an object, such as a module of Flax's nnx; if `f` takes the gradient of a function that
         has a checkpoint; or if a checkpoint would repeat a side effect. During differentiation, if you differentiate
-        only some outputs and the others depend on a custom rule whose gradient is not 0 for cotangents of 0.
+        only some outputs and the others depend on a custom rule whose gradient is not 0 for cotangents of 0, or if
+        forward mode or a second derivative would run a callback of `f` twice.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -18,6 +18,7 @@ from steps import STEPS
 
 import rematscope
 from rematscope.render.view import plain_text
+from rematscope.reporting import fixes as fixes_module
 from rematscope.reporting import subject as subject_module
 from rematscope.reporting.page import document
 from rematscope.reporting.report import Report, _target_for
@@ -261,3 +262,47 @@ def test_a_proposal_is_compared_with_the_changes_that_come_before_it(factor):
         assert f"tried {before} changes that split the batch into fewer parts" in text
     elif before > 1:
         assert f"Each of the {before} cheaper changes" in text
+
+
+def deep_mean(ws, x):
+    def loss(ws):
+        y = x
+        for w in ws:
+            y = jnp.tanh(y @ w)
+        return jnp.mean(y**2)
+
+    return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws))
+
+
+def test_no_more_microbatches_than_needed_are_proposed_if_time_is_up(monkeypatch):
+    monkeypatch.setattr(fixes_module, "_DIVISION_SECONDS", -1.0)
+    args = [jnp.eye(8)] * 16, jnp.ones((4096, 8))
+    peak = rematscope.report(deep_mean, *args, memory="1 TiB", compiles=1).peak_bytes
+    best = rematscope.report(deep_mean, *args, memory=int(peak / 2)).best
+    assert best is not None and best.changes.microbatches == 4
+
+
+def test_microbatches_of_one_example_are_tried_only_if_larger_ones_do_not_fit(monkeypatch):
+    counts, original = set(), subject_module.Subject.why_no_microbatches
+
+    def recorded(self, count):
+        counts.add(count)
+        return original(self, count)
+
+    monkeypatch.setattr(subject_module.Subject, "why_no_microbatches", recorded)
+    args = [jnp.eye(8)] * 16, jnp.ones((16, 256, 8))
+    peak = rematscope.report(deep_mean, *args, memory="1 TiB", compiles=1).peak_bytes
+    for factor, tried in ((2, False), (8, True)):
+        counts.clear()
+        best = rematscope.report(deep_mean, *args, memory=int(peak / factor)).best
+        assert best is not None and best.changes.microbatches > 1
+        assert (16 in counts) is tried
+
+
+def test_the_table_lists_one_of_several_fixes_with_equal_peaks_and_flops():
+    report = reported("recurrent_over_time")
+    rows = [(fix.peak_bytes, fix.extra_work) for fix in report.shown_fixes if fix.compiled_bytes is None]
+    assert len(rows) == len(set(rows)) < len(report.fixes)
+    assert {(fix.peak_bytes, fix.extra_work) for fix in report.fixes[:5]} <= {
+        (fix.peak_bytes, fix.extra_work) for fix in report.shown_fixes
+    }

@@ -26,6 +26,7 @@ _POLICIES: tuple[Callable[..., Any] | None, ...] = (
 _FAR = 2.0  # a peak above this multiple of the limit is too far from it for variants of checkpoints
 _NEAR = 1.1  # a peak below this multiple of the lowest one is about the lowest
 _CHEAP = 1.02  # work below this multiple of that of the function as written is almost no recompute
+_SMALL = 0.9  # a predicted peak below this share of the limit is expected to fit
 _SAVED = (0.92, 0.7)  # the shares of the free memory that checkpoints may fill with additional saved values
 
 
@@ -242,8 +243,6 @@ class Search:
     def _divide(self, chosen: Sequence[Changes], option: str, numbers: Sequence[int]) -> bool:
         """Trace changes in the largest possible number of parts, and in the smallest number that is expected to fit.
 
-        More parts have lower peaks, so the smallest number is found by bisection.
-
         Args:
           chosen: the changes.
           option: the option of `rewrite` that sets the number of parts.
@@ -253,21 +252,47 @@ class Search:
           Whether any number of parts is expected to fit.
         """
         counts = list(numbers)
+        if option != "head_chunks" and len(counts) > 1 and counts[-1] == self.subject.batch_size:
+            # Single examples come last: JAX traces axes of length 1 differently, so the proof takes long and may fail.
+            if self._divide(chosen, option, counts[:-1]):
+                return True
+            counts = counts[-1:]
         while counts and not (found := self._trace_parts(chosen, option, counts[-1])):
             counts.pop()
         if not counts or not self._are_small(found):
             return False
-        low, high = 0, len(counts) - 1
-        while low < high and self._has_time:
-            middle = (low + high) // 2
-            if self._are_small(self._trace_parts(chosen, option, counts[middle])):
-                high = middle
-            else:
-                low = middle + 1
+
+        def is_small(which: int) -> bool:
+            return self._are_small(self._trace_parts(chosen, option, counts[which]))
+
+        last, which = len(counts) - 1, counts.index(self._enough_parts(counts, found, option))
+        is_known = which == last or is_small(which)  # one number is traced even if time is up
+        while not is_known and which < last and self._has_time:
+            which += 1
+            is_known = is_small(which)
+        while is_known and which > 0 and self._has_time and is_small(which - 1):
+            which -= 1
         return True
 
+    def _enough_parts(self, counts: Sequence[int], found: Sequence[Traced], option: str) -> int:
+        """Return the smallest number of parts that is sure to fit, by the peaks of the whole and of `counts[-1]` parts.
+
+        The peak is the maximum of functions that are linear in the length of a part. So it is convex in this length,
+        and at most the linear interpolation between two known peaks.
+        """
+        most, base = counts[-1], self.tried[Changes()].memory.peak_bytes
+        undivided: dict[str, Any] = {option: 1}
+        for count in counts:
+            share = (1 / count - 1 / most) / (1 - 1 / most)
+            for t in found:
+                whole = self.tried.get(dataclasses.replace(t.changes, **undivided))
+                rise = (whole.memory.peak_bytes if whole else base) - t.memory.peak_bytes
+                if t.memory.peak_bytes + share * rise <= _SMALL * self.limit:
+                    return count
+        return most
+
     def _are_small(self, found: Sequence[Traced]) -> bool:
-        return any(t.memory.peak_bytes <= 0.9 * self.limit for t in found)
+        return any(t.memory.peak_bytes <= _SMALL * self.limit for t in found)
 
     def _trace_parts(self, chosen: Sequence[Changes], option: str, count: int) -> list[Traced]:
         """Trace changes in a number of parts, and return the traces of all changes that can be applied."""

@@ -330,10 +330,18 @@ class Report(View):
 
     @property
     def shown_fixes(self) -> list[Fix]:
-        """The fixes that the table lists: all compiled ones, and the cheapest of the others."""
+        """The fixes that the table lists: all compiled ones, and the cheapest of the others.
+
+        Of several fixes with equal predicted peaks and FLOPs, it lists the compiled ones, or else the simplest one.
+        """
         compiled = [fix for fix in self.fixes if fix.compiled_bytes is not None]
-        others = [fix for fix in self.fixes if fix.compiled_bytes is None][: max(0, _ROWS - len(compiled))]
-        return [fix for fix in self.fixes if fix in compiled or fix in others]
+        seen = {(fix.peak_bytes, fix.extra_work) for fix in compiled}
+        simplest = dict[tuple[int, int], Fix]()
+        for fix in sorted(self.fixes, key=lambda fix: len(described_changes(fix.changes))):
+            simplest.setdefault((fix.peak_bytes, fix.extra_work), fix)
+        others = [fix for key, fix in simplest.items() if key not in seen]
+        cheapest = [fix for fix in self.fixes if fix in others][: max(0, _ROWS - len(compiled))]
+        return [fix for fix in self.fixes if fix in compiled or fix in cheapest]
 
     @property
     def assumptions(self) -> list[str]:

@@ -19,8 +19,9 @@ import jax
 from jax import lax
 from jax.extend import source_info_util
 
-from rematscope.ir.program import Equation, Literal, Program, Value
-from rematscope.jax_compat import body_of, is_literal, literal_value
+from rematscope.ir.inline import Inliner
+from rematscope.ir.program import Equation, Program, Value
+from rematscope.memory.xla_estimate.unrolled import copied
 from rematscope.scheduling.linearize import Linearized, free_values, own_values, substituted
 
 source_info_util.register_exclusion(__file__)
@@ -42,26 +43,6 @@ def backward_of(linearized: Linearized, loop: Equation) -> Equation | None:
     return found[0] if len(found) == 1 and found[0].reverse != loop.reverse else None
 
 
-def copied(program: Program, names: dict[Value, Value], copies: dict[Equation, Equation]) -> Program:
-    """Return a copy of a body with new values; `names` maps the values, and `copies` the operations."""
-
-    def named(values: Iterable[Value]) -> tuple[Value, ...]:
-        for value in values:
-            if value not in names:
-                names[value] = Value(value.aval, value.name)
-                names[value].sharding = value.sharding
-        return tuple(names[value] for value in values)
-
-    inputs, equations = named(program.inputs), list[Equation]()
-    for equation in program.equations:
-        copy = substituted(equation, names)
-        if equation.primitive != "optimization_barrier":
-            copy = dataclasses.replace(copy, outputs=named(equation.outputs))
-        copies[equation] = copy
-        equations.append(copy)
-    return Program(inputs, equations, tuple(names.get(v, v) for v in program.outputs))
-
-
 def replaced(program: Program, equation: Equation, instead: Sequence[Equation]) -> Program:
     """Return a program with other operations in the place of one."""
     equations = [new for e in program.equations for new in (instead if e is equation else [e])]
@@ -79,22 +60,10 @@ def stacked(value: Value, length: int) -> Any:
 
 
 def operations(f: Callable[..., Any], operands: Sequence[Value], result: Value) -> list[Equation]:
-    """Trace a function of arrays with one result, and return its operations."""
-    jaxpr = body_of(jax.make_jaxpr(f)(*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in operands)))[0]
-    values: dict[Any, Value] = dict(zip(jaxpr.invars, operands, strict=True))
-    values[jaxpr.outvars[0]] = result
-
-    def read(atom: Any) -> Value:  # a variable or a literal of the jaxpr
-        return Literal(atom.aval, literal_value(atom)) if is_literal(atom) else values[atom]
-
-    made = []
-    for eqn in jaxpr.eqns:
-        for var in eqn.outvars:
-            values.setdefault(var, Value(var.aval))
-        inputs = tuple(map(read, eqn.invars))
-        outputs = tuple(values[var] for var in eqn.outvars)
-        made.append(Equation(eqn.primitive.name, inputs, outputs, dict(eqn.params), eqn))
-    return made
+    """Return the operations of a function of arrays; the last one computes the result."""
+    jaxpr = jax.make_jaxpr(f)(*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in operands))
+    *others, last = Inliner().program(jaxpr, operands).equations
+    return [*others, dataclasses.replace(last, outputs=(result,))]
 
 
 class _Replacement(NamedTuple):
@@ -154,13 +123,11 @@ def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, ite
         return _nest_loop(head, inner_backward, iterations, own_slices, [(read[v], parts[v]) for v in read], {})
 
     if last:
-        names: dict[
-            Value, Value
-        ] = {}  # maps a value of the loop's body to the corresponding value of the last iterations
-        copies: dict[Equation, Equation] = {}
-        tail, tail_backward = copied(body, names, copies), copied(backward_body, dict(names), copies)
-        kept = kept.union(names[v] for v in linearized.kept & own)
-        late.update(copies[e] for e in linearized.deferred if e in copies)
+        last_values: dict[Value, Value] = {}  # maps values of the loop's body to those of the last iterations
+        tail, tail_backward = copied(body, last_values), copied(backward_body, dict(last_values))
+        kept = kept.union(last_values[v] for v in linearized.kept & own)
+        pairs = zip(body.equations, tail.equations, strict=True)
+        late.update(copy for equation, copy in pairs if equation in linearized.deferred)
         forward, outer, tail_loop = _split_loop(loop, last, tail, in_loop, tail_first=False)
         backwards, outer_backward, tail_backward_loop = _split_loop(
             backward, last, tail_backward, in_backward_loop, True

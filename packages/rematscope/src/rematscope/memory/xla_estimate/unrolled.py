@@ -6,7 +6,7 @@ runs once (`WhileLoopSimplifier`).
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 
@@ -132,10 +132,13 @@ def _copy_equations(equations: Iterable[Equation], stands_for: dict[Value, Value
         yield dataclasses.replace(equation, inputs=inputs, outputs=outputs, bodies=bodies)
 
 
-def copied(body: Program, around: Mapping[Value, Value]) -> Program:
-    """Return a copy of a loop's body with new values, and with some of the values that it reads replaced."""
+def copied(body: Program, stands_for: dict[Value, Value]) -> Program:
+    """Return a copy of a loop's body with new values.
+
+    `stands_for` maps values that the body reads to their replacements. The new values are added to it.
+    """
     own = tuple(map(value_like, body.inputs))
-    stands_for = {**around, **dict(zip(body.inputs, own, strict=True))}
+    stands_for.update(zip(body.inputs, own, strict=True))
     equations = list(_copy_equations(body.equations, stands_for))
     return Program(own, equations, tuple(stands_for.get(v, v) for v in body.outputs))
 

@@ -160,12 +160,6 @@ def test_naming_softmax_output_leaves_its_recomputation():
     assert counts(passes, "exp")[0] == 1
 
 
-def test_an_outer_checkpoint_overrides_an_inner_policy():
-    keeps = jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)), policy=policies.everything_saveable)
-    assert counts(trace(keeps, 1.0), "sin") == (0, 0)
-    assert counts(trace(jax.checkpoint(keeps), 1.0), "sin") == (1, 0)
-
-
 def test_a_literal_can_be_a_residual():
     (residual,) = trace(lambda x: 3.0 * x, np.float32(1)).residuals
     assert residual.kind == "constant" and residual.value.value == 3.0

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, ParamSpec, TypeVar, cast, overload
+from typing import Any, ParamSpec, TypeVar, cast, overload
 
 import jax
 
@@ -18,7 +18,7 @@ from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.per_call import PlannedPerCall
 from rematscope.scheduling.planned import Planned
 from rematscope.scheduling.result import Auto, Decorated, reference
-from rematscope.scheduling.search import Search
+from rematscope.scheduling.search import Search, SearchOptions
 from rematscope.scheduling.settings import SETTINGS
 from rematscope.seconds.devices import DEVICES, Device, cost_meant, device_called
 from rematscope.xla.compiling import check_target
@@ -34,7 +34,7 @@ class AutoFunction(PlannedPerCall[P, R]):
     given arguments with `.plan`.
     """
 
-    def __init__(self, f: Callable[P, R], argnums: ArgNums, options: "_Options"):
+    def __init__(self, f: Callable[P, R], argnums: ArgNums, options: SearchOptions):
         super().__init__(f, argnums)
         self._options = options
 
@@ -68,35 +68,21 @@ class AutoFunction(PlannedPerCall[P, R]):
         return result
 
     def _make_plan(self, call: GradientCall) -> Auto:
-        return self._options.search(call, self.argnums)
+        __tracebackhide__ = True
+        options = self._options
+        with progress() as tell, gc_paused():
+            tell("tracing", 0)
+            search = options.search(call)
+            search.tell = tell
+            try:
+                candidate, bound = (search.within_peak if options.limits_peak else search.within_saved)(options.limit)
+            except KeyboardInterrupt as stopped:
+                stopped.add_note(_progress_note(search, options.limit))
+                raise
+        return Auto(search, candidate, options, bound, self.argnums)
 
     def _function_of(self, plan: Auto) -> Planned:
         return plan.function
-
-
-class _Options(NamedTuple):
-    """The checked options of `auto`."""
-
-    limit: int
-    limits_peak: bool
-    target: str
-    compiles: int
-    cost: CostFunction
-    host: HostOffload | None
-
-    def search(self, call: GradientCall, argnums: tuple[int, ...] | None) -> Auto:
-        """Search for a plan for one call."""
-        __tracebackhide__ = True
-        with progress() as tell, gc_paused():
-            tell("tracing", 0)
-            search = Search(call, self.target, self.compiles, self.cost, self.host)
-            search.tell = tell
-            try:
-                candidate, bound = (search.within_peak if self.limits_peak else search.within_saved)(self.limit)
-            except KeyboardInterrupt as stopped:
-                stopped.add_note(_progress_note(search, self.limit))
-                raise
-        return Auto(search, candidate, self.limit, self.limits_peak, bound, argnums)
 
 
 @overload
@@ -220,7 +206,7 @@ def auto(
     counted = (
         cost_meant(cost, device) if host is None else _offload_device(host, cost, device, target, peak is not None)
     )
-    options = _Options(limit, peak is not None, target, compiles, counted, host)
+    options = SearchOptions(limit, peak is not None, target, compiles, counted, host)
     make = functools.partial(AutoFunction, argnums=argnums, options=options)
     return make if f is None else make(f)
 

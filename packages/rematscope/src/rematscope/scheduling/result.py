@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from rematscope.choices.build import CostFunction, work
+from rematscope.choices.build import work
 from rematscope.errors import PlanError
 from rematscope.ir.program import Equation, Program, Value, type_text
 from rematscope.ir.source import Source, each_of_common_path, numberless
@@ -27,9 +27,8 @@ from rematscope.scheduling.argnums import ArgNums
 from rematscope.scheduling.candidate import Candidate
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words
 from rematscope.scheduling.gradient_call import GradientCall
-from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.planned import Constant
-from rematscope.scheduling.search import Search
+from rematscope.scheduling.search import Search, SearchOptions
 from rematscope.scheduling.stored_choice import CachedChoice, StoredChoice, digest
 from rematscope.scheduling.suggested_names import SuggestedNames, save_everything_names, suggested_names
 from rematscope.seconds.devices import Device
@@ -75,21 +74,17 @@ class Auto(Constant, Pictured):
     size = Timeline.size
 
     def __init__(
-        self, search: Search, chosen: Candidate, limit: int, limits_peak: bool, bound: float, argnums: ArgNums = None
+        self, search: Search, chosen: Candidate, options: SearchOptions, bound: float, argnums: ArgNums = None
     ):
-        self._own, self._structure, self._compiles = search.own, search.key[:2], search.compiles
+        self._own, self._structure, self._options = search.own, search.key[:2], options
         self._linearized = search.linearized
         self._chosen = chosen
         self.function = chosen.function
         self.trials = tuple(search.compiled)
-        self.limit = limit
-        self.limits_peak = limits_peak
-        self.target = search.target
+        self.limit, self.limits_peak, self.target = options.limit, options.limits_peak, options.target
         self.bound = min(bound, chosen.recompute_cost)
         self._argnums = argnums
-        self._cost = search.cost
-        self._call = search.call
-        self._host = search.host
+        self._call, self._cost, self._host = search.call, options.cost, options.host
 
     def __reduce__(self) -> tuple[Callable[[bytes], "Auto"], tuple[bytes]]:
         return _load_pickle, (_dump_pickle(self._pickle_state()),)
@@ -98,11 +93,9 @@ class Auto(Constant, Pictured):
         call = self._call._replace(f=reference(self._call.f))
         candidates = [CachedChoice.of(candidate, self._own, self.limit, self.bound) for candidate in self.trials]
         compiled = [one.measurement.made for one in self.trials if one.measurement is not None]
-        return _State(
-            call, self.target, self._compiles, self._cost, self._host,
-            self._structure, [dataclasses.replace(one, measurement=None) for one in candidates], compiled,
-            self.trials.index(self._chosen), self.limit, self.limits_peak, self.bound, self._argnums,
-        )  # fmt: skip
+        candidates = [dataclasses.replace(one, measurement=None) for one in candidates]
+        chosen = self.trials.index(self._chosen)
+        return _State(call, self._options, self._argnums, self._structure, candidates, compiled, chosen, self.bound)
 
     @cached_property
     def suggested_names(self) -> SuggestedNames:
@@ -364,18 +357,13 @@ class _State(NamedTuple):
     """The part of a result that is pickled. The programs are traced again."""
 
     call: GradientCall
-    target: str
-    compiles: int
-    cost: CostFunction
-    host: HostOffload | None
+    options: SearchOptions
+    argnums: ArgNums
     structure: tuple[str, str]
     candidates: list[CachedChoice]
     compiled: list[Compiled]
     chosen: int
-    limit: int
-    limits_peak: bool
     bound: float
-    argnums: ArgNums
 
 
 class Decorated(NamedTuple):
@@ -409,7 +397,7 @@ def _load_pickle(pickled: bytes) -> Auto:
     call, f = state.call, state.call.f
     call = call._replace(f=f.by.__wrapped__ if isinstance(f, Decorated) else f)
     with outside_traces():
-        search = Search(call, state.target, state.compiles, state.cost, state.host)
+        search = state.options.search(call)
         if search.key[:2] != state.structure:
             raise PlanError(
                 f"this plan was pickled for another version of {search.name}: its operations or shapes differ now, or "
@@ -417,7 +405,7 @@ def _load_pickle(pickled: bytes) -> Auto:
             )
         for known, made in zip(state.candidates, state.compiled, strict=True):
             search.recall(known, made)
-    return Auto(search, search.compiled[state.chosen], state.limit, state.limits_peak, state.bound, state.argnums)
+    return Auto(search, search.compiled[state.chosen], state.options, state.bound, state.argnums)
 
 
 def _count_text(number: float) -> str:

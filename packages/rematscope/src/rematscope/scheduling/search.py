@@ -20,7 +20,7 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -50,6 +50,21 @@ from rematscope.xla.compiling import Compiled
 from rematscope.xla.measure import Measurement, measure_call
 
 _RESULTS = ResultCache(SETTINGS.remembered_results)
+
+
+class SearchOptions(NamedTuple):
+    """The checked options of `auto`, by its names; `limits_peak` says whether `limit` is for the compiled peak."""
+
+    limit: int
+    limits_peak: bool
+    target: str
+    compiles: int
+    cost: CostFunction
+    host: HostOffload | None
+
+    def search(self, call: GradientCall) -> "Search":
+        """Return a search for a plan of one call."""
+        return Search(call, self.target, self.compiles, self.cost, self.host)
 
 
 class Search:

@@ -64,12 +64,7 @@ work = _Work()
 
 
 class CostedCall(NamedTuple):
-    """A call of a function, with the cost that recomputing one of its equations has.
-
-    Attributes:
-      f, args, kwargs: the function and its arguments, as for `trace`.
-      cost: the cost function, as for `recompute_graph`.
-    """
+    """A call of a function, with the cost that recomputing one of its equations has."""
 
     f: Callable[..., Any]
     args: Sequence[Any]

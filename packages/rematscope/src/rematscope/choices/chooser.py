@@ -11,11 +11,7 @@ from rematscope.choices.zero_one import ZeroOne, zero_one
 
 
 class Chooser:
-    """Finds the best choices of a graph's names, for many budgets.
-
-    Attributes:
-      graph: the bytes and the cost of each choice.
-    """
+    """Finds the best choices of a graph's names, for many budgets."""
 
     def __init__(self, graph: ChoiceGraph):
         self.graph = graph

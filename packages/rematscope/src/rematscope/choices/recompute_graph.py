@@ -52,7 +52,6 @@ class RecomputeGraph(ChoiceGraph):
     """The graph of a function's backward pass that gives the recompute of every choice of names.
 
     Attributes:
-      trace: the trace that the graph was built from.
       nodes: all operations of the backward program, in program order.
       roots: the nodes that run for every choice, because they compute results or have side effects.
       barred: maps each name that no choice may save to the reason.

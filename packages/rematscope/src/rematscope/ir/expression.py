@@ -18,7 +18,6 @@ class Expression(NamedTuple):
     """An expression on a line of the user's code; for an operation in a library, the call of the library.
 
     Attributes:
-      source: the line.
       columns: the start and the end of the expression, in bytes. If it ends on a later line, the number of that line
         comes first. () if unknown.
       text: the source text; "" if it spans several lines or cannot be read.

@@ -62,7 +62,6 @@ class Names:
     """The names of a function, and the values that may be worth naming.
 
     Attributes:
-      subject: the function.
       values: the data flow of the function.
       graph: the recompute graph of the function with a name on each value that may be worth naming.
       needed: the nodes that are read or recomputed even if all of the function's own names are saved.

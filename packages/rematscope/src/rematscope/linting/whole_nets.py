@@ -56,8 +56,6 @@ class _Layers:
     """Repeated layers that a checkpoint recomputes at once.
 
     Attributes:
-      checkpoint: the checkpoint.
-      count: the number of layers.
       operation: an operation that each layer has.
       scanned: whether the layers are iterations of a scan.
     """

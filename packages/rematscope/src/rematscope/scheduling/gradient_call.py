@@ -10,7 +10,6 @@ class GradientCall(NamedTuple):
     """A call that a plan is made for.
 
     Attributes:
-      f, args, kwargs: the function, and its arguments: arrays, or shapes.
       grad_mask: which leaves of the arguments get a gradient; None for all.
     """
 

@@ -53,7 +53,6 @@ class PeakProgram:
     """The 0/1 program of a function, which is built once and solved for many limits.
 
     Attributes:
-      linearized: the function.
       fixed: values that are always saved. So no operation before them is recomputed for a step after them.
       saveable: the values that may be saved, in the order of the program.
       cost: the cost of recomputing an operation.

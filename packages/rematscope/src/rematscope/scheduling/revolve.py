@@ -63,7 +63,6 @@ class RevolveTable:
     """The cheapest reversals of a chain, for every number of slots of memory.
 
     Attributes:
-      slots: the number of slots.
       slot: the bytes of a slot. The inputs of most segments are a multiple of it, so that little is wasted.
     """
 

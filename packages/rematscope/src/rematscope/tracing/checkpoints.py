@@ -117,7 +117,6 @@ class CalledOnce:
     """A function that was traced once, for arguments of these shapes only. Later traces use its jaxpr.
 
     Attributes:
-      function: the original function.
       jaxpr: its jaxpr, as a function of the leaves of its arguments.
     """
 

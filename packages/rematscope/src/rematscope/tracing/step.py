@@ -35,7 +35,6 @@ class Halves:
     """The two passes of a gradient inside a program.
 
     Attributes:
-      gradient: the gradient.
       body: the program that contains both passes: that of the step, or of a loop in the step.
       forward, backward: the programs of the passes, with equations of `body`.
       values: the outputs of the differentiated function that the rest of the step uses.

@@ -61,7 +61,7 @@ def read_answers(
     with Page(sliced.module) as page:
         yield (first := _run_statements(sliced, page, sliced.statements, False, folder))
     # If the statements raise again, the answer may work without the line that raises.
-    if sliced.before and (isinstance(first, Verdict) or sliced.before != sliced.statements):
+    if sliced.before and (isinstance(first, Verdict) or sliced.differs):
         with Page(sliced.module) as page:
             yield _run_statements(sliced, page, sliced.before, True, folder)
 

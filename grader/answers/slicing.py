@@ -37,11 +37,13 @@ class Slice(NamedTuple):
         are all statements of the page. Empty if they have no effect on the answer that the needed statements lack.
       kept: the text that is handed in: the needed statements, statements that may change what the needed ones define,
         and the dependencies of both.
+      differs: whether `before` may define a different answer than `needed`, if none of these statements raises.
     """
 
     needed: tuple[PlacedStatement, ...]
     before: tuple[PlacedStatement, ...]
     kept: tuple[PlacedStatement, ...]
+    differs: bool
 
 
 def slice_of(answer: str, statements: Sequence[PlacedStatement]) -> Slice:
@@ -58,7 +60,8 @@ def slice_of(answer: str, statements: Sequence[PlacedStatement]) -> Slice:
         before = []
     kept = needed | page.needed(page.touching(before, needed))
     before = page.without_side_effect_free(before, needed)
-    return Slice(*(tuple(page.statements[i] for i in indices) for indices in (sorted(needed), before, sorted(kept))))
+    parts = [tuple(page.statements[i] for i in indices) for indices in (sorted(needed), before, sorted(kept))]
+    return Slice(parts[0], parts[1], parts[2], page.makes_a_difference(before, needed))
 
 
 _TO_LOOK_AT = {"IPython", "altair", "bokeh", "grader", "ipywidgets", "matplotlib", "plotly", "seaborn"}

@@ -244,6 +244,7 @@ def test_a_second_try_leaves_out_checks_plots_and_magics(tmp_path):
         [f"import math\ndef {NAME}(): raise KeyError\ndef other(): pass\nk = 3", CHECK],
         [f"def {NAME}(): raise NotImplementedError", "print(3)", "import no_such_module"],
         [f"def {NAME}(): raise KeyError", "import numpy as np\nrng = np.random.default_rng(0)", f"print({NAME}(rng))"],
+        ["import jax\nx = jax.numpy.ones(2)\nprint(x)", f"import jax\ndef {NAME}(): raise KeyError(jax)", CHECK],
         [
             f"k = 2\ndef helper(x): return k * x\ndef {NAME}(x): return helper(x)",
             "import jax, jax.numpy as jnp\nx = jnp.ones(k)\ndef plain(x): return jnp.sin(x)",

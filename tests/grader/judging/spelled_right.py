@@ -8,17 +8,15 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from sample_answers import Answers
 
-SEGMENTS, NAME, LAYERS, DOTS = Answers(), Answers(), Answers(), Answers()
+SEGMENTS, NAME, LAYERS = Answers(), Answers(), Answers()
 RIGHT = {
     "two_checkpoints": SEGMENTS,
     "name_preactivation": NAME,
     "scan_layers": LAYERS,
-    "checkpoint_dot_policy": DOTS,
 }
 
 policies = jax.checkpoint_policies
 only_y = functools.partial(jax.checkpoint, policy=policies.save_only_these_names("y"))
-dots = functools.partial(jax.checkpoint, policy=policies.dots_with_no_batch_dims_saveable)
 
 
 def divided(y):
@@ -41,11 +39,6 @@ def with_layer(layer):
         return functools.reduce(lambda x, W: layer(W, x), weights, x)
 
     return lambda W1, W2, W3, x: in_two(segment, W1, W2, W3, x=x)
-
-
-@SEGMENTS.passes
-def columns(W1, W2, W3, x):
-    return with_layer(lambda W, x: jnp.sin(W @ x))(W1, W2, W3, x[:, None])[:, 0]
 
 
 @SEGMENTS.passes
@@ -101,16 +94,6 @@ def sine_in_float32(W1, W2, W3, x):
 
 
 @SEGMENTS.passes
-def multiplied_and_summed(W1, W2, W3, x):
-    return with_layer(lambda W, x: jnp.sin(jnp.sum(W * x, axis=1)))(W1, W2, W3, x)
-
-
-@SEGMENTS.passes
-def row_by_row(W1, W2, W3, x):
-    return with_layer(lambda W, x: jnp.sin(jax.vmap(jnp.vdot, (0, None))(W, x)))(W1, W2, W3, x)
-
-
-@SEGMENTS.passes
 def mapped_rows(W1, W2, W3, x):
     return with_layer(lambda W, x: jnp.sin(lax.map(lambda row: jnp.vdot(row, x), W)))(W1, W2, W3, x)
 
@@ -147,10 +130,7 @@ def passes_as(name, product, after=lambda y: y, normal=divided):
 passes_as("batch_of_one", lambda x, W: x[None] @ W, lambda y: y[0])
 passes_as("product_transposed", lambda x, W: jnp.einsum("na,ab->bn", x, W), jnp.transpose)
 passes_as("middle_dimension", lambda x, W: x[:, None] @ W, lambda y: y[:, 0])
-passes_as("row_by_row", lambda x, W: jax.vmap(lambda row: row @ W)(x))
-passes_as("column_by_column", lambda x, W: jax.vmap(lambda column: x @ column, 1, 1)(W))
 passes_as("columns_first", lambda x, W: jax.vmap(lambda column: x @ column, 1, 0)(W), jnp.transpose)
-passes_as("tensordot", lambda x, W: jnp.tensordot(x, W, 1))
 passes_as(
     "summed_in_float32",
     lambda x, W: jnp.matmul(x, W, preferred_element_type=jnp.float32).astype(x.dtype),
@@ -162,7 +142,6 @@ passes_as(
     "summed_one_by_one",
     lambda x, W: functools.reduce(jnp.add, [x[:, k, None] * W[k] for k in range(len(W))]),
 )
-passes_as("mean_by_vecdot", jnp.matmul, normal=lambda y: y / jnp.sqrt(jnp.vecdot(y, y) / y.shape[-1])[..., None])
 passes_as(
     "mean_by_einsum", jnp.matmul, normal=lambda y: y / jnp.sqrt(jnp.einsum("nb,nb->n", y, y) / y.shape[-1])[:, None]
 )
@@ -212,12 +191,6 @@ by_hand("kept_once_more_rounded", lambda y: y.astype(jnp.float32).astype(y.dtype
 
 
 @LAYERS.passes
-def scanned_columns(ws, x):
-    layer = jax.checkpoint(lambda w, x: x + jnp.sin(w @ jnp.sin(x)))
-    return lax.scan(lambda x, w: (layer(w, x), None), x[:, None], ws)[0][:, 0]
-
-
-@LAYERS.passes
 def scanned_rows(ws, x):
     layer = jax.checkpoint(lambda w, x: x + jnp.sin(jnp.sin(x) @ w.T))
     return lax.scan(lambda x, w: (layer(w, x), None), x[None], ws)[0][0]
@@ -236,26 +209,3 @@ def scanned_in_float32(ws, x):
 def scanned_multiplied_and_summed(ws, x):
     layer = jax.checkpoint(lambda w, x: x + jnp.sin(jnp.sum(w * jnp.sin(x), axis=-1)))
     return lax.scan(lambda x, w: (layer(w, x), None), x, ws)[0]
-
-
-# --- checkpoint_dot_policy -------------------------------------------------------------------------------------------
-
-
-@DOTS.passes
-@dots
-def one_batch(w1, w2, x):
-    return jnp.sum((jax.nn.relu(x[None] @ w1) @ w2) ** 2)
-
-
-@DOTS.passes
-@dots
-def transposed_products(w1, w2, x):
-    h = jax.nn.relu(jnp.einsum("nd,de->en", x, w1))
-    return jnp.sum(jnp.einsum("en,ef->fn", h, w2) ** 2)
-
-
-@DOTS.passes
-@dots
-def vdot_of_itself(w1, w2, x):
-    z = jax.nn.relu(x @ w1) @ w2
-    return jnp.sum(z * z)

@@ -1,4 +1,4 @@
-"""docs/questions.md and docs/out_of_memory.md: their snippets run, and each answer links to further reading."""
+"""docs/questions.md, out_of_memory.md and devices.md: their snippets run, and each answer links to further reading."""
 
 import contextlib
 import io
@@ -75,6 +75,16 @@ def test_the_path_from_an_error_to_a_configuration_runs():
     (quoted,) = re.findall(r"`(step does not fit .*)`", page)
     assert quoted in printed.getvalue()
     assert f"needs {namespace['advice'].best.peak_bytes / 2**20:.1f} MiB" in page
+
+
+def test_the_page_on_devices_prints_what_it_shows():
+    namespace = {}
+    page = (ROOT / "docs" / "devices.md").read_text()
+    (shown,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        for snippet in SNIPPET.findall(page):
+            exec(snippet, namespace)
+    assert shown in printed.getvalue()
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=title_of)

@@ -22,17 +22,19 @@ from jax.extend import source_info_util
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
+from rematscope.ir.source import lines_of
 from rematscope.jax_compat.vjp_hook import Mark
 from rematscope.reporting.batch_axis import (
     NotPaired,
     axes_of,
     commutes,
+    custom_gradient,
     equal_values,
+    is_float,
     makes_batch,
     same_equation,
     same_params,
 )
-from rematscope.reporting.custom_gradients import depends_nonlinearly, has_nonlinear_gradient
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program
 from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.microbatches import divided, jaxpr_of_step, only_loss, paired_draws, stack_axis
@@ -41,6 +43,7 @@ from rematscope.tracing.checkpoints import traced
 source_info_util.register_exclusion(__file__)
 
 _CHECKPOINTS = frozenset({"checkpoint", "remat", "remat2"})
+_CUSTOM_GRADIENTS = frozenset({"custom_vjp_call"})
 _LINEAR = frozenset(
     "neg reshape broadcast_in_dim squeeze expand_dims transpose copy copy_p name stop_gradient reduce_sum slice rev "
     "optimization_barrier convert_element_type".split()
@@ -48,24 +51,6 @@ _LINEAR = frozenset(
 _SUMS = frozenset({"add", "sub", "add_any", "concatenate"})
 _PRODUCTS = frozenset({"mul", "dot_general", "conv_general_dilated"})
 _MARK = "rematscope.loss"
-_NO_AVERAGE = (
-    "The loss of {} is not an average over the examples: it divides by a sum over the batch, computes another "
-    "function of a sum or a maximum over the batch, compares pairs of examples, or compares their positions in the "
-    "batch. (Batch normalization, a weighted mean and a contrastive loss do.) Use chunks=, which computes the same "
-    "gradient."
-)
-# Reductions that are no sums. Of a value for the whole batch, nothing follows from the values for its parts.
-_NONLINEAR_REDUCTIONS = frozenset(
-    "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod cummax cummin cumprod cumlogsumexp sort "
-    "top_k".split()
-)
-_NONLINEAR_SCATTERS = frozenset({"scatter", "scatter-max", "scatter-min", "scatter-mul"})
-_COMPARISONS = frozenset("eq ne lt le gt ge min max clamp".split())
-# Operations whose results are still positions, such as indices of a gather, if one of their operands is.
-_INDEX_ARITHMETIC = frozenset(
-    "add sub mul select_n broadcast_in_dim reshape squeeze expand_dims transpose copy concatenate "
-    "convert_element_type".split()
-)
 
 
 class Relation(NamedTuple):
@@ -74,20 +59,17 @@ class Relation(NamedTuple):
     Attributes:
       how: `"same"`: the value for the whole batch is `scale` times the value for each part. `"sliced"`: each slice of
         it along the batch axis is `scale` times the value for that part. `"sum"`: it is `scale` times the sum over the
-        parts. `"zero"`: all values are 0. `"position"`: it counts the examples, from 0 in each part too, as an index.
-        `"combined"`: it is computed from several examples, and it is not known how. `"mixed"`: it is computed from such
-        a value, or from a sum over the batch, by an operation that is not known to be linear, such as a division by the
-        sum.
+        parts. `"zero"`: all values are 0. `"unknown"`: no rule covers an operation that it depends on.
       scale: the factor.
+      cause: of an unknown relation, the equation that no rule covers.
     """
 
     how: str
     scale: Fraction = Fraction(1)
+    cause: Any = None
 
 
-_SAME, _SLICED, _ZERO, _MIXED = Relation("same"), Relation("sliced"), Relation("zero"), Relation("mixed")
-_POSITION, _COMBINED = Relation("position"), Relation("combined")
-_UNKNOWN = frozenset({None, _MIXED, _POSITION, _COMBINED})
+_SAME, _SLICED, _ZERO, _UNKNOWN = map(Relation, ("same", "sliced", "zero", "unknown"))
 
 
 def why_not_averaged(
@@ -103,10 +85,7 @@ def why_not_averaged(
       function: the name of the step.
 
     Raises:
-      PlanError: if the step cannot be divided; see `rematscope.reporting.microbatches.divided`. Also if the loss, or
-        another value that the step returns, depends on a sum over the batch by an operation such as a division by the
-        sum. In this case, a comparison on random data proves nothing, because a mask may happen to select the same
-        number of examples in each part.
+      PlanError: if the step cannot be divided; see `rematscope.reporting.microbatches.divided`.
     """
     both = [_marked_program(flat, leaves, axes, parts) for parts in (1, count)]
     (whole, losses), (part, smaller) = both
@@ -115,12 +94,6 @@ def why_not_averaged(
         one, other = only_loss(losses), only_loss(smaller)
         if one is None or other is None:
             raise NotPaired
-        if has_nonlinear_gradient(one):
-            raise PlanError(
-                f"A custom gradient in the loss of {function} is a nonlinear function of the cotangent. For example, "
-                "it limits the cotangent, which is larger for a microbatch than for the batch. Use chunks=, which "
-                "computes the same gradient."
-            )
         proof = _Proof(count, one, other, function)
         inputs = [_SAME, *(_SAME if axis is None else _SLICED for axis in axes)]
         relations = proof.of_program(whole, part, inputs)
@@ -132,18 +105,37 @@ def why_not_averaged(
     for v in program.crossing:
         if v in program.same[0]:
             continue
-        found, axis = relations.get(names[v]), stack_axis(names[v], v, program.gradients, count, function)
+        found, axis = relations.get(names[v], _UNKNOWN), stack_axis(names[v], v, program.gradients, count, function)
         if v in program.gradients:
             continue
-        what = f"{v.aval.dtype}{list(names[v].aval.shape)}"
-        if found == _MIXED:
-            raise PlanError(
-                f"{function} returns, or uses after its gradient, {what} that is no average over microbatches, such as "
-                "a weighted mean."
+        if found not in (_SLICED, _ZERO) if axis is not None else not proof.is_mean(found):
+            what = f"{v.aval.dtype}{list(names[v].aval.shape)}"
+            return (
+                f"{function} returns, or uses after its gradient, {what} that is not proved to be an average over the "
+                f"microbatches{_cause_of(found)}."
             )
-        if found != _SLICED if axis is not None else not proof.is_mean(found):
-            return f"{function} returns, or uses after its gradient, {what} that may be no average over microbatches."
     return ""
+
+
+def why_gradient_differs(
+    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
+) -> str:
+    """Return `why_not_averaged`, or the reason why the step cannot be divided at all.
+
+    Args:
+      flat, leaves, axes, count, function: as for `why_not_averaged`. The leaves may also be tracers.
+    """
+    leaves = [
+        jax.ShapeDtypeStruct(jnp.shape(leaf), jax.typeof(leaf).dtype) if isinstance(leaf, jax.core.Tracer) else leaf
+        for leaf in leaves
+    ]
+    try:
+        return why_not_averaged(flat, leaves, axes, count, function)
+    except PlanError as error:
+        return str(error)
+    except Exception as error:  # any error that the step raises for another batch size
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        return f"{function} cannot run with another batch size: {reason:.200}"
 
 
 def _variables(program: FlatProgram) -> list[Variable]:
@@ -181,21 +173,20 @@ class _Proof:
         self._count = count
         self._function = function
         self._losses = with_batched_gathers(*(flat_program(each, _CHECKPOINTS) for each in (loss, smaller)))
-        self._operands: dict[str, dict[int, Relation | None]] = {"constant": {}, "operand": {}}
-        self._results: list[Relation | None] | None = None
+        self._operands: dict[str, dict[int, Relation]] = {"constant": {}, "operand": {}}
+        self._results: list[Relation] | None = None
         self._refusals = list[str]()
         self._has_value = False
         self._whole_of = dict[Any, Variable]()
+        self._is_in_rule = False  # in the rule of a custom gradient, other functions' custom gradients are not used
 
-    def is_mean(self, relation: Relation | None) -> bool:
+    def is_mean(self, relation: Relation) -> bool:
         """Return whether a relation implies that the value for the whole batch is the mean over the parts."""
         return relation in (_SAME, _ZERO, Relation("sum", Fraction(1, self._count)))
 
-    def of_program(
-        self, whole: FlatProgram, part: FlatProgram, inputs: Sequence[Relation | None]
-    ) -> dict[Variable, Relation | None]:
+    def of_program(self, whole: FlatProgram, part: FlatProgram, inputs: Sequence[Relation]) -> dict[Variable, Relation]:
         """Return the relation of each variable of a program for the whole batch."""
-        found: dict[Variable, Relation | None] = dict(zip(whole.inputs, inputs, strict=True))
+        found: dict[Variable, Relation] = dict(zip(whole.inputs, inputs, strict=True))
         both = zip(whole, part, strict=True)
         if any(len(one) != len(other) for one, other in both):
             raise NotPaired
@@ -211,7 +202,7 @@ class _Proof:
             found.update(zip(op.outvars, self._of_operation(op, smaller, operands), strict=True))
         return found
 
-    def _of_atom(self, atom: Any, smaller: Any, found: dict[Variable, Relation | None]) -> Relation | None:
+    def _of_atom(self, atom: Any, smaller: Any, found: dict[Variable, Relation]) -> Relation:
         if isinstance(atom, Variable):
             if not isinstance(smaller, Variable) or self._whole_of[smaller] is not atom:
                 raise NotPaired
@@ -220,23 +211,21 @@ class _Proof:
             raise NotPaired
         return self._of_literals(jax_compat.literal_value(atom), jax_compat.literal_value(smaller))
 
-    def _of_literals(self, one: Any, other: Any) -> Relation | None:
+    def _of_literals(self, one: Any, other: Any) -> Relation:
         """Return the relation of two literals, which may be powers of the length of the batch."""
         if getattr(one, "dtype", None) == jax.dtypes.float0:  # the cotangent of an integer
             return _ZERO
         if equal_values(one, other):
             return _ZERO if np.ndim(one) == 0 and jnp.isscalar(one) and one == 0 else _SAME
         if np.ndim(one) or np.ndim(other) or np.iscomplexobj(one) or np.iscomplexobj(other) or not float(other):
-            return None
+            return _UNKNOWN
         ratio = float(one) / float(other)
         for power in (1, -1, 2, -2):
             if math.isclose(ratio, float(self._count) ** power, rel_tol=1e-6):
                 return Relation("same", Fraction(self._count) ** power)
-        return None
+        return _UNKNOWN
 
-    def _of_operation(
-        self, op: Operation, smaller: Operation, operands: Sequence[Relation | None]
-    ) -> Sequence[Relation | None]:
+    def _of_operation(self, op: Operation, smaller: Operation, operands: Sequence[Relation]) -> Sequence[Relation]:
         mark = jax_compat.checkpoint_name(op.eqn) or ""
         if mark.startswith(_MARK):
             return [self._at_loss(mark, operands[0])]
@@ -244,40 +233,16 @@ class _Proof:
         if gradient is not None:
             self._look_at_gradient(gradient.what, operands[0])
             return operands
-        unknown = self._unknown(op, smaller, operands)
-        if not _UNKNOWN.isdisjoint(operands) or _defines_gradient(op.eqn):
+        cause = next((r.cause for r in operands if r.how == "unknown" and r.cause), op.eqn)
+        unknown = [Relation("unknown", cause=cause)] * len(op.outvars)
+        if any(r.how == "unknown" for r in operands):
             return unknown
         try:
-            axes = axes_of(op.outvars, smaller.outvars, self._count)
-            return self._known(op, smaller, [r for r in operands if r is not None], axes) or unknown
+            return self._known(op, smaller, operands) or unknown
         except NotPaired:
             return unknown
 
-    def _unknown(self, op: Operation, smaller: Operation, operands: Sequence[Relation | None]) -> list[Relation | None]:
-        """Return the relations of the results of an operation that no rule covers."""
-        reads_sum, name = _reads_sum(operands), op.eqn.primitive.name
-        if (
-            _MIXED in operands
-            or (reads_sum and not _is_linear_in_sums(op, operands))
-            or _compares_positions(op, operands)
-            or self._mixes_examples(op, smaller)
-        ):
-            return [_MIXED] * len(op.outvars)
-        if reads_sum:
-            return [_COMBINED] * len(op.outvars)
-        try:
-            before, after = (
-                axes_of(a, b, self._count) for a, b in ((op.invars, smaller.invars), (op.outvars, smaller.outvars))
-            )
-        except NotPaired:
-            return [None] * len(op.outvars)
-        is_index = jnp.issubdtype(getattr(op.outvars[0].aval, "dtype", np.float32), np.integer)
-        if is_index and (name == "iota" or (_POSITION in operands and name in _INDEX_ARITHMETIC)):
-            return [_POSITION]
-        drops_axis = set(before) != {None} and None not in operands
-        return [_COMBINED if drops_axis and axis is None else None for axis in after]
-
-    def _at_loss(self, mark: str, relation: Relation | None) -> Relation | None:
+    def _at_loss(self, mark: str, relation: Relation) -> Relation:
         _, what, number = mark.split(":")
         if what != "result":
             self._operands[what][int(number)] = relation
@@ -290,14 +255,14 @@ class _Proof:
                 closed_over[i] if i in closed_over else _of_constants(one, other)
                 for i, (one, other) in enumerate(pairs)
             ]
-            operands = [self._operands["operand"].get(i) for i in range(len(whole.inputs))]
+            operands = [self._operands["operand"].get(i, _UNKNOWN) for i in range(len(whole.inputs))]
             inside = _with_constants_as_inputs(whole), _with_constants_as_inputs(part)
             relations = self.of_program(*inside, [*operands, *constants])
             outputs = zip(whole.outputs, part.outputs, strict=True)
             self._results = [self._of_atom(a, b, relations) for a, b in outputs]
         return self._results[int(number)]
 
-    def _look_at_gradient(self, what: str, relation: Relation | None) -> None:
+    def _look_at_gradient(self, what: str, relation: Relation) -> None:
         if what == "differentiated" and relation not in (_SAME, _ZERO):
             self._refusals.append(
                 f"{self._function} takes the gradient with respect to values that depend on the batch."
@@ -306,10 +271,16 @@ class _Proof:
             self._refusals.append(f"{self._function} scales its gradient by a value that depends on the batch.")
         elif what == "value":
             self._has_value = True
-            if relation == _MIXED:
-                raise PlanError(_NO_AVERAGE.format(self._function))
-            if not self.is_mean(relation):
-                self._refusals.append(f"The loss of {self._function} may be no average over the examples.")
+            if relation == Relation("sum"):
+                self._refusals.append(
+                    f"The loss of {self._function} is a sum over the examples, and microbatches= averages. Divide the "
+                    "sum inside the loss, by a number that does not depend on the data, and not after the gradient."
+                )
+            elif not self.is_mean(relation):
+                self._refusals.append(
+                    f"The loss of {self._function} is not proved to be an average over the examples"
+                    f"{_cause_of(relation)}. Use chunks=, which computes the same gradient."
+                )
 
     @property
     def refusal(self) -> str:
@@ -318,43 +289,26 @@ class _Proof:
             return f"The value that {self._function} differentiates was not found."
         return self._refusals[0] if self._refusals else ""
 
-    def _mixes_examples(self, op: Operation, smaller: Operation) -> bool:
-        """Return whether an operation computes a nonlinear function of all examples, such as their maximum."""
-        name, params = op.eqn.primitive.name, op.eqn.params
-        results = zip(op.outvars, smaller.outvars, strict=True)
-        if any(_has_two_batch_axes(a.aval, b.aval, self._count) for a, b in results):
-            return True  # a value for each pair of examples
-        try:
-            axes = axes_of(op.invars, smaller.invars, self._count)
-        except NotPaired:
-            return False
-        if name in _NONLINEAR_SCATTERS:
-            return axes[0] is None and axes != [None] * len(axes)
-        if name == "scan":
-            loop = jax_compat.scan_of(op.eqn)
-            first = loop.consts + loop.carries
-            inputs = [loop.consts <= i < first for i in range(len(op.invars))]
-            return 0 in axes[first:] and depends_nonlinearly(loop.body, inputs)
-        along = params.get("axes", (params.get("axis", params.get("dimension")),))
-        return name in _NONLINEAR_REDUCTIONS and axes[0] is not None and axes[0] in along
-
-    def _known(
-        self, op: Operation, smaller: Operation, operands: list[Relation], axes: Sequence[int | None]
-    ) -> Sequence[Relation | None] | None:
+    def _known(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Sequence[Relation] | None:
+        """Return the relations of the results of an operation; None if no rule covers it."""
+        axes, name = axes_of(op.outvars, smaller.outvars, self._count), op.eqn.primitive.name
+        if name in _CUSTOM_GRADIENTS:
+            return self._of_custom_gradient(op, smaller, operands)
+        if not self._is_in_rule and _contains_custom_gradient(op.eqn):
+            return self._of_scan(op, smaller, operands) if name == "scan" else None
+        if name in _LINEAR and operands and all(r == _ZERO for r in operands):
+            return [_ZERO] * len(axes)
         plain = [_SAME if r == _ZERO else r for r in operands]
         if all(r == _SAME for r in plain) and all(axis is None for axis in axes):
-            is_zero = operands and op.eqn.primitive.name in _LINEAR and all(r == _ZERO for r in operands)
-            if is_zero:
-                return [_ZERO] * len(axes)
             return [_SAME] * len(axes) if same_equation(op.eqn, smaller.eqn) else None
-        if op.eqn.primitive.name != "iota" and makes_batch(op.eqn, smaller.eqn, self._count):
+        if name != "iota" and makes_batch(op.eqn, smaller.eqn, self._count):
             return [_SLICED]  # each microbatch uses its part of the random numbers of the whole batch
         divides = commutes(op.eqn, smaller.eqn, self._count)
         if divides and all(r in (_SAME, _SLICED) for r in plain):
             return [_SAME if axis is None else _SLICED for axis in axes]
-        if op.eqn.primitive.name == "scan":
+        if name == "scan":
             return self._of_scan(op, smaller, operands)
-        if op.eqn.primitive.name == "scatter-add":
+        if name == "scatter-add":
             found = self._of_scatter(op, smaller, operands)
             return None if found is None else [found]
         scaled = self._of_linear(op, smaller, operands, divides)
@@ -362,7 +316,43 @@ class _Proof:
             return None
         return [scaled if scaled.how != "same" or axes[0] is None else scaled._replace(how="sliced")]
 
-    def _of_linear(self, op: Operation, smaller: Operation, operands: list[Relation], divides: bool) -> Relation | None:
+    def _of_custom_gradient(self, op: Operation, smaller: Operation, operands: list[Relation]) -> list[Relation] | None:
+        """Return the relations of the results of a `custom_vjp` function.
+
+        Its gradients must be linear in the cotangents, which are smaller for the whole batch than for a part, and those
+        of operands without a batch axis must be sums over the examples. So the rule is traced with the cotangents as
+        further inputs, and the gradients must have the relations that follow from those of the operands.
+        """
+        try:
+            rules = [custom_gradient(each.eqn) for each in (op, smaller)]
+        except Exception:  # the rule cannot be traced by itself, for example because it names an axis of a mesh
+            return None
+        whole, part = (flat_program(rule, _CHECKPOINTS | _CUSTOM_GRADIENTS) for rule in rules)
+        count = len(op.outvars)
+
+        def outputs(cotangents: list[Relation]) -> list[Relation]:
+            self._is_in_rule = True
+            try:
+                found = self.of_program(whole, part, [*operands, *cotangents])
+            finally:
+                self._is_in_rule = False
+            return [self._of_atom(a, b, found) for a, b in zip(whole.outputs, part.outputs, strict=True)]
+
+        floats = [is_float(v.aval) for v in op.outvars]
+        results = outputs([_UNKNOWN] * sum(floats))[:count]
+        cotangents = [self._of_cotangent(r) for r, one in zip(results, floats, strict=True) if one]
+        gradients = outputs(cotangents)[count:]
+        given = [(r, v) for r, v in zip(operands, op.invars, strict=True)][op.eqn.params.get("num_consts", 0) :]
+        expected = [self._of_cotangent(r) for r, v in given if is_float(v.aval)]
+        pairs = zip(gradients, expected, strict=True)
+        return results if all(g == _ZERO or (g == e and g.how != "unknown") for g, e in pairs) else None
+
+    def _of_cotangent(self, relation: Relation) -> Relation:
+        """Return the relation of the cotangents of a value, if the loss is the mean of the losses of the parts."""
+        how = {"same": "sum", "sum": "same", "sliced": "sliced"}.get(relation.how)
+        return _UNKNOWN if how is None else Relation(how, 1 / (self._count * relation.scale))
+
+    def _of_linear(self, op: Operation, smaller: Operation, operands: list[Relation], divides: bool) -> Relation:
         """Return the relation of the result of an operation that is linear in an operand; None if it is unknown."""
         name, summed = op.eqn.primitive.name, any(r.how == "sum" for r in operands)
         if len(op.outvars) != 1 or not _is_linear(op):
@@ -380,14 +370,15 @@ class _Proof:
             return operands[0]
         if name in _SUMS:
             return self._of_addends(operands)
+        if name == "select_n" and operands[0] in (_SAME, _SLICED):
+            return self._of_addends(operands[1:])
         if name in _PRODUCTS and sum(r.how == "sum" for r in operands) <= 1:
             return Relation(_stronger(operands), math.prod((r.scale for r in operands), start=Fraction(1)))
-        is_float = jnp.issubdtype(op.outvars[0].aval.dtype, np.inexact)
-        if name == "div" and is_float and operands[1].how in ("same", "sliced"):
+        if name == "div" and is_float(op.outvars[0].aval) and operands[1].how in ("same", "sliced"):
             return Relation(_stronger(operands), operands[0].scale / operands[1].scale)
         return None
 
-    def _over_batch(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation | None:
+    def _over_batch(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation:
         """Return the relation of a sum over the batch: a `reduce_sum`, or a dot that contracts the batch axes."""
         axes = axes_of(op.invars, smaller.invars, self._count)
         if any(r.how != "sliced" for r in operands) or not same_params(op.eqn.params, smaller.eqn.params):
@@ -403,7 +394,7 @@ class _Proof:
             return Relation("sum", scale) if len(places) == 2 and places[0] == places[1] else None
         return None
 
-    def _of_scatter(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation | None:
+    def _of_scatter(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation:
         """Return the relation of a scatter that adds values of the examples to zeros, such as a sum per class."""
         axis, of_indices, of_updates = axes_of(op.invars, smaller.invars, self._count)
         windows = op.eqn.params["dimension_numbers"].update_window_dims
@@ -413,7 +404,7 @@ class _Proof:
         is_paired = added[of_indices] == of_updates and operands[1] == _SLICED and operands[2].how == "sliced"
         return Relation("sum", operands[2].scale) if is_paired and _is_wide(op) else None
 
-    def _of_addends(self, operands: list[Relation]) -> Relation | None:
+    def _of_addends(self, operands: list[Relation]) -> Relation:
         present = [r for r in operands if r.how != "zero"]
         if not present:
             return _ZERO
@@ -422,7 +413,7 @@ class _Proof:
         mean = Relation("sum", Fraction(1, self._count))
         return mean if all(map(self.is_mean, present)) else None
 
-    def _of_scan(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Sequence[Relation | None] | None:
+    def _of_scan(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Sequence[Relation] | None:
         loop, other = jax_compat.scan_of(op.eqn), jax_compat.scan_of(smaller.eqn)
         if loop.length != other.length:
             return None
@@ -430,8 +421,9 @@ class _Proof:
         first = loop.consts + loop.carries
         if any(axis == 0 for axis in axes[first:]):
             return None
-        whole, part = flat_program(loop.body, _CHECKPOINTS), flat_program(other.body, _CHECKPOINTS)
-        carries: list[Relation | None] = list(operands[loop.consts : first])
+        opened = _CHECKPOINTS | (_CUSTOM_GRADIENTS if self._is_in_rule else set())
+        whole, part = flat_program(loop.body, opened), flat_program(other.body, opened)
+        carries: list[Relation] = list(operands[loop.consts : first])
         for _ in range(4):
             inside = self.of_program(whole, part, [*operands[: loop.consts], *carries, *operands[first:]])
             pairs = zip(whole.outputs, part.outputs, strict=True)
@@ -443,27 +435,33 @@ class _Proof:
             carries = joined
         return None
 
-    def _joined(self, one: Relation | None, other: Relation | None) -> Relation | None:
+    def _joined(self, one: Relation, other: Relation) -> Relation:
         """Return the relation of a value that has one of two relations, such as a carry; None if it is unknown."""
-        if _MIXED in (one, other):
-            return _MIXED
-        if one is None or other is None or one == other:
-            return one if one == other else None
+        if one == other or "unknown" in (one.how, other.how):
+            return one if one.how == "unknown" else other
         if _ZERO in (one, other):
             return other if one == _ZERO else one
-        return Relation("sum", Fraction(1, self._count)) if self.is_mean(one) and self.is_mean(other) else None
+        return Relation("sum", Fraction(1, self._count)) if self.is_mean(one) and self.is_mean(other) else _UNKNOWN
 
 
-def _of_constants(one: Any, other: Any) -> Relation | None:
-    return _SAME if equal_values(one, other) else None
+def _of_constants(one: Any, other: Any) -> Relation:
+    return _SAME if equal_values(one, other) else _UNKNOWN
 
 
-def _defines_gradient(eqn: Any) -> bool:
-    """Return whether an equation has a custom gradient, which may not be linear in the cotangents."""
-    if eqn.primitive.name.startswith("custom_vjp_call"):
-        return True
+def _cause_of(relation: Relation) -> str:
+    """Return the operation that no rule covers, as the end of a sentence; "" if there is none."""
+    if relation.cause is None:
+        return ""
+    name = relation.cause.primitive.name
+    what = "the custom gradient" if name == "custom_vjp_call" else f"{name}"
+    return f": no rule covers {what} in {lines_of([relation.cause.source_info])}"
+
+
+def _contains_custom_gradient(eqn: Any) -> bool:
     return any(
-        _defines_gradient(inner) for body in jax_compat.bodies(eqn) for inner in jax_compat.body_of(body)[0].eqns
+        inner.primitive.name in _CUSTOM_GRADIENTS or _contains_custom_gradient(inner)
+        for body in jax_compat.bodies(eqn)
+        for inner in jax_compat.body_of(body)[0].eqns
     )
 
 
@@ -475,38 +473,10 @@ def same_shapes(op: Operation, smaller: Operation, count: int) -> bool:
     return all(equal_values(op.eqn.params[key], smaller.eqn.params.get(key)) for key in keys)
 
 
-def _has_two_batch_axes(whole: Any, part: Any, count: int) -> bool:
-    shapes = getattr(whole, "shape", ()), getattr(part, "shape", ())
-    return len(shapes[0]) == len(shapes[1]) and sum(a != b and a == count * b for a, b in zip(*shapes, strict=True)) > 1
-
-
 def _is_wide(op: Operation) -> bool:
     """Return whether a sum over the whole batch overflows only if the sums over its parts do."""
     dtype = op.outvars[0].aval.dtype
     return bool(jnp.issubdtype(dtype, np.inexact) or dtype.itemsize >= 4)
-
-
-def _compares_positions(op: Operation, operands: Sequence[Relation | None]) -> bool:
-    """Return whether an operation compares positions in the batch, such as with the number of valid examples.
-
-    The exception is `i < 0`, with which `jax.numpy` finds negative indices.
-    """
-    is_sign = op.eqn.primitive.name == "lt" and operands[1] == _ZERO
-    return _POSITION in operands and op.eqn.primitive.name in _COMPARISONS and not is_sign
-
-
-def _reads_sum(operands: Sequence[Relation | None]) -> bool:
-    return any(relation is not None and relation.how in ("sum", "combined") for relation in operands)
-
-
-def _is_linear_in_sums(op: Operation, operands: Sequence[Relation | None]) -> bool:
-    """Return whether an operation is linear in the operands that are sums over the batch, for all other operands."""
-    name, is_sum = op.eqn.primitive.name, [_reads_sum([r]) for r in operands]
-    if name == "div":
-        return not is_sum[1]
-    if name in _PRODUCTS:
-        return sum(is_sum) == 1 and not any(r is not None and r.how == "sliced" for r in operands)
-    return name in _LINEAR | _SUMS and _is_linear(op)
 
 
 def _is_linear(op: Operation) -> bool:

@@ -18,7 +18,6 @@ from jax.extend import random, source_info_util
 
 from rematscope import jax_compat
 from rematscope.ir.primitives import ELEMENTWISE
-from rematscope.reporting.custom_gradients import custom_gradient, is_float
 from rematscope.reporting.flat_program import Operation, flat_program
 
 source_info_util.register_exclusion(__file__)
@@ -241,6 +240,30 @@ def _derivative_commutes(whole: Any, part: Any, count: int) -> bool:
         return jax_compat.make_jaxpr(tangent)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
 
     return programs_commute(derivative(whole), derivative(part), count, differentiable=False)
+
+
+def custom_gradient(eqn: Any) -> Any:
+    """Return the jaxpr of a `custom_vjp_call` and its gradients, whose last inputs are the cotangents.
+
+    The outputs are the results of the call, and the gradients of the floating-point operands, without the values that
+    the function closes over.
+    """
+    closed_over = eqn.params.get("num_consts", 0)
+
+    def gradients(operands: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        constants, given = operands[:closed_over], operands[closed_over:]
+        out, pullback = jax.vjp(lambda *given: jax_compat.run(eqn, [*constants, *given]), *given)
+        rest = iter(cotangents)
+        found = pullback([next(rest) if is_float(v) else np.zeros(v.shape, jax.dtypes.float0) for v in out])
+        return [*out, *(ct for ct, v in zip(found, given, strict=True) if is_float(v))]
+
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in (*eqn.invars, *eqn.outvars)]
+    count = len(eqn.invars)
+    return jax_compat.make_jaxpr(gradients)(shapes[:count], [each for each in shapes[count:] if is_float(each)])
+
+
+def is_float(value: Any) -> bool:
+    return jnp.issubdtype(getattr(value, "dtype", np.int32), np.inexact)
 
 
 # Rules for primitives: each returns whether the parameters map the batch axes of the operands to those of the results.

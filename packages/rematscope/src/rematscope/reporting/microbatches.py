@@ -263,18 +263,6 @@ def in_microbatches(
     return [value_of(v, env) for v in program.outputs]
 
 
-def divided_values(
-    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
-) -> list[Any]:
-    """Return the gradient and the other values that the rest of the step reads, computed in microbatches.
-
-    Args:
-      flat, leaves, axes, count, function: as for `in_microbatches`.
-    """
-    program, env = _run_each(flat, leaves, axes, count, function)
-    return [env[v] for v in program.crossing if v not in program.same[0]]
-
-
 def _run_each(
     flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
 ) -> tuple[Divided, dict[Any, Any]]:

@@ -365,8 +365,8 @@ class Report(View):
                 f"{self.function} is a loss: its value and the gradients of all floating-point arguments count."
             )
         found.append(
-            "Checkpoints, chunks and donation never change a gradient. Microbatches are proposed only if the step's "
-            "program proves that they give its gradient, or if gradients of random data agreed."
+            "Checkpoints, chunks and donation change a gradient by no more than rounding errors. Microbatches are "
+            "proposed only if the step's program proves that they give its gradient too."
         )
         if self.device is not None:
             found.append(f"Extra times are estimated with a roofline model of {self.device.name}.")

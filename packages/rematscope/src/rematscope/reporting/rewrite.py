@@ -27,10 +27,10 @@ from rematscope.jax_compat.vjp_hook import (
 )
 from rematscope.planning.budget import budget_bytes
 from rematscope.reporting.arrays import Arguments, arguments_of, arrays_of, in_part, leaf_axes
+from rematscope.reporting.averages import why_gradient_differs
 from rematscope.reporting.batch_axis import NotPaired
 from rematscope.reporting.chunks import chunked_batch, chunked_head
 from rematscope.reporting.microbatches import in_microbatches
-from rematscope.reporting.same_gradient import why_gradient_differs
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
 from rematscope.scheduling.calls import calls_around, first_half, partitions, worth_saving
 from rematscope.scheduling.cuts import stretches
@@ -570,8 +570,8 @@ def rewrite(
         byte.
       microbatches: the number of microbatches that the batch is split into. Their gradients are computed one after the
         other and averaged. On the first call with new shapes, the returned function proves from the program of `f` that
-        the results stay the same or, if it cannot, compares gradients on random data. It refuses a loss that is not a
-        mean over the examples, such as a sum. Each microbatch uses its part of the batch's random numbers, such as
+        the results stay the same, and refuses the call if it cannot. So it refuses a loss that is not a mean over the
+        examples, such as a sum. Each microbatch uses its part of the batch's random numbers, such as
         dropout masks.
       chunks: the number of chunks of the batch that the loss is computed in, each with a checkpoint around it. The
         result equals that of `f` for any loss: operations across examples, such as batch normalization, still run on

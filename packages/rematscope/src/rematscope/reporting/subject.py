@@ -15,10 +15,10 @@ from rematscope.errors import PlanError
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.memory.xla_estimate import Allocations, allocations
 from rematscope.reporting.arrays import arguments_of, leaf_axes
+from rematscope.reporting.averages import why_gradient_differs
 from rematscope.reporting.chunks import chunked_batch
 from rematscope.reporting.head_axes import first_of_head, program_with_head
 from rematscope.reporting.rewrite import Changes, Rewritten, losses_of, takes_gradient
-from rematscope.reporting.same_gradient import why_gradient_differs
 from rematscope.seconds.devices import Device
 from rematscope.seconds.roofline import estimate_time
 from rematscope.tracing.arguments import callable_name, flattened

@@ -100,9 +100,24 @@ def dropout_per_example(w, x, y, kind="threefry2x32"):
     return squares(w, jax.vmap(dropped)(x, keys), y).mean()
 
 
+def with_sharding_constraints(w, x, y):
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    of = lambda *axes: jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))  # noqa: E731
+    h = lax.with_sharding_constraint(jnp.tanh(x @ lax.with_sharding_constraint(w, of())), of("data"))
+    return lax.with_sharding_constraint(squares(w, h, y).sum(), of()) / len(x)
+
+
+def stacked_and_repeated(w, x, y):
+    first, *others = jnp.unstack(jnp.tanh(x @ w), axis=1)
+    token = jnp.tile(w[None, :1], (len(x), 1, 1))
+    h = jnp.concatenate([token, jnp.tile(jnp.stack([first, *others], 1)[:, None], (1, 2, 1))], 1)
+    return jnp.mean(jnp.square(h).sum((1, 2)) * y)
+
+
 AVERAGES = [
     lambda *args: squares(*args).mean(), mean_in_a_scan, two_means, per_example_weights, checkpointed,
-    positions_in_a_scan, dropout_in_a_checkpoint, dropout_in_a_scan, dropout_per_example,
+    positions_in_a_scan, with_sharding_constraints, stacked_and_repeated, dropout_in_a_checkpoint, dropout_in_a_scan,
+    dropout_per_example,
     lambda w, x, y: squares(w, dropped(x, kind="rbg"), y).mean(),
     lambda w, x, y: jnp.square(x @ w)[jnp.arange(len(x)), jnp.int32(y > 0)].mean(),
 ]  # fmt: skip
@@ -136,6 +151,8 @@ OTHERS = [
     lambda w, x, y: jnp.mean(jnp.square(product(w, x)) * y[:, None]),
     lambda w, x, y: squares(w, x * x.mean(), y).mean(),
     lambda w, x, y: squares(w, x[::-1], y).mean(),
+    lambda w, x, y: jnp.mean(squares(w, jnp.tile(x, (2, 1)), jnp.tile(y, 2))[: len(x)] * y[::-1]),
+    lambda w, x, y: jnp.mean(jnp.stack([*jnp.unstack(squares(w, x, y))[1:], y[0]]) * y),
     lambda w, x, y: jnp.mean(x @ w * jnp.arange(len(x))[:, None]),
     lambda w, x, y: jnp.max(squares(w, x, y)),
     lambda w, x, y: jnp.square(x @ w)[len(x) - 1 - jnp.arange(len(x)), jnp.int32(y > 0)].mean(),
@@ -195,7 +212,7 @@ def test_the_microbatches_of_the_other_losses_have_another_mean(loss):
 
 @pytest.mark.parametrize("loss", sampled(OTHERS, 2), ids=range(len(OTHERS)))
 def test_a_loss_whose_microbatches_have_another_mean_is_refused(loss):
-    refused = "average over the examples|is a sum over"
+    refused = r"average over the examples|is a sum over|differs from that for the whole batch"
     with pytest.raises(PlanError, match=refused):
         rewrite(step_of(loss), microbatches=COUNT, in_axes=AXES)(*arguments())
 
@@ -426,9 +443,7 @@ def test_gradients_per_example_are_refused():
         return jax.grad(lambda x: squares(w, x, y).mean())(x)
 
     for step in (clipped_per_example, of_data):
-        with pytest.raises(
-            PlanError, match=r"example|values that depend on the batch"
-        ):
+        with pytest.raises(PlanError, match=r"example|values that depend on the batch"):
             rewrite(step, microbatches=COUNT, in_axes=AXES)(*arguments())
 
 

@@ -46,7 +46,7 @@ _CHECKPOINTS = frozenset({"checkpoint", "remat", "remat2"})
 _CUSTOM_GRADIENTS = frozenset({"custom_vjp_call"})
 _LINEAR = frozenset(
     "neg reshape broadcast_in_dim squeeze expand_dims transpose copy copy_p name stop_gradient reduce_sum slice rev "
-    "optimization_barrier convert_element_type".split()
+    "optimization_barrier sharding_constraint convert_element_type".split()
 )
 _SUMS = frozenset({"add", "sub", "add_any", "concatenate"})
 _PRODUCTS = frozenset({"mul", "dot_general", "conv_general_dilated"})
@@ -279,7 +279,8 @@ class _Proof:
             elif not self.is_mean(relation):
                 self._refusals.append(
                     f"The loss of {self._function} is not proved to be an average over the examples"
-                    f"{_cause_of(relation)}. Use chunks=, which computes the same gradient."
+                    f"{_cause_of(relation)}. (A weighted mean, batch normalization and a contrastive loss are not.) "
+                    "Use chunks=, which computes the same gradient."
                 )
 
     @property

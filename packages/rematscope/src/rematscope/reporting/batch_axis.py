@@ -23,11 +23,11 @@ from rematscope.reporting.flat_program import Operation, flat_program
 source_info_util.register_exclusion(__file__)
 
 Axes = Sequence[int | None]  # the batch axis of each operand or result; None for one without a batch axis
-_POINTWISE = ELEMENTWISE | {"name", "stop_gradient", "copy", "copy_p", "clamp", "square", "random_fold_in"}
+_POINTWISE = ELEMENTWISE | set("name stop_gradient copy copy_p clamp square random_fold_in sharding_constraint".split())
 OPENED = frozenset({"scan", "checkpoint", "remat", "remat2"})  # their bodies may contain `MADE` operations
 _NESTED = OPENED | {"cond", "while", "custom_jvp_call", "custom_vjp_call"}
 _OPAQUE = frozenset({"pure_callback"})  # a Python function, which may know the length of the batch
-_LENGTHS = frozenset("shape new_sizes sizes limit_indices slice_sizes".split())
+_LENGTHS = frozenset("shape new_sizes sizes limit_indices slice_sizes reps".split())
 # Parameters that contain programs and rules, which are compared separately, or that do not affect a result.
 _PROGRAMS = frozenset(
     "jaxpr call_jaxpr branches body_jaxpr cond_jaxpr fun_jaxpr jvp_jaxpr_fun fwd_jaxpr_thunk bwd out_trees num_consts "
@@ -376,6 +376,24 @@ def _split(eqn: Any, before: Axes, after: Axes) -> bool:
     return set(after) == {before[0]} and eqn.params["axis"] != before[0]
 
 
+def _unstack(eqn: Any, before: Axes, after: Axes) -> bool:
+    axis, along = before[0], eqn.params["axis"]
+    return axis is not None and axis != along and set(after) == {_without(axis, (along,))}
+
+
+def _stack(eqn: Any, before: Axes, after: Axes) -> bool:
+    axis, along = before[0], eqn.params["axis"]
+    return axis is not None and set(before) == {axis} and after[0] == axis + (along <= axis)
+
+
+def _tile(eqn: Any, before: Axes, after: Axes) -> bool:
+    """Decide for a repetition along each axis. If it makes the batch axis, all examples must get the same values."""
+    axis = after[0]
+    if axis is None or before[0] not in (None, axis):
+        return False
+    return _shape(eqn)[axis] == 1 if before[0] is None else eqn.params["reps"][axis] == 1
+
+
 def _pad(eqn: Any, before: Axes, after: Axes) -> bool:
     axis = before[0]
     return axis is not None and axis == after[0] and tuple(eqn.params["padding_config"][axis]) == (0, 0, 0)
@@ -450,6 +468,9 @@ _RULES: dict[str, Callable[[Any, Axes, Axes], bool]] = {
     "broadcast_in_dim": _broadcast,
     "concatenate": _concatenation,
     "split": _split,
+    "unstack": _unstack,
+    "stack": _stack,
+    "tile": _tile,
     "pad": _pad,
     "slice": _slice,
     "dynamic_slice": _dynamic_slice,

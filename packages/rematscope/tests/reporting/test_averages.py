@@ -494,6 +494,29 @@ def test_a_step_that_ran_before_gets_checkpoints_and_microbatches():
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("changes", [{"microbatches": 2, "in_axes": (None, 0, None)}, {"donate_argnums": 0}])
+def test_settings_of_a_returned_model_stay_settings(changes):
+    class Model(eqx.Module):
+        w: jax.Array
+        dropout: eqx.nn.Dropout
+
+    @eqx.filter_jit
+    def step(model, x, key):
+        def loss(model):
+            return jnp.mean(jnp.square(model.dropout(jnp.tanh(x @ model.w), key=key)))
+
+        return eqx.apply_updates(model, eqx.filter_grad(loss)(model)), len(x)
+
+    expected = found = Model(arguments()[0], eqx.nn.Dropout(0.5))
+    rewritten = rewrite(step, **changes)
+    for i in range(2):
+        expected, _ = step(expected, arguments()[1], jax.random.key(i))
+        own = jax.tree.map(lambda v: jnp.copy(v) if eqx.is_array(v) else v, found)
+        found, length = rewritten(own, arguments()[1], jax.random.key(i))
+    assert found.dropout.inference is False and length == 12 and isinstance(length, int)
+    np.testing.assert_allclose(found.w, expected.w, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow  # it clears JAX's caches, which all tests share
 def test_a_step_may_trace_its_loss_more_often_for_the_whole_batch():
     once = step_of(dropout_in_a_checkpoint)

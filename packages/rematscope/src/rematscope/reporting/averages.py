@@ -238,7 +238,7 @@ class _Proof:
         if any(r.how == "unknown" for r in operands):
             return unknown
         try:
-            return self._known(op, smaller, operands) or unknown
+            return self._known(op, smaller, [*operands]) or unknown
         except NotPaired:
             return unknown
 
@@ -353,7 +353,7 @@ class _Proof:
         how = {"same": "sum", "sum": "same", "sliced": "sliced"}.get(relation.how)
         return _UNKNOWN if how is None else Relation(how, 1 / (self._count * relation.scale))
 
-    def _of_linear(self, op: Operation, smaller: Operation, operands: list[Relation], divides: bool) -> Relation:
+    def _of_linear(self, op: Operation, smaller: Operation, operands: list[Relation], divides: bool) -> Relation | None:
         """Return the relation of the result of an operation that is linear in an operand; None if it is unknown."""
         name, summed = op.eqn.primitive.name, any(r.how == "sum" for r in operands)
         if len(op.outvars) != 1 or not _is_linear(op):
@@ -379,7 +379,7 @@ class _Proof:
             return Relation(_stronger(operands), operands[0].scale / operands[1].scale)
         return None
 
-    def _over_batch(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation:
+    def _over_batch(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation | None:
         """Return the relation of a sum over the batch: a `reduce_sum`, or a dot that contracts the batch axes."""
         axes = axes_of(op.invars, smaller.invars, self._count)
         if any(r.how != "sliced" for r in operands) or not same_params(op.eqn.params, smaller.eqn.params):
@@ -395,7 +395,7 @@ class _Proof:
             return Relation("sum", scale) if len(places) == 2 and places[0] == places[1] else None
         return None
 
-    def _of_scatter(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation:
+    def _of_scatter(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation | None:
         """Return the relation of a scatter that adds values of the examples to zeros, such as a sum per class."""
         axis, of_indices, of_updates = axes_of(op.invars, smaller.invars, self._count)
         windows = op.eqn.params["dimension_numbers"].update_window_dims
@@ -405,7 +405,7 @@ class _Proof:
         is_paired = added[of_indices] == of_updates and operands[1] == _SLICED and operands[2].how == "sliced"
         return Relation("sum", operands[2].scale) if is_paired and _is_wide(op) else None
 
-    def _of_addends(self, operands: list[Relation]) -> Relation:
+    def _of_addends(self, operands: list[Relation]) -> Relation | None:
         present = [r for r in operands if r.how != "zero"]
         if not present:
             return _ZERO

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import numbers
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -426,9 +427,15 @@ class _Stage:
 
 
 def _combined(returned: Any, arrays: Any) -> Any:
-    """Return what a function returned while it was traced, with arrays in place of tracers."""
-    none = lambda v: v is None  # noqa: E731
-    return jax.tree.map(lambda one, array: one if array is None else array, returned, arrays, is_leaf=none)
+    """Return what a function returned while it was traced, with arrays in place of tracers.
+
+    Python's numbers stay numbers. An Equinox module, for example, has settings that are no arrays.
+    """
+
+    def combined(one: Any, array: Any) -> Any:
+        return one if array is None or isinstance(one, numbers.Number) else array
+
+    return jax.tree.map(combined, returned, arrays, is_leaf=lambda v: v is None)
 
 
 def _objects(given: Any) -> list[Any]:

@@ -1,5 +1,7 @@
 """`rewrite`: every option leaves values and gradients as they are."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -215,3 +217,21 @@ def test_each_setting_has_a_part_of_the_batch_of_its_own():
     for layers in ("two", "four"):
         args = jnp.eye(4), jnp.ones((8, 4)), layers
         np.testing.assert_allclose(changed(*args), step(*args), rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"microbatches": 2, "in_axes": (None, None, 0)}, {"donate_argnums": 1}])
+def test_a_setting_that_could_change_unnoticed_is_refused(options):
+    @dataclasses.dataclass
+    class Settings:
+        rate: float
+
+    def step(settings, w, x):
+        return w - settings.rate * jax.grad(lambda w: jnp.mean(jnp.sin(x @ w)))(w)
+
+    w, x = jnp.eye(4), jnp.ones((8, 4))
+    with pytest.raises(PlanError, match="a value of type Settings, a setting that cannot be hashed"):
+        rewrite(step, **options)(Settings(0.1), w, x)
+    frozen_class = dataclasses.make_dataclass("Frozen", ["rate"], frozen=True)
+    for rate in (0.1, 5.0):
+        frozen = frozen_class(rate)
+        np.testing.assert_allclose(rewrite(step, **options)(frozen, w + 0, x), step(frozen, w, x), rtol=1e-5)

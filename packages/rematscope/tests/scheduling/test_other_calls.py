@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax._src import config
 from sampling import few, sampled
 from uncompiled import by_operation
 from zoo import normal
@@ -184,6 +185,12 @@ CASES = {
     "a raw key": Case(dropped, (W, X, jax.random.key(0)), (W, X, jax.random.PRNGKey(0))),
     "numbers of 64 bits": Case(wide, (W, X), (W, X), around=lambda: jax.enable_x64(True)),
     "another precision": Case(multiplied, (W, X), (W, X), around=lambda: jax.default_matmul_precision("bfloat16")),
+    "another range of random numbers": Case(
+        lambda w, x, key: (jnp.tanh(x @ w) * jax.random.gumbel(key, x.shape)).sum(),
+        (W, X, jax.random.key(0)),
+        (W, X, jax.random.key(0)),
+        around=lambda: config.use_high_dynamic_range_gumbel(True),
+    ),
     "another kind of key by default": Case(keyed, (W, X, 3), (W, X, 3), around=lambda: jax.default_prng_impl("rbg")),
     "NumPy's arrays": Case(masked, (W, X), (np.asarray(W), np.asarray(2 * X))),
     "arrays of 64 bits of NumPy's": Case(masked, (W, X), (W, np.asarray(2 * X, np.float64))),

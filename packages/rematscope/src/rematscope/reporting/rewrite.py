@@ -35,7 +35,7 @@ from rematscope.reporting.microbatches import in_microbatches
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
 from rematscope.scheduling.calls import calls_around, first_half, partitions, worth_saving
 from rematscope.scheduling.cuts import stretches
-from rematscope.tracing.arguments import callable_name, flattened
+from rematscope.tracing.arguments import callable_name, flattened, type_description
 from rematscope.tracing.checkpoints import CalledOnce, jaxpr_of, traced, with_policy, without_checkpoints
 
 source_info_util.register_exclusion(__file__)
@@ -313,7 +313,11 @@ def _hashed(setting: Any) -> Any:
     try:
         hash(setting)
     except TypeError:
-        return id(setting)
+        raise PlanError(
+            f"An argument is {type_description(setting)}, a setting that cannot be hashed, so rewrite cannot know "
+            "whether it is the same at the next call. Make its class hashable, such as a dataclass with frozen=True, "
+            "or bind it before the rewrite, with functools.partial."
+        ) from None
     return setting
 
 

@@ -17,14 +17,21 @@ from rematscope.tracing.arguments import argument_paths, callable_name, check_ar
 
 source_info_util.register_exclusion(__file__)
 
-# JAX's settings that a trace depends on, as attributes of jax.config. Some releases lack some of them.
-_SETTINGS = (
+# JAX's settings that a trace or its results depend on, as attributes of jax.config. Some releases lack some of them.
+SETTINGS = (
     "jax_enable_x64",
+    "jax_explicit_x64_dtypes",
+    "jax_numpy_dtype_promotion",
     "jax_default_matmul_precision",
-    "jax_default_prng_impl",
+    "jax_allow_f16_reductions",
+    "jax_accurate_erf_inv",
     "jax_softmax_custom_jvp",
+    "jax_use_hlo_logistic_lowering",
+    "jax_default_prng_impl",
     "jax_threefry_partitionable",
+    "jax_threefry_gpu_kernel_lowering",
     "jax_random_seed_offset",
+    "jax_high_dynamic_range_gumbel",
 )
 _LONGEST = 60  # characters of a static value in a sentence
 
@@ -167,7 +174,7 @@ def _current_settings() -> dict[str, Any]:
     mesh = jax.sharding.get_abstract_mesh()
     # Inside a shard_map, arrays are one device's shards. A plan made outside of the shard_map is for such shards too.
     around = None if mesh.empty or AxisType.Manual in mesh.axis_types else mesh
-    return {name: getattr(jax.config, name) for name in _SETTINGS if hasattr(jax.config, name)} | {"the mesh": around}
+    return {name: getattr(jax.config, name) for name in SETTINGS if hasattr(jax.config, name)} | {"the mesh": around}
 
 
 def _argument_names(f: Callable[..., Any], count: int) -> list[str]:

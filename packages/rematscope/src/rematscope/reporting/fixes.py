@@ -286,6 +286,8 @@ class Search:
             share = (1 / count - 1 / most) / (1 - 1 / most)
             for t in found:
                 whole = self.tried.get(dataclasses.replace(t.changes, **undivided))
+                if whole is None:  # without donation, the peak is at least as high
+                    whole = self.tried.get(dataclasses.replace(t.changes, **undivided, donate_argnums=()))
                 rise = (whole.memory.peak_bytes if whole else base) - t.memory.peak_bytes
                 if t.memory.peak_bytes + share * rise <= _SMALL * self.limit:
                     return count

@@ -47,7 +47,11 @@ class Server:
     def stop(self):
         if self._process:
             self._process.terminate()
-            self._process.wait(30)
+            try:
+                self._process.wait(30)
+            except subprocess.TimeoutExpired:  # on a busy machine, it may wait long for its kernels to end
+                self._process.kill()
+                self._process.wait()
 
 
 class Workbook:

@@ -137,7 +137,7 @@ def test_text_says_what_the_picture_shows():
         == """\
 f: bytes live after each equation
 forward ▂▄▄▄│▆██▆▄▄ backward
-peak 4 KiB, backward, step 5 of 9: c = cos(x), test_liveness.py:25 (f)
+peak 4 KiB, backward, step 5 of 9: c = cos(x), test_liveness.py:24 (f)
 
               start   boundary    peak     end
 arguments     1 KiB      1 KiB   1 KiB   1 KiB

@@ -12,7 +12,7 @@ from sampling import few, sampled
 from uncompiled import by_operation
 
 from rematscope import PlanError, rewrite
-from rematscope.reporting.averages import why_not_averaged
+from rematscope.reporting.averages import WholeStep, why_not_averaged
 from rematscope.reporting.rewrite import Changes, Rewritten
 from rematscope.reporting.subject import Subject
 from rematscope.tracing.arguments import flattened
@@ -178,7 +178,7 @@ def step_of(loss):
 def proof(step, count=COUNT):
     flat, leaves = flattened(step, arguments(), {})
     try:
-        return why_not_averaged(flat.updating, leaves, AXES, count, "step")
+        return why_not_averaged(WholeStep(flat.updating, leaves, AXES, "step"), count)
     except PlanError as error:
         return str(error)
 

@@ -72,23 +72,54 @@ class Relation(NamedTuple):
 _SAME, _SLICED, _ZERO, _UNKNOWN = map(Relation, ("same", "sliced", "zero", "unknown"))
 
 
-def why_not_averaged(
-    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
-) -> str:
-    """Return a sentence on why microbatches are not proved to give a step's results; "" if they are proved to.
+class WholeStep:
+    """A step, which is traced for its whole batch once, and again for each number of microbatches.
 
     Args:
       flat: the step as a function of flat arrays.
-      leaves: its arguments.
+      leaves: its arguments: arrays, tracers or shapes.
       axes: the batch axis of each leaf; None for a leaf without a batch axis.
-      count: the number of microbatches.
       function: the name of the step.
+    """
+
+    def __init__(self, flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], function: str):
+        self.axes, self.function, self._flat = axes, function, flat
+        self._leaves = [
+            jax.ShapeDtypeStruct(jnp.shape(leaf), jax.typeof(leaf).dtype) if isinstance(leaf, jax.core.Tracer) else leaf
+            for leaf in leaves
+        ]
+
+    @functools.cached_property
+    def program(self) -> tuple[FlatProgram, list[Any]]:
+        """The program with marks at the inputs and outputs of the loss, and the jaxprs of the losses."""
+        return self.part(1)
+
+    def part(self, count: int) -> tuple[FlatProgram, list[Any]]:
+        """Return the same for one of `count` parts of the batch."""
+        losses = list[Any]()
+
+        def marked(loss: Callable[..., Any], _: Any) -> Callable[..., Any]:
+            def recorded(*primals: Any, **settings: Any) -> Any:
+                once, given = traced(loss, primals, settings)
+                losses.append(once.jaxpr)
+                consts = _named(once.jaxpr.consts, "constant")
+                results = jax.core.eval_jaxpr(once.jaxpr.jaxpr, consts, *_named(given, "operand"))
+                return once.returning(_named(results, "result"))
+
+            return functools.wraps(loss, updated=())(recorded)
+
+        jaxpr = jaxpr_of_step(self._flat, self._leaves, self.axes, count, marked)
+        return flat_program(jaxpr, _CHECKPOINTS), losses
+
+
+def why_not_averaged(step: WholeStep, count: int) -> str:
+    """Return a sentence on why `count` microbatches are not proved to give a step's results; "" if they are.
 
     Raises:
       PlanError: if the step cannot be divided; see `rematscope.reporting.microbatches.divided`.
     """
-    both = [_marked_program(flat, leaves, axes, parts) for parts in (1, count)]
-    (whole, losses), (part, smaller) = both
+    axes, function = step.axes, step.function
+    (whole, losses), (part, smaller) = step.program, step.part(count)
     program = divided(part, axes, function, paired_draws(whole, part, count, function).keys())
     try:
         one, other = only_loss(losses), only_loss(smaller)
@@ -117,48 +148,19 @@ def why_not_averaged(
     return ""
 
 
-def why_gradient_differs(
-    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
-) -> str:
-    """Return `why_not_averaged`, or the reason why the step cannot be divided at all.
-
-    Args:
-      flat, leaves, axes, count, function: as for `why_not_averaged`. The leaves may also be tracers.
-    """
-    leaves = [
-        jax.ShapeDtypeStruct(jnp.shape(leaf), jax.typeof(leaf).dtype) if isinstance(leaf, jax.core.Tracer) else leaf
-        for leaf in leaves
-    ]
+def why_gradient_differs(step: WholeStep, count: int) -> str:
+    """Return `why_not_averaged`, or the reason why the step cannot be divided at all."""
     try:
-        return why_not_averaged(flat, leaves, axes, count, function)
+        return why_not_averaged(step, count)
     except PlanError as error:
         return str(error)
     except Exception as error:  # any error that the step raises for another batch size
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        return f"{function} cannot run with another batch size: {reason:.200}"
+        return f"{step.function} cannot run with another batch size: {reason:.200}"
 
 
 def _variables(program: FlatProgram) -> list[Variable]:
     return [*program.inputs, *program.constants, *(v for op in program.operations for v in op.outvars)]
-
-
-def _marked_program(
-    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int
-) -> tuple[FlatProgram, list[Any]]:
-    """Return the program of a step with marks at the inputs and outputs of its loss, and the jaxprs of its losses."""
-    losses = list[Any]()
-
-    def marked(loss: Callable[..., Any], _: Any) -> Callable[..., Any]:
-        def recorded(*primals: Any, **settings: Any) -> Any:
-            once, given = traced(loss, primals, settings)
-            losses.append(once.jaxpr)
-            consts = _named(once.jaxpr.consts, "constant")
-            results = jax.core.eval_jaxpr(once.jaxpr.jaxpr, consts, *_named(given, "operand"))
-            return once.returning(_named(results, "result"))
-
-        return functools.wraps(loss, updated=())(recorded)
-
-    return flat_program(jaxpr_of_step(flat, leaves, axes, count, marked), _CHECKPOINTS), losses
 
 
 def _named(values: Sequence[Any], what: str) -> list[Any]:

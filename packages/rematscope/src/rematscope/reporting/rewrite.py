@@ -28,7 +28,7 @@ from rematscope.jax_compat.vjp_hook import (
 )
 from rematscope.planning.budget import budget_bytes
 from rematscope.reporting.arrays import Arguments, arguments_of, arrays_of, in_part, leaf_axes
-from rematscope.reporting.averages import why_gradient_differs
+from rematscope.reporting.averages import WholeStep, why_gradient_differs
 from rematscope.reporting.batch_axis import NotPaired
 from rematscope.reporting.chunks import chunked_batch, chunked_head
 from rematscope.reporting.microbatches import in_microbatches
@@ -359,9 +359,8 @@ class _Program:
         key = _types(leaves)
         if function.changes.microbatches == 1 or function.is_checked or key in self._checked:
             return
-        if why := why_gradient_differs(
-            self._as_written, leaves, self._axes, function.changes.microbatches, function.__name__
-        ):
+        step = WholeStep(self._as_written, leaves, self._axes, function.__name__)
+        if why := why_gradient_differs(step, function.changes.microbatches):
             raise PlanError(why)
         self._checked.add(key)
 

@@ -15,7 +15,7 @@ from rematscope.errors import PlanError
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.memory.xla_estimate import Allocations, allocations
 from rematscope.reporting.arrays import arguments_of, leaf_axes
-from rematscope.reporting.averages import why_gradient_differs
+from rematscope.reporting.averages import WholeStep, why_gradient_differs
 from rematscope.reporting.chunks import chunked_batch
 from rematscope.reporting.head_axes import first_of_head, program_with_head
 from rematscope.reporting.rewrite import Changes, Rewritten, losses_of, takes_gradient
@@ -231,6 +231,11 @@ class Subject:
     def _axes(self) -> list[int | None]:
         return leaf_axes(self.arguments.args, self.arguments.kwargs, self.in_axes)
 
+    @functools.cached_property
+    def _whole_step(self) -> WholeStep:
+        flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
+        return WholeStep(flat.updating, leaves, self._axes, self.name)
+
     @property
     def batch_size(self) -> int:
         """The length of the batch axis; 0 if there is none."""
@@ -244,9 +249,8 @@ class Subject:
         if self.batch_size < 2:
             return f"{self.name} has no argument with a batch axis."
         if count not in self._unproved:
-            flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
             with self._timed():
-                self._unproved[count] = why_gradient_differs(flat.updating, leaves, self._axes, count, self.name)
+                self._unproved[count] = why_gradient_differs(self._whole_step, count)
         return self._unproved[count]
 
 

@@ -112,8 +112,8 @@ def scheduled_function(once: CalledOnce, programs: Schedule) -> Callable[..., An
         return jax.jit(program.__call__)
 
     plain = jaxpr_as_fun(once.jaxpr)
-    runs_twice = all(is_repeatable(eqn, prints=True) for eqn in body_of(once.jaxpr)[0].eqns)
-    rerun = plain if runs_twice else functools.partial(_refuse_rerun, callable_name(once.function))
+    can_rerun = all(is_repeatable(eqn, prints=True) for eqn in body_of(once.jaxpr)[0].eqns)
+    rerun = plain if can_rerun else functools.partial(_refuse_rerun, callable_name(once.function))
     flat = differentiable(plain, forward, backward, once.jaxpr.out_avals, rerun)
 
     def run(*args: Any, **kwargs: Any) -> Any:

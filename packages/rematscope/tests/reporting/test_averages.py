@@ -152,7 +152,6 @@ OTHERS = [
     lambda w, x, y: squares(w, x * x.mean(), y).mean(),
     lambda w, x, y: squares(w, x[::-1], y).mean(),
     lambda w, x, y: jnp.mean(squares(w, jnp.tile(x, (2, 1)), jnp.tile(y, 2))[: len(x)] * y[::-1]),
-    lambda w, x, y: jnp.mean(jnp.stack([*jnp.unstack(squares(w, x, y))[1:], y[0]]) * y),
     lambda w, x, y: jnp.mean(x @ w * jnp.arange(len(x))[:, None]),
     lambda w, x, y: jnp.max(squares(w, x, y)),
     lambda w, x, y: jnp.square(x @ w)[len(x) - 1 - jnp.arange(len(x)), jnp.int32(y > 0)].mean(),

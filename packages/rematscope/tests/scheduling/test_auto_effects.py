@@ -67,6 +67,24 @@ def test_auto_keeps_effects_values_and_the_limit(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), expected, actual)
 
 
+@since("0.8", "mutable arrays")
+@pytest.mark.parametrize(
+    "transform",
+    [
+        jax.jit,
+        jax.grad,
+        lambda f: lambda ws, x: jax.vmap(f, (None, 0))(ws, x[None]),
+        lambda f: lambda ws, x: jax.jit(lambda x: jax.jvp(lambda x: f(ws, x), [x], [x]))(x),
+        lambda f: jax.jit(jax.grad(lambda ws, x: jnp.sum(jax.grad(f, 1)(ws, x) ** 2))),
+    ],
+    ids=["jit", "grad", "vmap", "forward mode", "second derivative"],
+)
+def test_a_function_with_its_own_mutable_array_can_be_transformed(transform):
+    found = auto(with_a_counter, peak="1 GiB").plan(WS, X)
+    expected, actual = transform(with_a_counter)(WS, X), transform(found.function)(WS, X)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7), expected, actual)
+
+
 def test_what_calls_back_does_so_as_often():
     called = []
 

@@ -298,6 +298,16 @@ def is_repeatable(eqn: JaxprEqn, prints: bool = False) -> bool:
     return _is_repeatable(eqn, _PRINTS if prints else frozenset())
 
 
+def is_repeatable_program(jaxpr: AnyJaxpr) -> bool:
+    """Return whether a second run of a program gives the same results and has no effect except printing.
+
+    The program may write to mutable arrays that it creates itself.
+    """
+    return all(
+        _is_repeatable(eqn, _PRINTS | _WRITES | {"InternalMutableArrayEffect"}) for eqn in body_of(jaxpr)[0].eqns
+    )
+
+
 def _is_repeatable(eqn: JaxprEqn, allowed: frozenset[str]) -> bool:
     if effects_of(eqn) - allowed or eqn.primitive.name in MAY_DIFFER:
         return False

@@ -376,10 +376,13 @@ class _Proof:
         if name == "select_n" and operands[0] in (_SAME, _SLICED):
             return self._of_addends(operands[1:])
         if name in _PRODUCTS and sum(r.how == "sum" for r in operands) <= 1:
-            return Relation(_stronger(operands), math.prod((r.scale for r in operands), start=Fraction(1)))
-        if name == "div" and is_float(op.outvars[0].aval) and operands[1].how in ("same", "sliced"):
-            return Relation(_stronger(operands), operands[0].scale / operands[1].scale)
-        return None
+            scale = math.prod((r.scale for r in operands), start=Fraction(1))
+        elif name == "div" and is_float(op.outvars[0].aval) and operands[1].how in ("same", "sliced"):
+            scale = operands[0].scale / operands[1].scale
+        else:
+            return None
+        how = _stronger(operands)
+        return _ZERO if how == "zero" else Relation(how, scale)
 
     def _over_batch(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation | None:
         """Return the relation of a sum over the batch: a `reduce_sum`, or a dot that contracts the batch axes."""

@@ -34,6 +34,7 @@ def differentiable(
     backward: Callable[[tuple[bool, ...]], Callable[..., Arrays]],
     outputs: Sequence[Any],
     rerun: Callable[..., Arrays],
+    has_mutable_arrays: bool,
 ) -> Callable[..., Arrays]:
     """Return `f` with another derivative.
 
@@ -44,18 +45,15 @@ def differentiable(
         arguments and the other cotangents. That returns a cotangent for each argument, a float0 for an integer.
       outputs: the types of the outputs of `f`.
       rerun: `f`, or a function that raises. Forward mode and second derivatives differentiate it, which runs `f` again.
+      has_mutable_arrays: whether `f` creates mutable arrays.
     """
     flows = [bool(jnp.issubdtype(o.dtype, jnp.inexact)) for o in outputs]
     zeros = [np.zeros(o.shape, jax.dtypes.float0) for o in outputs]
 
-    @jax.custom_jvp
-    def function(*leaves: Any) -> Arrays:
-        return tuple(f(*leaves))
-
     @functools.cache  # so that JAX's caches apply
     def forward_for(asked: tuple[int, ...]) -> Callable[..., Arrays]:
         """Return `forward` for derivatives with respect to some of the arguments."""
-        return _with_derivative_of(lambda *given: _vjp_of_some(rerun, given, asked)[0], forward)
+        return _with_derivative_of(lambda *given: _vjp_of_some(rerun, given, asked)[0], forward, has_mutable_arrays)
 
     @functools.cache
     def backward_for(asked: tuple[int, ...], none: tuple[bool, ...], count: int) -> Callable[..., Arrays]:
@@ -76,7 +74,7 @@ def differentiable(
             found = backward(zero)(*kept, *given, *cotangents)
             return tuple(found[i] for i in asked)
 
-        return _with_derivative_of(of_jax, pulled)
+        return _with_derivative_of(of_jax, pulled, has_mutable_arrays)
 
     def rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
         asked = tuple(i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero))
@@ -107,8 +105,7 @@ def differentiable(
         )
         return tuple(results), tuple(next(dots) if flow else zero for flow, zero in zip(flows, zeros, strict=True))
 
-    function.defjvp(rule, symbolic_zeros=True)
-    return function
+    return _with_rule(f, rule, has_mutable_arrays)
 
 
 def _selected(f: Callable[..., Arrays], mask: Sequence[bool]) -> Callable[..., Arrays]:
@@ -139,21 +136,41 @@ def _vjp_of_some(f: Callable[..., Any], given: Arrays, places: Sequence[int]) ->
     return result
 
 
-def _with_derivative_of(f: Callable[..., Arrays], other: Callable[..., Arrays]) -> Callable[..., Arrays]:
+def _with_derivative_of(
+    f: Callable[..., Arrays], other: Callable[..., Arrays], has_mutable_arrays: bool
+) -> Callable[..., Arrays]:
     """Return `other` with the derivative of `f`, whose outputs are its first ones; further outputs have none."""
-
-    @jax.custom_jvp
-    def function(*operands: Any) -> Arrays:
-        return tuple(other(*operands))
 
     def rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
         moving = [i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero)]
         dots = _jvp_of_some(f, primals, moving, [tangents[i] for i in moving])
-        results = function(*primals)
+        results = replaced(*primals)
         return results, (*dots, *map(_zero_tangent, results[len(dots) :]))
 
-    function.defjvp(rule, symbolic_zeros=True)
-    return jax.jit(function)  # under vmap, a bare custom_jvp does not accept NumPy arrays
+    # Under vmap, a bare custom_jvp does not accept NumPy arrays.
+    replaced: Callable[..., Arrays] = jax.jit(_with_rule(other, rule, has_mutable_arrays))
+    return replaced
+
+
+def _with_rule(
+    f: Callable[..., Arrays], rule: Callable[[Arrays, Arrays], tuple[Any, Any]], has_mutable_arrays: bool
+) -> Callable[..., Arrays]:
+    """Return `f` with a rule for its derivative, as for `jax.custom_jvp` with symbolic zeros.
+
+    JAX does not lower a function that has such a rule and creates a mutable array. For such an `f`, the rule belongs to
+    an identity function of its results, so differentiation runs `f` too.
+    """
+    if not has_mutable_arrays:
+        custom = jax.custom_jvp(lambda *operands: tuple(f(*operands)))
+        custom.defjvp(rule, symbolic_zeros=True)
+        return custom
+
+    @jax.custom_jvp
+    def attached(results: Arrays, operands: Arrays) -> Arrays:
+        return results
+
+    attached.defjvp(lambda primals, tangents: rule(primals[1], tangents[1]), symbolic_zeros=True)
+    return lambda *operands: attached(tuple(f(*map(jax.lax.stop_gradient, operands))), operands)
 
 
 def _zero_tangent(x: Any) -> Any:

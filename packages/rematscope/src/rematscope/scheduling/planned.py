@@ -11,7 +11,7 @@ from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
-from rematscope.jax_compat import body_of, is_repeatable
+from rematscope.jax_compat import is_mutable_array, is_repeatable_program
 from rematscope.linting.subject import walk_equations
 from rematscope.scheduling.argnums import guarded
 from rematscope.scheduling.differentiable import differentiable
@@ -99,7 +99,8 @@ def _refuse_rerun(function: str, *_: Any) -> NoReturn:
 def scheduled_function(once: CalledOnce, programs: Schedule) -> Callable[..., Any]:
     """Return a traced function whose derivative is given by both programs of a schedule."""
     cotangents = programs.backward.inputs[-len(once.jaxpr.out_avals) :]
-    rule_outputs = max((_rule_outputs(eqn) for eqn, _ in walk_equations(once.jaxpr)), default=0)
+    equations = [eqn for eqn, _ in walk_equations(once.jaxpr)]
+    rule_outputs = max(map(_rule_outputs, equations), default=0)
     zeros = zeros_of(programs.forward)
     forward = jax.jit(programs.forward.__call__)
 
@@ -112,9 +113,10 @@ def scheduled_function(once: CalledOnce, programs: Schedule) -> Callable[..., An
         return jax.jit(program.__call__)
 
     plain = jaxpr_as_fun(once.jaxpr)
-    can_rerun = all(is_repeatable(eqn, prints=True) for eqn in body_of(once.jaxpr)[0].eqns)
+    can_rerun = is_repeatable_program(once.jaxpr)
     rerun = plain if can_rerun else functools.partial(_refuse_rerun, callable_name(once.function))
-    flat = differentiable(plain, forward, backward, once.jaxpr.out_avals, rerun)
+    has_mutable_arrays = can_rerun and any(is_mutable_array(v.aval) for eqn in equations for v in eqn.outvars)
+    flat = differentiable(plain, forward, backward, once.jaxpr.out_avals, rerun, has_mutable_arrays)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         # Some operations of a jaxpr read the shapes of their operands, and Python numbers have none.

@@ -14,7 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
 from rematscope.ir.program import Program
-from rematscope.jax_compat import Policy, body_of, is_repeatable, saving_unrepeatable, varying
+from rematscope.jax_compat import Policy, body_of, is_repeatable, is_repeatable_program, saving_unrepeatable, varying
 from rematscope.linting.subject import walk_equations
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.captured import traced_for_a_plan
@@ -83,7 +83,7 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
     def function(*args: P.args, **kwargs: P.kwargs) -> R:
         check_call(f, args, kwargs, "use jax.eval_shape for the shape of the result")
         once, leaves = _with_outer_values(traced_for_a_plan(f, args, kwargs), jax.tree.leaves((args, kwargs)))
-        repeatable = all(is_repeatable(eqn, prints=True) for eqn in body_of(once.jaxpr)[0].eqns)
+        repeatable = is_repeatable_program(once.jaxpr)
         passes = _trace_with_policy(once, chosen if repeatable else saving_unrepeatable(chosen), leaves)
         if not repeatable:
             _check_runs_once(once, passes, leaves)

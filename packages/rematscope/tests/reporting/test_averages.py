@@ -114,8 +114,12 @@ def stacked_and_repeated(w, x, y):
     return jnp.mean(jnp.square(h).sum((1, 2)) * y)
 
 
+def mean_of_squares(w, x, y):
+    return squares(w, x, y).mean()
+
+
 AVERAGES = [
-    lambda *args: squares(*args).mean(), mean_in_a_scan, two_means, per_example_weights, checkpointed,
+    mean_of_squares, mean_in_a_scan, two_means, per_example_weights, checkpointed,
     positions_in_a_scan, with_sharding_constraints, stacked_and_repeated, dropout_in_a_checkpoint, dropout_in_a_scan,
     dropout_per_example,
     lambda w, x, y: squares(w, dropped(x, kind="rbg"), y).mean(),
@@ -137,6 +141,67 @@ def over_pairs(w, x, y):
     return jax.nn.logsumexp(z @ z.T, -1).mean()
 
 
+def positions_in_a_branch(w, x, y):
+    return lax.cond(w[0, 0] > -9, lambda: positions_in_a_scan(w, x, y), lambda: squares(w, x, y).mean())
+
+
+@jax.custom_jvp
+def with_positions(w, x):
+    return lax.scan(lambda h, _: (jnp.tanh(h @ w) * jnp.arange(len(x))[:, None], None), x, None, length=2)[0]
+
+
+with_positions.defjvp(lambda given, changes: (with_positions(*given), changes[1] + given[1] @ changes[0]))
+
+
+@jax.custom_vjp
+def other_rule_for_data(w, x):
+    return x @ w
+
+
+def rule_for_data(w, x):
+    return x.value @ w.value, (w.value, x.value, None if x.perturbed else 1)
+
+
+def limit_without_gradient_of_data(saved, ct):
+    w, x, is_data = saved
+    return (x.T @ ct) / (1 if is_data is None else 1e-3 + jnp.abs(ct).max()), ct @ w.T
+
+
+other_rule_for_data.defvjp(rule_for_data, limit_without_gradient_of_data, symbolic_zeros=True)
+
+
+@jax.custom_vjp
+def other_value_without_gradient(x):
+    return x - x.mean(0)
+
+
+other_value_without_gradient.defvjp(lambda x: (x, None), lambda _, ct: (ct,))
+
+
+@jax.custom_vjp
+def random_gradient(x):
+    return x
+
+
+random_gradient.defvjp(lambda x: (x, None), lambda _, ct: (dropped(ct, 1),))
+
+
+def backwards_for_many(w, x, y):
+    return squares(w, lax.scan(lambda h, row: (jnp.tanh(h + row), None), x, w, reverse=len(x) > 4)[0], y).mean()
+
+
+def reduced_with_the_length(w, x, y):
+    return jnp.square(lax.reduce(jnp.tanh(x @ w), 0.0, lambda a, b: a + b * len(x), (1,))).mean()
+
+
+def wrapped_integers(w, x, y):
+    return squares(w, x, y).mean() * (-jnp.uint8(len(x))).astype(float) / len(x)
+
+
+def overflow_of_the_whole_sum(w, x, y):
+    return (1e4 + 1e4 * jnp.tanh(squares(w, x, y))).sum().astype(jnp.float16).astype(float) / len(x)
+
+
 OTHERS = [
     lambda *args: squares(*args).sum(),
     lambda *args: jnp.sqrt(squares(*args).mean()),
@@ -155,7 +220,12 @@ OTHERS = [
     lambda w, x, y: jnp.mean(x @ w * jnp.arange(len(x))[:, None]),
     lambda w, x, y: jnp.max(squares(w, x, y)),
     lambda w, x, y: jnp.square(x @ w)[len(x) - 1 - jnp.arange(len(x)), jnp.int32(y > 0)].mean(),
-    weighted_mean, normalized, over_pairs,
+    lambda w, x, y: squares(w, with_positions(w, x), y).mean(),
+    lambda w, x, y: jnp.square(other_rule_for_data(w, x).sum(-1) - y).mean(),
+    lambda w, x, y: squares(w, other_value_without_gradient(x), y).mean(),
+    lambda w, x, y: squares(jnp.eye(4), random_gradient(x @ w), y).mean(),
+    weighted_mean, normalized, over_pairs, positions_in_a_branch, backwards_for_many, reduced_with_the_length,
+    wrapped_integers, overflow_of_the_whole_sum,
 ]  # fmt: skip
 
 
@@ -214,6 +284,25 @@ def test_a_loss_whose_microbatches_have_another_mean_is_refused(loss):
     refused = r"average over the examples|is a sum over|differs from that for the whole batch"
     with pytest.raises(PlanError, match=refused):
         rewrite(step_of(loss), microbatches=COUNT, in_axes=AXES)(*arguments())
+
+
+def read_before_and_after(w, x, y):
+    ref = jax.new_ref(jnp.ones(()))
+    first = ref[...]
+    ref[...] = jnp.sum(w)
+    return squares(w, x, y).mean() * (first + ref[...])
+
+
+def with_a_later_write(w, x, y):
+    ref, gradient = jax.new_ref(jnp.zeros(())), jax.grad(mean_of_squares)(w, x, y)
+    ref[...] = gradient.sum()
+    return w - gradient, ref[...]
+
+
+@pytest.mark.parametrize("step", [step_of(read_before_and_after), with_a_later_write], ids=["loss", "step"])
+def test_a_step_that_writes_to_a_mutable_array_is_refused(step):
+    with pytest.raises(PlanError, match="uses mutable arrays"):
+        rewrite(step, microbatches=COUNT, in_axes=AXES)(*arguments())
 
 
 def some_positions(values, ids):

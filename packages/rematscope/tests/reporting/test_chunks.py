@@ -98,9 +98,21 @@ def a_vmap(w, x, y):
     return jnp.mean(jax.vmap(lambda key, x, y: dropped(key, jnp.tanh(x @ w)).sum() * y)(keys, x, y))
 
 
+def positions_in_a_branch(w, x, y):
+    def layers(x):
+        return lax.scan(lambda h, _: (jnp.tanh(h @ w) * jnp.arange(len(h))[:, None, None], None), x, None, length=2)[0]
+
+    return jnp.mean(jnp.tanh(lax.cond(w[0, 0] > -9, layers, jnp.tanh, x) @ w).sum((1, 2)) * y)
+
+
+def reduced_with_the_length(w, x, y):
+    sums = lax.reduce(jnp.tanh(x @ w), 0.0, lambda a, b: a + b * len(x), (1, 2))
+    return jnp.mean(sums * y)
+
+
 LOSSES = [
     scan_with_dropout, checkpointed_scan_with_dropout, weighted_mean, batch_normalization, contrastive_loss,
-    merged_axes, reversed_batch, a_vmap,
+    merged_axes, reversed_batch, a_vmap, positions_in_a_branch, reduced_with_the_length,
 ]  # fmt: skip
 
 
@@ -139,6 +151,21 @@ def test_the_gradient_of_a_maximum_is_divided_among_all_equal_elements():
     x = jnp.zeros((4, 3)).at[0, :2].set(1).at[1, 0].set(1)  # three elements of two examples are equal
     changed = rewrite(jax.grad(largest), chunks=2, in_axes=(None, 0))
     np.testing.assert_allclose(changed(jnp.ones(3), x), jax.grad(largest)(jnp.ones(3), x), rtol=1e-6)
+
+
+def test_a_loss_that_writes_to_a_mutable_array_is_refused():
+    def through_an_array(loss):
+        def written(*args):
+            ref = jax.new_ref(jnp.zeros(()))
+            ref[...] = loss(*args)
+            return jnp.sqrt(ref[...])
+
+        return written
+
+    with pytest.raises(PlanError, match="uses mutable arrays"):
+        rewrite(jax.grad(through_an_array(weighted_mean)), chunks=3, in_axes=(None, 0, 0))(*arguments())
+    with pytest.raises(PlanError, match="uses mutable arrays"):
+        rewrite(head_step(through_an_array(masked_loss)), head_chunks=4)(*head_arguments(4, 16, 8, 32))
 
 
 def test_positions_of_16_bits_are_rounded_once():

@@ -295,6 +295,8 @@ class _Proof:
     def _known(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Sequence[Relation] | None:
         """Return the relations of the results of an operation; None if no rule covers it."""
         axes, name = axes_of(op.outvars, smaller.outvars, self._count), op.eqn.primitive.name
+        if not jax_compat.is_repeatable(op.eqn, prints=True):  # runs once per part, or accesses a mutable array
+            return None
         if name in _CUSTOM_GRADIENTS:
             return self._of_custom_gradient(op, smaller, operands)
         if not self._is_in_rule and _contains_custom_gradient(op.eqn):
@@ -304,9 +306,10 @@ class _Proof:
         plain = [_SAME if r == _ZERO else r for r in operands]
         if all(r == _SAME for r in plain) and all(axis is None for axis in axes):
             return [_SAME] * len(axes) if same_equation(op.eqn, smaller.eqn) else None
-        if name != "iota" and makes_batch(op.eqn, smaller.eqn, self._count):
+        may_make = not self._is_in_rule  # a rule runs as it is, and does not know the number of its part
+        if may_make and name != "iota" and makes_batch(op.eqn, smaller.eqn, self._count):
             return [_SLICED]  # each microbatch uses its part of the random numbers of the whole batch
-        divides = commutes(op.eqn, smaller.eqn, self._count)
+        divides = commutes(op.eqn, smaller.eqn, self._count, may_make=may_make)
         if divides and all(r in (_SAME, _SLICED) for r in plain):
             return [_SAME if axis is None else _SLICED for axis in axes]
         if name == "scan":
@@ -315,7 +318,7 @@ class _Proof:
             found = self._of_scatter(op, smaller, operands)
             return None if found is None else [found]
         scaled = self._of_linear(op, smaller, operands, divides)
-        if scaled is None:
+        if scaled is None or (scaled.how == "sum" and not self.is_mean(scaled) and not _is_wide(op)):
             return None
         return [scaled if scaled.how != "same" or axes[0] is None else scaled._replace(how="sliced")]
 
@@ -324,31 +327,39 @@ class _Proof:
 
         Its gradients must be linear in the cotangents, which are smaller for the whole batch than for a part, and those
         of operands without a batch axis must be sums over the examples. So the rule is traced with the cotangents as
-        further inputs, and the gradients must have the relations that follow from those of the operands.
+        further inputs, and the gradients must have the relations that follow from those of the operands. The function
+        itself, which runs where it is not differentiated, must have the same results as its rule.
         """
+        if op.eqn.params.get("symbolic_zeros"):
+            return None  # the rule may differ for operands that are not differentiated
         try:
             rules = [custom_gradient(each.eqn) for each in (op, smaller)]
         except Exception:  # the rule cannot be traced by itself, for example because it names an axis of a mesh
             return None
-        whole, part = (flat_program(rule, _CHECKPOINTS | _CUSTOM_GRADIENTS) for rule in rules)
+        functions = [jax_compat.bodies(each.eqn)[0] for each in (op, smaller)]
+        opened = _CHECKPOINTS | _CUSTOM_GRADIENTS
+        whole, part, function, smaller_function = (flat_program(each, opened) for each in (*rules, *functions))
         count = len(op.outvars)
 
-        def outputs(cotangents: list[Relation]) -> list[Relation]:
-            self._is_in_rule = True
-            try:
-                found = self.of_program(whole, part, [*operands, *cotangents])
-            finally:
-                self._is_in_rule = False
-            return [self._of_atom(a, b, found) for a, b in zip(whole.outputs, part.outputs, strict=True)]
-
         floats = [is_float(v.aval) for v in op.outvars]
-        results = outputs([_UNKNOWN] * sum(floats))[:count]
+        results = self._of_rule(whole, part, [*operands, *[_UNKNOWN] * sum(floats)])[:count]
+        if self._of_rule(function, smaller_function, operands) != results:
+            return None
         cotangents = [self._of_cotangent(r) for r, one in zip(results, floats, strict=True) if one]
-        gradients = outputs(cotangents)[count:]
+        gradients = self._of_rule(whole, part, [*operands, *cotangents])[count:]
         given = [(r, v) for r, v in zip(operands, op.invars, strict=True)][op.eqn.params.get("num_consts", 0) :]
         expected = [self._of_cotangent(r) for r, v in given if is_float(v.aval)]
         pairs = zip(gradients, expected, strict=True)
         return results if all(g == _ZERO or (g == e and g.how != "unknown") for g, e in pairs) else None
+
+    def _of_rule(self, whole: FlatProgram, part: FlatProgram, operands: list[Relation]) -> list[Relation]:
+        """Return the relations of the outputs of a function with a custom gradient, or of its rule."""
+        outer, self._is_in_rule = self._is_in_rule, True
+        try:
+            found = self.of_program(whole, part, operands)
+        finally:
+            self._is_in_rule = outer
+        return [self._of_atom(a, b, found) for a, b in zip(whole.outputs, part.outputs, strict=True)]
 
     def _of_cotangent(self, relation: Relation) -> Relation:
         """Return the relation of the cotangents of a value, if the loss is the mean of the losses of the parts."""
@@ -360,6 +371,8 @@ class _Proof:
         name, summed = op.eqn.primitive.name, any(r.how == "sum" for r in operands)
         if len(op.outvars) != 1 or not _is_linear(op):
             return None
+        if not is_float(op.outvars[0].aval) and not (_is_wide(op) and name in _LINEAR - {"neg"}):
+            return None  # integers may wrap around
         reduced = self._over_batch(op, smaller, operands)
         if reduced is not None:
             return reduced
@@ -421,7 +434,7 @@ class _Proof:
 
     def _of_scan(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Sequence[Relation] | None:
         loop, other = jax_compat.scan_of(op.eqn), jax_compat.scan_of(smaller.eqn)
-        if loop.length != other.length:
+        if not same_params(op.eqn.params, smaller.eqn.params):
             return None
         axes = axes_of(op.invars, smaller.invars, self._count)
         first = loop.consts + loop.carries
@@ -482,7 +495,7 @@ def same_shapes(op: Operation, smaller: Operation, count: int) -> bool:
 def _is_wide(op: Operation) -> bool:
     """Return whether a sum over the whole batch overflows only if the sums over its parts do."""
     dtype = op.outvars[0].aval.dtype
-    return bool(jnp.issubdtype(dtype, np.inexact) or dtype.itemsize >= 4)
+    return bool(dtype.itemsize >= 4 or dtype == jnp.bfloat16)
 
 
 def _is_linear(op: Operation) -> bool:

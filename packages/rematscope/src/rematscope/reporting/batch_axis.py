@@ -62,7 +62,7 @@ def axes_of(whole: Sequence[Any], part: Sequence[Any], count: int) -> list[int |
     return [batch_axis(a.aval, b.aval, count) for a, b in zip(whole, part, strict=True)]
 
 
-def commutes(whole: Any, part: Any, count: int, differentiable: bool = True) -> bool:
+def commutes(whole: Any, part: Any, count: int, differentiable: bool = True, may_make: bool = True) -> bool:
     """Return whether an equation commutes with slicing.
 
     Args:
@@ -70,6 +70,7 @@ def commutes(whole: Any, part: Any, count: int, differentiable: bool = True) -> 
       part: the same equation for one of `count` parts.
       count: the number of parts.
       differentiable: whether the custom derivatives of functions in the equation must commute too.
+      may_make: whether the bodies of `OPENED` equations may contain equations that `makes_batch` accepts.
     """
     name = whole.primitive.name
     if name != part.primitive.name or name in _OPAQUE or not jax_compat.is_repeatable(whole, prints=True):
@@ -81,7 +82,9 @@ def commutes(whole: Any, part: Any, count: int, differentiable: bool = True) -> 
         if all(axis is None for axis in (*before, *after)):
             return _same_lengths(whole, part) and _same_bodies(whole, part, differentiable)
         if name in _NESTED:
-            return _bodies_commute(whole, part, count, before, after, differentiable)
+            return _bodies_commute(whole, part, count, before, after, differentiable, may_make)
+        if not _same_bodies(whole, part):  # such as the operation of a `reduce`
+            return False
         if name in _POINTWISE or name == "optimization_barrier":
             return _pointwise(whole, before, after)
         rule = _RULES.get(name)
@@ -174,21 +177,24 @@ def programs_commute(whole: Any, part: Any, count: int, may_make: bool = False, 
 
     Args:
       whole, part, count, differentiable: as for `commutes`, but for programs instead of equations.
-      may_make: whether equations that `makes_batch` accepts are allowed.
+      may_make: whether equations that `makes_batch` accepts are allowed, here and in the bodies of `OPENED` equations.
     """
     pairs = paired_operations(whole, part)
     return pairs is not None and all(
-        commutes(op.eqn, other.eqn, count, differentiable) or (may_make and makes_batch(op.eqn, other.eqn, count))
+        commutes(op.eqn, other.eqn, count, differentiable, may_make)
+        or (may_make and makes_batch(op.eqn, other.eqn, count))
         for op, other in pairs
     )
 
 
-def _bodies_commute(whole: Any, part: Any, count: int, before: Axes, after: Axes, differentiable: bool) -> bool:
+def _bodies_commute(
+    whole: Any, part: Any, count: int, before: Axes, after: Axes, differentiable: bool, may_make: bool
+) -> bool:
     bodies, others = jax_compat.bodies(whole), jax_compat.bodies(part)
     if len(bodies) != len(others):
         return False
     name = whole.primitive.name
-    may_make = name in OPENED
+    may_make = may_make and name in OPENED
     if not all(programs_commute(a, b, count, may_make, differentiable) for a, b in zip(bodies, others, strict=True)):
         return False
     if name == "scan":

@@ -18,10 +18,18 @@ from jax import lax
 from jax.extend import source_info_util
 
 from rematscope import jax_compat
+from rematscope.errors import PlanError
 from rematscope.ir.program import nbytes
 from rematscope.reporting.arrays import stacked, unstacked
 from rematscope.reporting.batch_axis import DERIVED, NotPaired, batch_axis, commutes, makes_batch
-from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program, value_of
+from rematscope.reporting.flat_program import (
+    FlatProgram,
+    Operation,
+    Variable,
+    flat_program,
+    has_mutable_arrays,
+    value_of,
+)
 from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.head_axes import axes_of_results, heads, part_equations, program_with_head
 from rematscope.reporting.parts import run_equation_part
@@ -74,7 +82,13 @@ class ChunkedLoss:
 
         Raises:
           NotPaired: if no operation can run in a loop.
+          PlanError: if the loss uses mutable arrays.
         """
+        if has_mutable_arrays(program):
+            raise PlanError(
+                "The loss uses mutable arrays (jax.new_ref), so its operations cannot run in another order, which "
+                "chunks= and head_chunks= need. Use values in place of these arrays."
+            )
         self._count, self._program = count, program
         self._axes = dict(axes)
         steps = [step for op in program.operations for step in self._step(op, parts.get(op))]

@@ -92,3 +92,8 @@ def evaluate(operations: Sequence[Operation], env: dict[Variable, Any]) -> None:
 def value_of(atom: Any, env: dict[Variable, Any]) -> Any:
     """Return the value of a variable or a literal."""
     return env[atom] if isinstance(atom, Variable) else jax_compat.literal_value(atom)
+
+
+def has_mutable_arrays(program: FlatProgram) -> bool:
+    """Return whether operations of a program access mutable arrays (`jax.new_ref`), which their order matters for."""
+    return any(jax_compat.is_mutable_array(v.aval) for op in program.operations for v in (*op.invars, *op.outvars))

@@ -21,7 +21,16 @@ from rematscope.errors import PlanError
 from rematscope.jax_compat.vjp_hook import Mark, outside_traces, record_gradients, transform_losses
 from rematscope.reporting.arrays import in_part, stacked, unstacked
 from rematscope.reporting.batch_axis import OPENED, NotPaired, batch_axis, commutes, makes_batch, same_equation
-from rematscope.reporting.flat_program import CALLS, FlatProgram, Operation, Variable, evaluate, flat_program, value_of
+from rematscope.reporting.flat_program import (
+    CALLS,
+    FlatProgram,
+    Operation,
+    Variable,
+    evaluate,
+    flat_program,
+    has_mutable_arrays,
+    value_of,
+)
 from rematscope.reporting.parts import makes_inside, run_equation_part
 from rematscope.tracing.checkpoints import traced
 
@@ -67,10 +76,15 @@ def divided(
       draws: operations that make random numbers of the batch; see `paired_draws`.
 
     Raises:
-      PlanError: if the step takes several gradients, or takes its gradient inside a loop, a `vmap` or a `shard_map`, or
-        if it uses its batch after the gradient.
+      PlanError: if the step takes several gradients, or takes its gradient inside a loop, a `vmap` or a `shard_map`, if
+        it uses its batch after the gradient, or if it uses mutable arrays.
     """
     inputs, constants, eqns, outputs = program
+    if has_mutable_arrays(program):
+        raise PlanError(
+            f"{function} uses mutable arrays (jax.new_ref), which microbatches= does not support. Pass their values as "
+            "arguments, and return the new ones."
+        )
     gradients, numbers = dict[Any, None](), set[int]()
     marked = set[Operation]()
     for operation in eqns:

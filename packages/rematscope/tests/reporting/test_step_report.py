@@ -17,6 +17,7 @@ from sampling import few
 from steps import STEPS
 
 import rematscope
+from rematscope import PlanError
 from rematscope.render.view import plain_text
 from rematscope.reporting import fixes as fixes_module
 from rematscope.reporting import subject as subject_module
@@ -161,6 +162,25 @@ def test_microbatches_are_refused_where_they_would_change_the_gradient():
     report = rematscope.report(step, *args, memory="150 KiB")
     assert report.best is None or report.best.changes.microbatches == 1
     assert any("no rule covers div" in sentence for sentence in report.advice)
+
+
+def test_a_proposal_is_refused_for_arguments_of_which_the_report_proved_nothing():
+    def step(ws, x, divide):
+        def loss(ws):
+            y = x
+            for w in ws:
+                y = jnp.tanh(y @ w)
+            return jnp.sum(y**2) / (y.size if divide else 1)
+
+        return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws))
+
+    args = [jnp.eye(8)] * 4, jnp.ones((4096, 8))
+    best = rematscope.report(step, *args, True, memory="300 KiB").best
+    assert best is not None and best.changes.microbatches > 1
+    with pytest.raises(PlanError, match="is a sum over the examples"):
+        best.function(*args, False)
+    expected, found = step(*args, True), best.function(*jax.tree.map(jnp.copy, args), True)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_a_batch_of_keyword_arguments_is_divided():

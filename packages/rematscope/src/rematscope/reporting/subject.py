@@ -77,9 +77,9 @@ class Subject:
         self.seconds = 0.0  # the processor time spent on everything but compiling
         self._is_timed = False
 
-    def changed(self, changes: Changes) -> Callable[..., Any]:
-        """Return the function with some changes."""
-        return self.f if changes == Changes() else Rewritten(self.f, changes, is_checked=True)
+    def changed(self, changes: Changes, is_checked: bool = False) -> Callable[..., Any]:
+        """Return the function with some changes; `is_checked` is for calls with the arguments of the report only."""
+        return self.f if changes == Changes() else Rewritten(self.f, changes, is_checked)
 
     @gc_paused()
     def traced(self, changes: Changes) -> Traced:
@@ -90,7 +90,7 @@ class Subject:
         """
         if changes not in self._traced:
             with self._timed():
-                f = self.arguments.bound(self.changed(changes))
+                f = self.arguments.bound(self.changed(changes, is_checked=True))
                 differentiate = False if self.is_step else None
                 passes = trace_call(f, self.arguments.args, self.arguments.kwargs, differentiate)
                 self._check_outputs(passes)
@@ -122,7 +122,7 @@ class Subject:
     def compiled(self, changes: Changes) -> Measurement:
         """Compile the function with some changes."""
         found = self.traced(changes)
-        f = self.arguments.bound(self.changed(changes))
+        f = self.arguments.bound(self.changed(changes, is_checked=True))
         made = compile_both(found.passes, *flattened(f, self.arguments.args, self.arguments.kwargs), self.target)
         return Measurement(found.passes, self.target, made)
 

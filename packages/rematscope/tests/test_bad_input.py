@@ -103,7 +103,7 @@ def test_what_is_no_limit_is_refused(what):
     refused(PlanError, sentence, lambda: auto(net, **given).plan(W, X))
 
 
-PLAIN = {"cuts": [], "depth": None, "policy": None, "own": False}
+PLAIN = {"blocks": [], "depth": None, "policy": None, "own": False, "saved": []}
 
 
 @pytest.fixture(scope="module")
@@ -117,10 +117,11 @@ def choice(tmp_path_factory):
     "said",
     [
         *({"kept": kept} for kept in ([99999], [-1], [1.5], ["1"], [True], "12", None, {"a": 1})),
-        *({"plain": plain} for plain in ("abc", 3, [], {}, {"cuts": []})),
-        *({"plain": PLAIN | {"cuts": cuts}} for cuts in ("abc", 3, [-1], [5, 3], [1, 1], ["1"], {})),
+        *({"plain": plain} for plain in ("abc", 3, [], {}, {"blocks": []})),
+        *({"plain": PLAIN | {"blocks": blocks}} for blocks in ("abc", 3, [-1], [[5, 3]], [[1, 1]], [["1", 2]], [[99]])),
         *({"plain": PLAIN | wrong} for wrong in ({"depth": -1}, {"depth": "0"}, {"policy": "dots"}, {"policy": []})),
         *({"stops": stops} for stops in (3, [1], [[1, 2]], [[-1, [1]]], [[1, [99999]]], [["a", [1]]], [[1, [0], 2]])),
+        *({"stops": [[at, [0]]]} for at in (1, 2)),  # an argument, which is not recomputed
     ],
     ids=str,
 )

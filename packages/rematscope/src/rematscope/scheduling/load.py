@@ -23,6 +23,7 @@ from rematscope.tracing.signature import Signature
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_OF_AN_EDITED_FILE = (IndexError, KeyError)  # raised for indices of values or operations that do not fit the program
 
 
 def load_schedule(path: str | os.PathLike[str], f: Callable[P, R]) -> "LoadedFunction[P, R]":
@@ -87,11 +88,10 @@ class LoadedFunction(PlannedPerCall[P, R]):
         saved, choice = self._saved, self._saved.choice
         signature, once = Signature(*call[:3]), captured(*call[:3])
         own = once if choice.of_own else without_checkpoints(once)
-        given = own if choice.placement is None else checkpointed(once, choice.placement)
-        linearized = linearize(call.trace(given))
         try:
-            linearized = divided(linearized, choice.segments)
-        except IndexError:
+            given = own if choice.placement is None else checkpointed(once, choice.placement)
+            linearized = divided(linearize(call.trace(given)), choice.segments)
+        except _OF_AN_EDITED_FILE:
             raise _holds_none(self._path) from None
         if digest(linearized) != saved.structure:
             raise PlanError(
@@ -102,7 +102,7 @@ class LoadedFunction(PlannedPerCall[P, R]):
             return Planned(once, signature, given, call.grad_mask)
         try:
             made = schedule(linearized, *choice.values(linearized), saved.target)
-        except IndexError:  # the function has fewer values
+        except _OF_AN_EDITED_FILE:
             raise _holds_none(self._path) from None
         return Planned(once, signature, scheduled_function(once, made), call.grad_mask)
 

@@ -1,4 +1,4 @@
-"""pytest's plugins, as this project needs them."""
+"""Configure pytest and its plugins for this project."""
 
 import gc
 import importlib.util
@@ -12,16 +12,16 @@ import forked_kernels
 import pytest
 from nbval.kernel import RunningKernel
 
-# JAX traces into objects by the hundred thousand, most of which live on in caches: to look through them all for cycles
-# as often as Python does by itself takes an eighth of the suite's time.
+# JAX's traces consist of hundreds of thousands of objects, and most stay in caches. At Python's default thresholds,
+# garbage collection of these objects takes an eighth of the suite's time.
 gc.set_threshold(100_000, 20, 100)
 
-collect_ignore_glob = ["exercises/my_*.ipynb", "notebooks/my_*.ipynb"]  # what `reset` and `update` keep
+collect_ignore_glob = ["exercises/my_*.ipynb", "notebooks/my_*.ipynb"]  # copies that `reset` and `update` make
 
 
 def execute_cell_input(self, cell_input, allow_stdin=None):
-    # nbval runs cells without a history, and then every one of them is In [1]. The pages say which cell a line stands
-    # in, and that is compared like the rest.
+    # By default, nbval does not store a history, and each cell is In [1]. The outputs name the cell of a source line,
+    # and nbval compares them.
     return self.kc.execute(cell_input, store_history=True, allow_stdin=allow_stdin, stop_on_error=False)
 
 
@@ -30,7 +30,7 @@ forked_kernels.fork_kernels()
 
 
 def pytest_collection_modifyitems(items):
-    """Leaves out cells of pages that show what learners need not have installed: a tag says what, `needs-equinox`."""
+    """Skip cells of pages that need a missing optional package, as a tag such as `needs-equinox` says."""
     for item in items:
         tags = item.cell.metadata.get("tags", ()) if hasattr(item, "cell") else ()
         for package in (tag.removeprefix("needs-") for tag in tags if tag.startswith("needs-")):
@@ -39,16 +39,17 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    gc.freeze()  # what was imported and collected lives until the end: no later collection has to look through it
+    gc.freeze()  # imported modules and collected tests exist until the end, so garbage collection can ignore them
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure():
-    _progress.cleanup()  # xdist's processes end without Python's own cleaning up
-    gc.freeze()  # pytest and Python look for cycles at the end: millions of objects of JAX's caches, which are none
+    _progress.cleanup()  # xdist's processes exit without Python's cleanup
+    gc.freeze()  # the garbage collection at exit would visit millions of objects in JAX's caches
 
 
-# Tests neither see nor change what whoever runs them has done in the workbook. Each one, and each page, begins anew.
+# Tests neither read nor change the progress of the person who runs them. Each test and each page starts without
+# progress.
 _progress = tempfile.TemporaryDirectory(prefix="remat-workbook-", ignore_cleanup_errors=True)
 
 
@@ -57,8 +58,8 @@ def pytest_runtest_setup():
     os.environ["REMAT_WORKBOOK_DATA"] = tempfile.mkdtemp(dir=_progress.name)
 
 
-# One seed for everything that a run draws, the same in every run: whoever runs the suite gets the same result. The
-# processes of a run read it from the environment.
+# The seed of all random draws. It is fixed, so that every run of the suite gives the same result. The processes of a
+# run read it from the environment.
 SEED = 20260
 
 
@@ -67,11 +68,11 @@ def _seed(text: str) -> int:
 
 
 def pytest_addoption(parser):
-    parser.addoption("--seed", type=_seed, default=SEED, help=f"a number, or `random`, to draw from (default: {SEED})")
+    parser.addoption("--seed", type=_seed, default=SEED, help=f"the seed of all draws, or `random` (default: {SEED})")
 
 
 def pytest_configure(config):
-    if not hasattr(config, "workerinput"):  # with `random`, pytest-xdist's processes would each draw one
+    if not hasattr(config, "workerinput"):  # with `random`, each process of pytest-xdist would draw another seed
         os.environ["REMAT_SEED"] = str(config.getoption("seed"))
     if getattr(config.option, "hypothesis_seed", "given") is None:
         config.option.hypothesis_seed = os.environ["REMAT_SEED"]
@@ -83,26 +84,28 @@ def pytest_report_header():
 
 @pytest.fixture(scope="session")
 def seed() -> int:
-    """The run's seed."""
+    """Return the seed of the run."""
     return int(os.environ["REMAT_SEED"])
 
 
 @pytest.fixture(autouse=True)
 def seeded_defaults(seed, request, monkeypatch):
-    """Checks and batches draw a seed where none is given: the same one for the same test of the same run's seed."""
+    """Make the seed that a check or a batch draws depend only on the test and on the seed of the run."""
     monkeypatch.setattr(secrets, "randbits", random.Random(f"{seed} {request.node.nodeid}").getrandbits)
 
 
-# xdist is not there where pages alone are tested (environment.yml); pytest's settings cannot say "if it is there".
+# environment.yml does not contain pytest-xdist, so pyproject.toml cannot set its options.
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
-    """Three processes, unless `-n` says how many (`-n 0`, none, for `--pdb`): two cores are busy with them, since tests
-    of the browser and of the sandbox wait. Files begin in alphabetical order, and so the browser's, which take longest,
-    first."""
-    one_of_them = hasattr(config, "workerinput")
-    if config.pluginmanager.hasplugin("xdist") and not one_of_them:
+    """Use three processes unless `-n` sets their number or `--pdb` is given.
+
+    Three processes keep two cores busy, because tests of the browser and of the sandbox wait. Files start in
+    alphabetical order, so the browser's tests, which take longest, start first.
+    """
+    is_worker = hasattr(config, "workerinput")
+    if config.pluginmanager.hasplugin("xdist") and not is_worker:
         config.option.loadscopereorder = False
         if config.option.numprocesses is None and not config.option.usepdb:
             config.option.numprocesses = 3
@@ -110,8 +113,11 @@ def pytest_cmdline_main(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Keep the tests of one file in one process, since the cells of a page share a kernel; all browser tests, which
-    share a server and a browser; and an exercise's answers, which share its traced reference and their evidence."""
+    """Run tests in the same process if they share something expensive.
+
+    The cells of a page share a kernel, so a file is not split. All browser tests share a server and a browser. The
+    answers to an exercise share its traced reference and their evidence.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):

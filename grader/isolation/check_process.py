@@ -5,8 +5,10 @@
 """
 
 import json
+import math
 import os
 import sys
+import time
 from pathlib import Path
 
 from grader.isolation import in_process
@@ -17,13 +19,14 @@ from rematscope.render import write_whole
 
 
 def limit(processor_seconds: int, memory: int) -> None:
-    """Limit this process's processor time, in seconds, and its memory, in bytes beyond what it has now."""
+    """Limit the further processor time of this process, in seconds, and its further memory, in bytes."""
     try:
         import resource
     except ImportError:  # On Windows, only the parent's time limit applies
         return
     # At the soft limit, the process gets SIGXCPU, which shows the cause. At the hard limit, it would get SIGKILL.
-    resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds, processor_seconds + 1))
+    seconds = math.ceil(time.process_time()) + processor_seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -25,6 +25,7 @@ def rows(table: str) -> dict[str, list[str]]:
     return {name: cells for name, *cells in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_the_page_has_what_the_script_computes(maxtext, number):
     """Checked at the shortest sequence length, which traces in seconds; the same code prints the other lengths."""
@@ -34,6 +35,7 @@ def test_the_page_has_what_the_script_computes(maxtext, number):
     assert {name: cells[:3] for name, cells in stated.items()} == computed and len(computed) == 11
 
 
+@pytest.mark.slow
 def test_no_policy_saves_and_recomputes_more_than_another(maxtext):
     """A saved value is not recomputed, so if one policy saves a superset of another's names, it recomputes no more."""
     model = maxtext.MODELS[0]

@@ -13,6 +13,8 @@ import pytest
 import rematscope
 import start
 
+pytestmark = pytest.mark.slow  # each test builds or installs the package
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "packages" / "rematscope"
 REQUIRED = {"jax", "numpy", "rich", "scipy"}

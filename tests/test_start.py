@@ -294,6 +294,7 @@ def test_what_uv_says_is_shown_when_it_is_not_known(workbook):
     ]
 
 
+@pytest.mark.slow
 def test_without_network_uv_cannot_be_had(workbook):
     done = workbook.start(
         PATH="/usr/bin:/bin", PIP_INDEX_URL="http://127.0.0.1:9/", PIP_RETRIES="1", PIP_CONFIG_FILE=os.devnull

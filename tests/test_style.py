@@ -30,6 +30,7 @@ def test_a_package_has_folders_and_hardly_any_file_at_its_top(package):
     assert len(list(package.glob("*.py"))) <= 4
 
 
+@pytest.mark.slow
 def test_the_types_of_both_packages_agree():
     assert_content("-m", "mypy")
 

@@ -193,6 +193,7 @@ def test_whoever_takes_too_long_is_ended(tmp_path, body, limits, reason):
     assert verdict.outcome == "could not be judged" and reason in verdict.findings[0].text
 
 
+@pytest.mark.slow
 def test_whoever_takes_too_much_memory_is_ended(tmp_path):
     verdict = check_file(script(tmp_path, "return jnp.sum(x) + len(b'x' * 10**10)"), LIMITS)
     assert verdict.outcome == "not passed" and "MemoryError" in verdict.findings[0].text

@@ -121,6 +121,7 @@ def draw_names(names, count, seed):
     return [str(name) for name in np.random.default_rng(seed).choice(sorted(names), count, replace=False)]
 
 
+@pytest.mark.slow
 def test_a_worked_answer_passes_under_each_setting_alone(seed):
     for name in draw_names(SETTINGS, 3, seed):
         with configured({name: SETTINGS[name]}):
@@ -192,6 +193,7 @@ print(grade(checkpointed_while, "checkpointed_while", 0).outcome)
     assert done.stdout == "passed\n", done.stderr
 
 
+@pytest.mark.slow
 def test_neither_a_terminal_s_environment_nor_an_answer_s_own_cell_changes_a_verdict(monkeypatch, tmp_path):
     for name, value in (HOSTILE | {"PYTHONWARNINGS": "error"}).items():
         monkeypatch.setenv(name, value)

@@ -90,6 +90,7 @@ def run_page(data):
             yield run
 
 
+@pytest.mark.slow
 @bubblewrap.needed
 @pytest.mark.parametrize("name", sample_answers.slow_unless_sampled(list(registry.names()), 10))
 def test_an_answer_has_one_verdict_in_notebook_terminal_and_class(

@@ -91,6 +91,7 @@ def test_every_way_of_showing_says_the_same(path):
                 assert not [word for word in missing if len(word) < 5 or word not in page]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_unless_sampled([path.name for path in EXERCISES], 3))
 def test_exercise_page_passes_with_its_solution_in_place(name, tmp_path, monkeypatch):
     path = ROOT / "exercises" / name

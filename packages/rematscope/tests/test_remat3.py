@@ -84,6 +84,7 @@ def test_traces_agree_with_jax(remat3, seed):
         assert not passes.remat3 or remat3
 
 
+@pytest.mark.slow
 def test_every_view_says_in_which_mode_it_was_traced(remat3, capsys):
     f = jax.checkpoint(lambda w, x: jnp.sin(checkpoint_name(w @ x, "h")))
     args = np.ones((4, 4), np.float32), np.ones(4, np.float32)
@@ -146,6 +147,7 @@ def test_a_plan_saves_what_it_says(remat3, which):
         assert saved.bytes_by_kind().get("computed", 0) == point.nbytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", few([jnp.sort, jnp.cumprod, jnp.prod]), ids=lambda each: each.__name__)
 def test_results_that_a_derivative_computes_differently_cost_the_same_in_both_modes(operation):
     """Under remat3 the forward pass is not differentiated, so that it computes them in another way."""
@@ -165,6 +167,7 @@ def test_results_that_a_derivative_computes_differently_cost_the_same_in_both_mo
     assert found[0] == found[1] and found[0][0][1]
 
 
+@pytest.mark.slow
 def test_names_that_remat3_saves_differently_are_left_out_and_explained():
     for which, name, reason in (
         ("custom_vjp_with_a_name", "inner", "PR 40309"),

@@ -56,6 +56,7 @@ def shipped():
     return list(dict.fromkeys([*some, *sample_answers.sample(every, 1000)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slug", "kind", "name"), shipped())
 @bubblewrap.needed
 def test_both_ways_lead_to_the_same_verdict(slug, kind, name, unpatched, grader):
@@ -241,6 +242,7 @@ def test_a_folder_that_is_not_the_one_that_was_meant(out, reason, tmp_path):
     assert not (tmp_path / out).exists()
 
 
+@pytest.mark.slow
 def test_without_a_sandbox_nothing_is_graded_unless_told_to(tmp_path, monkeypatch):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "ada.py").write_text(EXITS)

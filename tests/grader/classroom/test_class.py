@@ -72,6 +72,7 @@ def judged(grader_in_sandbox):
     return grader_in_sandbox().grade(counting(0, "int()"), 1).printed.count("call")
 
 
+@pytest.mark.slow
 @sandboxed
 @pytest.mark.parametrize(
     ("later", "then", "shown"),
@@ -182,6 +183,7 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path,
         assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
 
 
+@pytest.mark.slow
 def test_what_ends_every_run_comes_last_and_alone_and_has_a_row_of_its_own(tmp_path):
     (tmp_path / "in").mkdir()
     for number in range(30):
@@ -241,6 +243,7 @@ def grades(handed_in, tmp_path_factory):
     return text
 
 
+@pytest.mark.slow
 @sandboxed
 def test_a_class_is_resumed_after_a_kill_and_an_interrupt_and_nothing_is_left_running(handed_in, grades, tmp_path):
     out = tmp_path / "grades"

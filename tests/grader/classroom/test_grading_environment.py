@@ -58,6 +58,7 @@ def verdicts(tmp_path):
         return {row["learner"]: row["verdict"] for row in csv.DictReader(file)}
 
 
+@pytest.mark.slow
 @bubblewrap.needed
 def test_neither_an_odd_environment_nor_limits_that_may_be_raised_change_a_grade(tmp_path):
     wrong = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")

@@ -137,6 +137,7 @@ def test_a_page_has_what_was_printed_if_there_is_anything_to_see():
         assert (told in page) == there, repr(printed)
 
 
+@pytest.mark.slow
 def test_pages_need_nothing_and_are_accessible(report, tmp_path, browser):
     report.write(tmp_path)
     with browser.new_context() as window:

@@ -50,6 +50,7 @@ def of_ranges(each, task):
     return {symbol: each.structure.get(symbol) for symbol in task.ranges}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "outcome"),
     [(lambda stages: len(stages), "not passed"), (lambda stages: tuple(map(id, stages)), "passed")],

@@ -54,6 +54,7 @@ def test_both_ends_and_every_choice_are_among_the_cases(slug):
             assert any(value == high for _, value, high in ends), f"{symbol} is never its most ({seed})"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slug", SLUGS)
 def test_something_between_the_ends_is_drawn(slug):
     task = registry.task(slug)

@@ -150,6 +150,7 @@ def test_whatever_comes_is_taken_or_refused(kind):
     try_examples(changed(kind), READERS[kind])
 
 
+@pytest.mark.slow
 def test_mutated_evidence_crashes_nothing_and_passes_only_if_it_is_right():
     def attempt(number):
         assert fuzz.attempt(number) in fuzz.OUTCOMES

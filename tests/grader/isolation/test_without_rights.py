@@ -68,6 +68,7 @@ def test_a_user_without_rights_grades_a_class():
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not control_groups.why_none(), reason="there are control groups here")
 @bubblewrap.needed
 def test_without_control_groups_nothing_is_graded_unless_told_to(tmp_path):

@@ -59,6 +59,7 @@ def test_flops_of_a_dynamic_loop_do_not_overflow():
         assert type(behaviour.matmul_flops) is int
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden_width", [8, 13])
 @pytest.mark.parametrize("name", ["inside_a_scan_without_a_barrier", "gradient_rule_of_ones_own"])
 def test_residuals_of_one_shape_are_no_recompute(name, hidden_width):

@@ -45,11 +45,13 @@ def test_a_residual_that_is_claimed_rightly_keeps_its_name() -> None:
     assert names_after(Run(0.5, 0.7, 0.5), computed("a", "a", "a"), named(a=0.5, b=0.7)) == ["a", "b", "a"]
 
 
+@pytest.mark.slow
 def test_a_right_answer_passes_where_two_cosines_agree() -> None:
     (answer,) = shipped("best_placement", "worked").values()
     assert grade(answer, "best_placement", 50018).passed
 
 
+@pytest.mark.slow
 def test_a_right_answer_passes_where_a_sine_is_nearly_its_argument() -> None:
     # At this seed, XLA's sine is closer to the reference's matmul than to the reference's sine.
     (answer,) = shipped("two_checkpoints", "worked").values()

@@ -37,6 +37,7 @@ class Panel:
         return self.below.value
 
 
+@pytest.mark.slow
 def test_a_learners_way_through_the_panel(page):
     panel = Panel(session.check(page[NAME], page))
     assert "Not passed yet" in panel.page.value
@@ -52,6 +53,7 @@ def test_a_learners_way_through_the_panel(page):
     assert len(list(Path().glob("*.json"))) == 1
 
 
+@pytest.mark.slow
 def test_a_pass_says_what_was_learned_and_links_to_the_next_exercise(page, monkeypatch):
     panel = Panel(session.check(page[NAME], page))
     assert panel.steps.outputs == ()

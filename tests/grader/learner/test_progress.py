@@ -145,6 +145,7 @@ def test_progress_is_read_and_written_without_importing_jax():
 # Kills, concurrent writers and full disks
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_loses_nothing_that_was_acknowledged(path):
     """Every acknowledged attempt is in the file, in order and complete."""
     write = f"""

@@ -98,6 +98,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
     assert list(tmp_path.glob("*.json")) == []
 
 
+@pytest.mark.slow
 def test_what_was_never_checked_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     folder = tmp_path / "exercises"

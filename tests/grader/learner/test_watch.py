@@ -91,6 +91,7 @@ def save(path, text):
     os.replace(part, path)
 
 
+@pytest.mark.slow
 def test_an_exercise_is_solved_with_a_narrow_terminal_and_an_editor(tmp_path):
     answer = tmp_path / "mine.py"
     answer.write_text(WRONG)

@@ -66,6 +66,7 @@ def _numbers(one, other):
     return [np.where(same, np.zeros((), array.dtype), array) for array in (one, other)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, pytest.param(40, marks=pytest.mark.slow)])
 def test_the_interpreter_returns_what_xla_does(unpatched, count):
     every = [(slug, kind, name) for slug in registry.names() for kind in (right, wrong) for name in kind(slug)]

@@ -285,6 +285,7 @@ def adds_an_earlier_input(stages, seen=[]):  # noqa: B006
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "exercise"),
     [

@@ -16,7 +16,7 @@ from compositions import functions, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax.ad_checkpoint import checkpoint_name as name
-from sampling import sampled
+from sampling import few, sampled
 
 from rematscope import cost_of, jax_compat, recompute_graph, trace
 from rematscope.ir.program import nbytes
@@ -102,7 +102,7 @@ def assert_predicted(make, args, most, seed=0):
     return graph
 
 
-@pytest.mark.parametrize("which", list(LITTLE))
+@pytest.mark.parametrize("which", few(list(LITTLE), 10))
 def test_every_choice_is_predicted(which):
     if REMAT3 and which == "values_that_do_not_change_in_a_loop":
         pytest.skip("remat3 saves them once an iteration")
@@ -155,6 +155,7 @@ def test_what_a_branch_saved_is_known_in_the_branch_of_the_backward_pass():
 # Functions that nobody thought of.
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(REMAT3, reason="the choice is predicted without it")
 @given(functions, st.integers(0, 99))
 @settings(

@@ -1,5 +1,6 @@
 """Numbers that windows read, against a walk over every place of every window."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,6 +9,7 @@ from rematscope.ir.conv_windows import conv_window_reads
 small = st.integers(1, 7)
 
 
+@pytest.mark.slow
 @given(axis=small, outputs=small, window=small, stride=small, padding=st.integers(-3, 9), base=small, dilation=small)
 def test_taps_are_those_of_a_walk_over_all_places(axis, outputs, window, stride, padding, base, dilation):
     numbers = {i * base for i in range(axis)}

@@ -55,6 +55,7 @@ def test_a_branch_drops_a_result_that_nothing_reads():
     assert {e.primitive for body in branch.bodies for e in body.equations} == {"reduce_sum", "reduce_max"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.checkpoint])
 def test_graph_and_trace_count_the_same(wrap):
     def f(x):

@@ -34,6 +34,7 @@ ARGS = shape(8, 64, 64), shape(256, 64)
 MIB = 2**20
 
 
+@pytest.mark.slow
 def test_the_next_better_plan_does_not_fit():
     smallest, largest = (measure(plan(net, *ARGS, saved=b).planned, *ARGS).peak_bytes for b in (0.0, 1.0))
     budget = (smallest + largest) // 2
@@ -82,6 +83,7 @@ def test_the_best_plan_that_fits_is_found_however_the_peak_grows(monkeypatch, pe
         assert found.above.plan.saved_bytes == high
 
 
+@pytest.mark.slow
 def test_what_the_compiler_finds_no_room_for_does_not_fit(monkeypatch):
     """As libtpu ends where a program needs more than a chip has, whatever the budget."""
     room = measure(plan(net, *ARGS, saved=0.5).planned, *ARGS).peak_bytes

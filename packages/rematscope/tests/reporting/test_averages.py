@@ -451,6 +451,7 @@ LINEAR_RULES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", sampled(LINEAR_RULES, 2), ids=range(len(LINEAR_RULES)))
 def test_a_custom_gradient_that_is_linear_in_the_cotangent_is_accepted(rule):
     for loss in (lambda w, x, y: squares(w, with_gradient(rule)(x @ w), y).mean(), in_layers(rule)):
@@ -501,6 +502,7 @@ def with_auxiliary(auxiliary):
     return step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", few([3, 12, 2]))  # with 3, as many examples as features; with 12, one example
 @pytest.mark.parametrize(
     "auxiliary",
@@ -547,6 +549,7 @@ def test_each_new_length_of_the_batch_is_checked_also_under_jit():
             call(w, jnp.tile(x, (2, 1)), jnp.tile(y, 2))
 
 
+@pytest.mark.slow
 def test_noise_that_the_step_draws_before_its_loss_stays_the_same():
     @jax.jit
     def step(w, x, y):
@@ -582,6 +585,7 @@ def test_a_step_that_ran_before_gets_checkpoints_and_microbatches():
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"microbatches": 2, "in_axes": (None, 0, None)}, {"donate_argnums": 0}])
 def test_settings_of_a_returned_model_stay_settings(changes):
     class Model(eqx.Module):

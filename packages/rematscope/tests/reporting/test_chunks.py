@@ -260,6 +260,7 @@ def test_the_loss_is_recorded_without_its_gradient():
     assert_same_results(step, rewrite(step, chunks=3, in_axes=(None, 0, 0)), args)
 
 
+@pytest.mark.slow
 def test_a_loss_may_depend_on_the_gradient_of_another_loss():
     def step(w, x, y):
         value, first = jax.value_and_grad(scan_with_dropout)(w, x, y)
@@ -402,6 +403,7 @@ def test_a_head_in_chunks_of_tokens_has_the_same_value_and_gradient(head, batch)
         assert "head_chunks=4" in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", few([masked_loss, mean_loss, z_loss, label_smoothing]), ids=lambda f: f.__name__)
 def test_chunks_of_one_example_have_the_same_gradient_and_a_lower_peak(head):
     def loss(params, h, tokens, mask):
@@ -421,6 +423,7 @@ def variance_of_tokens(params, h, targets, mask):
     return mean_loss(params, h, targets, mask) + ((h - h.mean(1, keepdims=True)) ** 2).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", [variance_of_tokens, *sampled(ALWAYS_DIVIDED, 4)], ids=lambda head: head.__name__)
 def test_axes_of_one_length_are_not_confused(head):
     step = head_step(head)
@@ -439,6 +442,7 @@ def test_a_head_in_chunks_of_tokens_rounds_little_more_than_the_whole_head(head)
     assert errors[1] < 2 * errors[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change", [{"head_chunks": 256}, {"chunks": 256, "in_axes": (None, 0, 0)}], ids=lambda change: next(iter(change))
 )
@@ -490,6 +494,7 @@ def test_logits_that_the_loss_returns_are_not_computed_in_chunks():
         step(*head_arguments(2, 16, 8, 32))
 
 
+@pytest.mark.slow
 def test_the_report_proposes_the_head_in_chunks_of_an_odd_number_of_tokens():
     step, args = head_step(masked_loss), head_arguments(1, 511, 16, 4096)
     found = report(step, *args, memory="6 MiB")

@@ -88,6 +88,7 @@ def test_what_is_jitted_is_compiled_once():
     assert "checkpoint" not in str(step.trace(*args).jaxpr), "the original is as it was"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("around", few([jax.jit, jax.checkpoint, lambda layer: layer]))
 def test_groups_of_layers_have_a_lower_peak_than_layers(around):
     @around
@@ -106,6 +107,7 @@ def test_groups_of_layers_have_a_lower_peak_than_layers(around):
     assert second < 0.6 * first
 
 
+@pytest.mark.slow
 def test_keyword_arguments_have_axes_by_name():
     def step(w, x, *, y):
         return w - jax.grad(lambda w: jnp.mean((jnp.tanh(x @ w) - y) ** 2))(w)
@@ -161,6 +163,7 @@ COMPILED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", COMPILED, ids=written)
 def test_what_is_compiled_ahead_of_time_is_called_like_the_step(options):
     draw = lambda seed, *shape: jax.random.normal(jax.random.key(seed), shape)  # noqa: E731

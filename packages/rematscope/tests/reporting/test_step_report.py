@@ -39,6 +39,7 @@ def reported(name: str, factor: float = FACTOR) -> Report:
     return rematscope.report(subject.step, *subject.args, memory=int(peak / factor))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_the_parts_add_up_to_the_peak(name):
     report = reported(name)
@@ -271,6 +272,7 @@ def test_the_time_limit_counts_the_search_for_the_batch_axis_and_the_proof(monke
     assert found.seconds == clock[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", few([1.3, 8.0]))
 def test_a_proposal_is_compared_with_the_changes_that_come_before_it(factor):
     report = reported("low_rank_adapters", factor)
@@ -294,6 +296,7 @@ def deep_mean(ws, x):
     return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws))
 
 
+@pytest.mark.slow
 def test_no_more_microbatches_than_needed_are_proposed_if_time_is_up(monkeypatch):
     monkeypatch.setattr(fixes_module, "_DIVISION_SECONDS", -1.0)
     args = [jnp.eye(8)] * 16, jnp.ones((4096, 8))
@@ -302,6 +305,7 @@ def test_no_more_microbatches_than_needed_are_proposed_if_time_is_up(monkeypatch
     assert best is not None and best.changes.microbatches == 4
 
 
+@pytest.mark.slow
 def test_microbatches_of_one_example_are_tried_only_if_larger_ones_do_not_fit(monkeypatch):
     counts, original = set(), subject_module.Subject.why_no_microbatches
 
@@ -319,6 +323,7 @@ def test_microbatches_of_one_example_are_tried_only_if_larger_ones_do_not_fit(mo
         assert (16 in counts) is tried
 
 
+@pytest.mark.slow
 def test_the_table_lists_one_of_several_fixes_with_equal_peaks_and_flops():
     report = reported("recurrent_over_time")
     rows = [(fix.peak_bytes, fix.extra_work) for fix in report.shown_fixes if fix.compiled_bytes is None]

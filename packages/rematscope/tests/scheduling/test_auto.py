@@ -75,6 +75,7 @@ def saved_bytes(function):
     return trace(function, WS, X).bytes_by_kind().get("computed", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", few([deep, looped]))
 def test_within_a_limit_less_is_computed_again_than_with_a_checkpoint_a_layer(f):
     layers = measure(checkpointed(f), WS, X)

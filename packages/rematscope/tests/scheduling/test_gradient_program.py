@@ -74,6 +74,7 @@ def segments(linearized, seed):
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(instructions, dtypes, vectors(15), vectors(4), st.integers(0, 2**16), st.sampled_from(["cpu", "tpu v5e"]))
 def test_any_schedule_computes_jax_s_gradient_bit_for_bit(steps, dtype, numbers, cotangents, seed, target):

@@ -296,6 +296,7 @@ AUXILIARY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", few(AUXILIARY, 2))
 def test_results_that_are_not_differentiated_make_no_gradient_nan(how):
     args = W, X, jnp.zeros(3 if how == "in a batch" else ())

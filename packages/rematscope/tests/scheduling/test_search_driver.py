@@ -59,6 +59,7 @@ def test_more_compiles_never_find_worse(monkeypatch, f, seed):
     assert math.isfinite(costs[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [layers, loop])
 @pytest.mark.parametrize("seed", few(range(3)))
 def test_no_candidate_that_was_left_out_beats_the_bound(monkeypatch, f, seed):
@@ -71,6 +72,7 @@ def test_no_candidate_that_was_left_out_beats_the_bound(monkeypatch, f, seed):
     assert all(one.recompute_cost >= min(cost, bound) for one in expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", few(range(3)))
 def test_worse_estimates_find_nothing_better(monkeypatch, seed):
     share = random.Random(seed).uniform(0.35, 0.8)
@@ -79,6 +81,7 @@ def test_worse_estimates_find_nothing_better(monkeypatch, seed):
     assert (1 - SETTINGS.min_improvement) * exact._best_cost(limit) <= rough._best_cost(limit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [layers, loop])
 @pytest.mark.parametrize("seed", few(range(4)))
 def test_where_estimates_are_rough_nothing_better_is_left_below_the_smallest_failure(monkeypatch, f, seed):

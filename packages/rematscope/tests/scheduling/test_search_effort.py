@@ -101,6 +101,7 @@ def test_whoever_stops_a_search_is_told_what_it_has(monkeypatch):
     assert ("compiles=1 would stop there" in note) == (compiled[0].peak_bytes - 4 <= room)
 
 
+@pytest.mark.slow
 def test_plain_checkpoints_are_not_looked_at_where_the_rows_prove_that_nothing_is_better(monkeypatch):
     asked, propose = [], CheckpointProposer.propose
 

@@ -63,6 +63,7 @@ def test_a_loop_of_many_turns_takes_less_than_a_checkpoint_around_each_and_compu
     assert again_within.measurement.peak_bytes == less.measurement.peak_bytes and len(again_within.trials) == 1
 
 
+@pytest.mark.slow
 def test_segments_of_a_function_with_checkpoints_are_loaded(tmp_path):
     layers = measure(each_turn, P, XS)
     found = auto(each_turn, peak=layers.peak_bytes - int(0.3 * layers.temp_bytes)).plan(P, XS)

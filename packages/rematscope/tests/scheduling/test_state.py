@@ -14,6 +14,7 @@ import pytest
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+from sampling import few
 from test_other_calls import MAKES, W, X, assert_same, net, value_and_gradients
 from uncompiled import by_operation
 
@@ -138,6 +139,7 @@ def test_what_changes_state_is_refused(name, tmp_path):
         jitted.clear_cache()
 
 
+@pytest.mark.slow
 def test_the_state_of_nnx_that_is_split_off_is_returned():
     """As the refusal says it."""
     graph, params, state = nnx.split(Normalized(nnx.Rngs(1)), nnx.Param, ...)
@@ -223,7 +225,7 @@ PICKLED = {
 }
 
 
-@pytest.mark.parametrize("name", PICKLED)
+@pytest.mark.parametrize("name", few(PICKLED, 1))
 def test_a_plan_is_pickled_with_what_it_shows_and_traced_again_where_it_is_read(name):
     f = PICKLED[name]()
     plan = f.plan(W, X)
@@ -265,6 +267,7 @@ def net_sum(w, x):
 planned = functools.partial(auto, peak="1 MiB")
 
 
+@pytest.mark.slow
 def test_an_equinox_module_with_a_function_in_it_is_refused_with_how_to_split_it():
     model = eqx.nn.MLP(8, 8, 8, 1, key=jax.random.key(0))
 
@@ -338,6 +341,7 @@ def test_a_setting_whose_value_is_read_is_to_be_bound_first(setting):
             make(f)(W, setting)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [nnx.LayerNorm, nnx.BatchNorm])
 @pytest.mark.parametrize(
     "make", [lambda f: auto(f, peak="1 MiB", compiles=1), with_schedule], ids=["auto", "scheduled"]

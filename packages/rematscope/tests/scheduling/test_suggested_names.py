@@ -64,6 +64,7 @@ def written(found, **functions):
     return [module[name] for name in functions]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("budget", "in_part"), [("100 KiB", False), ("210 KiB", True)])
 def test_the_names_that_it_says_to_write_keep_what_was_planned(budget, in_part):
     found = auto(deep, saved=budget).plan([W] * 4, X)

@@ -64,6 +64,7 @@ def same(f, g):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_block_comes_again_behind_one_barrier_that_holds_nothing_which_came_again():
     candidate = within(0)
     held = barriers(candidate)
@@ -130,6 +131,7 @@ def test_at_the_peak_of_checkpoints_less_is_computed_again_and_the_choice_can_be
     same(load_schedule(tmp_path / "choice.json", net), net)
 
 
+@pytest.mark.slow
 def test_of_checkpoints_that_are_predicted_alike_those_that_keep_least_are_the_smallest():
     """A TPU's compiler may take a fifth more or less than is predicted."""
     of = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)

@@ -107,6 +107,7 @@ def test_a_checkpoint_of_jax_s_draws_twice():
         assert_gradient_of_the_numbers_drawn(jax.checkpoint(FUNCTIONS["unrolled"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(FUNCTIONS, 3))
 def test_scheduled_draws_once(name):
     assert_gradient_of_the_numbers_drawn(with_schedule(FUNCTIONS[name]))

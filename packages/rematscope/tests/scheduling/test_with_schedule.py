@@ -112,6 +112,7 @@ OF_DERIVATIVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["nothing_saveable", "everything_saveable"])
 @pytest.mark.parametrize("how", few(OF_DERIVATIVES, 2))
 def test_second_derivatives_use_the_custom_rules_that_jax_uses(how, policy):
@@ -145,11 +146,13 @@ OVER_BATCH = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", few(OVER_BATCH, 2))
 def test_collectives_run_over_the_axis_of_a_vmap_around_it(how):
     assert_same(OVER_BATCH[how](with_schedule(collective)), OVER_BATCH[how](collective))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "far"), [("bfloat16", 2e-2), ("float64", 1e-13)])
 def test_gradients_agree_to_rounding_in_each_precision(dtype, far):
     with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
@@ -223,6 +226,7 @@ def test_kept_masks_are_kept_and_not_what_they_are_made_of():
     assert measured.temp_bytes < 6 * 4 * 256 * 128  # numbers of all six
 
 
+@pytest.mark.slow
 def test_for_a_tpu_nothing_holds_what_its_products_compute():
     def f(ws, x):
         for up, down in ws:

@@ -10,6 +10,7 @@ import pytest
 from blocks import BLOCKS
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from sampling import few
 
 from rematscope import (
     Device,
@@ -156,7 +157,7 @@ def test_what_is_computed_again_takes_what_it_took_the_first_time():
     assert found.step == found.forward + found.backward
 
 
-@pytest.mark.parametrize("device", ["tpu v5e", "h100", SLOW])
+@pytest.mark.parametrize("device", few(["tpu v5e", "h100", SLOW], 1))
 def test_planned_seconds_are_traced_seconds(device):
     block = BLOCKS["gpt"]
     made = plan(block.function, *block.args, saved=0.4, cost="seconds", device=device)
@@ -254,6 +255,7 @@ def test_calibration_gives_a_device(monkeypatch):
     assert dataclasses.replace(here, name="mine").name == "mine"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cost", ["FLOPs", "seconds"])
 def test_a_plan_of_a_step_costs_what_all_microbatches_recompute(cost):
     f, shapes = meshes.microbatches(*meshes.fsdp_unrolled(meshes.under("nothing")))

@@ -20,6 +20,7 @@ from rematscope.ir.collectives import collectives_of, tallied
 running = since("0.11", "the CPU's devices come to an end with turns in a shard_map within another")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [

@@ -323,7 +323,7 @@ def trees_in_and_out(tree):
     return jax.tree.reduce(operator.add, jax.checkpoint(inner)(tree))
 
 
-@pytest.mark.parametrize("name", sampled(list(CASES), 2))
+@pytest.mark.parametrize("name", sampled(list(CASES), 4))
 def test_what_jax_tests_of_checkpoints(name):
     case = CASES[name]
     passes = trace(case.function, *case.args)

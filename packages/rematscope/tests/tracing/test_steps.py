@@ -337,6 +337,7 @@ def test_a_step_that_each_device_runs_has_a_device_s_bytes():
 # Plans.
 
 
+@pytest.mark.slow
 def test_plans_are_those_of_the_loss():
     whole = functools.partial(loss)
     for step in (stepping(by_grad), jax.jit(stepping(by_value_and_grad_with_more)), with_scan):
@@ -358,6 +359,7 @@ def test_lint_and_explore_look_at_the_loss(capsys):
     assert "no checkpoint" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_fit_compiles_the_step():
     sizes = [array(64, 64)] * 2, jax.eval_shape(OPTIMIZER.init, [array(64, 64)] * 2), array(512, 64)
     found = fit(stepping(by_grad), *sizes, peak="100 MB")

@@ -52,6 +52,7 @@ def view(request) -> View:
     return VIEWS[request.param]()
 
 
+@pytest.mark.slow
 def test_names_cannot_bring_html_along(view):
     pages = [view.html(), view.pane()["html"]]
     assert not any("<x-" in page for page in pages)

@@ -312,6 +312,7 @@ def test_a_page_says_modules_of_long_names_where_their_layers_are_folded():
     assert "with_a_long_name_1…11" in re.sub(r"\s+|<[^>]*>", "", page)
 
 
+@pytest.mark.slow
 def test_a_table_of_layers_that_all_differ_has_two_hundred_lines_at_most():
     """Of other widths they share rows; of other operations the smallest are counted."""
 

@@ -300,6 +300,7 @@ def measured(policy):
     return measure(f, *shapes)
 
 
+@pytest.mark.slow
 @since("0.11", "XLA's peak on the CPU is nearer to what is live after an equation")
 def test_on_a_stack_of_layers_what_is_compiled_follows_what_is_predicted():
     plain, names, nothing = found = [measured(policy) for policy in ("plain", "names", "nothing")]
@@ -317,6 +318,7 @@ def test_on_a_stack_of_layers_what_is_compiled_follows_what_is_predicted():
     assert "compiled for cpu on each of 8 devices" in str(names) and "all-gather, sent" in str(names)
 
 
+@pytest.mark.slow
 def test_fit_is_about_the_memory_of_a_device():
     f, shapes = meshes.fsdp_layers(meshes.under("nothing"), layers=8, width=128, batch=8 * 256)
     least, most = (measured(policy).peak_bytes for policy in ("nothing", "names"))
@@ -345,6 +347,7 @@ def test_an_abstract_mesh_is_compiled_for_devices_that_are_here(carry):
     assert {e.kind: e.compiled.count for e in found.collectives}["all-gather"] == 1
 
 
+@pytest.mark.slow
 def test_more_devices_than_there_are_get_a_process_of_their_own(monkeypatch):
     over = abstract(16)
     shapes = [meshes.like(over, "d", shape=shape) for shape in ((16, 64), (16, 16))]

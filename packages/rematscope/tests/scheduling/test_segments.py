@@ -72,6 +72,20 @@ def test_segments_of_a_function_with_checkpoints_are_loaded(tmp_path):
     assert measure(load_schedule(tmp_path / "found.json", each_turn), P, XS).temp_bytes == found.measurement.temp_bytes
 
 
+@pytest.mark.parametrize("loss", few([jnp.mean, lambda x: jnp.sum(x**2), lambda x: jnp.sum(jnp.sin(x)), jnp.max]))
+@pytest.mark.parametrize("length", few([64, 48, 96]))
+def test_a_loop_is_divided_whatever_the_loss_does_with_its_result(loss, length):
+    def f(w, x):
+        return loss(lax.fori_loop(0, length, lambda i, x: x + jnp.tanh(jnp.sin(x) @ w), x))
+
+    args = normal(903, 16, 16), normal(904, 256, 16)
+    carries = length * args[1].nbytes  # what a checkpoint around each iteration saves
+    found = auto(f, peak=int(0.75 * carries)).plan(*args)
+    assert found.measurement.peak_bytes <= 0.75 * carries
+    gradients, expected = (jax.jit(jax.grad(g, (0, 1)))(*args) for g in (found.function, f))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradients, expected)
+
+
 def test_as_many_turns_are_not_computed_again_as_there_is_room_for(monkeypatch):
     """Copies of what is stacked come with the first of them, so less fits than the line from none to all says."""
     linearized = linearize(trace(recurrent, P, XS))

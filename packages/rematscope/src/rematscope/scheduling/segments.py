@@ -12,6 +12,7 @@ from functools import cached_property
 from rematscope.choices.build import work
 from rematscope.ir.program import Equation, Literal
 from rematscope.scheduling.candidate import Candidate, CandidatePool, Subject
+from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.divided import Segments, backward_of, divided, loops_of
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.peak_program import PeakProgram
@@ -72,9 +73,20 @@ class SegmentProposer:
 
     @cached_property
     def _price_per_byte(self) -> float:
-        """The recompute that saving one byte must avoid: the mean over all values that JAX saves."""
-        kept = sum(map(self._rows.weight, self._rows.linearized.kept))
-        return sum(self._rows.costs.values()) / max(kept, 1)
+        """The recompute that saving one byte must avoid: the mean over all values that JAX saves, or more.
+
+        It is more than the recompute that each byte avoids if all values of a divided loop are saved. Otherwise these
+        values would be saved, which is what dividing the loop should avoid.
+        """
+        linearized, rows = self._rows.linearized, self._rows
+        kept = sum(map(rows.weight, linearized.kept))
+        prices = [sum(rows.costs.values()) / max(kept, 1)]
+        loops = loops_of(linearized)
+        for loop in (loops[i] for i, *_ in self._divisible_loops):
+            own = {v for e in loop.bodies[0].equations for v in e.outputs}
+            saved = sum(map(rows.weight, linearized.kept & own))
+            prices += [1.1 * cost_in(linearized, rows.cost)(loop) / saved] if saved else []
+        return max(prices)
 
 
 def worth_dividing(linearized: Linearized) -> list[tuple[int, int, int]]:

@@ -49,6 +49,7 @@ def run_kernel(command, env, cwd, in_own_group):
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     os.environ.clear()
     os.environ.update(env)
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # the pages' programs run only once
     if cwd is not None:
         os.chdir(cwd)
     threading.Thread(target=end_with_pytest, daemon=True).start()

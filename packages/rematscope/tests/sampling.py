@@ -1,4 +1,4 @@
-"""Which cases the usual run tries, and which are slow: `.ci/run` tries these too (`-m slow`)."""
+"""Mark some cases of a test slow, so that only `.ci/run` runs them (`-m slow`)."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ def few(cases: Iterable[Any], count: int = 1) -> list[Any]:
 
 
 def sampled(cases: Sequence[Any], share: int) -> list[Any]:
-    """Return cases likewise, all marked slow but one in `share`; the run's seed says which one is the first."""
+    """Return cases for `pytest.mark.parametrize`, all slow except one in `share`, from an offset that is the seed."""
     first = int(os.environ.get("REMAT_SEED", "0")) % share
     return [case if i % share == first else _slow(case) for i, case in enumerate(cases)]
 

@@ -273,6 +273,19 @@ def test_the_gradient_of_an_average_stays(loss):
     assert is_same(step_of(loss), 3)
 
 
+@pytest.mark.parametrize("options", [{}, {"checkpoint": "whole"}, {"checkpoint": "whole", "microbatches": 12}], ids=str)
+def test_rows_read_by_position_in_a_checkpoint_stay(options):
+    def loss(w, x, y):
+        rows = jax.checkpoint(lambda w: jnp.square(x @ w)[jnp.arange(len(x)), jnp.int32(y > 0)])
+        layers = jax.checkpoint(lambda w: positions_in_a_scan(w, x, y))
+        return dropped(rows(w)).mean() + layers(w)
+
+    step = step_of(loss)
+    changed = rewrite(step, **{"microbatches": 3, "in_axes": AXES} | options)
+    for one, other in zip(changed(*arguments()), step(*arguments()), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("loss", sampled(OTHERS, 4), ids=range(len(OTHERS)))
 def test_the_microbatches_of_the_other_losses_have_another_mean(loss):
     """Otherwise nothing would have to be refused."""

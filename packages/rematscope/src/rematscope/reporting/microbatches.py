@@ -31,7 +31,7 @@ from rematscope.reporting.flat_program import (
     has_mutable_arrays,
     value_of,
 )
-from rematscope.reporting.parts import makes_inside, run_equation_part
+from rematscope.reporting.parts import needs_number, run_equation_part
 from rematscope.tracing.checkpoints import traced
 
 source_info_util.register_exclusion(__file__)
@@ -148,6 +148,7 @@ def _operations_before(values: Iterable[Any], operations: Sequence[Operation]) -
 
 # Each part of the batch uses its part of the random numbers of the whole batch.
 
+_POSITIONS = False  # outside of scans, the proof covers only positions that read rows of the part: see `gathers`
 _DRAWS = frozenset("random_bits random_split rng_bit_generator rng_uniform threefry2x32 random_gamma".split())
 
 
@@ -182,7 +183,7 @@ def _operations_with_number(
         _draws_for_parts(op.eqn, smaller.eqn, count) for op, smaller in zip(whole, part, strict=True) if op in random
     ):
         pairs = zip(part, whole, strict=True)
-        return {smaller: op for smaller, op in pairs if _needs_number(op.eqn, smaller.eqn, count)}
+        return {smaller: op for smaller, op in pairs if needs_number(op.eqn, smaller.eqn, count, _POSITIONS)}
     if not random:
         return {}
     drawn = ", ".join(sorted({name for op in random for name in _drawing_primitives(op.eqn)}))
@@ -190,13 +191,6 @@ def _operations_with_number(
         f"{function} draws random numbers ({drawn}) for its loss, and it is not known which of them belong to a "
         "microbatch. Split the key in the step, one part per microbatch, and use jax.lax.scan."
     )
-
-
-def _needs_number(whole: Any, part: Any, count: int) -> bool:
-    """Return whether an equation draws random numbers for the batch, or has positions or random bits in its body."""
-    if whole.primitive.name in OPENED:
-        return makes_inside(whole, part, count)
-    return whole.primitive.name != "iota" and makes_batch(whole, part, count)
 
 
 def _draws_for_parts(whole: Any, part: Any, count: int, may_make: bool = True) -> bool:
@@ -248,7 +242,7 @@ def _evaluate_part(
     for op in operations:
         given = [value_of(v, env) for v in op.invars]
         if op in numbered:
-            results = run_equation_part(numbered[op].eqn, op.eqn, given, which, count)
+            results = run_equation_part(numbered[op].eqn, op.eqn, given, which, count, _POSITIONS)
         else:
             results = jax_compat.run(op.eqn, given)
         env.update(zip(op.outvars, results, strict=True))

@@ -175,7 +175,6 @@ def test_the_panel_says_when_its_kernel_has_ended(exercise):
     exercise.picture("panel_lost")
 
 
-@pytest.mark.slow
 @in_one_theme
 def test_the_board_knows_and_remembers(exercise, lab):
     for restarted in (False, True):
@@ -192,7 +191,6 @@ def test_the_board_knows_and_remembers(exercise, lab):
         notebook.page.close()
 
 
-@pytest.mark.slow
 @in_one_theme
 def test_a_page_that_is_opened_again_shows_its_last_verdict(exercise, lab):
     exercise.save()  # the kernel has died, so JupyterLab no longer knows the page's widgets

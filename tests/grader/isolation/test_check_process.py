@@ -1,5 +1,6 @@
 """A process that runs an answer without a sandbox ends with the process that started it."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -69,3 +70,21 @@ def test_a_check_begins_before_anything_large_is_imported_and_not_in_vain():
     imported, child = begun.stdout.splitlines()
     assert imported == ""
     assert not alive(int(child)), "it was asked nothing, and ends with the process that began it"
+
+
+OVER_ITS_LIMIT = """
+import time
+from grader.isolation.check_process import limit
+
+while time.process_time() < 3:  # as importing JAX does on a slow machine
+    pass
+limit(processor_seconds=1, memory=2**30)
+while True:
+    pass
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on processor time")
+def test_processor_time_before_the_limit_was_set_does_not_count():
+    ended = subprocess.run([sys.executable, "-c", OVER_ITS_LIMIT], timeout=120)
+    assert ended.returncode == -signal.SIGXCPU  # SIGKILL would not show the cause

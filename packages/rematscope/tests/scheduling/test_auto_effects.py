@@ -88,6 +88,13 @@ def test_a_function_with_its_own_mutable_array_can_be_transformed(transform):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7), expected, actual)
 
 
+@since("0.8", "mutable arrays")
+@pytest.mark.parametrize("between", [printing, calling_back])
+def test_a_mutable_array_and_another_effect_are_refused(between):
+    with pytest.raises(PlanError, match="Its gradient would do so twice"):
+        auto(lambda ws, x: with_a_counter(ws, between(x)), peak="1 GiB").plan(WS, X)
+
+
 def test_what_calls_back_does_so_as_often():
     called = []
 

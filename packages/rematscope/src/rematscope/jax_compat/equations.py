@@ -298,14 +298,15 @@ def is_repeatable(eqn: JaxprEqn, prints: bool = False) -> bool:
     return _is_repeatable(eqn, _PRINTS if prints else frozenset())
 
 
-def is_repeatable_program(jaxpr: AnyJaxpr) -> bool:
-    """Return whether a second run of a program gives the same results and has no effect except printing.
+def is_repeatable_program(jaxpr: AnyJaxpr, prints: bool = False) -> bool:
+    """Return whether a second run of a program gives the same results and has no effect.
 
-    The program may write to mutable arrays that it creates itself.
+    Args:
+      jaxpr: the program, which may write to mutable arrays that it creates itself.
+      prints: as for `is_repeatable`.
     """
-    return all(
-        _is_repeatable(eqn, _PRINTS | _WRITES | {"InternalMutableArrayEffect"}) for eqn in body_of(jaxpr)[0].eqns
-    )
+    allowed = _WRITES | {"InternalMutableArrayEffect"} | (_PRINTS if prints else frozenset())
+    return all(_is_repeatable(eqn, allowed) for eqn in body_of(jaxpr)[0].eqns)
 
 
 def _is_repeatable(eqn: JaxprEqn, allowed: frozenset[str]) -> bool:

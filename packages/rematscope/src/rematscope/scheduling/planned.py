@@ -113,9 +113,14 @@ def scheduled_function(once: CalledOnce, programs: Schedule) -> Callable[..., An
         return jax.jit(program.__call__)
 
     plain = jaxpr_as_fun(once.jaxpr)
-    can_rerun = is_repeatable_program(once.jaxpr)
+    can_rerun = is_repeatable_program(once.jaxpr, prints=True)
     rerun = plain if can_rerun else functools.partial(_refuse_rerun, callable_name(once.function))
-    has_mutable_arrays = can_rerun and any(is_mutable_array(v.aval) for eqn in equations for v in eqn.outvars)
+    has_mutable_arrays = any(is_mutable_array(v.aval) for eqn in equations for v in eqn.outvars)
+    if has_mutable_arrays and not is_repeatable_program(once.jaxpr, prints=False):
+        raise PlanError(
+            f"{callable_name(once.function)} has a mutable array (jax.new_ref), and prints or calls back into Python. "
+            "Its gradient would do so twice. Remove one of them, or pass the array's values as arguments."
+        )
     flat = differentiable(plain, forward, backward, once.jaxpr.out_avals, rerun, has_mutable_arrays)
 
     def run(*args: Any, **kwargs: Any) -> Any:

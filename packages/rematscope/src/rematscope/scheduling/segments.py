@@ -85,7 +85,7 @@ class SegmentProposer:
         for loop in (loops[i] for i, *_ in self._divisible_loops):
             own = {v for e in loop.bodies[0].equations for v in e.outputs}
             saved = sum(map(rows.weight, linearized.kept & own))
-            prices += [1.1 * cost_in(linearized, rows.cost)(loop) / saved] if saved else []
+            prices += [SETTINGS.segment_price * cost_in(linearized, rows.cost)(loop) / saved] if saved else []
         return max(prices)
 
 

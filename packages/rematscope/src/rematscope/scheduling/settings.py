@@ -40,6 +40,8 @@ class SearchSettings:
       max_chain_segments: The number of segments, at most, that a chain is divided into.
       min_chain_segments: A function with fewer narrow places than this is not treated as a chain.
       memory_slots: The least and the largest number of slots that the reversal of a chain divides the memory into.
+      segment_price: In a function with segments, a saved byte must avoid this many times the recompute that it avoids
+        if all values of a loop are saved.
       segment_saving: Segments of a loop must take less than this share of one checkpoint per iteration.
       partitions: The number of ways to divide a function into its calls, where no schedule reaches into a part of it.
       near_smallest: Estimates of checkpoints for a device other than a CPU count as equal within this factor.
@@ -77,6 +79,7 @@ class SearchSettings:
     max_chain_segments: int = 320
     min_chain_segments: int = 4
     memory_slots: tuple[int, int] = (128, 512)
+    segment_price: float = 1.1
     segment_saving: float = 0.9
     partitions: int = 3
     near_smallest: float = 1.2

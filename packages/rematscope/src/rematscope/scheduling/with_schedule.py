@@ -83,7 +83,7 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
     def function(*args: P.args, **kwargs: P.kwargs) -> R:
         check_call(f, args, kwargs, "use jax.eval_shape for the shape of the result")
         once, leaves = _with_outer_values(traced_for_a_plan(f, args, kwargs), jax.tree.leaves((args, kwargs)))
-        repeatable = is_repeatable_program(once.jaxpr)
+        repeatable = is_repeatable_program(once.jaxpr, prints=True)
         passes = _trace_with_policy(once, chosen if repeatable else saving_unrepeatable(chosen), leaves)
         if not repeatable:
             _check_runs_once(once, passes, leaves)

@@ -38,7 +38,8 @@ def exercise(lab):
 
 def press(notebook, label: str, answer: str):
     """Press one of the panel's buttons with the keyboard and wait for its answer. The button must keep the focus and
-    its position and stay in view, and so must the first line of the answer."""
+    its position and stay in view, and so must the first line of the answer. A new verdict replaces the last one, so it
+    may move nothing. A hint or a worked answer opens below the button and moves what follows it."""
     button = notebook.panel.get_by_role("button", name=label, exact=True)
     # The answer's text may already be on the page. So wait for the button's label instead: it ends in " …" while the
     # button's action runs, and changes back when the action is done.
@@ -54,7 +55,8 @@ def press(notebook, label: str, answer: str):
     notebook.panel.get_by_text(answer).first.wait_for()
     assert notebook.page.evaluate("document.activeElement.textContent") == label
     assert button.bounding_box() == place
-    assert notebook.shifted() <= 0.1
+    if label == "Check again":
+        assert notebook.shifted() <= 0.1
     said = (
         notebook.panel.get_by_role("status").filter(has_text=answer).first
     )  # the panel may have several matching findings

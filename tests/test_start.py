@@ -1,6 +1,6 @@
 """start.py, run as a user runs it: a copy of the real file in a folder with a space in its name.
 
-A shell script stands in for uv and prints uv's messages. Pip, the kernel, the browser command and the disk are real.
+A shell script replaces uv and prints uv's messages. Pip, the kernel, the browser command and the disk are real.
 """
 
 import ast

@@ -129,7 +129,7 @@ EXPERTS, PICKED, CAPACITY = 4, 2, 12
     TEXT,
 )
 def moe(p, x):
-    """Experts that take up to `CAPACITY` tokens each, two a token, beside one that takes all."""
+    """Experts with a capacity of `CAPACITY` tokens, two experts per token, and a shared expert for all tokens."""
     tokens = rms_norm(x, p["scale1"], 1).reshape(-1, D)
     odds = name(jax.nn.softmax(name(tokens @ p["router"], "router")), "odds")
     share, expert = lax.top_k(odds, PICKED)
@@ -265,7 +265,7 @@ def cross_attention(p, x, memory):
 
 
 def stack(layers):
-    """So many layers of the blocks that read text, in turn, each in a checkpoint and with names of its own."""
+    """A stack of the language models' blocks in rotation, each with a checkpoint and its own names."""
     kinds = [BLOCKS[which] for which in ("gpt", "swiglu", "moe", "mamba")]
     kinds = [kinds[i % len(kinds)] for i in range(layers)]
 

@@ -14,7 +14,7 @@ LITTLE: dict = {}
 
 
 def little(*args, names):
-    """Adds the decorated function to those that are tried. `names`: those that some choice can save."""
+    """Add the decorated function to the test cases. `names` are the names that some choice can save."""
 
     def add(make):
         LITTLE[make.__name__] = make, args, tuple(names.split())

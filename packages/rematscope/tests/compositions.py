@@ -1,4 +1,4 @@
-"""Compositions of operations, loops, branches, names and checkpoints that nobody thought of, as a strategy."""
+"""A Hypothesis strategy for random compositions of operations, loops, branches, names and checkpoints."""
 
 import jax
 import jax.numpy as jnp

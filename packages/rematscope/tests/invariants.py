@@ -64,7 +64,7 @@ def assert_residuals_are_the_leaves_of_vjp(passes: Trace, flat, leaves):
 
 
 def assert_residuals_are_jax_saved_residuals(passes: Trace, flat, leaves):
-    """The types of `print_saved_residuals`, which lists a value once however often it is kept."""
+    """Return the types in `print_saved_residuals`, which lists a value once even if it is saved several times."""
     once = {r.value: r for r in passes.residuals}.values()
     theirs = [aval for aval, _ in saved_residuals(flat, *leaves)]
     assert collections.Counter(types(once)) == collections.Counter(types(theirs))
@@ -182,11 +182,11 @@ def assert_equal_arrays(a, b, ulps=64):
 
 
 def watch(program: Program, arrays) -> dict[Value, dict[tuple, jax.Array]]:
-    """Runs `program` one operation at a time; what each value was, by the indices of the loops around it.
+    """Run `program` one operation at a time, and return each value by the indices of the loops around it.
 
-    An index is known by its loop's length and by how many loops of that length are around it, as in
-    `rematscope.ir.value_numbering`: the backward pass may have one loop more around the same one, or two the other way
-    round. That of a `while` is known by how deep it stands.
+    An index is identified by its loop's length and the number of loops of that length around it, as in
+    `rematscope.ir.value_numbering`: the backward pass may have one more loop around the same loop, or two loops in
+    reverse order. The index of a `while` is identified by its depth.
     """
     seen = collections.defaultdict(dict)
     _watch(program, arrays, (), dict(program.constants), seen)

@@ -54,7 +54,7 @@ class Block(linen.Module):
 
 
 class Stack(linen.Module):
-    """Like layers as a scan over their parameters, each in a checkpoint, as MaxText has them."""
+    """A scan over the parameters of identical layers, each with a checkpoint, as in MaxText."""
 
     @linen.compact
     def __call__(self, x):
@@ -127,7 +127,7 @@ def nnx_encoder_with_a_checkpoint(state, x):
     return nnx.merge(encoder()[0], state)(x).sum()
 
 
-# Equinox: modules that are pytrees, its checkpoint and its loop that keeps a few states.
+# Equinox: modules that are pytrees, its checkpoint, and its loop that saves a few states.
 
 
 @functools.cache

@@ -101,7 +101,7 @@ def tensor_parallel(wrap):
 
 
 def sequence_parallel(wrap):
-    """Between the products the sequence is divided: gathered before, scattered after (arXiv:2205.05198)."""
+    """The sequence is sharded between the matmuls: gathered before, scattered after them (arXiv:2205.05198)."""
     over = mesh(d=8)
 
     def layer(up, down, x):
@@ -187,7 +187,7 @@ def ring_attention(wrap):
 
 
 def two_axes(wrap):
-    """Weights divided over both axes: gathered over one, summed over the other."""
+    """Weights sharded across both axes: gathered along one axis, summed along the other."""
     over = mesh(data=2, model=4)
 
     def layer(up, down, x):
@@ -206,7 +206,7 @@ def two_axes(wrap):
 
 
 def hybrid_fsdp(wrap):
-    """HSDP: weights divided over one axis, replicated over the other, along which their gradients are summed."""
+    """HSDP: weights sharded across one axis and replicated along the other, along which their gradients are summed."""
     over = mesh(replica=2, fsdp=4)
 
     def body(w1, w2, x):
@@ -223,7 +223,7 @@ def hybrid_fsdp(wrap):
 
 
 def pipeline_fsdp(wrap):
-    """A pipeline's microbatches, with the weights of each stage divided and gathered in each turn."""
+    """A pipeline's microbatches; the weights of each stage are sharded, and gathered in each iteration."""
     over = mesh(stage=4, fsdp=2)
 
     def body(w, x):
@@ -302,9 +302,9 @@ def explicit(wrap):
 
 
 def nested(wrap):
-    """A shard_map over one axis within one over another, with a branch and a loop of turns.
+    """A shard_map over one axis within a shard_map over another axis, with a branch and a loop.
 
-    Always with a checkpoint: JAX 0.12 does not compile what the inner one saves for outside.
+    It always has a checkpoint: JAX 0.12 does not compile residuals that the inner shard_map returns.
     """
     over = mesh(data=2, model=4)
     turn = [(j, (j + 1) % 4) for j in range(4)]

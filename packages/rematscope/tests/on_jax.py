@@ -1,9 +1,9 @@
-"""Runs rematscope's tests on other releases of JAX, each in an environment of its own.
+"""Run rematscope's tests on other releases of JAX, each in its own environment.
 
     python packages/rematscope/tests/on_jax.py 0.7.2 0.10.2 newest --python 3.11 -- -n 2
 
-Environments are kept in the user's cache, so that the second run takes seconds to start. What follows `--` goes to
-pytest; paths in it are from this folder, and without any all tests run.
+Environments are stored in the user's cache, so that the second run starts within seconds. Arguments after `--` are
+passed to pytest. Their paths are relative to this folder. Without a path, all tests run.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent
 WORKBOOK = PACKAGE.parent.parent
-# What the tests need beside the package and its extras; of each the newest that goes with that JAX.
+# The tests' requirements in addition to the package and its extras: the newest version that supports that JAX.
 NEEDED = (
     "diffrax dm-haiku equinox flatbuffers flax hypothesis ipykernel ipython nbclient nbformat optax ortools pytest "
     "pytest-xdist"
@@ -24,7 +24,7 @@ NEEDED = (
 
 
 def find_uv() -> list[str]:
-    """The command that runs uv: the one on PATH, or the one that the workbook set up for itself."""
+    """Return the command that runs uv: uv on PATH, or the workbook's own uv."""
     if on_path := shutil.which("uv"):
         return [on_path]
     folder = WORKBOOK / ".uv" / ("Scripts" if os.name == "nt" else "bin")

@@ -1,4 +1,4 @@
-"""What somebody may give by mistake is answered in a sentence that names the cause and the next step."""
+"""Invalid arguments raise errors that name the cause and the next step."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the public names: there is one for each function, and it runs as it stands."""
+"""The examples in the docstrings of the public names: each function has one, which runs as written."""
 
 import doctest
 import inspect

@@ -297,7 +297,7 @@ def test_lint_proposes_the_switch_only_while_it_is_off(custom_vjp3):
 
 
 def test_a_policy_that_saves_all(remat3):
-    """sin(sin x) needs cos x and cos(sin x). Saving all keeps sin x too, where every operation is asked about."""
+    """sin(sin x) needs cos x and cos(sin x). Saving everything saves sin x too if the policy sees every operation."""
     f = jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)), policy=lambda *_, **__: True)
     passes = trace(f, X)
     assert (len(passes.residuals), passes.backward.count("cos", "D")) == ((1, 2) if remat3 else (2, 0))

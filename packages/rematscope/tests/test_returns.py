@@ -119,7 +119,7 @@ def test_programs_compute_jaxs_gradient_and_graphs_count_what_they_compute(numbe
 
 
 def program(draw, depth, count):
-    """Draw a function from `count` arrays to as many: moves, permutations and products, in loops and branches."""
+    """Draw a function from `count` arrays to as many: moves, permutations and matmuls, in loops and branches."""
     kinds = ["move", "move", "permute", "mix"] + ["scan", "while", "cond", "checkpoint", "jit"] * (depth > 0)
     steps = [step(draw, draw.choice(kinds), depth, count) for _ in range(draw.randint(1, 3))]
 

@@ -55,7 +55,7 @@ def test_of_every_function_each_moment_is_accounted_for(name):
     assert {m.arguments for m in found.samples} == {sum(v.nbytes for v in given)}
     assert start.nbytes == start.arguments
 
-    # At the turn: what is given, what is kept and what is returned; each array once, whatever its names.
+    # At the boundary: the arguments, residuals and outputs; each array once, even with several names.
     named = names(passes.forward)
     kept = {named.get(r.value, r.value) for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
     returned = {named.get(v, v) for v in passes.forward.outputs[: len(passes.cotangents)]}

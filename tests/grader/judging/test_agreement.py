@@ -12,7 +12,7 @@ from grader.judging.answer_run import AnswerRun
 from solutions.two_checkpoints import two_checkpoints as right
 
 NAME = "two_checkpoints"
-# In the exercise's second case, the gradient of x is a single element, the sum of 32 products.
+# In the exercise's second case, the gradient of x is a single element, the sum of 32 terms.
 
 
 def multiplied_and_summed(W1, W2, W3, x):

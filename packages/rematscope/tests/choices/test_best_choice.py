@@ -182,7 +182,7 @@ def test_choices_are_best_whatever_the_size_of_the_numbers(seed, many):
 
 
 def by_cp_sat(graph, budget):
-    """The cost of the best choice, written down anew for OR-tools."""
+    """Return the cost of the best choice, from an independent model for OR-tools."""
     model = cp_model.CpModel()
     saved = {name: model.new_bool_var(name) for name in graph.names}
     reached = {part: model.new_bool_var("") for part in graph.parts}

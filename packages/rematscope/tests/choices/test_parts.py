@@ -11,7 +11,7 @@ from rematscope.ir.program import Value
 
 
 def chain(*names):
-    """Nodes that each read the one before; a node that has a name keeps 4 bytes if it is saved."""
+    """Return a chain of nodes. A node with a name takes 4 bytes if it is saved."""
     nodes = []
     for name in names:
         array = None if name is None else Value(None, name)

@@ -1,4 +1,4 @@
-"""What a choice of names keeps and computes again, predicted from one trace, against traces with that choice made."""
+"""Predictions of what a choice of names saves and recomputes, from one trace, compared with a trace of each choice."""
 
 import functools
 import itertools
@@ -30,7 +30,7 @@ def saving(names):
 
 
 def measured(f, args):
-    """(bytes of computed residuals, FLOPs and transcendentals computed again), as a trace shows them."""
+    """Return the bytes of computed residuals, and the recomputed FLOPs and transcendentals, from a trace."""
     passes = trace(f, *args)
     again = [(e, times) for e, times in passes.backward.walk() if e.role == "R"]
     work = sum((cost_of(e).flops + cost_of(e).transcendentals) * times for e, times in again)
@@ -70,7 +70,7 @@ def bytes_of_vjp(f, args):
 
 
 def names_in(jaxpr):
-    """Every name in a program, those in loops, branches and checkpoints included."""
+    """Yield every name in a program, including names in loops, branches and checkpoints."""
     for eqn in jax_compat.body_of(jaxpr)[0].eqns:
         if (found := jax_compat.checkpoint_name(eqn)) is not None:
             yield found
@@ -92,7 +92,7 @@ def subsets(names, most, seed=0):
 
 
 def assert_predicted(make, args, most, seed=0):
-    """`make(checkpoint)` is the function whose checkpoints are made by `checkpoint`."""
+    """Check choices of a function; `make(checkpoint)` returns the function with checkpoints made by `checkpoint`."""
     graph = recompute_graph(make(saving(())), *args)
     for chosen in subsets([n for n in names_of(make, args) if n not in graph.barred], most, seed):
         f = make(saving(chosen))
@@ -110,7 +110,7 @@ def test_every_choice_is_predicted(which):
     assert assert_predicted(make, args, most=4 if REMAT3 else 8).names == names
 
 
-# Real blocks: a sample of their choices. In packages/rematscope/tests, all of them, hours of them:
+# Real blocks: a sample of their choices. To test all choices, which takes hours, in packages/rematscope/tests:
 #     REMATSCOPE_SUBSETS=all pytest -n 6 --dist load choices/test_predicted_choices.py -k block
 
 
@@ -124,7 +124,7 @@ def test_choices_of_a_block_are_predicted(which):
 
 
 def test_a_real_pullback_holds_the_bytes_that_are_predicted():
-    """What crosses when a function is run, and not only traced: each array once, however often it is handed over."""
+    """The residuals are those of a real run, not of a trace. Each array counts once, even if it is saved twice."""
     make, shapes, names = LITTLE["attention"]
     rng = np.random.default_rng(0)
     args = [jnp.asarray(rng.standard_normal(s.shape), s.dtype) for s in shapes]
@@ -146,13 +146,13 @@ def test_names_that_cannot_be_kept_apart_are_not_offered(which):
 
 
 def test_what_a_branch_saved_is_known_in_the_branch_of_the_backward_pass():
-    """Saving what the first branch made spares one product of one branch; before, all others were called late."""
+    """Saving the first branch's value avoids recomputing one matmul of one branch."""
     make, args, _ = LITTLE["branches_in_a_loop"]
     (_, nothing_saved), (_, one_saved) = (measured(make(saving(names)), args) for names in ((), ("one",)))
     assert nothing_saved - one_saved == 3 * 2 * 8 * 4 * 4
 
 
-# Functions that nobody thought of.
+# Random functions.
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def test_highs_keeps_to_the_limit_and_proves_the_bound():
 
 
 def test_prices_prove_a_bound_in_exact_arithmetic():
-    """In 7 bytes, four fifths of the name and a fifth of the operations have room, so 2 are computed again at least."""
+    """In the relaxation, 7 bytes hold 4/5 of the name and 1/5 of the operations, so the recompute is at least 2."""
     program = zero_one(graph_of(*behind_a_name()))
     best = multipliers(program, 7)
     assert Fraction(2) - Fraction(1, 1000) <= dual_bound(program, 7, best) <= 2

@@ -21,7 +21,7 @@ def each(program):
 
 
 def cost(function, primitive, *args):
-    """What the one operation of this kind in the forward pass costs."""
+    """Return the cost of the only operation of this kind in the forward pass."""
     (found,) = [c for e, c in each(trace(function, *args).forward) if e.primitive == primitive]
     return found
 
@@ -43,14 +43,14 @@ def test_a_transcendental_is_counted_apart_from_flops():
 
 @pytest.mark.parametrize(("power", "multiplications"), [(2, 1), (3, 2), (4, 2), (7, 4), (8, 3), (-1, 1), (-2, 2)])
 def test_an_integer_power_costs_its_squarings_and_products(power, multiplications):
-    """By squaring: x⁷ = x · x² · x⁴ takes 2 squarings and 2 products; a negative power one division more."""
+    """By squaring: x⁷ = x · x² · x⁴ takes 2 squarings and 2 multiplications; a negative power one more division."""
     # Checkpointed, the forward pass leaves the derivative, a power too, to the backward pass.
     f = jax.checkpoint(lambda x: lax.integer_pow(x, power))
     assert cost(f, "integer_pow", array(10)).flops == 10 * multiplications
 
 
 def test_a_solver_costs_the_solve_that_runs():
-    """Of the system's own two products, that its derivative has as well, none."""
+    """The system's own two matmuls, which its derivative has too, are not counted twice."""
 
     def f(a, b):
         return lax.custom_linear_solve(lambda x: a @ (a @ x), b, lambda _, b: b / 3, symmetric=True)
@@ -76,7 +76,7 @@ def test_scatter_add_costs_what_is_added_not_the_table():
 
 def test_names_and_barriers_are_free():
     passes = trace(jax.checkpoint(lambda x: jax.ad_checkpoint.checkpoint_name(jnp.sin(x), "y")), array(3))
-    # sin; then cos and a product with the cotangent.
+    # sin; then cos and a multiplication by the cotangent.
     assert passes.cost == Cost(flops=3, transcendentals=6, bytes=4 * (2 * 3 + 2 * 3 + 3 * 3))
 
 
@@ -85,7 +85,7 @@ def test_scan_counts_every_iteration():
         return lax.scan(lambda x, _: (jnp.sin(w @ x), None), x, None, length=7)[0]
 
     passes = trace(jax.checkpoint(f), array(4, 4), array(4))
-    # The scan runs again for its carries: a product of 4 × 4 and 4 sines a step. The cosines are late.
+    # The scan is recomputed for its carries: a 4 × 4 matmul and 4 sines per step. The cosines are deferred.
     assert passes.recompute_cost.flops == 7 * (2 * 4 * 4)
     assert passes.recompute_cost.transcendentals == 7 * 4
     assert passes.deferred_cost.transcendentals == 7 * 4
@@ -107,7 +107,7 @@ def test_of_branches_the_costliest_counts():
 
     passes = trace(f, True, array(4, 4))
     dot = 2 * 4**3
-    # Forward 1 or 2 products; backward two for each product.
+    # 1 or 2 matmuls in the forward pass, and two per matmul in the backward pass.
     assert passes.cost.flops >= (2 + 4) * dot
     assert passes.cost.flops < (2 + 4) * dot + dot
 
@@ -123,12 +123,12 @@ def mlp(weights, x):
 
 
 def test_xla_counts_the_same():
-    """Both passes of an MLP. XLA drops or adds an elementwise operation here and there, and no product."""
+    """Both passes of an MLP. XLA removes or adds a few elementwise operations, but no matmul."""
     weights, x = [array(16, 32), array(32, 24), array(24, 8)], array(64, 16)
     passes = trace(mlp, weights, x)
     compiled = jax.jit(jax.value_and_grad(mlp, argnums=(0, 1))).lower(weights, x).compile().cost_analysis()
 
-    # 64 rows through each weight: forward, and two products of the same size for its gradient and its input's.
+    # 64 rows per weight: the forward matmul, and two of the same size for the gradients of the weight and its input.
     dots = 3 * 2 * 64 * (16 * 32 + 32 * 24 + 24 * 8)
     counted = [
         trip_count * c.flops

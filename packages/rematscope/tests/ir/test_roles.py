@@ -84,7 +84,7 @@ def test_a_barrier_carries_the_cotangent_along_and_nothing_else_comes_to_depend_
 
 
 def test_nothing_comes_to_depend_on_the_cotangent_by_a_checkpoints_barrier():
-    """Two operands cross, x and y; the product's derivative needs both factors again."""
+    """Two operands are saved, x and y. The derivative of the multiplication needs both factors."""
     passes = trace(jax.checkpoint(lambda x, y: jnp.sin(x) * jnp.exp(y)), X, X)
     # d(sin x · exp y) = cos x · exp y · dx + sin x · exp y · dy.
     assert counts(passes, "sin") == (1, 0, 0)
@@ -122,7 +122,7 @@ def test_fetching_from_the_host_recomputes_nothing():
 def test_what_follows_a_fetch_can_be_recomputed():
     policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
     f = jax.checkpoint(lambda w, x: jnp.sum(jnp.sin(jnp.sin(w @ x))), policy=policy)
-    # The inner sine of the fetched product is the forward pass's.
+    # The inner sine of the fetched matmul is that of the forward pass.
     assert counts(trace(f, np.ones((3, 3), np.float32), np.ones(3, np.float32)), "sin") == (1, 0, 0)
 
 
@@ -130,7 +130,7 @@ def test_what_follows_a_fetch_can_be_recomputed():
 
 
 def test_checkpoint_of_scan_runs_the_scan_again():
-    """Only x is kept. The scan runs again to find the carries: sin in each of 5 steps; its cosines are late."""
+    """Only x is saved. The scan is recomputed for the carries: sin in each of 5 steps. Its cosines are deferred."""
     f = jax.checkpoint(lambda x: lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=5)[0])
     passes = trace(f, X)
     assert [r.kind for r in passes.residuals] == ["argument"]
@@ -277,7 +277,7 @@ def test_the_index_of_a_stack_is_the_loop_that_made_it():
     f.defvjp(lambda xs: (f(xs), xs), backward)
     passes = trace(f, XS)
     assert counts(passes, "sin") == (4, 0, 0)
-    # 16 products s_i s_j are new; one multiplication by ct is the backward pass proper.
+    # The 16 values s_i s_j are new. One multiplication by ct belongs to the backward pass.
     assert counts(passes, "mul") == (0, 16, 1)
 
 

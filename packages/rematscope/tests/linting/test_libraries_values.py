@@ -15,7 +15,7 @@ X = jax.ShapeDtypeStruct((2, 4, 8), jnp.float32)
 
 
 class Attending(linen.Module):
-    """A library's attention, and what it returns in the user's own product and sine."""
+    """A library's attention, and the user's own matmul and sine of its result."""
 
     given: bool = False
 

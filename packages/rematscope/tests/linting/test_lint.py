@@ -154,7 +154,7 @@ def test_only_the_line_that_is_wrong_is_found():
 
 @pytest.mark.parametrize("function", [sound, *(function for _, function, _ in NAMES.values())])
 def test_a_name_has_no_finding_if_some_choice_gains_by_it(function):
-    """A name without a finding avoids recompute in addition to some others; one that "spares none" never does."""
+    """A name without a finding avoids recompute in addition to some others. A name that "spares none" never does."""
     graph = recompute_graph(function, *ARGS)
     found = {finding.name: finding for finding in lint(function, *ARGS).findings}
     _, cost = every_choice(graph)
@@ -341,7 +341,7 @@ def unnamed(net):
 
 
 def test_places_are_worth_what_they_spare_beside_the_names():
-    """What a name spares already is no reason for another; a fault is told the place that its text names."""
+    """Recompute that a name already avoids is no reason for another. A finding has the place that its text names."""
     (other,) = lint(sound, *ARGS).places
     assert (other.value, other.avoided) == ("the result of a matmul", 2 * 16 * 8 * 8)
     assert len(lint(input_named(lambda h: h), *ARGS).places) == 1

@@ -44,7 +44,7 @@ def test_sines_without_checkpoint():
     forward, backward = split(found)
     # x and one sine; and its cosine. After the second cosine the first sine is read no more.
     assert forward == [2, 3, 4, 4, 5, 5]
-    # x, three cosines and the result; the cotangent takes the result's place, and a cosine goes with each product.
+    # x, three cosines and the result. The cotangent replaces the result, and each multiplication frees a cosine.
     assert backward == [1 + 2 + 1, 1 + 1 + 1, 1 + 0 + 1]
     assert vectors(found)[0] == 1 and vectors(found)[found.boundary] == 1 + 3 + 1 and vectors(found)[-1] == 2
     assert vectors(found, "residuals")[found.boundary] == 3
@@ -72,13 +72,13 @@ def test_segments_keep_their_inputs_and_one_at_a_time_runs_again(n, k):
     # Each segment saves its input; the first one's is the argument.
     assert vectors(found, "residuals")[found.boundary] == k - 1
     assert max(split(found)[0]) == 1 + (k - 1) + 1
-    # The last segment runs again: all its cosines, beside x, the inputs of those between and the cotangent.
+    # The last segment is recomputed: all its cosines, in addition to x, the other segments' inputs and the cotangent.
     assert found.peak_bytes == 1024 * (1 + (k - 2) + n // k + 1)
     assert max(vectors(found, "recomputed")) == n // k
 
 
 def test_a_recursive_checkpoint_has_a_peak_of_less_than_half():
-    """The seed's example keeps log2 n values beside x, where n sines keep n."""
+    """The recursive example saves log2 n values in addition to x. Without checkpoints, n sines save n values."""
     for n in (4, 8, 16):
         found = liveness(zoo.recursive_checkpoint([jnp.sin] * n), VECTOR)
         assert (
@@ -94,10 +94,10 @@ def test_a_loop_counts_its_body_once_and_its_stacks_whole():
         return lax.scan(lambda x, _: (jnp.sin(x), None), x, None, length=10)[0]
 
     found = liveness(f, VECTOR)
-    # x; the stack of cosines; the carry. In the body the carry's sine is there beside it for its cosine.
+    # x, the stack of cosines, and the carry. In the body, the carry and its sine are live for the cosine.
     assert split(found)[0] == [1 + 10 + 1, 1 + 10 + 2, 1 + 10 + 1]
     assert vectors(found, "residuals")[1 : found.boundary + 1] == [10, 10, 10, 10]
-    # Backward: x, the stack, the cotangent as carry and one cosine of it; then their product, the gradient.
+    # Backward: x, the stack, the cotangent as carry and one cosine; then the gradient, which they are multiplied to.
     assert split(found)[1] == [1 + 10 + 2, 2]
     assert found.samples[1].operation == "for i in range(10)"
 

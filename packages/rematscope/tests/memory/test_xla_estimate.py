@@ -1,4 +1,4 @@
-"""The peak predicted from the trace beside what XLA sets aside on a CPU, on models of several kinds."""
+"""The peak predicted from the trace, compared with the bytes that XLA allocates on a CPU, for several models."""
 
 import functools
 
@@ -43,7 +43,7 @@ def transformer(width, batch, length, layers=2, wrap=lambda f: f):
 
 
 def language_model(words, width, batch, length):
-    """With one matrix of words for what goes in and what comes out, and a loss whose gradient is scattered into it."""
+    """A model with tied embeddings. The gradient of the loss is scattered into the embedding matrix."""
     loss_of, layers, _ = transformer(width, batch, length, layers=1, wrap=jax.checkpoint)
 
     def loss(p, tokens):
@@ -71,7 +71,7 @@ def resnet(width, batch, side):
 
 
 def pooled(width, batch, side):
-    """Each layer takes a maximum of four numbers, and the last a mean."""
+    """Each layer has a max pooling of four elements, and the last an average pooling."""
 
     def loss(layers, x):
         for w in layers:
@@ -82,7 +82,7 @@ def pooled(width, batch, side):
 
 
 def generator(width, batch, side):
-    """Twice the side by transposed convolutions, each with a norm that has a scale."""
+    """Transposed convolutions that double the sides, each followed by a normalization with a scale."""
 
     def loss(layers, x):
         for w, scale in layers:
@@ -107,7 +107,7 @@ def recurrent(outer, inner, batch, width):
 
 
 def in_turns(steps, unroll, batch, width):
-    """A recurrent net from its end: some steps stand in a loop's body one after the other, others behind the loop."""
+    """A reversed recurrent model: some steps are unrolled in the loop's body, and others follow the loop."""
 
     def loss(p, xs):
         def cell(h, x):
@@ -121,7 +121,7 @@ def in_turns(steps, unroll, batch, width):
 
 
 def between_numbers(steps, width):
-    """Arrays full of one number around a loop."""
+    """Arrays with equal elements that a loop reads."""
 
     def loss(ws, x):
         low, high, one = (lax.full((width, width), number) for number in (-0.5, 0.5, 1.0))
@@ -136,7 +136,7 @@ def between_numbers(steps, width):
 
 
 def spectral(width, batch, side, modes=6, layers=2):
-    """Products of frequencies, and a last one whose derivative contracts an axis of one number."""
+    """Matmuls of frequencies, and a last matmul whose derivative contracts an axis of length 1."""
 
     def mixed(p, x):
         found = jnp.fft.rfft2(x, axes=(1, 2))
@@ -155,7 +155,7 @@ def spectral(width, batch, side, modes=6, layers=2):
 
 
 def attended_edges(nodes, edges, width, heads=4, layers=2):
-    """Attention over a graph's edges: values are gathered and added up, and so are their derivatives."""
+    """Attention over a graph's edges: values are gathered and summed, and so are their derivatives."""
 
     def layer(p, x, sender, receiver):
         h = (x @ p["w"]).reshape(nodes, heads, width // heads)
@@ -175,7 +175,7 @@ def attended_edges(nodes, edges, width, heads=4, layers=2):
 
 
 def adapted(tasks, points, width):
-    """Weights that a step of its own adapts to each task: products of rows, and of batches, read the same."""
+    """Weights that an inner gradient step adapts to each task: matmuls of rows and of batches read the same weights."""
 
     def error(p, x):
         y = jax.nn.relu(jax.nn.relu(x @ p["in"]) @ p["hidden"]) @ p["out"]
@@ -192,7 +192,7 @@ def adapted(tasks, points, width):
 
 
 def private(rows, width):
-    """The gradient of each example by itself: none is larger than one when they are added up."""
+    """Gradients per example, each clipped to norm 1 before they are summed."""
 
     def error(ws, x):
         for w in ws:
@@ -208,7 +208,7 @@ def private(rows, width):
 
 
 def associative(length, width):
-    """A linear recurrence by halves: every second number is cut out, and put in again."""
+    """A linear recurrence as an associative scan, which slices out and interleaves every second element."""
 
     def loss(a, b):
         def step(first, then):
@@ -231,7 +231,7 @@ def experts(count, tokens, width, hidden):
 
 
 def quotients(layers, rows, width):
-    """Each layer is divided by a root for each row; then by one that is repeated along rows before it is taken."""
+    """Each layer is divided by a root per row, and then by a root of a broadcast array."""
 
     def loss(ws, x):
         for w in ws:
@@ -244,7 +244,7 @@ def quotients(layers, rows, width):
 
 
 def points(clouds, count, width):
-    """The most of each cloud of points: its derivative is shared by those that are equal to it."""
+    """The maximum over each point cloud. Its derivative is divided among equal elements."""
 
     def loss(ws, x):
         for w, b in ws:
@@ -256,7 +256,7 @@ def points(clouds, count, width):
 
 
 def tied(words, width, batch, length):
-    """One matrix for the words of two texts and for logits, which have a bias and are kept small; the last is cut."""
+    """One embedding matrix for two sequences and the logits, which have a bias and a z-loss, except the last."""
 
     def loss(p, first, second):
         x = jnp.tanh(p["words"][first] + p["words"][second])
@@ -278,7 +278,7 @@ def perceptron(layers, rows, width, activation=jax.nn.gelu):
 
 
 def dropped(layers, rows, width):
-    """A mask is drawn for each layer, from a key that is an argument."""
+    """A random mask for each layer, from a key that is an argument."""
 
     def loss(ws, x, key):
         for i, w in enumerate(ws):
@@ -301,7 +301,7 @@ def halves(layers, rows, width):
 
 
 def physics(width, points):
-    """A net whose derivatives are in the loss, so that it stands there four times."""
+    """A model whose derivatives are in the loss, so the loss contains the model four times."""
 
     def net(p, t, x):
         return jnp.tanh(jnp.tanh(jnp.stack([t, x]) @ p["in"]) @ p["hidden"]) @ p["out"]
@@ -332,7 +332,7 @@ def stepping(loss, parameters, batch, donate, optimizer=None):
 
 
 def preferred(words, width, length, layers=4):
-    """What is preferred and what is not, each through a scan that stacks gradients, and scattered into zeros."""
+    """A preference loss of two sequences, each through a scan that stacks gradients, which are scattered into zeros."""
 
     def likelihood(p, tokens):
         x = lax.scan(lambda x, w: (jnp.tanh(x @ w), None), p["words"][tokens], p["layers"])[0]
@@ -347,7 +347,7 @@ def preferred(words, width, length, layers=4):
 
 
 def followed(layers, rows, width):
-    """A net learns what another one says of the same and of what came with it, and that one follows."""
+    """A model is trained on the predictions of a second model, whose weights are a moving average of the first's."""
     _, parameters, x = perceptron(layers, rows, width)
 
     def said(ws, x):
@@ -366,7 +366,7 @@ def followed(layers, rows, width):
 
 
 def divided(step, parameters, state, batch):
-    """The step on eight devices: each has an eighth of the batch and of every matrix's rows, and gathers the rest."""
+    """The step on eight devices: each has 1/8 of the batch and of every matrix's rows, and gathers the other rows."""
     over = meshes.mesh(d=8)
 
     def like(leaf, *spec):
@@ -412,7 +412,7 @@ MODELS = {
     "step": stepping(*transformer(64, 4, 64, wrap=jax.checkpoint), donate=False),
     "step_divided": divided(*stepping(*perceptron(4, 4096, 128), donate=False)),
     "step_donated": stepping(*perceptron(4, 1024, 64), donate=True),
-    # Most is of parameters: what is copied of these, and who else lies in their room, decides.
+    # Most bytes are parameters: copies of them, and the reuse of their buffers, decide.
     "step_lion": stepping(*perceptron(4, 16, 256), donate=True, optimizer=optax.lion(1e-4)),
     "step_muon": stepping(*perceptron(2, 16, 256), donate=True, optimizer=optax.contrib.muon(1e-3)),
     "step_clipped": stepping(*perceptron(4, 16, 256), donate=True, optimizer=CLIPPED),
@@ -453,7 +453,7 @@ def test_what_a_loop_is_given_and_makes_takes_two_turns_more():
     found = [e.primitive for e in order if e.primitive in ("scan", "dot_general")]
     (loop,) = (e for e in order if e.primitive == "scan")
     (late,) = (e for e in order if e.primitive == "dot_general" and not set(loop.outputs).isdisjoint(e.inputs))
-    assert found.index("scan") == 1  # its tuple takes the first turn, as the first of four products does
+    assert found.index("scan") == 1  # its tuple takes the first step, like the first of four matmuls
     assert [e for e in order if e.primitive in ("scan", "dot_general")].index(late) >= 4
 
 

@@ -15,7 +15,7 @@ X = jax.ShapeDtypeStruct((32, 32), jnp.float32)
 
 
 def elementwise(x):
-    """Its checkpoint keeps XLA from fusing, and takes more memory than it saves."""
+    """A function whose checkpoint prevents a fusion of XLA and takes more memory than it saves."""
     for _ in range(4):
         x = jnp.sin(checkpoint_name(x * 1.5, "h"))
     return x.sum()
@@ -54,7 +54,7 @@ def test_a_plan_with_room_for_all_residuals_changes_nothing():
     assert (made.saved_bytes, made.cost) == (trace(products, X, X).device_bytes_by_kind()["computed"], 0)
     text = " ".join(plain_text(made).split())
     assert "products: best as written" in text and "recomputes nothing" in text
-    assert "Name a value" not in text  # which would spare nothing
+    assert "Name a value" not in text  # which would avoid nothing
     assert made.certificate.verify(products, X, X) == 0
     kept = trace(jax.checkpoint(products, policy=made.policy), X, X)
     assert (kept.device_bytes_by_kind()["computed"], kept.recompute_cost.flops) == (made.saved_bytes, 0)

@@ -179,7 +179,7 @@ def test_a_choice_that_fails_says_so_and_the_next_one_works(panel):
     assert not re.search(r"\n|0x", shown.pane.idle) and shown.pane.html == ""
     shown.policy.value = "no checkpoint"
     assert "f saves" in shown.pane.html and "does not work" not in shown.pane.idle
-    # No plan can be made, and so there is nothing to lie beside.
+    # No plan can be made, so there is no Pareto front to compare with.
     assert re.findall(r'<img [^>]*alt="([^":]*)', shown.pane.html) == ["bytes live over time"]
 
 
@@ -209,7 +209,7 @@ def test_keywords_partials_and_pytrees(panel):
 
 
 def test_a_choice_is_shown_among_the_best_ones_and_over_time(panel):
-    """What `frontier` finds is what each choice lies beside, and the peaks in words are `liveness`'s."""
+    """Each choice is compared with the points of `frontier`, and the peaks in the text are those of `liveness`."""
 
     def gated(x, w, v, u):
         gate, up = checkpoint_name(x @ w, "gate"), checkpoint_name(x @ v, "up")

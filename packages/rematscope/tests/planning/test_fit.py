@@ -113,7 +113,7 @@ def test_what_the_compiler_finds_no_room_for_does_not_fit(monkeypatch):
 
 @pytest.mark.parametrize("lower", ["most", "between"])
 def test_the_peak_may_fall_where_more_is_saved(monkeypatch, lower):
-    """What is computed again takes room too: 252 MiB with less saved, 207 with more."""
+    """Recomputed values take memory too: 252 MiB if less is saved, 207 MiB if more is saved."""
     points = sorted({plan(net, *ARGS, saved=n / 4).saved_bytes for n in range(5)})
     room = {points[-1] if lower == "most" else points[len(points) // 2]: MIB}
     planned = {}

@@ -1,4 +1,4 @@
-"""The trade of bytes for work done again: complete, the same by enumeration and by the solver, beside real traces."""
+"""The trade-off between saved bytes and recompute: complete, equal by enumeration and solver, and equal to traces."""
 
 import itertools
 import re
@@ -42,7 +42,7 @@ def trade():
 
 
 def pareto_front(choices):
-    """The definition: no other choice keeps no more and computes no more again."""
+    """By definition, no other choice saves and recomputes at most as much."""
     return sorted({c for c in choices if not any(o != c and o[0] <= c[0] and o[1] <= c[1] for o in choices)})
 
 
@@ -123,7 +123,7 @@ def test_a_bar_appears_when_it_takes_long(monkeypatch, capsys):
 
 
 def test_greedy_is_never_better():
-    """A name of 6 columns spares most for a byte, and leaves no room for two of 5 in a budget of 10."""
+    """A name of 6 columns avoids the most recompute per byte. In a budget of 10, two names of 5 columns are better."""
 
     def apart(x, a, b, c):
         products = [checkpoint_name(x[:, : w.shape[0]] @ w, name) for w, name in zip((a, b, c), "abc", strict=True)]

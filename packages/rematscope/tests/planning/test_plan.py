@@ -27,7 +27,7 @@ F32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
 @settings(max_examples=10, deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=8), st.floats(0, 1))
 def test_a_chain_is_planned_as_its_knapsack_is_solved(widths, share):
-    """Sines of products: each product spares itself alone and takes its own bytes, so that chains are a knapsack."""
+    """Sines of matmuls: saving one avoids that matmul alone and takes its own bytes, so the chain is a knapsack."""
     rows = 4
 
     def chain(x, ws):
@@ -43,7 +43,7 @@ def test_a_chain_is_planned_as_its_knapsack_is_solved(widths, share):
     for size, gain in zip(sizes, spared, strict=True):
         most = [max(m, most[b - size] + gain if b >= size else 0) for b, m in enumerate(most)]
     found = plan(chain, F32((rows, 3)), ws, saved=budget)
-    sines = sum(rows * b for b in widths[:-1])  # the last sine is not computed again
+    sines = sum(rows * b for b in widths[:-1])  # the last sine is not recomputed
     assert found.cost == sines + sum(spared) - most[budget]
     assert found.gap == 0 and found.slack >= 0
 
@@ -132,7 +132,7 @@ def test_a_plan_is_shown_with_what_lint_says_and_waits_for_that_until_then(monke
 def test_checkpoints_stay_where_they_are():
     found = plan(stages, F32((4, 8)), F32((8, 8)), saved=1.0)
     assert found.names == ("a", "b")
-    assert found.saved_bytes == (1 + 2 * 2) * 4 * 8 * 4  # what goes into the second, and two names in both
+    assert found.saved_bytes == (1 + 2 * 2) * 4 * 8 * 4  # the input of the second checkpoint, and two names in both
     assert [e.primitive for e in found.trace.backward.equations].count("optimization_barrier") == 2
 
 
@@ -159,7 +159,7 @@ def test_a_plan_and_its_certificate_hold_for_measured_costs(unit):
 
 
 def test_a_name_is_left_out_only_if_that_takes_no_more_bytes():
-    """Without "narrow", which spares nothing, the checkpoint's wide input would have to be kept."""
+    """Without "narrow", which avoids no recompute, the checkpoint's wide input would be saved."""
 
     def f(x, w):
         part = jax.checkpoint(lambda h: jnp.sin(checkpoint_name(h[:, :1], "narrow")))

@@ -1,4 +1,4 @@
-"""JAX's policies, and the one that a function has, are candidates of every plan: none beats a plan at its bytes."""
+"""JAX's policies, and the function's own policy, are candidates of every plan: none beats a plan at its bytes."""
 
 import functools
 import os
@@ -27,19 +27,19 @@ pytestmark = pytest.mark.skipif(jax_compat.remat3(), reason="choices are found w
 
 
 def costs(f, *args):
-    """(bytes of computed residuals, FLOPs and transcendentals computed again), as a trace shows them."""
+    """Return the bytes of computed residuals, and the recomputed FLOPs and transcendentals, from a trace."""
     passes = trace(f, *args)
     cost = passes.recompute_cost
     return passes.device_bytes_by_kind().get("computed", 0), cost.flops + cost.transcendentals
 
 
 def layer(x, w, u):
-    """Its products are a library's: nobody can name them there."""
+    """A function whose matmuls are inside a library, where they cannot be named."""
     return jnp.sin(jax.jit(lambda x: jnp.tanh(x @ w) @ u)(x)).sum()
 
 
 def named(x, w, u):
-    """Its first product has a name, and its softmax another; the scores have none."""
+    """A function whose first matmul and whose softmax have names; its scores have none."""
     q = checkpoint_name(jnp.sin(x @ w), "q")
     return jnp.sin(checkpoint_name(jax.nn.softmax(q @ q.T), "p") @ jnp.tanh(x @ u)).sum()
 
@@ -80,7 +80,7 @@ def test_a_function_with_several_policies_may_be_best_as_it_is():
 
 
 def test_names_are_chosen_beside_a_policy():
-    """Where both fit, the products are saved by the policy and what is made of them by its name."""
+    """If both fit, the policy saves the matmuls, and the name saves a value computed from them."""
     names, products = (
         plan(named, *SHAPES, saved=1.0),
         costs(jax.checkpoint(named, policy=POLICIES.dots_saveable), *SHAPES),

@@ -1,4 +1,4 @@
-"""What has no known cost: every view that adds up says so, and nothing is called the best while it is there."""
+"""Operations of unknown cost: every view with totals reports them, and no plan with them is called optimal."""
 
 import math
 
@@ -80,7 +80,7 @@ def test_costs_and_both_programs_name_it(f, primitive):
 
 
 def test_explore_names_it(f, primitive, capsys):
-    explore(jax.checkpoint(f), X, X)  # which saves both names, and computes nothing again
+    explore(jax.checkpoint(f), X, X)  # which saves both names and recomputes nothing
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("recomputed, not counted")]
     assert row.split() == ["recomputed,", "not", "counted", "none", primitive]
 
@@ -153,7 +153,7 @@ def test_what_is_not_computed_again_does_not_matter():
 
 
 def test_experts_are_saved_before_what_is_cheaper_for_its_bytes():
-    """A product by groups takes 2mkn, and so outweighs the dense one that is as large and sums over less."""
+    """A ragged dot takes 2mkn FLOPs, more than a dense matmul of the same size with a shorter contraction."""
 
     def experts(x, w, groups, v):
         dense = named(x @ v, "dense")

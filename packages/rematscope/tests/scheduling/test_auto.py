@@ -1,4 +1,4 @@
-"""`auto`: within the limit, never worse than what it is compared with, and still the function that it was."""
+"""`auto`: plans are within the limit, not worse than other methods, and preserve the function."""
 
 import functools
 import math
@@ -50,7 +50,7 @@ def looped(ws, x):
 
 
 def checkpointed(f):
-    """The same with a checkpoint around each layer."""
+    """Return the function with a checkpoint around each layer."""
     if f is looped:
         body = jax.checkpoint(lambda x, w: (layer(x, w), None))
         return lambda ws, x: jnp.mean(lax.scan(body, x, ws)[0] ** 2)
@@ -64,7 +64,7 @@ def checkpointed(f):
 
 
 WS, X = (normal(300, 6, 16, 64) / 8, normal(301, 6, 64, 16) / 8), normal(302, 512, 16)
-FIXED = sum(2 * array.nbytes for array in (*WS, X)) + 4  # with gradients, and the loss
+FIXED = sum(2 * array.nbytes for array in (*WS, X)) + 4  # with gradients and the loss
 
 
 def again(passes):
@@ -124,7 +124,7 @@ def test_the_peak_never_rises_as_the_limit_falls_and_room_for_all_is_used():
     assert all(peak <= limit for peak, limit in zip(peaks, limits, strict=True))
     assert results[0].recomputed == 0
     assert all(len(found.trials) <= 4 for found in results)
-    # Who measures with JAX alone has no cotangent, and counts no numbers that the compiler wrote.
+    # A measurement with JAX alone includes neither the cotangent nor the compiler's constants.
     made = jax.jit(jax.value_and_grad(results[1].function, (0, 1))).lower(WS, X).compile().memory_analysis()
     alone = made.argument_size_in_bytes + made.output_size_in_bytes + made.temp_size_in_bytes
     same, less = (auto(looped, peak=alone - more).plan(WS, X).measurement.peak_bytes for more in (0, 1))
@@ -184,7 +184,7 @@ def test_layers_of_one_line_are_told_by_their_modules_and_like_ones_are_one_row(
 
 @pytest.mark.slow
 def test_checkpoints_of_the_authors_own_are_taken_for_proposals():
-    """It is no worse than they are, nor than they are with its schedule."""
+    """The plan is no worse than these checkpoints, with or without a schedule."""
     own = checkpointed(deep)
     early, late = measure(own, WS, X), measure(with_schedule(own), WS, X)
     limit = min(early.peak_bytes, late.peak_bytes)
@@ -209,15 +209,15 @@ EXPERTS = [(normal(310, 16, 4), normal(311, 4, 16, 16) / 4, normal(312, 4, 16, 1
 
 @pytest.mark.slow
 def test_what_no_schedule_keeps_to_plain_checkpoints_around_layers_do(tmp_path):
-    """Nobody has said where a layer ends."""
+    """The function does not mark its layers."""
     layers = measure(lambda ps, x: experts(ps, x, jax.checkpoint), *EXPERTS)
     found = auto(experts, peak=layers.peak_bytes).plan(*EXPERTS)
     assert found.measurement.peak_bytes <= layers.peak_bytes
-    assert found.recomputed <= 1.01 * again(layers.trace)  # which leaves out a sum of the loss's
+    assert found.recomputed <= 1.01 * again(layers.trace)  # which does not count a sum of the loss
     found.save(tmp_path / "choice.json")
     loaded = load_schedule(tmp_path / "choice.json", experts)
     assert measure(loaded, *EXPERTS).peak_bytes == found.measurement.peak_bytes
-    assert auto(experts, peak=layers.peak_bytes).plan(*EXPERTS).measurement == found.measurement  # as it is remembered
+    assert auto(experts, peak=layers.peak_bytes).plan(*EXPERTS).measurement == found.measurement  # from the cache
 
 
 def with_dots(layer):
@@ -247,7 +247,7 @@ def nested(checkpoint=lambda body: body):
 
 
 def branched(checkpoint=lambda layer: layer):
-    """Layers of which each has a branch."""
+    """Layers that each contain a branch."""
 
     def layer(x, w):
         return lax.cond(x[0, 0] > 0, lambda: jnp.sin(jnp.exp(-(jnp.sin(x @ w) ** 2))), lambda: jnp.tanh(x @ w) * x)
@@ -326,7 +326,7 @@ def test_what_is_compiled_but_once_is_chosen_by_the_rows():
 
 @pytest.mark.slow
 def test_what_keeps_a_little_less_is_compiled_only_where_it_is_predicted_to_take_no_more(monkeypatch):
-    """Without what takes hardly any bytes, a mean, all that it is a mean of may be there again."""
+    """Without a mean, which takes few bytes, its whole operand may have to be recomputed."""
 
     def net(ws, x):
         for up, down in ws:
@@ -338,7 +338,7 @@ def test_what_keeps_a_little_less_is_compiled_only_where_it_is_predicted_to_take
     args = [(shape((8, 64)), shape((64, 8)))] * 4, shape((256, 8))
     given = sum(4 * math.prod(s.shape) for s in jax.tree.leaves(args))
     limit = estimate_compiled_bytes(trace(net, *args)) // 2
-    taken = iter([limit + 64])  # by the first that is compiled, and by the others what is predicted
+    taken = iter([limit + 64])  # by the first compiled candidate; the others take their estimates
 
     def compiled(function, args, *_):
         peak = next(taken, None) or estimate_compiled_bytes(trace(function, *args))
@@ -358,7 +358,7 @@ def test_where_all_fits_nothing_is_predicted_of_other_choices(monkeypatch):
 
 
 def test_the_rows_are_solved_first_for_what_they_predicted_of_the_last_choice(monkeypatch):
-    """What the programs predict differs from the rows by about as much for the next limit, and for other cuts."""
+    """The ratio of a program's estimate to that of the 0/1 program is similar for the next limit and for other cuts."""
     limits, best = [], PeakProgram.best
     monkeypatch.setattr(PeakProgram, "best", lambda rows, **limit: limits.append(limit) or best(rows, **limit))
     search = Search(GradientCall(deep, (WS, X), {}), "cpu", 1)
@@ -405,7 +405,7 @@ def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_comp
 
 
 def test_what_both_passes_compute_alike_is_predicted_as_one():
-    """The last cast of a loss runs in both: it reads what is kept, and no barrier stands before it."""
+    """The last cast of the loss runs in both passes: it reads a saved value, and no barrier precedes it."""
 
     def half(ws, x):
         x, _ = lax.scan(lambda x, w: (jnp.sin(x @ w), None), x, ws)
@@ -458,7 +458,7 @@ def test_a_function_of_what_is_no_number_is_refused():
 
 
 def test_what_takes_long_is_kept_though_other_things_take_more_operations():
-    """Where memory is slow, a sum over a large array takes longer than a product of twice as many FLOPs."""
+    """If memory is slow, a sum over a large array takes longer than a matmul of twice as many FLOPs."""
 
     def net(w, x, large):
         return jnp.mean(jnp.sin(x @ w) * jnp.sin(large.sum(-1)))

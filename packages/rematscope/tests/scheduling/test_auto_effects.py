@@ -113,7 +113,7 @@ def test_what_calls_back_does_so_as_often():
 
 
 def test_a_branch_that_prints_is_planned():
-    """What tells whether it prints is computed again for that alone."""
+    """The condition of a print is recomputed only for the print."""
     made = plan(FUNCTIONS["prints in a branch"], WS, X, saved=0)
     assert made.saved_bytes == 0 and made.cost > plan(net, WS, X, saved=0).cost
 

@@ -1,4 +1,4 @@
-"""Blocks are what functions do each time they are called: a checkpoint around each is the one that people write."""
+"""Blocks are calls of functions: authors usually put a checkpoint around each call."""
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ def skipping(checkpoint):
 
 
 def in_loop(checkpoint):
-    """Layers that are written out in the body of a loop over parts of a batch."""
+    """Unrolled layers in the body of a loop over parts of a batch."""
 
     def part(ws, x):
         for w in ws:

@@ -1,4 +1,4 @@
-"""`auto` and long chains: what is computed again may be let go of, and computed once more."""
+"""`auto` on long chains: recomputed values may be freed and recomputed again."""
 
 import itertools
 import math
@@ -88,7 +88,7 @@ def test_within_the_peak_of_checkpoints_in_checkpoints_less_is_computed_again(wi
     assert found.recomputed == more
     assert sum(line.amount for line in found.recomputed_values) == more
     assert "dynamic program" in found.certificate
-    if widths == WIDTHS["alike"]:  # cut behind each product, so that there is one link more
+    if widths == WIDTHS["alike"]:  # cut after each matmul, so there is one more link
         states, products = found.saved_bytes // (512 * 32 * 4), late.recompute_cost.flops // (2 * 512 * 32 * 32)
         assert products == forward_steps(len(ws) + 1, states)
     gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (found.function, chain))

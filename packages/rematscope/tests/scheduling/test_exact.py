@@ -1,4 +1,4 @@
-"""A second solver, given the rows written down anew, finds no better choice, within a peak or within kept bytes."""
+"""A second solver, with an independent model, finds no better choice within a peak or within saved bytes."""
 
 import itertools
 
@@ -90,7 +90,7 @@ class Exact:
         return [max(b for b, bin_ in zip(live, self.bin_of, strict=True) if bin_ == at) for at in range(self.bins)]
 
     def least(self, peak=None, saved=None):
-        """What is computed again at least within limits of bytes; None if nothing keeps to them."""
+        """Return the least recompute within limits on bytes; None if no choice is within them."""
         model, bins = cp_model.CpModel(), range(self.bins)
         limit, saved = saved, {v: model.new_bool_var("") for v in self.candidates}
         ran = {e: [model.new_bool_var("") for _ in bins] for e in self.order}
@@ -128,7 +128,7 @@ class Exact:
         return int(solver.objective_value) if status == cp_model.OPTIMAL else None
 
     def again(self, kept):
-        """What is computed again if so much is kept."""
+        """Return the recompute of a choice of saved values."""
         cost = cost_in(self.linearized, work)
         run, pending = set(), [*self.asked]
         while pending:

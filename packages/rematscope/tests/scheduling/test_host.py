@@ -1,4 +1,4 @@
-"""`auto` with a host: what loops stack waits there where that is quicker than to compute it again."""
+"""`auto` with a host: stacked residuals are offloaded if that is faster than recomputing them."""
 
 import functools
 
@@ -15,7 +15,7 @@ from rematscope.scheduling.host import HostPeakProgram, Moves
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.peak_program import PeakProgram
 
-SLOW = Device("slow", {"float32": 1e9, "bfloat16": 1e9}, bandwidth=1e10)  # its products take long
+SLOW = Device("slow", {"float32": 1e9, "bfloat16": 1e9}, bandwidth=1e10)  # its matmuls take long
 KIB = 2**10
 pytestmark = pytest.mark.skipif(not hasattr(jax, "memory"), reason="this JAX has no jax.memory")
 
@@ -44,7 +44,7 @@ def found(host, budget=BUDGET, f=looped, args=(WS, X), device=SLOW, **more):
 
 @functools.cache
 def fast(dtype):
-    """What is chosen beside a link that hardly takes any time."""
+    """Return the plan for a very fast link."""
     return found(HostOffload(bandwidth=1e12), args=jax.tree.map(lambda a: a.astype(dtype), (WS, X)))
 
 
@@ -85,7 +85,7 @@ def test_transformations_go_through_moves():
 
 
 def test_a_move_is_weighed_against_computing_again():
-    """A product of a layer takes 17 ms here; its input, 2 MiB over all layers, takes 2 ms at 1 GB a second."""
+    """A layer's matmul takes 17 ms here. Its input, 2 MiB for all layers, takes 2 ms at 1 GB/s."""
     alone = found(None, budget="4 MiB")
     beside = found(HostOffload(bandwidth=1e9), budget="4 MiB")
     waiting = found(HostOffload(bandwidth=1e9, overlap=0), budget="4 MiB")
@@ -159,6 +159,6 @@ def test_rows_for_the_peak_have_less_where_something_is_on_the_host():
     beside = HostPeakProgram(Moves.of(linearized, None, HostOffload(bandwidth=1e12), SLOW), (), SLOW)
     assert alone.best(peak=5e6) is None
     assert beside.best(peak=5e6)[1]
-    for peak in (1e7, 2e7, 3e7):  # more choices never cost more, and where there is room nothing moves
+    for peak in (1e7, 2e7, 3e7):  # more choices never cost more, and nothing is offloaded if everything fits
         assert beside.best(peak=peak)[2] <= alone.best(peak=peak)[2]
     assert not beside.best(peak=3e7)[1]

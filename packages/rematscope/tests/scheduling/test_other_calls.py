@@ -222,7 +222,7 @@ def value_and_gradients(f, args, kwargs):
 
 @functools.cache
 def expected_of(name, now):
-    """Return the same of the plain function of a case, for its earlier call or for the one that differs."""
+    """Return the same results of a case's plain function, for its earlier call or for the different call."""
     case = CASES[name]
     keywords = case.keywords_now if now and case.keywords_now is not None else case.keywords
     with case.around() if now else contextlib.nullcontext():

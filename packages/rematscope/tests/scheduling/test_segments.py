@@ -1,4 +1,4 @@
-"""Loops in segments: less memory than with a checkpoint around each turn, and no more is computed again."""
+"""Segmented loops take less memory than a checkpoint around each iteration, for no more recompute."""
 
 from unittest import mock
 

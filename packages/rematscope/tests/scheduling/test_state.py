@@ -1,4 +1,4 @@
-"""What a function keeps outside of its results: closures are captured, state is refused, a plan is not pickled."""
+"""State outside of a function's results: closures are captured, changes of state are refused, plans are pickled."""
 
 import copy
 import dataclasses

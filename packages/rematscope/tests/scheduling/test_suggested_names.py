@@ -1,4 +1,4 @@
-"""What `auto` chose, written into a model by hand, keeps what was planned."""
+"""The suggested names of a plan, written into the model by hand, save the planned values."""
 
 import inspect
 import re
@@ -50,7 +50,7 @@ def kept(f):
 
 
 def written(found, **functions):
-    """These functions of this file, as somebody writes them who does what it says."""
+    """Return functions of this file with the suggested names written into their source."""
     lines = {name.source.line: name.write for name in found.suggested_names.names}
     module = dict(globals())
     for f in functions.values():

@@ -50,7 +50,7 @@ def looked_at():
 
 @functools.cache
 def within(aim):
-    """What keeps most of what is predicted to take no more than an aim."""
+    """Return the candidate that saves the most bytes among those with an estimate within a target."""
     return min(looked_at().blocks.propose(aim, CandidatePool()), key=lambda candidate: candidate.recompute_cost)
 
 

@@ -89,7 +89,7 @@ FUNCTIONS = {
 
 
 def assert_gradient_of_the_numbers_drawn(f):
-    """The noises that `f` returns are those that its gradient is of."""
+    """The gradient of `f` is for the same random numbers that `f` returns."""
     gradients, noises = jax.jit(jax.grad(f, (0, 1), has_aux=True))(WS, X)
 
     def known(ws, x):

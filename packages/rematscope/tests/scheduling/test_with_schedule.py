@@ -1,4 +1,4 @@
-"""`with_schedule`: what is computed again comes late, and derivatives of every kind stay what they are."""
+"""`with_schedule`: values are recomputed just before their use, and derivatives of every kind are unchanged."""
 
 import jax
 import jax.numpy as jnp
@@ -116,7 +116,7 @@ OF_DERIVATIVES = {
 @pytest.mark.parametrize("policy", ["nothing_saveable", "everything_saveable"])
 @pytest.mark.parametrize("how", few(OF_DERIVATIVES, 2))
 def test_second_derivatives_use_the_custom_rules_that_jax_uses(how, policy):
-    """At 0, both functions have another derivative than their operations."""
+    """At 0, the derivatives of both functions differ from those of their operations."""
 
     def f(x):
         return jnp.sum(jax.nn.relu(x) * jnp.cos(x)) + jnp.sum(safe_root(x**2)) * jnp.mean(jnp.sin(x))
@@ -176,7 +176,7 @@ def test_less_is_live_at_once_than_with_one_checkpoint():
 
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
 def test_compiled_it_takes_no_more_than_the_checkpoints_that_it_has():
-    """XLA would keep what each layer adds to a cotangent until the end, and write what is cheap to compute."""
+    """XLA would keep each layer's summand of a cotangent until the end, and materialize cheap values."""
 
     def layer(x, w):
         y = x - x.mean(-1, keepdims=True)
@@ -193,7 +193,7 @@ def test_compiled_it_takes_no_more_than_the_checkpoints_that_it_has():
 
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
 def test_what_a_weights_gradient_is_made_of_is_not_kept_until_the_end():
-    """XLA would make the gradients of all weights last."""
+    """XLA would compute the gradients of all weights last."""
 
     def layer(x, w):
         x = x + jax.nn.softmax((x @ w[0]) @ x.T) @ x
@@ -210,7 +210,7 @@ def test_what_a_weights_gradient_is_made_of_is_not_kept_until_the_end():
 
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
 def test_kept_masks_are_kept_and_not_what_they_are_made_of():
-    """XLA would compare again where the mask is read, and keep the numbers: four bytes in place of one."""
+    """XLA would recompute the mask where it is read and keep its operand: four bytes per element instead of one."""
 
     def layers(ws, x):
         for up, down in ws:
@@ -223,7 +223,7 @@ def test_kept_masks_are_kept_and_not_what_they_are_made_of():
     ws, x = [(jnp.ones((16, 128)), jnp.ones((128, 16)))] * 6, jnp.ones((256, 16))
     measured = measure(with_schedule(layers, masks_and_layers), ws, x)
     assert measured.trace.bytes_by_kind()["computed"] == 6 * 256 * 128 + 5 * 4 * 256 * 16
-    assert measured.temp_bytes < 6 * 4 * 256 * 128  # numbers of all six
+    assert measured.temp_bytes < 6 * 4 * 256 * 128  # elements of all six
 
 
 @pytest.mark.slow
@@ -242,7 +242,7 @@ def test_for_a_tpu_nothing_holds_what_its_products_compute():
         barriers = [e for e in equations if e.primitive == "optimization_barrier"]
         held[target] = [makers.get(v) for e in barriers for v in e.inputs if v.shape == (4, 32)]
         assert_same(gradients(late, (ws, x), {}), gradients(f, (ws, x), {}))
-    # What came again, and the cotangent that it goes with; of a TPU's neither is written for it.
+    # A recomputed value and the cotangent that it is multiplied by; for a TPU, the barrier holds neither.
     assert len(held["cpu"]) > len(held["tpu v5e"])
     assert "tanh" in held["cpu"]
     assert "tanh" not in held["tpu v5e"]

@@ -117,7 +117,7 @@ def test_a_dtype_that_is_not_listed_takes_the_rate_of_one_as_wide():
 def test_arithmetic_that_takes_longer_than_what_is_moved_counts():
     found = estimate_time(trace(product, X, W), SLOW)
     products, sines, sums = 2 * 64 * 32 * 128 / 1e6, 64 * 128 / 1e2, 64 * 128 / 1e3
-    cosines = 64 * 128 / 1e2  # kept for the backward pass
+    cosines = 64 * 128 / 1e2  # saved for the backward pass
     assert found.forward == pytest.approx(products + sines + cosines + sums)
     assert (found.recompute, found.deferred_forward, found.recompute_fraction) == (0, 0, 0)
 
@@ -150,7 +150,7 @@ def test_a_scan_takes_as_long_as_all_its_iterations():
 
 
 def test_what_is_computed_again_takes_what_it_took_the_first_time():
-    """Also beside other readers, which the backward pass has and the forward pass has not."""
+    """This holds even if the backward pass has readers that the forward pass does not have."""
     found = estimate_time(trace(jax.checkpoint(product), X, W), SLOW)
     assert found.recompute == pytest.approx(2 * 64 * 32 * 128 / 1e6)
     assert found.deferred_forward == pytest.approx(64 * 128 / 1e2) and 0 < found.recompute_fraction < 1

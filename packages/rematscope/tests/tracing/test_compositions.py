@@ -1,6 +1,6 @@
-"""Compositions that nobody thought of: what holds of every function holds of these.
+"""The invariants of all functions hold for random compositions.
 
-The same compositions in every run; with `REMATSCOPE_EXAMPLES=1000` in the environment, so many others.
+Each run tests the same compositions. With `REMATSCOPE_EXAMPLES=1000` in the environment, it tests 1000 others.
 """
 
 import functools

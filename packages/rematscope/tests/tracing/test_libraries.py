@@ -84,7 +84,7 @@ def test_views_fit_80_columns_and_have_the_same_words_as_a_page(case, passes):
 
 
 def work_again(passes, roles):
-    """FLOPs of what has these roles, but for a loop's own scalars, which no policy is asked about."""
+    """Return the FLOPs of the operations with these roles, except scalars of a loop, which JAX asks no policy about."""
     equations = [e for e, _ in passes.backward.walk() if e.role in roles]
     return sum(cost_of(e).flops for e in equations if any(math.prod(v.shape) > 1 for v in e.outputs))
 

@@ -102,7 +102,7 @@ def test_what_a_device_computes_counts_once_and_not_for_all_devices():
     f, shapes = fsdp_layer(None)
     products = [e for e, _ in trace(f, *shapes).forward.walk() if e.primitive == "dot_general"]
     assert [e.inputs[0].shape[0] for e in products] == [4, 4]
-    assert trace(f, *shapes).cost.flops == pytest.approx(6 * 2 * 4 * 64 * 256 * 1024, rel=0.02)  # of six products
+    assert trace(f, *shapes).cost.flops == pytest.approx(6 * 2 * 4 * 64 * 256 * 1024, rel=0.02)  # of six matmuls
 
 
 def test_under_automatic_axes_what_only_the_compiler_decides_is_predicted_and_said():
@@ -238,7 +238,7 @@ def test_a_constraint_under_automatic_axes_gathers_what_is_known_to_be_divided()
     shapes = [meshes.like(over, "d", shape=(16, 64)), meshes.like(over, "d", shape=(32, 16))]
     passes = trace(lambda *args: jnp.sum(jax.checkpoint(layer)(*args)), *shapes)
     assert passes.collectives("R") == {"all-gather": CollectiveStats(1, 16 * 64 * 4 * 7 // 8)}
-    assert passes.has_auto_sharded_work  # the product is the compiler's to divide
+    assert passes.has_auto_sharded_work  # the compiler decides how the matmul is sharded
 
 
 def test_shardings_that_jit_was_given_say_what_each_device_has():

@@ -85,7 +85,7 @@ def test_a_named_residual(function):
 
 @pytest.mark.parametrize("function", [in_scan, in_nested_scan])
 def test_a_named_residual_of_a_scan(function):
-    """JAX says "output of scan". Each step keeps its carry too, which the step before made: a cosine."""
+    """JAX reports "output of scan". Each step also saves its carry, a cosine that the previous step computed."""
     found = computed(function, X)
     assert MARKED in found and len(found) == 2
     (carry,) = [f for f in found if f != MARKED]
@@ -176,7 +176,7 @@ def test_a_residual_of_a_custom_vjp():
 
 
 def test_a_residual_of_a_custom_vjp_in_a_scan():
-    """There JAX records where the function is called, not where in its rule the operation stands."""
+    """Here, JAX records the line that calls the function, not the operation's line in its rule."""
 
     def f(x):
         g = custom_vjp()
@@ -186,7 +186,7 @@ def test_a_residual_of_a_custom_vjp_in_a_scan():
 
 
 def test_a_slice_of_an_argument_and_a_stack_of_carries():
-    """Scanned weights are an argument. What a step keeps is a stack of what the step before returned."""
+    """Scanned weights are an argument. The residual of the steps is a stack of the previous steps' results."""
 
     def f(ws, x):
         return lax.scan(jax.checkpoint(lambda x, w: (jnp.tanh(w * x), None)), x, ws)[0]

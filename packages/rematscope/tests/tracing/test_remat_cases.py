@@ -1,7 +1,7 @@
-"""What JAX's own tests of `jax.checkpoint` and of offloading try, written anew: who recomputes what, and how often.
+"""The cases of JAX's own tests of `jax.checkpoint` and of offloading: the recomputed operations and their counts.
 
-The counts are worked out by hand from each function, as JAX's tests have them: what a checkpoint computes again is
-what its cotangents need and nothing saved gives.
+The counts are derived by hand from each function, as in JAX's tests: a checkpoint recomputes the values that its
+cotangents need and that do not follow from saved values.
 """
 
 import functools
@@ -138,7 +138,7 @@ def argument_without_a_derivative(x, w):
 @again(exp=0)
 @case(X)
 def result_that_nothing_uses(x):
-    """The exponential that is dropped is not computed again either."""
+    """The unused exponential is not recomputed either."""
     return jax.checkpoint(lambda x: (x * x, jnp.exp(x)))(x)[0]
 
 

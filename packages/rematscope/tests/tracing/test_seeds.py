@@ -18,18 +18,18 @@ def counts(passes, primitive):
     return passes.backward.count(primitive, "R"), passes.backward.count(primitive, "D")
 
 
-# Arguments are always kept: W1, W2, W3 and x. Each layer's backward pass is `dz = dx * cos(y)`, `dW = outer(dz, x)` and
-# `dx = dz @ W`: it needs a cosine and the layer's input, which is the sine of the layer before (or x).
+# The arguments W1, W2, W3 and x are always saved. Each layer's backward pass is `dz = dx * cos(y)`, `dW = outer(dz, x)`
+# and `dx = dz @ W`: it needs a cosine and the layer's input, which is x or the sine of the previous layer.
 @pytest.mark.parametrize(
     ("function", "residuals", "sines", "cosines", "dots"),
     [
         # 4 arguments, 3 cosines and the sines of layers 1 and 2 cross; nothing runs twice.
         (net, 9, 0, 0, 0),
-        # The sines between layers cross; a layer needs no sine, its dot again, and its cosine for the first time.
+        # The sines between layers are saved. A layer recomputes its dot, and computes its cosine for the first time.
         (layerwise_net, 6, 0, 3, 3),
-        # Only arguments cross: dots again; sines 1 and 2 are inputs of the next layer, sine 3 is nobody's.
+        # Only arguments are saved: the dots are recomputed. Sines 1 and 2 are inputs of layers; sine 3 is unused.
         (jax.checkpoint(net), 4, 2, 3, 3),
-        # The three dots cross, so none is repeated.
+        # The three dots are saved, so none is recomputed.
         (f3, 7, 2, 3, 0),
         # "a", the sine of layer 1, crosses: layer 2 starts from it. All dots again, sine 2 too.
         (f4, 5, 1, 3, 3),
@@ -79,7 +79,7 @@ W1, W2, X = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 64), (6
         (jax.checkpoint(pipeline), 3, 6, 2, 1),
         # Also x @ w1 and relu(x @ w1) @ w2.
         (jax.checkpoint(pipeline, policy=policies.dots_with_no_batch_dims_saveable), 5, 4, 0, 1),
-        # CSE allowed: the same two dots again, and nothing stands in the compiler's way.
+        # CSE allowed: the same two dots are recomputed, and no barrier stops the compiler.
         (jax.checkpoint(pipeline, prevent_cse=False), 3, 6, 2, 0),
     ],
 )
@@ -116,7 +116,7 @@ def test_a_recursive_checkpoint_keeps_log_n_values(n, sines, residuals):
 
 @pytest.mark.parametrize(("n", "k"), [(4, 2), (8, 2), (16, 4), (16, 16), (16, 1)])
 def test_k_segments_keep_k_values_and_compute_the_rest_again(n, k):
-    """Each of k segments of n/k sines keeps its input, and computes all its sines but the last again: n - k."""
+    """Each of k segments of n/k sines saves its input and recomputes all its sines except the last: n - k in total."""
     passes = trace(segments(n, k), 1.0)
     assert len(passes.residuals) == k
     assert counts(passes, "sin") == (n - k, 0)
@@ -125,7 +125,7 @@ def test_k_segments_keep_k_values_and_compute_the_rest_again(n, k):
 
 
 def test_nested_scan_four_by_four():
-    """The outer body, a scan of 4 sines, is checkpointed: each of 4 steps keeps its input and runs its sines again."""
+    """The outer body, a scan of 4 sines, has a checkpoint: each of 4 steps saves its input and recomputes its sines."""
 
     def inner(x):
         return lax.scan(lambda x, _: (jnp.sin(x), None), x, None, length=4)[0]

@@ -1,4 +1,4 @@
-"""Training steps, which take gradients themselves: looked at as they stand."""
+"""Training steps, which take gradients themselves, are traced as written."""
 
 import functools
 
@@ -90,7 +90,7 @@ def with_fori_loop(parameters, state, batches):
 
 
 def figures(passes: Trace):
-    """What does not depend on where the passes stand, nor on whether the batch has a gradient."""
+    """Return the figures that depend neither on the positions of the passes nor on a gradient of the batch."""
     counts = [passes.backward.count(primitive, role) for primitive in ("dot_general", "sin", "cos") for role in "RD"]
     return passes.device_bytes_by_kind()["computed"], passes.recompute_cost.flops, counts
 
@@ -168,7 +168,7 @@ def test_of_microbatches_the_passes_of_one_are_shown(step):
 
 @pytest.mark.parametrize("batches", [(), (4,)], ids=["one_batch", "microbatches"])
 def test_of_a_gradient_alone_of_a_loss_in_one_checkpoint_all_is_the_backward_pass(batches):
-    """Nobody needs the loss itself, so its forward pass runs once, in the backward pass: late, and not again."""
+    """The step does not use the loss itself, so the forward pass runs once, in the backward pass: deferred."""
     gradient = jax.grad(jax.checkpoint(lambda w, x: jnp.sin(x @ w).sum()))
 
     def step(w, x):

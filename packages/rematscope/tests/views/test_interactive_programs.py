@@ -74,7 +74,7 @@ def test_names_are_found_as_values_not_as_text():
 
     state = InteractivePrograms(trace(f, jnp.ones((2, 3)), jnp.ones((4, 3)))).pane()
     assert "sin(<span" in state["html"]
-    # Read by the transposition or the product, and by the products of the backward pass.
+    # Read by the transposition or the matmul, and by the matmuls of the backward pass.
     assert all(text in ("table", "sin") for text in lit(state, "sin"))
     assert all(text in ("table", "T") for text in lit(state, "T"))
 

@@ -37,7 +37,7 @@ def in_a_scan(x, w):
 
 @pytest.mark.parametrize(("f", "times", "kept"), [(offloading, 1, ONE), (in_a_scan, 4, 4 * 2 * ONE)])
 def test_no_total_has_the_hosts_bytes(f, times, kept):
-    """In the scan each step keeps what it starts with as well."""
+    """In the scan, each step also saves its carry."""
     passes = trace(f, X, W)
     moved = [r for r in passes.residuals if r.memory == "host"]
     assert [(r.name, r.nbytes) for r in moved] == [("moved", times * ONE)] and passes.host_bytes() == times * ONE
@@ -111,7 +111,7 @@ def test_moves_of_the_users_own_take_nothing_of_a_budget():
     def f(x, w):
         return jnp.sum(jax.checkpoint(layer)(doubled(x), w))
 
-    made = plan(f, X, W, saved=2 * ONE + ONE)  # both names, and what goes into the checkpoint
+    made = plan(f, X, W, saved=2 * ONE + ONE)  # both names, and the checkpoint's input
     assert made.names == ("moved", "kept") and made.saved_bytes == 3 * ONE
     assert made.trace.host_bytes() == ONE and made.certificate.verify(f, X, W) == made.cost
 

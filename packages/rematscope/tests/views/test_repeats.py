@@ -1,4 +1,4 @@
-"""Like layers are shown once, however many there are: in a text with how often, in a page to be opened."""
+"""Repeated layers are shown once: a text states the number of repetitions, and a page can unfold them."""
 
 import re
 import sys
@@ -51,7 +51,7 @@ def test_sixty_four_layers_take_little_more_room_than_four(way):
 
 
 def test_a_tree_of_arrays_takes_a_line_in_whatever_order_its_names_come():
-    """As Flax has them: `Dense_10` comes before `Dense_2`, so that no block of arguments comes again and again."""
+    """As in Flax, `Dense_10` comes before `Dense_2`, so no block of arguments is repeated."""
     up, down = ({"kernel": jax.ShapeDtypeStruct(shape, jnp.float32)} for shape in ((8, 16), (16, 8)))
     params = {"modules": {f"Dense_{i}": (up, down)[i % 2] for i in range(128)}}
 
@@ -69,7 +69,7 @@ def test_a_tree_of_arrays_takes_a_line_in_whatever_order_its_names_come():
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_folded_does_what_stands_there(way):
-    """Where a block is repeated, its lines are those of the first time with other values, one for one."""
+    """The lines of each repetition equal those of the first block, with other values."""
     passes = traced(way, 6)
     hidden = 0
     for listing in (forward(passes, (), {}), backward(passes, (), {})):
@@ -84,7 +84,7 @@ def test_what_is_folded_does_what_stands_there(way):
                     )  # fmt: skip
                 for row, before in zip(block, blocks[blocks.index(block) - 1], strict=True):
                     for value, then in zip(row.pieces, before.pieces, strict=True):
-                        # Made in the block, and then made in the block before, in the same place.
+                        # Computed in the block, or at the same place in the previous block.
                         assert own.get(value) == previous.get(then) or value is then
     assert hidden > 40
 
@@ -144,7 +144,7 @@ def test_which_of_many_keys_each_time_takes_is_said(order, expected):
     assert expected in plain_text(SideBySide(trace(dropouts, X)), 200)
 
 
-IN_NO_ORDER = [0, 5, 2, 9, 1, 7, 3, 11, 4, 4, 15, 6, 10, 13, 8, 12]  # no step comes twice in a row
+IN_NO_ORDER = [0, 5, 2, 9, 1, 7, 3, 11, 4, 4, 15, 6, 10, 13, 8, 12]  # no step occurs twice in a row
 
 
 def by_slices(ys):
@@ -161,7 +161,7 @@ def from_an_earlier_block(ys):
 
 @pytest.mark.parametrize("take", [by_slices, by_split, from_an_earlier_block])
 def test_what_takes_from_places_in_no_order_does_not_fold(take):
-    """One after the other it does; in disorder, what stands there would be read as if it were in order."""
+    """Repetitions that read places in order are folded. Otherwise, a fold would suggest an order."""
     ys = [jnp.ones(4)] * 16 if take is from_an_earlier_block else jnp.ones((16, 4))
 
     def longest(order):
@@ -197,7 +197,7 @@ def test_short_programs_and_marked_ones_are_whole():
 
 
 def test_layers_that_differ_are_not_folded():
-    """In what they do, in a number, in which of the values before they read."""
+    """They differ in an operation, a number, or the values that they read."""
     f32 = jax.ShapeDtypeStruct((4,), jnp.float32)
 
     def numbers(x):
@@ -207,7 +207,7 @@ def test_layers_that_differ_are_not_folded():
 
     def kinds(x):
         for i in range(40):
-            x = jnp.sin(x) if i.bit_count() % 2 else jnp.cos(x)  # Thue and Morse: no block comes three times
+            x = jnp.sin(x) if i.bit_count() % 2 else jnp.cos(x)  # a Thue–Morse sequence: no block occurs three times
         return x
 
     def wires(x):
@@ -236,7 +236,7 @@ def test_blocks_within_loops_and_blocks_of_blocks_are_found():
 
 @pytest.mark.slow
 def test_a_transformers_layers_print_in_two_hundred_lines():
-    """Sixty-four of some 180 equations each, which start from an argument and end in a loss; and the table of them."""
+    """64 layers of about 180 equations between an argument and a loss, and their table of residuals."""
     d, heads = 8, 2
     shapes = {"q": (d, d), "k": (d, d), "v": (d, d), "out": (d, d), "up": (d, 2 * d), "down": (2 * d, d), "scale": (d,)}
 
@@ -286,7 +286,7 @@ def test_where_a_text_were_too_long_layers_fold_that_are_alike_but_for_numbers_a
 
     long = text(64)
     assert len(long.splitlines()) <= 100 and "with other constants or shapes" in " ".join(long.split())
-    assert "with other" not in text(5)  # which is whole
+    assert "with other" not in text(5)  # which is not folded
 
 
 def test_a_text_of_layers_of_which_none_are_alike_leaves_out_its_middle():
@@ -300,7 +300,7 @@ def test_a_text_of_layers_of_which_none_are_alike_leaves_out_its_middle():
 
 
 def test_a_page_says_modules_of_long_names_where_their_layers_are_folded():
-    """What stands for them takes two lines there."""
+    """The summary of these layers takes two lines."""
 
     def f(ps, x):
         for i, p in enumerate(ps):
@@ -314,7 +314,7 @@ def test_a_page_says_modules_of_long_names_where_their_layers_are_folded():
 
 @pytest.mark.slow
 def test_a_table_of_layers_that_all_differ_has_two_hundred_lines_at_most():
-    """Of other widths they share rows; of other operations the smallest are counted."""
+    """Layers of different widths share rows. Of layers with different operations, the smallest are only counted."""
 
     def f(x):
         for i in range(150):
@@ -331,7 +331,7 @@ def test_a_table_of_layers_that_all_differ_has_two_hundred_lines_at_most():
 
 
 def test_a_line_is_compared_with_earlier_ones_once_or_twice_and_known_by_what_it_does_only_once():
-    """Several layers at a time are alike too, and so are the lines before the first that repeats."""
+    """Pairs of layers are repeated too, and so are the lines before the first repetition."""
 
     def f(x, ws):
         for w, key in zip(ws, jax.random.split(jax.random.key(0), len(ws)), strict=True):

@@ -327,7 +327,7 @@ def test_a_marked_value_stands_out_in_every_form():
     assert page.count("◀ here") == 3 and 'class="rs-S rs-marked"' in page and ".rs-marked {" in page
     console = Console(width=120, force_terminal=True, color_system="truecolor", file=io.StringIO())
     console.print(view)
-    assert console.file.getvalue().count("\x1b[1;7m") == 2 * 3 + 2  # beside the letter, code and bytes: bold, reversed
+    assert console.file.getvalue().count("\x1b[1;7m") == 2 * 3 + 2  # code and bytes next to the letter: bold, reversed
     assert "◀" not in plain_text(SideBySide(passes))
 
 

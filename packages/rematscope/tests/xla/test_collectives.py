@@ -290,7 +290,7 @@ def test_of_branches_the_one_that_sends_most_counts():
     ],
 )
 def test_in_a_ring_of_eight(kind, operand, result, sent):
-    """Each device sends its hundred bytes, or what has come of them, seven times; in an all-reduce twice as often."""
+    """Each device sends its 100 bytes, or partial results of them, seven times; in an all-reduce 14 times."""
     assert link_bytes(kind, operand, result, 8) == sent
 
 

@@ -73,7 +73,7 @@ def test_calls_of_libraries_are_named():
 
 
 def test_a_gpu_s_matrix_product_is_read_from_its_call():
-    """A GPU's products are calls of cuBLAS, whose dimensions stand in JSON; this one is made by hand."""
+    """A GPU's matmuls are calls of cuBLAS with their dimensions in JSON. This call is written by hand."""
     found = module(compiled(lambda a, b: a @ b, array(4, 8), array(8, 3)))
     (dot,) = (i for i in found.by_id.values() if i.opcode == "dot")
     numbers = {"lhs_contracting_dimensions": ["1"], "rhs_contracting_dimensions": ["0"]}

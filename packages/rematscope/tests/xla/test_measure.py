@@ -34,7 +34,7 @@ def measured(kind, wrap):
 def test_memory_is_xla_s_analysis():
     found = measured("unrolled", None)
     analysis = compiled(jax.value_and_grad(unrolled(), argnums=(0, 1)), *UNROLLED).memory_analysis()
-    # The cotangent of the loss goes in beside the arguments.
+    # The loss's cotangent is an input in addition to the arguments.
     assert found.argument_bytes == analysis.argument_size_in_bytes + 4
     assert found.output_bytes == pytest.approx(analysis.output_size_in_bytes, abs=64)
     assert found.temp_bytes == pytest.approx(analysis.temp_size_in_bytes, rel=0.1)
@@ -56,7 +56,7 @@ def test_temporaries_count_also_where_a_loop_s_addresses_lie_among_them():
 @pytest.mark.parametrize("kind", ["scanned", "unrolled"])
 @pytest.mark.parametrize("wrap", [None, jax.checkpoint], ids=["plain", "checkpoint"])
 def test_the_allocation_record_adds_up(kind, wrap):
-    """Live bytes never exceed what XLA set aside, and come within some of it at their peak."""
+    """Live bytes never exceed XLA's allocations, and come close to them at their peak."""
     found = measured(kind, wrap)
     assert 0.9 * found.peak_bytes <= found.compiled.peak_bytes <= found.peak_bytes
     start, *_, end = found.compiled.samples

@@ -1,4 +1,4 @@
-"""Fields by name: of messages made by hand, and of what XLA writes; and what is said of a message that is damaged."""
+"""Fields by name, of handwritten messages and of XLA's, and the errors about damaged messages."""
 
 import re
 

@@ -35,7 +35,7 @@ def behind_what_it_reads(order, equations):
 
 
 def always(key, equations):
-    """Always the first equation by a key, of those that can run."""
+    """Always run the first runnable equation by a key."""
     order = []
     while len(order) < len(equations):
         left = {*names(equations)} - {*order}
@@ -88,7 +88,7 @@ def right_for_nine_equations(equations, residuals):
 
 @fails_with("impossible", "appears a second time", "still in memory")
 def twice(equations, residuals):
-    """Each reader has all that it needs computed again for itself."""
+    """Recompute all operands for each reader."""
     table, way, order = {name: reads for name, reads, _ in equations}, way_of(equations), []
 
     def put(name):

@@ -230,7 +230,7 @@ def again_behind_the_cotangent(stages):
 
 
 def with_a_second_run(count):
-    """Right, but for lists of this length the stages run once more, all of it recomputed."""
+    """Right, except that for lists of this length the stages run once more, and all of it is recomputed."""
 
     def answer(stages):
         if len(stages) != count:

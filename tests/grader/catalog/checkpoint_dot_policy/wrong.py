@@ -56,7 +56,7 @@ def names(w1, w2, x):
 
 
 def dots_where(condition):
-    """Right but for a condition on the operands' shapes."""
+    """Right, except for a condition on the operands' shapes."""
 
     def policy(prim, *operands, **parameters):
         return NO_BATCH(prim, *operands, **parameters) and condition(*operands)

@@ -29,7 +29,7 @@ def steps_counted_in_the_carry(cond, body, x, max_steps, c):
 
 @passes
 def halves_of_halves(cond, body, x, max_steps, c):
-    """A scan of two turns, each of which is a scan of two turns. More is run again than in segments, and less kept."""
+    """Nested scans of two iterations each. They recompute more steps than segments and save fewer states."""
 
     def run(carry, depth):
         if depth == 0:
@@ -48,7 +48,7 @@ def equinox(cond, body, x, max_steps, c):
 
 @passes
 def a_rule_that_keeps_x_and_the_number_of_steps(cond, body, x, max_steps, c):
-    """The backward pass keeps states in `c` slots, where the best schedule says."""
+    """The backward pass saves states in `c` slots by the optimal schedule."""
     body, brought_along = jax.closure_convert(body, x)
     cond, known = jax.closure_convert(cond, x)
     cuts = best_cuts(max_steps, c)

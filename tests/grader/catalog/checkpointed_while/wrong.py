@@ -9,7 +9,7 @@ fails_with = WRONG.fails_with
 
 
 def bounded(cond, body, x, max_steps):
-    """Keeps something of each step."""
+    """Saves a value of each step."""
     return jax.lax.scan(lambda x, _: (jax.lax.cond(cond(x), body, lambda x: x, x), None), x, length=max_steps)[0]
 
 
@@ -35,7 +35,7 @@ def right(cond, body, x, max_steps, c):
 
 
 def from_the_start(cond, body, x, max_steps, down=1):
-    """Keeps only x, and runs up to each step from there; `down` is by how much the backward pass counts down."""
+    """Saves only x, and recomputes each step from x. `down` is the backward pass's decrement."""
     body, brought_along = jax.closure_convert(body, x)
 
     @jax.custom_vjp
@@ -98,7 +98,7 @@ def c_steps_a_segment(cond, body, x, max_steps, c):
 
 
 def unlike_the_others(other, holds):
-    """Right, but for the bounds and checkpoints of which this is true: there it is another answer."""
+    """Right, except for the bounds and checkpoints that satisfy a condition, where it is another answer."""
 
     def answer(cond, body, x, max_steps, c):
         return (other if holds(max_steps, c) else right)(cond, body, x, max_steps, c)

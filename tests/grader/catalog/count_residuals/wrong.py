@@ -135,7 +135,7 @@ def nbytes(kept):
 
 
 def some(name, kind, *words, keep, where=None):
-    """Wrong since it counts only some of what is kept: `keep(array, args)` says which."""
+    """Wrong because it counts only the residuals for which `keep(array, args)` is True."""
 
     def answer(f, *args):
         kept = [array for array in shapes(f, *args) if keep(array, args)]

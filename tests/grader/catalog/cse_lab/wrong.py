@@ -106,7 +106,7 @@ def barriers_after_compiling(*asked):
     return counted(asked) | {"barriers": [text.count("opt-barrier(") for text in texts]}
 
 
-# How many names there are in which a dot stands depends on the answer's own text: the question leads on.
+# The number of names that contain "dot" depends on the answer's own text, so the finding asks a question.
 @fails_with("wrong value", "under 'compiled', the numbers are too large", "'barriers' is right", where=lambda **_: True)
 def every_dot(*asked):
     return counted(asked) | {"compiled": [lower(asked, p).compile().as_text().count("dot") for p in SETTINGS]}

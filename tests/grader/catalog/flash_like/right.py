@@ -47,7 +47,7 @@ def rule_in_the_function(q, k, v):
 
 @passes
 def rule_without_out(q, k, v):
-    """What its delta comes from is dp, so that out is kept for the layer alone."""
+    """Its delta is computed from dp, so out is saved for the layer alone."""
 
     @jax.custom_vjp
     def flash(q, k, v):
@@ -159,7 +159,7 @@ def einsum_throughout(q, k, v):
 
 @passes
 def names_in_a_checkpoint_of_its_own(q, k, v):
-    """No rule: what is named is all that the checkpoint keeps, and the scores follow from the arguments."""
+    """No custom rule: the checkpoint saves the named values only, and the scores follow from the arguments."""
 
     def attention(q, k, v):
         scores = q @ k.T / q.shape[-1] ** 0.5

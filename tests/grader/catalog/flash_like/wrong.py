@@ -264,7 +264,7 @@ def primal_left_out(q, k, v):
 
 @fails_with("recomputes", "without a name", beyond="Recomputes.count")
 def smallest_product_once_more(q, k, v):
-    """The layer's smallest product, so that it is one of the two that a bound of two would allow."""
+    """The layer's smallest matmul, one of the two that a bound of two would allow."""
     if q.shape[-1] <= v.shape[-1]:
         return flash((also_run_backward(lambda q, k: q @ k.T, q, q, k), k, v))
     return flash((q, k, also_run_backward(lambda v: jnp.ones((len(q), len(v))) @ v, v, v)))

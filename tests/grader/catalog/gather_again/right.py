@@ -123,7 +123,7 @@ def a_sum_of_what_each_has_put_in_its_place(params, x):
 
 @passes
 def never_one_weight(params, x):
-    """The devices' parts stay apart, along an axis that the products go over."""
+    """The devices' shards stay separate, along an axis that the matmuls contract."""
 
     def layer(params, x):
         up, down = (jax.lax.all_gather(part, "devices") for part in params)

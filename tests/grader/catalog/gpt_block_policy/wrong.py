@@ -95,7 +95,7 @@ def minimal_by_operation(name):
 
 
 def matching(says):
-    """The menu, but for how names are compared; right for names that the page has, and for products."""
+    """The menu with another comparison of names; right for the names on the page and for matmuls."""
 
     def answer(name):
         return lambda operation, *operands, **parameters: (

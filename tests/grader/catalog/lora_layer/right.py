@@ -18,7 +18,7 @@ keeping = policies.save_only_these_names
 
 @passes
 def checkpoint_after_h_without_names(frozen, adapters, x):
-    """No names: `h` is an argument of the checkpoint, and the narrow products are results of matmuls."""
+    """No names: `h` is an argument of the checkpoint, and the narrow values are results of matmuls."""
     frozen = jax.tree.map(stop_gradient, frozen)
     h = x @ frozen["up"]
     if "up" in adapters:

@@ -73,7 +73,7 @@ def rows_by_number(params, x, k):
 
 @passes
 def by_hand(params, x, k):
-    """The loops of both passes, written out."""
+    """The loops of both passes, unrolled."""
 
     @jax.custom_vjp
     def run(up, down, x):

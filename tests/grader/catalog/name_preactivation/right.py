@@ -45,7 +45,7 @@ def output_outside(x, W1, W2):
 
 @passes
 def handed_from_one_to_the_next(x, W1, W2):
-    y = x @ W1  # linear: nothing of it is kept but its arguments
+    y = x @ W1  # linear: only its arguments are saved
     return jax.checkpoint(lambda y, W2: wave(y) @ W2)(y, W2)
 
 

@@ -106,7 +106,7 @@ def three(f, c, xs, outer):
 
 
 def unlike_the_others(other, holds):
-    """Right, but for the structures of which this is true: there it is another answer."""
+    """Right, except for the structures that satisfy a condition, where it is another answer."""
     return lambda f, c, xs, outer: (other if holds(c, xs, outer) else right)(f, c, xs, outer)
 
 

@@ -18,7 +18,7 @@ RIGHT = {
 
 
 def but(name, **changes):
-    """The right answer but for this."""
+    """The right answer, except for this question."""
 
     def answer(op):
         return changes.get(op, RIGHT[op])

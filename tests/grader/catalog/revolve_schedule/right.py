@@ -69,7 +69,7 @@ def lists_of_numpys_integers(n, s):
 
 
 class Scheduler:
-    """Generators, and a table that is kept from one question to the next."""
+    """Generators, and a table that is shared by all questions."""
 
     def __init__(self):
         self.known = {}

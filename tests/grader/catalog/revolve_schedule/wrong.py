@@ -221,7 +221,7 @@ def one_slot_for_eight_steps(n, s):
 
 @fails_with("costs more", "than necessary", where=lambda n, s: n > 1 < s and by_one_more(n, s) > fewest(n, s))
 def a_step_too_far(n, s):
-    """The best place to save the first state, but for one."""
+    """One step away from the best place to save the first state."""
     if n == 1 or s == 1:
         return best(n, s)
     k = min(n - 1, first_saved(n, s) + 1)

@@ -50,7 +50,7 @@ def f_itself_for_no_name(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names)) if names else f
 
 
-# Which values this one saves besides differs between JAX's two rematerializations.
+# The additional values that it saves differ between JAX's two rematerializations.
 @fails_with("also saved", "extra residual", "values without a name", cases=ALL[:1])
 def unnamed_values_too(f, names):
     def policy(operation, *_, **parameters):

@@ -84,7 +84,7 @@ def each_layer_twice(ws, x):
 
 
 def unlike_the_others(other, holds):
-    """Right, but for the weights of which this is true: there it is another answer."""
+    """Right, except for the weights that satisfy a condition, where it is another answer."""
     return lambda ws, x: other(ws, x) if holds(ws) else scanned(jax.checkpoint(layer), ws, x)
 
 

@@ -109,7 +109,7 @@ def the_products_named(W1, W2, W3, x):
 
 
 def by_hand(backward):
-    """`net` with a rule of its own, which saves the narrower output."""
+    """`net` with a custom rule, which saves the narrower output."""
 
     @jax.custom_vjp
     def answer(W1, W2, W3, x):

@@ -22,7 +22,7 @@ def steps(job: str) -> str:
     return "\n".join(step["run"] for step in WORKFLOW["jobs"][job]["steps"] if "run" in step)
 
 
-def test_the_image_is_pinned_has_bubblewrap_and_is_nobody_s_root():
+def test_the_image_is_pinned_has_bubblewrap_and_does_not_run_as_root():
     assert re.search(rf"^FROM python:{re.escape(PYTHON)}(\.\d+)+-", DOCKERFILE, re.MULTILINE)
     assert "bubblewrap" in DOCKERFILE
     assert re.findall(r"^USER (\w+)$", DOCKERFILE, re.MULTILINE) == ["learner"]
@@ -31,7 +31,7 @@ def test_the_image_is_pinned_has_bubblewrap_and_is_nobody_s_root():
     assert command[:3] == ["python3", "start.py", "--"] and "8888" in re.search(r"^EXPOSE (.+)$", DOCKERFILE, re.M)[1]
 
 
-def test_the_image_leaves_out_what_is_made_anew():
+def test_the_image_omits_generated_files():
     left_out = (ROOT / ".dockerignore").read_text().split()
     assert {".git", start.VENV.name, start.OWN_UV.name} <= set(left_out)
 
@@ -43,7 +43,7 @@ def test_the_devcontainer_has_the_workbooks_python_and_its_pins():
     assert named == [start.LEARNERS, ".binder/postBuild"] and all((ROOT / name).exists() for name in named)
 
 
-def test_the_workflow_calls_what_readme_and_contributing_say():
+def test_the_workflow_runs_the_documented_commands():
     for job, command in {"tests": "python3 start.py test", "book": "python3 start.py book"}.items():
         assert command in steps(job) and command in SAID
     assert "packages/rematscope/tests/on_jax.py" in steps("jax") and "uv build packages/rematscope" in steps("wheels")

@@ -17,7 +17,7 @@ from book.__main__ import gather, main, pack
 from grader.learner import pages
 
 
-def test_every_page_of_the_course_stands_in_the_book_once_and_in_order(tmp_path):
+def test_the_book_contains_every_page_of_the_course_once_and_in_order(tmp_path):
     gather(tmp_path)
     index = (tmp_path / "index.md").read_text()
     listed = re.findall(r"(?:^|<)((?:notebooks|exercises)/\w+)>?$", index, re.MULTILINE)
@@ -28,7 +28,7 @@ def test_every_page_of_the_course_stands_in_the_book_once_and_in_order(tmp_path)
         assert listed.index(f"notebooks/{chapter.path.stem}") < listed.index(f"exercises/{exercise.path.stem}")
 
 
-def test_every_page_of_docs_stands_in_the_book():
+def test_the_book_contains_every_page_of_docs():
     index = (start.ROOT / "book" / "index.md").read_text()
     assert {path.stem for path in (start.ROOT / "docs").glob("*.md")} == set(re.findall(r"^docs/(\w+)$", index, re.M))
 
@@ -65,7 +65,7 @@ def test_search_has_excerpts_of_a_book_in_a_folder(tmp_path, browser):
     page.close()
 
 
-def test_what_the_book_is_made_of_is_what_the_workbook_brought(tmp_path):
+def test_the_book_is_made_of_the_workbooks_files(tmp_path):
     gather(tmp_path)
     for page in [*pages.to_read(), *pages.exercises()]:
         assert (tmp_path / page.path.relative_to(pages.ROOT)).read_bytes() == pages.as_it_came(page)
@@ -75,7 +75,7 @@ def test_what_the_book_is_made_of_is_what_the_workbook_brought(tmp_path):
 
 
 @pytest.mark.parametrize("git", [True, False], ids=["git", "no git"])
-def test_the_workbook_in_the_book_is_what_came_and_nothing_that_somebody_put_beside_it(tmp_path, monkeypatch, git):
+def test_the_workbook_in_the_book_contains_no_other_files(tmp_path, monkeypatch, git):
     here, as_it_came = tmp_path / "here", tmp_path / "came"
     came = [*book.__main__.TEXTS, *book.__main__.FILES, *(f"{folder}/x" for folder in book.__main__.FOLDERS)]
     others = ["grades/grades.csv", "submissions/ada.json", "exercises/my_07_x.ipynb", "notebooks/Untitled.ipynb"]
@@ -99,7 +99,7 @@ def test_the_workbook_in_the_book_is_what_came_and_nothing_that_somebody_put_bes
         assert {packed.read(f"remat-workbook/{name}") for name in pages_that_came} == {b"as it came"}
 
 
-def test_all_that_git_has_is_in_the_workbook_in_the_book(tmp_path):
+def test_the_workbook_in_the_book_contains_all_files_in_git(tmp_path):
     gather(tmp_path)
     with zipfile.ZipFile(tmp_path / "remat-workbook.zip") as packed:
         files = {name.removeprefix("remat-workbook/") for name in packed.namelist()}
@@ -170,7 +170,7 @@ def test_a_narrow_page_of_the_book_breaks_its_code_and_paper_shows_the_text_alon
     page.close()
 
 
-def test_the_books_lock_has_what_learners_have():
+def test_the_books_lock_file_includes_the_learners_pins():
     """start.py can therefore install the book's lock file over the learners' one."""
     learners, book = (
         set(re.findall(r"^([\w.-]+==\S+)", Path(start.ROOT, name).read_text(), re.MULTILINE))

@@ -109,11 +109,11 @@ def test_the_locks_pin_everything_with_hashes():
     assert {"jax", "pytest", "playwright"} <= pins(TESTERS).keys()
 
 
-def test_what_tests_need_is_what_learners_need_and_more():
+def test_the_test_lock_file_includes_the_learners_pins():
     assert versions(LEARNERS).items() <= versions(TESTERS).items()
 
 
-def test_learners_are_spared_what_only_tests_need():
+def test_the_learners_lock_file_has_no_test_packages():
     only_tests = {Requirement(text).name for text in PROJECT["dependency-groups"]["test"]}
     only_tests -= {"nbclient", "packaging", "pyyaml"}  # JupyterLab depends on these
     assert only_tests & pins(LEARNERS).keys() == set()
@@ -137,7 +137,7 @@ def imported(code: str) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-def test_what_learners_run_imports_nothing_that_they_have_not():
+def test_learners_code_imports_only_packages_of_their_lock_file():
     names = set().union(*map(imported, code_of_learners()))
     names -= {*sys.stdlib_module_names, "rematscope", "grader", "solutions"}
     # Optional packages: where one is missing, a message says so.
@@ -204,7 +204,7 @@ def test_environment_yml_has_the_pins_of_the_locks():
     assert "\n      - coverage==" in found, "nbval needs it, and no learner does"
 
 
-def test_binder_installs_what_the_workbook_needs_beside_jupyter_and_the_project():
+def test_binder_installs_the_workbooks_requirements():
     folder = ROOT / ".binder"
     assert (folder / "runtime.txt").read_text() == f"python-{PYTHON}\n"
     assert BINDERS.read_text() == for_binder(), "out of date: run `python tests/test_environment.py`"

@@ -27,7 +27,7 @@ def rows(table: str) -> dict[str, list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
-def test_the_page_has_what_the_script_computes(maxtext, number):
+def test_the_page_contains_the_scripts_figures(maxtext, number):
     """Checked at the shortest sequence length, which traces in seconds; the same code prints the other lengths."""
     model = maxtext.MODELS[number]
     stated = rows(PAGE.partition(f"### {model.name}\n")[2].partition("###")[0])

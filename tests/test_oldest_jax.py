@@ -28,7 +28,7 @@ PART = [
     not (os.environ.get("CI") or os.environ.get("REMATSCOPE_OLDEST_JAX")),
     reason="makes an environment with an old JAX: set REMATSCOPE_OLDEST_JAX=1 to have it run",
 )
-def test_what_traces_and_shows_works_on_the_oldest_jax():
+def test_tracing_and_views_work_on_the_oldest_jax():
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
     (oldest,) = [
         re.fullmatch(r"jax>=([\d.]+)", need)[1] for need in project["dependencies"] if need.startswith("jax>=")

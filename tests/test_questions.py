@@ -48,7 +48,7 @@ def in_both_modes():
 
 
 @pytest.mark.parametrize(("question", "remat3"), list(in_both_modes()), indirect=["remat3"])
-def test_what_an_answer_asserts_holds(question, definitions, remat3):
+def test_the_assertions_of_answers_hold(question, definitions, remat3):
     snippet = SNIPPET.search(question)[1]
     assert "assert " in snippet
     differs = remat3 and title_of(question) in DIFFERENT_UNDER_REMAT3
@@ -77,7 +77,7 @@ def test_the_path_from_an_error_to_a_configuration_runs():
     assert f"needs {namespace['advice'].best.peak_bytes / 2**20:.1f} MiB" in page
 
 
-def test_the_page_on_devices_prints_what_it_shows():
+def test_the_page_on_devices_prints_the_shown_output():
     namespace = {}
     page = (ROOT / "docs" / "devices.md").read_text()
     (shown,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
@@ -88,7 +88,7 @@ def test_the_page_on_devices_prints_what_it_shows():
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=title_of)
-def test_an_answer_leads_to_a_page_and_to_who_asked(question):
+def test_an_answer_links_to_a_page_and_to_its_question(question):
     assert re.search(r"\]\((\.\./(notebooks|exercises)/|\w+\.md)", question), "no page of the workbook"
     assert "](https://github.com/" in question or "cuDNN is not detected" in question, "no source"
 

@@ -76,7 +76,7 @@ def test_readme_leads_to_every_paper(name):
     assert f"]({name})" in README
 
 
-def test_every_file_and_folder_that_architecture_names_is_there():
+def test_every_file_and_folder_that_architecture_names_exists():
     text = ARCHITECTURE.replace("grader/catalog/NAME/", "grader/catalog/policy_from_rules/")
     named = [name for name in re.findall(r"`([\w./]+)`", text) if "/" in name or name.endswith(".py")]
     instrument = ROOT / "packages" / "rematscope" / "src" / "rematscope"
@@ -86,7 +86,7 @@ def test_every_file_and_folder_that_architecture_names_is_there():
     assert [name for name in named if not any((folder / name).exists() for folder in folders)] == []
 
 
-def test_what_architecture_says_to_change_is_there():
+def test_the_names_in_architectures_table_of_changes_exist():
     table = ARCHITECTURE.partition("## Files to edit for a change")[2]
     for row in table.splitlines():
         file = None
@@ -97,7 +97,7 @@ def test_what_architecture_says_to_change_is_there():
                 assert re.search(rf"\b{name.rpartition('.')[2]}\b", file.read_text()), (row, name)
 
 
-def test_the_layers_of_architecture_are_those_that_import_linter_keeps():
+def test_the_layers_of_architecture_are_those_of_import_linter():
     settings = (ROOT / "pyproject.toml").read_text()
     for package in ("rematscope", "grader"):
         kept = re.search(rf'containers = \["{package}"\]\nlayers = \[(.*?)\]', settings, re.DOTALL)[1]

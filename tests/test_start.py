@@ -119,7 +119,7 @@ def problem(done: subprocess.CompletedProcess) -> str:
 # Setting up
 
 
-def test_what_tests_need_is_installed_and_pytest_runs(workbook):
+def test_the_test_packages_are_installed_and_pytest_runs(workbook):
     done = workbook.start("test", "--", "-p", "no:cacheprovider", "--collect-only", "-q")
     assert "test_it.py::test_one" in done.stdout, done.stderr
     python = f"{workbook.root}/.venv/bin/python"
@@ -158,7 +158,7 @@ def locks_installed(workbook) -> list[str]:
     return [call.split()[-1] for call in workbook.uv_calls() if "--require-hashes" in call]
 
 
-def test_learners_get_what_learners_need_and_tests_add_to_it(workbook):
+def test_learners_get_their_packages_and_tests_add_theirs(workbook):
     learn = ("--", "--version")  # JupyterLab prints its version and exits
     assert workbook.start(*learn).returncode == 0
     assert locks_installed(workbook) == ["requirements.lock"]
@@ -179,7 +179,7 @@ def test_a_change_for_tests_alone_does_not_reach_learners(workbook):
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements-test.lock", "pyproject.toml", ".python-version"])
-def test_what_changes_is_installed_again(workbook, name):
+def test_changed_requirements_are_reinstalled(workbook, name):
     workbook.start("test")
     workbook.uv_calls()
     with (workbook.root / name).open("a") as file:
@@ -188,7 +188,7 @@ def test_what_changes_is_installed_again(workbook, name):
     assert len(workbook.uv_calls()) == 3
 
 
-def test_a_moved_folder_is_installed_again(workbook):
+def test_a_moved_folder_is_reinstalled(workbook):
     workbook.start("test")
     workbook.uv_calls()
     workbook.root = workbook.root.rename(workbook.root.with_name("moved"))
@@ -206,7 +206,7 @@ def test_a_python_that_has_gone_is_replaced(workbook):
     assert len(workbook.uv_calls()) == 3
 
 
-def test_an_installation_cut_short_begins_anew(workbook):
+def test_an_interrupted_installation_is_restarted(workbook):
     workbook.start("test", UV_FAILS_AT="pip install", UV_FAILS="Killed")
     workbook.uv_calls()
     assert workbook.start("test").returncode == 0
@@ -216,7 +216,7 @@ def test_an_installation_cut_short_begins_anew(workbook):
     assert "--allow-existing" in workbook.uv_calls()[0], "only after a cut"
 
 
-def test_another_python_will_do_where_the_one_asked_for_is_not_to_be_had(workbook):
+def test_another_python_is_used_if_the_requested_one_is_unavailable(workbook):
     workbook.start("test", UV_FAILS_AT=f"venv {workbook.root}/.venv --allow-existing --relocatable --python 3.13")
     assert [call.split()[-1] for call in workbook.uv_calls()[:2]] == ["3.13", ">=3.12"]
 
@@ -231,7 +231,7 @@ def test_the_status_of_pytest_is_passed_on(workbook):
 
 
 @pytest.mark.parametrize(("translated", "sentence"), [("0", start.INTEL_MAC), ("1", start.ROSETTA)])
-def test_a_python_for_intel_macs_is_told_so_before_anything_is_fetched(workbook, translated, sentence):
+def test_a_python_for_intel_macs_is_refused_before_anything_is_downloaded(workbook, translated, sentence):
     (workbook.root / "run.py").write_text(
         "import platform, runpy, sys\n"
         "sys.platform, platform.machine = 'darwin', lambda: 'x86_64'\n"
@@ -279,12 +279,12 @@ def test_a_python_for_intel_macs_is_told_so_before_anything_is_fetched(workbook,
         ),
     ],
 )
-def test_what_uv_says_becomes_a_sentence(workbook, at, text, sentence):
+def test_uvs_messages_become_sentences(workbook, at, text, sentence):
     done = workbook.start(UV_FAILS_AT=at, UV_FAILS=text)
     assert problem(done) == sentence.format(root=workbook.root, command="python3 start.py")
 
 
-def test_what_uv_says_is_shown_when_it_is_not_known(workbook):
+def test_unknown_messages_of_uv_are_shown(workbook):
     done = workbook.start(UV_FAILS_AT="pip install", UV_FAILS="error: the moon {is} in the way")
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
@@ -309,7 +309,7 @@ def test_a_python_without_ensurepip_cannot_get_uv(workbook, bwrap):
     assert "apt install python3-venv" in problem(done)
 
 
-def test_a_full_disk_is_told_in_a_sentence(workbook, bwrap):
+def test_a_full_disk_is_reported_with_a_sentence(workbook, bwrap):
     (workbook.root / ".venv").mkdir()
     # One page of memory holds the stand-in's python, but nothing that start.py writes next.
     done = workbook.start(before=[*bwrap, "--size", "4096", "--tmpfs", str(workbook.root / ".venv")])
@@ -318,13 +318,13 @@ def test_a_full_disk_is_told_in_a_sentence(workbook, bwrap):
     )
 
 
-def test_a_folder_that_cannot_be_written_to_is_told_in_a_sentence(workbook, bwrap):
+def test_a_read_only_folder_is_reported_with_a_sentence(workbook, bwrap):
     done = workbook.start(before=[*bwrap, "--ro-bind", str(workbook.root), str(workbook.root)])
     assert problem(done).startswith(f"{workbook.root} is not writable: copy the workbook to a folder of your own")
 
 
 @pytest.mark.parametrize("spelling", ["--port={}", "--port {}", "--ServerApp.port={}"])
-def test_a_port_that_is_taken_is_told_before_the_long_part(workbook, spelling):
+def test_a_port_in_use_is_reported_before_the_installation(workbook, spelling):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         done = workbook.start("--", "--no-browser", *spelling.format(port).split())
@@ -349,7 +349,7 @@ def test_an_unknown_command_is_answered_with_those_there_are(workbook):
 # Old versions of Python
 
 
-def test_an_old_python_is_told_so():
+def test_an_old_python_is_refused():
     code = f"import sys; sys.version_info = (3, 6, 9); exec(open({str(SOURCE)!r}).read())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert problem(done) == (
@@ -373,7 +373,7 @@ def newer_than_python_2(source: str) -> list[str]:
     return sorted(found | ({"not ASCII"} if not source.isascii() else set()))
 
 
-def test_python_2_can_read_it_to_be_told():
+def test_python_2_can_parse_the_script_and_is_refused():
     assert newer_than_python_2(SOURCE.read_text()) == []
     newer = "def f(a: int, *, b):\n    raise E(f'{a}×') from None\nx = [*a]"
     assert len(newer_than_python_2(newer)) == 6
@@ -398,7 +398,7 @@ def test_only_the_kernel_of_this_environment_is_used(workbook, monkeypatch):
     assert kernel(start.environment()) == str(Path(sys.prefix) / "share/jupyter/kernels/python3")
 
 
-def test_the_user_s_python_settings_do_not_reach_what_is_started(monkeypatch):
+def test_the_users_python_settings_do_not_reach_started_processes(monkeypatch):
     foreign = "PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE PYENV_VERSION JUPYTER_TOKEN JUPYTERLAB_SETTINGS_DIR"
     for name in foreign.split():
         monkeypatch.setenv(name, "x")

@@ -114,5 +114,5 @@ def test_texts_use_the_fields_terms(texts):
 @pytest.mark.parametrize(
     "text", ["its residuals are computed once again", "what is kept for later", "a checkpoint a layer", "as it stands"]
 )
-def test_the_list_finds_what_it_should(text):
+def test_the_word_list_finds_its_examples(text):
     assert any(re.search(term, text) for term in TERMS)

@@ -194,7 +194,7 @@ def test_the_board_knows_and_remembers(exercise, lab):
 
 
 @in_one_theme
-def test_a_page_that_is_opened_again_shows_its_last_verdict(exercise, lab):
+def test_a_reopened_page_shows_its_last_verdict(exercise, lab):
     exercise.save()  # the kernel has died, so JupyterLab no longer knows the page's widgets
     again = lab.open("exercises/10_checkpoint_dot_policy.ipynb")
     again.show(".jp-CodeCell:has-text('from grader import check')")

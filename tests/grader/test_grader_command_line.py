@@ -77,20 +77,20 @@ def test_where_nothing_can_be_printed_a_sentence_says_so(unbuffered):
 
 
 @pytest.mark.parametrize("meant", ["10", f"elsewhere/06_{NAME}.ipynb"])
-def test_an_exercise_stands_for_its_page(meant, tmp_path, monkeypatch, check_in_process):
+def test_an_exercises_name_means_its_page(meant, tmp_path, monkeypatch, check_in_process):
     monkeypatch.chdir(tmp_path)
     status, out, err = run_here("check", meant)
     assert (status, err) == (1, "") and out.startswith(f"Not attempted: {NAME}")
 
 
-def test_a_file_that_is_there_is_meant_before_an_exercise_of_its_name(tmp_path, monkeypatch, check_in_process):
+def test_an_existing_file_takes_precedence_over_an_exercise_of_its_name(tmp_path, monkeypatch, check_in_process):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "7").write_text("a file of its own")
     status, out, err = run_here("check", "7")
     assert (status, err) == (2, "") and "7 is neither a notebook (.ipynb) nor a Python file (.py)" in out
 
 
-def test_what_is_neither_a_file_nor_an_exercise_is_refused_with_a_list_of_those(tmp_path, monkeypatch):
+def test_a_name_that_is_neither_a_file_nor_an_exercise_is_refused_with_a_list(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     status, out, err = run_here("check", "99")
     assert (status, out) == (2, "") and "There is no exercise 99; the exercises are: 1, predict_residuals; 2," in err
@@ -186,7 +186,7 @@ def test_a_child_that_dies_is_a_verdict(tmp_path, body, reason):
         ("while True: pass", CheckLimits(seconds=300, processor_seconds=1), "more than 1 s of processor time"),
     ],
 )
-def test_whoever_takes_too_long_is_ended(tmp_path, body, limits, reason):
+def test_an_answer_that_takes_too_long_is_ended(tmp_path, body, limits, reason):
     start = time.monotonic()
     verdict = check_file(script(tmp_path, body), limits)
     assert time.monotonic() - start < 250  # well below the 1000 s that the answer sleeps
@@ -194,14 +194,14 @@ def test_whoever_takes_too_long_is_ended(tmp_path, body, limits, reason):
 
 
 @pytest.mark.slow
-def test_whoever_takes_too_much_memory_is_ended(tmp_path):
+def test_an_answer_that_takes_too_much_memory_is_ended(tmp_path):
     verdict = check_file(script(tmp_path, "return jnp.sum(x) + len(b'x' * 10**10)"), LIMITS)
     assert verdict.outcome == "not passed" and "MemoryError" in verdict.findings[0].text
     verdict = check_file(script(tmp_path, "return jnp.sum(jax.device_put(jnp.zeros(10**10)))"), LIMITS)
     assert verdict.outcome in ("could not be judged", "not passed")
 
 
-def test_what_an_answer_starts_ends_with_it(tmp_path):
+def test_processes_started_by_an_answer_end_with_it(tmp_path):
     started = tmp_path / "started"
     body = f"""
         import subprocess

@@ -131,7 +131,7 @@ def test_a_worked_answer_passes_under_each_setting_alone(seed):
             assert grade(solution("scan_layers"), "scan_layers", seed).passed, name
 
 
-def test_settings_are_afterwards_what_they_were():
+def test_settings_are_restored():
     def now():
         return jax.config.values, np.geterr(), sys.getrecursionlimit(), jax.sharding.get_abstract_mesh()
 
@@ -147,7 +147,7 @@ def test_settings_are_afterwards_what_they_were():
         assert not jax.config.jax_disable_jit
 
 
-def test_what_only_a_process_has_stays_as_it_comes_until_the_last_thread_is_out():
+def test_process_wide_settings_stay_at_their_defaults_until_the_last_thread_leaves():
     inside, leave = threading.Event(), threading.Event()
 
     def other():
@@ -213,7 +213,7 @@ def scan_layers(ws, x):
     assert verdict.passed, verdict
 
 
-def test_the_settings_are_those_that_jax_comes_with():
+def test_the_settings_are_jaxs_defaults():
     script = "import json, jax; print(json.dumps(jax.config.values, default=lambda value: value.value))"
     plain = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=plain, check=True)

@@ -116,7 +116,7 @@ ENDS = "import os\nREG = {}\n\ndef NAME(*_): return REG['it']\n\nfor how in [REG
 
 
 @bubblewrap.needed
-def test_what_more_of_the_file_does_takes_no_verdict_along(tmp_path, grader_in_sandbox):
+def test_other_code_of_the_file_does_not_change_the_verdict(tmp_path, grader_in_sandbox):
     path = tmp_path / "answer.py"
     path.write_text(ENDS.replace("NAME", "save_named"))
     here = check_file(path)

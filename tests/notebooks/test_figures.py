@@ -57,7 +57,7 @@ def test_chapter_13_s_widths_follow_from_the_table():
         assert number(width) == pytest.approx(2 * device.matmul["bfloat16"] / (24 * device.host), abs=0.5)
 
 
-def test_chapter_13_s_conclusion_is_what_its_cell_prints():
+def test_chapter_13s_conclusion_states_its_cells_figures():
     rows = {int(width): (float(recompute), float(moved)) for width, recompute, moved in printed(
         "13", r"width +(\d+): recompute +([\d.]+) ms, transfers there and back +([\d.]+) ms"
     )}  # fmt: skip
@@ -83,7 +83,7 @@ def test_chapter_14_s_thresholds_are_flops_over_the_bytes_of_a_ring():
         assert number(tokens) == pytest.approx(device.matmul["bfloat16"] / sent, abs=0.5)
 
 
-def test_chapter_0_s_first_table_is_what_its_cells_print():
+def test_chapter_0s_first_table_contains_its_cells_figures():
     table = cells("00")[0].source
     before, after = (
         re.search(rf"^\| {row} \|(.*)\|$", table, re.MULTILINE)[1].split("|") for row in ("before", "after")

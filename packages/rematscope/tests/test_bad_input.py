@@ -47,7 +47,7 @@ def refused(kind, sentence, call):
 
 
 @pytest.mark.parametrize("target", [None, 3, "", "tpu v9"])
-def test_what_is_no_target_is_refused_before_anything_is_compiled(target):
+def test_an_invalid_target_is_refused_before_compiling(target):
     for call in (
         lambda: measure(net, W, X, target=target),
         lambda: fit(net, W, X, peak="1 MiB", target=target),
@@ -57,7 +57,7 @@ def test_what_is_no_target_is_refused_before_anything_is_compiled(target):
 
 
 @pytest.mark.parametrize("said", few(["x", None, -1, float("nan"), float("inf"), jnp.ones(3)], 2), ids=str)
-def test_a_cost_that_is_no_number_is_refused_by_all_who_take_one(said):
+def test_a_cost_function_that_returns_no_number_is_refused_everywhere(said):
     for call in (
         lambda: auto(net, peak="1 MiB", cost=lambda e: said).plan(W, X),
         lambda: plan(net, W, X, saved=0.5, cost=lambda e: said),
@@ -69,7 +69,7 @@ def test_a_cost_that_is_no_number_is_refused_by_all_who_take_one(said):
 
 
 @pytest.mark.parametrize("cost", [None, 3, "sec", [1]])
-def test_what_is_no_cost_is_refused_by_all_who_take_one(cost):
+def test_an_invalid_cost_is_refused_everywhere(cost):
     for call in (
         lambda: auto(net, peak="1 MiB", cost=cost).plan(W, X),
         lambda: plan(net, W, X, saved=0.5, cost=cost),
@@ -80,7 +80,7 @@ def test_what_is_no_cost_is_refused_by_all_who_take_one(cost):
         refused(PlanError, rf"^cost={re.escape(repr(cost))} is not a cost\. Give .* of an Equation", call)
 
 
-def test_fit_takes_the_costs_that_plan_takes():
+def test_fit_accepts_the_costs_of_plan():
     spent = fit(net, W, X, peak="1 MiB", cost="seconds", device=DEVICE)
     assert spent.plan.graph.device == "here" and spent.chosen.seconds.device == "here"
     assert spent.plan.cost == pytest.approx(
@@ -99,7 +99,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("what", LIMITS)
-def test_what_is_no_limit_is_refused(what):
+def test_an_invalid_limit_is_refused(what):
     given, sentence = LIMITS[what]
     refused(PlanError, sentence, lambda: auto(net, **given).plan(W, X))
 
@@ -126,20 +126,20 @@ def choice(tmp_path_factory):
     ],
     ids=str,
 )
-def test_a_file_that_holds_no_choice_is_refused(choice, said, tmp_path):
+def test_a_file_without_a_schedule_is_refused(choice, said, tmp_path):
     file = tmp_path / "other.json"
     file.write_text(json.dumps(json.loads(choice.read_text()) | said))
     refused(PlanError, r"other\.json holds no schedule\. Write one with auto\(", lambda: load_schedule(file, net)(W, X))
 
 
 @pytest.mark.parametrize("text", [b"", b"3", b"[]", b"null", b"{}", b"\xff\xfe", b"[" * 100_000])
-def test_a_file_of_another_kind_holds_no_choice(text, tmp_path):
+def test_a_file_of_another_format_is_refused(text, tmp_path):
     (tmp_path / "other.json").write_bytes(text)
     refused(PlanError, "holds no schedule", lambda: load_schedule(tmp_path / "other.json", net))
 
 
 @pytest.mark.parametrize("path", [None, 3])
-def test_what_is_no_path_holds_no_choice(path):
+def test_an_argument_that_is_no_path_is_refused(path):
     refused(PlanError, rf"^{path} is not a path\. Give the path of a file", lambda: load_schedule(path, net))
 
 
@@ -147,7 +147,7 @@ POLICIES = jax.checkpoint_policies
 
 
 @pytest.mark.parametrize("policy", ["dots", 3, ["h"], {}])
-def test_a_policy_that_is_no_function_is_refused_at_once(policy):
+def test_a_policy_that_is_no_function_is_refused_immediately(policy):
     refused(PlanError, r"^policy= is .*, not a policy\. Give a function such as", lambda: with_schedule(net, policy))
 
 
@@ -161,7 +161,7 @@ def test_a_policy_that_is_no_function_is_refused_at_once(policy):
         POLICIES.offload_dot_with_no_batch_dims,
     ],
 )
-def test_what_makes_policies_is_told_from_a_policy(policy):
+def test_a_function_that_returns_policies_is_not_accepted_as_a_policy(policy):
     refused(
         PlanError, rf"^policy= is {policy.__name__}, which returns a policy", lambda: with_schedule(net, policy)(W, X)
     )
@@ -169,7 +169,7 @@ def test_what_makes_policies_is_told_from_a_policy(policy):
     refused(TraceError, rf"^a checkpoint of net has policy={policy.__name__}, which", lambda: trace(checkpointed, W, X))
 
 
-def test_what_a_policy_of_ones_own_runs_into_comes_through():
+def test_errors_of_the_users_policy_propagate():
     def mine(primitive, *avals, **params):
         raise TypeError("mine")
 
@@ -207,7 +207,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("what", ASKED)
-def test_what_is_asked_about_the_wrong_thing_is_refused(what):
+def test_arguments_of_a_wrong_kind_are_refused(what):
     call, sentence = ASKED[what]
     refused(TraceError, sentence, call)
 
@@ -229,7 +229,7 @@ TAKE_ARGUMENTS = {
 
 
 @pytest.mark.parametrize("name", TAKE_ARGUMENTS)
-def test_arguments_that_are_none_are_refused_by_all_who_take_some(name):
+def test_invalid_arguments_are_refused_everywhere(name):
     call = TAKE_ARGUMENTS[name]
     if name != "with_schedule":  # whose function may be one of what it closes over
         refused(TraceError, "^there are no arguments to differentiate", lambda: call(net))
@@ -257,7 +257,7 @@ def test_arguments_that_are_none_are_refused_by_all_who_take_some(name):
         ({"name": ""}, r"^name='' is not a device name\. Give a non-empty string"),
     ],
 )
-def test_a_device_that_does_nothing_in_a_second_is_refused(given, sentence):
+def test_a_device_with_a_rate_of_zero_is_refused(given, sentence):
     refused(
         TargetError, sentence, lambda: Device(**{"name": "x", "matmul": {"float32": 1e9}, "bandwidth": 1e9} | given)
     )

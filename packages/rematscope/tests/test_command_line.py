@@ -74,7 +74,7 @@ def test_both_programs_and_the_residuals_are_shown_at_the_terminals_width(said, 
     assert "R  a = x @ p.w" in out and "return dx" in out and "Used by" in out and "bf16[8,4]" in out
 
 
-def test_as_data_it_is_what_the_trace_has(said):
+def test_the_json_output_contains_the_figures_of_the_trace(said):
     status, out, err = said("the_model:loss", "--args", *TYPES, "--json")
     data = json.loads(out)
     namespace: dict = {}
@@ -149,13 +149,13 @@ def test_a_key_is_an_argument(said):
         (["the_model:Net.loss", "--args", "f32[2]", "--save", "no/such/folder.html"], "cannot be written"),
     ],
 )
-def test_what_is_not_there_is_said_in_a_sentence(said, words, why):
+def test_a_missing_module_or_function_is_reported_with_a_sentence(said, words, why):
     status, out, err = said(*words)
     assert status == 2 and out == "" and why in err and "Traceback" not in err and err.count("\n") == 1
     assert " at 0x" not in err, "an address is of no use to anybody"
 
 
-def test_what_cannot_be_traced_is_said_in_a_sentence(said):
+def test_a_function_that_cannot_be_traced_is_reported_with_a_sentence(said):
     status, out, err = said("the_model:whole", "--args", "i32[3]")
     assert status == 1 and out == "" and "Traceback" not in err and err
 
@@ -167,7 +167,7 @@ def test_what_cannot_be_traced_is_said_in_a_sentence(said):
         (["{'w': bf16[3,4], 'scales': [f32[]]}", "bf16[2,8]"], "contracting dimensions"),
     ],
 )
-def test_what_fails_in_the_function_is_said_in_a_sentence_with_its_line(said, given, why):
+def test_an_error_in_the_function_is_reported_with_its_line(said, given, why):
     status, out, err = said("the_model:loss", "--args", *given)
     assert status == 1 and out == "" and "Traceback" not in err and err.count("\n") == 1 and why in err
     assert "the_model.py:6" in err or "missing" in err
@@ -176,13 +176,13 @@ def test_what_fails_in_the_function_is_said_in_a_sentence_with_its_line(said, gi
 @pytest.mark.parametrize(
     ("code", "why"), [("def f(:", "SyntaxError, invalid syntax"), ("1 / 0", "ZeroDivisionError, division by zero")]
 )
-def test_a_module_that_fails_is_said_in_a_sentence_with_its_line(said, tmp_path, code, why):
+def test_an_error_in_the_module_is_reported_with_its_line(said, tmp_path, code, why):
     (tmp_path / "broken.py").write_text(f"import jax\n{code}\n")
     status, out, err = said("broken.py:f")
     assert (status, out) == (2, "") and why in err and "broken.py:2" in err and err.count("\n") == 1
 
 
-def test_what_is_no_function_is_said(said):
+def test_an_object_that_is_no_function_is_reported(said):
     assert said("the_model:fixed")[::2] == (2, "the_model:fixed is not a function, but of type dict.\n")
 
 
@@ -191,7 +191,7 @@ def test_help_says_how_arguments_are_written_within_80_columns(said):
     assert status == 0 and "f32[8,64]" in out and max(map(len, out.splitlines())) <= 80
 
 
-def test_a_report_says_what_to_change_and_saves_a_page(said, tmp_path):
+def test_a_report_proposes_a_change_and_saves_a_page(said, tmp_path):
     status, out, _ = said(
         "report", "the_model:step", "--args", "the_model:step_arguments", "--memory", "2 MiB", "--save", "step.html"
     )

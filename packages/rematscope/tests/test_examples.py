@@ -27,7 +27,7 @@ NEW = {"auto": since("0.11", "XLA on a CPU computes again what a checkpoint says
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=NEW.get(name, ())) for name in EXAMPLES])
-def test_an_example_shows_what_it_says(name, monkeypatch):
+def test_the_output_of_an_example_is_as_documented(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     said: list[str] = []
     runner = doctest.DocTestRunner(optionflags=FLAGS)

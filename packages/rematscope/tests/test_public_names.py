@@ -15,7 +15,7 @@ import rematscope
 from rematscope.choices.build import work
 
 
-def test_what_is_listed_is_public():
+def test_listed_names_are_public():
     assert dir(rematscope) == sorted(rematscope.__all__)
 
 
@@ -32,7 +32,7 @@ def test_no_module_takes_the_place_of_a_public_name():
     assert hidden == []
 
 
-def test_a_certificate_can_be_kept_and_verified_later():
+def test_a_stored_certificate_can_be_verified():
     def f(x, w, u):
         return jnp.sin(checkpoint_name(x @ w, "h") @ u)
 

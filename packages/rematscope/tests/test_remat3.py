@@ -132,7 +132,7 @@ def test_choices_are_predicted_in_both_modes_and_save_the_same(seed):
 
 
 @pytest.mark.parametrize("which", few(["custom_vjp_with_a_name", "values_that_do_not_change_in_a_loop", "attention"]))
-def test_a_plan_saves_what_it_says(remat3, which):
+def test_a_plan_saves_the_stated_bytes(remat3, which):
     """Also where remat3 saves a name differently: no plan under it chooses that name."""
     make, args, _ = LITTLE[which]
     f = make(jax.checkpoint)
@@ -275,7 +275,7 @@ with_kernel.defvjp(forward_rule, lambda saved, ct: (ct * jnp.cos(saved[0]) + 0 *
     ],
     ids=["sin", "dot_general", "kernel", "dot_general and kernel"],
 )
-def test_lint_finds_what_remat3_does_not_ask_a_policy_about(remat3, f, primitives, is_asked):
+def test_lint_finds_operations_for_which_remat3_does_not_call_the_policy(remat3, f, primitives, is_asked):
     args = (np.ones((4, 4), np.float32),)
     checkpointed = jax.checkpoint(f, policy=asks_about(*primitives))
     found = [each for each in lint(checkpointed, *args).findings if each.kind == "jax_remat3"]
@@ -336,7 +336,7 @@ def recomputing(once, x):
 doubled_sine.defremat(saving_forward, recomputing, lambda res, ct: (ct * jnp.cos(res[1]) * jnp.cos(res[0]),))
 
 
-def test_a_rule_for_rematerialization_saves_what_it_says(remat3):
+def test_a_custom_rematerialization_rule_saves_its_residuals(remat3):
     """`defremat` in a checkpoint saves the inner sine; by default, the checkpoint's policy saves nothing."""
     f = jax.checkpoint(lambda x: jnp.sin(doubled_sine(x)))
     with config.custom_vjp3(True):

@@ -98,7 +98,7 @@ def test_every_public_function_returns(number):
 
 
 @pytest.mark.parametrize("number", few(range(100, 112), 2))
-def test_programs_compute_jaxs_gradient_and_graphs_count_what_they_compute(number):
+def test_programs_compute_jaxs_gradient_and_graphs_count_their_flops(number):
     """Dead carries and results are dropped from loops and branches, and nothing else."""
     draw = random.Random(number)
     count = draw.randint(1, 3)

@@ -39,7 +39,7 @@ def call(name, f, *args, **kwargs):
     return entry(f, *args, **needed | kwargs)
 
 
-def test_all_that_pass_keywords_on_are_here():
+def test_the_functions_that_pass_keywords_through_are_found():
     assert {"trace", "measure", "plan", "fit", "frontier", "liveness", "compare", "lint"} <= {*ENTRIES}
 
 
@@ -55,14 +55,14 @@ def test_a_keyword_that_both_have_is_refused(name, option):
     ("name", "option"),
     [("trace", "differentiate"), ("measure", "target"), ("frontier", "cost"), ("liveness", "device")],
 )
-def test_what_is_bound_or_given_by_position_is_the_function_s(name, option):
+def test_bound_and_positional_arguments_belong_to_the_function(name, option):
     loss, kwargs = loss_with(option), {option: VALUES[option]} if option in VALUES else {}
     call(name, functools.partial(loss, **{option: 2.0}), X, **kwargs)
     call(name, loss, X, 2.0, **kwargs)
     call(name, loss, X)
 
 
-def test_what_a_function_is_called_in_rematscope_is_a_name_of_its_own():
+def test_the_functions_parameter_has_a_reserved_name_in_rematscope():
     def loss(w, f):
         return jnp.sum(w * f)
 

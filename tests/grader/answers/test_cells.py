@@ -135,7 +135,7 @@ READ = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_what_an_answer_builds_on_is_read_off_the_page(tmp_path, name):
+def test_the_definitions_that_an_answer_uses_are_found_on_the_page(tmp_path, name):
     (tmp_path / "helper.py").write_text("from_helper = 7")
     cells = ["import no_such_module", *READ[name], "1 / 0  # a demonstration"]
     path = notebook(tmp_path, *cells)
@@ -214,7 +214,7 @@ def value(tried):
 
 
 @pytest.mark.parametrize("name", NOT_READ)
-def test_if_it_is_asked_again_all_that_comes_before_runs(tmp_path, name):
+def test_a_repeated_check_runs_everything_above_the_answer(tmp_path, name):
     first, second = import_answers.read_answers(notebook(tmp_path, "1 / 0", *NOT_READ[name], "print(1 / 0)"), NAME)
     assert (value(first) != 7, value(second)) == (True, 7)
 
@@ -258,7 +258,7 @@ def test_there_is_no_second_try_where_it_would_be_the_same(tmp_path, cells):
     assert len(list(import_answers.read_answers(notebook(tmp_path, *cells), NAME))) == 1
 
 
-def test_a_second_try_runs_only_what_may_make_a_difference(tmp_path):
+def test_a_second_try_runs_only_statements_that_may_affect_the_answer(tmp_path):
     cells = [
         "import pathlib\nran = pathlib.Path('ran')\nREG = {}\nfilled = REG\nn = 7 + ran.write_text('')",
         "def show(x): raise KeyError(x)",
@@ -282,12 +282,12 @@ def test_lines_are_the_learners(tmp_path, magic):
     assert f"page.ipynb cell 1:{len(cell.splitlines())} (" in verdict.findings[0].source
 
 
-def test_what_is_no_function_is_said_with_its_line(tmp_path):
+def test_an_answer_that_is_no_function_is_reported_with_its_line(tmp_path):
     (verdict,) = import_answers.read_answers(notebook(tmp_path, "k = 1", f"!ls\n{NAME} = k"), NAME)
     assert f"{NAME} is an int, not a function (page.ipynb cell 2:2)." == verdict.findings[0].text
 
 
-def test_what_is_not_on_the_page_is_said_to_be_missing(tmp_path):
+def test_a_name_that_is_not_on_the_page_is_reported_as_missing(tmp_path):
     for missing in ("import my_own_helper as k", "%run my_own_helper.py\nfrom_there = k"):
         verdict = next(import_answers.read_answers(notebook(tmp_path, f"{missing}\ndef {NAME}(): return k"), NAME))
         assert "my_own_helper" in verdict.findings[0].text and "put the missing code" in verdict.findings[0].next

@@ -30,7 +30,7 @@ def answer(path):
     return find.read(path).answer()
 
 
-def test_only_what_the_answer_builds_on_is_run(tmp_path):
+def test_only_statements_that_the_answer_uses_are_run(tmp_path):
     path = notebook(
         tmp_path,
         "import math\nimport no_such_module\nfrom grader import check",
@@ -131,7 +131,7 @@ def test_a_file_that_is_no_notebook_is_refused_in_a_sentence(tmp_path, text):
         ([f"def {NAME}():\n    return (1\n\0"], "not valid Python (page.ipynb cell 1: the file contains a null"),
     ],
 )
-def test_a_file_without_an_answer_is_told_what_it_lacks(tmp_path, cells, message):
+def test_the_message_about_a_file_without_an_answer_names_the_answer(tmp_path, cells, message):
     with pytest.raises(NoAnswer) as error:
         find.read(notebook(tmp_path, *cells))
     assert message in str(error.value)
@@ -158,12 +158,12 @@ def test_an_imported_name_is_no_misspelled_exercise(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["def helper(:\n    pass", "def chekpoint_dot_policy(w1:", "x = (1"])
-def test_a_file_that_is_not_valid_python_is_told_where(tmp_path, text):
+def test_a_syntax_error_is_reported_with_its_line(tmp_path, text):
     said = reason(script(tmp_path, text))
     assert "not valid Python (answer.py:1: " in said and not any(name in said for name in registry.names())
 
 
-def test_a_page_without_an_answer_is_told_the_name_of_its_exercise(tmp_path):
+def test_the_message_about_a_page_without_an_answer_names_its_exercise(tmp_path):
     assert f"a function named {NAME}" in reason(script(tmp_path, "x = 1", f"07_{NAME}.py"))
     assert not any(name in reason(script(tmp_path, "x = 1")) for name in registry.names())
 
@@ -181,7 +181,7 @@ def test_definitions_that_another_replaces_are_known(tmp_path, cells, replaced):
     assert list(find.read(notebook(tmp_path, *cells)).replaced) == replaced
 
 
-def test_a_helper_in_a_cell_that_is_no_python_is_said_to_stand_there(tmp_path):
+def test_a_helper_in_a_cell_with_a_syntax_error_is_reported_with_its_cell(tmp_path):
     path = notebook(tmp_path, "def helper(x):\n    return (x", f"def {NAME}():\n    return helper(1)")
     with pytest.raises(NameError, match=r"'helper' is not defined; .* \(page\.ipynb cell 1:2: '\(' was never"):
         answer(path)()
@@ -264,7 +264,7 @@ def test_a_sessions_text_is_in_the_order_of_execution():
     )
 
 
-def test_what_stood_together_stays_together():
+def test_adjacent_lines_stay_adjacent():
     cell = f"import math\n\n\ndef helper(v):\n    return v\n\n\n# The answer.\ndef {NAME}(v):\n    return helper(v)"
     assert text(cell + "\n\n\nprint(1)") == cell.replace("import math\n\n\n", "") + "\n"
     assert text(cell.replace("return v", "return math.pi")) == cell.replace("return v", "return math.pi") + "\n"

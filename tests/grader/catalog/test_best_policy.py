@@ -35,7 +35,7 @@ def test_every_usual_way_to_choose_costs_more_somewhere(draws):
             assert any(mistake.wrong_reference(*q.arguments) > expect.reference(*q.arguments).least for q in questions)
 
 
-def test_blocks_are_of_all_sizes_and_have_names_that_are_nearly_alike(draws):
+def test_blocks_have_all_sizes_and_similar_names(draws):
     for questions in draws:
         blocks = [question.arguments[0] for question in questions]
         assert {len(block.names) for block in blocks} >= {1, *range(6, 10), 11} and len(questions) >= 40

@@ -26,17 +26,17 @@ def page(n):
 
 
 @pytest.mark.parametrize("asked", [page(1), *questions(1)])
-def test_expected_is_what_the_worked_answer_counts(asked, remat3):
+def test_the_reference_equals_the_worked_answers_counts(asked, remat3):
     assert {key: tuple(pair) for key, pair in cse_lab(*asked).items()} == expect.reference(*asked)
 
 
-def test_without_barriers_xla_compiles_what_it_compiles_without_checkpoints(remat3):
+def test_without_barriers_xla_compiles_the_same_program_as_without_checkpoints(remat3):
     without = expect.Counts(expect.of_layers(expect.without_checkpoints), *page(3))
     expected = expect.reference(*page(3))
     assert expected["compiled"][1] == without["compiled"][0] < expected["compiled"][0]
 
 
-def test_the_page_and_its_worked_answer_say_what_is_counted_for_two_layers():
+def test_the_page_and_its_worked_answer_state_the_counts_for_two_layers():
     n = 2
     assert expect.reference(*page(n))["lowered"] == (4 * n - 1,) * 2
     assert expect.reference(*page(n))["compiled"] == (4 * n - 1, 3 * n - 1)
@@ -44,7 +44,7 @@ def test_the_page_and_its_worked_answer_say_what_is_counted_for_two_layers():
     assert expect.reference(*other) == {"barriers": (n, 0), **dict.fromkeys(("lowered", "compiled"), (3 * n - 1,) * 2)}
 
 
-def test_no_rule_for_the_number_of_products_gives_what_is_asked():
+def test_no_simple_rule_for_the_number_of_matmuls_passes():
     """The tested rule: a fixed number of times that each matmul is computed, except for the first gradient of x."""
     times = set()
     for layer, w, x, n in questions(0):
@@ -53,7 +53,7 @@ def test_no_rule_for_the_number_of_products_gives_what_is_asked():
     assert len(times) == 2
 
 
-def test_what_is_counted_before_lowering_is_named_in_todays_mode():
+def test_counts_before_lowering_are_named_in_todays_mode():
     """The mistake counts in a jaxpr's text. With `jax_remat3`, this equals the count in the lowered program."""
     counts = [mistake.wrong_reference(*page(3)) for mistake in expect.mistakes if "jaxpr" in mistake.description]
     assert jaxprs(3) in [found["lowered"] for found in counts] and expect.reference(*page(3)) not in counts

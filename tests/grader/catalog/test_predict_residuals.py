@@ -17,7 +17,7 @@ def measured_anew():
 
 
 @pytest.mark.parametrize("wrap", [lambda function: function, jax.jit], ids=["plain", "jit"])
-def test_expected_is_what_jax_keeps(wrap, remat3, monkeypatch):
+def test_the_reference_equals_jaxs_residuals(wrap, remat3, monkeypatch):
     operations = {op: (wrap(function), *arrays) for op, (function, *arrays) in expect.OPERATIONS.items()}
     monkeypatch.setattr(expect, "OPERATIONS", operations)
     found = {op: sorted(expect.reference(op).chosen) for op in RESIDUALS}
@@ -31,7 +31,7 @@ def test_another_rule_is_another_answer(monkeypatch):
     assert [finding.cases for finding in verdict.findings] == [("sin",)]
 
 
-def test_what_has_no_name_is_not_judged(monkeypatch):
+def test_values_without_a_name_are_not_judged(monkeypatch):
     monkeypatch.setitem(expect.OPERATIONS, "sin", (jnp.square, expect.X))
     verdict = grade(predict_residuals, "predict_residuals")
     assert verdict.outcome == "could not be judged"

@@ -104,7 +104,7 @@ def allowed(simulate, schedule, n, s) -> bool:
 @pytest.mark.parametrize(
     "schedule", [[["step", True]], [["step", 0.0]], [["step"]], [[[], 0]], ["step"], [None], [["back", 10**400]], [[]]]
 )
-def test_whatever_stands_in_a_schedule_is_refused_with_a_reason(schedule):
+def test_every_invalid_action_is_refused_with_a_reason(schedule):
     with pytest.raises(Impossible) as refused:
         expect.steps(schedule, 3, 2)
     reason, question = refused.value.args

@@ -19,7 +19,7 @@ def computed(answer, case) -> list[str]:
 
 
 @pytest.mark.parametrize("saved", BY_SAVED)
-def test_what_bwd_closes_over_crosses(saved, remat3):
+def test_values_that_bwd_closes_over_are_residuals(saved, remat3):
     """This includes masks and integers, although `jax.closure_convert` would hoist floats only."""
     case = BY_SAVED[saved]
     floats = [str(case.arguments[0].dtype)]
@@ -27,7 +27,7 @@ def test_what_bwd_closes_over_crosses(saved, remat3):
     assert set(others) <= set(computed(closure, case)) <= {*floats, *others}
 
 
-def test_what_bwd_does_not_use_does_not_cross():
+def test_values_that_bwd_does_not_use_are_no_residuals():
     def named_in_vain(g, h, x):
         z, bwd = closure(g, h, x)
         y = jnp.cos(z)

@@ -71,7 +71,7 @@ def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, 
 
 
 @pytest.mark.parametrize("slug", registry.names())
-def test_of_each_wrong_answer_it_is_written_which_hint_comes_first(slug):
+def test_the_first_hint_after_each_wrong_answer_is_recorded(slug):
     hints = [hint.text for hint in registry.expect(slug).feedback.hints.values()]
     written = first_hints(slug)
     assert {name for names in written.values() for name in names} == {*wrong(slug)}

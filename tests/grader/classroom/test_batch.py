@@ -243,7 +243,7 @@ def test_a_folder_that_is_not_the_one_that_was_meant(out, reason, tmp_path):
 
 
 @pytest.mark.slow
-def test_without_a_sandbox_nothing_is_graded_unless_told_to(tmp_path, monkeypatch):
+def test_without_a_sandbox_nothing_is_graded_unless_requested(tmp_path, monkeypatch):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "ada.py").write_text(EXITS)
     monkeypatch.setenv("PATH", "/none")

@@ -37,7 +37,7 @@ sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap
 
 
 @sandboxed
-def test_feedback_shows_both_programs_and_marks_what_is_wrong(grader_in_sandbox):
+def test_feedback_shows_both_programs_and_marks_the_wrong_residual(grader_in_sandbox):
     grader = grader_in_sandbox()
     wrong = grader.grade(Submission("ada", "answer.py", WRONG.encode()), 1)
     right = grader.grade(Submission("ada", "answer.py", RIGHT.encode()), 1)
@@ -84,7 +84,7 @@ def judged(grader_in_sandbox):
         (0, "sys.stdout = None", True),
     ],
 )
-def test_what_an_answer_does_when_it_is_shown_changes_nothing(
+def test_side_effects_of_an_answer_while_it_is_shown_change_nothing(
     later, then, shown, monkeypatch, judged, grader_in_sandbox
 ):
     """Whether it happens in the last call of judging or in the call for the pictures."""
@@ -184,7 +184,7 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path,
 
 
 @pytest.mark.slow
-def test_what_ends_every_run_comes_last_and_alone_and_has_a_row_of_its_own(tmp_path):
+def test_an_answer_that_ends_every_run_is_graded_last_alone_and_has_a_row(tmp_path):
     (tmp_path / "in").mkdir()
     for number in range(30):
         (tmp_path / "in" / f"learner {number:02}.py").write_text("# poison" if number == 3 else f"# {number}")
@@ -287,7 +287,7 @@ def test_an_interrupt_ends_a_run_also_where_an_exception_would_be_lost(tmp_path)
     assert done.returncode == 130 and done.stderr.endswith("The grades so far are saved: add --resume to continue.\n")
 
 
-def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
+def test_a_full_disk_and_a_damaged_run_are_reported(tmp_path, monkeypatch):
     run = run_folder.Run.begin(tmp_path / "grades", 3, NAME, True)
     submission = Submission("ada", "answer.py", b"")
     verdict = Verdict(NAME, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, "There is no reason."),))
@@ -333,7 +333,7 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
     assert run_folder.Run.resume(run.folder, 4, NAME, True).grade_of(submission.digest) is None
 
 
-def test_what_inputs_are_drawn_from_is_in_no_file_but_the_instructor_s_own(tmp_path):
+def test_the_secret_of_the_inputs_is_only_in_the_instructors_file(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "ada.py").write_text("")
 

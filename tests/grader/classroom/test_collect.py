@@ -107,7 +107,7 @@ def test_a_file_of_submit_is_as_many_submissions_as_it_has_answers(put):
     assert collect.collect(place).answers("policy_from_rules")[0].name == "policy_from_rules.py"
 
 
-def test_what_cannot_be_read_has_a_reason(put):
+def test_an_unreadable_file_has_a_reason(put):
     place = put({"ada/ok.py": "", "ada/.hidden.py": "", "ada/notes": "", "ben\n/=1+1.py": "x", "é" * 120 + ".py": "y"})
     (place / "ada" / "away").symlink_to("/")
     (place / "cy.py").symlink_to(place / "ada" / "ok.py")
@@ -137,7 +137,7 @@ def test_what_cannot_be_read_has_a_reason(put):
     }
 
 
-def test_what_is_swapped_for_a_link_meanwhile_is_not_followed(put, monkeypatch):
+def test_a_file_that_is_replaced_by_a_link_is_not_followed(put, monkeypatch):
     place = put({"ada/week 1/a.py": "hers", "ben/week 1/b.py": "his", "secret/a.py": "the instructor's"})
     (place / "secret").rename(place.parent / "secret")
     seen = collect.collect(place)
@@ -252,7 +252,7 @@ def test_a_hostile_zip_leads_nowhere_and_fills_nothing(packed, monkeypatch):
     assert found == {} and "empty" in collect.collect(place).learners
 
 
-def test_a_zip_s_members_with_names_that_no_file_has_are_told(packed):
+def test_members_of_a_zip_with_invalid_names_are_reported(packed):
     names = ["@fay.py", "gus/@hal.py", "ida.py@.txt", "jo/page.ipynb/", ""]
     place = packed([*((name, "x") for name in names), ("./", ""), ("ada/", ""), ("ben.py", "fine")])
     content = place.read_bytes()
@@ -279,7 +279,7 @@ def test_one_learner_cannot_keep_all_others_waiting(put, packed, monkeypatch):
         assert any("were not read" in reason for reason in submissions(place).values())
 
 
-def test_no_more_of_a_learners_zip_is_unpacked_than_there_is_room_for(packed, monkeypatch):
+def test_a_zip_is_unpacked_only_up_to_a_size_limit(packed, monkeypatch):
     unpacked = []
 
     class Reader(zipfile.ZipExtFile):
@@ -313,7 +313,7 @@ def test_a_file_with_many_answers_is_read_once(put, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no zip", b"PK\x05\x06" + bytes(10)])
-def test_what_is_neither_a_folder_nor_a_zip_is_refused(tmp_path, content):
+def test_a_path_that_is_neither_a_folder_nor_a_zip_is_refused(tmp_path, content):
     (tmp_path / "class.zip").write_bytes(content)
     with pytest.raises(CollectError, match="neither a folder nor a readable zip"):
         collect.collect(tmp_path / "class.zip")

@@ -196,7 +196,7 @@ def test_a_thousand_files_of_one_learner_are_all_in_the_report(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_name_that_is_in_a_zip_several_times_is_told_as_often(tmp_path):
+def test_a_name_that_is_in_a_zip_several_times_is_reported_each_time(tmp_path):
     with zipfile.ZipFile(tmp_path / "class.zip", "w") as archive:
         for content in ("1", "2", "2"):
             for name in ("ada/a.py", "ada/notes.txt"):

@@ -81,7 +81,7 @@ def test_an_allow_list_is_passed_on_and_the_rest_is_assigned():
     assert {*passed} & {*ODD} == {"HOME", *environment.ASSIGNED} & {*ODD}
 
 
-def test_a_check_keeps_places_and_drops_settings():
+def test_a_check_inherits_paths_and_drops_settings():
     given = ODD | {"PYTHONPATH": "/x", "PYTHONHOME": "/y", "A_NAME": "1", "JAX_REMAT3": "1", "SYSTEMROOT": "z"}
     kept = environment.without_settings(given)
     assert {"PYTHONPATH", "PYTHONHOME", "A_NAME", "JAX_REMAT3", "SYSTEMROOT", "HOME"} <= {*kept}
@@ -104,7 +104,7 @@ def test_a_limit_that_is_too_low_is_named_and_nothing_is_graded(shell, named, tm
 
 @pytest.mark.slow
 @bubblewrap.needed
-def test_answers_that_are_killed_from_outside_are_named_and_graded_again(tmp_path):
+def test_answers_that_are_killed_from_outside_are_named_and_regraded(tmp_path):
     learners = dict.fromkeys(("ada", "ben", "cy"), RIGHT)
     over = threading.Event()
 
@@ -130,7 +130,7 @@ def test_answers_that_are_killed_from_outside_are_named_and_graded_again(tmp_pat
     assert again.returncode == 0 and set(verdicts(tmp_path).values()) == {"passed"}, again
 
 
-def test_a_worker_whose_environment_changes_programs_is_set_aside(monkeypatch):
+def test_a_worker_whose_environment_changes_programs_is_excluded(monkeypatch):
     monkeypatch.setattr(distributed, "get_worker", lambda: types.SimpleNamespace(address="tcp://worker"))
     monkeypatch.setenv("JAX_PLATFORMS", "tpu")
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")

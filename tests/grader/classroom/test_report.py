@@ -105,7 +105,7 @@ HOSTILE_PICTURES = [
 
 
 @pytest.mark.parametrize(("columns", "footer"), HOSTILE_PICTURES)
-def test_what_is_no_picture_is_refused(columns, footer):
+def test_an_image_that_is_no_image_is_refused(columns, footer):
     with pytest.raises((TypeError, ValueError)):
         Picture.of("", columns, footer)
 
@@ -130,7 +130,7 @@ def test_files_of_two_learners_are_two():
     assert file_names(["ada b."])["ada b."].startswith("ada b-") and file_names(["ada-1"]) == {"ada-1": "ada-1"}
 
 
-def test_a_page_has_what_was_printed_if_there_is_anything_to_see():
+def test_a_page_shows_the_printed_text_if_there_is_any():
     told = "What your answer printed"
     for printed, there in (("hello\n", True), ("\x1b[31m", True), ("", False), ("\t \r\n\n", False)):
         page = Report(5, True, []).page("ada", [dataclasses.replace(FAILED, printed=printed)])

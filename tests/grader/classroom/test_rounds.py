@@ -79,7 +79,7 @@ def graded(tmp_path):
     return graded
 
 
-def test_everybody_s_first_answer_comes_first_and_what_takes_long_is_cut_off(handed_in, graded):
+def test_every_learners_first_answer_comes_first_and_slow_answers_are_interrupted(handed_in, graded):
     class_ = handed_in(ada=["1", "5 long", "3"], ben=["40 long"], cy=["2"])
 
     def does(text, seconds):
@@ -102,7 +102,7 @@ def test_the_last_try_has_all_the_time_that_an_answer_may_have(handed_in, graded
     assert [seconds for _, _, seconds, _ in place.asked].count(math.inf) == 1
 
 
-def test_no_name_comes_first_in_every_run(handed_in, tmp_path):
+def test_no_learner_is_graded_first_in_every_run(handed_in, tmp_path):
     class_ = handed_in(**{f"learner{number:02}": [str(number)] for number in range(30)})
     orders = []
     for number in range(2):
@@ -112,7 +112,7 @@ def test_no_name_comes_first_in_every_run(handed_in, tmp_path):
     assert sorted(orders[0]) == sorted(orders[1]) != orders[0] != orders[1]
 
 
-def test_what_was_killed_is_tried_again_alone_and_kept_only_if_that_repeats(handed_in, graded, tmp_path):
+def test_a_killed_answer_is_retried_alone_and_fails_only_if_that_repeats(handed_in, graded, tmp_path):
     class_ = handed_in(ada=["killed once"], ben=["killed"], cy=["1"], dee=["2"])
     killed, tries = unjudged(FindingKind.MACHINE), []
 
@@ -151,7 +151,7 @@ def test_a_run_that_crashed_begins_with_the_others(handed_in, graded, tmp_path):
     assert not any((tmp_path / "out" / "begun").iterdir())
 
 
-def test_what_was_cut_off_before_a_run_crashed_is_no_suspect_and_stays_charged(handed_in, graded, tmp_path):
+def test_an_answer_interrupted_before_a_crash_is_not_suspected_and_stays_charged(handed_in, graded, tmp_path):
     class_ = handed_in(**{f"learner{number}": [f"slow {number}"] for number in range(20)}, eve=["crashes"])
 
     def does(text, seconds):
@@ -188,7 +188,7 @@ def test_an_unfit_machine_is_asked_no_more(handed_in, graded):
     assert all(grade.verdict.passed for grade in grades.values())
 
 
-def test_what_could_not_be_judged_can_be_graded_anew(handed_in, graded, tmp_path):
+def test_answers_that_could_not_be_judged_can_be_regraded(handed_in, graded, tmp_path):
     class_ = handed_in(ada=["1"], ben=["2"])
     unlucky = unjudged(FindingKind.NOT_JUDGED)
     graded(class_, Place(lambda text, seconds: PASSED if text == "1" else unlucky))

@@ -56,12 +56,12 @@ def lost():
     raise ConnectionError("the sandbox is lost")
 
 
-def test_who_waits_has_the_verdict_that_another_one_made():
+def test_a_waiting_answer_gets_the_verdict_of_an_identical_answer():
     one, other = while_another_waits(lambda: PASSED, lost)
     assert one.result() is other.result() is PASSED
 
 
-def test_what_is_lost_with_one_sandbox_is_made_anew_by_who_waits_with_another():
+def test_a_verdict_lost_with_a_sandbox_is_computed_by_a_waiting_sandbox():
     one, other = while_another_waits(lost, lambda: PASSED)
     with pytest.raises(ConnectionError):
         one.result()
@@ -69,7 +69,7 @@ def test_what_is_lost_with_one_sandbox_is_made_anew_by_who_waits_with_another():
 
 
 @pytest.mark.parametrize(("first", "then"), [(lambda: NOT_JUDGED, PASSED), (lambda: PASSED, PASSED)])
-def test_what_could_not_be_judged_is_tried_again(first, then):
+def test_an_answer_that_could_not_be_judged_is_retried(first, then):
     cache, calls = VerdictCache(), []
     cache(b"same", first)
     assert cache(b"same", lambda: calls.append(1) or PASSED) == then

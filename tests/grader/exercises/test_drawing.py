@@ -37,7 +37,7 @@ def test_a_task_s_own_cases_come_first_and_no_two_have_one_name(slug, seed):
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_cases_are_drawn_and_a_structure_comes_twice(slug, seed):
+def test_cases_are_random_and_a_structure_occurs_twice(slug, seed):
     task = registry.task(slug)
     own = task.cases(np.random.default_rng(seed))
     more = [each for each in registry.cases(slug, seed) if each.name not in {case.name for case in own}]

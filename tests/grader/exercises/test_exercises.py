@@ -44,7 +44,7 @@ def test_nothing_of_an_exercise_is_still_a_stub(thing):
 
 
 @pytest.mark.parametrize("slug", registry.names())
-def test_hints_are_questions_and_know_what_was_found(slug):
+def test_hints_are_questions_and_depend_on_the_findings(slug):
     """There are at least three hints. The first is a question, and some apply only to certain findings."""
     named = registry.expect(slug).feedback.hints
     hints = list(named.values())

@@ -42,7 +42,7 @@ def test_the_next_hint_knows_the_last_findings(kinds, given, index):
         ([Finding("also saved", "…", got="a mask"), Finding("not saved", "…", source="mask = …")], [2, 1, 0, 4]),
     ],
 )
-def test_a_hint_that_knows_a_findings_words_comes_before_one_that_knows_its_kind(found, order):
+def test_a_hint_for_a_findings_text_precedes_a_hint_for_its_kind(found, order):
     hints = (
         Hint("Where to begin?"),
         Hint("Too much?", on_kinds=("also saved",)),

@@ -34,7 +34,7 @@ def ranges_of_the_page(slug) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_the_page_says_what_the_entry_says(slug):
+def test_the_page_states_the_ranges_of_the_entry(slug):
     assert ranges_of_the_page(slug) == {symbol: str(range_) for symbol, range_ in registry.task(slug).ranges.items()}
 
 

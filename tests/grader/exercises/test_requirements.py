@@ -6,7 +6,7 @@ from typing import Any
 from grader.exercises.requirements import Recomputes
 
 
-def test_a_passed_answer_is_told_how_many_matmuls_it_recomputes_and_not_how_many_it_may():
+def test_a_verdict_on_a_pass_states_the_recomputed_matmuls_and_not_the_bound():
     def said(*flops: int):
         seen: Any = SimpleNamespace(recomputed=flops)
         return Recomputes(2, too_many="").claim(seen)

@@ -12,7 +12,7 @@ from grader.tracing.capture import capture
 
 
 @pytest.mark.parametrize("slug", registry.names())
-def test_an_entry_has_what_is_said_of_its_modules(slug):
+def test_an_entry_defines_the_documented_names(slug):
     task, expect = registry.task(slug), registry.expect(slug)
     cases = task.cases(np.random.default_rng(0))
     kinds = [type(each) for each in cases]

@@ -146,7 +146,7 @@ def try_examples(strategy, attempt):
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_whatever_comes_is_taken_or_refused(kind):
+def test_random_messages_are_accepted_or_refused(kind):
     try_examples(changed(kind), READERS[kind])
 
 

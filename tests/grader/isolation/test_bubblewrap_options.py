@@ -47,14 +47,14 @@ def test_of_the_system_libraries_are_seen_and_of_the_environment_nothing_that_ma
     assert seen["environment"].items() >= bubblewrap_options.environment().items()
 
 
-def test_what_changes_what_jax_traces_is_the_same_inside_but_for_its_spelling(monkeypatch):
+def test_settings_that_affect_tracing_have_equal_values_in_the_sandbox(monkeypatch):
     assert "JAX_REMAT3" not in bubblewrap_options.environment()
     monkeypatch.setenv("JAX_REMAT3", "yes")
     assert bubblewrap_options.environment()["JAX_REMAT3"] == "1"
 
 
 @pytest.mark.parametrize("which", ["submissions", "out"])
-def test_neither_submissions_nor_grades_may_lie_in_what_answers_see(which, tmp_path):
+def test_neither_submissions_nor_grades_may_be_in_folders_that_answers_see(which, tmp_path):
     shown = {"submissions": Path(sysconfig.get_path("purelib")), "out": ROOT / "grader" / "catalog"}[which]
     (tmp_path / "ada.py").write_text("")
     places = {"submissions": tmp_path, "out": tmp_path.with_name("grades"), which: shown / "a class"}

@@ -94,7 +94,7 @@ finds(seen)
 
 
 @bubblewrap.needed
-def test_the_next_answer_finds_what_the_one_before_found(grader_in_sandbox):
+def test_an_answer_finds_no_traces_of_the_previous_answer(grader_in_sandbox):
     grader = grader_in_sandbox()
     before = found(SEES, grader)
     made = found(LEAVES, grader)
@@ -105,7 +105,7 @@ def test_the_next_answer_finds_what_the_one_before_found(grader_in_sandbox):
 
 
 @bubblewrap.needed
-def test_how_busy_the_machine_is_is_told_by_no_system_call(grader_in_sandbox):
+def test_no_system_call_returns_the_load_of_the_machine(grader_in_sandbox):
     body = """
     number = {"x86_64": 99, "aarch64": 179}[os.uname().machine]
     libc, room = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(512)

@@ -99,7 +99,7 @@ def little_memory():
 
 @pytest.mark.skipif(MEMORY_TREE is None, reason="needs root, and control groups that count memory, of either version")
 @bubblewrap.needed
-def test_when_memory_runs_out_an_answer_ends_and_not_whoever_has_more(little_memory, grader_in_sandbox):
+def test_when_memory_runs_out_the_answer_ends_and_not_a_larger_process(little_memory, grader_in_sandbox):
     body = "held = []\n    while True: held.append(bytearray(2**20)); time.sleep(0.005)"
     answer = Submission("a", "a.py", f"import time\ndef {NAME}(w1, w2, x):\n    {body}".encode())
     begin = f"open({str(little_memory)!r}, 'w').write('0'); held = bytearray(400 * 2**20)"
@@ -143,7 +143,7 @@ def joined(code):
 
 
 @needed
-def test_memory_that_is_counted_nowhere_else_ends_the_group_and_nobody_else(delegated):
+def test_memory_that_is_counted_nowhere_else_ends_only_the_group(delegated):
     # Data in a socket's buffer belongs to no process's address space, so without a group the test could allocate all of
     # it.
     code = """
@@ -214,7 +214,7 @@ def test_limits_that_a_kernel_has_not_are_not_made(tmp_path):
 
 @needed
 @bubblewrap.needed
-def test_each_answer_is_in_a_group_of_its_own_that_goes_with_it(delegated):
+def test_each_answer_has_its_own_control_group_which_is_removed_with_it(delegated):
     script = f"""
     from pathlib import Path
     from grader.isolation import sandbox

@@ -24,7 +24,7 @@ def test_without_a_sandbox_grading_strangers_is_not_advised():
 
 @pytest.mark.parametrize("user", [0, 1000])
 @bubblewrap.needed
-def test_what_is_held_and_what_is_not_is_said_with_what_to_do(user, monkeypatch):
+def test_doctor_reports_which_limits_hold_and_how_to_get_the_others(user, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: user)
     options = bubblewrap_options.options
     # As in a container in which root cannot create namespaces for other users.
@@ -43,7 +43,7 @@ def test_what_is_held_and_what_is_not_is_said_with_what_to_do(user, monkeypatch)
 
 
 @pytest.mark.parametrize("file", ["memory.max", "memory/memory.limit_in_bytes"])
-def test_the_memory_of_a_container_is_what_all_answers_have_together(file, tmp_path, monkeypatch):
+def test_the_memory_of_a_container_limits_all_answers_together(file, tmp_path, monkeypatch):
     (tmp_path / file).parent.mkdir(exist_ok=True)
     for text, limit in [(str(3 * 2**30), 3 * 2**30), ("max", None), (str(2**63 - 4096), None)]:
         (tmp_path / file).write_text(text + "\n")

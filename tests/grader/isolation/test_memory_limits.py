@@ -144,7 +144,7 @@ def test_files_that_are_open_and_deleted_count_too(grader_in_sandbox):
 
 
 @bubblewrap.needed
-def test_what_runs_programs_has_such_a_limit_too(grader_in_sandbox, monkeypatch):
+def test_the_process_that_runs_programs_has_a_memory_limit_too(grader_in_sandbox, monkeypatch):
     right = (ROOT / "solutions" / f"{NAME}.py").read_bytes()
     monkeypatch.setattr(remote_execution, "LIMITS", replace(remote_execution.LIMITS, resident=2**20))
     graded = grader_in_sandbox().grade(Submission("a learner", "answer.py", right), seed=91)

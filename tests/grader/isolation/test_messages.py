@@ -24,7 +24,7 @@ def framed(header, nbytes=0):
     return messages.LENGTHS.pack(len(header), nbytes) + header.encode()
 
 
-def test_a_message_comes_as_it_was_sent_with_its_arrays_or_not_at_all():
+def test_a_message_arrives_unchanged_with_its_arrays_or_not_at_all():
     arrays = [np.float32(2), np.ones((2, 0, 3), bool), np.arange(6).reshape(2, 3).T, np.ones(3, "bfloat16")]
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -61,7 +61,7 @@ def test_a_message_comes_as_it_was_sent_with_its_arrays_or_not_at_all():
     ],
     ids=lambda header: f"{header[:40]} {len(header)}",
 )
-def test_what_is_no_message_is_refused(header):
+def test_invalid_messages_are_refused(header):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(framed(header))
@@ -94,7 +94,7 @@ def test_the_size_of_an_array_is_no_sum_without_an_end():
         thread.join()
 
 
-def test_a_message_that_comes_drop_by_drop_is_late():
+def test_a_message_that_arrives_too_slowly_times_out():
     class Dripping:
         start, left = time.monotonic(), messages.LENGTHS.pack(10**9, 0)
 

@@ -24,7 +24,7 @@ SCALAR = "module {{ func.func public @main(%a: tensor<f32>) -> tensor<f32> {{ {}
     ],
 )
 @bubblewrap.needed
-def test_what_cannot_be_judged_is_refused_in_words(body, reason, zygote):
+def test_a_program_that_cannot_be_judged_is_refused_with_a_sentence(body, reason, zygote):
     with RemoteExecution(zygote) as remote, pytest.raises(ProgramError, match=re.escape(reason)):
         remote.execute(SCALAR.format(body), SCALAR.format(body), [1, 0])
 

@@ -90,7 +90,7 @@ os._exit(0)
 
 
 @bubblewrap.needed
-def test_what_an_answer_sees_and_may_do(grader, tmp_path):
+def test_an_answers_view_and_rights_in_the_sandbox(grader, tmp_path):
     secrets = [ROOT / "solutions" / f"{NAME}.py", ROOT / "tests", ROOT / "exercises", tmp_path, Path.home() / ".ssh"]
     secrets += [*ROOT.glob("grader/catalog/*/expect.py"), *ROOT.glob("grader/**/__pycache__"), "/etc/passwd", "/sys"]
     probe = PROBE.replace("SECRETS", repr([str(path) for path in secrets])).replace("ROOT", repr(str(ROOT)))
@@ -139,7 +139,7 @@ os._exit(0)
 
 
 @bubblewrap.needed
-def test_of_the_project_an_answer_sees_what_tracing_and_running_need_and_nothing_else(grader):
+def test_an_answer_sees_only_the_project_files_that_tracing_and_running_need(grader):
     wanted = [path for folder in FOLDERS for path in (ROOT / "grader" / folder).glob("*.[pt]*")]
     wanted += [path for name in FILES for path in (ROOT / "grader").glob(name)]
     wanted = {str(path.relative_to(ROOT)) for path in wanted}
@@ -151,7 +151,7 @@ def test_of_the_project_an_answer_sees_what_tracing_and_running_need_and_nothing
 
 
 @bubblewrap.needed
-def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_called(grader):
+def test_functions_that_a_page_imports_exist_and_do_nothing_until_called(grader):
     body = """
     from grader import board, check, hint, predict, solution
 
@@ -166,14 +166,14 @@ def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_call
 
 
 @bubblewrap.needed
-def test_of_what_is_printed_both_ends_are_kept(grader):
+def test_the_beginning_and_the_end_of_printed_text_are_stored(grader):
     graded = grade("print('begin' + 'x' * 10**8 + 'end', flush=True); os._exit(0)", grader)
     assert graded.printed.startswith("beginxxx") and graded.printed.endswith("xxxend\n")
     assert "99,992,009 bytes left out" in graded.printed
 
 
 @bubblewrap.needed
-def test_nothing_is_left_running_when_whoever_grades_is_killed():
+def test_no_process_remains_when_the_grading_process_is_killed():
     script = f"""
 from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
@@ -204,7 +204,7 @@ grader.grade(Submission("a", "a.py", answer), 1)
 
 
 @bubblewrap.needed
-def test_what_is_killed_from_outside_is_the_machines_failure(grader):
+def test_a_process_killed_from_outside_counts_as_the_machines_failure(grader):
     grader.begin()
     before = bubblewrap.descendants(os.getpid())
 
@@ -221,7 +221,7 @@ def test_what_is_killed_from_outside_is_the_machines_failure(grader):
 
 
 @bubblewrap.needed
-def test_what_does_nothing_is_not_waited_for_and_what_takes_long_only_as_long_as_asked(grader_in_sandbox):
+def test_idle_answers_are_not_waited_for_and_slow_answers_only_up_to_their_limit(grader_in_sandbox):
     patient = grader_in_sandbox()  # without a time limit
     assert "it was idle" in grade("while True: time.sleep(0.1)", patient).reason
     with pytest.raises(TimedOut) as late:

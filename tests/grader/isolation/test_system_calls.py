@@ -124,7 +124,7 @@ def test_pages_are_not_handed_on_to_pipes_where_no_limit_counts_them(grader):
 
 
 @bubblewrap.needed
-def test_a_page_stays_a_page_becomes_no_huge_one_and_is_shared_with_nobody(grader):
+def test_a_memory_page_becomes_no_huge_page_and_is_not_shared(grader):
     body = """
     region = mmap.mmap(-1, 256 * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     tries(region.madvise, 14)  # MADV_HUGEPAGE
@@ -141,7 +141,7 @@ def test_a_page_stays_a_page_becomes_no_huge_one_and_is_shared_with_nobody(grade
 
 
 @bubblewrap.needed
-def test_what_the_kernel_would_remember_for_an_answer_has_a_bound(grader):
+def test_kernel_memory_that_an_answer_causes_is_bounded(grader):
     body = """
     file = open("/learner/locked", "w")
     locks = sum(tries(fcntl.lockf, file, fcntl.LOCK_EX, 1, 2 * place) is None for place in range(1000))

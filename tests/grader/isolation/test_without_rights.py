@@ -71,7 +71,7 @@ def test_a_user_without_rights_grades_a_class():
 @pytest.mark.slow
 @pytest.mark.skipif(not control_groups.why_none(), reason="there are control groups here")
 @bubblewrap.needed
-def test_without_control_groups_nothing_is_graded_unless_told_to(tmp_path):
+def test_without_control_groups_nothing_is_graded_unless_requested(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "ada.py").write_text(f"import os\ndef {NAME}(w1, w2, x): os._exit(0)\n")
     command = [sys.executable, "-m", "grader", "batch", tmp_path / "in", "--out", tmp_path / "out"]

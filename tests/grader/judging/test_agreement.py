@@ -43,7 +43,7 @@ def a_little_too_large(W1, W2, W3, x):
     return right(W1, W2, W3, x) * np.asarray(1 + 4e-5, x.dtype)
 
 
-def test_what_no_order_of_a_sum_explains_is_wrong(seed):
+def test_a_difference_that_no_order_of_summation_explains_is_wrong(seed):
     finding, *_ = sample_answers.verdict_on(a_little_too_large, NAME, seed).findings
     assert finding.kind == "wrong value"
 

@@ -19,7 +19,7 @@ def trial_of(slug: str, name: str, seed: int = 0) -> AnswerRun:
     return AnswerRun(evidence, cases(slug), registry.task(slug), registry.expect(slug), seed)
 
 
-def test_a_right_answers_arrays_are_beside_the_references():
+def test_a_right_answers_arrays_are_paired_with_the_references():
     trial = trial_of("checkpoint_dot_policy", "decorated")
     assert wrong_results(trial) == []
     for tried, case in zip(trial.cases, cases("checkpoint_dot_policy"), strict=True):

@@ -40,7 +40,7 @@ def test_a_third_residual_of_two_equal_values_remains_a_duplicate() -> None:
     assert sorted(found) == ["a", "a", "b"]
 
 
-def test_a_residual_that_is_claimed_rightly_keeps_its_name() -> None:
+def test_a_correctly_claimed_residual_keeps_its_name() -> None:
     # Only the second residual can be b. The first residual keeps the name a, although the third can also be a.
     assert names_after(Run(0.5, 0.7, 0.5), computed("a", "a", "a"), named(a=0.5, b=0.7)) == ["a", "b", "a"]
 

@@ -91,7 +91,7 @@ def test_equal_residuals_are_listed_once():
         (residual("y"), 0, "Which function marks a computation"),
     ],
 )
-def test_the_question_is_about_what_the_answer_does(saved, barriers, question):
+def test_the_question_is_about_the_answers_behavior(saved, barriers, question):
     requirement = Saves(("h",), "Too much?")
     (finding,) = findings(requirement, behaviour(residual("h"), saved, barriers=barriers))
     assert question in finding.next

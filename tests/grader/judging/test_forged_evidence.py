@@ -82,7 +82,7 @@ def keeping_more(where):
     return Evidence(NAME, TASK.parameters, capture.program_text(first), capture.program_text(second), cases)
 
 
-def test_what_one_case_keeps_is_not_hidden_among_what_another_one_does():
+def test_a_residual_of_one_case_cannot_be_hidden_in_another_case():
     """The value depends on none of the other case's arguments, so it would count there as a free constant."""
     assert judged(keeping_more(0))[1].startswith("Your forward pass saves one extra residual: an intermediate value")
     outcome, reason = judged(keeping_more(2))
@@ -167,7 +167,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("name", few(FORGED, 6))
-def test_forged_evidence_is_refused_or_judged_for_what_it_does(honest, name):
+def test_forged_evidence_is_refused_or_judged_by_its_programs(honest, name):
     change, outcome, reason = FORGED[name]
     start = time.process_time()
     got = judged(change(honest))
@@ -175,7 +175,7 @@ def test_forged_evidence_is_refused_or_judged_for_what_it_does(honest, name):
     assert time.process_time() - start < 60, "whoever forges does not decide how much work there is"
 
 
-def test_an_error_may_say_what_is_no_text():
+def test_the_message_of_an_error_may_be_no_valid_text():
     def answer(w1, w2, x):
         raise ValueError("\ud800")
 
@@ -196,7 +196,7 @@ QUESTIONS = registry.task("predict_residuals").cases(np.random.default_rng(1))
           (None, True, float("nan"), 10**400, "x" * 10**6, ["x"] * 10**5, {"": []}, [[[[]]]], ["x", None], ["\ud800"])),
     ],
 )  # fmt: skip
-def test_forged_plain_data_is_refused_or_judged_for_what_it_says(change, outcome):
+def test_forged_plain_data_is_refused_or_judged_by_its_values(change, outcome):
     honest = capture.capture(solution("predict_residuals"), "predict_residuals", QUESTIONS)
     forged = dataclasses.replace(honest, cases=tuple(change(list(honest.cases))))
     assert judged(forged, "predict_residuals", QUESTIONS)[0] == outcome

@@ -89,11 +89,11 @@ HONEST = {
 
 
 @pytest.mark.parametrize("spelling", HONEST)
-def test_a_value_keeps_its_name_in_any_shape_and_order_and_with_any_rounding(spelling):
+def test_a_value_is_identified_in_any_shape_order_and_rounding(spelling):
     assert verdict(*HONEST[spelling]).passed
 
 
-def test_gradients_that_rounding_took_far_away_stand_for_no_value_of_another_case():
+def test_gradients_that_rounding_changed_much_identify_no_value_of_another_case():
     """The residual differs from the value in the last bits in float32. In float16 it is equal, but the gradients are
     rounded coarsely."""
     spelled = (
@@ -163,7 +163,7 @@ APART = {
 
 
 @pytest.mark.parametrize("place", HIDDEN)
-def test_what_is_hidden_in_a_value_is_found(place):
+def test_data_hidden_in_a_value_is_found(place):
     kinds = (jnp.float32,) if place == "in rounding errors that are added" else (jnp.float32, jnp.float16)
     found = verdict(*HIDDEN[place], kinds)
     assert found.outcome == "not passed"
@@ -171,12 +171,12 @@ def test_what_is_hidden_in_a_value_is_found(place):
 
 
 @pytest.mark.parametrize("place", APART)
-def test_what_is_kept_beside_a_value_is_found(place):
+def test_data_saved_next_to_a_value_is_found(place):
     found = verdict(*APART[place], (jnp.float32,))
     assert found.findings[0].kind == "also saved" and "hidden" not in found.findings[0].text, found
 
 
-def test_a_wider_dtype_is_said_to_be_one():
+def test_a_wider_dtype_is_reported():
     found = verdict(lambda h, s: h.astype(jnp.float32), lambda h, x, w: (h.astype(w.dtype), positive(x, w)))
     assert found.findings[0].kind == "also saved" and found.findings[0].cases == ("float16",)
     assert "its absolute values, f32[8,5]" in found.findings[0].text and "f16[8,5]" in found.findings[0].text

@@ -21,7 +21,7 @@ def test_an_honest_spelling_passes(slug, name):
 
 
 @some(WRONG)
-def test_a_product_that_is_computed_again_is_found_however_it_is_spelled(slug, name):
+def test_a_recomputed_matmul_is_found_in_any_spelling(slug, name):
     answer = WRONG[slug][name]
     verdict = verdict_on(answer.answer, slug)
     assert verdict.outcome is Outcome.NOT_PASSED and named(answer, verdict.findings), verdict

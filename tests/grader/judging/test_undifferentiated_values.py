@@ -64,6 +64,6 @@ def test_a_value_that_only_differentiating_makes_right_is_wrong(name, seed):
 
 
 @pytest.mark.parametrize("made_with", [with_rules, with_a_jvp])
-def test_a_rule_beside_the_right_value_is_judged_by_what_it_keeps(made_with, seed):
+def test_a_custom_rule_with_the_right_value_is_judged_by_its_residuals(made_with, seed):
     verdict = grade(made_with(right), "two_checkpoints", seed)
     assert not any("without jax.grad" in finding.text for finding in verdict.findings), verdict

@@ -43,7 +43,7 @@ def test_of_mistakes_that_explain_as_much_the_one_that_is_right_elsewhere_is_nam
     assert finding.text == "Your answer differs from the square: it doubles even ones."
 
 
-def test_each_of_two_mistakes_is_named_and_what_is_none_asks_on():
+def test_each_of_two_mistakes_is_named_and_unknown_mistakes_get_a_question():
     def answer(n):
         return 2 * n if n < 20 else n**3 if n < 30 else n - 1
 
@@ -62,7 +62,7 @@ def test_a_mistake_that_fits_by_chance_here_and_there_is_not_named():
     assert found[0].cases == ("all 51 questions, the first: n = 2",)
 
 
-def test_what_equals_the_number_but_is_of_another_type_is_wrong():
+def test_an_equal_number_of_another_type_is_wrong():
     (finding,) = findings(lambda n: n * n / 1, (3, 4), lambda n: n * n)
     assert finding.kind == "wrong type" and finding.got == "9.0"
 
@@ -80,7 +80,7 @@ def test_a_mistake_is_named_that_costs_as_much_nearly_everywhere(answer, says):
     assert finding.cases == ("all 46 questions, the first: n = 4",)
 
 
-def test_a_rule_that_is_broken_is_said_beside_what_costs_too_much():
+def test_a_broken_rule_is_reported_in_addition_to_too_high_costs():
     def cost(plan):
         if plan[0] > 10:
             raise Impossible("it is too long.", "How long may it be?")

@@ -37,12 +37,12 @@ def test_hints_come_one_at_a_time_and_stay(progress):
     assert sum(hint.closeness(found) >= 0 for hint in hints) == len(last.sentences) - 1
 
 
-def test_whoever_has_passed_needs_no_hint(progress):
+def test_after_a_pass_there_is_no_hint(progress):
     attempt(progress, outcome="passed")
     assert "solution()" in str(assistance.hint(NAME, progress)) and progress.hints(NAME) == []
 
 
-def test_whoever_tries_another_way_after_a_pass_gets_hints_about_that(progress):
+def test_a_failing_answer_after_a_pass_gets_hints_about_itself(progress):
     attempt(progress, outcome="passed")
     attempt(progress, WRONG)
     fitting = next(
@@ -71,7 +71,7 @@ def test_the_worked_answer_opens_after_a_pass_or_when_it_is_insisted_on(progress
     assert isinstance(assistance.solution(NAME, progress, anyway=False), assistance.Worked)
 
 
-def test_the_worked_answer_stands_beside_ones_own(progress):
+def test_the_worked_answer_is_shown_next_to_the_learners_own(progress):
     progress.record(NAME, Verdict(NAME, "not passed", residuals="a table of mine"), WRONG.format("x < 3"))
     shown = assistance.solution(NAME, progress, anyway=True)
     text, html = str(shown), shown.html()

@@ -41,7 +41,7 @@ def said(shown):
     return str(shown).rpartition("\n\n")[2]
 
 
-def test_the_board_as_text_has_every_page_its_state_and_what_comes_next(course):
+def test_the_board_as_text_lists_every_page_its_state_and_the_next_page(course):
     did(("one", Outcome.NOT_PASSED), ("one", Outcome.PASSED), ("two", Outcome.NOT_PASSED))
     assert str(board()) == (
         "■◧□ 1 of 3 exercises passed\n"
@@ -80,7 +80,7 @@ def test_the_board_as_text_has_every_page_its_state_and_what_comes_next(course):
         ),
     ],
 )
-def test_what_was_begun_comes_next_then_the_order_of_the_course(course, attempts, next_):
+def test_started_pages_come_next_then_the_order_of_the_course(course, attempts, next_):
     did(*attempts)
     assert said(board()) == next_
 
@@ -123,7 +123,7 @@ def test_pages_of_a_copy_lead_to_each_other(monkeypatch, tmp_path):
     assert links and all((tmp_path / "exercises" / link).resolve().is_relative_to(tmp_path) for link in links)
 
 
-def test_what_became_of_the_file_is_said(course):
+def test_the_fate_of_a_damaged_progress_file_is_reported(course):
     did(("one", Outcome.PASSED))
     default_path().write_bytes(b"damaged" * 100)
     shown = board()
@@ -206,7 +206,7 @@ def test_titles_and_chapters_are_the_pages_own():
         assert page.title.startswith(f"Exercise {page.number} · ") and page.chapter in chapters
 
 
-def test_a_chapter_that_cannot_be_read_keeps_its_place(monkeypatch, tmp_path):
+def test_an_unreadable_chapter_keeps_its_place_on_the_board(monkeypatch, tmp_path):
     (tmp_path / "notebooks").mkdir()
     for name, content in [("01_first_one", "{"), ("02_two", json.dumps({"cells": []})), ("00_start", "{}")]:
         (tmp_path / "notebooks" / f"{name}.ipynb").write_text(content)

@@ -54,7 +54,7 @@ def shown(opened):
 
 
 @pytest.mark.parametrize("models", [None, {}, {"other": MODELS["other"]}])
-def test_a_page_keeps_the_widgets_that_it_shows_when_their_kernel_has_ended(server, models):
+def test_a_page_keeps_its_widgets_after_their_kernel_has_ended(server, models):
     opened = save(server, page([PANEL], MODELS), page([PANEL], models), page([PANEL], models))
     assert shown(opened) == [PANEL]
     kept = opened["metadata"]["widgets"][f"{WIDGET}-state+json"]["state"]
@@ -62,7 +62,7 @@ def test_a_page_keeps_the_widgets_that_it_shows_when_their_kernel_has_ended(serv
 
 
 @pytest.mark.parametrize("models", [None, {}, {"other": MODELS["other"]}])
-def test_where_a_widget_was_never_saved_what_stands_beside_it_is_shown(server, models):
+def test_for_a_widget_that_was_never_saved_the_static_output_is_shown(server, models):
     alone = {f"{WIDGET}-view+json": {"model_id": "slider"}, "text/plain": "IntSlider()"}
     twin = {kind: PANEL[kind] for kind in ("text/html", "text/plain")}
     assert shown(save(server, page([PANEL, alone], models))) == [twin, alone]
@@ -72,12 +72,12 @@ def test_of_a_widget_that_was_never_saved_nothing_is_written(server):
     assert "widgets" not in save(server, *[page([PANEL], None)] * 2)["metadata"]
 
 
-def test_a_page_is_saved_over_what_is_no_notebook(server, tmp_path):
+def test_a_page_can_overwrite_a_file_that_is_no_notebook(server, tmp_path):
     (tmp_path / "page.ipynb").write_text("<<<<<<< ours")
     assert shown(save(server, page([PANEL], MODELS))) == [PANEL]
     (tmp_path / "page.ipynb").write_text("<<<<<<< ours")
     assert shown(save(server, page([PANEL], None))) == [{kind: PANEL[kind] for kind in ("text/html", "text/plain")}]
 
 
-def test_a_page_says_what_its_kernel_would_write_into_it(server):
+def test_a_page_records_the_metadata_that_its_kernel_would_write(server):
     assert save(server, page([], None))["metadata"]["language_info"]["name"] == "python"

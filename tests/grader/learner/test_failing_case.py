@@ -35,7 +35,7 @@ def test_the_arrays_of_a_failing_case_give_a_gradient(new_session):
     assert any(np.asarray(gradient, "float32").any() for gradient in gradients)
 
 
-def test_an_exception_is_raised_again_and_is_named(new_session):
+def test_an_exception_is_reraised_and_named(new_session):
     def checkpoint_dot_policy(w1, w2, x):
         return x @ w1 @ no_such_name  # noqa: F821
 
@@ -45,7 +45,7 @@ def test_an_exception_is_raised_again_and_is_named(new_session):
         case.function(*case.arguments)
 
 
-def test_a_question_shows_what_the_answer_returns(new_session):
+def test_a_question_shows_the_answers_result(new_session):
     def predict_residuals(op):
         return ["W @ x"]
 

@@ -54,7 +54,7 @@ def test_a_learners_way_through_the_panel(page):
 
 
 @pytest.mark.slow
-def test_a_pass_says_what_was_learned_and_links_to_the_next_exercise(page, monkeypatch):
+def test_a_pass_states_the_lesson_and_links_to_the_next_exercise(page, monkeypatch):
     panel = Panel(session.check(page[NAME], page))
     assert panel.steps.outputs == ()
     page[NAME] = right
@@ -70,7 +70,7 @@ def test_a_pass_says_what_was_learned_and_links_to_the_next_exercise(page, monke
     assert f"You can now {skill}." in static, "the page that is saved says so too"
 
 
-def test_every_exercise_says_what_it_teaches():
+def test_every_exercise_states_its_lesson():
     assert set(next_steps.skills()) == {page.name for page in pages.exercises()}
 
 
@@ -92,7 +92,7 @@ def test_the_last_results_stay_dimmed_while_a_button_works(page):
     assert shown_panel.busy_line.value == "" and "remat-busy" not in checked.widget()._dom_classes
 
 
-def test_a_failing_answer_keeps_its_cases_and_passes_on_new_ones_only(page, monkeypatch):
+def test_after_a_failure_the_same_cases_are_checked_and_a_pass_needs_new_ones(page, monkeypatch):
     seeds = []
 
     def graded(answer, exercise, seed):
@@ -141,7 +141,7 @@ def test_programs_open_under_the_finding_with_its_residuals_marked():
     assert page.count("<details>") == 1 and "rs-marked" in page
 
 
-def test_effects_stand_beside_those_of_others():
+def test_effects_are_shown_next_to_those_of_other_answers():
     effects = {effect.label: effect for effect in grade(right, NAME).effects}
     assert list(effects) == ["your answer", "the worked answer", "no checkpoint", "full recompute"]
     assert effects["your answer"] == dataclasses.replace(effects["the worked answer"], label="your answer")
@@ -192,14 +192,14 @@ def test_marks_are_no_markup():
     assert "<i>" not in shown.html() and "<b>" not in shown.html() and "[red]<i>[/red]" in str(shown)
 
 
-def test_buttons_can_be_told_apart_by_their_names(page):
+def test_buttons_have_distinct_names(page):
     panel = Panel(session.check(page[NAME], page))
     assert list(panel.buttons) == ["Check again", "Hint", "Failing case", "Solution", "Submit"]
     assert all(isinstance(button, ipywidgets.Button) for button in panel.buttons.values())
     assert "The kernel that ran this check has ended" in panel.lost.value
 
 
-def test_nothing_to_hand_in_is_said(page):
+def test_an_empty_submission_is_reported(page):
     panel = Panel(session.check(_stub, {"checkpoint_dot_policy": _stub}))
     assert "Nothing was written" in panel.press("Submit") and not list(Path().glob("*.json"))
 

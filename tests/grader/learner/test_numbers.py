@@ -34,7 +34,7 @@ def test_an_old_page_is_known_by_its_name(stem):
     assert pages.answered_in(f"exercises/{stem}.ipynb") == now.path
 
 
-def test_a_misspelled_name_is_no_exercise_whatever_number_stands_before_it():
+def test_a_misspelled_name_is_no_exercise_with_any_number():
     with pytest.raises(UnknownExercise, match=r"did you mean exercise 10, checkpoint_dot_policy\?"):
         pages.find("06_checkpoint_dot_polcy.ipynb")
 
@@ -49,7 +49,7 @@ def test_an_answer_on_an_old_page_is_checked(tmp_path):
     assert (verdict.exercise, verdict.outcome) == ("checkpoint_dot_policy", Outcome.PASSED)
 
 
-def test_who_passed_an_exercise_under_its_old_number_has_passed_it():
+def test_a_pass_under_an_exercises_old_number_counts():
     # Progress files of earlier versions identify an exercise by its name only.
     for name in ("checkpoint_dot_policy", "policy_from_rules"):
         Progress().record(name, Verdict(name, Outcome.PASSED), "")

@@ -34,7 +34,7 @@ def test_a_number_is_right_exactly_or_nearly_if_it_is_not_whole(answer, said, re
     assert reply in below.value
 
 
-def test_the_button_checks_what_the_field_has_and_says_nothing_of_an_empty_one():
+def test_the_button_checks_the_fields_content_and_ignores_an_empty_field():
     controls, below = ask(4)
     before = below.value
     controls["Check"].click()
@@ -53,7 +53,7 @@ def test_a_choice_is_checked_when_it_is_pressed():
     assert "Right: the mask." in below.value
 
 
-def test_what_follows_is_shown_only_after_the_right_answer():
+def test_the_explanation_is_shown_only_after_the_right_answer():
     panel = predict("Which?", lambda: "b", ["a", "b"]).widget()
     wrong, right = panel.children[1].children
     assert "remat-asks" in panel._dom_classes
@@ -64,7 +64,7 @@ def test_what_follows_is_shown_only_after_the_right_answer():
     assert "remat-answered" in panel._dom_classes, "once shown, it stays"
 
 
-def test_without_a_kernel_the_answer_is_there_only_for_who_opens_it():
+def test_without_a_kernel_the_answer_is_folded():
     twin = predict("How many `residuals`?", lambda: 4711)._repr_mimebundle_()
     before, _, opened = twin["text/html"].partition("<details ")
     assert "<code>residuals</code>" in before and "4711" not in twin["text/html"], "nor is it read in the source"
@@ -77,7 +77,7 @@ def test_a_question_whose_answer_is_none_of_its_choices_fails_when_it_is_shown()
         predict("Which?", lambda: "c", ["a", "b"]).html()
 
 
-def test_what_hides_the_outputs_below_a_question_selects_classes_that_the_question_has():
+def test_the_style_that_hides_outputs_selects_classes_of_the_question():
     question = predict("Which?", lambda: "b", ["a", "b"])
     panel = question.widget()
     panel.children[1].children[1].click()

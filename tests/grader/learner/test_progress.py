@@ -24,7 +24,7 @@ POSITIONS = tomllib.loads(HINT_POSITIONS.read_text())
 # What is saved
 
 
-def test_an_attempt_comes_back_as_it_was(path, monkeypatch):
+def test_a_stored_attempt_is_read_unchanged(path, monkeypatch):
     monkeypatch.setenv("JAX_REMAT3", "1")
     progress = Progress(path)
     attempt = progress.record("a", verdict(), "def a(x): ...  # é, \U0001f600\n")
@@ -121,7 +121,7 @@ def test_hints_that_were_stored_by_position_have_their_keys(path, slug, kind):
     assert set(found[:-1]) <= hints.keys() and progress.notices == []
 
 
-def test_a_source_that_is_no_text_is_kept_as_far_as_it_is_one(path):
+def test_a_source_with_invalid_text_is_stored_with_replacements(path):
     Progress(path).record("a", verdict(), "x = '\ud800\0'")
     assert sources(path) == ["x = '?\0'"]
 
@@ -200,7 +200,7 @@ def test_two_notebooks_at_once_lose_nothing(path):
     assert len(found) == 200 and Progress(path).hints("a") == [f"hint_{number}" for number in range(100)]
 
 
-def test_a_file_that_stays_locked_is_said(path, monkeypatch):
+def test_a_locked_progress_file_is_reported(path, monkeypatch):
     monkeypatch.setattr("grader.learner.progress.PATIENCE", 0.1)
     Progress(path).record("a", verdict(), "kept")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -222,7 +222,7 @@ FILL = f"""
 """
 
 
-def test_a_full_disk_costs_what_was_being_written_and_is_said(tmp_path):
+def test_a_full_disk_loses_only_the_current_attempt_and_is_reported(tmp_path):
     """On a disk of 256 KiB, earlier attempts remain, the verdict is still shown, and the notice says what to do."""
     if not shutil.which("bwrap"):
         pytest.skip("bubblewrap is not installed")
@@ -236,7 +236,7 @@ def test_a_full_disk_costs_what_was_being_written_and_is_said(tmp_path):
     assert "Free some space, then check again." in notice
 
 
-def test_a_file_that_may_not_grow_keeps_what_it_has(path):
+def test_a_file_that_cannot_grow_keeps_its_attempts(path):
     pytest.importorskip("resource")
     # Set the limit inside the child's program: a fork of this process, which may have run JAX, could hang.
     no_larger = (

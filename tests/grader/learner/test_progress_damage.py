@@ -36,13 +36,13 @@ def damaged(path):
     return found, [int(key.removeprefix("hint_")) for key in again.hints("a")]
 
 
-def test_a_file_without_a_header_is_kept_and_a_new_one_begun(path):
+def test_a_file_without_a_header_is_renamed_and_a_new_one_created(path):
     content = filled(path)
     path.write_bytes(b"This is no database at all. " + content[28:])
     assert damaged(path) == ([], [])
 
 
-def test_of_a_file_cut_short_what_can_be_read_is_kept(path):
+def test_the_readable_attempts_of_a_truncated_file_are_recovered(path):
     content = filled(path)
     path.write_bytes(content[: len(content) // 2 + 100])
     found, _ = damaged(path)
@@ -50,7 +50,7 @@ def test_of_a_file_cut_short_what_can_be_read_is_kept(path):
 
 
 @pytest.mark.parametrize("place", few([0.3, 0.6, 0.9], 1))
-def test_of_a_file_with_garbage_in_the_middle_what_can_be_read_is_kept(path, place):
+def test_the_readable_attempts_of_a_file_with_garbage_are_recovered(path, place):
     """The new file has the attempts before and after the garbage."""
     content = filled(path)
     start = int(len(content) * place) // 4096 * 4096
@@ -68,7 +68,7 @@ def test_garbage_that_only_writing_would_meet_is_found_before_anything_is_writte
     assert path.with_name("progress.damaged.sqlite").exists()
 
 
-def test_nothing_kept_is_ever_overwritten(path):
+def test_stored_copies_are_never_overwritten(path):
     for number in range(3):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"damaged, %d" % number + b"." * 100)
@@ -112,7 +112,7 @@ def test_of_two_notebooks_that_find_the_damage_one_moves_the_file(path):
     assert len(list(path.parent.glob("*damaged*"))) == 1
 
 
-def test_who_moves_a_damaged_file_does_so_alone(path, monkeypatch):
+def test_a_damaged_file_is_renamed_by_one_process_only(path, monkeypatch):
     monkeypatch.setattr("grader.learner.progress.PATIENCE", 0.1)
     path.parent.mkdir()
     path.write_bytes(b"damaged" * 100)
@@ -125,7 +125,7 @@ def test_who_moves_a_damaged_file_does_so_alone(path, monkeypatch):
     assert sources(path) == ["new"]
 
 
-def test_damaged_text_is_shown_as_far_as_it_goes(path):
+def test_damaged_text_is_shown_with_replacements(path):
     filled(path, 1)
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("UPDATE attempts SET source = CAST(x'61ff62' AS TEXT)")

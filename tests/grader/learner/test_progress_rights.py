@@ -34,7 +34,7 @@ def powerless(monkeypatch):
     shutil.rmtree(folder)
 
 
-def test_a_file_that_may_only_be_read_is_said(powerless):
+def test_a_read_only_file_is_reported(powerless):
     path = powerless / "progress.sqlite"
     Progress(path).record("a", verdict(), "kept")
     path.chmod(0o400)
@@ -47,7 +47,7 @@ def test_a_file_that_may_only_be_read_is_said(powerless):
 
 @pytest.mark.parametrize("mode", [0o500, 0o000])
 @pytest.mark.parametrize("there", [False, True], ids=["no file", "a file"])
-def test_a_folder_that_may_not_be_written_is_said(powerless, mode, there):
+def test_a_read_only_folder_is_reported(powerless, mode, there):
     path = powerless / "progress.sqlite"
     if there:
         Progress(path).record("a", verdict(), "kept")
@@ -61,7 +61,7 @@ def test_a_folder_that_may_not_be_written_is_said(powerless, mode, there):
     assert len(Progress(path).attempts()) == there
 
 
-def test_a_damaged_file_that_cannot_be_moved_aside_stays(powerless):
+def test_a_damaged_file_that_cannot_be_renamed_stays(powerless):
     path = powerless / "progress.sqlite"
     path.write_bytes(b"damaged" * 100)
     powerless.chmod(0o500)
@@ -70,7 +70,7 @@ def test_a_damaged_file_that_cannot_be_moved_aside_stays(powerless):
     assert len(progress.notices) == 1 and path.read_bytes() == b"damaged" * 100
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").touch()
     progress = Progress(tmp_path / "file" / "progress.sqlite")
     progress.record("a", verdict(), "lost")
@@ -78,7 +78,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path):
     assert "cannot be used: " in progress.notices[0] and "Set REMAT_WORKBOOK_DATA" in progress.notices[0]
 
 
-def test_a_folder_in_the_files_place_is_said(path):
+def test_a_folder_in_place_of_the_file_is_reported(path):
     path.mkdir(parents=True)
     progress = Progress(path)
     progress.record("a", verdict(), "lost")

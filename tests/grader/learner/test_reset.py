@@ -39,7 +39,7 @@ def content(folder):
 @pytest.mark.parametrize(
     "meant", ["checkpoint_dot_policy", "10", "010", f"exercises/{NAME}", f"./{NAME}", "06_checkpoint_dot_policy"]
 )
-def test_a_page_comes_back(folder, meant):
+def test_a_page_is_restored(folder, meant):
     before = content(folder)
     (folder / NAME).write_text("mine")
     status, out, _ = reset(meant)
@@ -51,7 +51,7 @@ def test_a_page_comes_back(folder, meant):
     assert content(folder) == before | {f"my_{NAME}": b"mine"}
 
 
-def test_nothing_kept_is_ever_overwritten(folder):
+def test_stored_copies_are_never_overwritten(folder):
     for number in range(3):
         (folder / NAME).write_text(f"mine {number}")
         assert reset("10")[0] == 0
@@ -60,7 +60,7 @@ def test_nothing_kept_is_ever_overwritten(folder):
     assert kept == {f"{stem}.ipynb": b"mine 0", f"{stem}_2.ipynb": b"mine 1", f"{stem}_3.ipynb": b"mine 2"}
 
 
-def test_a_kept_page_names_its_exercise(folder):
+def test_a_stored_copy_of_a_page_names_its_exercise(folder):
     assert pages.find(f"exercises/my_{NAME.removesuffix('.ipynb')}_2.ipynb").path == folder / NAME
 
 
@@ -71,7 +71,7 @@ def test_an_untouched_page_is_left_alone(folder):
     assert content(folder) == before and (folder / NAME).stat().st_mtime_ns == time
 
 
-def test_a_missing_page_comes_back(folder):
+def test_a_missing_page_is_restored(folder):
     before = content(folder)
     (folder / NAME).unlink()
     status, out, _ = reset("10")
@@ -112,7 +112,7 @@ def test_when_it_cannot_be_done_nothing_changes(folder, monkeypatch, fails):
     assert content(folder) == before
 
 
-def test_a_folder_that_is_not_there_is_said(folder):
+def test_a_missing_folder_is_reported(folder):
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
@@ -131,7 +131,7 @@ def test_the_archive_has_the_pages():
     assert packed == found, "run tests/notebooks/store.py"
 
 
-def test_packing_gives_the_same_bytes_again(monkeypatch, folder):
+def test_packing_is_reproducible(monkeypatch, folder):
     """The archive does not depend on the files' times and permissions."""
     (folder.parent / "notebooks").symlink_to(store.ROOT / "notebooks")
     monkeypatch.setattr(store, "ROOT", folder.parent)
@@ -153,7 +153,7 @@ def test_pages_are_found_by_every_name():
             assert pages.find(str(name)) == page
 
 
-def test_a_kept_page_is_no_page(monkeypatch, tmp_path):
+def test_a_stored_copy_is_not_listed_as_a_page(monkeypatch, tmp_path):
     (tmp_path / "exercises").mkdir()
     for name in (NAME, f"my_{NAME}", "Untitled.ipynb"):
         (tmp_path / "exercises" / name).touch()

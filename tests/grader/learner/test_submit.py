@@ -38,7 +38,7 @@ def answers(path):
     return {entry["exercise"]: entry for entry in json.loads(path.read_text())["answers"]}
 
 
-def test_what_is_handed_in_are_the_best_attempts(tmp_path):
+def test_a_submission_contains_the_best_attempts(tmp_path):
     did(Outcome.NOT_PASSED, "first")
     passed = did(Outcome.PASSED, "second é")
     did(Outcome.NOT_PASSED, "third")
@@ -69,7 +69,7 @@ def test_nothing_is_overwritten(tmp_path):
     assert hand_in.submit() != hand_in.submit()
 
 
-def test_nothing_to_hand_in_is_said():
+def test_an_empty_submission_is_reported():
     with pytest.raises(HandInError, match=r"nothing to submit\. You have not checked any answer"):
         hand_in.submit()
     default_path().parent.mkdir(exist_ok=True)
@@ -78,7 +78,7 @@ def test_nothing_to_hand_in_is_said():
         hand_in.submit()
 
 
-def test_a_file_that_cannot_be_written_is_said(tmp_path):
+def test_a_submission_that_cannot_be_written_is_reported(tmp_path):
     did(Outcome.PASSED, RIGHT)
     with pytest.raises(HandInError, match="No such file or directory"):
         hand_in.submit(tmp_path / "nowhere" / "mine.json")
@@ -99,7 +99,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_was_never_checked_is_said(monkeypatch, tmp_path):
+def test_answers_that_were_never_checked_are_listed(monkeypatch, tmp_path):
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     folder = tmp_path / "exercises"
     folder.mkdir()
@@ -122,7 +122,7 @@ def test_what_was_never_checked_is_said(monkeypatch, tmp_path):
     assert hand_in.unchecked() == []
 
 
-def test_an_answer_is_graded_by_what_it_does_not_by_what_the_file_claims(check_in_process):
+def test_an_answer_is_graded_by_its_behavior_not_by_the_files_claims(check_in_process):
     """The answers' current results count, not the results that the file claims."""
     did(Outcome.PASSED, RIGHT)
     did(Outcome.PASSED, f"import no_such_module\n\ndef save_named(f, names):\n    return f({NAME})\n", "save_named")
@@ -152,7 +152,7 @@ def test_verdicts_of_a_handed_in_file_as_json(check_in_process):
     assert (verdict["exercise"], verdict["outcome"]) == (NAME, Outcome.NOT_PASSED) and verdict["findings"]
 
 
-def test_a_changed_file_is_graded_and_said(check_in_process):
+def test_a_changed_file_is_graded_and_reported(check_in_process):
     did(Outcome.NOT_PASSED, WRONG)
     path = hand_in.submit()
     path.write_text(path.read_text().replace('"not passed"', '"passed"'))
@@ -203,7 +203,7 @@ def test_a_file_that_submit_did_not_write_is_refused(tmp_path, text):
     assert (status, out) == (2, "") and "is not a file that `python -m grader submit` of this version writes" in err
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     status, _, err = run("check", tmp_path / "none.json")
     assert status == 2 and "File not found" in err
 

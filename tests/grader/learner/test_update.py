@@ -106,7 +106,7 @@ def test_pages_of_this_version_stay_whatever_is_written_on_them(folder):
 
 
 @pytest.mark.parametrize("name", [NOW, BEFORE])
-def test_an_answer_goes_on_to_the_new_page_and_the_old_one_is_kept_whole(folder, name):
+def test_an_answer_is_copied_to_the_new_page_and_the_old_page_is_stored(folder, name):
     (folder / NOW).unlink()
     (folder / name).write_bytes(written := old("mine = 1", answer=ANSWER))
     status, out, _ = updated()
@@ -123,7 +123,7 @@ def test_an_answer_goes_on_to_the_new_page_and_the_old_one_is_kept_whole(folder,
     assert updated() == (0, NOTHING, "") and content(folder) == after
 
 
-def test_an_answer_brings_what_it_builds_on(folder):
+def test_an_answer_is_copied_with_its_helpers(folder):
     used = ANSWER.replace("def ", "def helping_", 1)
     answer = f"def {NAME}(w1, w2, x):\n    return helping_{NAME}(w1, w2, x)"
     assert used != ANSWER
@@ -133,7 +133,7 @@ def test_an_answer_brings_what_it_builds_on(folder):
 
 
 @pytest.mark.parametrize("name", [NOW, BEFORE])
-def test_an_older_page_on_which_nobody_wrote_is_replaced(folder, name):
+def test_an_unmodified_old_page_is_replaced(folder, name):
     before = content(folder)
     (folder / NOW).unlink()
     ran = json.loads(old())
@@ -153,7 +153,7 @@ def test_an_older_page_on_which_nobody_wrote_is_replaced(folder, name):
         b"no notebook at all",
     ],
 )
-def test_whatever_else_was_written_is_kept(folder, written):
+def test_other_edits_are_kept(folder, written):
     (folder / NOW).write_bytes(written)
     status, out, _ = updated()
     assert status == 0 and out.startswith(f"{NOW} is the new page. Your old page is now my_{NOW}.\n")
@@ -162,20 +162,20 @@ def test_whatever_else_was_written_is_kept(folder, written):
     assert updated()[1] == NOTHING
 
 
-def test_an_old_page_beside_a_new_one_that_is_written_on(folder):
+def test_an_old_page_next_to_an_edited_new_page(folder):
     (folder / NOW).write_bytes(new := page(answer=ANSWER))
     (folder / BEFORE).write_bytes(before := old(answer=f"def {NAME}(w1, w2, x):\n    return 1"))
     assert updated()[1].startswith(f"{NOW} is the new page. Your old page is now my_{NOW}.\n")
     assert content(folder) == {OTHER: (REAL / OTHER).read_bytes(), NOW: new, f"my_{NOW}": before}
 
 
-def test_an_answer_on_an_old_page_beside_a_new_one_that_nobody_has_touched(folder):
+def test_an_answer_on_an_old_page_next_to_an_unmodified_new_page(folder):
     (folder / BEFORE).write_bytes(old(answer=ANSWER))
     assert "contains your answer" in updated()[1]
     assert find.read(folder / NOW).text.strip() == ANSWER and not (folder / BEFORE).exists()
 
 
-def test_nothing_kept_is_ever_overwritten(folder):
+def test_stored_copies_are_never_overwritten(folder):
     (folder / f"my_{NOW}").write_text("kept before")
     (folder / NOW).write_bytes(first := old("one"))
     (folder / BEFORE).write_bytes(second := old("two"))
@@ -193,7 +193,7 @@ def test_the_python_file_of_watch_is_found_under_the_new_number(folder):
     assert updated()[1] == NOTHING and (folder / f"my_10_{NAME}.py").read_text() == "mine"
 
 
-def test_a_new_exercise_comes(folder):
+def test_a_new_exercise_is_added(folder):
     (folder / OTHER).unlink()
     assert updated()[1].startswith(f"{OTHER} was added.\n")
     assert (folder / OTHER).read_bytes() == (REAL / OTHER).read_bytes()
@@ -208,7 +208,7 @@ def test_a_new_exercise_comes(folder):
         ("# 3 · Two passes", "end", "mine", "shown = 1"),  # moved, too
     ],
 )
-def test_what_was_written_in_an_old_chapter_is_kept_beside_the_new_one(chapters, name, mine):
+def test_an_edited_old_chapter_is_stored_next_to_the_new_one(chapters, name, mine):
     new = content(chapters)
     (chapters / CHAPTER).unlink()
     (chapters / name).write_bytes(written := chapter(*mine, outputs=[{"output_type": "stream", "text": "ran"}]))
@@ -243,7 +243,7 @@ def test_every_chapter_and_the_cheat_sheet_come(monkeypatch, tmp_path):
     assert content(tmp_path / "notebooks") == {path.name: path.read_bytes() for path in real.glob("[0-9c]*.ipynb")}
 
 
-def test_progress_is_kept(folder):
+def test_progress_survives_an_update(folder):
     Progress().record(NAME, Verdict(NAME, Outcome.PASSED), ANSWER)
     Progress().note_hint(NAME, "first_step")
     (folder / BEFORE).write_bytes(old(answer=ANSWER))
@@ -293,7 +293,7 @@ def test_the_chapters_of_earlier_versions_are_known():
     assert found not in update.fingerprints("scan", (REAL.with_name("notebooks") / "07_scan.ipynb").read_bytes())
 
 
-def test_the_page_of_a_removed_exercise_goes_if_nobody_wrote_on_it(folder):
+def test_the_unmodified_page_of_a_removed_exercise_is_deleted(folder):
     name, now = next(iter(registry.REMOVED.items()))
     (folder / f"09_{name}.ipynb").write_text(json.dumps({"cells": []}))
     written = folder / f"14_{name}.ipynb"

@@ -150,7 +150,7 @@ def test_a_page_as_a_python_file_has_its_problem_and_its_stub(page, tmp_path):
     assert plain_text(Prose(problem), 40).count("…") == problem.count("…"), "nothing is cut off"
 
 
-def test_a_python_file_that_is_there_is_the_learners(tmp_path):
+def test_an_existing_python_file_is_not_overwritten(tmp_path):
     page = replace(pages.find(NAME), path=tmp_path / f"00_{NAME}.ipynb")
     page_text.python_file(page).write_text(WRONG)
     assert page_text.write_python(page).read_text() == WRONG
@@ -165,13 +165,13 @@ def test_after_the_last_exercise_come_those_that_were_skipped():
     assert next_page(first) is None
 
 
-def test_next_says_what_to_do_and_where_that_is():
+def test_next_names_the_next_task_and_its_file():
     page = pages.find(NAME)
     Progress().record(NAME, Verdict(NAME, Outcome.NOT_PASSED), "")
     said = CliRunner().invoke(app, ["next"]).stdout
     assert f"continue with {page.label}." in said and page.path.name in said and "watch" in said
 
 
-def test_what_is_neither_an_exercise_nor_an_answer_is_not_watched(tmp_path):
+def test_other_files_are_not_watched(tmp_path):
     done = CliRunner().invoke(app, ["watch", str(tmp_path / "nothing.py")])
     assert done.exit_code == 1 and "File not found" in done.stderr

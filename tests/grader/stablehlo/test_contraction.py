@@ -50,7 +50,7 @@ PRODUCTS = {
 
 
 @pytest.mark.parametrize("spelling", PRODUCTS)
-def test_a_product_of_matrices_costs_the_same_however_it_is_spelled(spelling):
+def test_a_matmul_costs_the_same_in_any_spelling(spelling):
     assert flops(PRODUCTS[spelling], X, W) == PRODUCT
 
 
@@ -66,7 +66,7 @@ VECTORS = {
 
 
 @pytest.mark.parametrize("spelling", VECTORS)
-def test_a_product_of_a_matrix_and_a_vector_costs_the_same_however_it_is_spelled(spelling):
+def test_a_matrix_vector_product_costs_the_same_in_any_spelling(spelling):
     function = VECTORS[spelling]
     assert flops(function if spelling != "as a product" else lambda w, v: v @ w, W, V) == VECTOR
 
@@ -97,11 +97,11 @@ NO_PRODUCTS = {
 
 
 @pytest.mark.parametrize("spelling", NO_PRODUCTS)
-def test_what_is_no_product_costs_nothing(spelling):
+def test_operations_that_are_no_matmul_cost_nothing(spelling):
     assert flops(NO_PRODUCTS[spelling], X, W) == 0
 
 
-def test_a_product_behind_a_fourier_transform_is_a_product_and_the_transform_costs_nothing():
+def test_a_matmul_after_a_fourier_transform_counts_and_the_transform_costs_nothing():
     """Parseval's theorem gives such a matmul. The transform itself multiplies by no matrix of the answer's."""
 
     def by_parseval(x, w):
@@ -118,7 +118,7 @@ def test_a_product_behind_a_fourier_transform_is_a_product_and_the_transform_cos
         (lambda a, b: lax.linalg.cholesky(a), "@lapack_spotrf_ffi"),
     ],
 )
-def test_what_lapack_would_do_is_refused(function, call):
+def test_custom_calls_of_lapack_are_refused(function, call):
     """A triangular solve can compute a matmul, as in [[1, 0], [-w, 1]] z = [x, 0], and its FLOPs are not counted."""
     with pytest.raises(ProgramError, match=call):
         reader.read(text(function, (6, 6), (6, 5)))

@@ -100,7 +100,7 @@ FUNCTIONS = gathered, gathered_in_rows, summed, scattered, exchanged, sent_on, p
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
-def test_collectives_do_what_they_do_under_vmap(function, seed):
+def test_collectives_agree_with_jax_under_vmap(function, seed):
     x = np.random.default_rng(seed).normal(size=(16, 4)).astype(np.float32)
     read = program(mapped(function, a=4, b=2), x)
     wanted = jax.jit(emulated(function, a=4, b=2))(x)
@@ -140,7 +140,7 @@ def test_a_collective_in_a_loop_of_unknown_length_is_refused():
         reader.read(exported.mlir_module(), max_trip_count=10)
 
 
-def test_what_vmap_does_not_know_is_as_the_mesh_is_ordered(seed):
+def test_device_order_follows_the_mesh(seed):
     x = np.random.default_rng(seed).normal(size=(16, 4)).astype(np.float32)
 
     def whole(x):
@@ -168,7 +168,7 @@ def test_gradients_through_collectives_are_those_under_vmap(seed):
     )
 
 
-def test_what_leaves_as_it_came_is_what_it_was(seed):
+def test_outputs_that_equal_inputs_are_recognized(seed):
     def both(x, y):
         whole = jax.shard_map(lambda x: x, mesh=over(a=8), in_specs=P(), out_specs=P("a"), check_vma=False)
         same = jax.shard_map(lambda x, y: (y, x), mesh=over(a=8), in_specs=(P("a"), P()), out_specs=(P(), P("a")))
@@ -182,7 +182,7 @@ def test_what_leaves_as_it_came_is_what_it_was(seed):
     assert interpreter.run(read.text, [np.ones((8, 2), np.float32), np.arange(3, dtype=np.float32)])[2].size == 24
 
 
-def test_whoever_keeps_the_gathered_weight_hands_it_over_and_whoever_gathers_again_the_shard():
+def test_residuals_are_the_gathered_weight_or_if_it_is_gathered_again_the_shard():
     def layer(w, x):
         return jnp.sin(x @ lax.all_gather(w, "a", tiled=True))
 
@@ -196,13 +196,13 @@ def test_whoever_keeps_the_gathered_weight_hands_it_over_and_whoever_gathers_aga
     assert kept(jax.checkpoint(layer)) == {(True, (16, 16))}
 
 
-def test_products_count_once_for_all_devices():
+def test_matmuls_count_once_for_all_devices():
     x = jax.ShapeDtypeStruct((16, 4), np.float32)
     (matmul,) = program(mapped(lambda x: x @ x.T, a=8), x).matmuls
     assert matmul.flops == 2 * 2 * 4 * 2
 
 
-def test_what_devices_do_counts_for_each_of_them():
+def test_operations_in_a_shard_map_count_per_device():
     x = np.ones((64, 2), np.float32)
 
     def long(x):
@@ -214,7 +214,7 @@ def test_what_devices_do_counts_for_each_of_them():
         interpreter.run(read.text, [x])
 
 
-def test_what_all_devices_are_given_counts_before_it_is_made():
+def test_the_memory_of_all_devices_is_checked_before_it_is_allocated():
     x = np.ones(2**20, np.float32)
     whole = jax.shard_map(lambda x: x[:1], mesh=over(a=64), in_specs=P(), out_specs=P("a"), check_vma=False)
     text = program(whole, x).text
@@ -277,7 +277,7 @@ def test_the_text_that_is_changed_below_is_one_to_run():
     ],
     ids=["an order of its own", "an axis left to the compiler", "a mesh without a name", "outside"],
 )
-def test_what_shard_map_does_not_write_is_refused_in_a_sentence(old, new):
+def test_programs_that_shard_map_does_not_generate_are_refused(old, new):
     with pytest.raises(ProgramError, match=r"shard_map|mesh"):
         reader.read(TEXT.replace(old, new))
 

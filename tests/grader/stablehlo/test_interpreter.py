@@ -132,7 +132,7 @@ def assert_agree(group, got, want):
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_numpy_does_what_xla_does(group, functions):
+def test_numpy_agrees_with_xla(group, functions):
     got, want = (jax.tree.leaves(run(X, M, N)) for run in (functions[group].interpreted, functions[group].compiled))
     assert_agree(group, got, want)
 
@@ -146,7 +146,7 @@ def reference_interpreter(text, arguments):
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_numpy_does_what_the_reference_interpreter_does(group):
+def test_numpy_agrees_with_the_reference_interpreter(group):
     """Covers all supported operations except custom calls, on which the reference interpreter aborts the process."""
 
     def widened(*arrays):  # the bindings cannot create bfloat16 arrays, and float32 can represent all their values
@@ -189,7 +189,7 @@ def test_every_operation_that_is_known_is_tried(functions):
         lambda x, n: lax.iota(float, 10**9),
     ],
 )
-def test_what_it_cannot_do_is_compiled(function):
+def test_operations_that_numpy_lacks_are_compiled(function):
     arguments = np.float32([3, 1, 2]), np.int32([-3, 1])
     with pytest.raises(Uninterpreted):
         Function(function, *arguments).interpreted(*arguments)
@@ -273,7 +273,7 @@ def test_an_operand_that_is_copied_counts_although_nothing_is_multiplied(monkeyp
 
 
 @pytest.mark.parametrize("kind", [products, sums, copies])
-def test_what_a_program_is_said_to_do_bounds_what_it_copies(kind, seed, monkeypatch):
+def test_a_programs_estimate_bounds_the_bytes_that_it_copies(kind, seed, monkeypatch):
     """Measured in bytes that NumPy allocates."""
     draw, looked_at = np.random.default_rng(seed), 0
     monkeypatch.setattr(interpreter, "MAX_WORK", 2**40)
@@ -377,7 +377,7 @@ def one_operation(name, draw):
 
 
 @pytest.mark.parametrize("name", [name.removeprefix("stablehlo.") for name in OPERATIONS])
-def test_what_an_operation_is_said_to_do_bounds_what_it_copies(name, seed, monkeypatch):
+def test_an_operations_estimate_bounds_the_bytes_that_it_copies(name, seed, monkeypatch):
     """Measured in bytes that NumPy allocates, in addition to the result, which is counted separately."""
     text, arguments = one_operation(name, np.random.default_rng(seed))
     monkeypatch.setattr(interpreter, "MAX_WORK", 2**40)

@@ -46,22 +46,22 @@ def test_a_value_is_live_until_it_is_used_for_the_last_time(function, sizes):
 
 
 @pytest.mark.parametrize("wrap", [lambda step: step, jax.jit], ids=["plain", "called"])
-def test_what_every_turn_keeps_lies_in_one_array(wrap):
+def test_residuals_of_all_iterations_are_stacked_in_one_array(wrap):
     assert 40 <= live(gradient(lambda x: scan(x, 40, wrap(jnp.sin)))) <= 43
 
 
-def test_what_turns_hand_on_takes_as_much_in_ten_as_in_a_hundred():
+def test_a_carry_takes_the_same_memory_for_ten_and_a_hundred_iterations():
     assert live(lambda x: scan(x, 100)) == live(lambda x: scan(x, 10)) <= 2
 
 
-def test_what_a_checkpoint_runs_again_is_live_for_one_segment_at_a_time():
+def test_recomputed_values_are_live_for_one_segment_at_a_time():
     once = live(gradient(lambda x: scan(x, 6, jax.checkpoint(lambda x: scan(x, 7)))))
     assert 6 + 7 <= once <= 6 + 7 + 4
     around_all = live(gradient(jax.checkpoint(lambda x: scan(x, 42))))
     assert around_all >= 42
 
 
-def test_what_is_made_before_a_loop_is_there_in_every_turn():
+def test_a_value_computed_before_a_loop_is_live_in_every_iteration():
     def around(x):
         outside = jnp.exp(jnp.tan(x))
         return scan(x, 5, lambda x: jnp.sin(x) * outside)
@@ -76,7 +76,7 @@ def test_branches_are_not_live_together():
     assert live(either) <= 3
 
 
-def test_what_is_put_into_an_array_that_is_read_later_is_put_into_a_copy():
+def test_an_update_of_an_array_that_is_read_later_copies_it():
     def put(base, value):
         return jax.lax.dynamic_update_slice(base, value[:1], (0,))
 
@@ -95,7 +95,7 @@ def test_what_is_put_into_an_array_that_is_read_later_is_put_into_a_copy():
     assert live(one_after_the_other) <= 3
 
 
-def test_what_nobody_asks_for_takes_nothing():
+def test_unused_values_take_no_memory():
     def idle(x):
         scan(jnp.outer(x, x), 5)
         return jnp.sin(jnp.cos(x))
@@ -112,7 +112,7 @@ def gathered_once(x):
     return jnp.sin(jax.lax.all_gather(x, "a", tiled=True))[: x.size] * jnp.cos(x)
 
 
-def test_a_shard_map_takes_what_all_of_its_devices_take():
+def test_a_shard_map_takes_the_memory_of_all_its_devices():
     for function in (lambda x: scan(x, 6), waits, gradient(lambda x: scan(x, 6))):
         # The values agree approximately, because each device also has scalars.
         assert live(on_eight_devices(function)) == pytest.approx(live(function), abs=0.1)

@@ -15,7 +15,7 @@ def text(function, *shapes, dtype=jnp.float32):
     return jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(*arguments).mlir_module()
 
 
-def test_an_output_that_is_an_input_keeps_its_number():
+def test_an_output_that_is_an_input_has_the_inputs_number():
     def function(x, y):
         x, y = jax.lax.optimization_barrier((x, y))
         return jax.jit(lambda a: (a, a + 1))(x), y
@@ -54,7 +54,7 @@ def test_matmuls_in_loops_count_each_time():
     assert sorted((m.flops, m.trip_count) for m in program.matmuls) == [(5 * 128, 5), (18 * 128, 18)]
 
 
-def test_a_carry_depends_on_what_feeds_it_in_later_iterations():
+def test_a_carry_depends_on_the_values_of_later_iterations():
     def function(x, ct):
         def step(_, carry):
             a, b, _ = carry
@@ -99,7 +99,7 @@ def test_a_branch_counts_whether_it_is_taken_or_not():
         ("i,j->ij", [(2,), (3,)], 12),
     ],
 )
-def test_a_product_costs_two_flops_for_each_pair_that_it_multiplies(equation, shapes, flops):
+def test_a_matmul_costs_two_flops_per_multiply_add(equation, shapes, flops):
     program = reader.read(text(lambda *xs: jnp.einsum(equation, *xs), *shapes))
     assert [m.flops for m in program.matmuls] == [flops]
 
@@ -107,7 +107,7 @@ def test_a_product_costs_two_flops_for_each_pair_that_it_multiplies(equation, sh
 @pytest.mark.parametrize(
     ("layout", "kernel"), [("HWIO", (3, 2, 3, 5)), ("OHWI", (5, 3, 2, 3)), ("IOHW", (3, 5, 3, 2))], ids=str
 )
-def test_a_convolution_costs_two_flops_for_each_output_and_number_of_the_kernel_that_goes_into_it(layout, kernel):
+def test_a_convolution_costs_two_flops_per_output_and_kernel_element(layout, kernel):
     def function(x, k):
         return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", layout, "NHWC"))
 
@@ -149,7 +149,7 @@ MAIN = "func.func public @main(%a: tensor<f32>) -> tensor<f32> {{ {} }}"
         ("func.func private @main(tensor<f32>) -> tensor<f32>", "no function main"),
     ],
 )
-def test_what_must_not_be_judged_is_refused_with_its_reason(program, reason):
+def test_unsupported_programs_are_refused_with_a_reason(program, reason):
     with pytest.raises(ProgramError, match=reason):
         reader.read(program)
 
@@ -208,7 +208,7 @@ def test_a_loop_in_a_condition_is_refused():
         reader.read(text(function, ()), max_trip_count=100)
 
 
-def test_how_often_a_loop_runs_decides_what_it_returns():
+def test_a_loops_trip_count_determines_its_results():
     program = reader.read(text(lambda n: count_to(n, 1.0, 2.0), ()), max_trip_count=100)
     assert program.inputs[0] in program.needed_for(program.outputs)
 

@@ -68,7 +68,7 @@ def _numbers(one, other):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, pytest.param(40, marks=pytest.mark.slow)])
-def test_the_interpreter_returns_what_xla_does(unpatched, count):
+def test_the_interpreter_agrees_with_xla(unpatched, count):
     every = [(slug, kind, name) for slug in registry.names() for kind in (right, wrong) for name in kind(slug)]
     random.Random(os.environ["REMAT_SEED"]).shuffle(every)
     same, compiled, different = 0, [], []

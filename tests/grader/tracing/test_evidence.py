@@ -25,7 +25,7 @@ def outcome(evidence, cases=CASES):
     return judge(evidence, cases, TASK, EXPECT, seed=5)
 
 
-def test_evidence_comes_back_from_json_as_it_was():
+def test_evidence_survives_a_round_trip_through_json():
     assert Evidence.from_json(RIGHT_EVIDENCE.to_json()) == RIGHT_EVIDENCE
     failed = capture(WRONG["policy_is_a_string"].answer, NAME, CASES)
     assert Evidence.from_json(failed.to_json()) == failed
@@ -122,13 +122,13 @@ def test_forged_evidence_does_not_pass(name):
     assert verdict.findings
 
 
-def test_failures_are_believed_only_against_the_answer():
+def test_claimed_failures_can_only_count_against_the_answer():
     """Evidence that claims a failure in each case cannot pass, whatever its programs do."""
     liar = with_case(RIGHT_EVIDENCE, failure=capture(WRONG["policy_is_a_string"].answer, NAME, CASES).cases[0].failure)
     assert outcome(liar).outcome == "not passed"
 
 
-def test_an_answer_that_calls_back_into_python_is_told_so():
+def test_an_answer_that_calls_back_into_python_is_reported():
     import jax
 
     def answer(w1, w2, x):

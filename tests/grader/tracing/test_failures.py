@@ -144,7 +144,7 @@ def test_each_hint_about_errors_is_for_a_usual_slip():
     assert len(words) > 10 and [each for each in words if not any(each in question for question in questions)] == []
 
 
-def test_what_an_exercise_knows_of_its_functions_is_asked_before_what_python_says():
+def test_an_exercises_questions_about_exceptions_precede_the_general_ones():
     assert about_exception("KeyError: 'a'", None, [("KeyError", "Which key?")]) == "Which key?"
     assert about_exception("SomethingNew: it went wrong") is None
 
@@ -160,7 +160,7 @@ def test_what_an_exercise_knows_of_its_functions_is_asked_before_what_python_say
         ("no.\nSee https://docs.jax.dev/en/latest/errors.html", "no."),
     ],
 )
-def test_a_message_is_without_what_jax_says_of_itself_and_without_places(said, kept):
+def test_messages_omit_jaxs_notes_and_paths(said, kept):
     assert message_of(ValueError(said)).strip() == f"ValueError: {kept}"
 
 
@@ -169,7 +169,7 @@ def test_millions_of_characters_are_no_more_to_read_than_thousands(said):
     assert message_of(ValueError(said)) == message_of(ValueError(said[:100_000]))
 
 
-def test_what_stops_a_cell_is_asked_about_too(tmp_path):
+def test_an_exception_in_a_cell_gets_a_question_too(tmp_path):
     text = "import jax\n@jax.checkpoint(policy=None)\ndef scan_layers(ws, x):\n    return x\n"
     file = tmp_path / "answer.py"
     file.write_text(text)

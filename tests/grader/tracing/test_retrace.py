@@ -112,7 +112,7 @@ def what_is_saved_alternates():
         (a_backward_pass_counts, "computes its gradients differently"),
     ],
 )
-def test_an_answer_with_a_memory_is_told_so(make, words):
+def test_an_answer_with_state_is_reported(make, words):
     failures = [each.failure for each in capture(make(), "any", CASES).cases]
     assert any(failures)
     assert {(failure.kind, failure.text) for failure in failures if failure} == {
@@ -120,14 +120,14 @@ def test_an_answer_with_a_memory_is_told_so(make, words):
     }
 
 
-def test_what_an_answer_raises_once_is_told_with_its_line():
+def test_an_exception_raised_once_is_reported_with_its_line():
     layers = iter([layer] * 3)
     failures = [each.failure for each in capture(lambda x: next(layers)(x), "any", CASES).cases]
     assert {failure.text for failure in failures} == {"it raises StopIteration, but only the second time"}
     assert all("next(layers)" in failure.source for failure in failures)
 
 
-def test_what_goes_wrong_both_times_is_no_memory():
+def test_a_repeated_failure_is_no_state():
     calls = itertools.count()
 
     def answer(x):
@@ -212,7 +212,7 @@ def arguments_come_and_go():
         arguments_come_and_go,
     ],
 )
-def test_what_an_answer_may_keep_is_no_memory(make):
+def test_allowed_caches_are_no_state(make):
     assert not [each.failure for each in capture(make(), "any", CASES).cases if each.failure]
 
 
@@ -247,7 +247,7 @@ def test_an_answer_may_change_the_lists_that_it_is_given():
     assert [each.data for each in capture(answer, "any", QUESTIONS).cases] == [4, 8, 10]
 
 
-def test_the_finding_asks_what_is_kept():
+def test_the_finding_asks_which_state_is_stored():
     calls = itertools.count()
     right = RIGHT["in_a_loop"].answer
     verdict = grade(lambda *arguments: right(*arguments) * next(calls), "two_checkpoints", 0)

@@ -34,7 +34,7 @@ def test_a_program_that_is_used_in_many_places_is_compared_once(monkeypatch):
     assert 0 < len(made) <= 2 * 12
 
 
-def test_what_differs_in_the_innermost_program_differs():
+def test_a_difference_in_the_innermost_program_is_found():
     assert not are_alike(nested(5, jnp.sin), nested(5, jnp.cos))
 
 

@@ -99,7 +99,7 @@ class Frozen:
         lambda x: jax.lax.scan(lambda x, _: (helper(x), None), x, length=max(NAMES, key=len).count("a"))[0],
     ],
 )
-def test_what_reads_only_what_stays_and_changes_only_its_own_has_none(answer):
+def test_a_function_that_reads_constants_and_changes_local_objects_is_stateless(answer):
     assert not may_be_stateful(answer)
 
 
@@ -232,7 +232,7 @@ def _within():
         lambda x: functools.wraps(by_rule)(helper)(x) * len(repr(helper)),
     ],
 )
-def test_what_may_differ_from_call_to_call_may_have_one(answer):
+def test_a_function_that_may_differ_between_calls_may_be_stateful(answer):
     assert may_be_stateful(answer)
 
 
@@ -271,10 +271,10 @@ def with_inner_rules(x):
         _counts,  # what may have state may have anything
     ],
 )
-def test_what_has_rules_of_its_own_is_known(answer):
+def test_answers_with_custom_rules_are_recognized(answer):
     assert may_have_rules(answer)
 
 
 @pytest.mark.parametrize("answer", [helper, Net(3), decorated, a_policy, lambda x: jax.nn.silu(jax.nn.relu(x))])
-def test_what_uses_only_a_library_s_rules_has_none_of_its_own(answer):
+def test_a_librarys_rules_are_no_custom_rules(answer):
     assert not may_have_rules(answer)

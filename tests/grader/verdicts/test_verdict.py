@@ -47,7 +47,7 @@ def test_a_verdict_is_the_same_text_in_every_way_of_asking_for_it():
     assert str(shown) == repr(shown) == shown._repr_mimebundle_()["text/plain"] == TEXT == repr(VERDICT)
 
 
-def test_a_narrow_terminal_has_all_words_of_what_an_answer_costs():
+def test_a_narrow_terminal_shows_all_words_of_the_costs():
     effects = Effect("your answer", 44, 184), Effect("full recompute", 0, 18_400)
     text = plain_text(VerdictView(replace(VERDICT, effects=effects, scene="at the page's shapes")), 40)
     assert "…" not in text and all(word in text for word in ("recompute", "computed", "18,400", "FLOPs"))
@@ -79,7 +79,7 @@ class Words(HTMLParser):
         self.words.append(data)
 
 
-def test_html_says_what_the_text_says_without_its_styles():
+def test_the_html_contains_the_text_without_styles():
     page = Words()
     page.feed(VerdictView(VERDICT).html())
     assert not page.open
@@ -95,7 +95,7 @@ def test_html_follows_the_theme():
     assert "color: #" not in html and "rgb" not in html and "background" not in html
 
 
-def test_markup_in_what_a_verdict_says_is_text_on_the_page():
+def test_markup_in_a_verdicts_text_is_escaped():
     hostile = Verdict("<script>", "passed", (Finding("a", "<img src=x>", got="</td><b>"),), shown=("<i>",))
     html = VerdictView(hostile).html()
     assert not any(tag in html for tag in ("<script", "<img", "<i>", "<b>"))
@@ -106,7 +106,7 @@ def test_markup_is_not_interpreted_in_text():
 
 
 @pytest.mark.parametrize("outcome", ["passed", "not passed", "not attempted", "could not be judged"])
-def test_a_verdict_comes_back_from_json_as_it_was(outcome):
+def test_a_verdict_survives_a_round_trip_through_json(outcome):
     verdict = Verdict(VERDICT.exercise, outcome, VERDICT.findings, shown=("a", "b"))
     assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
 
@@ -134,7 +134,7 @@ def checkpoint_dot_polcy(w1, w2, x): ...
         (lambda x: x, "called <lambda>, which is not an exercise"),
     ],
 )
-def test_check_says_what_it_takes_of_what_is_no_answer(answer, words):
+def test_check_explains_which_arguments_it_takes(answer, words):
     verdict = check(answer).verdict
     assert verdict.outcome == "could not be judged"
     assert words in verdict.findings[0].text and verdict.findings[0].next

@@ -54,7 +54,7 @@ def test_the_line_that_highs_prints_is_held_back_and_other_lines_are_not(monkeyp
 
 @without_remat3
 @some_blocks
-def test_highs_finds_what_a_look_at_every_choice_finds(which, many):
+def test_highs_finds_the_optimum_of_an_exhaustive_search(which, many):
     graph = graph_of(which)
     nbytes, cost = every_choice(graph)
     for i in random.Random(0).sample(range(len(nbytes)), 20):
@@ -71,7 +71,7 @@ def test_highs_finds_what_a_look_at_every_choice_finds(which, many):
 
 @without_remat3
 @some_blocks
-def test_highs_tells_a_best_point_from_a_byte_beside_it(which, many):
+def test_highs_distinguishes_budgets_that_differ_by_one_byte(which, many):
     graph = graph_of(which)
     nbytes, cost = every_choice(graph)
     chooser = Chooser(graph)

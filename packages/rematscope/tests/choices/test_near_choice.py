@@ -41,7 +41,7 @@ def asked_of(monkeypatch):
     return free
 
 
-def test_of_many_variables_few_are_decided_about_and_what_is_found_is_nearly_the_best(seed, monkeypatch):
+def test_with_many_variables_few_are_branched_on_and_the_result_is_nearly_optimal(seed, monkeypatch):
     program = knapsacks(np.random.default_rng(seed))
     free = asked_of(monkeypatch)
     found, best = highs.milp_neighborhood(**program), scipy.optimize.milp(program["objective"], **_rest(program))
@@ -81,7 +81,7 @@ def test_the_first_that_is_found_is_near_enough_where_fewer_variables_leave_noth
     assert len(free) == 2 and found.mip_dual_bound <= found.fun <= 1.02 * found.mip_dual_bound
 
 
-def test_what_nothing_fits_is_not_solved_at_all(monkeypatch):
+def test_an_infeasible_program_is_not_solved(monkeypatch):
     program = knapsacks(np.random.default_rng(0))
     program["constraints"][1].ub = np.full(8, -1.0)
     free = asked_of(monkeypatch)

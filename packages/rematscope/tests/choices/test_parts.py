@@ -43,13 +43,13 @@ def test_operations_between_two_names_are_one_part():
     assert between.readers == [entry] and named.arrays == {a.array: 4}
 
 
-def test_what_two_names_read_is_no_part_of_either():
+def test_operations_that_two_names_read_belong_to_neither_part():
     (shared,), left, right = chain(None), *chain("a", "b")
     left.reads, right.reads = [shared], [shared]
     assert [part.name for part in parts_of([shared, left, right], [left, right])] == [None, "a", "b"]
 
 
-def test_what_the_same_operations_read_is_one_part():
+def test_names_that_the_same_operations_read_form_one_part():
     first, second = Node(cost=1), Node(cost=10)
     (a,), (b,) = chain("a"), chain("b")
     a.reads, b.reads = [first, second], [second, first]

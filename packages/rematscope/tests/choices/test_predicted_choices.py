@@ -137,7 +137,7 @@ def test_a_real_pullback_holds_the_bytes_that_are_predicted():
 
 
 @pytest.mark.parametrize("which", BARRED)
-def test_names_that_cannot_be_kept_apart_are_not_offered(which):
+def test_names_that_cannot_be_saved_separately_are_not_offered(which):
     make, args, names = LITTLE[which]
     graph = assert_predicted(make, args, most=4)
     assert graph.names == names
@@ -145,7 +145,7 @@ def test_names_that_cannot_be_kept_apart_are_not_offered(which):
     assert all(reason in graph.barred[name] for name, reason in BARRED[which].items())
 
 
-def test_what_a_branch_saved_is_known_in_the_branch_of_the_backward_pass():
+def test_residuals_of_a_branch_are_known_in_the_same_branch_of_the_backward_pass():
     """Saving the first branch's value avoids recomputing one matmul of one branch."""
     make, args, _ = LITTLE["branches_in_a_loop"]
     (_, nothing_saved), (_, one_saved) = (measured(make(saving(names)), args) for names in ((), ("one",)))
@@ -164,7 +164,7 @@ def test_what_a_branch_saved_is_known_in_the_branch_of_the_backward_pass():
     max_examples=int(EXAMPLES or 4),
     suppress_health_check=[HealthCheck.too_slow],
 )
-def test_choices_of_functions_that_nobody_thought_of_are_predicted(steps, seed):
+def test_choices_of_random_functions_are_predicted(steps, seed):
     def make(checkpoint):
         return checkpoint(lambda w, x: run(steps, checkpoint, w, x) + jnp.tanh(x))
 

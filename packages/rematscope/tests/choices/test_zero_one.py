@@ -20,7 +20,7 @@ def behind_a_name():
     return name, operations
 
 
-def test_a_name_that_the_backward_pass_reads_is_saved_or_computed_again():
+def test_a_name_that_the_backward_pass_reads_is_saved_or_recomputed():
     name, operations = behind_a_name()
     program = zero_one(graph_of(name, operations, least_bytes=5, least_cost=7))
     assert program.columns == (Column(Kind.SAVED, "a"), Column(Kind.REACHED, operations))
@@ -29,7 +29,7 @@ def test_a_name_that_the_backward_pass_reads_is_saved_or_computed_again():
     assert (program.least_cost, program.least_bytes) == (7, 5)
 
 
-def test_what_stands_behind_two_names_is_reached_where_neither_is_saved():
+def test_operations_upstream_of_two_names_are_recomputed_if_neither_is_saved():
     outer, operations = behind_a_name()
     inner, rest = Part("b", arrays={"B": 2}), Part(cost=1)
     link(operations, inner)
@@ -45,7 +45,7 @@ def test_what_stands_behind_two_names_is_reached_where_neither_is_saved():
     assert program.nbytes[saved_b] == 2  # of a name on one value, whether it is reached or not
 
 
-def test_an_array_that_two_names_keep_is_kept_once():
+def test_an_array_with_two_names_is_saved_once():
     one, other = Part("a", entry=True, arrays={"A": 8}), Part("b", entry=True, arrays={"A": 8})
     program = zero_one(graph_of(one, other))
     assert program.columns[2:] == (Column(Kind.KEPT, "A"),)
@@ -53,7 +53,7 @@ def test_an_array_that_two_names_keep_is_kept_once():
     assert program.nbytes == (0, 0, 8)
 
 
-def test_a_name_on_two_values_keeps_each_where_it_is_reached():
+def test_a_name_on_two_values_saves_each_value_that_is_needed():
     first, operations, second = Part("a", entry=True, arrays={"A": 8}), Part(cost=10), Part("a", arrays={"B": 4})
     link(first, operations)
     link(operations, second)
@@ -63,7 +63,7 @@ def test_a_name_on_two_values_keeps_each_where_it_is_reached():
     assert Row({kept: 1, reached: -1, 0: -1}, -1) in program.rows
 
 
-def test_highs_keeps_to_the_limit_and_proves_the_bound():
+def test_highs_respects_the_limit_and_proves_the_bound():
     program = zero_one(graph_of(*behind_a_name()))
     for limit, names, cost in ((8, ["a"], 0), (7, [], 10), (3, [], 10)):
         found, bound = minimise(program, program.cost, program.nbytes, limit, lambda names: True)

@@ -19,7 +19,7 @@ def test_taps_are_those_of_a_walk_over_all_places(axis, outputs, window, stride,
     )
 
 
-def test_long_windows_take_no_room():
+def test_long_windows_take_little_memory():
     """A convolution as long as its signal, as in state space models."""
     n = 2**20
     assert conv_window_reads(n, 2 * n - 1, n, padding=n - 1) == n * n

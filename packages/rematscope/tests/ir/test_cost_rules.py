@@ -46,7 +46,7 @@ def drawn(seed, count, low, high):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_products_cost_what_xla_says(seed):
+def test_matmuls_cost_the_flops_that_xla_reports(seed):
     for b, m, k, n in drawn(seed, 4, 1, 96):
         for f, *shapes in (
             (jnp.matmul, (b, m, k), (b, k, n)),
@@ -71,7 +71,7 @@ CONVOLUTIONS = {
 
 
 @pytest.mark.parametrize("kind", CONVOLUTIONS)
-def test_convolutions_cost_what_xla_says(kind):
+def test_convolutions_cost_the_flops_that_xla_reports(kind):
     params = CONVOLUTIONS[kind]
     depth = 6 // params.get("feature_group_count", 1)
 
@@ -83,7 +83,7 @@ def test_convolutions_cost_what_xla_says(kind):
         assert flops(f, *args) == pytest.approx(flops_of_xla(f, *args), rel=0.02)
 
 
-def test_both_gradients_of_a_convolution_cost_what_xla_says():
+def test_both_gradients_of_a_convolution_cost_the_flops_that_xla_reports():
     def f(image, kernel):
         return lax.conv_general_dilated(image, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
@@ -93,7 +93,7 @@ def test_both_gradients_of_a_convolution_cost_what_xla_says():
     assert passes.cost.flops == pytest.approx(both.cost_analysis()["flops"] + flops_of_xla(f, *args), rel=0.02)
 
 
-def test_each_row_of_a_ragged_product_meets_the_matrix_of_its_group():
+def test_each_row_of_a_ragged_dot_is_multiplied_by_one_matrix():
     """2mkn forward, and as much for each of the two gradients, whatever the number of groups."""
     for groups, m, k, n in drawn(5, 4, 2, 64):
         passes = trace(lax.ragged_dot, array(m, k), array(groups, k, n), array(groups, dtype=np.int32))
@@ -123,7 +123,7 @@ LINEAR_ALGEBRA = {
 
 
 @pytest.mark.parametrize("name", LINEAR_ALGEBRA)
-def test_decompositions_of_square_matrices_cost_what_textbooks_say(name):
+def test_decompositions_of_square_matrices_cost_the_flops_of_textbooks(name):
     f, suggested_names = LINEAR_ALGEBRA[name]
     for (n,) in drawn(7, 1, 24, 200):
         close(flops(f, array(n, n)), suggested_names(n))
@@ -140,7 +140,7 @@ def test_decompositions_of_tall_and_wide_matrices():
         close(flops(lambda a: lax.linalg.qr(a, full_matrices=False), array(m, n)), 4 * m * n**2 - 4 * n**3 / 3)
 
 
-def test_a_solver_costs_what_textbooks_count():
+def test_a_solver_costs_the_flops_of_textbooks():
     for n, sides in drawn(9, 2, 16, 128):
         close(
             flops(lambda a, b: lax.linalg.triangular_solve(a, b, left_side=True), array(n, n), array(n, sides)),
@@ -165,7 +165,7 @@ def test_a_fourier_transform_costs_five_n_log_n():
 
 
 @pytest.mark.parametrize(("padding", "strides"), [("VALID", (1, 1)), ("SAME", (1, 1)), ("VALID", (2, 3))])
-def test_windows_cost_what_xla_says(padding, strides):
+def test_reduce_windows_cost_the_flops_that_xla_reports(padding, strides):
     for size, window in [(9, 2), (16, 3), (33, 5)]:
         dimensions, steps = (1, window, window, 1), (1, *strides, 1)
 
@@ -197,7 +197,7 @@ def test_running_sums_cost_one_operation_an_element():
         assert flops(f, array(512)) == 512
 
 
-def test_random_bits_cost_what_threefry_takes():
+def test_random_bits_cost_the_operations_of_threefry():
     """20 rounds of about five operations, and keys are added five times."""
     found = flops(lambda key: jax.random.bits(key, (1000,)), jax.random.key(0))
     assert 100 * 1000 <= found <= 130 * 1000
@@ -231,7 +231,7 @@ def test_a_kernel_costs_its_body_at_each_place_of_its_grid():
         assert cost_of(kernel).bytes == 4 * 16**2 * (m * k + k * n + m * n)
 
 
-def test_a_kernel_costs_what_its_author_says():
+def test_a_kernel_costs_its_authors_estimate():
     said = pl.CostEstimate(flops=1, transcendentals=2, bytes_accessed=3)
     (kernel,) = program(
         lambda *args: product_in_blocks(*args, cost_estimate=said), array(16, 16), array(16, 16)
@@ -254,7 +254,7 @@ def test_every_public_primitive_has_a_rule():
     assert {name for name in public if is_opaque(name)} <= WITHOUT_A_RULE | {"debug_callback"}
 
 
-def test_what_has_no_rule_is_said_to_be_uncounted():
+def test_a_primitive_without_a_rule_is_reported_as_uncounted():
     def f(x):
         return jax.ffi.ffi_call("unheard_of", jax.ShapeDtypeStruct(x.shape, x.dtype))(jnp.sin(x))
 
@@ -263,7 +263,7 @@ def test_what_has_no_rule_is_said_to_be_uncounted():
     assert repr(found) == "Cost(flops=0, transcendentals=8, bytes=128, uncounted=['ffi_call'])"
 
 
-def test_a_loop_of_unknown_length_is_uncounted_wherever_it_stands():
+def test_a_loop_of_unknown_length_is_uncounted_at_any_depth():
     def loop(x):
         return lax.while_loop(lambda x: x[0] < 9.0, lambda x: x * 2.0, x)
 

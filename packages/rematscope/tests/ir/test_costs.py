@@ -26,7 +26,7 @@ def cost(function, primitive, *args):
     return found
 
 
-def test_a_product_costs_two_operations_for_each_multiply_add():
+def test_a_matmul_costs_two_flops_per_multiply_add():
     # 5 × 3 results of 4 multiply-adds each; reads 20 and 12 numbers, writes 15.
     assert cost(jnp.dot, "dot_general", array(5, 4), array(4, 3)) == Cost(flops=2 * 5 * 3 * 4, bytes=4 * (20 + 12 + 15))
 
@@ -42,7 +42,7 @@ def test_a_transcendental_is_counted_apart_from_flops():
 
 
 @pytest.mark.parametrize(("power", "multiplications"), [(2, 1), (3, 2), (4, 2), (7, 4), (8, 3), (-1, 1), (-2, 2)])
-def test_an_integer_power_costs_its_squarings_and_products(power, multiplications):
+def test_an_integer_power_costs_its_squarings_and_multiplications(power, multiplications):
     """By squaring: x⁷ = x · x² · x⁴ takes 2 squarings and 2 multiplications; a negative power one more division."""
     # Checkpointed, the forward pass leaves the derivative, a power too, to the backward pass.
     f = jax.checkpoint(lambda x: lax.integer_pow(x, power))
@@ -67,7 +67,7 @@ def test_a_sum_costs_one_addition_for_each_element_read():
     assert cost(jnp.sum, "reduce_sum", array(3, 4)) == Cost(flops=12, bytes=4 * (12 + 1))
 
 
-def test_scatter_add_costs_what_is_added_not_the_table():
+def test_scatter_add_costs_the_added_elements_not_the_table():
     """The gradient of an embedding: 5 rows of 8 numbers are added into a table of 1000."""
     passes = trace(lambda table, rows: table[rows], array(1000, 8), array(5, dtype=np.int32))
     (added,) = [c for e, c in each(passes.backward) if e.primitive == "scatter-add"]

@@ -36,7 +36,7 @@ def test_a_carry_that_nothing_else_reads_is_dropped():
     assert [e.primitive for e in loop.bodies[0].equations] == ["sin"]
 
 
-def test_a_while_loop_keeps_what_its_test_reads():
+def test_carries_that_a_while_loops_condition_reads_are_not_removed():
     def f(x):
         start = 0, x, x
         return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.sin(c[1]), jnp.cos(c[2]) @ x), start)[1]

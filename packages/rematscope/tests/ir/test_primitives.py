@@ -42,7 +42,7 @@ def accepted(primitive, shape):
         )
 
 
-def test_an_elementwise_primitive_keeps_the_shape_and_a_reduction_needs_axes():
+def test_an_elementwise_primitive_preserves_the_shape_and_a_reduction_needs_axes():
     checked = set()
     for name in primitives.ELEMENTWISE & PUBLIC.keys():
         for _, shapes in accepted(PUBLIC[name], (3, 5)):
@@ -57,7 +57,7 @@ FUSED = sorted(primitives.ELEMENTWISE & PUBLIC.keys())
 
 
 @pytest.mark.parametrize("name", few(FUSED, 27))
-def test_xla_runs_no_loop_for_what_it_fuses(name):
+def test_xla_emits_no_loop_for_fusible_primitives(name):
     for operands, _ in accepted(PUBLIC[name], (64, 64)):
         try:
             compiled = jax.jit(lambda *xs: PUBLIC[name].bind(*xs)).lower(*operands).compile()
@@ -76,7 +76,7 @@ def test_a_series_that_xla_runs_as_a_loop_is_fused_with_nothing(name):
     assert name not in primitives.FUSIBLE | fusion.ELEMENTWISE | xla_fusion.FUSES_OPERANDS
 
 
-def test_what_xla_duplicates_it_fuses():
+def test_duplicable_primitives_are_fusible():
     assert primitives.DUPLICABLE <= primitives.FUSIBLE
     assert {"exp", "tanh", "div", "gather"} <= primitives.FUSIBLE - primitives.DUPLICABLE
     assert {"sin", "cos", "add", "select_n"} <= primitives.DUPLICABLE

@@ -15,7 +15,7 @@ def primitives(program):
     return [e.primitive for e in program.equations]
 
 
-def test_what_nothing_reads_is_dropped():
+def test_equations_without_readers_are_removed():
     def f(x):
         lax.optimization_barrier(jnp.tan(x))
         return jnp.exp(x)
@@ -23,7 +23,7 @@ def test_what_nothing_reads_is_dropped():
     assert primitives(trace(f, X).forward) == ["exp"]
 
 
-def test_a_barrier_keeps_only_what_is_read_after_it():
+def test_a_barrier_holds_only_values_that_are_read_after_it():
     def f(x):
         x, _ = lax.optimization_barrier((x, jnp.tan(x)))
         return jnp.exp(x)

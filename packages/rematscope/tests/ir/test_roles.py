@@ -33,11 +33,11 @@ def backward_rule(rule):
     return f
 
 
-def test_an_operation_of_other_operands_is_late():
+def test_an_operation_with_other_operands_is_deferred():
     assert counts(trace(backward_rule(lambda x, ct: ct * jnp.sin(2 * x)), X), "sin") == (0, 1, 0)
 
 
-def test_an_operation_with_other_parameters_is_late():
+def test_an_operation_with_other_parameters_is_deferred():
     f = jax.checkpoint(lambda x: jnp.sum(x, axis=0))
     rule = jax.custom_vjp(lambda x: jnp.sum(f(x)))
     rule.defvjp(lambda x: (rule(x), x), lambda x, ct: (ct * jnp.broadcast_to(jnp.sum(x, axis=1), x.shape),))
@@ -72,7 +72,7 @@ def test_adding_nothing_of_the_cotangent_is_backward():
     assert counts(passes, "sin") == (0, 0, 1)
 
 
-def test_a_barrier_carries_the_cotangent_along_and_nothing_else_comes_to_depend_on_it():
+def test_a_barrier_with_a_cotangent_makes_no_other_value_depend_on_it():
     def rule(x, ct):
         x, ct = lax.optimization_barrier((x, ct))
         return ct * jnp.sin(x) * jnp.tan(x)
@@ -83,7 +83,7 @@ def test_a_barrier_carries_the_cotangent_along_and_nothing_else_comes_to_depend_
     assert [e.role for e in passes.backward.equations if e.primitive == "optimization_barrier"] == ["B"]
 
 
-def test_nothing_comes_to_depend_on_the_cotangent_by_a_checkpoints_barrier():
+def test_a_checkpoints_barrier_makes_no_value_depend_on_the_cotangent():
     """Two operands are saved, x and y. The derivative of the multiplication needs both factors."""
     passes = trace(jax.checkpoint(lambda x, y: jnp.sin(x) * jnp.exp(y)), X, X)
     # d(sin x · exp y) = cos x · exp y · dx + sin x · exp y · dy.
@@ -119,7 +119,7 @@ def test_fetching_from_the_host_recomputes_nothing():
     assert {r.memory for r in passes.residuals} == {"device", "host"}
 
 
-def test_what_follows_a_fetch_can_be_recomputed():
+def test_operations_after_a_fetch_from_the_host_can_be_recomputed():
     policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
     f = jax.checkpoint(lambda w, x: jnp.sum(jnp.sin(jnp.sin(w @ x))), policy=policy)
     # The inner sine of the fetched matmul is that of the forward pass.
@@ -129,7 +129,7 @@ def test_what_follows_a_fetch_can_be_recomputed():
 # Loops.
 
 
-def test_checkpoint_of_scan_runs_the_scan_again():
+def test_a_checkpoint_of_a_scan_recomputes_the_scan():
     """Only x is saved. The scan is recomputed for the carries: sin in each of 5 steps. Its cosines are deferred."""
     f = jax.checkpoint(lambda x: lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=5)[0])
     passes = trace(f, X)
@@ -138,7 +138,7 @@ def test_checkpoint_of_scan_runs_the_scan_again():
     assert counts(passes, "cos") == (0, 5, 0)
 
 
-def test_loops_have_the_role_of_what_they_do():
+def test_a_loop_has_the_role_of_its_operations():
     f = jax.checkpoint(
         lambda x: jnp.sin(lax.scan(lambda c, _: (jnp.tan(c), None), lax.stop_gradient(x), None, 3)[0]) * x
     )
@@ -171,7 +171,7 @@ def test_the_same_scan_is_recomputed():
     assert counts(passes, "sin") == counts(passes, "cos") == (3, 0, 0)
 
 
-def test_carries_that_start_equal_and_evolve_differently_are_told_apart():
+def test_carries_that_start_equal_and_evolve_differently_are_distinguished():
     passes = scan_twice(
         lambda c, _: ((jnp.sin(c[0]), jnp.cos(c[1])), None), lambda c, _: ((jnp.sin(c[1]), jnp.cos(c[0])), None), 2
     )
@@ -179,7 +179,7 @@ def test_carries_that_start_equal_and_evolve_differently_are_told_apart():
     assert counts(passes, "sin") == counts(passes, "cos") == (0, 3, 0)
 
 
-def test_a_carry_that_reads_another_is_told_apart_by_it():
+def test_a_carry_that_reads_another_carry_is_distinguished_by_it():
     """x' = x + y + sin x in both, but y' = 2 y in one and 3 y in the other: x differs from the third step on."""
 
     def step(factor, carry, _):
@@ -192,7 +192,7 @@ def test_a_carry_that_reads_another_is_told_apart_by_it():
     assert counts(passes, "sin") == (3, 0, 0)
 
 
-def test_carries_that_trade_places_are_told_apart():
+def test_carries_that_swap_places_are_distinguished():
     """(a, b, c) → (b, c, c + 1) from equal starts: a, b and c agree at first and differ later."""
 
     def step(read, carry, _):
@@ -204,7 +204,7 @@ def test_carries_that_trade_places_are_told_apart():
         assert counts(passes, "sin") == ((3, 0, 0) if read == 0 else (0, 3, 0))
 
 
-def test_an_independent_carry_is_recomputed_beside_one_that_is_not():
+def test_an_independent_carry_is_recomputed_although_another_carry_is_not():
     passes = scan_twice(
         lambda c, _: ((jnp.sin(c[0]), jnp.cos(c[1])), None), lambda c, _: ((jnp.sin(c[0]), jnp.tan(c[1])), None), 2
     )
@@ -225,7 +225,7 @@ def test_a_scan_in_the_other_direction_is_another_scan(reverse, expected):
     assert counts(trace(f, X, XS), "sin") == expected
 
 
-def test_a_slice_of_a_stack_is_what_was_stacked():
+def test_a_slice_of_a_stack_equals_the_stacked_value():
     """The backward pass reads xs at position i whichever way its loop runs: sin(x_i) was computed before."""
 
     @jax.custom_vjp
@@ -281,7 +281,7 @@ def test_the_index_of_a_stack_is_the_loop_that_made_it():
     assert counts(passes, "mul") == (0, 16, 1)
 
 
-def test_a_value_that_a_scan_computes_only_on_the_way_back_is_late():
+def test_a_value_that_only_the_backward_scan_computes_is_deferred():
     """tan of the carry appears in no forward pass; the carry itself, read from a stack, is not computed at all."""
 
     @jax.custom_vjp
@@ -294,7 +294,7 @@ def test_a_value_that_a_scan_computes_only_on_the_way_back_is_late():
     assert passes.backward.count(role="R") == 0
 
 
-def test_a_carry_that_takes_in_the_cotangent_late_is_backward_throughout():
+def test_a_carry_that_reads_the_cotangent_in_a_later_iteration_is_backward_in_all():
     """c starts independent of the cotangent and reads it from the second step on: the fixpoint finds that."""
 
     def backward(x, ct):
@@ -309,7 +309,7 @@ def test_a_carry_that_takes_in_the_cotangent_late_is_backward_throughout():
     assert counts(trace(f, X), "tan") == (0, 0, 3)
 
 
-def test_both_branches_of_a_checkpoint_run_again():
+def test_both_branches_of_a_checkpoint_are_recomputed():
     """The predicate is an argument. Both branches run again: sin is the forward's, the cosine of it is not."""
 
     @jax.checkpoint
@@ -324,7 +324,7 @@ def test_both_branches_of_a_checkpoint_run_again():
 # Effects.
 
 
-def test_a_print_runs_again_and_is_not_a_value_computed_before():
+def test_a_print_runs_twice_and_has_no_value_to_compare():
     @jax.checkpoint
     def f(x):
         jax.debug.print("{}", x)
@@ -336,7 +336,7 @@ def test_a_print_runs_again_and_is_not_a_value_computed_before():
     assert counts(passes, "sin") == (1, 0, 0)
 
 
-def test_what_a_callback_returns_is_never_the_same_value_again():
+def test_two_calls_of_a_callback_never_return_the_same_value():
     def drawn(x):
         return io_callback(np.random.standard_normal, jax.ShapeDtypeStruct((), np.float32))
 
@@ -366,14 +366,14 @@ def test_a_random_draw_with_the_same_key_is_recomputed():
 # What a recomputed value is again.
 
 
-def test_a_recomputed_value_knows_what_it_repeats():
+def test_a_recomputed_value_names_its_original():
     passes = trace(jax.checkpoint(lambda x: jnp.sin(jnp.sin(x))), X)
     (again,) = [e for e in passes.backward.equations if e.primitive == "sin"]
     first = next(e for e in passes.forward.equations if e.primitive == "sin")
     assert passes.forward_value_of[again.outputs[0]] is first.outputs[0]
 
 
-def test_what_only_a_branch_computed_is_not_recomputed_outside_of_it():
+def test_a_value_that_only_a_branch_computed_is_not_recomputed_outside_of_it():
     def f(p, x):
         # The branch has cos(x), if it is taken; the checkpoint's backward pass computes cos(x) whatever p is.
         y = jax.lax.cond(p > 0, jnp.cos, lambda x: x, x)

@@ -16,7 +16,7 @@ COMPARISONS = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": op
 
 
 @pytest.mark.parametrize("comparison", COMPARISONS)
-def test_counting_is_what_a_loop_does(comparison):
+def test_the_counted_iterations_equal_those_of_a_python_loop(comparison):
     holds = COMPARISONS[comparison]
     for start in range(-5, 6):
         for bound in range(-5, 6):

@@ -53,7 +53,7 @@ def test_loops_nested_deep_are_recognised():
     assert counts(passes, "sin") == (3**7, 0, 0) and passes.unproven_equalities == 0
 
 
-def test_a_comparison_of_nested_loops_is_given_up_and_said():
+def test_an_expensive_comparison_of_nested_loops_is_abandoned_and_reported():
     """Every supposition about an outer loop tries all those about the inner ones, and all of them fail."""
     passes = trace(nested_in_both_passes(7, jnp.cos), X)
     assert counts(passes, "cos") == (0, 3**7, 0)
@@ -63,7 +63,7 @@ def test_a_comparison_of_nested_loops_is_given_up_and_said():
     )
 
 
-def test_loops_that_are_many_and_not_nested_are_said_too(monkeypatch):
+def test_an_expensive_comparison_of_many_loops_is_abandoned_and_reported(monkeypatch):
     """Each may have the carries of any that came before, in any order."""
     monkeypatch.setattr(value_numbering, "STEPS_PER_EQUATION", 8)
     monkeypatch.setattr(value_numbering, "STEPS_AT_FIRST", 100)
@@ -103,7 +103,7 @@ def test_where_the_comparison_ends_is_the_same_every_time():
     assert [e.role for e, _ in first.backward.walk()] == [e.role for e, _ in second.backward.walk()]
 
 
-def test_nothing_is_said_of_loops_that_were_compared():
+def test_compared_loops_are_not_reported():
     passes = trace(nested_in_both_passes(2, jnp.cos), X)
     assert passes.unproven_equalities == 0 and "not compared" not in said_of_backward(passes)
 

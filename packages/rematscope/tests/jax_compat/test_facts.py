@@ -173,7 +173,7 @@ def test_the_type_of_a_mutable_array():
     assert not jax_compat.is_mutable_array(eqn.invars[0].aval)
 
 
-def test_what_jax_grad_calls_is_replaced_inside_a_function_and_restored():
+def test_the_vjp_that_jax_grad_calls_is_replaced_inside_a_function_and_restored():
     before = vjp_hook._api[vjp_hook._VJP], jax.vjp
     jaxpr = jax.make_jaxpr(vjp_hook.record_gradients(lambda x: jax.grad(lambda x: jnp.sum(x**2))(x)))(X)
     marks = [jax_compat.checkpoint_name(e) for e in jax_compat.body_of(jaxpr)[0].eqns]
@@ -208,7 +208,7 @@ def test_the_functions_that_tell_which_backends_have_started():
     assert isinstance(hardware_utils.num_available_tpu_chips_and_device_id()[0], int)
 
 
-def test_the_closure_in_which_a_lowering_keeps_its_function():
+def test_a_lowerings_closure_holds_its_function():
     rule = mlir.lower_fun(lambda x: x, multiple_results=False)
     assert rule.__qualname__ == "lower_fun.<locals>.f_lowered"
     assert "fun" in inspect.getclosurevars(rule).nonlocals
@@ -230,6 +230,6 @@ WITHOUT_EFFECT = """
 
 
 @pytest.mark.skipif(not hasattr(config, "trace_context_names"), reason="JAX 0.12 lists what a trace depends on")
-def test_all_settings_that_jax_traces_again_for_are_compared_or_known_to_change_no_value():
+def test_all_settings_that_make_jax_retrace_are_compared_or_known_to_change_no_value():
     names = {name for name in config.trace_context_names() if name.startswith("jax_")}
     assert names - {*SETTINGS, *WITHOUT_EFFECT} == set()

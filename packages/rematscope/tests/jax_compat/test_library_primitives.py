@@ -13,7 +13,7 @@ def primitives(passes):
     return {e.primitive for program in (passes.forward, passes.backward) for e, _ in program.walk()}
 
 
-def test_a_product_with_a_sparse_matrix_is_gathered_multiplied_and_scattered():
+def test_a_matmul_with_a_sparse_matrix_is_a_gather_a_multiplication_and_a_scatter():
     def f(numbers, places, x):
         return jnp.sum(jnp.sin(sparse.BCOO((numbers, places), shape=(64, 32)) @ x))
 

@@ -40,7 +40,7 @@ def test_a_name_is_advised_only_where_a_line_of_the_users_has_the_value():
     assert all(place.source.caller is None for place in found.places if place is not returned)
 
 
-def test_that_advice_spares_what_it_says():
+def test_following_the_advice_avoids_the_stated_recompute():
     f, *args = attending()
     (returned,) = [place for place in lint(f, *args).places if place.value == "the result of a library call"]
     named, *_ = attending(given=True)
@@ -50,7 +50,7 @@ def test_that_advice_spares_what_it_says():
     assert nothing.cost - everything.cost == returned.avoided
 
 
-def test_what_a_library_keeps_to_itself_says_what_saves_it():
+def test_for_an_unnameable_value_of_a_library_the_advice_names_a_policy():
     found = lint(*attending())
     within = {(place.value, place.module.rpartition("/")[2]): place.alternative for place in found.out_of_reach}
     products = {instead for (what, _), instead in within.items() if what == "the result of a matmul"}
@@ -72,7 +72,7 @@ def test_the_policy_that_it_names_saves_it(policy):
     assert wanted and all(place.source in kept for place in wanted)
 
 
-def test_no_name_is_advised_where_a_library_keeps_everything_to_itself():
+def test_if_all_values_are_inside_a_library_no_name_is_advised():
     module = linen.Sequential([linen.Dense(16), jnp.tanh, linen.Dense(16), jnp.sin])
 
     def net(variables, x):

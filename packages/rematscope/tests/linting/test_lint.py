@@ -280,12 +280,12 @@ def test_every_kind_of_finding_has_a_case():
 
 
 @pytest.mark.parametrize("case", SOUND)
-def test_a_checkpoint_that_does_what_it_should_has_no_finding(case):
+def test_an_effective_checkpoint_has_no_finding(case):
     function, args = SOUND[case]
     assert kinds(function, *args) == []
 
 
-def test_the_peak_of_a_whole_net_is_that_of_liveness():
+def test_the_reported_peak_of_a_whole_model_is_that_of_liveness():
     around = jax.checkpoint(layers())
     (finding,) = lint(around, *ARGS).findings
     peaks = [bytes_text(liveness(f, *ARGS).peak_bytes) for f in (around, layers())]
@@ -305,7 +305,7 @@ def test_a_plan_says_so_too():
 # Places
 
 
-def test_places_are_worth_what_they_say():
+def test_a_suggested_name_saves_and_avoids_the_stated_amounts():
     """A name put there by hand saves and avoids the same."""
 
     def function(x, u, v, name=lambda value, where: value):
@@ -340,7 +340,7 @@ def unnamed(net):
     return net(each=lambda f: jax.checkpoint(lambda x, u, v: jnp.sin(jnp.tanh(x @ u) @ v)))
 
 
-def test_places_are_worth_what_they_spare_beside_the_names():
+def test_suggested_names_are_valued_in_addition_to_the_functions_own_names():
     """Recompute that a name already avoids is no reason for another. A finding has the place that its text names."""
     (other,) = lint(sound, *ARGS).places
     assert (other.value, other.avoided) == ("the result of a matmul", 2 * 16 * 8 * 8)
@@ -350,7 +350,7 @@ def test_places_are_worth_what_they_spare_beside_the_names():
     assert str(both.places[0]) in both.findings[0].text
 
 
-def test_without_products_any_operation_is_a_place():
+def test_without_matmuls_the_result_of_any_operation_can_be_suggested():
     sines = lint(lambda x: jnp.sin(jnp.sin(jnp.sin(x))), ARGS[0])
     assert [place.value for place in sines.places] == ["the result of sin"] * 2
 
@@ -382,7 +382,7 @@ def test_without_names_a_plan_is_a_policy_and_says_where_names_would_help():
     assert "best as written" in plain_text(plan(lambda x: x * 2, ARGS[0], saved=0.5), 1000)
 
 
-def test_what_cannot_be_looked_at_says_why():
+def test_a_function_that_cannot_be_traced_gets_a_reason():
     with pytest.raises(TraceError, match="integer"):
         lint(lambda n: n * 2, 3)
     with pytest.raises(PlanError, match="differentiates a function that has a checkpoint"):

@@ -67,7 +67,7 @@ def test_sines_with_checkpoint():
 
 
 @pytest.mark.parametrize(("n", "k"), [(8, 2), (16, 4), (12, 3)])
-def test_segments_keep_their_inputs_and_one_at_a_time_runs_again(n, k):
+def test_segments_save_their_inputs_and_are_recomputed_one_at_a_time(n, k):
     found = liveness(zoo.segments(n, k), VECTOR)
     # Each segment saves its input; the first one's is the argument.
     assert vectors(found, "residuals")[found.boundary] == k - 1
@@ -110,7 +110,7 @@ def test_a_loop_s_recomputed_stack():
     assert max(vectors(found, "recomputed")) >= 10 and not any(vectors(found, "residuals"))
 
 
-def test_what_is_on_the_host_takes_nothing_and_has_a_row_of_its_own():
+def test_offloaded_values_take_no_device_bytes_and_have_their_own_row():
     policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
     matrix = jax.ShapeDtypeStruct((16, 16), np.float32)
     found = liveness(jax.checkpoint(lambda w, x: jnp.sin(jnp.sin(x @ w) @ w), policy=policy), matrix, matrix)
@@ -131,7 +131,7 @@ def test_branches_leave_nothing_behind():
     )
 
 
-def test_text_says_what_the_picture_shows():
+def test_the_text_and_the_plot_show_the_same_timeline():
     assert (
         str(liveness(jax.checkpoint(sines(2)), VECTOR))
         == """\
@@ -176,7 +176,7 @@ def test_no_two_labels_of_a_picture_overlap(size, layers):
         assert label.get_bbox_patch() is not None
 
 
-def test_pictures_that_share_an_axis_share_its_unit_and_have_room_for_all():
+def test_plots_that_share_an_axis_share_its_unit_and_range():
     small, large = (liveness(sines(4), np.ones(size, np.float32)) for size in (2**6, 2**18))
     for timelines in ([small, large], [large, small]):
         axes = Figure().subplots(1, 2, sharey=True)
@@ -187,7 +187,7 @@ def test_pictures_that_share_an_axis_share_its_unit_and_have_room_for_all():
         assert top == pytest.approx(1.2 * large.peak_bytes) and (unit == "MiB") == (timelines[0] is large)
 
 
-def test_plot_marks_the_turn_and_the_peak():
+def test_the_plot_marks_the_boundary_and_the_peak():
     found = liveness(sines(3), VECTOR)
     ax = Figure().subplots()
     found.plot(ax)

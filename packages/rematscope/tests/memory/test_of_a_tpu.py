@@ -85,7 +85,7 @@ def predicted(f, args):
 
 
 @pytest.mark.parametrize(("layer", "checkpoint"), SET_ASIDE)
-def test_products_are_computed_with_what_is_around_them(layer, checkpoint):
+def test_matmuls_are_fused_with_the_operations_around_them(layer, checkpoint):
     f, *args = stack(layer, checkpoint)
     assert predicted(f, args) == pytest.approx(SET_ASIDE[layer, checkpoint], rel=0.12)
 

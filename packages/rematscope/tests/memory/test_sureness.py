@@ -22,13 +22,13 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_makes_a_peak_unsure_is_said(kind):
+def test_the_reasons_for_an_uncertain_peak_are_stated(kind):
     notes = " ".join(measure(lambda x: KINDS[kind](x).sum(), X).warnings)
     assert "The predicted peak is an estimate and may be far off, because the program has" in notes
     assert [other for other in KINDS if other in notes] == [kind]
 
 
-def test_nothing_is_said_of_a_program_without_any():
+def test_a_program_without_such_operations_gets_no_warning():
     assert "may be far off" not in " ".join(measure(lambda x: jnp.sin(x @ x).sum(), X).warnings)
     assert "may be far off" not in repr(fit(lambda x: jnp.sin(x @ x).sum(), X, peak="1 MiB"))
 

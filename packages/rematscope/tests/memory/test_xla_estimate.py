@@ -438,12 +438,12 @@ def test_the_peak_predicted_is_near_the_compiled_one(name):
     assert abs(row.error) < 0.1
 
 
-def test_what_a_cpu_does_in_its_own_way_is_said():
+def test_differences_of_a_cpus_programs_are_stated():
     assert "ragged_dot becomes a dense matmul" in " ".join(str(measured("experts")).split())
     assert not any("ragged_dot" in note for note in measured("perceptron").warnings)
 
 
-def test_what_a_loop_is_given_and_makes_takes_two_turns_more():
+def test_a_loops_input_and_output_tuples_take_two_more_steps_of_the_schedule():
     def f(w, x):
         late = lax.scan(lambda h, _: (jnp.sin(h), None), x, length=4)[0] @ w
         return late, x @ w @ w @ w @ w
@@ -458,7 +458,7 @@ def test_what_a_loop_is_given_and_makes_takes_two_turns_more():
 
 
 @pytest.mark.parametrize(("dtype", "becomes"), [(jnp.float32, "select_n"), (jnp.bfloat16, "mul")])
-def test_a_product_with_a_mask_is_a_choice_where_it_need_not_be_widened(dtype, becomes):
+def test_a_multiplication_by_a_mask_is_a_select_unless_it_is_widened(dtype, becomes):
     passes = trace(lambda x: x * (x > 0).astype(x.dtype), jax.ShapeDtypeStruct((8, 8), dtype))
     (product,) = (e for e in rewrite_as_hlo(passes.forward, "cpu").equations if e.outputs == passes.outputs)
     assert product.primitive == becomes

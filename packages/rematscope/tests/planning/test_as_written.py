@@ -49,7 +49,7 @@ def test_a_step_as_written_is_a_candidate_too():
     assert found.chosen.peak_bytes <= found.limit and found.plan.cost == 0
 
 
-def test_a_plan_with_room_for_all_residuals_changes_nothing():
+def test_a_budget_for_all_residuals_changes_nothing():
     made = plan(products, X, X, saved="1 GiB")
     assert (made.saved_bytes, made.cost) == (trace(products, X, X).device_bytes_by_kind()["computed"], 0)
     text = " ".join(plain_text(made).split())
@@ -72,7 +72,7 @@ def test_a_plan_that_recomputes_hardly_less_says_so():
     assert "Nearly as good: a plan with saved='16 KiB' recomputes" in text
 
 
-def test_layers_that_are_saved_are_not_said_to_be_recomputed():
+def test_saved_layers_are_not_reported_as_recomputed():
     def net(ws, x):
         return lax.scan(lambda x, w: (jnp.sin(checkpoint_name(x @ w, "h")), None), x, ws)[0].sum()
 

@@ -73,7 +73,7 @@ def test_offers_every_policy_that_takes_no_arguments():
     assert {getattr(jax.checkpoint_policies, name) for name in POLICIES} == asked
 
 
-def test_each_policy_shows_what_tracing_it_shows(panel):
+def test_each_policy_shows_the_figures_of_its_trace(panel):
     shown = panel(block, *SHAPES)
     assert shown.policy.options == ("no checkpoint", "no policy", *POLICIES, "save_only_these_names")
     for policy in ("no checkpoint", "no policy", *POLICIES):
@@ -88,7 +88,7 @@ def display_bytes(passes) -> str:
     return f"{passes.saved_bytes() / 1024:.3g} KiB"
 
 
-def test_costs_of_a_choice_beside_those_without_a_checkpoint(panel):
+def test_costs_of_a_choice_are_shown_next_to_those_without_a_checkpoint(panel):
     shown = panel(block, *SHAPES)
     shown.policy.value = "no checkpoint"
     assert all(row[2] == "none" for row in shown.costs().values())
@@ -188,7 +188,7 @@ def test_a_function_that_cannot_be_traced_is_an_error():
         explore(lambda n: n, 1)
 
 
-def test_static_twin_says_what_the_panel_shows_first(panel, capsys):
+def test_the_static_view_shows_the_panels_initial_state(panel, capsys):
     shown = panel(block, *SHAPES)
     text = shown.output["text/plain"]  # arguments 64 + 32 + 32 KiB, hidden 128, out 64
     assert text.startswith(

@@ -57,7 +57,7 @@ def test_the_next_better_plan_does_not_fit():
     )
 
 
-def test_all_names_that_help_are_saved_where_there_is_room():
+def test_all_useful_names_are_saved_if_they_fit():
     found = fit(net, *ARGS, peak="1 GB")
     assert found.above is None
     assert found.plan.cost == plan(net, *ARGS, saved=1.0).cost
@@ -84,7 +84,7 @@ def test_the_best_plan_that_fits_is_found_however_the_peak_grows(monkeypatch, pe
 
 
 @pytest.mark.slow
-def test_what_the_compiler_finds_no_room_for_does_not_fit(monkeypatch):
+def test_a_program_that_the_compiler_refuses_does_not_fit(monkeypatch):
     """As libtpu ends where a program needs more than a chip has, whatever the budget."""
     room = measure(plan(net, *ARGS, saved=0.5).planned, *ARGS).peak_bytes
 
@@ -133,7 +133,7 @@ def test_the_peak_may_fall_where_more_is_saved(monkeypatch, lower):
     assert fit(net, *ARGS, peak=MIB).plan.saved_bytes == next(iter(room))
 
 
-def test_what_does_not_fit_at_all_says_how_much_it_needs():
+def test_a_function_that_cannot_fit_reports_the_memory_that_it_needs():
     with pytest.raises(
         PlanError,
         match=r"does not fit into 97.7 KiB on cpu\. Of \d compiled programs, the smallest peak is .* MiB, .* too much",

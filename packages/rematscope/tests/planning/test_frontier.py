@@ -68,7 +68,7 @@ def test_the_points_are_the_choices_that_none_beats(trade):
     assert [compared[point.with_policy].evaluate(point.names) for point in trade.points] == places(trade.points)
 
 
-def test_points_and_policies_are_what_jax_does(trade):
+def test_points_and_policies_agree_with_traces_of_jax(trade):
     policies = {point.label: getattr(jax.checkpoint_policies, point.label) for point in trade.presets}
     assert list(policies) == [
         "nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveable", "everything_saveable",
@@ -93,7 +93,7 @@ def test_the_solver_finds_the_points_that_enumeration_finds(monkeypatch, trade, 
     np.testing.assert_allclose([p.cost for p in solved.points], [p.cost for p in enumerated.points], rtol=1e-9)
 
 
-def test_what_is_found_before_an_interruption_is_returned(monkeypatch, trade):
+def test_points_found_before_an_interruption_are_returned(monkeypatch, trade):
     monkeypatch.setattr(enumeration, "FEW", 2)
     solved = itertools.count()
 
@@ -140,7 +140,7 @@ def test_greedy_is_never_better():
     assert "greedy within 160 B" in str(found)
 
 
-def test_the_policy_that_a_function_has_is_shown_beside_the_points(trade):
+def test_the_functions_own_policy_is_shown_next_to_the_points(trade):
     assert trade.current is None
     assert frontier(jax.checkpoint(block), *ARGS).current is None
     found = frontier(saving("scores", "p"), *ARGS)
@@ -150,7 +150,7 @@ def test_the_policy_that_a_function_has_is_shown_beside_the_points(trade):
     assert "block as written" in str(found)
 
 
-def test_text_has_every_point_and_what_it_saves(trade):
+def test_the_text_lists_every_point_with_its_names(trade):
     table, others, matrix = str(trade).split("\n\n")
     rows = table.splitlines()[2:-1]
     assert len(rows) == len(trade.points) and rows[0].split()[:3] == ["1", "0", "B"]

@@ -75,7 +75,7 @@ def test_a_function_is_called_once_however_often_it_is_traced(look):
     assert str(look(f, jnp.ones((8, 8)), jnp.ones((8, 8)))) and len(calls) == 1
 
 
-def test_what_is_planned_takes_other_shapes_too():
+def test_a_planned_function_accepts_other_shapes():
     planned = plan(lambda w, x: jnp.sin(x @ w).sum(), F32((4, 4)), F32((2, 4)), saved=1.0).planned
     assert trace(planned, F32((4, 4)), F32((7, 4))).outputs[0].shape == ()
 
@@ -115,7 +115,7 @@ def test_garbage_is_collected_when_all_is_traced(look):
 
 
 @without_remat3
-def test_a_plan_is_shown_with_what_lint_says_and_waits_for_that_until_then(monkeypatch):
+def test_a_plans_view_includes_lints_findings_which_are_computed_on_first_use(monkeypatch):
     def f(x, w):
         for _ in range(3):
             x = jnp.sin(x @ w)
@@ -209,7 +209,7 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize("f, budget, words", IMPOSSIBLE, ids=lambda value: getattr(value, "__name__", None))
-def test_what_cannot_be_planned_says_why(f, budget, words):
+def test_a_function_that_cannot_be_planned_gets_a_reason(f, budget, words):
     with pytest.raises(PlanError) as error:
         plan(f, F32((4, 8)), F32((8, 8)), saved=budget)
     assert words in str(error.value)

@@ -19,7 +19,7 @@ PLANNED = [
 
 
 @pytest.mark.parametrize("program", PLANNED, ids=lambda program: program.__name__)
-def test_every_choice_of_names_keeps_and_computes_what_was_predicted(program):
+def test_every_choice_of_names_saves_and_recomputes_the_predicted_amounts(program):
     f, shapes = program(meshes.under("nothing"))
     graph = recompute_graph(f, *shapes)
     assert graph.names
@@ -29,7 +29,7 @@ def test_every_choice_of_names_keeps_and_computes_what_was_predicted(program):
         assert graph.evaluate(names) == traced, names
 
 
-def test_a_byte_over_links_costs_what_is_computed_in_that_time():
+def test_a_byte_over_links_costs_the_flops_of_its_transfer_time():
     f, shapes = meshes.fsdp(meshes.under("nothing"))
     cost = trace(f, *shapes).recompute_cost
     graph = recompute_graph(f, *shapes)
@@ -62,7 +62,7 @@ def test_frontier_lint_and_liveness_speak_of_one_device():
     assert timeline.samples[0].arguments == sum(v.nbytes for v in trace(f, *shapes).forward.inputs) // 8
 
 
-def test_explore_shows_of_a_divided_step_what_a_device_has(capsys):
+def test_explore_shows_the_figures_per_device_of_a_sharded_step(capsys):
     over = meshes.mesh(d=8)
 
     def step(w, x):

@@ -79,7 +79,7 @@ def test_a_function_with_several_policies_may_be_best_as_it_is():
         _ = made.policy
 
 
-def test_names_are_chosen_beside_a_policy():
+def test_names_are_chosen_in_addition_to_a_policy():
     """If both fit, the policy saves the matmuls, and the name saves a value computed from them."""
     names, products = (
         plan(named, *SHAPES, saved=1.0),
@@ -108,7 +108,7 @@ def test_a_frontier_has_the_pareto_optimal_policies():
         assert found.within(point.nbytes).cost <= point.cost
 
 
-def test_what_cannot_be_told_of_a_branch_is_traced():
+def test_a_choice_that_cannot_be_predicted_for_a_branch_is_traced():
     def f(x, w, u):
         return lax.cond(x.sum() > 0, lambda x: jnp.sin(x @ w), lambda x: jnp.sin(x @ u), x).sum()
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_told_of_a_branch_is_traced():
     assert found["dots_saveable"].graph.evaluate(())[0] == costs(with_policy(f, POLICIES.dots_saveable), *SHAPES)[0]
 
 
-def test_what_jax_fails_to_save_is_no_candidate():
+def test_a_policy_whose_values_jax_cannot_save_is_no_candidate():
     def f(x, w):
         return jnp.abs(jnp.sin((x + 1j * x) @ (w + 0j)) @ w).sum()
 
@@ -131,7 +131,7 @@ DRAWN = list(CASES) if "REMATSCOPE_EXAMPLES" in os.environ else list(CASES)[SEED
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_names_beside_a_policy_are_predicted_as_jax_traces_them(name):
+def test_names_combined_with_a_policy_are_predicted_as_jax_traces_them(name):
     f, args = CASES[name].function, CASES[name].args
     for candidate in candidates(CostedCall(f, args, {})):
         if candidate.label in LABELS and candidate.trace is None:

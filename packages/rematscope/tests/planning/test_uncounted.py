@@ -95,12 +95,12 @@ def test_a_plan_is_not_called_the_best(f, primitive):
         _ = made.certificate
 
 
-def test_what_a_name_spares_of_it_is_shown(f, primitive):
+def test_the_uncounted_operations_that_a_name_avoids_are_shown(f, primitive):
     made = plan(f, X, X, saved=X.size * 4)
     assert f" + {primitive} " in repr(made)
 
 
-def test_a_frontier_is_that_of_what_is_counted(f, primitive):
+def test_a_frontier_compares_counted_costs_only(f, primitive):
     for text in texts(found := frontier(f, X, X)):
         assert f"by known costs only, since the cost of {primitive} is not known" in text.replace("\n", " ")
         assert "the best choices, too" not in text
@@ -141,7 +141,7 @@ def test_a_certificate_is_not_verified_where_a_cost_is_not_known():
         certificate.verify(CASES["pure_callback"], X, X)
 
 
-def test_what_is_not_computed_again_does_not_matter():
+def test_uncounted_operations_that_are_not_recomputed_do_not_matter():
     """Outside of the checkpoint the callback runs once, whatever is chosen."""
 
     def f(x, w):
@@ -152,7 +152,7 @@ def test_what_is_not_computed_again_does_not_matter():
     assert trace(f, X, X).cost.uncounted == {"pure_callback"}
 
 
-def test_experts_are_saved_before_what_is_cheaper_for_its_bytes():
+def test_experts_are_saved_before_values_with_less_recompute_per_byte():
     """A ragged dot takes 2mkn FLOPs, more than a dense matmul of the same size with a shorter contraction."""
 
     def experts(x, w, groups, v):

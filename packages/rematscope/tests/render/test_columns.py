@@ -22,7 +22,7 @@ def test_a_column_has_one_unit_and_three_digits(counts):
     assert {SIZES[unit] for (*_, unit), n in zip(parts, counts, strict=True) if n >= largest / 1000} <= {largest}
 
 
-def test_what_one_unit_cannot_show_keeps_its_own():
+def test_an_amount_too_small_for_the_columns_unit_keeps_its_own_unit():
     assert amount_texts([12, 2_170_000_000, 18_900_000, 0]) == ["12", "2.17 G", "0.0189 G", "0"]
     assert amount_texts([97_400_000_000, 6_690_000_000_000]) == ["0.0974 T", "6.69 T"]
     assert amount_texts([1.5, 2]) == ["1.5", "2"], "a unit of the user's own"

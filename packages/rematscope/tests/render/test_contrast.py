@@ -76,7 +76,7 @@ def test_plots_in_both_themes():
     assert [c for c in colors if contrast(inverted(c), inverted(PLOT_GROUND)) < GRAPHICS] == []
 
 
-def test_what_fills_memory_stands_out_from_a_page():
+def test_the_colors_of_memory_kinds_contrast_with_the_page():
     kinds = {
         kind: [contrast(channels(color), channels(paper)) for paper in PALETTE["paper"]]
         for kind, color in KINDS.items()

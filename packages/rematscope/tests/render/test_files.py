@@ -6,7 +6,7 @@ from rematscope.render.files import write_whole
 
 
 @pytest.mark.parametrize("content", ["é\r\n", b"\xff"])
-def test_a_file_has_what_was_written_byte_for_byte(content, tmp_path):
+def test_a_file_contains_the_written_bytes(content, tmp_path):
     path = tmp_path / "grades.csv"
     path.write_text("before")
     write_whole(path, content)
@@ -15,7 +15,7 @@ def test_a_file_has_what_was_written_byte_for_byte(content, tmp_path):
 
 
 @pytest.mark.parametrize("fails", ["os.replace", "pathlib.Path.write_bytes"])
-def test_what_cannot_be_written_leaves_the_file_as_it_was_and_nothing_else(fails, tmp_path, monkeypatch):
+def test_a_failed_write_leaves_the_old_file_and_no_other(fails, tmp_path, monkeypatch):
     path = tmp_path / "grades.csv"
     path.write_text("before")
 

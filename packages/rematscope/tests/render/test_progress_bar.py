@@ -11,13 +11,13 @@ from rematscope.render import progress as bars
 from rematscope.render.progress import progress, progress_message
 
 
-def test_nothing_is_said_where_nobody_looks(capsys):
+def test_no_progress_is_printed_without_a_terminal(capsys):
     with progress(total=3) as tell:
         tell("one of three", 1)
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_terminal_shows_what_is_done_and_the_time_that_is_left(monkeypatch, capsys):
+def test_a_terminal_shows_the_progress_and_the_remaining_time(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     with progress(total=3) as tell:
         tell("one of three", 1)
@@ -25,7 +25,7 @@ def test_a_terminal_shows_what_is_done_and_the_time_that_is_left(monkeypatch, ca
     assert "one of three" in printed.err and printed.out == ""
 
 
-def test_what_is_quick_is_quiet(monkeypatch, capsys):
+def test_quick_calls_print_no_progress(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
@@ -70,7 +70,7 @@ def test_a_notebook_shows_a_line_that_is_empty_at_the_end(cell, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_long_call_says_in_a_notebook_what_it_does(cell, monkeypatch):
+def test_a_long_call_shows_its_task_in_a_notebook(cell, monkeypatch):
     monkeypatch.setattr(bars, "DELAY_S", 60)
     with progress_message("quick"):
         pass
@@ -125,7 +125,7 @@ def shown(monkeypatch):
     ],
     ids=["plan", "lint", "measure"],
 )
-def test_what_is_one_long_call_says_what_it_does(shown, capsys, does, text):
+def test_a_single_long_call_shows_its_task(shown, capsys, does, text):
     seen = []
 
     def f(x):

@@ -70,7 +70,7 @@ def test_modules_of_nnx_are_changed_in_place(options):
         assert not np.array_equal(b, old) or not np.any(a != old)
 
 
-def test_what_is_jitted_is_compiled_once():
+def test_a_jitted_step_is_compiled_once():
     traces = []
 
     @jax.jit
@@ -165,7 +165,7 @@ COMPILED = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", COMPILED, ids=written)
-def test_what_is_compiled_ahead_of_time_is_called_like_the_step(options):
+def test_an_ahead_of_time_compiled_step_is_called_like_the_step(options):
     draw = lambda seed, *shape: jax.random.normal(jax.random.key(seed), shape)  # noqa: E731
     params = {"w": draw(0, 8, 8), "u": draw(1, 8, 1)}
     batch = {"x": draw(2, 4, 8), "y": draw(3, 4, 1)}
@@ -196,7 +196,7 @@ def test_a_returned_string_belongs_to_the_shapes_of_the_call(options):
     assert compiled(jnp.ones((4, 4)), jnp.ones((8, 4)))[1] == "8 examples"
 
 
-def test_equal_settings_of_two_types_are_told_apart():
+def test_equal_settings_of_two_types_are_distinguished():
     def step(w, x, power):
         scale = (3.0 if power is True else 1.0) * len(range(power))
         return scale * jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w)))(w)

@@ -88,7 +88,7 @@ def drawn(tree):
 
 @pytest.mark.parametrize("factor", few([FACTOR, 5.0]))
 @pytest.mark.parametrize("name", SMALL)
-def test_the_proposal_computes_what_the_step_computes(name, factor):
+def test_the_proposal_computes_the_same_results_as_the_step(name, factor):
     report, subject = reported(name, factor), STEPS[name]()
     if report.best is None:
         assert "consists of" in report.nothing_fits
@@ -106,7 +106,7 @@ def test_the_proposal_computes_what_the_step_computes(name, factor):
 
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_text_keeps_to_the_width_of_the_terminal(name, width):
+def test_the_text_fits_the_width_of_the_terminal(name, width):
     text = plain_text(reported(name), width)
     assert max(map(len, text.splitlines())) <= width
     assert re.findall(r"^\d\. .*", text, re.MULTILINE) == [
@@ -165,7 +165,7 @@ def test_microbatches_are_refused_where_they_would_change_the_gradient():
     assert any("no rule covers div" in sentence for sentence in report.advice)
 
 
-def test_a_proposal_is_refused_for_arguments_of_which_the_report_proved_nothing():
+def test_a_proposal_refuses_arguments_that_the_report_did_not_check():
     def step(ws, x, divide):
         def loss(ws):
             y = x

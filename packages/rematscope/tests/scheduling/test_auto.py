@@ -77,7 +77,7 @@ def saved_bytes(function):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("f", few([deep, looped]))
-def test_within_a_limit_less_is_computed_again_than_with_a_checkpoint_a_layer(f):
+def test_within_a_limit_auto_recomputes_less_than_one_checkpoint_per_layer(f):
     layers = measure(checkpointed(f), WS, X)
     found = auto(f, peak=2 * layers.peak_bytes).plan(WS, X)
     measured = measure(found.function, WS, X)
@@ -88,7 +88,7 @@ def test_within_a_limit_less_is_computed_again_than_with_a_checkpoint_a_layer(f)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)
 
 
-def test_what_is_said_is_what_is_traced_and_compiled():
+def test_the_reported_figures_are_those_of_the_trace_and_the_compiled_program():
     found = auto(looped, saved="600 KiB").plan(WS, X)
     assert found.saved_bytes == saved_bytes(found.function) <= 600 * 1024
     plain, late = trace(looped, WS, X).cost, trace(found.function, WS, X).cost
@@ -115,7 +115,7 @@ def test_what_is_said_is_what_is_traced_and_compiled():
     assert ax.get_legend().get_texts()[-1].get_text() == "everything saved"
 
 
-def test_the_peak_never_rises_as_the_limit_falls_and_room_for_all_is_used():
+def test_the_peak_never_rises_as_the_limit_falls_and_nothing_is_recomputed_if_all_fits():
     plain = measure(looped, WS, X)
     limits = [int(plain.peak_bytes * part) for part in (1.1, 0.5)]
     results = [auto(looped, peak=limit).plan(WS, X) for limit in limits]
@@ -132,7 +132,7 @@ def test_the_peak_never_rises_as_the_limit_falls_and_room_for_all_is_used():
 
 
 @pytest.mark.parametrize("below", ["arguments, outputs and gradients alone", "no compiled choice for deep on cpu"])
-def test_a_limit_that_cannot_be_kept_is_refused_with_one_that_can(below):
+def test_a_limit_that_cannot_be_met_is_refused_with_one_that_can(below):
     f, limit = (looped, 10 * 1024) if "alone" in below else (deep, FIXED + 1024)
     with pytest.raises(PlanError, match=below) as refused:
         auto(f, peak=limit, compiles=2).plan(WS, X)
@@ -157,7 +157,7 @@ def test_a_choice_is_saved_and_loaded_for_the_same_function_alone(tmp_path):
         load_schedule(tmp_path / "choice.json", deep)
 
 
-def test_layers_of_one_line_are_told_by_their_modules_and_like_ones_are_one_row():
+def test_layers_of_one_line_are_distinguished_by_module_and_repeated_ones_share_a_row():
     def net(ws, x):
         for i, w in enumerate(ws):
             with jax.named_scope(f"layer{i}"):
@@ -183,7 +183,7 @@ def test_layers_of_one_line_are_told_by_their_modules_and_like_ones_are_one_row(
 
 
 @pytest.mark.slow
-def test_checkpoints_of_the_authors_own_are_taken_for_proposals():
+def test_the_authors_checkpoints_are_candidates():
     """The plan is no worse than these checkpoints, with or without a schedule."""
     own = checkpointed(deep)
     early, late = measure(own, WS, X), measure(with_schedule(own), WS, X)
@@ -208,7 +208,7 @@ EXPERTS = [(normal(310, 16, 4), normal(311, 4, 16, 16) / 4, normal(312, 4, 16, 1
 
 
 @pytest.mark.slow
-def test_what_no_schedule_keeps_to_plain_checkpoints_around_layers_do(tmp_path):
+def test_plain_checkpoints_around_layers_meet_a_limit_that_no_schedule_meets(tmp_path):
     """The function does not mark its layers."""
     layers = measure(lambda ps, x: experts(ps, x, jax.checkpoint), *EXPERTS)
     found = auto(experts, peak=layers.peak_bytes).plan(*EXPERTS)
@@ -289,7 +289,7 @@ def test_checkpoints_around_layers_are_among_the_choices_where_a_schedule_cannot
         assert min(map(again, as_small)) == again(hand)
 
 
-def test_a_training_step_is_refused_with_what_to_give_instead():
+def test_a_training_step_is_refused_with_advice_to_plan_the_loss():
     def step(ws, x):
         return ws[0] - 0.1 * jax.grad(deep)(ws, x)[0], jnp.sum(x)
 
@@ -299,7 +299,7 @@ def test_a_training_step_is_refused_with_what_to_give_instead():
 
 
 @pytest.mark.slow
-def test_a_net_is_cut_where_its_layers_end():
+def test_a_model_is_cut_between_its_layers():
     between = stretches(jaxpr_of(experts, *EXPERTS), False)
     assert len(between) == len(EXPERTS[0])
     divided, layers = (
@@ -316,7 +316,7 @@ def test_a_net_is_cut_where_its_layers_end():
     assert len(boundaries) == len(WS[0]) - 1
 
 
-def test_what_is_compiled_but_once_is_chosen_by_the_rows():
+def test_with_one_compile_the_0_1_program_decides():
     plain = measure(looped, WS, X)
     found = auto(looped, peak=int(0.9 * plain.peak_bytes), compiles=1).plan(WS, X)
     (candidate,) = found.trials
@@ -325,7 +325,7 @@ def test_what_is_compiled_but_once_is_chosen_by_the_rows():
 
 
 @pytest.mark.slow
-def test_what_keeps_a_little_less_is_compiled_only_where_it_is_predicted_to_take_no_more(monkeypatch):
+def test_a_trimmed_candidate_is_compiled_only_if_its_estimate_is_not_larger(monkeypatch):
     """Without a mean, which takes few bytes, its whole operand may have to be recomputed."""
 
     def net(ws, x):
@@ -350,14 +350,14 @@ def test_what_keeps_a_little_less_is_compiled_only_where_it_is_predicted_to_take
     assert others and all(t.estimated_bytes <= first.estimated_bytes for t in smaller)
 
 
-def test_where_all_fits_nothing_is_predicted_of_other_choices(monkeypatch):
+def test_if_everything_fits_no_other_candidate_is_estimated(monkeypatch):
     asked, predict = [], candidates.estimate_temporary_bytes
     monkeypatch.setattr(candidates, "estimate_temporary_bytes", lambda *args: asked.append(args) or predict(*args))
     assert auto(deep, peak="1 GiB").plan(WS, X).recomputed == 0
     assert len(asked) == 1
 
 
-def test_the_rows_are_solved_first_for_what_they_predicted_of_the_last_choice(monkeypatch):
+def test_the_first_limit_of_the_0_1_program_is_corrected_by_the_previous_estimate(monkeypatch):
     """The ratio of a program's estimate to that of the 0/1 program is similar for the next limit and for other cuts."""
     limits, best = [], PeakProgram.best
     monkeypatch.setattr(PeakProgram, "best", lambda rows, **limit: limits.append(limit) or best(rows, **limit))
@@ -371,7 +371,7 @@ def test_the_rows_are_solved_first_for_what_they_predicted_of_the_last_choice(mo
     assert shares[0][0] == 1 != shares[1][0]
 
 
-def test_where_the_rows_predict_more_than_the_programs_they_are_solved_for_the_least_that_they_can_do(monkeypatch):
+def test_if_the_0_1_program_overestimates_it_is_solved_for_its_smallest_limit(monkeypatch):
     proposer, asked = PeakProposer(mock.Mock(), []), []
 
     def best(peak):
@@ -385,7 +385,7 @@ def test_where_the_rows_predict_more_than_the_programs_they_are_solved_for_the_l
 
 
 @pytest.mark.slow
-def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_compiled(monkeypatch):
+def test_after_two_failures_a_candidate_larger_than_the_fallback_is_compiled(monkeypatch):
     taken = iter([1.2, 1.4])
 
     def compiled(search, candidate):
@@ -404,7 +404,7 @@ def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_comp
     assert first.peak_bytes <= limit and first.recompute_cost < search._fallback_candidate(limit).recompute_cost
 
 
-def test_what_both_passes_compute_alike_is_predicted_as_one():
+def test_an_operation_that_both_passes_compute_is_estimated_once():
     """The last cast of the loss runs in both passes: it reads a saved value, and no barrier precedes it."""
 
     def half(ws, x):
@@ -415,7 +415,7 @@ def test_what_both_passes_compute_alike_is_predicted_as_one():
     assert auto(half, saved="4 KiB").plan(*shapes).trials[0].estimated_bytes > 0
 
 
-def test_where_the_solver_stops_is_counted_so_that_a_slow_machine_chooses_the_same(monkeypatch):
+def test_the_solver_stops_after_a_number_of_nodes_so_slow_machines_choose_the_same(monkeypatch):
     asked, solve = [], scipy.optimize.milp
 
     def milp(*args, options, **how):
@@ -446,18 +446,18 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_done_is_refused_in_a_sentence(what):
+def test_invalid_functions_and_options_are_refused_with_a_sentence(what):
     f, options, sentence = REFUSED[what]
     with pytest.raises((PlanError, TraceError), match=sentence):
         auto(f, **{"peak": "1 MiB"} | options).plan(np.arange(3) if what == "integers" else X)
 
 
-def test_a_function_of_what_is_no_number_is_refused():
+def test_a_function_of_a_string_is_refused():
     with pytest.raises(TraceError, match="'relu', a str"):
         auto(lambda x, how: x.sum(), peak="1 MiB").plan(X, "relu")
 
 
-def test_what_takes_long_is_kept_though_other_things_take_more_operations():
+def test_slow_operations_are_saved_although_others_have_more_flops():
     """If memory is slow, a sum over a large array takes longer than a matmul of twice as many FLOPs."""
 
     def net(w, x, large):
@@ -481,7 +481,7 @@ def test_what_takes_long_is_kept_though_other_things_take_more_operations():
     assert suggested_names.recomputed == 0
 
 
-def test_for_an_argument_behind_stop_gradient_no_product_is_computed():
+def test_no_matmul_computes_the_gradient_of_a_stopped_argument():
     def stopped(ws, x):
         return deep(ws, lax.stop_gradient(x))
 

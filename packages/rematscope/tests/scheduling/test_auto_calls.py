@@ -81,7 +81,7 @@ def test_transformations_are_those_of_the_function_within_a_peak_and_compiled(na
 
 
 @pytest.mark.parametrize("name", sampled(list(CASES), 12))
-def test_another_call_is_planned_anew_where_jit_traces_again(name, plans):
+def test_a_call_that_jit_would_retrace_is_planned_separately(name, plans):
     case = CASES[name]
     f = auto(case.f, saved="1 KiB")
     assert_same(value_and_gradients(f, case.before, case.keywords), expected_of(name, now=False))
@@ -310,7 +310,7 @@ def test_a_schedule_is_saved_with_its_argnums_and_loaded_where_nothing_is_search
     assert not plans
 
 
-def test_a_failed_plan_is_tried_again(monkeypatch):
+def test_a_failed_plan_is_retried(monkeypatch):
     calls = []
 
     def fails_once(w, x):

@@ -54,7 +54,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", few(FUNCTIONS, 2))
-def test_auto_keeps_effects_values_and_the_limit(name):
+def test_auto_preserves_effects_and_values_within_the_limit(name):
     part = 0.5 if name in ("prints", "calls back") else 0.8
     f = FUNCTIONS[name]
     plain = measure(f, WS, X)
@@ -95,7 +95,7 @@ def test_a_mutable_array_and_another_effect_are_refused(between):
         auto(lambda ws, x: with_a_counter(ws, between(x)), peak="1 GiB").plan(WS, X)
 
 
-def test_what_calls_back_does_so_as_often():
+def test_callbacks_run_as_often_as_in_the_function():
     called = []
 
     def f(ws, x):
@@ -119,7 +119,7 @@ def test_a_branch_that_prints_is_planned():
 
 
 @pytest.mark.parametrize("ask", [lint, lambda f, *args: jax.grad(with_schedule(f))(*args)], ids=["lint", "scheduled"])
-def test_what_a_checkpoint_may_not_repeat_is_refused_in_a_sentence(ask):
+def test_an_operation_that_must_not_run_twice_is_refused_with_a_sentence(ask):
     with pytest.raises(PlanError, match="a callback that must not run twice, such as io_callback"):
         ask(FUNCTIONS["calls back"], WS, X)
 
@@ -157,7 +157,7 @@ def scaled_by_a_statistic(w):
 
 @since("0.8", "mutable arrays")
 @pytest.mark.parametrize("f", [written_and_read, written_in_a_loop, scaled_by_a_statistic])
-def test_auto_refuses_to_differentiate_what_a_mutable_array_holds(f):
+def test_auto_refuses_to_differentiate_values_of_a_mutable_array(f):
     with pytest.raises(PlanError, match=r"differentiates values in a mutable array \(jax.new_ref\)"):
         auto(f, peak="1 MiB").plan(W)
 

@@ -100,6 +100,6 @@ def test_blocks_are_where_people_put_checkpoints(make):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)
 
 
-def test_what_calls_nothing_again_has_no_blocks():
+def test_a_function_without_repeated_calls_has_no_blocks():
     assert partitions(jaxpr_of(jnp.sin, X)) == []
     assert partitions(jaxpr_of(lambda ws, x: layer(ws[0], x), WS, X)) == []

@@ -30,7 +30,7 @@ def forward_steps(links, slots):
 
 
 @pytest.mark.parametrize("links", [2, 5, 16, 23, 64])
-def test_as_much_is_computed_again_as_by_revolve_where_all_links_are_alike(links):
+def test_on_a_uniform_chain_the_recompute_is_that_of_revolve(links):
     tours = RevolveTable([ChainSegment(8 * (i > 0), 1, 0, 1, 0, 0) for i in range(links)], limit=256)
     for values in (1, 2, 3, 5, 8, 20):
         tour = tours.best(values * tours.slots // 32)
@@ -76,7 +76,7 @@ WIDTHS = {"alike": [32] * 12, "unlike": [32, 48, 16, 64, 32, 32, 24, 40, 80, 32,
 
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
 @pytest.mark.parametrize("widths", few(WIDTHS.values()), ids=WIDTHS)
-def test_within_the_peak_of_checkpoints_in_checkpoints_less_is_computed_again(widths, tmp_path):
+def test_within_the_peak_of_nested_checkpoints_the_chain_recomputes_less(widths, tmp_path):
     ws = [normal(320 + i, a, b) / a**0.5 for i, (a, b) in enumerate(itertools.pairwise(widths))]
     args = ws, normal(319, 512, 32)
     halves = measure(in_halves, *args)
@@ -99,7 +99,7 @@ def test_within_the_peak_of_checkpoints_in_checkpoints_less_is_computed_again(wi
     assert loaded.bytes_by_kind() == late.bytes_by_kind()
 
 
-def test_loops_and_random_numbers_in_a_chain_come_again_as_they_were():
+def test_loops_and_random_numbers_in_a_chain_are_recomputed_exactly():
     def net(ws, x, key):
         for w in ws:
             last, steps = lax.scan(lambda c, _, w=w: (jnp.sin(c @ w), jnp.cos(c)), x, None, length=2)

@@ -49,7 +49,7 @@ def fast(dtype):
 
 
 @pytest.mark.parametrize("dtype", few(["bfloat16", "float32"]))
-def test_what_waits_on_the_host_is_none_of_the_budget_and_gives_the_same_gradients(dtype, tmp_path):
+def test_offloaded_residuals_do_not_count_and_give_the_same_gradients(dtype, tmp_path):
     args = jax.tree.map(lambda a: a.astype(dtype), (WS, X))
     chosen = fast(dtype)
     assert chosen.host_bytes
@@ -84,7 +84,7 @@ def test_transformations_go_through_moves():
         np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-6)
 
 
-def test_a_move_is_weighed_against_computing_again():
+def test_a_transfer_is_weighed_against_recompute():
     """A layer's matmul takes 17 ms here. Its input, 2 MiB for all layers, takes 2 ms at 1 GB/s."""
     alone = found(None, budget="4 MiB")
     beside = found(HostOffload(bandwidth=1e9), budget="4 MiB")
@@ -101,13 +101,13 @@ def test_a_move_is_weighed_against_computing_again():
     assert found(HostOffload(bandwidth=1e6)).host_bytes  # where nothing else fits, however long it takes
 
 
-def test_no_more_moves_than_the_host_has_room_for():
+def test_offloaded_bytes_stay_within_the_hosts_capacity():
     room = found(HostOffload(bandwidth=1e12, capacity="3 MiB"))
     assert 0 < room.host_bytes <= 3 * 2**20
     assert room.recomputed > 1e-3  # for the rest there was none
 
 
-def test_the_result_says_what_is_on_the_host_and_what_is_assumed():
+def test_the_plan_states_the_offloaded_bytes_and_the_assumptions():
     chosen = found(HostOffload(bandwidth=2e9, overlap=0.5))
     text = repr(chosen)
     assert "in host memory" in text.splitlines()[0]
@@ -126,12 +126,12 @@ def test_the_result_says_what_is_on_the_host_and_what_is_assumed():
     + [{"bandwidth": 1e9, "overlap": o} for o in (-0.1, 2, "half", float("nan"))]
     + [{"bandwidth": 1e9, "capacity": c} for c in (-1, 1.5, "much", True)],
 )
-def test_what_is_no_host_is_refused(given):
+def test_an_invalid_host_is_refused(given):
     with pytest.raises(PlanError, match=f"{[*given][-1]}.*Give|capacity='much' cannot be read"):
         HostOffload(**given)
 
 
-def test_where_nothing_can_move_that_is_said():
+def test_a_function_without_offloadable_residuals_is_refused():
     host = HostOffload(bandwidth=1e9)
     with pytest.raises(PlanError, match="deep has no loop"):
         found(host, f=deep)

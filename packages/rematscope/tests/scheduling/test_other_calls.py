@@ -263,12 +263,12 @@ def test_another_call_is_as_plain_f_or_refused(name, make):
 
 
 @pytest.mark.parametrize("name", sampled(list(CASES), 3))
-def test_what_plans_at_each_call_is_as_plain_f(name):
+def test_a_function_that_is_planned_per_call_behaves_like_f(name):
     assert not refuses(name, with_schedule(CASES[name].f))
 
 
 @pytest.mark.parametrize("name", ["the optional argument is another one", "a static field of a dataclass"])
-def test_what_auto_and_load_return_refuses_as_well(name, tmp_path):
+def test_functions_from_auto_and_load_refuse_the_same_calls(name, tmp_path):
     case = CASES[name]
     found = auto(case.f, saved="1 KiB").plan(*case.before)
     found.save(tmp_path / "choice.json")

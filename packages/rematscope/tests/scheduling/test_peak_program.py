@@ -8,7 +8,7 @@ from rematscope.scheduling.fusion import Fusion
 from rematscope.scheduling.linearize import linearize
 
 
-def test_what_a_loop_reads_of_repeated_numbers_is_in_no_memory():
+def test_a_broadcast_constant_that_a_loop_reads_takes_no_memory():
     """JAX makes the numbers of a mask outside of the loop, and of another type."""
 
     def masked(ws, x):

@@ -83,7 +83,7 @@ def test_like_checkpoints_are_traced_once(monkeypatch):
     assert len(traced) == len({*traced}) > 0
 
 
-def test_whoever_stops_a_search_is_told_what_it_has(monkeypatch):
+def test_an_interrupted_search_reports_its_candidates(monkeypatch):
     room = limit(0.45)
     compiled, compile_both = [], search.measure_call
 
@@ -119,7 +119,7 @@ def scanned(ws, x):
 
 
 @pytest.mark.slow
-def test_before_what_computes_all_again_more_than_once_checkpoints_are_compiled(monkeypatch):
+def test_checkpoints_are_compiled_before_candidates_that_recompute_everything_twice(monkeypatch):
     propose = ChainProposer.propose
 
     def often(self, target_bytes, pool):
@@ -142,14 +142,14 @@ def test_before_what_computes_all_again_more_than_once_checkpoints_are_compiled(
     assert not found.trials[0].snapshots and found.trials[0].fits(room)
 
 
-def test_where_there_is_no_loop_no_checkpoint_goes_around_turns():
+def test_without_a_loop_no_checkpoint_is_placed_around_iterations():
     places = [*placements(jaxpr_of(net, WS, X), False, False)]
     assert places and all(place.blocks for place in places)
     assert [*placements(jaxpr_of(jnp.sin, X), False, False)] == [CheckpointPlacement()]
     assert CheckpointPlacement(depth=0) in placements(jaxpr_of(scanned, WS, X), False, False)
 
 
-def test_of_what_is_compiled_only_the_sizes_are_read_until_somebody_asks(monkeypatch):
+def test_only_the_sizes_of_a_compiled_program_are_read_until_more_is_requested(monkeypatch):
     read, module = [], hlo_proto.Module
 
     def noted(data):

@@ -44,7 +44,7 @@ def again(f):
 
 
 @pytest.mark.slow
-def test_a_loop_of_many_turns_takes_less_than_a_checkpoint_around_each_and_computes_no_more(tmp_path):
+def test_a_segmented_loop_takes_less_memory_than_a_checkpoint_per_iteration_for_no_more_recompute(tmp_path):
     turns, work = measure(each_turn, P, XS), again(each_turn)
     fixed = turns.peak_bytes - turns.temp_bytes
     less = auto(recurrent, peak=fixed + int(0.7 * turns.temp_bytes)).plan(P, XS)
@@ -86,7 +86,7 @@ def test_a_loop_is_divided_whatever_the_loss_does_with_its_result(loss, length):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradients, expected)
 
 
-def test_as_many_turns_are_not_computed_again_as_there_is_room_for(monkeypatch):
+def test_as_many_iterations_as_fit_are_not_recomputed(monkeypatch):
     """Copies of what is stacked come with the first of them, so less fits than the line from none to all says."""
     linearized = linearize(trace(recurrent, P, XS))
     segmented = SegmentProposer(mock.Mock(cost=work), mock.Mock(linearized=linearized))
@@ -135,7 +135,7 @@ def test_segments_that_a_loop_does_not_have_are_refused(segments):
         divided(linearize(trace(recurrent, P, XS)), [segments])
 
 
-def test_loops_of_few_turns_or_large_ones_are_not_divided():
+def test_loops_with_few_or_large_iterations_are_not_divided():
     def layers(ws, x):
         return jnp.mean(lax.scan(lambda x, w: (x + jnp.tanh(x @ w) @ w.T, None), x, ws)[0])
 
@@ -161,7 +161,7 @@ def test_a_loop_in_a_shard_map_has_a_checkpoint_around_each_iteration():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradients, expected)
 
 
-def test_a_loop_of_no_turns_is_no_obstacle():
+def test_a_loop_without_iterations_is_planned():
     def f(ws, x):
         x = lax.scan(lambda x, w: (jnp.sin(x @ w), x), x, ws[:0])[0]
         for w in ws:

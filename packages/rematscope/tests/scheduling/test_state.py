@@ -121,7 +121,7 @@ STATEFUL = {
 
 
 @pytest.mark.parametrize("name", STATEFUL)
-def test_what_changes_state_is_refused(name, tmp_path):
+def test_a_function_that_changes_state_is_refused(name, tmp_path):
     f, *args = STATEFUL[name]
     (tmp_path / "choice.json").write_text('{"structure": "", "kept": []}')
     tries = (
@@ -171,7 +171,7 @@ def test_a_dictionary_is_the_function_s_own_to_change():
 
 
 @pytest.mark.parametrize("make", MAKES)
-def test_what_is_closed_over_is_what_it_was_in_value_and_in_derivatives(make):
+def test_closed_over_variables_keep_their_values_from_planning_in_derivatives_too(make):
     held = {"scale": 2.0, "w": W, "act": jnp.sin}
 
     def loss(x):
@@ -226,7 +226,7 @@ PICKLED = {
 
 
 @pytest.mark.parametrize("name", few(PICKLED, 1))
-def test_a_plan_is_pickled_with_what_it_shows_and_traced_again_where_it_is_read(name):
+def test_a_pickled_plan_shows_the_same_view_and_is_retraced_when_loaded(name):
     f = PICKLED[name]()
     plan = f.plan(W, X)
     read = pickle.loads(pickle.dumps(plan))
@@ -246,7 +246,7 @@ def raises_for(f, argnum):
     return True
 
 
-def test_a_plan_of_what_pickle_does_not_find_is_refused_with_what_to_do():
+def test_a_plan_of_an_unpicklable_function_is_refused_with_advice():
     plan = auto(lambda w, x: net_sum(w, x), saved="1 MiB").plan(W, X)
     for each in (plan, plan.function):
         with pytest.raises(PlanError, match=r"cannot be pickled.*plan\.save\('schedule\.json'\)"):
@@ -295,7 +295,7 @@ def meshes():
 
 
 @pytest.mark.slow
-def test_on_a_mesh_it_does_what_plain_f_does_or_says_why_not():
+def test_on_a_mesh_a_planned_function_agrees_with_f_or_refuses():
     auto_mesh, explicit = meshes()
     made = MAKES["a schedule"](net_sum, W, X)
     part = MAKES["a schedule"](net_sum, W, X[:8])
@@ -332,7 +332,7 @@ def test_results_that_hold_programs_of_jax_say_that_they_cannot_be_copied(copied
 
 
 @pytest.mark.parametrize("setting", [True, 2, 2.5])
-def test_a_setting_whose_value_is_read_is_to_be_bound_first(setting):
+def test_a_setting_whose_value_is_read_must_be_bound(setting):
     def f(w, setting):
         return jnp.sin(w @ w).sum() if setting > 0 else w.sum()
 

@@ -66,7 +66,7 @@ def written(found, **functions):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("budget", "in_part"), [("100 KiB", False), ("210 KiB", True)])
-def test_the_names_that_it_says_to_write_keep_what_was_planned(budget, in_part):
+def test_the_suggested_names_save_the_planned_values(budget, in_part):
     found = auto(deep, saved=budget).plan([W] * 4, X)
     suggested_names = found.suggested_names
     *_, hand = written(found, layer=layer, deep=deep)
@@ -86,7 +86,7 @@ def test_the_names_that_it_says_to_write_keep_what_was_planned(budget, in_part):
     assert kept(with_schedule(hand, found.policy)) == kept(jax.checkpoint(hand, policy=found.policy))
 
 
-def test_where_lines_have_all_in_hand_the_names_keep_what_auto_keeps():
+def test_if_every_saved_value_has_a_line_the_names_save_exactly_these_values():
     def f(ws, x):
         for w in ws:
             x = jnp.sin(x @ w["up"]) @ w["down"]
@@ -99,7 +99,7 @@ def test_where_lines_have_all_in_hand_the_names_keep_what_auto_keeps():
 
 
 @pytest.mark.slow
-def test_in_a_loop_names_say_what_each_iteration_keeps():
+def test_in_a_loop_names_state_the_saved_values_of_each_iteration():
     found = auto(looped, saved="180 KiB").plan(W, X)
     carry, *others = found.suggested_names.names
     assert carry.write.startswith("at the start of the body of lax.scan: carry 0 as checkpoint_name(")
@@ -132,7 +132,7 @@ def test_a_plan_that_saves_nothing_says_so():
 
 
 @pytest.mark.slow
-def test_what_keeps_everything_needs_no_names_and_other_checkpoints_are_refused():
+def test_a_plan_that_saves_everything_needs_no_names_and_plain_checkpoints_are_refused():
     found = auto(deep, peak="1 GiB").plan([W] * 4, X)
     assert found.suggested_names.names == () and "no checkpoint is needed" in str(found.suggested_names)
     assert kept(jax.checkpoint(deep, policy=found.policy)) == kept(deep)
@@ -152,7 +152,7 @@ def test_what_keeps_everything_needs_no_names_and_other_checkpoints_are_refused(
         _ = found.policy
 
 
-def test_where_plain_checkpoints_are_is_said_by_the_function_that_all_of_a_block_is_in():
+def test_plain_checkpoints_are_described_by_the_function_that_contains_the_block():
     ws = [W] * 4
     blocks = next(plain.blocks for plain in placements(jaxpr_of(deep, ws, X), False, False) if len(plain.blocks) == 4)
     where = in_words(jaxpr_of(deep, ws, X), CheckpointPlacement(blocks, saved=((blocks[0][0],),)))

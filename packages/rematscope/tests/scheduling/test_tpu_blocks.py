@@ -65,7 +65,7 @@ def same(f, g):
 
 
 @pytest.mark.slow
-def test_a_block_comes_again_behind_one_barrier_that_holds_nothing_which_came_again():
+def test_a_block_is_recomputed_after_one_barrier_without_recomputed_values():
     candidate = within(0)
     held = barriers(candidate)
     assert 2 < len(held) <= len(candidate.snapshots)
@@ -83,7 +83,7 @@ def test_a_block_comes_again_behind_one_barrier_that_holds_nothing_which_came_ag
         assert newest in flown
 
 
-def test_what_reductions_make_is_kept_for_all_that_is_elementwise_in_between():
+def test_results_of_reductions_are_saved_for_the_elementwise_operations_between_them():
     candidate = within(0)
     assert candidate.schedule.forward.count("reduce_max") == len(WS)
     assert candidate.schedule.backward.count("reduce_max") == 0
@@ -91,7 +91,7 @@ def test_what_reductions_make_is_kept_for_all_that_is_elementwise_in_between():
     assert plain.count("reduce_max") == len(WS)
 
 
-def test_of_products_those_of_the_last_block_are_kept_first_where_they_take_no_more():
+def test_matmuls_of_the_last_block_are_saved_first_if_that_takes_no_more_memory():
     least = min(looked_at().blocks.propose(0, CandidatePool()), key=lambda candidate: candidate.estimated_bytes)
     products = [e.outputs[0] for e in least.linearized.primal.equations if e.primitive == "dot_general"]
     of_last = products[-len(products) // len(WS) :]
@@ -112,7 +112,7 @@ def predicted(f, *args):
 
 
 @pytest.mark.slow
-def test_at_the_peak_of_checkpoints_less_is_computed_again_and_the_choice_can_be_loaded(monkeypatch, tmp_path):
+def test_at_the_peak_of_checkpoints_less_is_recomputed_and_the_schedule_can_be_loaded(monkeypatch, tmp_path):
     fixed = looked_at().linearized.fixed_bytes
     compiled = []
 
@@ -132,7 +132,7 @@ def test_at_the_peak_of_checkpoints_less_is_computed_again_and_the_choice_can_be
 
 
 @pytest.mark.slow
-def test_of_checkpoints_that_are_predicted_alike_those_that_keep_least_are_the_smallest():
+def test_of_checkpoints_with_similar_estimates_the_smallest_saves_the_fewest_bytes():
     """A TPU's compiler may take a fifth more or less than is predicted."""
     of = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)
     sizes = dict.fromkeys("qkv", (1024, 1024)) | {"up": (1024, 4096), "down": (4096, 1024)}

@@ -122,7 +122,7 @@ def test_auto_draws_once(name):
     assert_gradient_of_the_numbers_drawn(found.function)
 
 
-def test_what_a_checkpoint_cannot_save_is_refused_in_a_sentence():
+def test_an_operation_that_a_checkpoint_cannot_save_is_refused_with_a_sentence():
     """JAX asks a policy about no operation in a while_loop."""
 
     def f(w, x):
@@ -148,7 +148,7 @@ def test_numbers_drawn_with_a_key_are_repeatable():
     assert not all(map(is_repeatable, jaxpr_of(FUNCTIONS["scan"], WS, X).eqns))
 
 
-def test_a_kernel_is_repeatable_and_what_reads_a_mutable_array_is_not():
+def test_a_kernel_is_repeatable_and_reading_a_mutable_array_is_not():
     def kernel(x, out):
         out[...] = jnp.sin(x[...])
 

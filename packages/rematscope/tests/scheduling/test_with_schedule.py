@@ -56,7 +56,7 @@ def test_values_and_gradients_are_those_of_the_function(name):
     "name", ["nested_checkpoints", "scan_of_many_carries", "dropout_in_scan", "attention_dots_saveable"]
 )
 @pytest.mark.parametrize("policy", ["nothing_saveable", "dots_saveable"])
-def test_what_is_kept_and_computed_again_is_what_the_policy_says(name, policy):
+def test_the_saved_and_recomputed_values_are_those_of_the_policy(name, policy):
     case = CASES[name]
     plain = trace(with_policy(case.function, getattr(policies, policy)), *case.args, **case.kwargs)
     late = trace(with_schedule(case.function, getattr(policies, policy)), *case.args, **case.kwargs)
@@ -92,7 +92,7 @@ TRANSFORMED = {
 
 
 @pytest.mark.parametrize("how", few(TRANSFORMED, 3))
-def test_it_is_transformed_as_the_function_is(how):
+def test_a_scheduled_function_can_be_transformed_like_the_function(how):
     found, expected = (jax.jit(TRANSFORMED[how], static_argnums=0)(g) for g in (with_schedule(net), net))
     assert_same(found, expected)
 
@@ -148,7 +148,7 @@ OVER_BATCH = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", few(OVER_BATCH, 2))
-def test_collectives_run_over_the_axis_of_a_vmap_around_it(how):
+def test_collectives_run_over_the_axis_of_an_outer_vmap(how):
     assert_same(OVER_BATCH[how](with_schedule(collective)), OVER_BATCH[how](collective))
 
 
@@ -162,7 +162,7 @@ def test_gradients_agree_to_rounding_in_each_precision(dtype, far):
         np.testing.assert_allclose(*(np.asarray(g, np.float64) for g in (found, expected)), rtol=far, atol=far)
 
 
-def test_less_is_live_at_once_than_with_one_checkpoint():
+def test_a_schedule_has_a_smaller_peak_than_one_checkpoint():
     def layers(ws, x):
         for w in ws:
             x = jnp.sin(jnp.sin(jnp.sin(x @ w)))
@@ -175,7 +175,7 @@ def test_less_is_live_at_once_than_with_one_checkpoint():
 
 
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
-def test_compiled_it_takes_no_more_than_the_checkpoints_that_it_has():
+def test_a_compiled_schedule_takes_no_more_memory_than_its_checkpoints():
     """XLA would keep each layer's summand of a cotangent until the end, and materialize cheap values."""
 
     def layer(x, w):
@@ -192,7 +192,7 @@ def test_compiled_it_takes_no_more_than_the_checkpoints_that_it_has():
 
 
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
-def test_what_a_weights_gradient_is_made_of_is_not_kept_until_the_end():
+def test_the_operands_of_a_weights_gradient_are_freed_before_the_end():
     """XLA would compute the gradients of all weights last."""
 
     def layer(x, w):
@@ -209,7 +209,7 @@ def test_what_a_weights_gradient_is_made_of_is_not_kept_until_the_end():
 
 
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
-def test_kept_masks_are_kept_and_not_what_they_are_made_of():
+def test_a_saved_mask_is_not_replaced_by_its_operand():
     """XLA would recompute the mask where it is read and keep its operand: four bytes per element instead of one."""
 
     def layers(ws, x):
@@ -227,7 +227,7 @@ def test_kept_masks_are_kept_and_not_what_they_are_made_of():
 
 
 @pytest.mark.slow
-def test_for_a_tpu_nothing_holds_what_its_products_compute():
+def test_for_a_tpu_no_barrier_holds_fused_operands_of_matmuls():
     def f(ws, x):
         for up, down in ws:
             x = x + jax.nn.gelu(x @ up) @ down
@@ -248,12 +248,12 @@ def test_for_a_tpu_nothing_holds_what_its_products_compute():
     assert "tanh" not in held["tpu v5e"]
 
 
-def test_what_it_is_compiled_for_has_to_be_there_to_compile_for():
+def test_a_target_that_is_not_available_is_refused():
     with pytest.raises(TargetError, match="target='abacus' is not known"):
         with_schedule(jnp.sin, target="abacus")
 
 
-def test_what_has_no_backward_pass_is_refused_in_a_sentence():
+def test_a_function_without_a_backward_pass_is_refused_with_a_sentence():
     with pytest.raises(TraceError, match="returns no floating-point value"):
         jax.grad(with_schedule(lambda x: x > 0))(1.0)
 

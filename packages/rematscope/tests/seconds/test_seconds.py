@@ -65,7 +65,7 @@ def test_figures_of_a_device_agree_with_each_other(device):
     assert device.ring() > 5e10 and 10e9 < device.memory < 300e9
 
 
-def test_what_measure_compiles_for_has_rates():
+def test_every_target_of_measure_has_rates():
     assert set(ABSENT) == {name for name, device in DEVICES.items() if device.topology} and "tpu v5e" in ABSENT
 
 
@@ -114,7 +114,7 @@ def test_a_dtype_that_is_not_listed_takes_the_rate_of_one_as_wide():
     assert DEVICES["tpu v4"].rate(jnp.dtype("float64")) == DEVICES["tpu v4"].matmul["float32"]
 
 
-def test_arithmetic_that_takes_longer_than_what_is_moved_counts():
+def test_arithmetic_counts_if_it_takes_longer_than_the_transfers():
     found = estimate_time(trace(product, X, W), SLOW)
     products, sines, sums = 2 * 64 * 32 * 128 / 1e6, 64 * 128 / 1e2, 64 * 128 / 1e3
     cosines = 64 * 128 / 1e2  # saved for the backward pass
@@ -122,7 +122,7 @@ def test_arithmetic_that_takes_longer_than_what_is_moved_counts():
     assert (found.recompute, found.deferred_forward, found.recompute_fraction) == (0, 0, 0)
 
 
-def test_what_fuses_reads_what_stands_in_memory_and_writes_what_a_product_reads():
+def test_a_fusion_reads_materialized_values_and_writes_operands_of_matmuls():
     def chain(x, w):
         return jnp.exp(jnp.sin(jnp.tanh(x)) + 1) @ w
 
@@ -131,12 +131,12 @@ def test_what_fuses_reads_what_stands_in_memory_and_writes_what_a_product_reads(
     assert estimate_time(forward, MOVES).forward == (x + x) + (x + w + out)  # a chain reads and writes once
 
 
-def test_a_reduction_reads_what_is_fused_into_it_where_that_is_made():
+def test_a_reduction_reads_the_inputs_of_its_fused_operations():
     passes = trace(jax.checkpoint(lambda x: jnp.sum(jnp.sin(x) * 2, axis=1)), X)
     assert estimate_time(passes, MOVES).forward == X.size * 4 + 64 * 4
 
 
-def test_a_gather_reads_what_it_takes_and_not_the_table():
+def test_a_gather_reads_the_gathered_rows_and_not_the_table():
     passes = trace(jax.checkpoint(lambda table, i: table[i]), F32((10_000, 8)), jax.ShapeDtypeStruct((3,), jnp.int32))
     assert estimate_time(passes, MOVES).forward < 10_000
 
@@ -149,7 +149,7 @@ def test_a_scan_takes_as_long_as_all_its_iterations():
     assert nine == pytest.approx(9 * one)
 
 
-def test_what_is_computed_again_takes_what_it_took_the_first_time():
+def test_a_recomputed_operation_takes_the_time_of_its_first_run():
     """This holds even if the backward pass has readers that the forward pass does not have."""
     found = estimate_time(trace(jax.checkpoint(product), X, W), SLOW)
     assert found.recompute == pytest.approx(2 * 64 * 32 * 128 / 1e6)
@@ -257,7 +257,7 @@ def test_calibration_gives_a_device(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cost", ["FLOPs", "seconds"])
-def test_a_plan_of_a_step_costs_what_all_microbatches_recompute(cost):
+def test_a_plan_of_a_step_costs_the_recompute_of_all_microbatches(cost):
     f, shapes = meshes.microbatches(*meshes.fsdp_unrolled(meshes.under("nothing")))
     device = "tpu v5e" if cost == "seconds" else None
     asked = {"cost": "seconds", "device": device} if device else {}

@@ -43,7 +43,7 @@ POLICIES = {
     max_examples=int(EXAMPLES or 6),
     suppress_health_check=[HealthCheck.too_slow],
 )
-def test_what_holds_of_every_function_holds_of_compositions(steps, policy, prevent_cse):
+def test_random_compositions_satisfy_the_invariants(steps, policy, prevent_cse):
     checkpoint = functools.partial(jax.checkpoint, policy=POLICIES[policy], prevent_cse=prevent_cse)
 
     def f(w, x):

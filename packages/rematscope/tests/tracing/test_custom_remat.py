@@ -12,7 +12,7 @@ X = np.float32(0.3)
 pytestmark = pytest.mark.skipif(not hasattr(jax, "custom_remat"), reason="this JAX has no jax.custom_remat")
 
 
-def test_a_checkpoint_saves_what_the_function_says():
+def test_a_checkpoint_saves_the_residuals_of_a_custom_rule():
     """Its forward rule saves the inner sine, so that the backward pass recomputes the outer one alone."""
 
     def forward(policy, x):

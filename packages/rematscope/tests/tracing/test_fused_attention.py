@@ -90,7 +90,7 @@ AROUND = [jax.jit, jax.checkpoint, jax.vmap, in_a_scan, on_three_devices]
 
 
 @pytest.mark.parametrize("around", AROUND, ids=lambda each: each.__name__)
-def test_what_stands_around_the_kernel_changes_neither_flops_nor_the_kernels(around, seed):
+def test_loops_and_meshes_around_a_kernel_do_not_change_its_flops(around, seed):
     """The FLOPs of a kernel are those of one iteration of a loop, and of one device."""
     options, args = drawn_case(random.Random(seed))
     args = args[:3]  # JAX 0.11 cannot map a bias that all sequences share

@@ -49,7 +49,7 @@ def traced(name):
 
 
 @one_in(3)
-def test_what_is_kept_is_what_jax_keeps(case, passes):
+def test_the_residuals_are_those_of_jax(case, passes):
     flat, leaves = invariants.flattened(case)
     invariants.assert_residuals_are_the_leaves_of_vjp(passes, flat, leaves)
     invariants.assert_structure(passes)
@@ -90,7 +90,7 @@ def work_again(passes, roles):
 
 
 @pytest.mark.parametrize("name", few(NAMES, 3))
-def test_where_nothing_is_saved_only_arguments_cross_and_the_rest_is_computed_again(case, passes):
+def test_if_nothing_is_saved_only_arguments_are_residuals(case, passes):
     nothing = trace(jax.checkpoint(case.function), *case.args)
     assert nothing.bytes_by_kind()["computed"] == 0
     kept = passes.bytes_by_kind().get("computed", 0)
@@ -104,7 +104,7 @@ MARKED = [pytest.param(name, marks=IN_NEW_RELEASES.get(name, ())) for name in NA
 
 
 @pytest.mark.parametrize("name", sampled(MARKED, 3))
-def test_a_checkpoint_that_saves_everything_computes_no_more_again_than_none(case, passes):
+def test_a_checkpoint_that_saves_everything_recomputes_nothing(case, passes):
     everything = jax.checkpoint(case.function, policy=jax.checkpoint_policies.everything_saveable)
     assert work_again(trace(everything, *case.args), "R") <= work_again(passes, "R")
 
@@ -118,7 +118,7 @@ NAMED = [
 @pytest.mark.skipif(jax_compat.remat3(), reason="choices are found without it")
 @pytest.mark.parametrize("budget", [0.0, 1.0])
 @pytest.mark.parametrize("name", NAMED)
-def test_a_plan_is_what_tracing_it_shows(case, budget):
+def test_a_plan_has_the_figures_of_its_trace(case, budget):
     found = plan(case.function, *case.args, saved=budget)
     assert trace(found.planned, *case.args).bytes_by_kind().get("computed", 0) == found.saved_bytes
     found.check()

@@ -87,7 +87,7 @@ saving = jax.checkpoint_policies.save_only_these_names
         (saving("w1", "w2", "h"), 3_407_872, 0, 2),
     ],
 )
-def test_of_an_fsdp_layer_the_bytes_of_a_device_and_what_is_gathered_again(policy, nbytes, gathered_again, gathered):
+def test_an_fsdp_layer_has_bytes_per_device_and_repeated_all_gathers(policy, nbytes, gathered_again, gathered):
     f, shapes = fsdp_layer(policy)
     passes = trace(f, *shapes)
     scalars = passes.device_bytes_by_kind()["computed"] - nbytes
@@ -98,14 +98,14 @@ def test_of_an_fsdp_layer_the_bytes_of_a_device_and_what_is_gathered_again(polic
     assert (passes.axes, passes.devices, passes.opaque_primitives, passes.unresolved_shardings) == ({"d": 8}, 8, (), ())
 
 
-def test_what_a_device_computes_counts_once_and_not_for_all_devices():
+def test_flops_are_counted_per_device():
     f, shapes = fsdp_layer(None)
     products = [e for e, _ in trace(f, *shapes).forward.walk() if e.primitive == "dot_general"]
     assert [e.inputs[0].shape[0] for e in products] == [4, 4]
     assert trace(f, *shapes).cost.flops == pytest.approx(6 * 2 * 4 * 64 * 256 * 1024, rel=0.02)  # of six matmuls
 
 
-def test_under_automatic_axes_what_only_the_compiler_decides_is_predicted_and_said():
+def test_under_automatic_axes_the_compilers_shardings_are_predicted_and_marked():
     over = meshes.mesh(d=8)
     shape = meshes.like(over, "d", shape=(64, 4))
     passes = trace(lambda x: jnp.sin(jnp.sin(x)), shape)
@@ -122,7 +122,7 @@ def test_under_automatic_axes_what_only_the_compiler_decides_is_predicted_and_sa
 
 
 @since("0.10", "the shapes of what a function returns say how it is divided")
-def test_on_explicit_axes_types_say_what_each_device_has():
+def test_on_explicit_axes_types_give_the_shapes_per_device():
     over = meshes.mesh(AxisType.Explicit, d=4, e=2)
     shapes = meshes.like(over, "d", "e", shape=(64, 4)), meshes.like(over, "d", "e", shape=(64, 4))
 
@@ -135,14 +135,14 @@ def test_on_explicit_axes_types_say_what_each_device_has():
     assert passes.unresolved_shardings == () and 8 * passes.cost.flops == whole.cost.flops > 0
 
 
-def test_sharded_arrays_say_what_each_device_has_as_shapes_do():
+def test_sharded_arrays_and_shapes_give_the_same_bytes_per_device():
     over = meshes.mesh(d=8)
     shape = meshes.like(over, "d", shape=(64, 4))
     given = [jax.device_put(np.ones((64, 4), np.float32), shape.sharding), shape]
     assert [trace(jnp.sin, x).forward.inputs[0].device_bytes for x in given] == [128, 128]
 
 
-def test_a_body_stands_under_the_axes_of_the_mesh(capsys):
+def test_a_shard_maps_body_is_shown_with_the_mesh_axes(capsys):
     f, shapes = meshes.fsdp(meshes.under("nothing"))
     print_fwd_bwd(f, *shapes)
     shown = capsys.readouterr().out
@@ -156,7 +156,7 @@ def test_a_body_stands_under_the_axes_of_the_mesh(capsys):
         assert text in shown
 
 
-def test_scalars_that_leave_a_shard_map_are_not_computed_again():
+def test_scalars_returned_from_a_shard_map_are_not_recomputed():
     over = meshes.mesh(d=8)
 
     def body(x):
@@ -171,7 +171,7 @@ def test_scalars_that_leave_a_shard_map_are_not_computed_again():
     assert [r.primitive for r in passes.residuals if r.shape == (8,)] == ["reduce_sum"]
 
 
-def test_on_explicit_axes_what_types_ask_for_is_gathered_and_summed():
+def test_on_explicit_axes_the_collectives_that_types_imply_are_counted():
     over = meshes.mesh(AxisType.Explicit, d=8)
 
     def whole(w):
@@ -192,7 +192,7 @@ def test_on_explicit_axes_what_types_ask_for_is_gathered_and_summed():
     assert [e.kind for e in measured.collectives] == ["all-gather", "all-reduce"]
 
 
-def test_on_explicit_axes_a_product_over_a_divided_dimension_is_summed_unless_it_is_to_stay_in_parts():
+def test_on_explicit_axes_a_matmul_over_a_sharded_dimension_is_reduced_unless_unreduced():
     over = meshes.mesh(AxisType.Explicit, d=8)
     shapes = meshes.like(over, None, "d", shape=(32, 64)), meshes.like(over, "d", None, shape=(64, 16))
 
@@ -208,7 +208,7 @@ def test_on_explicit_axes_a_product_over_a_divided_dimension_is_summed_unless_it
     assert tallied(collectives_of(turned.forward)) == {"all-to-all": CollectiveStats(1, 32 * 64 * 4 // 8 * 7 // 8)}
 
 
-def test_an_axis_is_told_from_one_of_another_mesh_that_is_called_the_same():
+def test_axes_with_one_name_in_two_meshes_are_distinguished():
     """A step of two parts may lay its eight devices out in two ways: `d` is 8 long, then 4."""
 
     def layer(w, x):
@@ -229,7 +229,7 @@ def test_an_axis_is_told_from_one_of_another_mesh_that_is_called_the_same():
     assert len({passes.forward_value_of[index] for index in indices}) == len(indices) == 2
 
 
-def test_a_constraint_under_automatic_axes_gathers_what_is_known_to_be_divided():
+def test_a_constraint_under_automatic_axes_gathers_operands_of_known_sharding():
     over = meshes.mesh(d=8)
 
     def layer(w, x):
@@ -241,7 +241,7 @@ def test_a_constraint_under_automatic_axes_gathers_what_is_known_to_be_divided()
     assert passes.has_auto_sharded_work  # the compiler decides how the matmul is sharded
 
 
-def test_shardings_that_jit_was_given_say_what_each_device_has():
+def test_shardings_given_to_jit_determine_the_bytes_per_device():
     over = meshes.mesh(d=8)
     split = NamedSharding(over, P("d"))
     f = jax.jit(lambda w, x: jnp.sum(jnp.sin(x @ w)), in_shardings=(NamedSharding(over, P()), split))
@@ -250,7 +250,7 @@ def test_shardings_that_jit_was_given_say_what_each_device_has():
     assert passes.mesh == over
 
 
-def test_an_argument_that_is_on_every_device_is_kept_as_what_it_is():
+def test_a_replicated_argument_is_saved_as_an_argument():
     """JAX saves a copy of each device, which under jit is the argument itself."""
     f, shapes = meshes.data_parallel(meshes.under("plain"))
     passes = trace(f, *shapes)
@@ -266,6 +266,6 @@ def test_an_argument_that_is_on_every_device_is_kept_as_what_it_is():
         (meshes.ring_attention, {LintKind.TOO_LATE, LintKind.WHOLE_MODEL}),
     ],
 )
-def test_lint_goes_into_what_each_device_does(program, kinds):
+def test_lint_looks_into_shard_maps(program, kinds):
     f, shapes = program(meshes.under("nothing"))
     assert {finding.kind for finding in lint(f, *shapes).findings} == kinds

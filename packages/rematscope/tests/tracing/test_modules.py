@@ -95,7 +95,7 @@ def test_scopes_of_the_users_own_are_modules_and_jaxs_are_not():
     assert all(e.module == "attention" for e in equations if e.primitive == "dot_general")
 
 
-def test_a_library_without_scopes_still_tells_who_called_it():
+def test_an_operation_of_a_library_without_scopes_has_the_users_line():
     layer = nnx.eval_shape(lambda: nnx.Linear(8, 4, rngs=nnx.Rngs(0)))
     graph, state = nnx.split(layer)
 
@@ -128,7 +128,7 @@ def test_code_of_the_users_own_may_be_installed_too(installed):
     assert (sine.source.caller.line, sine.source.caller.function) == (3, "loss")
 
 
-def test_what_is_in_one_package_has_no_caller(installed):
+def test_operations_within_one_package_have_no_caller(installed):
     sine = next(e for e in both_passes(sys.modules["a_library"].layer, X) if e.primitive == "sin")
     assert sine.source.caller is None and str(sine.source) == "__init__.py:3 (layer)"
 

@@ -196,7 +196,7 @@ def test_a_slice_of_an_argument_and_a_stack_of_carries():
     assert ("computed", "tanh", (3,)) in found.values()
 
 
-def test_what_needs_a_residual_in_a_loop():
+def test_the_reader_of_a_residual_in_a_loop_is_an_operation_of_the_body():
     """The operation inside the loop, not the loop."""
     readers = {
         r.value.name: r.needed_by.primitive for r in trace(lambda w, x: in_scan_of_products(w, x), X, X).residuals

@@ -324,7 +324,7 @@ def trees_in_and_out(tree):
 
 
 @pytest.mark.parametrize("name", sampled(list(CASES), 4))
-def test_what_jax_tests_of_checkpoints(name):
+def test_cases_from_jaxs_own_checkpoint_tests(name):
     case = CASES[name]
     passes = trace(case.function, *case.args)
     invariants.check(case, passes, transform=lambda f: f)

@@ -35,7 +35,7 @@ def counts(passes, primitive):
         (f4, 5, 1, 3, 3),
     ],
 )
-def test_three_layers_keep_and_compute_again_what_their_checkpoints_say(function, residuals, sines, cosines, dots):
+def test_three_layers_save_and_recompute_as_their_checkpoints_require(function, residuals, sines, cosines, dots):
     passes = trace(function, *NET)
     assert len(passes.residuals) == residuals
     assert counts(passes, "sin") == (sines, 0)
@@ -55,7 +55,7 @@ F3 = [
 ]
 
 
-def test_f3_saves_what_the_policy_says():
+def test_f3_saves_the_values_of_its_policy():
     passes = trace(f3, *NET)
     assert collections.Counter((r.kind, r.shape, r.primitive) for r in passes.residuals) == collections.Counter(F3)
     assert passes.bytes_by_kind() == {"computed": 4 * (5 + 6 + 7), "argument": 4 * (20 + 30 + 42 + 4)}
@@ -83,7 +83,9 @@ W1, W2, X = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 64), (6
         (jax.checkpoint(pipeline, prevent_cse=False), 3, 6, 2, 0),
     ],
 )
-def test_a_checkpoint_of_two_products_keeps_what_its_policy_says(function, residuals, dots, recomputed_dots, barriers):
+def test_a_checkpoint_of_two_matmuls_saves_the_values_of_its_policy(
+    function, residuals, dots, recomputed_dots, barriers
+):
     passes = trace(function, W1, W2, X)
     assert len(passes.residuals) == residuals
     assert passes.backward.count("dot_general") == dots
@@ -106,7 +108,7 @@ def test_no_batch_dims_saves_batched_dots_only_where_weights_are_shared():
 # extra, so S(n) = S(n/2) for the second half + (n/2 - 1) sines to rebuild the first + S(n/2) inside it; S(2) = 0:
 # S(4) = 1, S(8) = 1 + 3 + 1 = 5, S(16) = 5 + 7 + 5 = 17.
 @pytest.mark.parametrize(("n", "sines", "residuals"), [(4, 1, 3), (8, 5, 4), (16, 17, 5)])
-def test_a_recursive_checkpoint_keeps_log_n_values(n, sines, residuals):
+def test_a_recursive_checkpoint_saves_log_n_values(n, sines, residuals):
     passes = trace(recursive_checkpoint([jnp.sin] * n), 1.0)
     assert counts(passes, "sin") == (sines, 0)
     assert passes.forward.count("sin") == n
@@ -115,7 +117,7 @@ def test_a_recursive_checkpoint_keeps_log_n_values(n, sines, residuals):
 
 
 @pytest.mark.parametrize(("n", "k"), [(4, 2), (8, 2), (16, 4), (16, 16), (16, 1)])
-def test_k_segments_keep_k_values_and_compute_the_rest_again(n, k):
+def test_k_segments_save_k_values_and_recompute_the_rest(n, k):
     """Each of k segments of n/k sines saves its input and recomputes all its sines except the last: n - k in total."""
     passes = trace(segments(n, k), 1.0)
     assert len(passes.residuals) == k

@@ -136,7 +136,7 @@ def test_a_step_under_jit_is_one_too_and_stays_as_it_is_in_jax_s_cache(before):
     assert "rematscope" not in str(step.trace(PARAMETERS, STATE, BATCH).jaxpr)
 
 
-def test_what_is_no_gradient_of_a_step_need_not_have_one_though_a_library_says_so_in_its_own_way():
+def test_outputs_of_a_step_that_are_not_differentiated_may_have_no_derivative():
     @jax.custom_jvp
     def rounded(w):
         return jnp.round(w)
@@ -282,7 +282,7 @@ def test_a_module_that_a_step_was_not_given_is_asked_for():
         trace(lambda x: in_place(model, optimizer, x), BATCH)
 
 
-def test_what_a_step_has_stands_apart():
+def test_a_steps_parameters_state_and_gradients_are_counted_separately():
     found = liveness(jax.jit(stepping(by_grad)), PARAMETERS, STATE, BATCH)
     weights = 4 * LAYERS * D * D
     start, turn, end = found.samples[0], found.samples[found.boundary], found.samples[-1]
@@ -291,13 +291,13 @@ def test_what_a_step_has_stands_apart():
     assert end.nbytes == start.nbytes + 3 * weights + 4, "new parameters and moments beside the old ones"
 
 
-def test_what_is_donated_is_there_once():
+def test_donated_arguments_are_counted_once():
     found = liveness(jax.jit(stepping(by_grad), donate_argnums=(0, 1)), PARAMETERS, STATE, BATCH)
     assert found.samples[-1].nbytes == found.samples[0].nbytes
 
 
 @pytest.mark.parametrize("donate", [(), (0, 1)], ids=["kept", "donated"])
-def test_a_step_is_compiled_as_it_stands(donate):
+def test_a_step_is_compiled_as_written(donate):
     step = jax.jit(stepping(by_grad), donate_argnums=donate)
     found = measure(step, PARAMETERS, STATE, BATCH)
     analysis = step.lower(PARAMETERS, STATE, BATCH).compile().memory_analysis()
@@ -388,7 +388,7 @@ def on_two_devices(check_vma, make_mesh):
 
 
 @pytest.mark.parametrize("check_vma, make_mesh", [(True, jax.make_mesh), (False, jax.sharding.AbstractMesh)])
-def test_a_loss_inside_a_shard_map_is_looked_at_with_what_one_device_has(check_vma, make_mesh, capsys):
+def test_a_loss_inside_a_shard_map_is_traced_with_the_shards_of_one_device(check_vma, make_mesh, capsys):
     step, shapes = on_two_devices(check_vma, make_mesh)
     passes = trace(step, *shapes)
     assert passes.step is not None

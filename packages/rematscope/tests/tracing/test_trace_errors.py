@@ -142,7 +142,7 @@ def test_a_policy_that_is_no_function_is_named_as_the_likely_cause():
     assert "a policy is a function, such as jax.checkpoint_policies.dots_saveable" in note
 
 
-def test_a_flag_that_decides_is_to_be_bound_first():
+def test_a_flag_that_is_read_must_be_bound():
     def model(x, training):
         return jnp.sin(x) if training else x
 

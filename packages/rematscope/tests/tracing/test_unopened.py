@@ -82,7 +82,7 @@ CLOSED = {
 
 @pytest.mark.parametrize("name", CLOSED)
 @pytest.mark.parametrize("around", ["nothing", "scan", "cond", "while"])
-def test_what_is_not_looked_into_is_named(name, around):
+def test_unopened_operations_are_named(name, around):
     inner = CLOSED[name] if name.endswith("attention") else with_rule(CLOSED[name])
     f = {
         "nothing": inner,
@@ -127,7 +127,7 @@ def names(*kinds):
 
 
 @pytest.mark.parametrize("name", names(*OPENED))
-def test_what_has_a_program_is_opened(name):
+def test_operations_with_a_program_are_opened(name):
     passes = trace(OPENED[name], X)
     assert passes.opaque_primitives == () and passes.cost.uncounted == frozenset()
 
@@ -135,7 +135,7 @@ def test_what_has_a_program_is_opened(name):
 @pytest.mark.parametrize(
     "name", few(names("custom_vmap", "linear_call", "metadata", "composite", "searchsorted", "nonzero"), 2)
 )
-def test_both_programs_of_what_is_opened_run(name):
+def test_both_programs_of_opened_operations_run(name):
     x = np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32)
     passes = trace(OPENED[name], x)
     out, *residuals = passes.forward(x)

@@ -17,7 +17,7 @@ ARGS = jnp.ones((5, 4)), jnp.ones(4)
 WAYS = {"plain": f, "checkpoint": jax.checkpoint(f), "<b>": jax.checkpoint(f, policy=lambda *_, **__: True)}
 
 
-def test_a_row_has_what_trace_and_liveness_say_of_that_way():
+def test_a_row_has_the_figures_of_trace_and_liveness():
     found = compare(WAYS, *ARGS)
     assert [row.label for row in found.rows] == list(WAYS)
     for label, way in WAYS.items():
@@ -45,12 +45,12 @@ def test_each_column_of_a_cost_has_one_unit():
     assert rows[1][transcendentals] == "10", "the two cosines are computed in the backward pass alone"
 
 
-def test_nothing_to_compare_is_said():
+def test_a_comparison_of_nothing_is_refused():
     with pytest.raises(TraceError, match="empty mapping"):
         compare({}, *ARGS)
 
 
-def test_a_saved_page_stands_by_itself_in_either_theme(tmp_path):
+def test_a_saved_page_is_self_contained_in_either_theme(tmp_path):
     page = tmp_path / "view.html"
     view = SideBySide(trace(f, *ARGS))
     view.save(page)

@@ -71,6 +71,6 @@ def test_a_notebook_gets_the_text_and_the_page(view):
     assert view._repr_mimebundle_() == {"text/plain": plain_text(view), "text/html": view.html()}
 
 
-def test_a_view_without_parts_says_what_it_lacks():
+def test_a_view_without_parts_raises_an_error():
     with pytest.raises(NotImplementedError, match="Empty defines neither parts nor __rich_console__"):
         repr(type("Empty", (View,), {})())

@@ -58,7 +58,7 @@ def page() -> dict[str, list[dict]]:
         ("frontier(f, 1.0)", "For comparison", "plot"),
     ],
 )
-def test_a_notebook_shows_what_it_can_and_names_the_extra(page, line, shown, extra):
+def test_a_notebook_without_an_extra_shows_a_static_view_and_names_the_extra(page, line, shown, extra):
     texts = [output["data"]["text/plain"] for output in page[line]]
     pages = [html.unescape(output["data"]["text/html"]) for output in page[line]]
     assert not any("<img" in each for each in pages)

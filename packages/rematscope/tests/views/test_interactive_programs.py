@@ -37,7 +37,7 @@ def note(state: dict, name: str) -> str:
     return found.removeprefix(f"{name}  ·  ")
 
 
-def test_a_value_lights_wherever_it_stands():
+def test_a_value_is_highlighted_wherever_it_appears():
     state = InteractivePrograms(trace(FRUGAL, *ARGUMENTS)).pane()
     # a = W1 @ x is saved, read by b = sin(a) of either pass, and by e = cos(a).
     assert lit(state, "a") == ["table", *"aaaa"]
@@ -45,7 +45,7 @@ def test_a_value_lights_wherever_it_stands():
     assert lit(state, "x") == ["table", "x", "x", "x"]
 
 
-def test_what_is_said_about_a_value():
+def test_the_note_about_a_value():
     state = InteractivePrograms(trace(FRUGAL, *ARGUMENTS)).pane()
     where = f"test_interactive_programs.py:{layer.__code__.co_firstlineno + 1} (layer)"
     assert note(state, "x") == "f32[4]  ·  saved, 16 B  ·  argument"
@@ -79,7 +79,7 @@ def test_names_are_found_as_values_not_as_text():
     assert all(text in ("table", "T") for text in lit(state, "T"))
 
 
-def test_a_row_of_alike_values_lights_with_each():
+def test_a_row_of_similar_values_is_highlighted_with_each():
     def deep(W, x):
         return functools.reduce(lambda x, _: layer(W, x), range(6), x)
 
@@ -90,7 +90,7 @@ def test_a_row_of_alike_values_lights_with_each():
     assert all("table" in lit(state, name) for name in cosines.values)
 
 
-def test_stands_still_in_a_terminal(capsys):
+def test_the_view_is_static_in_a_terminal(capsys):
     interactive_programs(layer, ARGUMENTS[0], ARGUMENTS[2])
     printed = capsys.readouterr().out
     assert "layer saves 116 B" in printed and "return dW" in printed

@@ -54,13 +54,13 @@ def test_no_total_has_the_hosts_bytes(f, times, kept):
     assert max(moment.residuals for moment in peak.samples) <= kept
 
 
-def test_a_plan_says_that_it_is_not_compared_with_what_moves_values_to_the_host():
+def test_a_plan_states_that_offloading_policies_are_not_compared():
     said = "Policies that offload values to host memory are not compared, including the function's own"
     assert said in " ".join(str(plan(offloading, X, W, saved=1.0)).split())
     assert "not compared" not in str(plan(layer, X, W, saved=1.0))
 
 
-def test_what_the_host_keeps_is_said_beside_the_totals():
+def test_the_offloaded_bytes_are_shown_next_to_the_totals():
     passes = trace(offloading, X, W)
     said = "saves 2 KiB: computed 512 B + arguments 1.5 KiB; 512 B in host memory"
     for page in (
@@ -80,7 +80,7 @@ def test_explore_tells_them_apart(capsys):
     assert rows["bytes in host memory"] == "0 B 512 B −512 B".split()
 
 
-def test_ways_are_compared_by_what_they_keep_on_the_device():
+def test_variants_are_compared_by_their_device_bytes():
     found = compare({"plain": layer, "offloading": offloading}, X, W)
     assert found["offloading"].saved_bytes == ONE
     header, _, offloaded = found.cells()
@@ -93,7 +93,7 @@ def test_a_policy_that_offloads_saves_something():
     assert found.findings == ()
 
 
-def test_a_policy_that_offloads_lies_where_its_bytes_on_the_device_are():
+def test_an_offloading_policy_is_plotted_at_its_device_bytes():
     found = frontier(offloading, X, W)
     assert found.current.nbytes == ONE
 

@@ -44,13 +44,13 @@ def traced(way, layers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_sixty_four_layers_take_little_more_room_than_four(way):
+def test_sixty_four_layers_take_few_more_lines_than_four(way):
     lengths = [len(plain_text(SideBySide(traced(way, layers)), 80).splitlines()) for layers in (4, 64)]
     assert lengths[1] <= 200
     assert lengths[1] <= lengths[0] + 2
 
 
-def test_a_tree_of_arrays_takes_a_line_in_whatever_order_its_names_come():
+def test_a_tree_of_arrays_takes_one_line_in_any_order_of_its_names():
     """As in Flax, `Dense_10` comes before `Dense_2`, so no block of arguments is repeated."""
     up, down = ({"kernel": jax.ShapeDtypeStruct(shape, jnp.float32)} for shape in ((8, 16), (16, 8)))
     params = {"modules": {f"Dense_{i}": (up, down)[i % 2] for i in range(128)}}
@@ -68,7 +68,7 @@ def test_a_tree_of_arrays_takes_a_line_in_whatever_order_its_names_come():
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_folded_does_what_stands_there(way):
+def test_folded_lines_equal_the_shown_lines_up_to_values(way):
     """The lines of each repetition equal those of the first block, with other values."""
     passes = traced(way, 6)
     hidden = 0
@@ -89,7 +89,7 @@ def test_what_is_folded_does_what_stands_there(way):
     assert hidden > 40
 
 
-def test_bytes_on_the_lines_add_up_to_all_that_is_saved():
+def test_bytes_on_the_lines_add_up_to_the_saved_bytes():
     passes = traced("plain", 64)
     text = plain_text(SideBySide(passes), 200)
     units = {"B": 1, "KiB": 1024, "MiB": 1024**2}
@@ -107,7 +107,7 @@ def keys_at_once(key, layers):
 
 @pytest.mark.parametrize("keys", [keys_of_numbers, keys_at_once])
 @pytest.mark.parametrize("stacked", [False, True])
-def test_layers_fold_whose_keys_and_parameters_stand_in_a_row(keys, stacked):
+def test_layers_with_consecutive_keys_and_parameters_are_folded(keys, stacked):
     def lines(layers):
         def dropped(ps, x, key):
             every = [{n: w[i] for n, w in ps.items()} for i in range(layers)] if stacked else ps
@@ -134,7 +134,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("order, expected", ORDERS.values(), ids=ORDERS)
-def test_which_of_many_keys_each_time_takes_is_said(order, expected):
+def test_a_fold_states_which_key_each_repetition_reads(order, expected):
     def dropouts(x):
         keys = jax.random.split(jax.random.key(0), 24)
         for i in order:
@@ -160,7 +160,7 @@ def from_an_earlier_block(ys):
 
 
 @pytest.mark.parametrize("take", [by_slices, by_split, from_an_earlier_block])
-def test_what_takes_from_places_in_no_order_does_not_fold(take):
+def test_repetitions_that_read_in_no_order_are_not_folded(take):
     """Repetitions that read places in order are folded. Otherwise, a fold would suggest an order."""
     ys = [jnp.ones(4)] * 16 if take is from_an_earlier_block else jnp.ones((16, 4))
 
@@ -178,7 +178,7 @@ def test_what_takes_from_places_in_no_order_does_not_fold(take):
     assert longest(IN_NO_ORDER) == 1
 
 
-def test_a_page_has_every_line_closed_until_it_is_asked_for():
+def test_a_page_contains_every_line_folded_at_first():
     passes = traced("plain", 64)
     page = SideBySide(passes).html()
     assert page.count("<details>") == page.count("<summary>") >= 3 and "<details open" not in page
@@ -189,7 +189,7 @@ def test_a_page_has_every_line_closed_until_it_is_asked_for():
     assert all(code(equation) in text for equation in passes.forward.equations)
 
 
-def test_short_programs_and_marked_ones_are_whole():
+def test_short_programs_and_programs_with_marks_are_not_folded():
     short, long = traced("plain", 1), traced("plain", 64)
     marked = SideBySide(long, [long.forward.equations[200].outputs[0]])
     assert "⋮" not in plain_text(SideBySide(short), 80) and "⋮" not in plain_text(marked, 80)
@@ -223,7 +223,7 @@ def test_layers_that_differ_are_not_folded():
         assert all(e.outputs[0].name + " =" in shown for e in passes.forward.equations), f.__name__
 
 
-def test_blocks_within_loops_and_blocks_of_blocks_are_found():
+def test_repeated_blocks_in_loops_and_nested_blocks_are_found():
     def step(x, _):
         for _ in range(30):
             x = jnp.sin(jnp.cos(x))
@@ -235,7 +235,7 @@ def test_blocks_within_loops_and_blocks_of_blocks_are_found():
 
 
 @pytest.mark.slow
-def test_a_transformers_layers_print_in_two_hundred_lines():
+def test_a_transformer_of_64_layers_takes_at_most_two_hundred_lines():
     """64 layers of about 180 equations between an argument and a loss, and their table of residuals."""
     d, heads = 8, 2
     shapes = {"q": (d, d), "k": (d, d), "v": (d, d), "out": (d, d), "up": (d, 2 * d), "down": (2 * d, d), "scale": (d,)}
@@ -279,7 +279,7 @@ def growing(layers, by=1):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("f", [net, with_other_numbers, jax.checkpoint(net)])
-def test_where_a_text_were_too_long_layers_fold_that_are_alike_but_for_numbers_and_shapes(f):
+def test_in_a_long_text_layers_that_differ_in_constants_or_shapes_are_folded(f):
 
     def text(layers):
         return plain_text(SideBySide(trace(f, growing(layers, by=f is not with_other_numbers), X)), 80)
@@ -289,7 +289,7 @@ def test_where_a_text_were_too_long_layers_fold_that_are_alike_but_for_numbers_a
     assert "with other" not in text(5)  # which is not folded
 
 
-def test_a_text_of_layers_of_which_none_are_alike_leaves_out_its_middle():
+def test_a_long_text_of_different_layers_omits_its_middle():
     def f(x):
         for i in range(400):
             x = (jnp.sin, jnp.cos, jnp.tanh)[i * i // 7 % 3](x.reshape(x.shape[::-1]) if i * i % 11 < 5 else x)
@@ -299,7 +299,7 @@ def test_a_text_of_layers_of_which_none_are_alike_leaves_out_its_middle():
     assert len(lines) <= 200
 
 
-def test_a_page_says_modules_of_long_names_where_their_layers_are_folded():
+def test_a_page_names_the_modules_of_folded_layers_with_long_names():
     """The summary of these layers takes two lines."""
 
     def f(ps, x):
@@ -313,7 +313,7 @@ def test_a_page_says_modules_of_long_names_where_their_layers_are_folded():
 
 
 @pytest.mark.slow
-def test_a_table_of_layers_that_all_differ_has_two_hundred_lines_at_most():
+def test_a_table_of_different_layers_has_at_most_two_hundred_lines():
     """Layers of different widths share rows. Of layers with different operations, the smallest are only counted."""
 
     def f(x):
@@ -330,7 +330,7 @@ def test_a_table_of_layers_that_all_differ_has_two_hundred_lines_at_most():
     assert re.search(r"⋮ \d+\s+smaller", plain_text(residual_table(f, X), 80))
 
 
-def test_a_line_is_compared_with_earlier_ones_once_or_twice_and_known_by_what_it_does_only_once():
+def test_each_line_is_compared_at_most_twice_and_its_form_is_computed_once():
     """Pairs of layers are repeated too, and so are the lines before the first repetition."""
 
     def f(x, ws):

@@ -30,7 +30,7 @@ ARGUMENTS = jnp.ones((5, 4)), jnp.ones((6, 5)), jnp.ones(4)
 FRUGAL = jax.checkpoint(net, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
 
 
-def test_the_programs_stand_one_above_the_other_at_80_columns():
+def test_at_80_columns_the_programs_are_stacked():
     text = plain_text(SideBySide(trace(FRUGAL, *ARGUMENTS)), 80)
     line = layer.__code__.co_firstlineno + 1
     where = f"test_view.py:{line} (layer)"
@@ -69,7 +69,7 @@ def test_the_programs_stand_one_above_the_other_at_80_columns():
     ]
 
 
-def test_side_by_side_where_there_is_room():
+def test_the_programs_are_side_by_side_if_they_fit():
     first, *_, legend = plain_text(SideBySide(trace(net, *ARGUMENTS)), 120).splitlines()
     assert re.fullmatch("forward +│ backward", first)
     assert legend == "S saved  R recomputed  D deferred  B backward"
@@ -138,7 +138,7 @@ DOTS = [
 
 
 @pytest.mark.parametrize("dot, left, right", DOTS)
-def test_a_product_as_written_computes_what_it_stands_for(dot, left, right):
+def test_the_printed_code_of_a_matmul_computes_the_matmul(dot, left, right):
     a, b = np.random.default_rng(0).normal(size=left), np.random.default_rng(1).normal(size=right)
     passes = trace(dot, a, b)
     (equation,) = [e for e in passes.forward.equations if e.primitive == "dot_general"]
@@ -167,7 +167,7 @@ def test_identical_layers_share_a_row():
     assert len(cosines.values) == 6 and cosines.nbytes == 6 * 16
 
 
-def test_a_table_of_residuals_says_what_is_saved_by_which_line_for_what():
+def test_a_table_of_residuals_names_the_value_its_line_and_its_readers():
     where = f"test_view.py:{layer.__code__.co_firstlineno + 1} (layer)"
     text = plain_text(residual_table(layer, ARGUMENTS[0], ARGUMENTS[2]))
     assert text.splitlines() == [
@@ -306,7 +306,7 @@ def test_programs_that_are_not_opened_are_named():
     assert trace(lambda x: x.at[0].add(1.0), jnp.ones(3)).opaque_primitives == ()
 
 
-def test_a_marked_value_stands_out_in_every_form():
+def test_a_marked_value_is_highlighted_in_text_and_html():
     passes = trace(FRUGAL, *ARGUMENTS)
     product = next(r.value for r in passes.residuals if r.kind == "computed")
     again = next(e.outputs[0] for e in passes.backward.equations if e.role == "R")

@@ -137,7 +137,7 @@ def test_where_the_compiler_divides_its_loops_multiply_too(policy):
 
 
 @pytest.mark.parametrize("layers", few([meshes.jit_layers, *meshes.LAYERS], 2), ids=lambda program: program.__name__)
-def test_what_is_read_of_a_compiled_program_is_what_its_text_says(layers):
+def test_the_collectives_of_a_compiled_program_agree_with_its_text(layers):
     f, shapes = meshes.microbatches(*layers(meshes.under("nothing")))
     compiled = jax.jit(f).lower(*shapes).compile()
     (module,) = compiled.runtime_executable().hlo_modules()
@@ -253,7 +253,7 @@ def test_a_while_loop_that_counts_multiplies(condition, step, times):
     [lambda s: jnp.sum(s[1]) > 1, lambda s: (s[0] < 5) & (jnp.sum(s[1]) > 1), lambda s: s[0] < s[1][0].astype(int)],
     ids=["until it is small", "at most five", "as long as a value says"],
 )
-def test_of_a_loop_of_unknown_length_one_iteration_counts_and_it_is_said(condition):
+def test_a_loop_of_unknown_length_counts_as_one_iteration_with_a_note(condition):
     f, shapes = loop_around_a_sum(condition)
     found = measure(f, *shapes)
     (exchange,) = found.collectives
@@ -302,7 +302,7 @@ def measured(policy):
 
 @pytest.mark.slow
 @since("0.11", "XLA's peak on the CPU is nearer to what is live after an equation")
-def test_on_a_stack_of_layers_what_is_compiled_follows_what_is_predicted():
+def test_on_a_stack_of_layers_the_compiled_collectives_follow_the_prediction():
     plain, names, nothing = found = [measured(policy) for policy in ("plain", "names", "nothing")]
     for one in found:
         rows = {row.metric: row for row in one.rows}
@@ -381,7 +381,7 @@ def test_a_sharding_constraint_and_an_explicit_mesh_are_compiled_for_their_devic
     assert measure(lambda x: jnp.sum(jnp.sin(x)), sharded).argument_bytes == 64 * 4 * 4 // 8 + 4
 
 
-def test_a_gpu_that_is_not_here_for_each_device_is_refused(monkeypatch):
+def test_a_mesh_with_more_devices_than_gpus_is_refused(monkeypatch):
     f, shapes = meshes.fsdp(meshes.under("nothing"))
     monkeypatch.setattr(jax, "devices", lambda target: [object()])
     with pytest.raises(TargetError, match="body is for 8 devices, but JAX has 1 of GPU here"):

@@ -72,7 +72,7 @@ def test_calls_of_libraries_are_named():
     assert any("lapack_spotrf" in note for note in found.warnings) and "lapack_spotrf" in str(found)
 
 
-def test_a_gpu_s_matrix_product_is_read_from_its_call():
+def test_a_gpus_matmul_is_read_from_its_custom_call():
     """A GPU's matmuls are calls of cuBLAS with their dimensions in JSON. This call is written by hand."""
     found = module(compiled(lambda a, b: a @ b, array(4, 8), array(8, 3)))
     (dot,) = (i for i in found.by_id.values() if i.opcode == "dot")

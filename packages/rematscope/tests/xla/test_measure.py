@@ -67,7 +67,7 @@ def test_the_allocation_record_adds_up(kind, wrap):
 @since("0.11", "XLA on a CPU sets no more memory aside than this")
 @pytest.mark.parametrize("kind", ["scanned", "unrolled"])
 @pytest.mark.parametrize("wrap", [None, jax.checkpoint], ids=["plain", "checkpoint"])
-def test_prediction_comes_close_on_a_cpu(kind, wrap):
+def test_the_prediction_is_close_to_the_compiled_peak_on_a_cpu(kind, wrap):
     found = measured(kind, wrap)
     rows = {row.metric: row for row in found.rows}
     assert rows["arguments"].error == 0
@@ -108,7 +108,7 @@ def test_the_wrong_half_checkpointed_shows_in_temporary_memory():
 
 
 @since("0.11", "XLA on a CPU sets no more memory aside than this")
-def test_at_the_turn_of_the_compiled_program_what_the_backward_pass_needs_is_live():
+def test_at_the_boundary_of_the_compiled_program_the_residuals_are_live():
     found = measured("unrolled", jax.checkpoint).compiled
     forward, backward = found.samples[1 : found.boundary], found.samples[found.boundary + 1 : -1]
     assert found.samples[found.boundary].operation == "boundary"
@@ -157,7 +157,7 @@ def test_time_is_measured_on_request():
     assert re.fullmatch(r"[\d.e+]+ ms, the median of 3 runs of [\d.e+]+ to [\d.e+]+ ms", str(found))
 
 
-def test_given_arrays_are_what_runs():
+def test_the_given_arrays_are_run():
     seen = []
 
     def f(x):
@@ -171,7 +171,7 @@ def test_given_arrays_are_what_runs():
 # Targets.
 
 
-def test_a_target_that_is_not_here_is_refused_with_what_to_do(monkeypatch):
+def test_a_target_that_is_not_available_is_refused_with_advice(monkeypatch):
     f, x = jnp.sin, 1.0
     with pytest.raises(TargetError, match=r"target='abacus' is not known. Choose one of cpu, gpu, tpu, tpu v4,"):
         measure(f, x, target="abacus")
@@ -267,19 +267,19 @@ HBM = "Ran out of memory in memory space hbm. Used 20.50G of 15.75G hbm. Exceede
     ],
     ids=["used", "coded", "no_figures", "nothing"],
 )
-def test_what_xla_says_of_memory_is_read(message, needed, available, end):
+def test_xlas_messages_about_memory_are_parsed(message, needed, available, end):
     found = out_of_memory(message)
     assert found.needed_bytes == (needed and int(needed * 2**30))
     assert found.available_bytes == (available and int(available * 2**30))
     assert found.text.endswith(end)
 
 
-def test_what_xla_says_of_anything_else_is_no_lack_of_memory():
+def test_other_messages_of_xla_are_not_about_memory():
     assert out_of_memory("INVALID_ARGUMENT: Used 20.50G of 15.75G hbm.") is None
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs the extra tpu")
-def test_libtpu_says_what_it_needs_of_what_there_is():
+def test_libtpus_message_gives_the_needed_and_available_bytes():
     def deep(w, x):
         return lax.scan(lambda x, _: (jnp.sin(x @ w), None), x, None, length=64)[0].sum()
 
@@ -299,7 +299,7 @@ def test_libtpu_compiles_for_a_tpu_that_is_not_here():
 # What is shown.
 
 
-def test_the_table_has_what_was_predicted_beside_what_was_compiled():
+def test_the_table_shows_predicted_next_to_compiled_figures():
     text = str(measured("scanned", jax.checkpoint))
     assert text.startswith("<lambda>: both passes, traced and compiled for cpu\n")
     lines = {line.split("  ")[0]: re.split(r" {2,}", line) for line in text.splitlines()[3:]}
@@ -316,7 +316,7 @@ def test_both_timelines_are_of_one_kind():
     assert "compiled for cpu" in str(found.compiled)
 
 
-def test_seconds_are_said_where_a_device_is_given():
+def test_times_are_shown_if_a_device_is_given():
     f = jax.checkpoint(lambda w, x: jnp.sin(w @ x).sum())
     found = measure(f, jnp.ones((64, 64)), jnp.ones((64, 64)), device="tpu v5e")
     assert found.roofline == estimate_time(found.trace, "tpu v5e")

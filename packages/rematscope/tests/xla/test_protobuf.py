@@ -57,12 +57,12 @@ def test_repeated_integers_are_read_packed_and_one_by_one():
     assert Outer(field(3, varint(1) + varint(300)) + field(3, 7)).dimensions == [1, 300, 7]
 
 
-def test_of_a_field_that_stands_twice_the_last_value_counts_and_messages_are_merged():
+def test_the_last_value_of_a_repeated_scalar_field_counts_and_messages_are_merged():
     found = Outer(field(1, 1) + field(1, 2) + field(6, field(1, 5) + field(2, b"a")) + field(6, field(2, b"b")))
     assert (found.count, found.outer.count, found.outer.title) == (2, 5, "b")
 
 
-def test_fields_that_nobody_declared_are_skipped_floats_among_them():
+def test_undeclared_fields_are_skipped():
     four, eight = varint(9 << 3 | 5) + b"abcd", varint(9 << 3 | 1) + b"x" * 8
     assert Outer(four + field(1, 1) + eight + field(100, b"more") + field(101, 3) + field(2, b"a")).title == "a"
 
@@ -81,7 +81,7 @@ def test_fields_that_nobody_declared_are_skipped_floats_among_them():
         (field(1, b"a"), "another type than its name says"),
     ],
 )
-def test_of_a_damaged_message_is_said_how(data, how):
+def test_a_damaged_message_is_reported_with_its_defect(data, how):
     with pytest.raises(TargetError, match=rf"record of the compiled program cannot be read: .*{how}.*\. Compile again"):
         found = Outer(data)
         _ = found.count, found.title
@@ -101,7 +101,7 @@ def convolved(image, kernel, w):
     ],
     ids=["convolution", "scan"],
 )
-def test_names_mean_what_xla_s_own_text_says(program):
+def test_field_names_have_the_meaning_of_xlas_text(program):
     program = program()
     (xla,) = program.runtime_executable().hlo_modules()
     lines = {
@@ -159,7 +159,7 @@ def test_half_a_module_and_half_a_record_are_refused_in_a_sentence():
         allocation(read(whole), record[:-1], "")
 
 
-def test_a_module_that_refers_to_what_is_not_there_is_refused():
+def test_a_module_with_dangling_references_is_refused():
     instruction = field(1, b"sine") + field(2, b"sine") + field(35, 1) + field(36, 5)
     computation = field(2, instruction) + field(5, 2) + field(6, 1)
     with pytest.raises(TargetError, match="refers to an instruction or computation that does not exist"):

@@ -380,9 +380,7 @@ RARELY_OTHERS = {
     "classes": lambda w, x, y: squares(w, x, y).mean() / jnp.zeros(2).at[jnp.int32(y > 1e4)].set(1.0).sum(),
     "means of classes": lambda w, x, y: per_class(squares(w, x, y), y),
     "pairs": lambda w, x, y: squares(w, x, y).mean() + 1e-9 * over_pairs(w, x, y),
-    "limited gradient": lambda w, x, y: squares(w, with_gradient(LIMIT)(x @ w), y).mean(),
     "limited gradient of weights": lambda w, x, y: squares(with_gradient(LIMIT)(w), x, y).mean(),
-    "limited gradient in layers": in_layers(LIMIT),
     "limited norm": in_layers(lambda _, ct: ct / jnp.maximum(1e3, jnp.linalg.norm(ct))),
     "limited in a scan": in_layers(lambda _, ct: lax.scan(lambda c, row: (jnp.maximum(c, row), c), ct[0], ct)[1]),
     "maximum in the gradient": in_layers(lambda x, ct: jnp.where(jnp.abs(ct).max() > 1e3, 0.0, ct)),
@@ -453,6 +451,47 @@ def test_an_average_that_is_computed_in_another_order_is_accepted(name):
         step(*arguments()), rewrite(step, microbatches=COUNT, in_axes=AXES)(*arguments()), strict=True
     ):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("limit", [1e-2, 1e3], ids=["reached", "rarely reached"])
+def test_a_limit_on_the_cotangent_of_each_example_needs_cotangents_of_the_same_size(limit):
+    """Those of 4 microbatches are those of the batch. Those of 3 are divided by 4, and cannot be divided exactly."""
+    rule = lambda _, ct: jnp.clip(ct, -limit, limit)  # noqa: E731
+    for loss in (lambda w, x, y: squares(w, with_gradient(rule)(x @ w), y).mean(), in_layers(rule)):
+        step = step_of(loss)
+        divided = rewrite(step, microbatches=4, in_axes=AXES)(*arguments())
+        for one, other in zip(step(*arguments()), divided, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+        with pytest.raises(PlanError, match="average over the examples"):
+            rewrite(step, microbatches=3, in_axes=AXES)(*arguments())
+
+
+@pytest.mark.parametrize("dtype", few([jnp.float16, jnp.bfloat16]))
+@pytest.mark.parametrize("count", few([4, 3, 2, 12]))
+def test_cotangents_overflow_and_underflow_where_those_of_the_whole_batch_do(count, dtype):
+    """Each example's cotangent is the scale divided by 12, and all products with it are positive."""
+
+    def step(w, x, y, scale):
+        def loss(w):
+            h = x.astype(dtype) @ w.astype(dtype)
+            h = h * jnp.asarray(2.0**-12, dtype) @ jnp.full((4, 4), 0.25, dtype)
+            return (h.astype(jnp.float32).sum(1) * scale).mean() + jnp.mean(scale * w[0])
+
+        return jax.grad(loss)(w)
+
+    w, x, y = [jnp.abs(each) for each in arguments()]
+    changed = rewrite(step, microbatches=count, in_axes=(*AXES, None))
+    exact = count in (2, 4)  # the cotangents of 3 and of 12 microbatches are a little smaller
+    kinds = set()
+    for exponent in [*([-20, -12] if exact else []), -4, *range(6, 24), 40]:
+        scale = jnp.float32(12 * 2.0**exponent)
+        expected, found = (np.float32(f(w, x, y, scale)) for f in (by_operation(step), changed))
+        finite = np.isfinite(expected)
+        assert (np.isfinite(found) == finite)[finite | exact].all(), exponent
+        kinds.add((bool(finite.all()), bool(expected.any())))
+        least = float(jnp.finfo(dtype).smallest_subnormal)
+        np.testing.assert_allclose(found[finite], expected[finite], rtol=2e-2, atol=count * least)
+    assert kinds == ({(True, True), (False, True)} if dtype == jnp.float16 else {(True, True)})
 
 
 LINEAR_RULES = [

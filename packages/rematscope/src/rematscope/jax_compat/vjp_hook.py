@@ -65,15 +65,18 @@ _PREFIX = "rematscope.gradient"
 
 
 def _mark_leaves(tree: Any, number: int, what: str) -> Any:
-    def mark(leaf: Any) -> Any:
+    return _map_inexact(lambda leaf: _give_name(leaf, f"{_PREFIX}:{number}:{what}"), tree)
+
+
+def _map_inexact(change: Function, tree: Any) -> Any:
+    def changed(leaf: Any) -> Any:
         try:
             dtype = jnp.result_type(leaf)
         except TypeError:  # a symbolic zero, or not a JAX type
             return leaf
-        inexact = dtype != jax.dtypes.float0 and jnp.issubdtype(dtype, np.inexact)
-        return _give_name(leaf, f"{_PREFIX}:{number}:{what}") if inexact else leaf
+        return change(leaf) if dtype != jax.dtypes.float0 and jnp.issubdtype(dtype, np.inexact) else leaf
 
-    return jax.tree.map(mark, tree)
+    return jax.tree.map(changed, tree)
 
 
 class _Gradients:
@@ -131,25 +134,32 @@ class _Pullback:
             self._gradients.busy = before
 
 
-def record_gradients(f: Function) -> Function:
-    """Return `f` with its outermost gradients marked when it is traced."""
+def record_gradients(f: Function, scale: float | None = None) -> Function:
+    """Return `f` with its outermost gradients marked when it is traced.
+
+    Args:
+      scale: a factor for the cotangents, after their marks.
+    """
 
     def taken(vjp: Function, fun: Any, *primals: Any, **settings: Any) -> Any:
         number = next(_numbers)
         out, pullback, *aux = vjp(fun, *_mark_leaves(primals, number, "differentiated"), **settings)
-        return _mark_leaves(out, number, "value"), _partial(_MarkedPullback(number), pullback), *aux
+        return _mark_leaves(out, number, "value"), _partial(_MarkedPullback(number, scale), pullback), *aux
 
     return lambda *args, **kwargs: _Gradients(taken).run(f, args, kwargs, "marks")
 
 
 class _MarkedPullback:
-    """A pullback that marks its cotangents and its gradients."""
+    """A pullback that marks its cotangents and its gradients, and scales its cotangents."""
 
-    def __init__(self, number: int):
-        self._number = number
+    def __init__(self, number: int, scale: float | None):
+        self._number, self._scale = number, scale
 
     def __call__(self, pullback: Function, *cotangents: Any) -> Any:
-        return _mark_leaves(pullback(*_mark_leaves(cotangents, self._number, "cotangent")), self._number, "gradient")
+        marked = _mark_leaves(cotangents, self._number, "cotangent")
+        if self._scale is not None:
+            marked = _map_inexact(lambda cotangent: cotangent * self._scale, marked)
+        return _mark_leaves(pullback(*marked), self._number, "gradient")
 
 
 def transform_losses(f: Function, change: Callable[[Function], Function], key: Hashable | None = None) -> Function:

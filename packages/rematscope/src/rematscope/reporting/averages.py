@@ -37,7 +37,14 @@ from rematscope.reporting.batch_axis import (
 )
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program
 from rematscope.reporting.gathers import with_batched_gathers
-from rematscope.reporting.microbatches import divided, jaxpr_of_step, only_loss, paired_draws, stack_axis
+from rematscope.reporting.microbatches import (
+    cotangent_divisor,
+    divided,
+    jaxpr_of_step,
+    only_loss,
+    paired_draws,
+    stack_axis,
+)
 from rematscope.tracing.checkpoints import traced
 
 source_info_util.register_exclusion(__file__)
@@ -325,10 +332,10 @@ class _Proof:
     def _of_custom_gradient(self, op: Operation, smaller: Operation, operands: list[Relation]) -> list[Relation] | None:
         """Return the relations of the results of a `custom_vjp` function.
 
-        Its gradients must be linear in the cotangents, which are smaller for the whole batch than for a part, and those
-        of operands without a batch axis must be sums over the examples. So the rule is traced with the cotangents as
-        further inputs, and the gradients must have the relations that follow from those of the operands. The function
-        itself, which runs where it is not differentiated, must have the same results as its rule.
+        Its gradients of operands without a batch axis must be sums over the examples. Its gradients must be linear in
+        cotangents that have another size for the whole batch than for a part. So the rule is traced with the cotangents
+        as further inputs, and the gradients must have the relations that follow from those of the operands. The
+        function itself, which runs where it is not differentiated, must have the same results as its rule.
         """
         if op.eqn.params.get("symbolic_zeros"):
             return None  # the rule may differ for operands that are not differentiated
@@ -364,7 +371,8 @@ class _Proof:
     def _of_cotangent(self, relation: Relation) -> Relation:
         """Return the relation of the cotangents of a value, if the loss is the mean of the losses of the parts."""
         how = {"same": "sum", "sum": "same", "sliced": "sliced"}.get(relation.how)
-        return _UNKNOWN if how is None else Relation(how, 1 / (self._count * relation.scale))
+        scale = cotangent_divisor(self._count) / (self._count * relation.scale)
+        return _UNKNOWN if how is None else Relation(how, scale)
 
     def _of_linear(self, op: Operation, smaller: Operation, operands: list[Relation], divides: bool) -> Relation | None:
         """Return the relation of the result of an operation that is linear in an operand; None if it is unknown."""

@@ -2,6 +2,10 @@
 
 The step is traced for one microbatch, so its program reads no other microbatch. The program is divided at the gradient.
 The operations up to the gradient run in a loop, once per microbatch. The rest, such as the optimizer, runs once.
+
+The gradient of a mean over k microbatches is the sum of the gradients of 1/k times each microbatch's loss. So the
+cotangents of a microbatch are divided by k, or by the next power of two, which is exact. Each example's cotangents then
+have the size that they have for the whole batch. Otherwise, they would overflow sooner in float16.
 """
 
 import dataclasses
@@ -253,8 +257,8 @@ def in_microbatches(
 ) -> list[Any]:
     """Run a step with its gradient computed in microbatches, and return the leaves of its outputs.
 
-    Gradients and other floating-point values that depend on the batch, such as the loss, are averaged over the
-    microbatches. Arrays with one entry per example are concatenated.
+    Gradients are added up and other floating-point values that depend on the batch, such as the loss, are averaged over
+    the microbatches. Arrays with one entry per example are concatenated.
 
     Args:
       flat: the step as a function of flat arrays.
@@ -316,7 +320,9 @@ def _run_each(
 
     zeros = [jnp.zeros(v.aval.shape, jnp.promote_types(v.aval.dtype, jnp.float32)) for v in summed]
     sums, stacks = lax.scan(turn, zeros, (jnp.arange(count), list(parts_of.values())))
-    after.update((v, (total / count).astype(v.aval.dtype)) for v, total in zip(summed, sums, strict=True))
+    ratio = cotangent_divisor(count) / count
+    totals = [total * ratio if v in program.gradients else total / count for v, total in zip(summed, sums, strict=True)]
+    after.update((v, total.astype(v.aval.dtype)) for v, total in zip(summed, totals, strict=True))
     after.update((v, unstacked(x, axis)) for (v, axis), x in zip(listed, stacks, strict=True))
     rest = [of_whole[op] for op in program.rest]
     return dataclasses.replace(program, rest=rest, outputs=outputs), after
@@ -388,6 +394,11 @@ def _comparable_interface(program: Divided) -> list[Any]:
     ]
 
 
+def cotangent_divisor(count: int) -> int:
+    """Return the number that the cotangents of one of `count` parts are divided by: the next power of two."""
+    return 1 << (count - 1).bit_length()
+
+
 def jaxpr_of_step(
     flat: Callable[..., Any],
     leaves: Sequence[Any],
@@ -397,7 +408,8 @@ def jaxpr_of_step(
 ) -> Any:
     """Return the jaxpr of a step for one of `count` parts of its batch, with marks at its gradient.
 
-    The inputs of the jaxpr are the number of the part and the leaves of the step's arguments.
+    Its cotangents are divided by `cotangent_divisor(count)`. The inputs of the jaxpr are the number of the part and the
+    leaves of the step's arguments.
 
     Args:
       flat: the step as a function of flat arrays.
@@ -409,7 +421,8 @@ def jaxpr_of_step(
     shapes = [in_part(leaf, axis, count) for leaf, axis in zip(leaves, axes, strict=True)]
 
     def numbered(which: Any, *leaves: Any) -> Any:
-        return record_gradients(transform_losses(flat, lambda loss: change(loss, which)))(*leaves)
+        changed = transform_losses(flat, lambda loss: change(loss, which))
+        return record_gradients(changed, 1 / cotangent_divisor(count))(*leaves)
 
     with outside_traces():
         return jax_compat.make_jaxpr(numbered)(jax.ShapeDtypeStruct((), jnp.int32), *shapes)

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from sampling import few, sampled
 from uncompiled import by_operation
 
-from rematscope import PlanError, rewrite
+from rematscope import PlanError, jax_compat, rewrite
 from rematscope.reporting.averages import WholeStep, why_not_averaged
 from rematscope.reporting.rewrite import Changes, Rewritten
 from rematscope.reporting.subject import Subject
@@ -271,6 +272,21 @@ def test_an_average_is_proved(loss):
 @pytest.mark.parametrize("loss", sampled(AVERAGES, 3), ids=range(len(AVERAGES)))
 def test_the_gradient_of_an_average_stays(loss):
     assert is_same(step_of(loss), 3)
+
+
+def checkpointed_with_a_name(w, x, y):
+    policy = jax.checkpoint_policies.save_only_these_names("h")
+    return jax.checkpoint(lambda w: squares(w, checkpoint_name(jnp.tanh(x @ w), "h"), y).mean(), policy=policy)(w)
+
+
+@pytest.mark.skipif(not hasattr(jax.config, "jax_remat3"), reason="this JAX has no remat3")
+@pytest.mark.parametrize("loss", [checkpointed_with_a_name, dropout_in_a_checkpoint, dropout_in_a_scan])
+def test_checkpoints_and_names_of_remat3_are_opened_and_stay(loss):
+    step, options = step_of(loss), {"microbatches": 3, "in_axes": AXES}
+    with jax_compat.use_remat3(True):
+        assert not proof(step, 3) and is_same(step, 3)
+        assert str(jax.make_jaxpr(rewrite(step, **options))(*arguments())).count("RematTraced") == 1
+        assert "not proved to be an average" in proof(step_of(jax.checkpoint(weighted_mean)))
 
 
 @pytest.mark.parametrize("options", [{}, {"checkpoint": "whole"}, {"checkpoint": "whole", "microbatches": 12}], ids=str)

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from sampling import few, sampled
 
-from rematscope import PlanError, report, rewrite
+from rematscope import PlanError, jax_compat, report, rewrite
 from rematscope.reporting.arrays import arguments_of
 from rematscope.reporting.batch_axis import makes_batch, programs_commute, run_part
 from rematscope.reporting.rewrite import Changes, losses_of
@@ -401,6 +402,17 @@ def test_a_head_in_chunks_of_tokens_has_the_same_value_and_gradient(head, batch)
     except PlanError as error:
         assert head not in ALWAYS_DIVIDED
         assert "head_chunks=4" in str(error)
+
+
+@pytest.mark.skipif(not hasattr(jax.config, "jax_remat3"), reason="this JAX has no remat3")
+def test_a_checkpointed_head_with_a_name_is_divided_with_remat3():
+    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.nothing_saveable)
+    def losses(w, h, targets):
+        return losses_of_tokens(checkpoint_name(h @ w, "logits"), targets)
+
+    step, args = head_step(lambda params, h, targets, _: losses(params["out"], h, targets).mean()), (1, 16, 8, 32)
+    with jax_compat.use_remat3(True):
+        assert_same_results(step, rewrite(step, head_chunks=4), head_arguments(*args))
 
 
 @pytest.mark.slow

@@ -100,6 +100,13 @@ def scopes(eqn: JaxprEqn) -> list[str]:
     return [name for name in names if name not in _OF_CHECKPOINTS and "," not in name and "->" not in name]
 
 
+def primitive_name(eqn: JaxprEqn) -> str:
+    """Return the name of an equation's primitive; `"checkpoint"` and `"name"` also for those of remat3."""
+    if is_remat3_checkpoint(eqn):
+        return "checkpoint"
+    return eqn.primitive.name if checkpoint_name(eqn) is None else "name"
+
+
 def is_checkpoint(eqn: JaxprEqn) -> bool:
     """Return whether an equation is a checkpoint."""
     return eqn.primitive.name in _CHECKPOINTS or is_remat3_checkpoint(eqn)

@@ -204,7 +204,8 @@ class _Proof:
             found[v] = _of_constants(one, other)
         for op, smaller in zip(whole.operations, part.operations, strict=True):
             lengths = [(len(each.invars), len(each.outvars)) for each in (op, smaller)]
-            if op.eqn.primitive is not smaller.eqn.primitive or lengths[0] != lengths[1]:
+            same = op.eqn.primitive is smaller.eqn.primitive and op.name == smaller.name
+            if not same or lengths[0] != lengths[1]:
                 raise NotPaired
             self._whole_of.update(zip(smaller.outvars, op.outvars, strict=True))
             operands = [self._of_atom(a, b, found) for a, b in zip(op.invars, smaller.invars, strict=True)]
@@ -301,7 +302,7 @@ class _Proof:
 
     def _known(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Sequence[Relation] | None:
         """Return the relations of the results of an operation; None if no rule covers it."""
-        axes, name = axes_of(op.outvars, smaller.outvars, self._count), op.eqn.primitive.name
+        axes, name = axes_of(op.outvars, smaller.outvars, self._count), op.name
         if not jax_compat.is_repeatable(op.eqn, prints=True):  # runs once per part, or accesses a mutable array
             return None
         if name in _CUSTOM_GRADIENTS:
@@ -376,7 +377,7 @@ class _Proof:
 
     def _of_linear(self, op: Operation, smaller: Operation, operands: list[Relation], divides: bool) -> Relation | None:
         """Return the relation of the result of an operation that is linear in an operand; None if it is unknown."""
-        name, summed = op.eqn.primitive.name, any(r.how == "sum" for r in operands)
+        name, summed = op.name, any(r.how == "sum" for r in operands)
         if len(op.outvars) != 1 or not _is_linear(op):
             return None
         if not is_float(op.outvars[0].aval) and not (_is_wide(op) and name in _LINEAR - {"neg"}):
@@ -479,7 +480,7 @@ def _cause_of(relation: Relation) -> str:
     """Return the operation that no rule covers, as the end of a sentence; "" if there is none."""
     if relation.cause is None:
         return ""
-    name = relation.cause.primitive.name
+    name = jax_compat.primitive_name(relation.cause)
     what = "the custom gradient" if name == "custom_vjp_call" else f"{name}"
     return f": no rule covers {what} in {lines_of([relation.cause.source_info])}"
 

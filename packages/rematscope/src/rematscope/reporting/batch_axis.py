@@ -72,8 +72,8 @@ def commutes(whole: Any, part: Any, count: int, differentiable: bool = True, may
       differentiable: whether the custom derivatives of functions in the equation must commute too.
       may_make: whether the bodies of `OPENED` equations may contain equations that `makes_batch` accepts.
     """
-    name = whole.primitive.name
-    if name != part.primitive.name or name in _OPAQUE or not jax_compat.is_repeatable(whole, prints=True):
+    name = jax_compat.primitive_name(whole)
+    if name != jax_compat.primitive_name(part) or name in _OPAQUE or not jax_compat.is_repeatable(whole, prints=True):
         return False
     try:
         before, after = axes_of(whole.invars, part.invars, count), axes_of(whole.outvars, part.outvars, count)
@@ -193,7 +193,7 @@ def _bodies_commute(
     bodies, others = jax_compat.bodies(whole), jax_compat.bodies(part)
     if len(bodies) != len(others):
         return False
-    name = whole.primitive.name
+    name = jax_compat.primitive_name(whole)
     may_make = may_make and name in OPENED
     if not all(programs_commute(a, b, count, may_make, differentiable) for a, b in zip(bodies, others, strict=True)):
         return False

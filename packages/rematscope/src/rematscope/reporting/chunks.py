@@ -270,7 +270,7 @@ def chunked_batch(whole: Any, part: Any, count: int) -> ChunkedLoss:
     for opened in (frozenset[str](), _CHECKPOINTS):
         one, other = with_batched_gathers(*(flat_program(each, opened) for each in (whole, part)))
         program, axes, parts = _paired(one, other, count)
-        if all(op.eqn.primitive.name not in _CHECKPOINTS or commutes(op.eqn, parts[op], count) for op in parts):
+        if all(op.name not in _CHECKPOINTS or commutes(op.eqn, parts[op], count) for op in parts):
             break
     return ChunkedLoss(program, axes, parts, count)
 
@@ -299,7 +299,7 @@ def chunked_head(whole: Any, count: int) -> ChunkedLoss:
 
 def _paired(program: FlatProgram, smaller: FlatProgram, count: int) -> tuple[FlatProgram, dict[Variable, Any], Parts]:
     """Return a program with the batch axis of each variable, and the equations of the program for a part."""
-    names = [[op.eqn.primitive.name for op in each.operations] for each in (program, smaller)]
+    names = [[op.name for op in each.operations] for each in (program, smaller)]
     if names[0] != names[1] or len(program.constants) != len(smaller.constants):
         raise NotPaired
     axes: dict[Variable, int | None] = {}
@@ -331,7 +331,7 @@ def _has_same_ranks(op: Operation, smaller: Operation) -> bool:
 
 def _derive_part(op: Operation, axes: dict[Variable, int | None], parts: dict[Operation, Any], count: int) -> None:
     """Replace the equation for a part by an equation derived from the one for the whole batch, if there is one."""
-    if op.eqn.primitive.name not in DERIVED or not axes.keys() >= set(_variables(op.invars)):
+    if op.name not in DERIVED or not axes.keys() >= set(_variables(op.invars)):
         return
     for part in part_equations(op, axes, count):
         found = axes_of_results(op, part)

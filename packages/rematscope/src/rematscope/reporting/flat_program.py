@@ -30,6 +30,11 @@ class Operation:
     invars: Sequence[Any]
     outvars: Sequence[Any]
 
+    @property
+    def name(self) -> str:
+        """The name of the primitive; see `rematscope.jax_compat.primitive_name`."""
+        return jax_compat.primitive_name(self.eqn)
+
 
 class FlatProgram(NamedTuple):
     """A jaxpr without calls.
@@ -69,7 +74,7 @@ def flat_program(jaxpr: Any, opened: Collection[Any] = ()) -> FlatProgram:
 
         for eqn in body.eqns:
             given = [named(v) for v in eqn.invars]
-            if eqn.primitive.name in CALLS or eqn.primitive.name in opened or eqn in opened:
+            if eqn.primitive.name in CALLS or jax_compat.primitive_name(eqn) in opened or eqn in opened:
                 results = add(jax_compat.bodies(eqn)[0], given)
             else:
                 results = [Variable(v.aval) for v in eqn.outvars]

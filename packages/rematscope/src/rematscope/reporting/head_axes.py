@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import jax
+from jax.ad_checkpoint import checkpoint_name
 from jax.extend import source_info_util
 
 from rematscope import jax_compat
@@ -60,7 +61,7 @@ class PartAxes:
 
     def _divide(self, op: Operation) -> None:
         """Find axes for the operands of an operation along which it can be divided, and its equation for a part."""
-        if op in self.parts or op.eqn.primitive.name not in DERIVED:
+        if op in self.parts or op.name not in DERIVED:
             return
         operands = list(dict.fromkeys(_variables(op)))
         choices = [[self.axes[v]] if v in self.axes else [None, *self._axes_of(v)] for v in operands]
@@ -198,6 +199,8 @@ def _part_equation(eqn: Any, before: Sequence[int | None], after: int | None, co
 
 def _resized(eqn: Any, before: Sequence[int | None], after: int | None, count: int) -> Callable[..., list[Any]]:
     """Return a function of parts that runs an equation with the lengths of a part in its parameters."""
+    if (name := jax_compat.checkpoint_name(eqn)) is not None:
+        return lambda x: [checkpoint_name(x, name)]
     params = dict(eqn.params)
     for key in _RESULT_LENGTHS & params.keys():
         params[key] = _shortened(params[key], after, count)

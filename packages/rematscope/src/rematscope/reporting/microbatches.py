@@ -182,7 +182,7 @@ def _operations_with_number(
     whole: Sequence[Operation], part: Sequence[Operation], count: int, function: str
 ) -> dict[Operation, Operation]:
     random = [op for op in (*whole, *part) if _drawing_primitives(op.eqn)]
-    is_paired = [op.eqn.primitive.name for op in whole] == [op.eqn.primitive.name for op in part]
+    is_paired = [op.name for op in whole] == [op.name for op in part]
     if is_paired and all(
         _draws_for_parts(op.eqn, smaller.eqn, count) for op, smaller in zip(whole, part, strict=True) if op in random
     ):
@@ -204,7 +204,7 @@ def _draws_for_parts(whole: Any, part: Any, count: int, may_make: bool = True) -
     """
     if whole.primitive.name in _DRAWS:
         return (may_make and makes_batch(whole, part, count)) or commutes(whole, part, count)
-    may_make = may_make and whole.primitive.name in OPENED | CALLS
+    may_make = may_make and jax_compat.primitive_name(whole) in OPENED | CALLS
     bodies = zip(jax_compat.bodies(whole), jax_compat.bodies(part), strict=True)
     pairs = [(jax_compat.body_of(a)[0].eqns, jax_compat.body_of(b)[0].eqns) for a, b in bodies]
     return all(
@@ -390,7 +390,7 @@ def _comparable_interface(program: Divided) -> list[Any]:
     return [
         [id(value) for value in program.constants.values()],
         crossing,
-        [op.eqn.primitive.name for op in program.rest],
+        [op.name for op in program.rest],
     ]
 
 
@@ -444,7 +444,7 @@ def in_whole(whole: Divided, part: Divided, function: str) -> tuple[dict[Operati
       PlanError: if the two programs differ in more than shapes and literals.
     """
     both = [[*after_gradient(each), *each.same[1], *each.rest] for each in (whole, part)]
-    names = [[op.eqn.primitive.name for op in operations] for operations in both]
+    names = [[op.name for op in operations] for operations in both]
     known = [[*each.inputs, *each.constants, *each.crossing] for each in (whole, part)]
     if names[0] != names[1] or len(known[0]) != len(known[1]):
         raise PlanError(f"The program of {function} for a microbatch differs from that for the whole batch.")

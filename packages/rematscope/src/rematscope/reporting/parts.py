@@ -61,7 +61,7 @@ def needs_number(whole: Any, part: Any, count: int, positions: bool = True) -> b
     """
     if makes_batch(whole, part, count):
         return positions or whole.primitive.name != "iota"
-    name = whole.primitive.name
+    name = jax_compat.primitive_name(whole)
     if name not in OPENED | CALLS:
         return False
     bodies = zip(jax_compat.bodies(whole), jax_compat.bodies(part), strict=True)

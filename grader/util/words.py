@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 
 def counted(number: int, things: str) -> str:
-    """Return a number and its noun, such as `"2 steps"` and `"1 step"`; `things` is the plural of the noun."""
-    singular = f"{things.removesuffix('ies')}y" if things.endswith("ies") else things.removesuffix("s")
-    return f"{number} {singular if number == 1 else things}"
+    """Return a number and its noun, such as `"2 chunks of rows"` and `"1 chunk of rows"`; `things` is the plural."""
+    noun, *of = things.partition(" of ")
+    singular = f"{noun.removesuffix('ies')}y" if noun.endswith("ies") else noun.removesuffix("s")
+    return f"{number} {singular if number == 1 else noun}{''.join(of)}"
 
 
 def with_article(noun: str) -> str:

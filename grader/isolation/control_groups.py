@@ -148,7 +148,8 @@ def _delegated_group() -> Path:
         raise NotDelegated("its control group is not delegated to the user who grades")
     leaf = own / "grader"
     try:
-        if not _is_root(own):  # in cgroup v2, a group with child groups must not contain processes itself
+        # In cgroup v2, a group with child groups must not contain processes itself, except the root, which has no type.
+        if (own / "cgroup.type").exists():
             leaf.mkdir(exist_ok=True)
             (leaf / "cgroup.procs").write_text(str(os.getpid()))
         control.write_text(" ".join(f"+{name}" for name in sorted((_NEEDED | _WANTED) & there)))
@@ -179,7 +180,3 @@ def _of_version_1() -> set[str]:
     """Return the controllers that cgroup v1 manages, which cgroup v2 therefore does not have."""
     groups = (line.split(":") for line in Path("/proc/self/cgroup").read_text().splitlines())
     return {name for _, names, _ in groups for name in names.split(",")}
-
-
-def _is_root(group: Path) -> bool:
-    return not (group / "cgroup.type").exists()

@@ -101,7 +101,8 @@ class Worked(View):
         for column in self.columns:
             yield Text(f"{column.title}: {self.exercise}\n", style="bold")
             for paragraph in column.paragraphs:
-                yield Text((paragraph if _keeps_its_lines(paragraph) else paragraph.replace("\n", " ")) + "\n")
+                is_code_or_list = paragraph.startswith(("    ", "* "))
+                yield Text((paragraph if is_code_or_list else paragraph.replace("\n", " ")) + "\n")
             yield Syntax(column.code, "python", theme="github-dark", word_wrap=True)
             yield Text()
             if column.saved is not None:
@@ -133,11 +134,6 @@ class _Column:
     paragraphs: list[str]
     code: str
     saved: View | str | None
-
-
-def _keeps_its_lines(paragraph: str) -> bool:
-    """Return whether a paragraph of a docstring is code or a list."""
-    return paragraph.startswith(("    ", "* "))
 
 
 def _paragraph_html(paragraph: str) -> Markup:

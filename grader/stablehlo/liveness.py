@@ -63,10 +63,9 @@ class _Recorder(Builder):
         first, before, self.steps = len(self.sources), self.steps, []
         results = super().operation(op, operands, numbers)
         within, self.steps = self.steps, before
+        devices = math.prod((self.mesh or {}).values())
         made = {
-            new: self._bytes_on_all_devices(value)
-            for new, value in zip(results, op.results, strict=True)
-            if new >= first
+            new: devices * value_bytes(value) for new, value in zip(results, op.results, strict=True) if new >= first
         }
         returned: list[tuple[int, int]] = []
         match op.name:
@@ -88,9 +87,6 @@ class _Recorder(Builder):
         uses = {value for step in within for value in (*step.used, *step.uses)}
         self.steps.append(_Step(first, [*made], operands, returned, within, uses))
         return results
-
-    def _bytes_on_all_devices(self, value: Value) -> int:
-        return value_bytes(value) * math.prod((self.mesh or {}).values())
 
     def _on_devices(self, op: ir.Operation, operands: list[int]) -> list[int]:
         """Read the computation of each device. A shard is in the memory of the whole array."""

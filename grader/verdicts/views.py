@@ -132,7 +132,8 @@ class VerdictView(View):
         headline = Markup("<p><strong>{}</strong>: <code>{}</code></p>")
         parts = [headline.format(HEADLINE[verdict.outcome], verdict.exercise)]
         if verdict.shown:
-            parts.append(Markup("<ul>{}</ul>").format(_join_markup("<li>{}</li>", verdict.shown)))
+            items = Markup().join(Markup("<li>{}</li>").format(text) for text in verdict.shown)
+            parts.append(Markup("<ul>{}</ul>").format(items))
         if verdict.findings:
             parts.append(Markup("<ol>{}</ol>").format(Markup().join(map(_finding_html, verdict.findings))))
         if verdict.effects:
@@ -144,10 +145,6 @@ def programs_title(finding: Finding) -> str:
     """Return the title of a finding's programs."""
     marks = ", with the residuals of this finding marked" if finding.marked else ""
     return f"Forward and backward programs of your answer ({finding.cases[0]}){marks}"
-
-
-def _join_markup(pattern: str, texts: Sequence[str]) -> Markup:
-    return Markup().join(Markup(pattern).format(text) for text in texts)
 
 
 def _finding_html(finding: Finding) -> Markup:

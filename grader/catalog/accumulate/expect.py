@@ -68,10 +68,6 @@ def _of_one(place):
     return of
 
 
-def _dealt_out(array, k):
-    return array.reshape(-1, k, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape)
-
-
 def _value_right(of):
     return lambda *arguments: (_correct_answer(*arguments)[0], of(*arguments)[1])
 
@@ -87,7 +83,10 @@ mistakes = (
     mistake(
         "value_get_microbatch_takes_every",
         lambda loss, params, batch, k: _correct_answer(
-            loss, params, jax.tree.map(lambda array: _dealt_out(array, k), batch), k
+            loss,
+            params,
+            jax.tree.map(lambda a: a.reshape(-1, k, *a.shape[1:]).swapaxes(0, 1).reshape(a.shape), batch),
+            k,
         ),
     ),
     mistake("value_last_microbatch_alone", _of_one(-1)),

@@ -61,10 +61,6 @@ def _greedy_order(key):
     return count
 
 
-def _as_they_come(equations, residuals):
-    return peak([name for name, _, _ in equations], equations)
-
-
 def _needed_first_but_all_before(equations, residuals):
     way, again = _split_by_cotangent(equations)
     order = late(equations)
@@ -76,10 +72,6 @@ def _levels_of(equations):
     for name, reads, _ in equations:
         level[name] = 1 + max((level.get(read, 0) for read in reads), default=0)
     return level.get
-
-
-def _sizes_of(equations):
-    return {name: nbytes for name, _, nbytes in equations}.get
 
 
 def _gradients_last(equations, residuals):
@@ -111,10 +103,13 @@ def _only_direct_ones_late(equations, residuals):
 
 
 mistakes = (
-    mistake("all_recomputation_comes_first", _as_they_come),
+    mistake("all_recomputation_comes_first", lambda equations, _: peak([name for name, _, _ in equations], equations)),
     mistake("all_recomputation_comes_first_2", _needed_first_but_all_before),
     mistake("only_recomputed_values_equation_depending", _only_direct_ones_late),
     mistake("equation_runs_early", _greedy_order(_levels_of)),
-    mistake("among_equations_run_always_picks", _greedy_order(_sizes_of)),
+    mistake(
+        "among_equations_run_always_picks",
+        _greedy_order(lambda equations: {name: nbytes for name, _, nbytes in equations}.get),
+    ),
     mistake("gradients_no_equation_reads_come", _gradients_last),
 )

@@ -18,10 +18,6 @@ def _compose(stages):
     return lambda x: functools.reduce(lambda x, stage: stage(x), stages, x)
 
 
-def _last_twice(stages):
-    return _compose([*stages, stages[-1]])
-
-
 def _last_again(stages, which):
     """Return the stages of a loop as they are when called: all are the last one, `which`."""
     return _compose([which] * (len(stages) - 1) + stages[-1:])
@@ -30,7 +26,7 @@ def _last_again(stages, which):
 mistakes = (
     mistake("value_last_stage_run_first", lambda stages: _compose(stages[::-1])),
     mistake("value_without_last_stage", lambda stages: _compose(stages[:-1])),
-    mistake("value_last_stage_run_twice", _last_twice),
+    mistake("value_last_stage_run_twice", lambda stages: _compose([*stages, stages[-1]])),
     mistake("value_first_stage_alone", lambda stages: stages[0]),
     mistake("value_without_first_stage", lambda stages: _compose(stages[1:])),
     mistake("value_last_stage_alone", lambda stages: stages[-1]),

@@ -42,10 +42,6 @@ _IDLE = (
 # What common ways to choose recompute.
 
 
-def _cost_of_saving_nothing(block, budget_bytes):
-    return block.evaluate(())[1]
-
-
 def _one_after_another(order: Callable) -> Callable:
     """Go through the names in an order, and take each name that still fits."""
 
@@ -132,7 +128,7 @@ def _next_to_best(block, budget_bytes):
 
 
 mistakes = (
-    mistake("saves_nothing", _cost_of_saving_nothing),
+    mistake("saves_nothing", lambda block, budget_bytes: block.evaluate(())[1]),
     mistake("takes_largest_values_first", _one_after_another(_sorted_by(lambda b: _block_size(b).get, True))),
     mistake("takes_smallest_values_first", _one_after_another(_sorted_by(lambda b: _block_size(b).get, False))),
     mistake("takes_names_order_block_names", _one_after_another(lambda b: b.names)),

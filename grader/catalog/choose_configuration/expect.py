@@ -204,14 +204,6 @@ def _with_costs(
     return lambda step, choice: recompute(step, choice) + times(choice.microbatches) * sent(step) * flops_per_byte
 
 
-def _avoided(step, choice):
-    return recomputed_flops(step, Configuration("full", 1)) - recomputed_flops(step, choice)
-
-
-def _with_down(step, choice):
-    return recomputed_flops(step, choice) + 8 * step.width**2 * step.batch * step.sequence_length * step.layers
-
-
 def _attention_times(factor):
     def recompute(step, choice):
         flops = 0 if "context" in POLICIES[choice.policy] else matmul_flops(step)["context"]
@@ -236,8 +228,18 @@ cost_mistakes = (
         "sends_layers_only",
         _with_costs(sent=lambda step: 72 * step.layers * step.width**2 // step.devices * (step.devices - 1)),
     ),
-    mistake("avoided_instead_of_recomputed", _with_costs(_avoided)),
-    mistake("recomputes_last_matmul", _with_costs(_with_down)),
+    mistake(
+        "avoided_instead_of_recomputed",
+        _with_costs(lambda step, c: recomputed_flops(step, Configuration("full", 1)) - recomputed_flops(step, c)),
+    ),
+    mistake(
+        "recomputes_last_matmul",
+        _with_costs(
+            lambda step, c: (
+                recomputed_flops(step, c) + 8 * step.width**2 * step.batch * step.sequence_length * step.layers
+            )
+        ),
+    ),
     mistake("attention_without_mask", _with_costs(_attention_times(2))),
     mistake("without_attention", _with_costs(_attention_times(0))),
     mistake("recompute_of_one_layer", _with_costs(lambda step, c: recomputed_flops(step, c) // step.layers)),

@@ -72,10 +72,6 @@ def _different_arrays(f, *args):
     return len(kept), _total_bytes(kept)
 
 
-def _first_argument(f, *args):
-    return reference(lambda first: f(first, *args[1:]), args[0])
-
-
 def _that_are(keep):
     """Return a function that counts only some of the residuals."""
 
@@ -115,7 +111,10 @@ mistakes = (
     mistake("counts_rows_table_several_residuals", _count_rows),
     mistake("counts_argument_not_saved_same", _run_on_arrays),
     mistake("counts_array_once_although_passed", _different_arrays),
-    mistake("counts_only_gradient_respect_first", _first_argument),
+    mistake(
+        "counts_only_gradient_respect_first",
+        lambda f, *args: reference(lambda first: f(first, *args[1:]), args[0]),
+    ),
     mistake(
         "counts_elements_instead_bytes",
         lambda f, *args: (reference(f, *args)[0], int(sum(np.prod(a.shape) for a in _residual_shapes(f, *args)))),

@@ -21,16 +21,8 @@ def _checkpointed_layers(layer, n, prevent_cse):
     return [jax.checkpoint(layer, prevent_cse=prevent_cse)] * n
 
 
-def _all_but_the_last(layer, n, prevent_cse):
-    return [*_checkpointed_layers(layer, n - 1, prevent_cse), layer]
-
-
 def without_checkpoints(layer, n, prevent_cse):
     return [layer] * n
-
-
-def _of_the_page(layer, n, prevent_cse):
-    return _checkpointed_layers(layer_of_the_page, n, prevent_cse)
 
 
 def _loss_of_layers(layers):
@@ -57,12 +49,8 @@ def _around_all(layer, n, prevent_cse):
     return jax.value_and_grad(jax.checkpoint(loss, prevent_cse=prevent_cse))
 
 
-def _gradient_alone(layer, n, prevent_cse):
-    return jax.grad(_loss_of_layers(_checkpointed_layers(layer, n, prevent_cse)))
-
-
-def _of_x_too(layer, n, prevent_cse):
-    return jax.value_and_grad(_loss_of_layers(_checkpointed_layers(layer, n, prevent_cse)), argnums=(0, 1))
+def _checkpointed_loss(layer, n, prevent_cse):
+    return _loss_of_layers(_checkpointed_layers(layer, n, prevent_cse))
 
 
 def _in_a_scan(layer, n, prevent_cse):
@@ -72,10 +60,6 @@ def _in_a_scan(layer, n, prevent_cse):
         return jnp.sum(jax.lax.scan(lambda x, w: (wrapped(w, x), None), x, jnp.stack(ws))[0])
 
     return jax.value_and_grad(loss)
-
-
-def _forward_loss(layer, n, prevent_cse):
-    return _loss_of_layers(_checkpointed_layers(layer, n, prevent_cse))
 
 
 class Counts(Mapping[str, tuple[int, int]]):
@@ -130,39 +114,14 @@ def _other_program(program):
     return functools.partial(Counts, program)
 
 
-def _other_order(*asked):
-    return {key: pair[::-1] for key, pair in reference(*asked).items()}
+def _replaced(change):
+    """Return the right counts, except those that `change` returns from them."""
 
+    def counts(*asked):
+        right = reference(*asked)
+        return right | change(right)
 
-def _one_for_the_other(*asked):
-    counts = reference(*asked)
-    return counts | {"lowered": counts["compiled"], "compiled": counts["lowered"]}
-
-
-def _twice_lowered(*asked):
-    counts = reference(*asked)
-    return counts | {"compiled": counts["lowered"]}
-
-
-def _twice_compiled(*asked):
-    counts = reference(*asked)
-    return counts | {"lowered": counts["compiled"]}
-
-
-def _one_setting(which):
-    return lambda *asked: {key: (pair[which],) * 2 for key, pair in reference(*asked).items()}
-
-
-def _no_barriers(*asked):
-    return reference(*asked) | {"barriers": (0, 0)}
-
-
-def _one_layer(layer, w, x, n):
-    return Counts(asked_for, layer, w, x, 1)
-
-
-def _one_layer_less(layer, w, x, n):
-    return Counts(asked_for, layer, w, x, max(n - 1, 1))
+    return counts
 
 
 def _before_lowering(in_bodies, barriers):
@@ -185,25 +144,42 @@ def _before_lowering(in_bodies, barriers):
 
 
 mistakes = (
-    mistake("last_layer_no_checkpoint", _other_program(of_layers(_all_but_the_last))),
-    mistake("two_numbers_pair_swapped", _other_order),
-    mistake("swaps_lowered_compiled", _one_for_the_other),
-    mistake("counts_lowered_program_twice_compiled", _twice_lowered),
-    mistake("counts_compiled_program_twice_lowered", _twice_compiled),
-    *(mistake("both_numbers_pair_same_setting", _one_setting(which)) for which in (0, 1)),
-    mistake("counts_barriers_text_none", _no_barriers),
+    mistake(
+        "last_layer_no_checkpoint",
+        _other_program(
+            of_layers(lambda layer, n, prevent_cse: [*_checkpointed_layers(layer, n - 1, prevent_cse), layer])
+        ),
+    ),
+    mistake("two_numbers_pair_swapped", _replaced(lambda right: {key: pair[::-1] for key, pair in right.items()})),
+    mistake(
+        "swaps_lowered_compiled",
+        _replaced(lambda right: {"lowered": right["compiled"], "compiled": right["lowered"]}),
+    ),
+    mistake("counts_lowered_program_twice_compiled", _replaced(lambda right: {"compiled": right["lowered"]})),
+    mistake("counts_compiled_program_twice_lowered", _replaced(lambda right: {"lowered": right["compiled"]})),
+    mistake("both_numbers_pair_same_setting", _replaced(lambda right: {k: (on, on) for k, (on, _) in right.items()})),
+    mistake(
+        "both_numbers_pair_same_setting", _replaced(lambda right: {k: (off, off) for k, (_, off) in right.items()})
+    ),
+    mistake("counts_barriers_text_none", _replaced(lambda _: {"barriers": (0, 0)})),
     *(
         mistake("counts_jaxpr_before_lowering", _before_lowering(in_bodies, barriers))
         for in_bodies in (False, True)
         for barriers in (True, False)
     ),
     mistake("one_checkpoint_around_all_layers", _other_program(_around_all)),
-    mistake("uses_layer_instead_layer_gets", _other_program(of_layers(_of_the_page))),
-    mistake("one_layer_whatever_n", _one_layer),
-    mistake("one_layer_too_few", _one_layer_less),
+    mistake(
+        "uses_layer_instead_layer_gets",
+        _other_program(of_layers(lambda _, n, prevent_cse: _checkpointed_layers(layer_of_the_page, n, prevent_cse))),
+    ),
+    mistake("one_layer_whatever_n", lambda layer, w, x, n: Counts(asked_for, layer, w, x, 1)),
+    mistake("one_layer_too_few", lambda layer, w, x, n: Counts(asked_for, layer, w, x, max(n - 1, 1))),
     mistake("no_checkpoint", _other_program(of_layers(without_checkpoints))),
-    mistake("gradient_without_value", _other_program(_gradient_alone)),
-    mistake("loss_alone_without_gradient", _other_program(_forward_loss)),
-    mistake("gradient_respect_x", _other_program(_of_x_too)),
+    mistake("gradient_without_value", _other_program(lambda *layers: jax.grad(_checkpointed_loss(*layers)))),
+    mistake("loss_alone_without_gradient", _other_program(_checkpointed_loss)),
+    mistake(
+        "gradient_respect_x",
+        _other_program(lambda *layers: jax.value_and_grad(_checkpointed_loss(*layers), argnums=(0, 1))),
+    ),
     mistake("layers_scan", _other_program(_in_a_scan)),
 )

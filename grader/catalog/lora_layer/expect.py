@@ -26,25 +26,17 @@ def _make_layer(wide=lambda x, weight: x @ stop_gradient(weight), narrow=lambda 
     return layer
 
 
-def _silu_after_both(frozen, adapters, x):
-    return jax.nn.silu(_make_layer()(frozen, adapters, x))
-
-
 def _adapters_in_place(frozen, adapters, x):
     replaced = {key: stop_gradient(weight) for key, weight in frozen.items() if key not in adapters}
     replaced |= {key: a @ b for key, (a, b) in adapters.items()}
     return jax.nn.silu(x @ replaced["up"]) @ replaced["down"]
 
 
-def _with_scale(scale):
-    return lambda x, a, b: x @ a @ b * scale(a.shape[1])
-
-
 mistakes = (
     mistake("ignores_adapters", _make_layer(narrow=lambda x, a, b: 0)),
     mistake("adapter_replaces_weight", _adapters_in_place),
-    mistake("divides_adapter_by_rank", _make_layer(narrow=_with_scale(lambda r: 1 / r))),
-    mistake("activates_output_too", _silu_after_both),
+    mistake("divides_adapter_by_rank", _make_layer(narrow=lambda x, a, b: x @ a @ b / a.shape[1])),
+    mistake("activates_output_too", lambda *arguments: jax.nn.silu(_make_layer()(*arguments))),
     mistake("frozen_weights_have_gradient", _make_layer(wide=lambda x, weight: x @ weight)),
     mistake("stops_gradient_of_frozen_matmul", _make_layer(wide=lambda x, weight: stop_gradient(x @ weight))),
 )

@@ -34,7 +34,7 @@ sample_input = signed_values(0.5, 1.5)
 mistakes = (
     mistake("value_without_division", lambda x, W1, W2: jnp.sin(x @ W1) @ W2),
     mistake("value_without_sine", lambda x, W1, W2: _normalize(x @ W1) @ W2),
-    mistake("value_columns_divided_instead_rows", lambda x, W1, W2: _normalized_columns(x @ W1, W2)),
+    mistake("value_columns_divided_instead_rows", lambda x, W1, W2: jnp.sin(_normalize(x @ W1, axis=-2)) @ W2),
     mistake("value_all_rows_divided_one", lambda x, W1, W2: jnp.sin(x @ W1 / jnp.sqrt(jnp.mean((x @ W1) ** 2))) @ W2),
     mistake("value_row_divided_norm_root", lambda x, W1, W2: jnp.sin(_normalize(x @ W1, mean=jnp.sum)) @ W2),
     mistake(
@@ -62,10 +62,6 @@ mistakes = (
 
 def _normalize(y, axis=-1, mean=jnp.mean):
     return y / jnp.sqrt(mean(y**2, axis=axis, keepdims=True))
-
-
-def _normalized_columns(y, W2):
-    return jnp.sin(_normalize(y, axis=-2)) @ W2
 
 
 def requirements(case):

@@ -35,14 +35,13 @@ def _make_loss(penalty):
     return loss
 
 
-def _sum_penalties(params, x, targets):
-    return _make_loss(lambda scores: len(params["up"]) * z_loss(scores))(params, x, targets)
-
-
 mistakes = (
     mistake("without_z_loss", _make_loss(lambda scores: jnp.zeros(()))),
     mistake("z_loss_without_weight", _make_loss(lambda scores: 10 * z_loss(scores))),
-    mistake("z_loss_summed", _sum_penalties),
+    mistake(
+        "z_loss_summed",
+        lambda params, *arguments: _make_loss(lambda scores: len(params["up"]) * z_loss(scores))(params, *arguments),
+    ),
     mistake("z_loss_without_gradient", _make_loss(lambda scores: z_loss(jax.lax.stop_gradient(scores)))),
 )
 

@@ -46,10 +46,6 @@ def _apply_layers(step):
     return lambda ws, x: functools.reduce(step, ws, x)
 
 
-def _layers_of_one(ws, x):
-    return reference(jnp.broadcast_to(ws[0], ws.shape), x)[0]
-
-
 mistakes = (
     mistake("value_without_addition_layer_input", _apply_layers(lambda x, w: jnp.sin(w @ jnp.sin(x)))),
     mistake("value_without_sine_before_matmul", _apply_layers(lambda x, w: x + jnp.sin(w @ x))),
@@ -58,7 +54,7 @@ mistakes = (
     mistake("value_x_instead_x", _apply_layers(lambda x, w: x + jnp.sin(jnp.sin(x) @ w))),
     mistake("x_itself", lambda ws, x: x),
     mistake("value_without_last_layer", lambda ws, x: reference(ws[:-1], x)[0]),
-    mistake("value_first_layer_weight_every", _layers_of_one),
+    mistake("value_first_layer_weight_every", lambda ws, x: reference(jnp.broadcast_to(ws[0], ws.shape), x)[0]),
     mistake("value_last_layer_alone", lambda ws, x: reference(ws[-1:], x)[0]),
 )
 

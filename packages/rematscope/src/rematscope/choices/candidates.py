@@ -138,11 +138,8 @@ def is_left_out(found: Sequence[PolicyCandidate]) -> bool:
 
 def _has_policies(graph: RecomputeGraph) -> bool:
     """Return whether the function's own policies cannot be expressed as one choice of names."""
-    return len(graph.policies) > 1 or not all(map(_is_choice_of_names, graph.policies))
-
-
-def _is_choice_of_names(policy: Policy) -> bool:
-    return jax_compat.policy_name(policy) == "save_only_these_names"
+    names = {jax_compat.policy_name(policy) for policy in graph.policies}
+    return len(graph.policies) > 1 or not names <= {"save_only_these_names"}
 
 
 def saved_by(passes: Trace, policy: Policy) -> frozenset[Equation] | None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.program import Program
@@ -83,7 +83,8 @@ class CarrySearch:
         """Decide all pending carries if they equal those of another loop in the same order."""
         rest = iter(known)
         wanted = sorted(i for group in self.pending for i in group.members)
-        same = {i: carry for i in wanted if (carry := self._next_that_starts(rest, i)) is not None}
+        found = {i: next((carry for carry in rest if carry.start == self.starts[i]), None) for i in wanted}
+        same = {i: carry for i, carry in found.items() if carry is not None}
         if len(same) < len(wanted) or (wanted and not self._confirm_guess(same)):
             return False
         self.decided.update(same)
@@ -100,9 +101,6 @@ class CarrySearch:
                     recognised.update(group.members)
                     break
         self.decided |= recognised
-
-    def _next_that_starts(self, known: Iterator[Carry], i: int) -> Carry | None:
-        return next((carry for carry in known if carry.start == self.starts[i]), None)
 
     def _confirm_guess(self, guess: dict[int, Carry]) -> bool:
         """Return whether an iteration gives the guessed carries the same results; if so, adopt their numbers."""

@@ -48,22 +48,10 @@ def assuming_gpu() -> Iterator[None]:
         _assumes.reset(token)
 
 
-def _cudnn_version() -> int:
-    return CUDNN_VERSION
-
-
-def _has_compute_capability(capability: str) -> bool:
-    return tuple(map(int, capability.split("."))) <= COMPUTE_CAPABILITY
-
-
-def _is_compute_capability(capability: str) -> bool:
-    return tuple(map(int, capability.split("."))) == COMPUTE_CAPABILITY
-
-
 _ASSUMED: dict[str, Callable[..., Any]] = {
-    "check_cudnn_version": _cudnn_version,
-    "check_compute_capability": _has_compute_capability,
-    "is_cuda_compute_capability_equal": _is_compute_capability,
+    "check_cudnn_version": lambda: CUDNN_VERSION,
+    "check_compute_capability": lambda least: tuple(map(int, least.split("."))) <= COMPUTE_CAPABILITY,
+    "is_cuda_compute_capability_equal": lambda other: tuple(map(int, other.split("."))) == COMPUTE_CAPABILITY,
 }
 _assumes = contextvars.ContextVar("assumes a GPU", default=False)
 # The checks are globals of JAX's module. They are replaced while any thread is in the context. The replacements affect

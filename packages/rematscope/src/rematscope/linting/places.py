@@ -6,7 +6,7 @@ from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
-from rematscope.ir.cost import Cost, cost_of
+from rematscope.ir.cost import cost_of
 from rematscope.ir.primitives import MATMULS
 from rematscope.ir.program import Equation, type_text
 from rematscope.linting.dataflow import SAME_DATA, Values
@@ -49,7 +49,8 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
         elif each.primitive == "exp" and (shifted := values.softmax_input(each)) is not None:
             found.setdefault(values.origin(shifted), _Use("the input of a softmax", each))
     if not found:
-        costly = [e for e in values.equations if e.outputs and not e.bodies and _takes_work(cost_of(e))]
+        costs = {e: cost_of(e) for e in values.equations if e.outputs and not e.bodies}
+        costly = [e for e, cost in costs.items() if cost.flops or cost.transcendentals or cost.uncounted]
         found = {e: _Use(f"the result of {e.primitive}", e) for e in costly}
 
     # For each operation whose result would get a name: the operation that uses the value, and the place.
@@ -116,10 +117,6 @@ def _alternative_text(equation: Equation) -> str:
     _, (batch, _) = equation.params["dimension_numbers"]
     policy = "dots_saveable" if batch else "dots_with_no_batch_dims_saveable"
     return f"jax.checkpoint_policies.{policy}"
-
-
-def _takes_work(cost: Cost) -> bool:
-    return bool(cost.flops or cost.transcendentals or cost.uncounted)
 
 
 def _nameable_equation(equation: Equation, reader: Equation) -> JaxprEqn | None:

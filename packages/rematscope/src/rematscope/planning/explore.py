@@ -270,7 +270,7 @@ def _comparison_table(passes: Trace, plain: Trace, device: Device | None) -> lis
     for title, cost, unit in _WORK:
         now, then = (getattr(getattr(p, cost), unit) for p in (passes, plain))
         if unit == "flops" or now or then:
-            rows.append([title, _count_text(now), _count_text(then), _signed_text(now - then, _count_text)])
+            rows.append([title, count_text(now), count_text(then), _signed_text(now - then, count_text)])
     if device is not None:
         now, then = (estimate_time(p, device) for p in (passes, plain))
         texts = ["{} ({})".format(*s.recompute_texts) if s.recompute else "0 s" for s in (now, then)]
@@ -295,10 +295,6 @@ _WORK = [
 
 # Rows for what those leave out.
 _UNCOUNTED = [("recomputed, not counted", "recompute_cost"), ("deferred, not counted", "deferred_cost")]
-
-
-def _count_text(count: int) -> str:
-    return count_text(count, "").rstrip()
 
 
 def _signed_text(change: Any, text: Callable[[Any], str]) -> str:

@@ -299,13 +299,10 @@ class Frontier(Pictured):
         recomputed = self.graph.amounts([point.cost for point in points])
         for i, point, *amounts in zip(shown, points, saved, recomputed, strict=True):
             part = f"{100 * point.cost / worst:.1f} %"
-            rows.append([str(i + 1), *amounts, part, self._saves_text(point)])
+            saves = " + ".join(filter(None, (point.with_policy, self._names_text(point)))) or "nothing"
+            rows.append([str(i + 1), *amounts, part, saves])
         left_out = "" if len(shown) == len(self.points) else f"; {len(shown)} are shown, .points has all"
         return rows, self.caption() + left_out
-
-    def _saves_text(self, point: Point) -> str:
-        """Return the policy of a point, and the names that it saves: `dots_saveable + norm1, probs`."""
-        return " + ".join(filter(None, (point.with_policy, self._names_text(point)))) or "nothing"
 
     def _names_text(self, point: Point) -> str:
         """Return the names that a point saves, or those that it does not save if these are fewer."""

@@ -192,7 +192,8 @@ def _in_lines(text: str, title: str) -> str:
 
 def pre(lines: Iterable[PieceLine]) -> str:
     """Return preformatted lines as HTML."""
-    return f"<pre>{chr(10).join(map(_text_html, lines))}</pre>"
+    texts = ("".join(_span_html(text, style) for text, style in line) for line in lines)
+    return f"<pre>{chr(10).join(texts)}</pre>"
 
 
 def _program_html(lines: Iterable[PieceLine | Row]) -> str:
@@ -207,10 +208,6 @@ def _line_html(line: PieceLine | Row) -> str:
     makes, reads = _names_attribute(line.makes), _names_attribute(line.reads)
     data = f'data-role="{line.role}" data-makes="{makes}" data-reads="{reads}"'
     return f'<span class="rs-row" tabindex="-1" {data}>{chr(10).join(map(_line_html, line.lines))}</span>'
-
-
-def _text_html(line: PieceLine) -> str:
-    return "".join(_span_html(text, style) for text, style in line)
 
 
 def _names_attribute(names: Sequence[str]) -> str:

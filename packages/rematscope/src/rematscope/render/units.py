@@ -11,15 +11,16 @@ def bytes_text(count: float) -> str:
     return _scaled_text(count, 1024, list(BYTES))
 
 
-def count_text(count: int, unit: str) -> str:
+def count_text(count: int, unit: str = "") -> str:
     """Return a count with its unit, exact below 10,000, else with three digits: `11 transcendentals`, `1.2 M FLOPs`."""
     unit = unit if count != 1 else unit.removesuffix("s")
-    return f"{count:,} {unit}" if count < 10_000 else f"{_scaled_text(count, 1000, _THOUSANDS)} {unit}"
+    number = f"{count:,}" if count < 10_000 else _scaled_text(count, 1000, _THOUSANDS)
+    return f"{number} {unit}".rstrip()
 
 
 def amount_text(cost: float) -> str:
     """Return a cost as text: `9,999` or `1.2 M`; for a float in the user's unit, `0.0123`."""
-    return count_text(cost, "").rstrip() if isinstance(cost, int) else f"{cost:.3g}"
+    return count_text(cost) if isinstance(cost, int) else f"{cost:.3g}"
 
 
 def amount_texts(costs: Sequence[float]) -> list[str]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from rematscope.ir.cost import cost_of
-from rematscope.ir.program import Equation, Literal, Program, Value, type_text
+from rematscope.ir.program import Equation, Literal, Value, type_text
 from rematscope.ir.source import calls_to
 from rematscope.memory.xla_estimate import Allocation, Allocations
 from rematscope.tracing.trace import Trace
@@ -24,6 +24,7 @@ KINDS = (
     "recomputed",
     "temporaries",
 )
+_SAMPLES = 600  # of the memory over time; each is the maximum over several steps
 _DEEPEST = 5  # the number of innermost functions that replace the module of an operation without one
 
 
@@ -238,16 +239,10 @@ class Contents:
 
     # Over time
 
-    def timeline(self, most: int = 600, depth: int = 0) -> "Timeline":
-        """Return the live bytes over time, by kind and by module.
-
-        Args:
-          most: the maximum number of samples; each is the maximum over several steps.
-          depth: the number of leading parts of a module's path by which buffers are grouped; 0 for the largest number
-            that gives at most 40 modules.
-        """
+    def timeline(self) -> "Timeline":
+        """Return the live bytes over time, by kind and by module."""
         groups: dict[tuple[str, str], list[Allocation]] = {}
-        depth = depth or self._depth()
+        depth = self._module_depth()
         for each in self.memory.temporaries:
             maker = None if each.value is None else _inner_maker(each.value, self._makers)[0]
             path = path_of(maker)[:depth] if maker is not None else ()
@@ -255,29 +250,33 @@ class Contents:
         fixed = Counter[str]()
         for buffer in self.fixed:
             fixed[buffer.kind] += buffer.nbytes
-        edges = self._edges(most)
+        edges = self._sample_edges()
+        samples = self._peak_steps(edges)
         bands = [Band(kind, "", tuple([fixed[kind]] * (len(edges) - 1))) for kind in KINDS if fixed[kind]]
-        made = [Band(kind, name, _at(self._samples(edges), of)) for (kind, name), of in groups.items()]
+        made = [Band(kind, name, _bytes_at(samples, of)) for (kind, name), of in groups.items()]
         order = {kind: i for i, kind in enumerate(KINDS)}
         made.sort(key=lambda band: (order[band.kind], min(each.start for each in groups[band.kind, band.module])))
-        samples = self._samples(edges)
         return Timeline(
-            tuple(bands + _merged(made)), tuple(samples), len(self.memory.steps), self.backward[0], self.peak_step
+            tuple(bands + _merge_small_bands(made)),
+            tuple(samples),
+            len(self.memory.steps),
+            self.backward[0],
+            self.peak_step,
         )
 
-    def _depth(self) -> int:
+    def _module_depth(self) -> int:
         """Return the largest number of leading parts of a path that gives at most 40 groups."""
         paths = [path_of(maker) for maker in set(self._makers.values())]
         counts = [len({path[:depth] for path in paths}) for depth in range(1, _DEEPEST + 2)]
         fitting = [depth for depth, count in enumerate(counts, 1) if count <= 40]
         return max(fitting, default=1)
 
-    def _edges(self, most: int) -> list[int]:
+    def _sample_edges(self) -> list[int]:
         count = len(self.memory.steps) + 1
-        samples = min(most, count)
+        samples = min(_SAMPLES, count)
         return [count * i // samples for i in range(samples + 1)]
 
-    def _samples(self, edges: Sequence[int]) -> list[int]:
+    def _peak_steps(self, edges: Sequence[int]) -> list[int]:
         """Return the step with the most live bytes between each two edges, so that the peak is among the samples."""
         live = self.memory.temporary_bytes
         return [max(range(a, b), key=lambda i: live[i] if i < len(live) else 0) for a, b in itertools.pairwise(edges)]
@@ -291,7 +290,9 @@ class Contents:
         programs = [self.passes.forward, self.passes.backward]
         if self.passes.step is not None:
             programs = [self.passes.step.program]
-        for equation, times in itertools.chain.from_iterable(_walked(program) for program in programs):
+        for equation, times in itertools.chain.from_iterable(program.walk() for program in programs):
+            if equation.bodies:
+                continue
             cost = cost_of(equation)
             total = (cost.flops + cost.transcendentals) * times
             which = 0 if not equation.role else 1 if equation.role in ("R", "D") else 2
@@ -380,7 +381,7 @@ class Timeline:
         return [sum(column) for column in zip(*(band.nbytes for band in self.bands), strict=True)]
 
 
-def _at(samples: Sequence[int], of: Iterable[Allocation]) -> tuple[int, ...]:
+def _bytes_at(samples: Sequence[int], of: Iterable[Allocation]) -> tuple[int, ...]:
     """Return the bytes of the given buffers that are live at each sampled step."""
     changes = Counter[int]()
     for each in of:
@@ -396,7 +397,7 @@ def _at(samples: Sequence[int], of: Iterable[Allocation]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _merged(bands: Sequence[Band], most: int = 60) -> list[Band]:
+def _merge_small_bands(bands: Sequence[Band], most: int = 60) -> list[Band]:
     """Return the bands, with all bands that stay small merged into one per kind."""
     largest = sorted((max(band.nbytes, default=0) for band in bands), reverse=True)
     least = max(largest[most] if len(largest) > most else 0, 0.004 * max(largest, default=0))
@@ -428,10 +429,6 @@ def _inner_maker(value: Value, makers: dict[Value, Equation]) -> tuple[Equation 
             break
         value, maker = inner, inside
     return maker, times
-
-
-def _walked(program: Program) -> Iterable[tuple[Equation, int]]:
-    return ((equation, times) for equation, times in program.walk() if not equation.bodies)
 
 
 def path_of(equation: Equation) -> tuple[str, ...]:

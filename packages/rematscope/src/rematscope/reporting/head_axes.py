@@ -64,7 +64,7 @@ class PartAxes:
         if op in self.parts or op.name not in DERIVED:
             return
         operands = list(dict.fromkeys(_variables(op)))
-        choices = [[self.axes[v]] if v in self.axes else [None, *self._axes_of(v)] for v in operands]
+        choices = [[self.axes[v]] if v in self.axes else [None, *_axes_to_divide(v, self._count)] for v in operands]
         for chosen in itertools.islice(itertools.product(*choices), _MOST_TRIED):
             axes = dict(zip(operands, chosen, strict=True))
             for part in part_equations(op, axes, self._count, self._differentiable):
@@ -86,9 +86,6 @@ class PartAxes:
             maker = self._makers.get(v)
             if maker is not None and math.prod(v.aval.shape) >= self._size and not computes(maker.eqn):
                 self._divide(maker)
-
-    def _axes_of(self, v: Variable) -> list[int | None]:
-        return _axes_to_divide(v, self._count)
 
 
 class HeadAxes(PartAxes):
@@ -187,7 +184,10 @@ def _part_equation(eqn: Any, before: Sequence[int | None], after: int | None, co
     """
     operands = [_shortened_type(v.aval, axis, count) for v, axis in zip(eqn.invars, before, strict=True)]
     try:
-        run = _custom_jvp_part(eqn, before, count) if _defines_jvp(eqn) else _resized(eqn, before, after, count)
+        if eqn.primitive.name == "custom_jvp_call":
+            run = _custom_jvp_part(eqn, before, count)
+        else:
+            run = _with_part_lengths(eqn, before, after, count)
         jaxpr = jax_compat.make_jaxpr(run)(*operands).jaxpr
         if len(jaxpr.eqns) != 1 or list(jaxpr.outvars) != list(jaxpr.eqns[0].outvars):
             return None
@@ -197,7 +197,9 @@ def _part_equation(eqn: Any, before: Sequence[int | None], after: int | None, co
         return None
 
 
-def _resized(eqn: Any, before: Sequence[int | None], after: int | None, count: int) -> Callable[..., list[Any]]:
+def _with_part_lengths(
+    eqn: Any, before: Sequence[int | None], after: int | None, count: int
+) -> Callable[..., list[Any]]:
     """Return a function of parts that runs an equation with the lengths of a part in its parameters."""
     if (name := jax_compat.checkpoint_name(eqn)) is not None:
         return lambda x: [checkpoint_name(x, name)]
@@ -209,10 +211,6 @@ def _resized(eqn: Any, before: Sequence[int | None], after: int | None, count: i
         params[key] = _shortened(params[key], before[0] if reads_all else None, count)
     smaller = eqn.replace(params=params)
     return lambda *operands: jax_compat.run(smaller, list(operands))
-
-
-def _defines_jvp(eqn: Any) -> bool:
-    return bool(eqn.primitive.name == "custom_jvp_call")
 
 
 def _custom_jvp_part(eqn: Any, before: Sequence[int | None], count: int) -> Callable[..., list[Any]]:

@@ -36,7 +36,8 @@ def document(report: Any) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{_escape(report.function)}: memory report</title>\n<style>\n{style}</style>\n</head>",
             "<body>\n<main>",
-            *_header_html(report),
+            f"<h1>{_escape(report.headline)}</h1>",
+            f'<p class="soft">{_escape(_summary_text(report))}</p>',
             *_fit_html(report),
             *_contents_html(report, tree),
             *_changes_html(report),
@@ -58,10 +59,6 @@ def pictures(report: Any) -> str:
 
 
 # The four parts.
-
-
-def _header_html(report: Any) -> list[str]:
-    return [f"<h1>{_escape(report.headline)}</h1>", f'<p class="soft">{_escape(_summary_text(report))}</p>']
 
 
 def _summary_text(report: Any) -> str:
@@ -103,7 +100,7 @@ def _contents_html(report: Any, tree: Node) -> list[str]:
             [
                 "/".join(each.path),
                 bytes_text(each.peak_bytes),
-                *(count_text(n, "").rstrip() if n else "–" for n in flops),
+                *(count_text(n) if n else "–" for n in flops),
             ]
         )
     return [
@@ -148,7 +145,7 @@ def _changes_html(report: Any) -> list[str]:
                 bytes_text(fix.best_bytes),
                 f"{how}{', fits' if fits else ''}",
                 bytes_text(fix.reduction_bytes),
-                count_text(max(fix.extra_work, 0), "").rstrip(),
+                count_text(max(fix.extra_work, 0)),
                 seconds_text(max(fix.extra_seconds, 0.0)) if report.device else "–",
                 f"rematscope.rewrite({report.function}, {fix.changes})",
             ]
@@ -179,7 +176,7 @@ def _table_html(
     coded = set(code)
 
     def cell(i: int, text: str) -> str:
-        inner = f"<code>{_breakable_html(text)}</code>" if i in coded and text else _escape(text)
+        inner = f"<code>{_escape(text).replace('/', '/<wbr>')}</code>" if i in coded and text else _escape(text)
         return f"<td{_NUMERIC if i in numeric else ''}>{inner}</td>"
 
     head = "".join(
@@ -193,11 +190,6 @@ def _table_html(
     kind = ' class="small"' if small else ""
     body = f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     return f'<div class="scroll" tabindex="0" role="group" aria-label="table">{body}</div>'
-
-
-def _breakable_html(text: str) -> str:
-    """A text that may be broken after a slash, as HTML."""
-    return _escape(text).replace("/", "/<wbr>")
 
 
 def _snippet_html(code: str) -> str:
@@ -298,7 +290,7 @@ def timeline_svg(timeline: Timeline, limit: int) -> str:
         across = f'x1="{_LEFT}" x2="{_WIDE - 6}" y1="{y(limit):.1f}" y2="{y(limit):.1f}"'
         marks.append(f'<line class="limit-under" {across}/><line class="limit" {across}/>')
         marks.append(f'<text class="limit-text" x="{_LEFT + 6}" y="{y(limit) - 5:.1f}">capacity</text>')
-    edge = x(_sample_of(timeline, timeline.boundary))
+    edge = x(next((i for i, each in enumerate(timeline.samples) if each >= timeline.boundary), len(timeline.samples)))
     marks.append(f'<line class="edge" x1="{edge:.1f}" x2="{edge:.1f}" y1="{_TOP}" y2="{_TOP + _HIGH}"/>')
     at = totals.index(peak) if totals else 0
     marks.append(f'<path d="M{x(at + 0.5):.1f},{y(peak) - 1:.1f} l-5,-9 h10 z" fill="currentColor"/>')
@@ -333,10 +325,6 @@ def _area_path(base: Sequence[int], top: Sequence[int], x: Scale, y: Scale) -> s
 
     points = line(top) + line(base)[::-1]
     return "M" + "L".join(f"{a:.1f},{b:.1f}" for a, b in points) + "Z"
-
-
-def _sample_of(timeline: Timeline, step: int) -> int:
-    return next((i for i, each in enumerate(timeline.samples) if each >= step), len(timeline.samples))
 
 
 def _timeline_data(timeline: Timeline) -> dict[str, object]:

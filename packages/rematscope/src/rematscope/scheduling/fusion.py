@@ -54,7 +54,8 @@ class Fusion:
             near = all(place == between[equation] for place in places if place[0] == here)
             once = len({place for place in places if place[0] != here}) <= 1
             number = all(v in numbers for v in reading(equation))  # which costs nothing to have anywhere
-            return equation.primitive in ELEMENTWISE and (number or (near and once)) and all(map(_fuses_operand, by))
+            fuses = all(reader.primitive in ELEMENTWISE | VIEWS | REDUCTIONS for reader in by)
+            return equation.primitive in ELEMENTWISE and (number or (near and once)) and fuses
 
         self.unwritten = {
             value
@@ -74,7 +75,3 @@ class Fusion:
             seen.update(new)
             pending += new
         return found
-
-
-def _fuses_operand(reader: Equation) -> bool:
-    return reader.primitive in ELEMENTWISE | VIEWS | REDUCTIONS

@@ -127,7 +127,9 @@ def _nameable_spots(jaxpr: Any) -> Iterator[Spot]:
         if any(_is_closed(eqn) for eqn in around) or sum(eqn.primitive.name == "scan" for eqn in around) > 1:
             continue
         body = bodies[id(around[-1])][0] if around else jaxpr
-        returned = set() if around and around[-1].primitive.name != "scan" else _jaxpr_variables(body, "outvars")
+        returned = set[Any]()
+        if not around or around[-1].primitive.name == "scan":
+            returned = {v for v in jax_compat.body_of(body)[0].outvars if not jax_compat.is_literal(v)}
         yield from _spots_of_level([eqn for eqn, _ in level], around, returned)
 
 
@@ -161,10 +163,6 @@ def _expression_in(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Expression | 
 def _is_closed(eqn: JaxprEqn) -> bool:
     """Whether names inside an operation have no effect: in branches and in custom derivatives."""
     return eqn.primitive.name != "scan" and (jax_compat.is_custom_rule(eqn) or jax_compat.called_body(eqn) is None)
-
-
-def _jaxpr_variables(jaxpr: Any, kind: str) -> set[Any]:
-    return {v for v in getattr(jax_compat.body_of(jaxpr)[0], kind) if not jax_compat.is_literal(v)}
 
 
 def _named_inputs(body: Any, names: Mapping[int, str], loop: JaxprEqn) -> Any:

@@ -296,7 +296,7 @@ class Auto(Constant, Pictured):
         """The recompute cost as text: `1.2 G operations`, or `3.4 ms` where seconds are counted."""
         if isinstance(self._cost, Device):
             return seconds_text(number)
-        return count_text(int(number), of).rstrip()
+        return count_text(int(number), of)
 
     def caption(self) -> str:
         return f"{self._linearized.trace.function}: live bytes of the plan, and with everything saved"
@@ -321,7 +321,7 @@ class Auto(Constant, Pictured):
             )
         if self.recomputed_values:
             titles = ["Recomputed", "Op", "Position in backward", "Line"]
-            yield TextTable(_line_table(self.recomputed_values, titles, _count_text), numeric=("Recomputed",))
+            yield TextTable(_line_table(self.recomputed_values, titles, count_text), numeric=("Recomputed",))
         yield Lines(["Live bytes with everything saved, then of the plan:"])
         yield from self.timeline_baseline.parts()
         yield from self.timeline.parts()
@@ -408,10 +408,6 @@ def _load_pickle(pickled: bytes) -> Auto:
     return Auto(search, search.compiled[state.chosen], state.options, state.bound, state.argnums)
 
 
-def _count_text(number: float) -> str:
-    return count_text(int(number), "").rstrip()
-
-
 def _makers_of_values(program: Program) -> dict[Value, Equation]:
     """Return the operation that computes each value; for a stack, the operation that computes its slices."""
     made = {v: e for e in program.equations for v in e.defines}
@@ -438,7 +434,7 @@ def _by_line(found: Iterable[tuple[Equation | None, str, int, float | None]]) ->
     return tuple(sorted(lines, key=lambda line: -line.amount))
 
 
-def _line_table(lines: tuple[Line, ...], titles: list[str], text: Callable[[float], str]) -> list[list[str]]:
+def _line_table(lines: tuple[Line, ...], titles: list[str], text: Callable[[int], str]) -> list[list[str]]:
     rows = [titles]
     for line in lines[:_LINES]:
         what = ", ".join(line.what[:4]) + (f" and {len(line.what) - 4} more" if len(line.what) > 4 else "")

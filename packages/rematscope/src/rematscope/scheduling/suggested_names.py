@@ -88,7 +88,7 @@ class SuggestedNames(View):
             return
         rows = [["Saved", "i", "Write", "Line"]]
         for name in self.names:
-            which = f"{_index_ranges(name.which)} of 0…{name.values - 1}" if name.which else "all"
+            which = f"{each_of_common_path(map(str, name.which))} of 0…{name.values - 1}" if name.which else "all"
             line = "\n".join(filter(None, [name.module, str(name.source)]))
             rows.append([bytes_text(name.nbytes), which, name.write, line])
         yield TextTable(rows, self._footer_text(), numeric=("Saved",))
@@ -215,8 +215,3 @@ def _code_to_write(spot: Spot, name: str) -> str:
     if len(spot.eqn.outvars) > 1 or spot.eqn.primitive.name in ("scan", "cond"):
         return f"on leaf {spot.which} of the result of {call}: checkpoint_name(…, {name!r})"
     return f"checkpoint_name({text or '…'}, {name})"
-
-
-def _index_ranges(which: Sequence[int]) -> str:
-    """Return indices as text: `0,2…5`."""
-    return each_of_common_path([str(i) for i in which])

@@ -215,10 +215,6 @@ def step_of(program: Program, halves: Sequence[Halves], donated: Collection[Valu
     )
 
 
-def _same_type(one: Value, other: Value) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype
-
-
 def _aliased_results(program: Program, donated: Iterable[Value]) -> dict[Value, Value]:
     """Map results to the donated arguments whose buffers they reuse: in order, per shape and dtype, as in JAX."""
     free = list(dict.fromkeys(donated))
@@ -226,7 +222,7 @@ def _aliased_results(program: Program, donated: Iterable[Value]) -> dict[Value, 
     for value in dict.fromkeys(program.outputs):
         if (
             not isinstance(value, Literal)
-            and (place := next((v for v in free if _same_type(v, value)), None)) is not None
+            and (place := next((v for v in free if (v.shape, v.dtype) == (value.shape, value.dtype)), None)) is not None
         ):
             free.remove(place)
             pairs[value] = place

@@ -352,7 +352,8 @@ class Measurement(View):
     def _table_cells(self) -> list[list[str]]:
         cells = [["", "predicted", "compiled", "error", "predicted from", "compiled from"]]
         for row in self.rows:
-            figures = ["–" if n is None else _figure_text(n, row.unit) for n in (row.predicted, row.compiled)]
+            text = bytes_text if row.unit == "bytes" else count_text
+            figures = ["–" if n is None else text(n) for n in (row.predicted, row.compiled)]
             cells.append(
                 [
                     row.metric,
@@ -367,10 +368,6 @@ class Measurement(View):
 
 def _device_bytes(values: Iterable[Value]) -> int:
     return sum(v.device_bytes for v in values if v.memory == "device")
-
-
-def _figure_text(count: int, unit: str) -> str:
-    return bytes_text(count) if unit == "bytes" else count_text(count, "").rstrip()
 
 
 @with_own_options

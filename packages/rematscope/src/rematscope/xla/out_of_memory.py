@@ -92,7 +92,8 @@ def out_of_memory(message: str) -> OutOfMemory | None:
     end = r"(?:\d[KMGT]?i?B?\)?[^.]*?\.(?=\s|$)|$)" if available is not None else r"(?:\.(?=\s|$)|$)"
     sentence = re.match(rf".*?{end}", said)
     text = (sentence[0] if sentence else said).rstrip(".")
-    return OutOfMemory(text, needed, available, _read_allocations(dump), tuple(_peak_buffers(dump)))
+    _, *blocks = re.split(r"^\s*Buffer \d+:\s*$", dump, flags=re.MULTILINE)  # of the dump's `Peak buffers`
+    return OutOfMemory(text, needed, available, _read_allocations(dump), tuple(map(_peak_buffer, blocks)))
 
 
 def _parse_bytes(number: str, unit: str) -> int:
@@ -103,11 +104,6 @@ def _read_allocations(dump: str) -> dict[str, int]:
     """Return the bytes of each kind of allocation from a dump's `BufferAssignment stats`."""
     found = re.findall(rf"^ *([\w ]+?) allocation: *{_SIZE}", dump, re.MULTILINE)
     return {kind: _parse_bytes(number, unit) for kind, number, unit in found}
-
-
-def _peak_buffers(dump: str) -> list[PeakBuffer]:
-    """Return the buffers of a dump's `Peak buffers`, in the same order."""
-    return [_peak_buffer(block) for block in re.split(r"^\s*Buffer \d+:\s*$", dump, flags=re.MULTILINE)[1:]]
 
 
 def _peak_buffer(block: str) -> PeakBuffer:

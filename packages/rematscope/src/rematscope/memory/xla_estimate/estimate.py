@@ -338,8 +338,8 @@ class _WrittenRanges(LiveRanges):
                 self.use(value, step + 1)
             self._before = equation.inputs
             self._products.update(equation.outputs)
-        if room := _workspace_bytes(equation, self._target):
-            self._rooms.append((step, step, room))
+        if equation.primitive == "ragged_dot_general" and self._target == "gpu":
+            self._rooms.append((step, step, _dense_group_bytes(equation)))
         self.steps.append(equation)
 
     def _is_view(self, equation: Equation) -> bool:
@@ -408,12 +408,8 @@ def target_notes(passes: Trace, target: str) -> list[str]:
     return found
 
 
-def _workspace_bytes(equation: Equation, target: str) -> int:
-    """Return the bytes that an operation needs while it runs, in addition to its operands and results."""
-    return _dense_groups(equation) if equation.primitive == "ragged_dot_general" and target == "gpu" else 0
-
-
-def _dense_groups(equation: Equation) -> int:
+def _dense_group_bytes(equation: Equation) -> int:
+    """Return the bytes that a GPU's ragged dot needs while it runs, in addition to its operands and results."""
     lhs, rhs, groups = equation.inputs[:3]
     numbers = equation.params["ragged_dot_dimension_numbers"]
     (contracting, _), _ = numbers.dot_dimension_numbers

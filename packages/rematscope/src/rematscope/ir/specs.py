@@ -26,14 +26,14 @@ class Spec(NamedTuple):
         return count if count > 1 else 0
 
 
-def _partitions(spec: Any) -> tuple[Any, ...]:
+def _spec_entries(spec: Any) -> tuple[Any, ...]:
     """Return the entries of a `PartitionSpec`; JAX refuses to iterate over a spec with reduced or unreduced axes."""
     return tuple(getattr(spec, "partitions", spec))
 
 
 def is_trivial(spec: Any) -> bool:
     """Return whether a `PartitionSpec` shards no dimension and marks no axis as reduced or unreduced."""
-    return not (any(_partitions(spec)) or getattr(spec, "unreduced", None) or getattr(spec, "reduced", None))
+    return not (any(_spec_entries(spec)) or getattr(spec, "unreduced", None) or getattr(spec, "reduced", None))
 
 
 def spec_of(aval: Any) -> Spec | None:
@@ -41,7 +41,7 @@ def spec_of(aval: Any) -> Spec | None:
     sharding = getattr(aval, "sharding", None)
     if sharding is None or sharding.mesh.empty:
         return None
-    entries = _partitions(sharding.spec)
+    entries = _spec_entries(sharding.spec)
     axes = [() if entry is None else entry if isinstance(entry, tuple) else (entry,) for entry in entries]
     axes += [()] * (len(aval.shape) - len(axes))
     unreduced = frozenset(getattr(sharding.spec, "unreduced", None) or ())

@@ -78,7 +78,7 @@ class ValueNumbering:
             if equation.primitive != "optimization_barrier":
                 self._table.assign(equation.outputs, self._number_outputs(equation, around))
                 for rule in {id(rule): rule for v in equation.outputs if (rule := self._rules.get(v))}.values():
-                    self._equate(rule, around)
+                    self._equate_rule(rule, around)
 
     def _number_outputs(self, equation: Equation, around: _Around) -> list[int]:
         match equation.primitive:
@@ -98,7 +98,7 @@ class ValueNumbering:
                 return [self._table.intern("axis_index", self._mesh, equation.params["axis_name"])]
         return self._table.results(equation)
 
-    def _equate(self, rule: ForwardRule, around: _Around) -> None:
+    def _equate_rule(self, rule: ForwardRule, around: _Around) -> None:
         """Give the results of a forward rule the numbers of the function's outputs: `custom_vjp` requires equality.
 
         With remat3, the recompute runs the rule, but the forward pass runs the function.

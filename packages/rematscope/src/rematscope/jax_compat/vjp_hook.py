@@ -210,17 +210,17 @@ def raise_at_gradients(f: Function) -> Function:
 
     This does not detect a gradient in a jitted function that was traced before; use `has_gradient` for it.
     """
-    return lambda *args, **kwargs: _Gradients(_raise).run(f, args, kwargs, None)
+    return lambda *args, **kwargs: _Gradients(_raise_gradient_inside).run(f, args, kwargs, None)
 
 
 def announce_gradient() -> None:
     """Raise GradientInside if `raise_at_gradients` runs the caller, whose gradient is in a program traced before."""
     around = _api[_VJP]
-    if isinstance(around, _Gradients) and around.is_here and not around.busy and around.taken is _raise:
+    if isinstance(around, _Gradients) and around.is_here and not around.busy and around.taken is _raise_gradient_inside:
         raise GradientInside
 
 
-def _raise(*_: Any, **__: Any) -> Any:
+def _raise_gradient_inside(*_: Any, **__: Any) -> Any:
     raise GradientInside
 
 

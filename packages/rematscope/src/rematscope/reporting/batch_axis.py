@@ -86,7 +86,7 @@ def commutes(whole: Any, part: Any, count: int, differentiable: bool = True, may
         if not _same_bodies(whole, part):  # such as the operation of a `reduce`
             return False
         if name in _POINTWISE or name == "optimization_barrier":
-            return _pointwise(whole, before, after)
+            return _elementwise_rule(whole, before, after)
         rule = _RULES.get(name)
         return rule is not None and rule(whole, before, after)
     except NotPaired:
@@ -275,43 +275,43 @@ def is_float(value: Any) -> bool:
 # Rules for primitives: each returns whether the parameters map the batch axes of the operands to those of the results.
 
 
-def _pointwise(eqn: Any, before: Axes, after: Axes) -> bool:
+def _elementwise_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     if eqn.primitive.name == "optimization_barrier":
         return list(before) == list(after)
     axes = {axis for axis in (*before, *after) if axis is not None}
     return len(axes) == 1 and all(axis is not None for axis in after) and _is_threefry(eqn)
 
 
-def _shape(eqn: Any, operand: int = 0) -> tuple[int, ...]:
+def _operand_shape(eqn: Any, operand: int = 0) -> tuple[int, ...]:
     return tuple(eqn.invars[operand].aval.shape)
 
 
-def _without(axis: int, removed: Sequence[int]) -> int | None:
+def _axis_after_removal(axis: int, removed: Sequence[int]) -> int | None:
     return None if axis in removed else axis - sum(other < axis for other in removed)
 
 
-def _reduction(eqn: Any, before: Axes, after: Axes) -> bool:
+def _reduction_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     removed = tuple(eqn.params.get("axes", eqn.params.get("dimensions", ())))
     operands = len(eqn.outvars)
     axes = set(before[:operands])
     if len(axes) != 1 or None in axes or any(axis is not None for axis in before[operands:]):
         return False
     (axis,) = axes
-    return axis is not None and all(one is not None and one == _without(axis, removed) for one in after)
+    return axis is not None and all(one is not None and one == _axis_after_removal(axis, removed) for one in after)
 
 
-def _along(eqn: Any, before: Axes, after: Axes) -> bool:
+def _along_axis_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     """Decide for an operation along one axis, such as a sort or a cumulative sum."""
-    along = eqn.params.get("axis", eqn.params.get("dimension", len(_shape(eqn)) - 1))
+    along = eqn.params.get("axis", eqn.params.get("dimension", len(_operand_shape(eqn)) - 1))
     axes = {*before, *after}
-    return len(axes) == 1 and along % max(len(_shape(eqn)), 1) not in axes
+    return len(axes) == 1 and along % max(len(_operand_shape(eqn)), 1) not in axes
 
 
-def _reversal(eqn: Any, before: Axes, after: Axes) -> bool:
+def _reversal_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     return before[0] == after[0] and before[0] not in eqn.params["dimensions"]
 
 
-def _dot(eqn: Any, before: Axes, after: Axes) -> bool:
+def _dot_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     contracted, batched = eqn.params["dimension_numbers"]
     expected: list[int] = []
     for which in (0, 1):
@@ -328,19 +328,21 @@ def _dot(eqn: Any, before: Axes, after: Axes) -> bool:
             continue
         if before[1 - which] is not None:
             return False
-        free = _without(axis, (*contracted[which], *batched[which]))
-        offset = len(batched[0]) + (0 if which == 0 else len(_shape(eqn)) - len(contracted[0]) - len(batched[0]))
+        free = _axis_after_removal(axis, (*contracted[which], *batched[which]))
+        offset = len(batched[0]) + (
+            0 if which == 0 else len(_operand_shape(eqn)) - len(contracted[0]) - len(batched[0])
+        )
         expected.append(offset + (free or 0))
     return set(expected) == {after[0]}
 
 
-def _convolution(eqn: Any, before: Axes, after: Axes) -> bool:
+def _convolution_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     numbers = eqn.params["dimension_numbers"]
     one_batch = eqn.params["batch_group_count"] == 1 and before[1] is None
     return one_batch and before[0] == numbers.lhs_spec[0] and after[0] == numbers.out_spec[0]
 
 
-def _window(eqn: Any, before: Axes, after: Axes) -> bool:
+def _window_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     axis, params = before[0], eqn.params
     if axis is None or axis != after[0] or any(one is not None for one in before[1:]):
         return False
@@ -348,79 +350,79 @@ def _window(eqn: Any, before: Axes, after: Axes) -> bool:
     return all(each is None or each[axis] == 1 for each in ones) and tuple(params["padding"][axis]) == (0, 0)
 
 
-def _reshape(eqn: Any, before: Axes, after: Axes) -> bool:
+def _reshape_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     axis, new = before[0], after[0]
     if axis is None or new is None or eqn.params.get("dimensions") is not None:
         return False
-    return math.prod(_shape(eqn)[:axis]) == math.prod(eqn.outvars[0].aval.shape[:new])
+    return math.prod(_operand_shape(eqn)[:axis]) == math.prod(eqn.outvars[0].aval.shape[:new])
 
 
-def _squeeze(eqn: Any, before: Axes, after: Axes) -> bool:
-    return before[0] is not None and _without(before[0], eqn.params["dimensions"]) == after[0]
+def _squeeze_rule(eqn: Any, before: Axes, after: Axes) -> bool:
+    return before[0] is not None and _axis_after_removal(before[0], eqn.params["dimensions"]) == after[0]
 
 
-def _expand(eqn: Any, before: Axes, after: Axes) -> bool:
+def _expand_dims_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     kept = [i for i in range(len(eqn.outvars[0].aval.shape)) if i not in eqn.params["dimensions"]]
     return before[0] is not None and kept[before[0]] == after[0]
 
 
-def _transpose(eqn: Any, before: Axes, after: Axes) -> bool:
+def _transpose_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     return before[0] is not None and tuple(eqn.params["permutation"]).index(before[0]) == after[0]
 
 
-def _broadcast(eqn: Any, before: Axes, after: Axes) -> bool:
+def _broadcast_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     """Decide for a broadcast. If the operand has no batch axis, all examples get the same values."""
     return before[0] is None or eqn.params["broadcast_dimensions"][before[0]] == after[0]
 
 
-def _concatenation(eqn: Any, before: Axes, after: Axes) -> bool:
+def _concatenation_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     axes = {*before, *after}
     return len(axes) == 1 and eqn.params["dimension"] not in axes
 
 
-def _split(eqn: Any, before: Axes, after: Axes) -> bool:
+def _split_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     return set(after) == {before[0]} and eqn.params["axis"] != before[0]
 
 
-def _unstack(eqn: Any, before: Axes, after: Axes) -> bool:
+def _unstack_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     axis, along = before[0], eqn.params["axis"]
-    return axis is not None and axis != along and set(after) == {_without(axis, (along,))}
+    return axis is not None and axis != along and set(after) == {_axis_after_removal(axis, (along,))}
 
 
-def _stack(eqn: Any, before: Axes, after: Axes) -> bool:
+def _stack_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     axis, along = before[0], eqn.params["axis"]
     return axis is not None and set(before) == {axis} and after[0] == axis + (along <= axis)
 
 
-def _tile(eqn: Any, before: Axes, after: Axes) -> bool:
+def _tile_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     """Decide for a repetition along each axis. If it makes the batch axis, all examples must get the same values."""
     axis = after[0]
     if axis is None or before[0] not in (None, axis):
         return False
-    return _shape(eqn)[axis] == 1 if before[0] is None else eqn.params["reps"][axis] == 1
+    return _operand_shape(eqn)[axis] == 1 if before[0] is None else eqn.params["reps"][axis] == 1
 
 
-def _pad(eqn: Any, before: Axes, after: Axes) -> bool:
+def _pad_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     axis = before[0]
     return axis is not None and axis == after[0] and tuple(eqn.params["padding_config"][axis]) == (0, 0, 0)
 
 
-def _slice(eqn: Any, before: Axes, after: Axes) -> bool:
+def _slice_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     axis = before[0]
-    return axis is not None and axis == after[0] and eqn.outvars[0].aval.shape[axis] == _shape(eqn)[axis]
+    return axis is not None and axis == after[0] and eqn.outvars[0].aval.shape[axis] == _operand_shape(eqn)[axis]
 
 
-def _dynamic_slice(eqn: Any, before: Axes, after: Axes) -> bool:
-    return _slice(eqn, before, after) and all(axis is None for axis in before[1:])
+def _dynamic_slice_rule(eqn: Any, before: Axes, after: Axes) -> bool:
+    return _slice_rule(eqn, before, after) and all(axis is None for axis in before[1:])
 
 
-def _dynamic_update(eqn: Any, before: Axes, after: Axes) -> bool:
+def _dynamic_update_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     axis = before[0]
     same = axis is not None and before[1] == axis == after[0] and all(one is None for one in before[2:])
-    return same and _shape(eqn, 1)[axis or 0] == _shape(eqn)[axis or 0]
+    return same and _operand_shape(eqn, 1)[axis or 0] == _operand_shape(eqn)[axis or 0]
 
 
-def _gather(eqn: Any, before: Axes, after: Axes) -> bool:
+def _gather_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     numbers, (axis, index_axis) = eqn.params["dimension_numbers"], before
     rows = [i for i in range(len(eqn.outvars[0].aval.shape)) if i not in numbers.offset_dims]
     expected = set[int | None]()
@@ -434,8 +436,8 @@ def _gather(eqn: Any, before: Axes, after: Axes) -> bool:
             return False
     elif axis is not None:
         removed = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
-        window = _without(axis, removed)
-        whole = window is not None and eqn.params["slice_sizes"][axis] == _shape(eqn)[axis]
+        window = _axis_after_removal(axis, removed)
+        whole = window is not None and eqn.params["slice_sizes"][axis] == _operand_shape(eqn)[axis]
         if not whole or axis in numbers.start_index_map or index_axis is not None:
             return False
         expected.add(numbers.offset_dims[window or 0])
@@ -444,7 +446,7 @@ def _gather(eqn: Any, before: Axes, after: Axes) -> bool:
     return expected == {after[0]}
 
 
-def _leading(eqn: Any, before: Axes, after: Axes) -> bool:
+def _key_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     """Decide for an operation on keys, whose results have additional trailing axes."""
     return before[0] is not None and set(before) == set(after) and _is_threefry(eqn)
 
@@ -459,29 +461,29 @@ def _is_threefry(eqn: Any) -> bool:
 
 
 _RULES: dict[str, Callable[[Any, Axes, Axes], bool]] = {
-    **dict.fromkeys("argmax argmin reduce reduce_and reduce_max reduce_min".split(), _reduction),
-    **dict.fromkeys("reduce_or reduce_prod reduce_sum".split(), _reduction),
-    **dict.fromkeys("cumsum cumprod cummax cummin cumlogsumexp sort top_k".split(), _along),
-    **dict.fromkeys("reduce_window reduce_window_max reduce_window_min reduce_window_sum".split(), _window),
-    **dict.fromkeys("random_bits random_split random_wrap random_unwrap random_seed".split(), _leading),
-    "rev": _reversal,
-    "dot_general": _dot,
-    "conv_general_dilated": _convolution,
-    "reshape": _reshape,
-    "squeeze": _squeeze,
-    "expand_dims": _expand,
-    "transpose": _transpose,
-    "broadcast_in_dim": _broadcast,
-    "concatenate": _concatenation,
-    "split": _split,
-    "unstack": _unstack,
-    "stack": _stack,
-    "tile": _tile,
-    "pad": _pad,
-    "slice": _slice,
-    "dynamic_slice": _dynamic_slice,
-    "dynamic_update_slice": _dynamic_update,
-    "gather": _gather,
+    **dict.fromkeys("argmax argmin reduce reduce_and reduce_max reduce_min".split(), _reduction_rule),
+    **dict.fromkeys("reduce_or reduce_prod reduce_sum".split(), _reduction_rule),
+    **dict.fromkeys("cumsum cumprod cummax cummin cumlogsumexp sort top_k".split(), _along_axis_rule),
+    **dict.fromkeys("reduce_window reduce_window_max reduce_window_min reduce_window_sum".split(), _window_rule),
+    **dict.fromkeys("random_bits random_split random_wrap random_unwrap random_seed".split(), _key_rule),
+    "rev": _reversal_rule,
+    "dot_general": _dot_rule,
+    "conv_general_dilated": _convolution_rule,
+    "reshape": _reshape_rule,
+    "squeeze": _squeeze_rule,
+    "expand_dims": _expand_dims_rule,
+    "transpose": _transpose_rule,
+    "broadcast_in_dim": _broadcast_rule,
+    "concatenate": _concatenation_rule,
+    "split": _split_rule,
+    "unstack": _unstack_rule,
+    "stack": _stack_rule,
+    "tile": _tile_rule,
+    "pad": _pad_rule,
+    "slice": _slice_rule,
+    "dynamic_slice": _dynamic_slice_rule,
+    "dynamic_update_slice": _dynamic_update_rule,
+    "gather": _gather_rule,
 }  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from rematscope.reporting.flat_program import (
     flat_program,
     has_mutable_arrays,
     value_of,
+    variables_of,
 )
 from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.head_axes import axes_of_results, heads, part_equations, program_with_head
@@ -91,7 +92,7 @@ class ChunkedLoss:
             )
         self._count, self._program = count, program
         self._axes = dict(axes)
-        steps = [step for op in program.operations for step in self._step(op, parts.get(op))]
+        steps = [step for op in program.operations for step in self._make_steps(op, parts.get(op))]
         self._set_stages(steps)
         self._regions = self._make_regions(steps)
         self._outside = [step for step in steps if step.part is None]
@@ -104,10 +105,10 @@ class ChunkedLoss:
 
     # Analysis
 
-    def _step(self, op: Operation, other: Any) -> Iterator[_Step]:
+    def _make_steps(self, op: Operation, other: Any) -> Iterator[_Step]:
         whole = lambda operands, eqn=op.eqn: jax_compat.run(eqn, list(operands))  # noqa: E731
         step = _Step(op.invars, op.outvars, whole, None, eqn=op.eqn)
-        if all(self._axis(v) is None for v in (*op.invars, *op.outvars)):
+        if all(self._axis_of(v) is None for v in (*op.invars, *op.outvars)):
             yield step
         elif other is not None and commutes(op.eqn, other, self._count):
             yield dataclasses.replace(step, part=self._part_runner(op, other))
@@ -118,7 +119,7 @@ class ChunkedLoss:
         else:
             yield step
 
-    def _axis(self, atom: Any) -> int | None:
+    def _axis_of(self, atom: Any) -> int | None:
         return self._axes.get(atom) if isinstance(atom, Variable) else None
 
     def _part_runner(self, op: Operation, other: Any) -> Callable[[Sequence[Any], Any], list[Any]]:
@@ -129,7 +130,7 @@ class ChunkedLoss:
 
     def _split_reduction(self, op: Operation) -> Iterator[_Step]:
         """Split a reduction over the batch and other axes in two: over the other axes first, which runs in a loop."""
-        (operand,), axes, axis = op.invars, op.eqn.params["axes"], self._axis(op.invars[0])
+        (operand,), axes, axis = op.invars, op.eqn.params["axes"], self._axis_of(op.invars[0])
         others = tuple(i for i in axes if i != axis)
         whole = lambda operands: jax_compat.run(op.eqn, list(operands))  # noqa: E731
         if axis not in axes or not others:
@@ -151,17 +152,17 @@ class ChunkedLoss:
         makers: dict[Any, _Step] = {}
         readers: dict[_Step, list[_Step]] = {}
         for step in steps:
-            for v in _variables(step.invars):
+            for v in variables_of(step.invars):
                 after_loop = v in makers and makers[v].part is not None and step.part is None
                 step.stage = max(step.stage, available.get(v, 0) + after_loop)
                 if v in makers:
                     readers.setdefault(makers[v], []).append(step)
             available.update(dict.fromkeys(step.outvars, step.stage))
             makers.update(dict.fromkeys(step.outvars, step))
-        returned = set(_variables(self._program.outputs))
+        returned = set(variables_of(self._program.outputs))
         for step in reversed(steps):  # positions and random bits are made in the loop that reads them first
             made_of_nothing = step.part is not None and all(
-                self._axis(v) is None or (v in makers and makers[v].makes) for v in _variables(step.invars)
+                self._axis_of(v) is None or (v in makers and makers[v].makes) for v in variables_of(step.invars)
             )
             later = readers.get(step, [])
             if made_of_nothing and later and returned.isdisjoint(step.outvars):
@@ -170,9 +171,9 @@ class ChunkedLoss:
 
     def _make_regions(self, steps: Sequence[_Step]) -> list["_Region"]:
         makers = {v: step for step in steps for v in step.outvars}
-        read_outside = set(_variables(self._program.outputs))
+        read_outside = set(variables_of(self._program.outputs))
         for step in steps:
-            for v in _variables(step.invars):
+            for v in variables_of(step.invars):
                 maker = makers.get(v)
                 if maker is not None and maker.part is not None and (step.part is None or step.stage != maker.stage):
                     read_outside.add(v)
@@ -188,13 +189,13 @@ class ChunkedLoss:
         """Move casts of weights to fewer bits into the loop, so that their gradients are summed at full precision."""
         made = {v for step in inside for v in step.outvars}
         casts = []
-        for v in dict.fromkeys(v for step in inside for v in _variables(step.invars) if v not in made):
+        for v in dict.fromkeys(v for step in inside for v in variables_of(step.invars) if v not in made):
             maker = makers.get(v)
             if maker is None or maker.eqn is None or maker.eqn.primitive.name != "convert_element_type":
                 continue
             before, after = maker.eqn.invars[0].aval.dtype, maker.eqn.outvars[0].aval.dtype
             floats = all(jnp.issubdtype(dtype, np.floating) for dtype in (before, after))
-            if self._axis(v) is None and floats and before.itemsize > after.itemsize:
+            if self._axis_of(v) is None and floats and before.itemsize > after.itemsize:
                 casts.append(dataclasses.replace(maker, part=_same_for_all_parts(maker.whole)))
         return [*casts, *inside]
 
@@ -224,12 +225,12 @@ class ChunkedLoss:
 
     def _run_region(self, region: "_Region", env: dict[Any, Any]) -> None:
         made = {v for step in region.steps for v in step.outvars}
-        read = [v for v in dict.fromkeys(v for s in region.steps for v in _variables(s.invars)) if v not in made]
-        sliced = [v for v in read if self._axis(v) is not None]
-        fixed = [v for v in read if self._axis(v) is None]
+        read = [v for v in dict.fromkeys(v for s in region.steps for v in variables_of(s.invars)) if v not in made]
+        sliced = [v for v in read if self._axis_of(v) is not None]
+        fixed = [v for v in read if self._axis_of(v) is None]
 
         def compute(which: Any, fixed_values: Sequence[Any], slices: Sequence[Any]) -> list[Any]:
-            narrowed = [_narrow(value, env[v]) for v, value in zip(fixed, fixed_values, strict=True)]
+            narrowed = [_as_original_dtype(value, env[v]) for v, value in zip(fixed, fixed_values, strict=True)]
             inside = {**dict(zip(fixed, narrowed, strict=True)), **dict(zip(sliced, slices, strict=True))}
             for step in region.steps:
                 assert step.part is not None, "only such operations are in regions"
@@ -238,22 +239,22 @@ class ChunkedLoss:
             return [inside[v] for v in region.outputs]
 
         once = jax.checkpoint(compute, prevent_cse=False)
-        fixed_values = [_widen(env[v]) for v in fixed]
-        stacks = [stacked(env[v], self._axis(v) or 0, self._count) for v in sliced]
+        fixed_values = [_as_float32(env[v]) for v in fixed]
+        stacks = [stacked(env[v], self._axis_of(v) or 0, self._count) for v in sliced]
         numbers = jnp.arange(self._count)
         _, results = lax.scan(lambda _, xs: (None, once(xs[0], fixed_values, xs[1])), None, (numbers, stacks))
         for v, result in zip(region.outputs, results, strict=True):
-            axis = self._axis(v)
+            axis = self._axis_of(v)
             env[v] = result[0] if axis is None else unstacked(result, axis)
 
 
-def _widen(value: Any) -> Any:
+def _as_float32(value: Any) -> Any:
     """Return a 16-bit float as float32: a loop adds up the gradients of its iterations in the dtype of the value."""
     dtype = jnp.result_type(value)
     return value.astype(jnp.float32) if jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4 else value
 
 
-def _narrow(value: Any, original: Any) -> Any:
+def _as_original_dtype(value: Any, original: Any) -> Any:
     return value.astype(original.dtype) if jnp.result_type(value) != jnp.result_type(original) else value
 
 
@@ -269,7 +270,7 @@ def chunked_batch(whole: Any, part: Any, count: int) -> ChunkedLoss:
     """
     for opened in (frozenset[str](), _CHECKPOINTS):
         one, other = with_batched_gathers(*(flat_program(each, opened) for each in (whole, part)))
-        program, axes, parts = _paired(one, other, count)
+        program, axes, parts = _pair_programs(one, other, count)
         if all(op.name not in _CHECKPOINTS or commutes(op.eqn, parts[op], count) for op in parts):
             break
     return ChunkedLoss(program, axes, parts, count)
@@ -297,7 +298,9 @@ def chunked_head(whole: Any, count: int) -> ChunkedLoss:
     return max(found, key=lambda each: each[:2])[2]
 
 
-def _paired(program: FlatProgram, smaller: FlatProgram, count: int) -> tuple[FlatProgram, dict[Variable, Any], Parts]:
+def _pair_programs(
+    program: FlatProgram, smaller: FlatProgram, count: int
+) -> tuple[FlatProgram, dict[Variable, Any], Parts]:
     """Return a program with the batch axis of each variable, and the equations of the program for a part."""
     names = [[op.name for op in each.operations] for each in (program, smaller)]
     if names[0] != names[1] or len(program.constants) != len(smaller.constants):
@@ -331,7 +334,7 @@ def _has_same_ranks(op: Operation, smaller: Operation) -> bool:
 
 def _derive_part(op: Operation, axes: dict[Variable, int | None], parts: dict[Operation, Any], count: int) -> None:
     """Replace the equation for a part by an equation derived from the one for the whole batch, if there is one."""
-    if op.name not in DERIVED or not axes.keys() >= set(_variables(op.invars)):
+    if op.name not in DERIVED or not axes.keys() >= set(variables_of(op.invars)):
         return
     for part in part_equations(op, axes, count):
         found = axes_of_results(op, part)
@@ -352,7 +355,3 @@ class _Region:
 
 def _same_for_all_parts(run: Runner) -> Callable[[Sequence[Any], Any], list[Any]]:
     return lambda operands, _: run(operands)
-
-
-def _variables(atoms: Sequence[Any]) -> list[Variable]:
-    return [v for v in atoms if isinstance(v, Variable)]

@@ -140,7 +140,7 @@ class Contents:
         XLA runs some operations of the backward pass early. The first step is chosen so that the fewest operations are
         on the wrong side of it.
         """
-        roles = [self._role(i) != "" for i in range(len(self.memory.steps))]
+        roles = [self._role_at(i) != "" for i in range(len(self.memory.steps))]
         last = max((i + 1 for i, role in enumerate(roles) if role), default=len(roles))
         early, late = 0, last - sum(roles)  # the operations on the wrong side if the backward pass begins at this step
         least, first = late, 0
@@ -150,13 +150,13 @@ class Contents:
                 least, first = early + late, i
         return first, last
 
-    def _role(self, place: int) -> str:
+    def _role_at(self, place: int) -> str:
         """Return the role of the operation at a step; "" outside of the backward pass."""
         step = self.memory.steps[place] if 0 <= place < len(self.memory.steps) else ""
         return step.role if isinstance(step, Equation) else ""
 
     @cached_property
-    def _makers(self) -> dict[Value, Equation]:
+    def _maker_of(self) -> dict[Value, Equation]:
         found: dict[Value, Equation] = {}
         for step in self.memory.steps:
             if isinstance(step, Equation):
@@ -178,7 +178,7 @@ class Contents:
             found.append(Buffer(name, type_text(value), value.device_bytes, kind, path, "", ""))
         for value in self.memory.results:
             kind = "gradients" if value in gradients else "outputs"
-            found.append(self._buffer(value, value.device_bytes, kind))
+            found.append(self._buffer_of(value, value.device_bytes, kind))
         if self.memory.copied_bytes:
             found.append(
                 Buffer("copies of arguments", "", self.memory.copied_bytes, "outputs", ("copies",), "copy", "")
@@ -209,25 +209,25 @@ class Contents:
         if each.value is None:
             step = self.memory.steps[min(each.start, len(self.memory.steps) - 1)]
             maker = step if isinstance(step, Equation) else None
-            return self._named("scratch memory", "", each.nbytes, "temporaries", maker)
-        return self._buffer(each.value, each.nbytes, self._kind(each))
+            return self._named_buffer("scratch memory", "", each.nbytes, "temporaries", maker)
+        return self._buffer_of(each.value, each.nbytes, self._kind_of(each))
 
-    def _kind(self, each: Allocation) -> str:
-        maker = self._makers.get(each.value) if each.value is not None else None
+    def _kind_of(self, each: Allocation) -> str:
+        maker = self._maker_of.get(each.value) if each.value is not None else None
         made = maker.role if maker is not None else ""
         # The last reader of a buffer is the last step that it is live in, or the next step, which overwrites it.
-        read = self._role(each.stop - 1) or self._role(each.stop)
+        read = self._role_at(each.stop - 1) or self._role_at(each.stop)
         if not made:
             return "saved activations" if read else "temporaries"
         if made in ("R", "D"):
             return "recomputed"
-        return "temporaries" if self._role(each.stop - 1) else "gradients"
+        return "temporaries" if self._role_at(each.stop - 1) else "gradients"
 
-    def _buffer(self, value: Value, nbytes: int, kind: str) -> Buffer:
-        maker, times = _inner_maker(value, self._makers)
-        return self._named("", type_text(value), nbytes, kind, maker, times)
+    def _buffer_of(self, value: Value, nbytes: int, kind: str) -> Buffer:
+        maker, times = _inner_maker(value, self._maker_of)
+        return self._named_buffer("", type_text(value), nbytes, kind, maker, times)
 
-    def _named(
+    def _named_buffer(
         self, name: str, kind_of_array: str, nbytes: int, kind: str, maker: Equation | None, times: int = 1
     ) -> Buffer:
         if maker is None:
@@ -244,9 +244,9 @@ class Contents:
         groups: dict[tuple[str, str], list[Allocation]] = {}
         depth = self._module_depth()
         for each in self.memory.temporaries:
-            maker = None if each.value is None else _inner_maker(each.value, self._makers)[0]
+            maker = None if each.value is None else _inner_maker(each.value, self._maker_of)[0]
             path = path_of(maker)[:depth] if maker is not None else ()
-            groups.setdefault((self._kind(each), "/".join(path) or "other"), []).append(each)
+            groups.setdefault((self._kind_of(each), "/".join(path) or "other"), []).append(each)
         fixed = Counter[str]()
         for buffer in self.fixed:
             fixed[buffer.kind] += buffer.nbytes
@@ -266,7 +266,7 @@ class Contents:
 
     def _module_depth(self) -> int:
         """Return the largest number of leading parts of a path that gives at most 40 groups."""
-        paths = [path_of(maker) for maker in set(self._makers.values())]
+        paths = [path_of(maker) for maker in set(self._maker_of.values())]
         counts = [len({path[:depth] for path in paths}) for depth in range(1, _DEEPEST + 2)]
         fitting = [depth for depth, count in enumerate(counts, 1) if count <= 40]
         return max(fitting, default=1)
@@ -324,7 +324,7 @@ class Contents:
         live, fixed = self.memory.temporary_bytes, self.memory.fixed_bytes
         kinds: list[dict[str, int]] = [{} for _ in range(len(live) + 1)]
         for each in self.memory.temporaries:
-            kind = self._kind(each)
+            kind = self._kind_of(each)
             kinds[each.start][kind] = kinds[each.start].get(kind, 0) + each.nbytes
             stop = min(each.stop, len(live))
             kinds[stop][kind] = kinds[stop].get(kind, 0) - each.nbytes

@@ -1,7 +1,7 @@
 """A jaxpr as one list of operations, with the bodies of its jits in place of the calls."""
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from jax.extend import source_info_util
@@ -97,6 +97,11 @@ def evaluate(operations: Sequence[Operation], env: dict[Variable, Any]) -> None:
 def value_of(atom: Any, env: dict[Variable, Any]) -> Any:
     """Return the value of a variable or a literal."""
     return env[atom] if isinstance(atom, Variable) else jax_compat.literal_value(atom)
+
+
+def variables_of(atoms: Iterable[Any]) -> list[Variable]:
+    """Return the variables among variables and literals."""
+    return [v for v in atoms if isinstance(v, Variable)]
 
 
 def has_mutable_arrays(program: FlatProgram) -> bool:

@@ -28,7 +28,7 @@ def with_batched_gathers(*programs: FlatProgram) -> list[FlatProgram]:
       *programs: traces of one function for different lengths of the batch. A gather is replaced in all of them or in
         none.
     """
-    found = [[*_rows(program)] for program in programs]
+    found = [[*_rows_of_gathers(program)] for program in programs]
     agreed = [each[0] if len(set(each)) == 1 else () for each in zip(*found, strict=False)]
     if len({*map(len, found)}) > 1 or not any(agreed):
         return [*programs]
@@ -38,7 +38,7 @@ def with_batched_gathers(*programs: FlatProgram) -> list[FlatProgram]:
 def _with_rows(operations: Sequence[Operation], rows: Sequence[Rows]) -> list[Operation]:
     makers, found = {v: op for op in operations for v in op.outvars}, list[Operation]()
     for op, each in zip(operations, rows, strict=True):
-        found += _batched(op, each, makers) if each else [op]
+        found += _batched_gather(op, each, makers) if each else [op]
     return found
 
 
@@ -71,7 +71,7 @@ def _is_negative(condition: Any, value: Variable, makers: Mapping[Any, Operation
     return bool(jax_compat.is_literal(zero) and np.all(np.equal(jax_compat.literal_value(zero), 0)))
 
 
-def _rows(program: FlatProgram) -> Iterator[Rows]:
+def _rows_of_gathers(program: FlatProgram) -> Iterator[Rows]:
     """Yield the positions that each operation of a program reads, if it is a gather that also reads other indices."""
     makers = {v: op for op in program.operations for v in op.outvars}
     positions = dict[Any, int]()  # the axis along which a variable counts 0, 1, 2, …
@@ -99,7 +99,7 @@ def _rows_of_gather(op: Operation, positions: Mapping[Any, int], makers: Mapping
     return tuple(found) if len(found) < len(columns) else ()
 
 
-def _batched(op: Operation, rows: Rows, makers: Mapping[Any, Operation]) -> list[Operation]:
+def _batched_gather(op: Operation, rows: Rows, makers: Mapping[Any, Operation]) -> list[Operation]:
     """Return the operations that compute a gather with batching dimensions in place of the positions `rows`."""
     numbers, (operand, indices) = op.eqn.params["dimension_numbers"], op.invars
     batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)) | dict(rows)

@@ -18,7 +18,15 @@ from jax.extend import source_info_util
 from rematscope import jax_compat
 from rematscope.ir.program import nbytes
 from rematscope.reporting.batch_axis import DERIVED, commutes, makes_batch
-from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, evaluate, flat_program, value_of
+from rematscope.reporting.flat_program import (
+    FlatProgram,
+    Operation,
+    Variable,
+    evaluate,
+    flat_program,
+    value_of,
+    variables_of,
+)
 from rematscope.scheduling.calls import computes
 
 source_info_util.register_exclusion(__file__)
@@ -56,28 +64,28 @@ class PartAxes:
     def divide(self, operations: Iterable[Operation]) -> None:
         """Divide those of the operations that read a divided value, in order."""
         for op in operations:
-            if any(self.axes.get(v) is not None for v in _variables(op)):
-                self._divide(op)
+            if any(self.axes.get(v) is not None for v in variables_of(op.invars)):
+                self._divide_operation(op)
 
-    def _divide(self, op: Operation) -> None:
+    def _divide_operation(self, op: Operation) -> None:
         """Find axes for the operands of an operation along which it can be divided, and its equation for a part."""
         if op in self.parts or op.name not in DERIVED:
             return
-        operands = list(dict.fromkeys(_variables(op)))
+        operands = list(dict.fromkeys(variables_of(op.invars)))
         choices = [[self.axes[v]] if v in self.axes else [None, *_axes_to_divide(v, self._count)] for v in operands]
         for chosen in itertools.islice(itertools.product(*choices), _MOST_TRIED):
             axes = dict(zip(operands, chosen, strict=True))
             for part in part_equations(op, axes, self._count, self._differentiable):
-                if self._agrees(op, part):
-                    self._accept(op, part, axes)
+                if self._has_known_axes(op, part):
+                    self._accept_part(op, part, axes)
                     return
 
-    def _agrees(self, op: Operation, part: Any) -> bool:
+    def _has_known_axes(self, op: Operation, part: Any) -> bool:
         """Return whether all results are divided, and along the axes that they already have."""
         found = axes_of_results(op, part)
         return None not in found.values() and all(self.axes.get(v, axis) == axis for v, axis in found.items())
 
-    def _accept(self, op: Operation, part: Any, axes: dict[Variable, int | None]) -> None:
+    def _accept_part(self, op: Operation, part: Any, axes: dict[Variable, int | None]) -> None:
         self.parts[op] = part
         new = [v for v in axes if v not in self.axes and axes[v] is not None]
         self.axes.update(axes)
@@ -85,7 +93,7 @@ class PartAxes:
         for v in new:  # values as large as the logits, such as one-hot labels, are also made in parts
             maker = self._makers.get(v)
             if maker is not None and math.prod(v.aval.shape) >= self._size and not computes(maker.eqn):
-                self._divide(maker)
+                self._divide_operation(maker)
 
 
 class HeadAxes(PartAxes):
@@ -107,7 +115,7 @@ class HeadAxes(PartAxes):
         self.length = hidden.aval.shape[axis]
         reached, head = set(matmul.outvars), list[Operation]()
         for op in program.operations:
-            if op is matmul or not reached.isdisjoint(_variables(op)):
+            if op is matmul or not reached.isdisjoint(variables_of(op.invars)):
                 reached.update(op.outvars)
                 head.append(op)
         self.divide(head)
@@ -160,7 +168,7 @@ def heads(program: FlatProgram, count: int) -> Iterator[tuple[Operation, HeadAxe
     matmul = first_of_head(program)
     if matmul is None:
         return
-    for operand in dict.fromkeys(_variables(matmul)):
+    for operand in dict.fromkeys(variables_of(matmul.invars)):
         for axis, length in enumerate(operand.aval.shape):
             if length and length % count == 0:
                 found = HeadAxes(program, matmul, operand, axis, count)
@@ -205,10 +213,10 @@ def _with_part_lengths(
         return lambda x: [checkpoint_name(x, name)]
     params = dict(eqn.params)
     for key in _RESULT_LENGTHS & params.keys():
-        params[key] = _shortened(params[key], after, count)
+        params[key] = _part_lengths(params[key], after, count)
     for key in _OPERAND_LENGTHS & params.keys():
         reads_all = before[0] is not None and params[key][before[0]] == eqn.invars[0].aval.shape[before[0]]
-        params[key] = _shortened(params[key], before[0] if reads_all else None, count)
+        params[key] = _part_lengths(params[key], before[0] if reads_all else None, count)
     smaller = eqn.replace(params=params)
     return lambda *operands: jax_compat.run(smaller, list(operands))
 
@@ -247,10 +255,10 @@ def _in_part(jaxpr: Any, before: Sequence[int | None], count: int) -> Callable[.
 
 def _shortened_type(aval: Any, axis: int | None, count: int) -> Any:
     make: Any = jax.ShapeDtypeStruct  # JAX gives its constructor no types
-    return make(_shortened(aval.shape, axis, count), aval.dtype, weak_type=getattr(aval, "weak_type", False))
+    return make(_part_lengths(aval.shape, axis, count), aval.dtype, weak_type=getattr(aval, "weak_type", False))
 
 
-def _shortened(lengths: Sequence[int], axis: int | None, count: int) -> tuple[int, ...]:
+def _part_lengths(lengths: Sequence[int], axis: int | None, count: int) -> tuple[int, ...]:
     return tuple(n // count if i == axis else n for i, n in enumerate(lengths))
 
 
@@ -261,7 +269,3 @@ def axes_of_results(op: Operation, part: Any) -> dict[Variable, int | None]:
         both = zip(v.aval.shape, smaller.aval.shape, strict=True)
         found[v] = next((i for i, (length, shorter) in enumerate(both) if length != shorter), None)
     return found
-
-
-def _variables(op: Operation) -> list[Variable]:
-    return [v for v in op.invars if isinstance(v, Variable)]

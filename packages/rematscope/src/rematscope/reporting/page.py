@@ -1,9 +1,9 @@
 """The report as one self-contained page, with pictures as SVG that a script makes interactive."""
 
-import html
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,10 @@ def document(report: Any) -> str:
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_escape(report.function)}: memory report</title>\n<style>\n{style}</style>\n</head>",
+            f"<title>{escape(report.function)}: memory report</title>\n<style>\n{style}</style>\n</head>",
             "<body>\n<main>",
-            f"<h1>{_escape(report.headline)}</h1>",
-            f'<p class="soft">{_escape(_summary_text(report))}</p>',
+            f"<h1>{escape(report.headline)}</h1>",
+            f'<p class="soft">{escape(_summary_text(report))}</p>',
             *_fit_html(report),
             *_contents_html(report, tree),
             *_changes_html(report),
@@ -127,11 +127,11 @@ def _changes_html(report: Any) -> list[str]:
     if report.fits:
         return [*found, "<p>Nothing: it fits as written.</p>"]
     if report.best is not None:
-        found.append(f"<p>{_escape(report.proposal_text)}</p>")
+        found.append(f"<p>{escape(report.proposal_text)}</p>")
         found.append(_snippet_html(report.best.snippet))
-        found += [f"<p>{_escape(report.best.by_hand)}</p>"] * bool(report.best.by_hand)
+        found += [f"<p>{escape(report.best.by_hand)}</p>"] * bool(report.best.by_hand)
     else:
-        found.append(f"<p>{_escape(report.nothing_fits)}</p>")
+        found.append(f"<p>{escape(report.nothing_fits)}</p>")
     rows = [["Change", "Peak", "", "Reduction", "Extra FLOPs", "Extra time", "What to write"]]
     best = None
     for fix in report.shown_fixes:
@@ -151,19 +151,15 @@ def _changes_html(report: Any) -> list[str]:
             ]
         )
     found += [_table_html(rows, {1, 3, 4, 5}, code={6}, best=best)] if len(rows) > 1 else []
-    return [*found, *(f"<p>{_escape(sentence)}</p>" for sentence in report.advice)]
+    return [*found, *(f"<p>{escape(sentence)}</p>" for sentence in report.advice)]
 
 
 def _assumptions_html(report: Any) -> list[str]:
-    items = "".join(f"<li>{_escape(sentence)}</li>" for sentence in report.assumptions)
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in report.assumptions)
     return ["<h2>4. What was assumed?</h2>", f"<ul>{items}</ul>"]
 
 
 # Pieces of HTML.
-
-
-def _escape(text: str) -> str:
-    return html.escape(text, quote=True)
 
 
 def _table_html(
@@ -176,11 +172,11 @@ def _table_html(
     coded = set(code)
 
     def cell(i: int, text: str) -> str:
-        inner = f"<code>{_escape(text).replace('/', '/<wbr>')}</code>" if i in coded and text else _escape(text)
+        inner = f"<code>{escape(text).replace('/', '/<wbr>')}</code>" if i in coded and text else escape(text)
         return f"<td{_NUMERIC if i in numeric else ''}>{inner}</td>"
 
     head = "".join(
-        f'<th scope="col"{_NUMERIC if i in numeric else ""}>{_escape(title)}</th>' if title else "<td></td>"
+        f'<th scope="col"{_NUMERIC if i in numeric else ""}>{escape(title)}</th>' if title else "<td></td>"
         for i, title in enumerate(rows[0])
     )
     lines = [
@@ -194,7 +190,7 @@ def _table_html(
 
 def _snippet_html(code: str) -> str:
     return (
-        f'<div class="snippet"><pre tabindex="0" role="group" aria-label="code to paste">{_escape(code)}</pre>'
+        f'<div class="snippet"><pre tabindex="0" role="group" aria-label="code to paste">{escape(code)}</pre>'
         '<button type="button" data-copy hidden>Copy</button></div>'
     )
 
@@ -248,7 +244,7 @@ def _bar_svg(report: Any) -> str:
     label = f"capacity {bytes_text(report.limit)}"
     about = f"{report.function}: {bytes_text(report.predicted_bytes)} at the peak, {label}"
     return (
-        f'<svg viewBox="0 0 {_WIDE} 64" role="img" aria-label="{_escape(about)}">{"".join(parts)}'
+        f'<svg viewBox="0 0 {_WIDE} 64" role="img" aria-label="{escape(about)}">{"".join(parts)}'
         f'<line class="limit" x1="{at:.1f}" x2="{at:.1f}" y1="4" y2="62"/>'
         f'<text class="limit-text" x="{at + shift:.1f}" y="15"{side}>{label}</text></svg>'
     )
@@ -273,7 +269,7 @@ def timeline_svg(timeline: Timeline, limit: int) -> str:
         odd = not odd if band.kind == previous else False
         previous = band.kind
         name = f"{band.module} ({band.kind})" if band.module else band.kind
-        title = f"<title>{_escape(name)}: up to {bytes_text(max(band.nbytes))}</title>"
+        title = f"<title>{escape(name)}: up to {bytes_text(max(band.nbytes))}</title>"
         shade = " odd" if odd else ""
         parts.append(
             f'<path class="band {_css_class(band.kind)}{shade}" d="{_area_path(base, top, x, y)}">{title}</path>'
@@ -299,7 +295,7 @@ def timeline_svg(timeline: Timeline, limit: int) -> str:
     words += f'<text class="axis" x="{edge + 4:.1f}" y="{bottom}">backward pass and update →</text>'
     about = f"Memory over time: up to {bytes_text(peak)}, at operation {timeline.peak_step:,} of {timeline.steps:,}"
     return (
-        f'<svg id="timeline" viewBox="0 0 {_WIDE} {bottom + 8}" role="img" tabindex="0" aria-label="{_escape(about)}">'
+        f'<svg id="timeline" viewBox="0 0 {_WIDE} {bottom + 8}" role="img" tabindex="0" aria-label="{escape(about)}">'
         f"{''.join(grid)}{''.join(parts)}{''.join(marks)}{words}"
         f'<line class="cursor" y1="{_TOP}" y2="{_TOP + _HIGH}" x1="0" x2="0"/></svg>'
     )
@@ -349,14 +345,14 @@ def icicle_svg(tree: Node) -> str:
         room = int((width - 8) / _LETTER)
         label = f"{node.name} {bytes_text(node.nbytes)}"
         label = "" if room < 3 else label if len(label) <= room else f"{label[: room - 1]}…"
-        about = _escape(f"{node.name}, {bytes_text(node.nbytes)}. {node.about}")
+        about = escape(f"{node.name}, {bytes_text(node.nbytes)}. {node.about}")
         hidden = ' style="display:none"' if width <= 0.4 else ""
         shade = " odd" if odd[depth] else ""
         parts.append(
             f'<g class="node" role="treeitem" tabindex="-1" aria-level="{depth + 1}" aria-label="{about}"{hidden}>'
             f'<rect class="{_css_class(node.kind)}{shade}" x="{x:.2f}" y="{depth * _ROW}" width="{width:.2f}" '
             f'height="{_ROW}"/>'
-            f'<text x="{x + 4:.2f}" y="{depth * _ROW + 17}">{_escape(label)}</text></g>'
+            f'<text x="{x + 4:.2f}" y="{depth * _ROW + 17}">{escape(label)}</text></g>'
         )
     return (
         f'<svg id="icicle" viewBox="0 0 {_WIDE} {rows * _ROW}" role="tree" aria-label="Memory at the peak by module">'

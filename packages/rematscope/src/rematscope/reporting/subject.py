@@ -89,7 +89,7 @@ class Subject:
           PlanError: if the changes cannot be applied to it.
         """
         if changes not in self._traced:
-            with self._timed():
+            with self._measure_time():
                 f = self.arguments.bound(self.changed(changes, is_checked=True))
                 differentiate = False if self.is_step else None
                 passes = trace_call(f, self.arguments.args, self.arguments.kwargs, differentiate)
@@ -99,7 +99,7 @@ class Subject:
         return self._traced[changes]
 
     @contextlib.contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _measure_time(self) -> Iterator[None]:
         """Add the processor time of a `with` block to `seconds`, once if such blocks are nested."""
         start, is_outermost = time.process_time(), not self._is_timed
         self._is_timed = True
@@ -129,11 +129,11 @@ class Subject:
     # The roles of the arguments in the step
 
     @functools.cached_property
-    def _leaves(self) -> list[list[Any]]:
-        return [jax.tree.leaves(tree) for tree in self._trees]
+    def _argument_leaves(self) -> list[list[Any]]:
+        return [jax.tree.leaves(tree) for tree in self._argument_trees]
 
     @property
-    def _trees(self) -> list[Any]:
+    def _argument_trees(self) -> list[Any]:
         """The positional arguments, and the keyword arguments as one dictionary if there are any."""
         return [*self.arguments.args, *([dict(self.arguments.kwargs)] if self.arguments.kwargs else [])]
 
@@ -144,7 +144,7 @@ class Subject:
         if step is None:
             return ()
         inputs, found = iter(step.program.inputs), []
-        for which, leaves in enumerate(self._leaves[: len(self.arguments.args)]):
+        for which, leaves in enumerate(self._argument_leaves[: len(self.arguments.args)]):
             values = [next(inputs) for _ in leaves]
             if any(v in step.parameters | step.state for v in values) and not step.donated.intersection(values):
                 found.append(which)
@@ -156,11 +156,11 @@ class Subject:
 
         If there are several candidates, it is the one along which most bytes of the loss's values can be divided.
         """
-        with self._timed():
+        with self._measure_time():
             return self._best_axes()
 
     def _best_axes(self) -> tuple[Any, ...]:
-        whole = self._losses
+        whole = self._loss_jaxprs
         best, most = (), 0
         for candidate in self._axes_candidates():
             try:
@@ -174,14 +174,14 @@ class Subject:
         return best
 
     @functools.cached_property
-    def _losses(self) -> list[Any]:
-        with self._timed():
+    def _loss_jaxprs(self) -> list[Any]:
+        with self._measure_time():
             return losses_of(self.f, self.arguments, [None] * len(self._flat_leaves), Changes(), self.is_step)
 
     @functools.cached_property
     def head_lengths(self) -> tuple[int, ...]:
         """The lengths of the axes of the matmuls that the heads of the losses start at, the longest first."""
-        firsts = [first_of_head(program_with_head(loss)) for loss in self._losses]
+        firsts = [first_of_head(program_with_head(loss)) for loss in self._loss_jaxprs]
         shapes = [first.outvars[0].aval.shape for first in firsts if first is not None]
         return tuple(sorted({length for shape in shapes for length in shape}, reverse=True))
 
@@ -200,11 +200,11 @@ class Subject:
         inputs = iter(step.program.inputs) if step is not None else itertools.repeat(None)
         data: list[list[bool]] = [
             [step is None or next(inputs) not in step.parameters | step.state for _ in leaves]
-            for leaves in self._leaves
+            for leaves in self._argument_leaves
         ]
         places = {
             (axis, size): None
-            for leaves, are_data in zip(reversed(self._leaves), reversed(data), strict=True)
+            for leaves, are_data in zip(reversed(self._argument_leaves), reversed(data), strict=True)
             for leaf, is_data in zip(leaves, are_data, strict=True)
             for axis, size in enumerate(jnp.shape(leaf)[:2])
             if is_data and divisors(size)
@@ -214,7 +214,7 @@ class Subject:
             for others in (True, False):
                 each = tuple(
                     _axes_in(tree, iter(are_data), axis, size, others)
-                    for tree, are_data in zip(self._trees, data, strict=True)
+                    for tree, are_data in zip(self._argument_trees, data, strict=True)
                 )
                 if self.arguments.kwargs:
                     named = each[-1]
@@ -228,18 +228,20 @@ class Subject:
         return jax.tree.leaves((self.arguments.args, self.arguments.kwargs))
 
     @functools.cached_property
-    def _axes(self) -> list[int | None]:
+    def _leaf_axes(self) -> list[int | None]:
         return leaf_axes(self.arguments.args, self.arguments.kwargs, self.in_axes)
 
     @functools.cached_property
     def _whole_step(self) -> WholeStep:
         flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
-        return WholeStep(flat.updating, leaves, self._axes, self.name)
+        return WholeStep(flat.updating, leaves, self._leaf_axes, self.name)
 
     @property
     def batch_size(self) -> int:
         """The length of the batch axis; 0 if there is none."""
-        sizes = (jnp.shape(v)[axis] for v, axis in zip(self._flat_leaves, self._axes, strict=True) if axis is not None)
+        sizes = (
+            jnp.shape(v)[axis] for v, axis in zip(self._flat_leaves, self._leaf_axes, strict=True) if axis is not None
+        )
         return int(next(sizes, 0))
 
     def why_no_microbatches(self, count: int) -> str:
@@ -249,7 +251,7 @@ class Subject:
         if self.batch_size < 2:
             return f"{self.name} has no argument with a batch axis."
         if count not in self._unproved:
-            with self._timed():
+            with self._measure_time():
                 self._unproved[count] = why_gradient_differs(self._whole_step, count)
         return self._unproved[count]
 
@@ -267,9 +269,9 @@ def _axes_in(tree: Any, are_data: Iterator[bool], axis: int, size: int, others: 
     dictionaries, tuples and lists.
     """
     if type(tree) is dict:
-        return _shared({key: _axes_in(tree[key], are_data, axis, size, others) for key in sorted(tree)})
+        return _merge_equal_axes({key: _axes_in(tree[key], are_data, axis, size, others) for key in sorted(tree)})
     if type(tree) in (tuple, list):
-        return _shared(type(tree)(_axes_in(each, are_data, axis, size, others) for each in tree))
+        return _merge_equal_axes(type(tree)(_axes_in(each, are_data, axis, size, others) for each in tree))
     found = set[int | None]()
     for leaf in jax.tree.leaves(tree):
         shape = jnp.shape(leaf)
@@ -278,7 +280,7 @@ def _axes_in(tree: Any, are_data: Iterator[bool], axis: int, size: int, others: 
     return found.pop() if len(found) == 1 else None
 
 
-def _shared(axes: Any) -> Any:
+def _merge_equal_axes(axes: Any) -> Any:
     """Return a single axis instead of a container whose axes are all equal."""
     each = list(axes.values() if isinstance(axes, dict) else axes)
     same = each and all(one is None or isinstance(one, int) for one in each) and len(set(each)) == 1

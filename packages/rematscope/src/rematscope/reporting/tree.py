@@ -40,25 +40,25 @@ def tree_of(buffers: Iterable[Buffer], most: int = 4000) -> Node:
     """Return the buffers as a tree, with at most about so many nodes: the smallest are summed up."""
     root = Node("peak")
     for buffer in buffers:
-        _add(root, buffer)
-    _sort(root)
+        _add_buffer(root, buffer)
+    _sort_children(root)
     nodes = sorted((node.nbytes for node, _, _ in root.walk()), reverse=True)
     if len(nodes) > most:
-        _prune(root, nodes[most])
+        _merge_small_nodes(root, nodes[most])
     return root
 
 
-def _path(buffer: Buffer) -> list[str]:
+def _path_of(buffer: Buffer) -> list[str]:
     if buffer.kind in _FIXED:
         return [buffer.kind, *buffer.module]
     line = buffer.source.rpartition(" → ")[0] or buffer.source
     return [*buffer.module, buffer.operation or buffer.name, *([line] if line else [])]
 
 
-def _add(root: Node, buffer: Buffer) -> None:
+def _add_buffer(root: Node, buffer: Buffer) -> None:
     node, times = root, f", stacked by {buffer.times} iterations" if buffer.times > 1 else ""
     about = f"{buffer.type} {buffer.kind}{times}" + (f", {buffer.source}" if buffer.source else "")
-    path = _path(buffer)
+    path = _path_of(buffer)
     for name in (None, *path):
         if name is not None:
             node = node.children.setdefault(name, Node(name))
@@ -68,9 +68,9 @@ def _add(root: Node, buffer: Buffer) -> None:
     node.about = about if node.count == 1 else f"{node.about.partition(' and ')[0]} and {node.count - 1} more"
 
 
-def _sort(node: Node) -> None:
+def _sort_children(node: Node) -> None:
     for child in node.children.values():
-        _sort(child)
+        _sort_children(child)
     node.children = {c.name: c for c in sorted(node.children.values(), key=lambda c: -c.nbytes)}
     if node.children:
         by_kind: dict[str, int] = {}
@@ -79,7 +79,7 @@ def _sort(node: Node) -> None:
         node.kind = max(by_kind, key=by_kind.__getitem__)
 
 
-def _prune(node: Node, least: int) -> None:
+def _merge_small_nodes(node: Node, least: int) -> None:
     kept = {name: child for name, child in node.children.items() if child.nbytes > least}
     rest = [child for child in node.children.values() if child.nbytes <= least]
     if rest and node.children:
@@ -87,4 +87,4 @@ def _prune(node: Node, least: int) -> None:
         kept["smaller buffers"] = Node("smaller buffers", total, rest[0].kind, count, f"{count} buffers")
     node.children = kept
     for child in kept.values():
-        _prune(child, least)
+        _merge_small_nodes(child, least)

@@ -132,32 +132,32 @@ class BackwardEmitter:
             if self._is_loop(equation):
                 equation = loops.get(equation) or self._emit_loop(equation)
             self._emit_operation(equation)
-        self._demand(v for v in self._backward.outputs if not isinstance(v, Literal))
+        self._demand_values(v for v in self._backward.outputs if not isinstance(v, Literal))
         return self.equations, list(self.used)
 
     def _emit_operation(self, equation: Equation) -> None:
         """Emit an operation of the backward program, after the recomputed operations and barriers for its operands."""
-        self._demand(reading(equation))
+        self._demand_values(reading(equation))
         if not self._in_blocks:
             if is_heavy(equation):
-                self._fence(equation)  # otherwise, XLA would transpose the operands early
+                self._fence_operands(equation)  # otherwise, XLA would transpose the operands early
                 self._hold_gradients(equation)
             else:
                 self._hold_cheap_values(equation)
                 if equation in self._weight_gradients:
                     self._note_gradients(equation)
-        self._append(equation)
+        self._append_equation(equation)
         self._heavy_count += is_heavy(equation)
         self._unheld += [v for v in equation.outputs if v in self._last_reader]
         self._newest = next((v for v in equation.outputs if is_cotangent(v)), self._newest)
 
-    def _append(self, equation: Equation) -> None:
+    def _append_equation(self, equation: Equation) -> None:
         latest = self._state.latest
         self.equations.append(substituted(equation, latest) if latest else equation)
 
     def _append_barrier(self, values: Iterable[Value], equation: Equation) -> None:
         held = tuple(values)
-        self._append(Equation("optimization_barrier", held, held, {}, equation.eqn))
+        self._append_equation(Equation("optimization_barrier", held, held, {}, equation.eqn))
 
     # Snapshots
 
@@ -169,14 +169,14 @@ class BackwardEmitter:
         passed = False
         while self._snapshots and self._snapshots[0].at <= i:
             live = self._snapshot_values = self._snapshots.popleft().live
-            self._demand(live)
+            self._demand_values(live)
             self._live.intersection_update(self._maker_of[v] for v in live)
             passed = True
         return passed
 
     def _recompute_block(self, stretch: Sequence[Equation], start: int) -> None:
         """Recompute all values that a stretch of operations reads, with one barrier at `start` before all equations."""
-        self._demand(v for e in stretch for v in reading(e))
+        self._demand_values(v for e in stretch for v in reading(e))
         read = dict.fromkeys(v for e in (*self.equations[start:], *stretch) for v in reading(e))
         asked = [v for v in read if (v in self.used or v in self._arguments) and _can_pass_barrier(v)]
         if asked and self._newest is not None:
@@ -185,7 +185,7 @@ class BackwardEmitter:
 
     # Recomputation
 
-    def _demand(self, values: Iterable[Value]) -> None:
+    def _demand_values(self, values: Iterable[Value]) -> None:
         """Recompute the values that are not available, after the values they depend on, in the order of their use."""
         pending: list[tuple[Iterable[Value], Equation | None]] = [(iter(values), None)]
         while pending:
@@ -199,11 +199,11 @@ class BackwardEmitter:
             else:
                 pending.pop()
                 if equation is not None:
-                    self._recompute(equation)
+                    self._recompute_equation(equation)
 
-    def _recompute(self, equation: Equation) -> None:
-        self._fence(equation)
-        self._append(equation)
+    def _recompute_equation(self, equation: Equation) -> None:
+        self._fence_operands(equation)
+        self._append_equation(equation)
         if equation in self._ran or self._in_blocks:
             self.equations[-1] = self._state.with_new_results(self.equations[-1])
         self._ran.add(equation)
@@ -226,7 +226,7 @@ class BackwardEmitter:
 
     # Barriers
 
-    def _fence(self, equation: Equation) -> None:
+    def _fence_operands(self, equation: Equation) -> None:
         """Put an operation's operands from earlier parts of the program behind a barrier with the newest cotangent."""
         if self._in_blocks or self._newest is None:
             return

@@ -72,7 +72,7 @@ def in_blocks(
             operands: Sequence[Any],
         ) -> list[Any]:
             env = dict(zip(read, operands, strict=True))
-            for first, last, around in _divide_into_stretches(_outermost(spans), start, end):
+            for first, last, around in _divide_into_stretches(_outermost_spans(spans), start, end):
                 eqns = body.eqns[first:last]
                 later = {v for e in body.eqns[last:] for v in e.invars if not is_literal(v)}
                 later.update(v for v in body.outvars if not is_literal(v))
@@ -134,7 +134,7 @@ def loops_deep(jaxpr: AnyJaxpr) -> int:
     return max((is_loop + max(deep, default=0) for is_loop, deep in inside), default=0)
 
 
-def _outermost(spans: Sequence[Block]) -> list[Block]:
+def _outermost_spans(spans: Sequence[Block]) -> list[Block]:
     """Return the spans that no other span contains, in order."""
     return sorted(span for span in spans if not any(a <= span[0] and span[1] <= b and (a, b) != span for a, b in spans))
 

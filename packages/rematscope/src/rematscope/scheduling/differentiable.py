@@ -63,7 +63,7 @@ def differentiable(
         is_given = [flow and not no for flow, no in zip(flows, zero, strict=True)]
 
         def of_jax(*operands: Any) -> Arrays:
-            pull = _vjp_of_some(_selected(rerun, is_given), operands[:count], asked)[1]
+            pull = _vjp_of_some(_select_outputs(rerun, is_given), operands[:count], asked)[1]
             return tuple(pull(list(operands[len(operands) - given_cotangents :])))
 
         def pulled(*operands: Any) -> Arrays:
@@ -84,7 +84,7 @@ def differentiable(
 
         def straight(*operands: Any) -> Arrays:
             given, dots = operands[:count], operands[len(operands) - len(asked) :]
-            return tuple(_jvp_of_some(_selected(rerun, flows), given, asked, dots))
+            return tuple(_jvp_of_some(_select_outputs(rerun, flows), given, asked, dots))
 
         def back(none: tuple[bool, ...]) -> Callable[..., Arrays]:
             return backward_for(asked, none, count)
@@ -108,7 +108,7 @@ def differentiable(
     return _with_rule(f, rule, has_mutable_arrays)
 
 
-def _selected(f: Callable[..., Arrays], mask: Sequence[bool]) -> Callable[..., Arrays]:
+def _select_outputs(f: Callable[..., Arrays], mask: Sequence[bool]) -> Callable[..., Arrays]:
     """Return `f` with the outputs in a mask only."""
     return lambda *leaves: [o for o, one in zip(f(*leaves), mask, strict=True) if one]
 

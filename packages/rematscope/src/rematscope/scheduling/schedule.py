@@ -42,7 +42,7 @@ is exact:
   loop's iteration with the same index, from stacks or recomputed from the same carries and slices. The order of
   iterations, and of the sums that they carry, is JAX's.
 * Segments of loops (`divided.py`) cut a loop into loops whose iterations, and carried sums, are in the same order.
-* Recomputation (`BackwardEmitter._demand`) repeats an operation on the same operands. What is not repeatable
+* Recomputation (`BackwardEmitter._demand_values`) repeats an operation on the same operands. What is not repeatable
   (`jax_compat.is_repeatable`: effects, callbacks, `rng_uniform`) runs once, and its results are saved.
 * Barriers return their operands. Transfers to the host and back keep all bits.
 * Absent cotangents (`zeros.py`) are symbolic zeros, as in JAX.

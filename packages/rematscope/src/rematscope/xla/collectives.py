@@ -28,12 +28,12 @@ def collectives_in(module: Module, devices: int) -> dict[str, CollectiveStats]:
     For a TPU, XLA writes a collective that overlaps with other operations several times, in a chain of fusions: one
     starts it, any number run while it advances, and one waits for its end. The start alone counts.
     """
-    return tallied(_find_collectives(module, module.entry, 1, devices, _started(module)))
+    return tallied(_find_collectives(module, module.entry, 1, devices, _started_by_fusions(module)))
 
 
 def chains_not_counted(module: Module) -> list[str]:
     """Return a sentence for each kind of collective of which `collectives_in` does not find the start of a chain."""
-    starts = _started(module)
+    starts = _started_by_fusions(module)
     chains: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
     for instruction in module.by_id.values():
         if (chain := _chain_of(instruction)) is not None:
@@ -44,7 +44,7 @@ def chains_not_counted(module: Module) -> list[str]:
     ]
 
 
-def _started(module: Module) -> set[int]:
+def _started_by_fusions(module: Module) -> set[int]:
     """Return the ids of the collectives that the first fusion of a chain starts."""
     starts = (each for each in module.by_id.values() if each.custom_call_target == "AsyncCollectiveStart")
     return {number for start in starts for number in start.operand_ids}

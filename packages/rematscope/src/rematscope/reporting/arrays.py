@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.extend import source_info_util
 
+from rematscope.tracing.arguments import shape_struct
+
 source_info_util.register_exclusion(__file__)
 
 
@@ -109,23 +111,12 @@ def arrays_of(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf if is_array(leaf) else None, tree)
 
 
-def shape_of(leaf: Any) -> Any:
-    """Return the shape and dtype of an array; return a shape unchanged."""
-    if isinstance(leaf, jax.ShapeDtypeStruct):
-        return leaf
-    aval = jax.typeof(leaf)
-    make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
-    return make(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
-
-
 def in_part(shape: Any, axis: int | None, count: int) -> Any:
     """Return the shape and dtype of one of `count` parts of an array along an axis; of all of it without an axis."""
-    whole = shape_of(shape)
+    whole = shape if isinstance(shape, jax.ShapeDtypeStruct) else shape_struct(jax.typeof(shape))
     if axis is None:
         return whole
-    make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
-    lengths = tuple(n // count if i == axis else n for i, n in enumerate(whole.shape))
-    return make(lengths, whole.dtype, weak_type=getattr(whole, "weak_type", False))
+    return shape_struct(whole, [n // count if i == axis else n for i, n in enumerate(whole.shape)])
 
 
 def stacked(value: Any, axis: int, count: int) -> Any:

@@ -28,6 +28,7 @@ from rematscope.reporting.flat_program import (
     variables_of,
 )
 from rematscope.scheduling.calls import computes
+from rematscope.tracing.arguments import shape_struct
 
 source_info_util.register_exclusion(__file__)
 
@@ -190,7 +191,10 @@ def _part_equation(eqn: Any, before: Sequence[int | None], after: int | None, co
       count: the number of parts.
       differentiable: as for `commutes`.
     """
-    operands = [_shortened_type(v.aval, axis, count) for v, axis in zip(eqn.invars, before, strict=True)]
+    operands = [
+        shape_struct(v.aval, _part_lengths(v.aval.shape, axis, count))
+        for v, axis in zip(eqn.invars, before, strict=True)
+    ]
     try:
         if eqn.primitive.name == "custom_jvp_call":
             run = _custom_jvp_part(eqn, before, count)
@@ -229,7 +233,7 @@ def _custom_jvp_part(eqn: Any, before: Sequence[int | None], count: int) -> Call
         return jax.jvp(lambda *given: jax_compat.run(eqn, list(given)), both[:middle], both[middle:])
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-        shapes = [_shortened_type(v.aval, None, count) for v in eqn.invars]
+        shapes = [shape_struct(v.aval) for v in eqn.invars]
         of_parts = _in_part(jax_compat.make_jaxpr(derivative)(*shapes, *shapes), [*before, *before], count)
         results = of_parts(*primals, *tangents)
         return results[: len(results) // 2], results[len(results) // 2 :]
@@ -251,11 +255,6 @@ def _in_part(jaxpr: Any, before: Sequence[int | None], count: int) -> Callable[.
         return [value_of(v, env) for v in program.outputs]
 
     return run
-
-
-def _shortened_type(aval: Any, axis: int | None, count: int) -> Any:
-    make: Any = jax.ShapeDtypeStruct  # JAX gives its constructor no types
-    return make(_part_lengths(aval.shape, axis, count), aval.dtype, weak_type=getattr(aval, "weak_type", False))
 
 
 def _part_lengths(lengths: Sequence[int], axis: int | None, count: int) -> tuple[int, ...]:

@@ -150,8 +150,14 @@ def _shape_of(leaf: Any) -> Any:
         if Value(aval).memory == "host":
             return leaf
         sharding = sharding if getattr(sharding, "num_devices", 1) > 1 else None
+    return shape_struct(aval, sharding=sharding)
+
+
+def shape_struct(aval: Any, shape: Sequence[int] | None = None, sharding: Any = None) -> Any:
+    """Return a `jax.ShapeDtypeStruct` of an array's type, which may be weak, with another shape or a sharding."""
     make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
-    return make(aval.shape, aval.dtype, sharding=sharding, weak_type=getattr(aval, "weak_type", False))
+    lengths = aval.shape if shape is None else shape
+    return make(lengths, aval.dtype, sharding=sharding, weak_type=getattr(aval, "weak_type", False))
 
 
 def check_arrays(arguments: Any) -> None:

@@ -23,7 +23,7 @@ from rematscope.jax_compat.vjp_hook import (
     record_gradients,
     transform_losses,
 )
-from rematscope.tracing.arguments import FlatFunction, callable_name, check_differentiable, flattened
+from rematscope.tracing.arguments import FlatFunction, callable_name, check_differentiable, flattened, shape_struct
 from rematscope.tracing.per_device import manual_axes, remap_shard_map
 from rematscope.tracing.step import gradients_of, is_step
 
@@ -273,7 +273,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
                 return jaxpr_as_fun(jaxpr.replace(consts=consts))(*rest)
 
             values = [*(x for x, taken in zip(jaxpr.consts, read, strict=True) if taken), *given]
-            shapes = [_make_shape(jax.typeof(x), like(x)) for x in values]
+            shapes = [shape_struct(jax.typeof(x), sharding=like(x)) for x in values]
             found.append(remap_shard_map(alone, values) if manual_axes() else (alone, shapes))
             raise GradientInside  # the rest of the step is not needed
 
@@ -284,11 +284,6 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     loss, shapes = found[0]
     loss.__name__ = callable_name(f)
     return called_once(loss, shapes, {}), shapes, {}
-
-
-def _make_shape(aval: Any, sharding: Any) -> Any:
-    make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
-    return make(aval.shape, aval.dtype, sharding=sharding, weak_type=getattr(aval, "weak_type", False))
 
 
 def checkpoints(jaxpr: AnyJaxpr) -> Iterator[JaxprEqn]:

@@ -11,6 +11,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AxisType, PartitionSpec
 
 from rematscope.jax_compat import make_jaxpr, varying
+from rematscope.tracing.arguments import shape_struct
 
 source_info_util.register_exclusion(__file__)
 
@@ -59,12 +60,11 @@ def unmap_shard_map(
         return divided(over(aval)) if over(aval) else divided()
 
     def whole(aval: Any) -> Any:
-        make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
         shape = aval.shape
         if axes := over(aval):
             first, *rest = shape or (1,)
             shape = (first * math.prod(sizes[name] for name in axes), *rest)
-        return make(shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+        return shape_struct(aval, shape)
 
     given: list[Any] = jaxpr.in_avals
 

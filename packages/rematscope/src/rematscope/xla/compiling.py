@@ -23,7 +23,7 @@ import numpy as np
 
 from rematscope.errors import TargetError
 from rematscope.jax_compat import assuming_gpu, start_no_absent_tpu
-from rematscope.tracing.arguments import FlatFunction, vjp_for
+from rematscope.tracing.arguments import FlatFunction, shape_struct, vjp_for
 from rematscope.tracing.step import Step
 from rematscope.tracing.trace import Trace
 from rematscope.xla.aot_topology import ABSENT, environment, generation, topology
@@ -151,7 +151,7 @@ def _subject_of_passes(passes: Trace, flat: Callable[..., Any], leaves: list[Any
         return outputs, [g for g in gradients if g.dtype != jax.dtypes.float0]
 
     return _Subject(
-        both, leaves, [_shape_struct(c.aval) for c, ok in zip(passes.cotangents, inexact, strict=True) if ok]
+        both, leaves, [shape_struct(c.aval) for c, ok in zip(passes.cotangents, inexact, strict=True) if ok]
     )
 
 
@@ -169,7 +169,7 @@ def _subject_of_step(step: Step, flat: FlatFunction, leaves: list[Any]) -> _Subj
 def _on_one_device(passes: Trace, target: str, subject: _Subject) -> Compiled:
     device = _present_devices(target)[0]
     sharding = jax.sharding.SingleDeviceSharding(device)
-    shapes = jax.tree.map(lambda leaf: _shape_struct(jax.typeof(leaf), sharding), (subject.given, subject.rest))
+    shapes = jax.tree.map(lambda leaf: shape_struct(jax.typeof(leaf), sharding=sharding), (subject.given, subject.rest))
     return _compile_subject(passes, target, subject.jitted.lower(*shapes).compile, subject, None)
 
 
@@ -268,7 +268,7 @@ def _on_absent_tpu(passes: Trace, target: str, subject: _Subject) -> Compiled:
         )
     if passes.axes:
         return _compile_in_subprocess(passes, target, _on_their_mesh(passes, subject))
-    given, rest = ([_shape_struct(jax.typeof(leaf)) for leaf in leaves] for leaves in (subject.given, subject.rest))
+    given, rest = ([shape_struct(jax.typeof(leaf)) for leaf in leaves] for leaves in (subject.given, subject.rest))
     return _compile_in_subprocess(passes, target, dataclasses.replace(subject, given=given, rest=rest))
 
 
@@ -356,22 +356,22 @@ def _unoptimized_module(lowered: Any) -> Module:
 def _on_their_mesh(passes: Trace, subject: _Subject) -> _Subject:
     """Return the arguments as shapes with their shardings; the compiler places an argument without a sharding."""
     given, rest = (
-        [_shape_struct(jax.typeof(leaf), _sharding_of(leaf)) for leaf in leaves]
+        [shape_struct(jax.typeof(leaf), sharding=_sharding_of(leaf)) for leaf in leaves]
         for leaves in (subject.given, subject.rest)
     )
     if passes.step is None:
-        rest = [_shape_struct(c, c.sharding) for c in subject.rest]
+        rest = [shape_struct(c, sharding=c.sharding) for c in subject.rest]
     if passes.mesh is not None and not any(shape.sharding for shape in (*given, *rest)):
         # Some argument has to name the devices: scalars and replicated arrays are on all of them anyway.
         everywhere = jax.sharding.NamedSharding(passes.mesh, jax.sharding.PartitionSpec())
         if passes.step is None:
-            rest = [_shape_struct(c, everywhere) for c in rest]
+            rest = [shape_struct(c, sharding=everywhere) for c in rest]
         else:
             inputs = passes.step.program.inputs
             whole = [everywhere if v.placement.shape == v.shape else None for v in inputs]
             donated = [v in passes.step.donated for v in inputs]
             given, rest = (
-                [_shape_struct(c, w) for c, w in zip(leaves, itertools.compress(whole, chosen), strict=True)]
+                [shape_struct(c, sharding=w) for c, w in zip(leaves, itertools.compress(whole, chosen), strict=True)]
                 for leaves, chosen in ((given, [not one for one in donated]), (rest, donated))
             )
     return dataclasses.replace(subject, given=given, rest=rest)
@@ -391,10 +391,6 @@ def _present_devices(target: str) -> list[Any]:
             f"JAX finds no {target.upper()}. Choose target='cpu', or install JAX for it on a machine that has "
             f"one: pip install 'jax[{extra}]'."
         ) from None
-
-
-def _shape_struct(aval: Any, sharding: Any = None) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=getattr(aval, "weak_type", False))
 
 
 def _as_array(given: Any) -> Any:

@@ -18,7 +18,7 @@ mistake = feedback.mistake
 sample_input = signed_values(0.3, 1)
 
 
-def _microbatches(batch, k):
+def _split_batch(batch, k):
     each = jax.tree.map(lambda array: array.reshape(k, -1, *array.shape[1:]), batch)
     return [jax.tree.map(operator.itemgetter(place), each) for place in range(k)]
 
@@ -26,7 +26,7 @@ def _microbatches(batch, k):
 def _results_of_microbatches(loss, params, batch, k):
     """Return the sum of losses, the sum of weights, and the gradient of the sum of losses for each microbatch."""
     both = jax.value_and_grad(loss, has_aux=True)
-    found = [both(params, rows) for rows in _microbatches(batch, k)]
+    found = [both(params, rows) for rows in _split_batch(batch, k)]
     return [(total, weight, gradient) for (total, weight), gradient in found]
 
 

@@ -14,21 +14,21 @@ mistake = feedback.mistake
 sample_input = signed_values(0.5, 1.5)
 
 
-def _compose(stages):
+def _compose_stages(stages):
     return lambda x: functools.reduce(lambda x, stage: stage(x), stages, x)
 
 
 def _last_again(stages, which):
     """Return the stages of a loop as they are when called: all are the last one, `which`."""
-    return _compose([which] * (len(stages) - 1) + stages[-1:])
+    return _compose_stages([which] * (len(stages) - 1) + stages[-1:])
 
 
 mistakes = (
-    mistake("value_last_stage_run_first", lambda stages: _compose(stages[::-1])),
-    mistake("value_without_last_stage", lambda stages: _compose(stages[:-1])),
-    mistake("value_last_stage_run_twice", lambda stages: _compose([*stages, stages[-1]])),
+    mistake("value_last_stage_run_first", lambda stages: _compose_stages(stages[::-1])),
+    mistake("value_without_last_stage", lambda stages: _compose_stages(stages[:-1])),
+    mistake("value_last_stage_run_twice", lambda stages: _compose_stages([*stages, stages[-1]])),
     mistake("value_first_stage_alone", lambda stages: stages[0]),
-    mistake("value_without_first_stage", lambda stages: _compose(stages[1:])),
+    mistake("value_without_first_stage", lambda stages: _compose_stages(stages[1:])),
     mistake("value_last_stage_alone", lambda stages: stages[-1]),
     mistake("value_last_stage_run_instead", lambda stages: _last_again(stages, stages[-1])),
     mistake("value_second_last_stage_run", lambda stages: _last_again(stages, stages[max(len(stages) - 2, 0)])),

@@ -43,16 +43,16 @@ def _checked_cost(answer: list, step: Step, capacity: int) -> int:
         raise Impossible(f"it is empty, but {fit} in {capacity:,} bytes.", _EMPTY)
     if not answer:
         return 0
-    choice, stated_peak, stated_cost = _parsed(answer, step)
+    choice, stated_peak, stated_cost = _parse_answer(answer, step)
     peak, spent = peak_bytes(memory(step, choice)), cost(step, choice)
-    _compare(stated_peak, peak, choice, "peak bytes", peak_mistakes, step)
-    _compare(stated_cost, spent, choice, "FLOPs", cost_mistakes, step)
+    _check_number(stated_peak, peak, choice, "peak bytes", peak_mistakes, step)
+    _check_number(stated_cost, spent, choice, "FLOPs", cost_mistakes, step)
     if peak > capacity:
         raise Impossible(f"it needs {peak:,} bytes, but the capacity is {capacity:,} bytes.", _OVER)
     return spent
 
 
-def _parsed(answer: list, step: Step) -> tuple[Configuration, int | float, int | float]:
+def _parse_answer(answer: list, step: Step) -> tuple[Configuration, int | float, int | float]:
     match answer:
         case [str(policy), microbatches, int() | float() as peak, int() | float() as spent]:
             pass
@@ -65,18 +65,18 @@ def _parsed(answer: list, step: Step) -> tuple[Configuration, int | float, int |
     return Configuration(policy, microbatches), peak, spent
 
 
-def _compare(
+def _check_number(
     stated: int | float, right: int, choice: Configuration, unit: str, mistakes: Iterable[KnownMistake], step: Step
 ) -> None:
     """Raise Impossible if a stated number is not the right one."""
-    if _same(stated, right):
+    if _equal_numbers(stated, right):
         return
-    known = [each for each in mistakes if _same(stated, each.wrong_reference(step, choice))]
+    known = [each for each in mistakes if _equal_numbers(stated, each.wrong_reference(step, choice))]
     ask = _PEAK if unit == "peak bytes" else _COST
     raise Impossible(f"it states {stated:,} {unit} for {tuple(choice)} instead of {right:,}."[:200], ask, known)
 
 
-def _same(number: int | float, other: int) -> bool:
+def _equal_numbers(number: int | float, other: int) -> bool:
     """Return whether two numbers are equal; floats may differ by the rounding of float64."""
     return number == other if isinstance(number, int) else abs(number - other) <= 1e-9 * other
 
@@ -98,7 +98,7 @@ _COST = "Which matmuls does this policy recompute, and how many bytes does each 
 # Numbers that common mistakes lead to.
 
 
-def _altered(change: Callable[[Parts, Step, Configuration], Any]) -> Callable[[Step, Configuration], int]:
+def _peak_of_altered(change: Callable[[Parts, Step, Configuration], Any]) -> Callable[[Step, Configuration], int]:
     """Return the peak of altered parts; `change` alters them in place."""
 
     def wrong_peak(step, choice):
@@ -109,12 +109,12 @@ def _altered(change: Callable[[Parts, Step, Configuration], Any]) -> Callable[[S
     return wrong_peak
 
 
-def _without(group: str, *names: str) -> Callable[[Step, Configuration], int]:
-    return _altered(lambda parts, *_: parts[group].update(dict.fromkeys(names, 0)))
+def _peak_without(group: str, *names: str) -> Callable[[Step, Configuration], int]:
+    return _peak_of_altered(lambda parts, *_: parts[group].update(dict.fromkeys(names, 0)))
 
 
-def _scaled(group: str, factor: Callable[[Step, Configuration], int]) -> Callable[[Step, Configuration], int]:
-    return _altered(
+def _peak_of_scaled(group: str, factor: Callable[[Step, Configuration], int]) -> Callable[[Step, Configuration], int]:
+    return _peak_of_altered(
         lambda parts, step, choice: parts.update(
             {group: {name: factor(step, choice) * nbytes for name, nbytes in parts[group].items()}}
         )
@@ -147,19 +147,21 @@ def _without_table(step, choice):
 
 
 peak_mistakes = (
-    mistake("without_logits", _altered(lambda parts, *_: parts["loss"].clear())),
-    mistake("without_logits", _without("loss", "logits", "gradient of the logits")),
-    mistake("without_gradient_of_logits", _without("loss", "gradient of the logits")),
-    mistake("without_layer", _altered(lambda parts, *_: parts["layer"].clear())),
+    mistake("without_logits", _peak_of_altered(lambda parts, *_: parts["loss"].clear())),
+    mistake("without_logits", _peak_without("loss", "logits", "gradient of the logits")),
+    mistake("without_gradient_of_logits", _peak_without("loss", "gradient of the logits")),
+    mistake("without_layer", _peak_of_altered(lambda parts, *_: parts["layer"].clear())),
     mistake("layer_and_loss", _layer_and_loss),
-    mistake("without_moments", _without("state", "moments")),
-    mistake("without_sum_of_gradients", _without("state", "sum of the gradients")),
-    mistake("one_moment", _altered(lambda parts, *_: parts["state"].update(moments=parts["state"]["parameters"]))),
-    mistake("without_state", _altered(lambda parts, *_: parts["state"].clear())),
-    mistake("state_not_sharded", _scaled("state", lambda step, _: step.devices)),
+    mistake("without_moments", _peak_without("state", "moments")),
+    mistake("without_sum_of_gradients", _peak_without("state", "sum of the gradients")),
+    mistake(
+        "one_moment", _peak_of_altered(lambda parts, *_: parts["state"].update(moments=parts["state"]["parameters"]))
+    ),
+    mistake("without_state", _peak_of_altered(lambda parts, *_: parts["state"].clear())),
+    mistake("state_not_sharded", _peak_of_scaled("state", lambda step, _: step.devices)),
     mistake(
         "sum_for_one_microbatch",
-        _altered(
+        _peak_of_altered(
             lambda parts, *_: parts["state"].update({"sum of the gradients": parts["state"]["gradients"]}),
         ),
     ),
@@ -168,30 +170,30 @@ peak_mistakes = (
     mistake("residuals_of_whole_batch", _whole_batch("residuals", "layer", "loss")),
     mistake("working_memory_of_whole_batch", _whole_batch("layer", "loss")),
     mistake("working_memory_of_whole_batch", _whole_batch("loss")),
-    mistake("without_inputs", _without("residuals", "inputs")),
-    mistake("without_log_sum_exp", _without("residuals", "log-sum-exp")),
-    mistake("residuals_in_four_bytes", _scaled("residuals", lambda *_: 2)),
+    mistake("without_inputs", _peak_without("residuals", "inputs")),
+    mistake("without_log_sum_exp", _peak_without("residuals", "log-sum-exp")),
+    mistake("residuals_in_four_bytes", _peak_of_scaled("residuals", lambda *_: 2)),
     mistake(
         "log_sum_exp_in_two_bytes",
-        _altered(
+        _peak_of_altered(
             lambda parts, *_: parts["residuals"].update(
                 {"log-sum-exp": parts["residuals"].get("log-sum-exp", 0) // 2},
             )
         ),
     ),
     mistake("residuals_of_one_layer", _one_layer),
-    mistake("layers_all_at_once", _scaled("layer", lambda step, _: step.layers)),
-    mistake("without_gathered_weights", _without("layer", "weights", "gradients of the weights")),
+    mistake("layers_all_at_once", _peak_of_scaled("layer", lambda step, _: step.layers)),
+    mistake("without_gathered_weights", _peak_without("layer", "weights", "gradients of the weights")),
     mistake(
         "without_gathered_weights",
-        _altered(
+        _peak_of_altered(
             lambda parts, *_: [
                 parts["layer"].update({"weights": 0, "gradients of the weights": 0}),
                 parts["loss"].update({"table": 0, "gradient of the table": 0}),
             ]
         ),
     ),
-    mistake("without_gathered_weights", _without("loss", "table", "gradient of the table")),
+    mistake("without_gathered_weights", _peak_without("loss", "table", "gradient of the table")),
 )
 
 

@@ -35,23 +35,23 @@ def cases(rng):
             "a matrix-vector product and relu in bfloat16",
             "none",
             _activated,
-            _ones(b, a, dtype=half),
-            _ones(a, dtype=half),
+            _make_ones(b, a, dtype=half),
+            _make_ones(a, dtype=half),
         ),
-        ("a function with literals", "none", _scaled, _ones(a)),
-        ("a chain of sines", "none", _waves, _ones(b)),
-        ("one array passed as three arguments", "none", _modulated, *[_ones(b)] * 3),
-        ("three arguments", "none", _gated, _ones(b), _ones(b), _ones(b)),
+        ("a function with literals", "none", _scaled, _make_ones(a)),
+        ("a chain of sines", "none", _waves, _make_ones(b)),
+        ("one array passed as three arguments", "none", _modulated, *[_make_ones(b)] * 3),
+        ("three arguments", "none", _gated, _make_ones(b), _make_ones(b), _make_ones(b)),
         (
             "one array three times in a dict",
             "none",
             _wave,
-            dict.fromkeys(("scale", "phase", "height"), _ones(b)),
+            dict.fromkeys(("scale", "phase", "height"), _make_ones(b)),
         ),
-        ("a scan", "scan", _deep, _ones(length, a, a), _ones(a)),
-        ("a nested scan", "scan", _deeper, _ones(length, a), _ones(2, a)),
-        ("rows of a table, by index", "none", _rows, _ones(length, a, dtype=jnp.float16), places),
-        ("a list of floats and indices", "none", _taken_arguments, [_ones(length, a), places, _ones()]),
+        ("a scan", "scan", _deep, _make_ones(length, a, a), _make_ones(a)),
+        ("a nested scan", "scan", _deeper, _make_ones(length, a), _make_ones(2, a)),
+        ("rows of a table, by index", "none", _rows, _make_ones(length, a, dtype=jnp.float16), places),
+        ("a list of floats and indices", "none", _taken_arguments, [_make_ones(length, a), places, _make_ones()]),
     )
     questions = [_make_question(name, uses, f, args) for name, uses, f, *args in known]
     given = [str(each) for each in rng.permutation(["dict", "list", "tuple", "arrays"])]
@@ -112,7 +112,7 @@ def _draw_question(rng, uses, dtype, count, given, width, length, always=()):
         return jnp.sum(jnp.sin(whole(x, others)))
 
     first = jnp.float32 if dtype == "int32" else dtype
-    arrays = [_ones(width, dtype=first), *(_ones(width, dtype=dtype) for _ in range(count - 1))]
+    arrays = [_make_ones(width, dtype=first), *(_make_ones(width, dtype=dtype) for _ in range(count - 1))]
     keys = [f"array_{i}" for i in range(count)]
     if given == "arrays":
         # One parameter per array, for answers that inspect the signature.
@@ -124,7 +124,7 @@ def _draw_question(rng, uses, dtype, count, given, width, length, always=()):
     return _make_question(f"{called}{', '.join(names)}{products} in {dtype}, arguments as {given}", uses, f, args)
 
 
-def _ones(*shape, dtype=jnp.float32):
+def _make_ones(*shape, dtype=jnp.float32):
     return jax.device_put(np.ones(shape, dtype))  # jnp.ones would compile a program per shape in each answer's process
 
 

@@ -114,7 +114,7 @@ def _other_program(program):
     return functools.partial(Counts, program)
 
 
-def _replaced(change):
+def _with_other_counts(change):
     """Return the right counts, except those that `change` returns from them."""
 
     def counts(*asked):
@@ -150,18 +150,24 @@ mistakes = (
             of_layers(lambda layer, n, prevent_cse: [*_checkpointed_layers(layer, n - 1, prevent_cse), layer])
         ),
     ),
-    mistake("two_numbers_pair_swapped", _replaced(lambda right: {key: pair[::-1] for key, pair in right.items()})),
+    mistake(
+        "two_numbers_pair_swapped", _with_other_counts(lambda right: {key: pair[::-1] for key, pair in right.items()})
+    ),
     mistake(
         "swaps_lowered_compiled",
-        _replaced(lambda right: {"lowered": right["compiled"], "compiled": right["lowered"]}),
+        _with_other_counts(lambda right: {"lowered": right["compiled"], "compiled": right["lowered"]}),
     ),
-    mistake("counts_lowered_program_twice_compiled", _replaced(lambda right: {"compiled": right["lowered"]})),
-    mistake("counts_compiled_program_twice_lowered", _replaced(lambda right: {"lowered": right["compiled"]})),
-    mistake("both_numbers_pair_same_setting", _replaced(lambda right: {k: (on, on) for k, (on, _) in right.items()})),
+    mistake("counts_lowered_program_twice_compiled", _with_other_counts(lambda right: {"compiled": right["lowered"]})),
+    mistake("counts_compiled_program_twice_lowered", _with_other_counts(lambda right: {"lowered": right["compiled"]})),
     mistake(
-        "both_numbers_pair_same_setting", _replaced(lambda right: {k: (off, off) for k, (_, off) in right.items()})
+        "both_numbers_pair_same_setting",
+        _with_other_counts(lambda right: {k: (on, on) for k, (on, _) in right.items()}),
     ),
-    mistake("counts_barriers_text_none", _replaced(lambda _: {"barriers": (0, 0)})),
+    mistake(
+        "both_numbers_pair_same_setting",
+        _with_other_counts(lambda right: {k: (off, off) for k, (_, off) in right.items()}),
+    ),
+    mistake("counts_barriers_text_none", _with_other_counts(lambda _: {"barriers": (0, 0)})),
     *(
         mistake("counts_jaxpr_before_lowering", _before_lowering(in_bodies, barriers))
         for in_bodies in (False, True)

@@ -33,10 +33,10 @@ sample_input = signed_values(0.5, 1.5)
 
 mistakes = (
     mistake("value_without_division", lambda x, W1, W2: jnp.sin(x @ W1) @ W2),
-    mistake("value_without_sine", lambda x, W1, W2: _normalize(x @ W1) @ W2),
-    mistake("value_columns_divided_instead_rows", lambda x, W1, W2: jnp.sin(_normalize(x @ W1, axis=-2)) @ W2),
+    mistake("value_without_sine", lambda x, W1, W2: _divide_by_rms(x @ W1) @ W2),
+    mistake("value_columns_divided_instead_rows", lambda x, W1, W2: jnp.sin(_divide_by_rms(x @ W1, axis=-2)) @ W2),
     mistake("value_all_rows_divided_one", lambda x, W1, W2: jnp.sin(x @ W1 / jnp.sqrt(jnp.mean((x @ W1) ** 2))) @ W2),
-    mistake("value_row_divided_norm_root", lambda x, W1, W2: jnp.sin(_normalize(x @ W1, mean=jnp.sum)) @ W2),
+    mistake("value_row_divided_norm_root", lambda x, W1, W2: jnp.sin(_divide_by_rms(x @ W1, mean=jnp.sum)) @ W2),
     mistake(
         "value_row_divided_mean_squares",
         lambda x, W1, W2: jnp.sin(x @ W1 / jnp.mean((x @ W1) ** 2, axis=-1, keepdims=True)) @ W2,
@@ -47,20 +47,20 @@ mistakes = (
     ),
     mistake(
         "value_rows_normalized_layer_norm",
-        lambda x, W1, W2: jnp.sin(_normalize(x @ W1 - jnp.mean(x @ W1, axis=-1, keepdims=True))) @ W2,
+        lambda x, W1, W2: jnp.sin(_divide_by_rms(x @ W1 - jnp.mean(x @ W1, axis=-1, keepdims=True))) @ W2,
     ),
     mistake(
         "value_row_divided_mean_absolute",
         lambda x, W1, W2: jnp.sin(x @ W1 / jnp.mean(abs(x @ W1), axis=-1, keepdims=True)) @ W2,
     ),
-    mistake("value_cosine_instead_sine", lambda x, W1, W2: jnp.cos(_normalize(x @ W1)) @ W2),
-    mistake("value_sine_before_division", lambda x, W1, W2: _normalize(jnp.sin(x @ W1)) @ W2),
-    mistake("value_rows_x_divided_instead", lambda x, W1, W2: jnp.sin(_normalize(x) @ W1) @ W2),
+    mistake("value_cosine_instead_sine", lambda x, W1, W2: jnp.cos(_divide_by_rms(x @ W1)) @ W2),
+    mistake("value_sine_before_division", lambda x, W1, W2: _divide_by_rms(jnp.sin(x @ W1)) @ W2),
+    mistake("value_rows_x_divided_instead", lambda x, W1, W2: jnp.sin(_divide_by_rms(x) @ W1) @ W2),
     mistake("value_sine_after_second_matmul", lambda x, W1, W2: jnp.sin(reference(x, W1, W2)[0])),
 )
 
 
-def _normalize(y, axis=-1, mean=jnp.mean):
+def _divide_by_rms(y, axis=-1, mean=jnp.mean):
     return y / jnp.sqrt(mean(y**2, axis=axis, keepdims=True))
 
 

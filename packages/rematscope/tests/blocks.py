@@ -1,7 +1,7 @@
-"""Six blocks of real models at a small size, with names: what the planner is tested on and measured with.
+"""Six small blocks of real models, with names, for tests and measurements of the planner.
 
-Each is a function of parameters and inputs that has no checkpoint. Two are made of layers as their libraries ship them,
-Flax's and Equinox's, and have names given to those layers' results from outside.
+Each block is a function of parameters and inputs without checkpoints. Two blocks consist of layers of Flax and Equinox;
+the names are on the results of these layers.
 """
 
 import dataclasses
@@ -75,7 +75,7 @@ def attend(q, k, v, causal=True):
     weights(q=(D, D), k=(D, D), v=(D, D), out=(D, D), up=(D, 4 * D), down=(4 * D, D), scale1=(D,), scale2=(D,)), TEXT
 )
 def gpt(p, x):
-    """Attention and a GELU layer behind layer norms, as in GPT-2."""
+    """Attention and a GELU layer, each after a layer norm, as in GPT-2."""
 
     def norm(x, which):
         centred = name(x - x.mean(-1, keepdims=True), f"centred{which}")

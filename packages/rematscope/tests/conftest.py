@@ -6,7 +6,7 @@ import pytest
 # These tests compile many small programs and run each once: compile them fast, not well.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 
-# Functions for many devices are run here on as many; whatever says nothing of them still runs on the first.
+# Functions for several devices run on several CPU devices here; all other functions run on the first device.
 jax.config.update("jax_num_cpu_devices", 8)
 
 

@@ -1,4 +1,4 @@
-"""What must hold for every function that can be traced, as checks that the tests share."""
+"""Checks of invariants that hold for every function that can be traced."""
 
 import collections
 
@@ -78,7 +78,7 @@ def assert_closed(program: Program):
 def assert_no_gaps(program: Program, known: set[Value]):
     """Adds to `known` what `program` defines; what a body defines is known only there."""
     for value in program.inputs:
-        # A residual may be a constant, a literal, or be handed over twice.
+        # A residual may be a constant or a literal, or be saved twice.
         assert value not in known or value in program.constants or program.inputs.count(value) > 1
     known = known | set(program.inputs)
 
@@ -99,7 +99,7 @@ def assert_no_gaps(program: Program, known: set[Value]):
 
 
 def defined(program: Program) -> list[Value]:
-    """What the equations of `program` and of its bodies define, with the bodies' own inputs."""
+    """Return the values that `program` and its bodies define, including the inputs of the bodies."""
     found = []
     for equation in program.equations:
         if equation.primitive != "optimization_barrier":
@@ -154,7 +154,7 @@ def assert_same_numbers(passes: Trace, flat, leaves, transform=jax.jit):
 
 
 def visible(gradients):
-    """The cotangents that say something: those of floating-point arguments."""
+    """Return the cotangents of floating-point arguments."""
     return [None if g.dtype == FLOAT0 else g for g in gradients]
 
 

@@ -43,7 +43,7 @@ KEY = jax.random.key(0)
 
 
 class Block(linen.Module):
-    """Attention and a GELU layer behind layer norms."""
+    """Attention and a GELU layer, each after a layer norm."""
 
     @linen.compact
     def __call__(self, x, _=None):
@@ -321,7 +321,7 @@ def fused_attention(w, x):
 
 @case({"in": normal(14, D, 2 * D), "decay": normal(15, D), "out": normal(16, D, D)}, TEXT)
 def state_space_by_an_associative_scan(p, x):
-    """As Mamba in parallel: a linear recurrence whose decay depends on its input."""
+    """A parallel linear recurrence whose decay depends on its input, as in Mamba."""
     u, gate = jnp.split(checkpoint_name(x @ p["in"], "in"), 2, -1)
     decay = jnp.exp(-jax.nn.softplus(u) * jnp.exp(p["decay"]))
 

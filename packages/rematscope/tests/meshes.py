@@ -29,7 +29,7 @@ def gathered(w, axis="d", at=0):
 
 
 def varying(x, axis):
-    """What a loop hands on must differ from device to device from the start, if it will."""
+    """Return a carry that varies over devices from the start, as JAX requires."""
     return lax.pcast(x, axis, to="varying") if hasattr(lax, "pcast") else lax.pvary(x, axis)
 
 
@@ -120,7 +120,7 @@ def sequence_parallel(wrap):
 
 
 def expert_parallel(wrap):
-    """Each device has an expert; tokens go there and come back (GShard, arXiv:2006.16668)."""
+    """Each device has an expert; tokens are sent to the experts and back (GShard, arXiv:2006.16668)."""
     over = mesh(e=8)
 
     def layer(w1, w2, x):
@@ -290,7 +290,7 @@ def some_axes(wrap):
 
 
 def explicit(wrap):
-    """On a mesh whose axes are explicit: types say what is divided."""
+    """A layer on a mesh with explicit axes, where types contain the sharding."""
     over = mesh(AxisType.Explicit, d=8)
 
     def body(w1, w2, x):
@@ -357,7 +357,7 @@ def fsdp_nested(wrap, layers=(2, 3), width=16, batch=8):
 
 
 def jit_layers(wrap, layers=3, width=64, batch=64):
-    """A stack of layers in a scan whose weights only the arguments say to be divided: XLA gathers them."""
+    """A scan over layers whose weights are sharded only by the arguments' shardings: XLA gathers them."""
     over = mesh(d=8)
 
     def f(ws, us, x):
@@ -393,13 +393,13 @@ PROGRAMS = [
 
 
 def under(policy):
-    """What puts the checkpoint with a policy around a layer; nothing for `"plain"`."""
+    """Return a function that puts a checkpoint with a policy around a layer; `"plain"` means none."""
     if policy == "plain":
         return lambda f: f
     return functools.partial(jax.checkpoint, policy=POLICIES[policy])
 
 
 def arrays(shapes, seed=0):
-    """Arrays to run with, divided as the shapes say."""
+    """Return arrays with the shapes' shardings."""
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda s: jax.device_put(0.3 * rng.standard_normal(s.shape, s.dtype), s.sharding), shapes)

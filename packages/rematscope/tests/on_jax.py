@@ -34,10 +34,10 @@ def find_uv() -> list[str]:
 
 
 def environment(jax: str, version: str) -> Path:
-    """The Python of an environment with this JAX (`newest`: no matter which) on this version of Python.
+    """Return the Python of an environment with this release of JAX (`newest` for any) and this version of Python.
 
     Raises:
-      CalledProcessError: if uv cannot make it; what uv says is shown.
+      CalledProcessError: if uv cannot create it; uv's message is shown.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "rematscope-tests" / f"jax-{jax}-python-{version}"

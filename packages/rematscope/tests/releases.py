@@ -1,10 +1,10 @@
-"""What older releases of JAX do otherwise, as marks for the tests that this concerns."""
+"""Marks for tests that fail on older releases of JAX."""
 
 import jax
 import pytest
 
 
 def since(release: str, reason: str):
-    """Skips a test on releases before this one, since when what `reason` says is so."""
+    """Skip a test on releases before this one; `reason` states the change."""
     old = jax.__version_info__ < tuple(map(int, release.split(".")))
     return pytest.mark.skipif(old, reason=f"since JAX {release} {reason}")

@@ -22,7 +22,7 @@ def test_every_public_function_has_an_example():
     assert {name for name, public in PUBLIC.items() if inspect.isfunction(public)} <= set(EXAMPLES)
 
 
-# Of what is compiled for a CPU.
+# Results of compiling for a CPU.
 NEW = {"auto": since("0.11", "XLA on a CPU computes again what a checkpoint says")}
 
 

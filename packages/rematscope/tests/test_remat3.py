@@ -1,7 +1,7 @@
-"""JAX's next rematerialization, `jax_remat3`: what the instrument says is true with it and without it.
+"""rematscope's figures are right with and without JAX's next rematerialization, `jax_remat3`.
 
-The other tests run in JAX's default mode; all of a folder with the flag: `JAX_REMAT3=1 pytest
-packages/rematscope/tests/tracing`. Some tests there say what they expect with it.
+The other tests run in JAX's default mode. To run a folder with the flag: `JAX_REMAT3=1 pytest
+packages/rematscope/tests/tracing`. Some tests there have other expectations with the flag.
 """
 
 import itertools
@@ -66,7 +66,7 @@ def has_checkpoint(case) -> bool:
     return any(checkpoints(jaxpr))
 
 
-# What is traced.
+# Traces.
 
 
 def test_traces_agree_with_jax(remat3, seed):
@@ -99,7 +99,7 @@ def test_every_view_says_in_which_mode_it_was_traced(remat3, capsys):
     assert "jax_remat3" not in plain_text(without_checkpoint)
 
 
-# What is predicted and chosen.
+# Predictions and plans.
 
 
 def cases_to_choose_for(seed: int):

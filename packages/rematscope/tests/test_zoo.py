@@ -80,7 +80,7 @@ def steps(program):
 
 
 def names(program):
-    """What each named value is the name of."""
+    """Return the value that each name belongs to."""
     found = {}
     for equation in program.equations:
         if equation.primitive == "name":

@@ -1,4 +1,4 @@
-"""Writes protocol buffers by hand, as https://protobuf.dev/programming-guides/encoding says."""
+"""Write protocol buffers by hand, as described in https://protobuf.dev/programming-guides/encoding."""
 
 
 def varint(number: int) -> bytes:

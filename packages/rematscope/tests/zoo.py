@@ -28,7 +28,7 @@ class Later(functools.partial):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A function, and what it is called with; arguments may be given as `Later`."""
+    """A function and its arguments, which may be `Later` objects."""
 
     function: Callable
     given: tuple

@@ -122,7 +122,7 @@ def pack(draw, files, place):
 
 
 class Place:
-    """An executor that grades at once: an answer to another exercise, no attempt, or a pass."""
+    """An executor that grades immediately: an answer to another exercise, no attempt, or a pass."""
 
     losses, ahead, set_aside = (), 3, {}
 

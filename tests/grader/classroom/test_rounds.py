@@ -17,8 +17,8 @@ from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 
 
 class Place:
-    """An executor that grades at once. `does` computes the result from a submission's text and its seconds. Records its
-    calls and how many were pending."""
+    """An executor that grades immediately. `does` computes the result from a submission's text and its seconds. It
+    records its calls and how many were pending."""
 
     losses = ()
 

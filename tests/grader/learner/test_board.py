@@ -216,7 +216,7 @@ def test_an_unreadable_chapter_keeps_its_place_on_the_board(monkeypatch, tmp_pat
 
 
 def test_exercises_are_on_the_board_without_their_chapters(monkeypatch, tmp_path):
-    """As in an installation that has the packages only."""
+    """Simulate an installation that has the packages only."""
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     shown = board()
     assert [page for page, _ in shown.sections] == [None] and len(shown.entries) == len(pages.exercises())

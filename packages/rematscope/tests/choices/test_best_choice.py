@@ -110,7 +110,7 @@ def test_two_traces_give_the_same_0_1_program(which):
 
 
 def random_graph(seed):
-    """What no function has to have: costs and bytes as they come, names and arrays of several parts, cycles."""
+    """Draw graphs that no function has: arbitrary costs and bytes, names and arrays of several parts, and cycles."""
     rng = random.Random(seed)
     costs = rng.choice(
         [
@@ -158,7 +158,7 @@ def random_graph(seed):
 @without_remat3
 @pytest.mark.parametrize("seed", range(25))
 def test_choices_are_best_whatever_the_size_of_the_numbers(seed, many):
-    """Bytes and costs that floating point cannot tell apart: as told in highs.py, HiGHS has been wrong by far."""
+    """Bytes and costs that floats cannot distinguish, for which HiGHS was wrong by far (see highs.py)."""
     graph = random_graph(seed)
     nbytes, cost = every_choice(graph)
     chooser, program = Chooser(graph), zero_one(graph)

@@ -10,7 +10,7 @@ OPTIONS = {"mip_rel_gap": 1e-2, "node_limit": 100, "time_limit": 60}
 
 
 def knapsacks(rng, count=700, bins=8):
-    """What to keep of many things where several limits hold, so that the rest costs least; a row says x + r ≥ 1."""
+    """Return a program that saves items within several limits and minimizes the cost of the others (x + r ≥ 1)."""
     size = rng.integers(1, 1000, (bins, count)) * (rng.random((bins, count)) < 0.5)
     cost = rng.integers(1, 1000, count).astype(float)
     kept, again = np.eye(count), np.eye(count)
@@ -54,7 +54,7 @@ def test_with_many_variables_few_are_branched_on_and_the_result_is_nearly_optima
 
 
 def test_where_nothing_near_is_good_enough_more_are_decided_about(monkeypatch):
-    count = 700  # things alike, of which none fits whole
+    count = 700  # identical items, none of which fits
     size = np.full((1, count), 10.0)
     program = knapsacks(np.random.default_rng(0), count, 1)
     program["constraints"][1] = scipy.optimize.LinearConstraint(

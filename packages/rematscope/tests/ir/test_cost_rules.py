@@ -153,7 +153,7 @@ def test_a_solver_costs_the_flops_of_textbooks():
 
 
 def test_a_fourier_transform_costs_five_n_log_n():
-    """Radix 2 takes 5 N log2 N, half of that for real numbers; XLA says 8 for complex ones."""
+    """Radix 2 takes 5 N log2 N FLOPs, and half of that for real numbers. XLA reports a factor of 8 for complex ones."""
     for log in (3, 6, 9):
         n = 2**log
         for rows in (1, 7):
@@ -240,7 +240,7 @@ def test_a_kernel_costs_its_authors_estimate():
     assert (found.flops, found.transcendentals, found.bytes, found.uncounted) == (1, 2, 3, frozenset())
 
 
-# What is not known.
+# Operations of unknown cost.
 
 # Calls, loops and branches, which have programs; and a sampler that tries until it succeeds.
 WITHOUT_A_RULE = frozenset(

@@ -1,4 +1,4 @@
-"""What nothing reads of loops and branches is dropped, as XLA drops it, so that graph and trace count the same."""
+"""Unused values of loops and branches are removed, as in XLA, so that graph and trace have equal counts."""
 
 import jax
 import jax.numpy as jnp

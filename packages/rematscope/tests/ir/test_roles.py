@@ -18,7 +18,7 @@ XS = np.linspace(0.1, 0.8, 4, dtype=np.float32)
 
 
 def counts(passes, primitive):
-    """(recomputed, late, backward) operations of one primitive in the backward pass."""
+    """Return the numbers of recomputed, deferred and backward operations of one primitive in the backward pass."""
     return tuple(passes.backward.count(primitive, role) for role in "RDB")
 
 
@@ -112,7 +112,7 @@ def test_fetching_from_the_host_recomputes_nothing():
         return jnp.sin(jax.ad_checkpoint.checkpoint_name(jnp.sin(jnp.sin(x)), "y"))
 
     passes = trace(jax.checkpoint(f, policy=policy), X)
-    # sin(sin x) comes back from the host; cos of it is late. sin x and cos(sin x) lead to it, so sin x runs again.
+    # sin(sin x) is fetched from the host, and its cos is deferred. cos(sin x) needs sin x, which is recomputed.
     assert counts(passes, "device_put") == (0, 1, 0)
     assert counts(passes, "sin") == (1, 0, 0)
     assert counts(passes, "cos") == (0, 3, 0)
@@ -310,7 +310,7 @@ def test_a_carry_that_reads_the_cotangent_in_a_later_iteration_is_backward_in_al
 
 
 def test_both_branches_of_a_checkpoint_are_recomputed():
-    """The predicate is an argument. Both branches run again: sin is the forward's, the cosine of it is not."""
+    """The predicate is an argument. Both branches are recomputed: sin is in the forward pass, its cosine is not."""
 
     @jax.checkpoint
     def f(p, x):
@@ -363,7 +363,7 @@ def test_a_random_draw_with_the_same_key_is_recomputed():
     assert counts(passes, "random_bits") == (1, 0, 0)
 
 
-# What a recomputed value is again.
+# The originals of recomputed values.
 
 
 def test_a_recomputed_value_names_its_original():

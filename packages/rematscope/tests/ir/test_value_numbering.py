@@ -19,12 +19,12 @@ def loops(passes):
 
 
 def counts(passes, primitive):
-    """(recomputed, late, backward) operations of one primitive in the backward pass."""
+    """Return the numbers of recomputed, deferred and backward operations of one primitive in the backward pass."""
     return tuple(passes.backward.count(primitive, role) for role in "RDB")
 
 
 def nested_while_loops(depth, operation, x):
-    """Loops in each other whose carries start alike and go round, so that only trying tells them apart."""
+    """Return nested loops whose carries start equal and rotate, so that only trial distinguishes them."""
     if depth == 0:
         return operation(x)
 
@@ -43,7 +43,7 @@ def nested_in_both_passes(depth, operation):
 
 
 def said_of_backward(passes):
-    """What the view says above the backward program."""
+    """Return the header of the backward program in the view."""
     _, (_, header, _) = SideBySide(passes).programs()
     return header
 

@@ -1,4 +1,4 @@
-"""The facts about JAX's internals that this package rests on: the name of a test says what a release has changed."""
+"""The facts about JAX's internals that this package uses. The name of a failing test states what a release changed."""
 
 import inspect
 
@@ -215,7 +215,7 @@ def test_a_lowerings_closure_holds_its_function():
     assert mlir._lowerings
 
 
-# Settings for which jax.jit traces again although they change no value: they check, choose how a program is
+# Settings for which jax.jit retraces although they change no value: they check, choose how a program is
 # transformed, lowered or compiled, or hold the context of the caller, which a signature compares separately.
 WITHOUT_EFFECT = """
     jax_auto_pcast jax_check_static_indices jax_custom_jvp3 jax_custom_vjp3 jax_debug_key_reuse jax_default_device

@@ -1,4 +1,4 @@
-"""What primitives of libraries do is looked into where they are compiled as functions of JAX's."""
+"""Primitives of libraries are opened if they are lowered as functions of JAX operations."""
 
 import equinox.internal as eqxi
 import jax
@@ -29,7 +29,7 @@ def test_an_identity_of_a_library_s_is_no_operation():
 
 
 def test_a_rule_that_takes_a_gradient_and_catches_its_errors_is_looked_into():
-    """As in Tokamax: the forward rule calls `jax.vjp`, catches every `Exception`, and is optimized for checkpoints."""
+    """As in Tokamax, the forward rule calls `jax.vjp`, catches all exceptions, and is optimized for checkpoints."""
 
     @jax.custom_vjp
     def layer(x, w):

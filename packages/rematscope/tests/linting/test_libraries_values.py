@@ -1,4 +1,4 @@
-"""Where a library computes what is worth saving: names are advised where the user's own code comes by a value."""
+"""Values of libraries that are worth saving: names are suggested where the user's own code has such a value."""
 
 import dataclasses
 

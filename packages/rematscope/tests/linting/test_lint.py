@@ -1,4 +1,4 @@
-"""Every finding on a function that has the fault, none on one that has not; and places that are worth what they say."""
+"""Each finding occurs only for functions with the fault, and suggested names have the stated effects."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ def kinds(f, *args):
     return [finding.kind for finding in lint(f, *args or ARGS).findings]
 
 
-# What the faults below are made from: two matmuls with a nonlinearity between them, well named.
+# The function that the faults below modify: two matmuls with a nonlinearity between them, well named.
 
 
 def sound(x, u, v):
@@ -128,14 +128,14 @@ def test_a_name_that_helps_has_no_finding(activation):
 
 
 def test_a_name_in_a_function_and_in_its_forward_rule_has_no_finding():
-    """As in JAX's splash attention, whose forward rule calls what the function calls."""
+    """This is the structure of JAX's splash attention: the forward rule calls the function's implementation."""
     named = jax.custom_vjp(lambda x, u: forward(x, u)[0])
     named.defvjp(forward, backward)
     assert kinds(lambda x, u, v: jnp.sin(named(x, u) @ v)) == []
 
 
 def test_only_the_line_that_is_wrong_is_found():
-    """One name for two values, of which one helps; and a name in every layer, of which the last is not needed."""
+    """One name for two values, only one of which helps, and a name in every layer, the last of which is unused."""
 
     def two(x, u, v):
         h = checkpoint_name(x @ u, "h")
@@ -419,7 +419,7 @@ Values worth naming, by recompute avoided per byte saved"""
 
 
 def test_findings_of_one_line_are_folded_and_say_so():
-    """The names of unrolled layers, say. The data has each."""
+    """This is so for names of unrolled layers, for example. The data contains each name."""
 
     def layers(x, u, v):
         for i in range(6):

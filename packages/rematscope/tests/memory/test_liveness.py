@@ -159,7 +159,7 @@ def test_in_a_notebook_a_picture_and_its_numbers():
 @pytest.mark.parametrize("size", [(7, 3.4), (4.8, 2.8)])
 @pytest.mark.parametrize("layers", [1, 2, 3, 30])
 def test_no_two_labels_of_a_picture_overlap(size, layers):
-    """The dashed line may be behind the label of the peak, which has a ground."""
+    """The dashed line may cross the label of the peak, which has a background."""
     for f in (sines(layers), jax.checkpoint(sines(layers))):
         drawn = Figure(figsize=size, layout="constrained")
         ax = drawn.subplots()

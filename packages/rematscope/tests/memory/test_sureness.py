@@ -35,7 +35,7 @@ def test_a_program_without_such_operations_gets_no_warning():
 
 @pytest.mark.parametrize("equal", [True, False])
 def test_equal_constants_are_counted_once(equal):
-    """As XLA merges them, whatever objects they are."""
+    """XLA merges equal operations, even if they are different objects."""
     constants = [np.arange(4096, dtype=np.float32).reshape(64, 64) / 4096 + i * (not equal) for i in range(20)]
 
     def f(x):

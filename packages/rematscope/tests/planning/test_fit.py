@@ -85,7 +85,7 @@ def test_the_best_plan_that_fits_is_found_however_the_peak_grows(monkeypatch, pe
 
 @pytest.mark.slow
 def test_a_program_that_the_compiler_refuses_does_not_fit(monkeypatch):
-    """As libtpu ends where a program needs more than a chip has, whatever the budget."""
+    """libtpu refuses a program that needs more memory than a chip has, for any budget."""
     room = measure(plan(net, *ARGS, saved=0.5).planned, *ARGS).peak_bytes
 
     def refusing(planned, *args, target):

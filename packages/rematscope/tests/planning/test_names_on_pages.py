@@ -1,4 +1,4 @@
-"""What a page shows is what was named: no name becomes HTML, and none is lost."""
+"""A page shows names unchanged: no name becomes HTML, and none is lost."""
 
 import functools
 import html.parser

@@ -1,4 +1,4 @@
-"""The plan is the best choice of names, as is known by hand; what cannot be planned says why."""
+"""Plans equal the best choice of names, known by hand. Errors state why a function cannot be planned."""
 
 import functools
 import gc
@@ -82,7 +82,7 @@ def test_a_planned_function_accepts_other_shapes():
 
 @without_remat3
 def test_a_step_is_asked_once_whether_it_is_one():
-    """And then its loss is called once a trace: of what saves nothing, everything, of it as written, and the plan."""
+    """Afterwards, its loss is called once per trace: saving nothing, saving everything, as written, and planned."""
     calls = []
 
     def loss(w, x):
@@ -100,7 +100,7 @@ def test_a_step_is_asked_once_whether_it_is_one():
 
 @pytest.mark.parametrize("look", [trace, lint, functools.partial(plan, saved=0.5)])
 def test_garbage_is_collected_when_all_is_traced(look):
-    """Programs of many thousand equations are looked through again and again else."""
+    """Otherwise, programs of many thousands of equations would be searched repeatedly."""
     collects = []
 
     def f(x):
@@ -170,7 +170,7 @@ def test_a_name_is_left_out_only_if_that_takes_no_more_bytes():
     found.certificate.verify(f, F32((4, 8)), F32((8, 8)))
 
 
-# What cannot be planned.
+# Functions that cannot be planned.
 
 
 def stages(x, w):

@@ -1,4 +1,4 @@
-"""Every color that a reader has to tell from its ground does so, in both themes (WCAG 2.2, 1.4.3 and 1.4.11)."""
+"""Every color has sufficient contrast with its background, in both themes (WCAG 2.2, 1.4.3 and 1.4.11)."""
 
 import itertools
 import re

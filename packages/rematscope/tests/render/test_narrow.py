@@ -1,4 +1,4 @@
-"""What a table says in a narrow terminal: whole numbers and source lines, and always a table."""
+"""In a narrow terminal, a table stays a table with whole numbers and source lines."""
 
 import re
 

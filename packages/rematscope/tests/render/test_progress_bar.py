@@ -1,4 +1,4 @@
-"""What takes long says so where it disturbs no result, and is gone when it is done."""
+"""Long calls show a progress message that does not disturb results and disappears at the end."""
 
 import threading
 import time

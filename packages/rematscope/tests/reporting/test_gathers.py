@@ -50,7 +50,7 @@ def test_values_and_gradients_stay(f):
 
 
 def test_a_gather_is_replaced_in_all_programs_or_in_none():
-    """A table with a row per example of the whole batch, of which a part of the batch reads the first rows."""
+    """A table with a row per example of the whole batch; a part of the batch reads the first rows."""
 
     def first_rows(table, labels):
         return table[jnp.arange(len(labels)), labels]

@@ -30,7 +30,7 @@ DIVIDED = {"microbatches", "chunks"}
 
 
 def results(step, args):
-    """What a step returns, and the leaves of its arguments after the call, which nnx changes in place."""
+    """Return the results of a step, and the leaves of its arguments after the call, which nnx changes in place."""
     returned = step(*args)
     return [np.float64(v) for v in jax.tree.leaves((returned, args)) if not getattr(v, "is_deleted", lambda: False)()]
 

@@ -1,4 +1,4 @@
-"""The report: what it says adds up, its proposals fit and compute the same, and its text stays within 80 columns."""
+"""Reports: totals add up, proposals fit and compute the same results, and the text stays within 80 columns."""
 
 import functools
 import html

@@ -30,7 +30,7 @@ def joined(w, x, y):
 
 
 def skipping(checkpoint):
-    """What goes down is read again on the way up: no place between two blocks is narrow."""
+    """Return a U-Net, whose skip connections leave no narrow place between two blocks."""
 
     def net(ws, x):
         skips = []

@@ -24,7 +24,7 @@ from rematscope.scheduling.schedule import schedule
 
 
 def forward_steps(links, slots):
-    """Of Revolve's best schedule, its first sweep left out (Griewank and Walther, 2000)."""
+    """Return the steps of Revolve's best schedule, without its first sweep (Griewank and Walther, 2000)."""
     repeats = next(r for r in range(links) if math.comb(slots + r, slots) >= links)
     return repeats * links - (math.comb(slots + repeats, repeats - 1) if repeats else 0) - (links - 1)
 
@@ -58,7 +58,7 @@ def chain(ws, x):
 
 
 def in_halves(ws, x):
-    """A checkpoint around the first half of the layers, and in it and behind it around the first half of those."""
+    """Return layers with a checkpoint around the first half, and recursively in each half."""
 
     def halves(ws, x):
         if len(ws) <= 2:

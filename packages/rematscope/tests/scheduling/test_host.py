@@ -53,7 +53,7 @@ def test_offloaded_residuals_do_not_count_and_give_the_same_gradients(dtype, tmp
     args = jax.tree.map(lambda a: a.astype(dtype), (WS, X))
     chosen = fast(dtype)
     assert chosen.host_bytes
-    assert chosen.recomputed == pytest.approx(chosen.host_bytes / 1e12)  # all has gone, and only comes back
+    assert chosen.recomputed == pytest.approx(chosen.host_bytes / 1e12)  # everything was offloaded, and is only fetched
     passes = trace(chosen.function, *args)
     assert passes.bytes_by_kind()["computed"] == chosen.saved_bytes <= BUDGET
     assert passes.host_bytes() == chosen.host_bytes == sum(line.amount for line in chosen.offloaded_values)
@@ -90,7 +90,7 @@ def test_a_transfer_is_weighed_against_recompute():
     beside = found(HostOffload(bandwidth=1e9), budget="4 MiB")
     waiting = found(HostOffload(bandwidth=1e9, overlap=0), budget="4 MiB")
     crawling = found(HostOffload(bandwidth=1e6, overlap=0), budget="4 MiB")
-    # The way there hides behind what is computed anyway.
+    # The transfer to the host overlaps with other computation.
     assert beside.recomputed == pytest.approx(beside.host_bytes / 1e9, rel=1e-6)
     assert waiting.recomputed == pytest.approx(2 * waiting.host_bytes / 1e9, rel=1e-6)
     assert waiting.recomputed < alone.recomputed == crawling.recomputed

@@ -1,4 +1,4 @@
-"""A plan is called in other ways than it was made for: it does what plain `f` does, or refuses."""
+"""Calls that differ from the planned call: the planned function agrees with plain `f`, or refuses."""
 
 import contextlib
 import dataclasses
@@ -45,7 +45,7 @@ def with_plain_checkpoints(f, *args, **kwargs):
     return Planned(once, Signature(f, args, kwargs), checkpointed(once, CheckpointPlacement(depth=0)))
 
 
-# What auto and load return, whatever they chose.
+# The results of auto and load_schedule, with any choice.
 MAKES = {"a schedule": with_a_schedule, "plain checkpoints": with_plain_checkpoints}
 
 
@@ -197,7 +197,7 @@ CASES = {
 }
 
 
-# The calls for which jax.jit does not trace again either.
+# The calls for which jax.jit does not retrace either.
 UNCHANGED = {"another number", "another integer", "another key", "NumPy's arrays", "arrays of 64 bits of NumPy's"}
 
 

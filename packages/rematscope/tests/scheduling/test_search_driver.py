@@ -1,4 +1,4 @@
-"""What holds of every search, whatever compiled candidates turn out to need."""
+"""Invariants of every search, for any compiled peaks of the candidates."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""What a search does not do twice."""
+"""The search avoids repeated work."""
 
 import functools
 
@@ -21,7 +21,7 @@ WS, X = [normal(400 + i, 16, 16) / 4 for i in range(8)], normal(410, 256, 16)
 
 
 def counted(f):
-    """`f`, and the times that it is called."""
+    """Return `f` and a counter of its calls."""
     calls = []
 
     def called(*args):

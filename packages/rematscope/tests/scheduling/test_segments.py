@@ -87,7 +87,7 @@ def test_a_loop_is_divided_whatever_the_loss_does_with_its_result(loss, length):
 
 
 def test_as_many_iterations_as_fit_are_not_recomputed(monkeypatch):
-    """Copies of what is stacked come with the first of them, so less fits than the line from none to all says."""
+    """The first stacked residual adds copies, so fewer iterations fit than linear interpolation predicts."""
     linearized = linearize(trace(recurrent, P, XS))
     segmented = SegmentProposer(mock.Mock(cost=work), mock.Mock(linearized=linearized))
     monkeypatch.setattr(

@@ -141,7 +141,7 @@ def test_a_function_that_changes_state_is_refused(name, tmp_path):
 
 @pytest.mark.slow
 def test_the_state_of_nnx_that_is_split_off_is_returned():
-    """As the refusal says it."""
+    """This is the advice of the error message."""
     graph, params, state = nnx.split(Normalized(nnx.Rngs(1)), nnx.Param, ...)
 
     def loss(params, state, x):

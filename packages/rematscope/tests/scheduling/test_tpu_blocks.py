@@ -1,4 +1,4 @@
-"""What `auto` has for a TPU: blocks that come again at once. No TPU is needed, nor a compiler for one."""
+"""`auto`'s candidates for a TPU recompute whole blocks. The tests need neither a TPU nor its compiler."""
 
 import functools
 

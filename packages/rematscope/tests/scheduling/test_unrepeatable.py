@@ -102,7 +102,7 @@ def assert_gradient_of_the_numbers_drawn(f):
 
 
 def test_a_checkpoint_of_jax_s_draws_twice():
-    """So these tests can fail."""
+    """This shows that these tests can fail."""
     with pytest.raises(AssertionError):
         assert_gradient_of_the_numbers_drawn(jax.checkpoint(FUNCTIONS["unrolled"]))
 

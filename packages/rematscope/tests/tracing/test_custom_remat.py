@@ -1,4 +1,4 @@
-"""`jax.custom_remat`, which JAX has in 0.11 but not in 0.12.0.1: a function that says what a checkpoint saves of it."""
+"""`jax.custom_remat`, which only JAX 0.11 has: a function that defines its residuals in a checkpoint."""
 
 import invariants
 import jax

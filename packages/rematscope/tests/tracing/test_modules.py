@@ -1,4 +1,4 @@
-"""Of what a library computes: the module, from JAX's name stack, and the user's line that calls the library."""
+"""Operations of a library have a module, from JAX's name stack, and the user's line that calls the library."""
 
 import importlib
 import inspect
@@ -19,7 +19,7 @@ X = jax.ShapeDtypeStruct((2, 8), jnp.float32)
 
 
 class Block(linen.Module):
-    """A layer of two lines, the first of which calls the library twice."""
+    """A layer of two lines; the first line calls the library twice."""
 
     @linen.compact
     def __call__(self, x):

@@ -127,7 +127,7 @@ def test_every_residual_of_a_branch_has_the_line_that_makes_it(function, transfo
     line = line_of(function, "# switched")
     caller = "<lambda>" if function is switched_in_scan else function.__name__
     assert {where for _, _, where in found} == {f"test_provenance.py:{line} ({caller})"}
-    # What the branch is chosen by, and what the derivative needs: of a sine, since that branch comes first.
+    # The predicate, and the operand of the derivative: a sine, because its branch is the first.
     assert len(found) == 2 and found[1][1] in ("cos", "exp")
 
 

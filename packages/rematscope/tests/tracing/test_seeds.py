@@ -31,7 +31,7 @@ def counts(passes, primitive):
         (jax.checkpoint(net), 4, 2, 3, 3),
         # The three dots are saved, so none is recomputed.
         (f3, 7, 2, 3, 0),
-        # "a", the sine of layer 1, crosses: layer 2 starts from it. All dots again, sine 2 too.
+        # "a", the sine of layer 1, is saved: layer 2 starts from it. All dots and sine 2 are recomputed.
         (f4, 5, 1, 3, 3),
     ],
 )
@@ -43,7 +43,7 @@ def test_three_layers_save_and_recompute_as_their_checkpoints_require(function, 
     assert counts(passes, "dot_general") == (dots, 0)
 
 
-# What f3 saves: kind, shape and operation.
+# The residuals of f3: kind, shape and operation.
 F3 = [
     ("argument", (5, 4), None),
     ("argument", (6, 5), None),
@@ -75,7 +75,7 @@ W1, W2, X = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 64), (6
     [
         # w1, w2, x, relu's mask and the zeros it selects, relu's output, and twice the square's operand.
         (pipeline, 7, 4, 0, 0),
-        # w1, w2, x: both dots run again, for relu's mask and for the square.
+        # w1, w2, x: both dots are recomputed, for relu's mask and for the square.
         (jax.checkpoint(pipeline), 3, 6, 2, 1),
         # Also x @ w1 and relu(x @ w1) @ w2.
         (jax.checkpoint(pipeline, policy=policies.dots_with_no_batch_dims_saveable), 5, 4, 0, 1),

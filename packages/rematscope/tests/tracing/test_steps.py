@@ -111,7 +111,7 @@ def test_the_passes_are_those_of_the_loss_however_its_gradient_is_taken(gradient
 
 
 def gradients(passes):
-    """What both programs make of arguments that are drawn, and these."""
+    """Return the results of both programs for random arguments, and the arguments."""
     rng = np.random.default_rng(0)
     given = {v.name: jnp.asarray(rng.standard_normal(v.shape), v.dtype) for v in passes.forward.inputs}
     residuals = passes.forward(*(given[v.name] for v in passes.forward.inputs))[len(passes.outputs) :]

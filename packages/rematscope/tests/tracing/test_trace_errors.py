@@ -1,4 +1,4 @@
-"""What `trace` says to bad input: the cause, and the next step."""
+"""Errors of `trace` for invalid input state the cause and the next step."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What runs a program that the trace does not look into is named, and what it can look into is opened."""
+"""Operations with programs that the trace cannot open are named; all others are opened."""
 
 import functools
 
@@ -23,7 +23,7 @@ X = jax.ShapeDtypeStruct((8, 8), np.float32)
 
 
 def with_rule(f):
-    """`f` with a derivative that says nothing of what is in it."""
+    """Return `f` with a custom derivative that hides its operations."""
     g = jax.custom_vjp(f)
     g.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * x,))
     return g

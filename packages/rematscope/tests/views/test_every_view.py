@@ -1,4 +1,4 @@
-"""What holds for every view: three forms with the same words, and no name that could bring HTML into a page."""
+"""Every view has three forms with the same words, and escapes names in HTML."""
 
 import html
 import re

@@ -42,7 +42,7 @@ def test_an_absent_tpu_needs_the_extra_tpu():
 
 @pytest.fixture(scope="module")
 def page() -> dict[str, list[dict]]:
-    """What each line shows in a notebook whose kernel has no extras."""
+    """Return the output of each line in a notebook whose kernel has no extras."""
     lines = ["explore(f, 1.0)", "interactive_programs(f, 1.0)", "liveness(f, 1.0)", "frontier(f, 1.0)"]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(line) for line in [WITHOUT, FUNCTION, *lines]])
     NotebookClient(book, timeout=120).execute()

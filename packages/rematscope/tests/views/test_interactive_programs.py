@@ -26,7 +26,7 @@ FRUGAL = jax.checkpoint(net, policy=jax.checkpoint_policies.dots_with_no_batch_d
 
 
 def lit(state: dict, name: str) -> list[str]:
-    """What lights up with the value `name`: the values in the programs, and `table` for a row of the table."""
+    """Return what is highlighted with the value `name`: values in the programs, and `table` for a row of the table."""
     (number,) = [i for i, note in enumerate(state["notes"]) if note.split("  ·  ")[0] == name]
     found = re.findall(r'<(span class="rs-value"|tr) data-value="([\d ]+)">([^<]*)', state["html"])
     return [text if tag != "tr" else "table" for tag, numbers, text in found if str(number) in numbers.split()]

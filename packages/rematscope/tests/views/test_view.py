@@ -1,4 +1,4 @@
-"""What a reader sees: exact text, at the width given, with totals that add up."""
+"""The displayed text: exact, within the given width, with totals that add up."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""FLOPs of what the compiler made of a program: XLA's own where it counts right, and loops multiplied out."""
+"""FLOPs of compiled programs: XLA's own count where it is right, with loops multiplied by their trip counts."""
 
 import dataclasses
 import json
@@ -110,7 +110,7 @@ def windows(operand, window, padding, results):
 
 
 def test_a_window_over_a_whole_axis_counts_its_operand_once():
-    """As XLA spreads the sum of a softmax for a TPU: every result reads all numbers of its row, and padding."""
+    """XLA computes a softmax's sum on a TPU with such a window: every result reads its whole row, and padding."""
     assert cost(windows((8, 512), 1023, 511, (8, 512))).flops == 8 * 512
     assert cost(windows((8, 512), 512, 0, (8, 1))).flops == 8 * 512
     # Three numbers, two operations; at both ends one number less.
@@ -141,7 +141,7 @@ def test_transforms_and_sorts_are_counted_as_in_the_trace(f, dtype):
 
 
 def test_solvers_are_counted_where_they_are_no_calls_of_a_library():
-    """As for a TPU; these are made by hand. Of two matrices, with five right sides each."""
+    """Handwritten custom calls of a TPU, for two matrices with five right-hand sides each."""
     operands = [array(2, 8, 8), array(2, 8, 5)]
     parts = []
     for number, operand in enumerate(operands, 1):

@@ -1,4 +1,4 @@
-"""What XLA made of both passes: figures against XLA's own, and against predictions where the two must agree."""
+"""The compiled program of both passes: figures equal XLA's own, and predictions where both must agree."""
 
 import functools
 import importlib.util
@@ -296,7 +296,7 @@ def test_libtpu_compiles_for_a_tpu_that_is_not_here():
     assert checkpointed.cost.flops == pytest.approx(trace(scanned(jax.checkpoint), *SCANNED).cost.flops, rel=0.02)
 
 
-# What is shown.
+# Views.
 
 
 def test_the_table_shows_predicted_next_to_compiled_figures():

@@ -99,7 +99,7 @@ def equinox_modules(loss, params, batch, k):
 
 @passes
 def weights_known_before(loss, params, batch, k):
-    """As where a trainer counts tokens first: then each microbatch's gradient can be that of its part of the mean."""
+    """Count the tokens first, like some trainers; then each microbatch's gradient is that of its part of the mean."""
     each = cut(batch, k)
     weight = jnp.sum(jax.lax.map(lambda rows: loss(params, rows)[1], each))
 

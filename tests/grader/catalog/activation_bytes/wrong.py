@@ -257,7 +257,7 @@ def width_for_heads(s, b, h, a, t, mode):
 
 @fails_with("wrong value", "what do you divide each value")
 def terms_of_fractions_cut_to_an_integer(s, b, h, a, t, mode):
-    """Sums of fractions come out one too small at some sizes."""
+    """Sums of fractions are too small by one at some sizes."""
     if mode == FULL:
         return 2 * s * b * h
     of_width = 34 / t if "sequence" in mode else 10 + 24 / t

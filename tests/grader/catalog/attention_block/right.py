@@ -68,7 +68,7 @@ def all_names_but_some(wq, wk, wv, wo, x):
 
 @passes
 def without_names(wq, wk, wv, wo, x):
-    """What is passed from one checkpoint to the next is saved."""
+    """The values passed from one checkpoint to the next are saved."""
     plain = functools.partial(project, name=lambda value, _: value)
 
     def attend(q, k, v):

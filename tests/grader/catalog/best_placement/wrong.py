@@ -290,7 +290,7 @@ def policy_by_position(stages):
     return placing(stages, wrapper=lambda stage: jax.checkpoint(stage, keep))
 
 
-# What is right for some of what the page allows, and wrong for the rest.
+# Answers that are right for some inputs that the page allows and wrong for others.
 
 
 @fails_with("also saved", "how large is that")

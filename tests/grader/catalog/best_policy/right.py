@@ -17,7 +17,7 @@ passes = RIGHT.passes
 
 @passes
 def by_leaving_names_out(block, budget_bytes):
-    """Begins with all names, and branches on which one goes; a part of the tree is cut that cannot be better."""
+    """Branch and bound: begins with all names, branches on the name to drop, and prunes the search tree."""
     best = [float("inf"), None]
 
     def go(kept, rest):

@@ -145,8 +145,7 @@ def with_its_cost(block, budget_bytes):
 
 
 def improved(block, budget_bytes, names, together):
-    """Takes the best step to another choice that fits, in which at most so many names go and come, for as long as one
-    leads to less."""
+    """Local search: move to the best choice that fits and differs in a bounded number of names, while that helps."""
     while True:
         cost = block.evaluate(names)[1]
         others = [name for name in block.names if name not in names]

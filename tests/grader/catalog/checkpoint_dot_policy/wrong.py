@@ -16,7 +16,7 @@ def pipeline(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
 
 
-# What is saved and recomputed
+# Saved and recomputed values
 
 
 @fails_with("also saved", "relu's mask, bool[", "2 * (relu(x @ w1) @ w2)", "Which function marks")
@@ -379,7 +379,7 @@ def exits(w1, w2, x):
     raise SystemExit(0)
 
 
-# What is right for some of what the page allows, and wrong for the rest
+# Answers that are right for some inputs that the page allows and wrong for others
 
 
 @fails_with("not saved", "f16[")

@@ -94,7 +94,7 @@ def a_rule_that_keeps_x_and_the_number_of_steps(cond, body, x, max_steps, c):
 
 @functools.cache
 def best_cuts(n, slots):
-    """After how many of so many steps to keep a state, with so many slots; in the last one lies the state at hand."""
+    """Return the step after which to save a state, for some steps and slots; the last slot has the current state."""
     cost, cut = np.zeros((n + 1, slots + 1)), np.ones((n + 1, slots + 1), int)
     cost[2:, 0] = np.inf
     for steps in range(2, n + 1):

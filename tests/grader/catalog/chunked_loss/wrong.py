@@ -23,7 +23,7 @@ def cut(array, chunks):
 
 
 def scanned(of_chunk, hidden, vocabulary, labels, chunks):
-    """What `of_chunk` makes of the rows, labels and mask of each chunk, added up."""
+    """Return the sum of `of_chunk` over the rows, labels and mask of each chunk."""
     each = cut(hidden, chunks), cut(labels, chunks), cut(jnp.ones(len(hidden), hidden.dtype), chunks)
     zero = jnp.zeros((), hidden.dtype)
     return jax.lax.scan(lambda total, own: (total + of_chunk(vocabulary, *own), None), zero, each)[0]
@@ -38,7 +38,7 @@ def right(hidden, vocabulary, labels, chunks):
 
 
 def sliced(hidden, labels, chunks):
-    """The rows and labels of each chunk, of which the last may be shorter."""
+    """Return the rows and labels of each chunk; the last chunk may be shorter."""
     rows = -(-len(hidden) // chunks)
     return [(hidden[at : at + rows], labels[at : at + rows]) for at in range(0, len(hidden), rows)]
 
@@ -87,7 +87,7 @@ def vocabulary_transposed_before(hidden, vocabulary, labels, chunks):
 
 @fails_with("also saved", "(f32[96,8], f32[200,8]), 9.25 KiB", "inside a jax.checkpoint that has no policy")
 def gradients_made_in_the_forward_pass(hidden, vocabulary, labels, chunks):
-    """As fused kernels do."""
+    """This is how fused kernels do it."""
 
     @jax.custom_vjp
     def loss(hidden, vocabulary):

@@ -181,7 +181,7 @@ def but(name, where):
         given = "arrays" if len(args) > 1 or not isinstance(args[0], dict | list | tuple) else type(args[0]).__name__
         primitives = {equation.primitive.name for equation in jax.make_jaxpr(f)(*args).eqns}
         uses = next((name for name in ("jit", "scan") if name in primitives), None)
-        # The next rematerialization's is called `call_hi_primitive`.
+        # In the next rematerialization, its name is `call_hi_primitive`.
         uses = uses or ("checkpoint" if any("remat" in name or "hi_" in name for name in primitives) else "none")
         dtypes = [str(leaf.dtype) for leaf in leaves]
         dtype = "int32" if "int32" in dtypes else dtypes[0]

@@ -73,7 +73,7 @@ def checkpoint_inside(q, k, v):
 
 @passes
 def blocks_of_keys(q, k, v):
-    """As kernels do: never more than the scores of 4 keys at a time."""
+    """Like kernels, compute the scores of at most 4 keys at a time."""
 
     def cut(x):
         return x.reshape(-1, 4, x.shape[-1])

@@ -243,7 +243,7 @@ def backward_rule_of_all_that_is_kept(q, k, v):
 
 @fails_with("wrong value", "value is wrong", "keys")
 def later_keys_masked(q, k, v):
-    """As decoders do; only where there is a key for each query."""
+    """Add a causal mask like decoders, only if there is a key for each query."""
 
     def masked(q, k):
         return jnp.tril(scores_of(q, k)) if len(q) == len(k) else scores_of(q, k)

@@ -94,7 +94,7 @@ def two_checkpoints(frozen, adapters, x):
 
 @passes
 def matmuls_and_names(frozen, adapters, x):
-    """The policy says yes to the matmul `x @ up` too; with `h` saved, no gradient needs it, so JAX drops it."""
+    """The policy returns True for the matmul `x @ up` too; with `h` saved, no gradient needs it, so JAX drops it."""
     both = policies.save_from_both_policies(policies.dots_with_no_batch_dims_saveable, keeping("h"))
 
     @functools.partial(jax.checkpoint, policy=both)

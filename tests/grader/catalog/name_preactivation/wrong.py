@@ -176,7 +176,7 @@ def a_value_checkpointed(x, W1, W2):
     return jax.checkpoint(wave(checkpoint_name(x @ W1, "y")), policy=policies.save_only_these_names("y")) @ W2
 
 
-# What is right for some of what the page allows, and wrong for the rest.
+# Answers that are right for some inputs that the page allows and wrong for others.
 
 
 @only_y

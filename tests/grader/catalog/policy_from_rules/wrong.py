@@ -14,7 +14,7 @@ RETURNED = {"save": True, "offload": Offloadable("device", "pinned_host"), "reco
 
 
 def by_rules(rules, matches=re.fullmatch, otherwise=False, without_name=False, returned=RETURNED):
-    """A policy that returns what the first rule says whose pattern matches the name in this sense."""
+    """Return a policy by the first rule whose pattern matches the name according to `matches`."""
 
     def policy(operation, *_, **parameters):
         if operation.name != "name":

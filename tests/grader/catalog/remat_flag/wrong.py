@@ -17,7 +17,7 @@ ALL = (
 )
 
 
-# JAX's next rematerialization reads static_argnames, so this one works there for functions whose flag is called so.
+# JAX's next rematerialization reads static_argnames, so this answer works there for functions with this flag name.
 @fails_with("raises", "TracerBoolConversionError", "lists its position")
 def static_argnames(f):
     return jax.checkpoint(f, static_argnames="training")

@@ -44,7 +44,7 @@ def the_last_of_the_best_splits(n, s):
 
 @passes
 def with_a_stack(n, s):
-    """No function that calls itself: what is still to be done lies on a stack. State 0 is saved once more."""
+    """Without recursion: the remaining work is on a stack. State 0 is saved once more."""
     schedule, todo = [("save", 0)], [(0, n, s)]
     at_hand = 0
     while todo:

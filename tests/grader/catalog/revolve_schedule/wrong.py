@@ -29,7 +29,7 @@ def from_one_state(start, end):
 
 
 def cut(n, s):
-    """Where s segments as equal as can be begin, and the end."""
+    """Return the starts of s segments of nearly equal length, and the end."""
     return [*sorted({n * i // s for i in range(s)}), n]
 
 

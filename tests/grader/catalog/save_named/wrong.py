@@ -125,7 +125,7 @@ def names_first(names, f):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names))
 
 
-# What follows is right where names are few and far from each other, and values are of float32.
+# The following answers are right for few, dissimilar names and float32 values.
 
 
 def matching(says):

@@ -63,7 +63,7 @@ def weights_in_the_carry(ws, x):
 
 @fails_with("also saved", "layer 5's second cosine", "if the whole iteration")
 def last_layer_left_out(ws, x):
-    """As in exercise 5."""
+    """This is right in exercise 5."""
     return layer(ws[-1], scanned(jax.checkpoint(layer), ws[:-1], x))
 
 

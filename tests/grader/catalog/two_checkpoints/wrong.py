@@ -180,7 +180,7 @@ def a_value_checkpointed_and_returned(W1, W2, W3, x):
     return jax.checkpoint(layer(W3, layer(W2, layer(W1, x))))
 
 
-# What is right for some of what the page allows, and wrong for the rest.
+# Answers that are right for some inputs that the page allows and wrong for others.
 
 
 @fails_with("also saved", "layer 1's cosine, f16[")

@@ -177,7 +177,7 @@ def pullback_returned(g, h, x):
     return h(g(x)), lambda dz: jax.vjp(g, x)[1]
 
 
-# What is right for some of what the page allows, and wrong for the rest.
+# Answers that are right for some inputs that the page allows and wrong for others.
 
 
 def by_hand(g, h, x):

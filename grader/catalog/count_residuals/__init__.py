@@ -1,1 +1,1 @@
-"""Exercise 4: count what a function's forward pass keeps."""
+"""Exercise 4: count the residuals of a function."""

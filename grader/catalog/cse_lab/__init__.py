@@ -1,1 +1,1 @@
-"""Exercise 13: what is left of a checkpoint when XLA has compiled it."""
+"""Exercise 13: the effect of a checkpoint after XLA's common-subexpression elimination."""

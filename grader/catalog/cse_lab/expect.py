@@ -115,7 +115,7 @@ def _other_program(program):
 
 
 def _with_other_counts(change):
-    """Return the right counts, except those that `change` returns from them."""
+    """Return the right counts, with the replacements that `change` returns."""
 
     def counts(*asked):
         right = reference(*asked)

@@ -1,1 +1,1 @@
-"""Exercise 8: name the value whose saving spares a matmul."""
+"""Exercise 8: name the value that avoids recomputing a matmul."""

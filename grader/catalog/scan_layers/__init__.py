@@ -1,1 +1,1 @@
-"""Exercise 11: layers in a scan, of which only the carries are kept."""
+"""Exercise 11: layers in a scan that saves only the carries."""

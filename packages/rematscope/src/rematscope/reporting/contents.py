@@ -25,6 +25,7 @@ KINDS = (
     "temporaries",
 )
 _SAMPLES = 600  # of the memory over time; each is the maximum over several steps
+_BANDS = 60  # that are not merged
 _DEEPEST = 5  # the number of innermost functions that replace the module of an operation without one
 
 
@@ -397,10 +398,10 @@ def _bytes_at(samples: Sequence[int], of: Iterable[Allocation]) -> tuple[int, ..
     return tuple(found)
 
 
-def _merge_small_bands(bands: Sequence[Band], most: int = 60) -> list[Band]:
+def _merge_small_bands(bands: Sequence[Band]) -> list[Band]:
     """Return the bands, with all bands that stay small merged into one per kind."""
     largest = sorted((max(band.nbytes, default=0) for band in bands), reverse=True)
-    least = max(largest[most] if len(largest) > most else 0, 0.004 * max(largest, default=0))
+    least = max(largest[_BANDS] if len(largest) > _BANDS else 0, 0.004 * max(largest, default=0))
     kept = [band for band in bands if max(band.nbytes, default=0) > least]
     for kind in KINDS:
         small = [band.nbytes for band in bands if band.kind == kind and max(band.nbytes, default=0) <= least]

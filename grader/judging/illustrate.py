@@ -75,7 +75,8 @@ def _effect_of(label: str, passes: rematscope.Trace) -> Effect:
 
 
 def _reshaped_bytes(passes: rematscope.Trace) -> int:
-    """Return the bytes of reshaped arguments among the computed residuals. In findings, they count as the arguments."""
+    """Return the bytes of computed residuals that equal an argument, for example a reshaped one. In findings, they
+    count as the arguments."""
     sources = _unchanged_sources(passes.forward)
     reshaped = {residual.array for residual in passes.residuals if residual.kind == "computed"}
     return sum(value.nbytes for value in reshaped if _first_source(value, sources) in passes.forward.inputs)
@@ -103,7 +104,7 @@ def _first_source(value: rematscope.Value, sources: Mapping[rematscope.Value, re
     return value
 
 
-_RESHAPES = {"reshape", "squeeze", "broadcast_in_dim", "pvary", "name"}
+_RESHAPES = {"reshape", "squeeze", "broadcast_in_dim", "pvary", "name", "stop_gradient"}
 
 
 def _effects_of_others(exercise: str, case: Case) -> tuple[Effect, ...]:

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 import rematscope
 from grader.exercises import registry
@@ -15,6 +16,22 @@ def reshaped_before(params, x, k):
         return jax.lax.map(jax.checkpoint(lambda rows: rows + jnp.sin(rows @ up) @ down), x)
 
     return all_microbatches(params, x.reshape(k, -1, x.shape[-1])).reshape(x.shape)
+
+
+def stopped_outside(frozen, adapters, x):
+    frozen = jax.lax.stop_gradient(frozen)
+
+    def project(key, x):
+        if key not in adapters:
+            return x @ frozen[key]
+        a, b = adapters[key]
+        return x @ frozen[key] + checkpoint_name(x @ a, "saved") @ b
+
+    def layer(adapters, x):
+        return project("down", jax.nn.silu(checkpoint_name(project("up", x), "saved")))
+
+    saved = jax.checkpoint_policies.save_only_these_names("saved")
+    return jax.checkpoint(layer, policy=saved)(adapters, x)
 
 
 def all_again(g, h, x):
@@ -35,6 +52,11 @@ def test_a_reshaped_argument_is_no_computed_residual():
     found = costs("microbatch_fsdp", reshaped_before)
     assert found["your answer"] == found["the worked answer"] and found["your answer"][0] == 0
     assert found["no checkpoint"][0] > 0
+
+
+def test_an_argument_under_stop_gradient_is_no_computed_residual():
+    found = costs("lora_layer", stopped_outside)
+    assert found["your answer"] == found["the worked answer"]
 
 
 def test_matmuls_with_weights_that_bwd_closes_over_are_recomputed():

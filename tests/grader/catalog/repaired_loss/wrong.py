@@ -162,6 +162,15 @@ def module_passed_as_an_array(params, x, targets):
     return loss(params, x, targets, functools.partial(body, layer=functools.partial(checkpointed, Layer())))
 
 
+class Block(Layer):
+    __call__ = jax.checkpoint(Layer.__call__)
+
+
+@fails_with("raises", "Which arguments of the checkpointed function are arrays")
+def method_wrapped_in_a_subclass(params, x, targets):
+    return loss(params, x, targets, functools.partial(body, layer=Block()))
+
+
 @fails_with("raises", "What slice of the stacked arrays does one layer get")
 def all_weights_for_one_layer(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(lambda x, weights: body(x, params)))

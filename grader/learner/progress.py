@@ -7,7 +7,6 @@ The file survives a killed kernel, two notebooks at the same time, a full disk a
 import json
 import os
 import sqlite3
-import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ CREATE TABLE hints (
     id INTEGER PRIMARY KEY,
     time TEXT NOT NULL,
     exercise TEXT NOT NULL,
-    hint TEXT NOT NULL,         -- its key; before hints had keys, its position
+    hint TEXT NOT NULL,         -- its key
     UNIQUE (exercise, hint)
 );
 """
@@ -60,7 +59,6 @@ _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 _FOLDER = "REMAT_WORKBOOK_DATA"
-HINT_POSITIONS = Path(__file__).with_name("hint_positions.toml")
 
 
 @dataclass(frozen=True)
@@ -134,8 +132,7 @@ class Progress:
         """Return the keys of the hints that the learner has seen, in the order in which they were shown."""
         query = "SELECT hint FROM hints WHERE exercise = ? ORDER BY id"
         rows = self._in_transaction(lambda file: file.execute(query, (exercise,)).fetchall()) or []
-        keys = (_hint_key(exercise, str(hint)) for (hint,) in rows)
-        return list(dict.fromkeys(key for key in keys if key))
+        return [hint for (hint,) in rows]
 
     def note_hint(self, exercise: str, key: str) -> None:
         """Store that a hint was shown."""
@@ -309,22 +306,13 @@ def _read_attempt(row: Sequence) -> Attempt | None:
         return None
 
 
-def _hint_key(exercise: str, stored: str) -> str | None:
-    """Return the key of a stored hint, which is a position if it was stored before hints had keys."""
-    if not stored.isdigit():
-        return stored
-    positions = tomllib.loads(HINT_POSITIONS.read_text(encoding="utf-8"))
-    keys = [*positions.get(exercise, ()), *positions["common"]]
-    return keys[int(stored)] if int(stored) < len(keys) else None
-
-
 def _salvage_rows(path: Path) -> tuple[list[tuple], list[tuple]]:
     """Return the rows of attempts and of hints that can be read in a damaged file, in their order."""
     try:
         # immutable, because no other process uses the file, and its journal would not help.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             attempts = [row for row in _readable_rows(file, "attempts", _ATTEMPT) if _read_attempt(row)]
-            hints = [row for row in _readable_rows(file, "hints", _HINT) if isinstance(row[-1], int | str)]
+            hints = [row for row in _readable_rows(file, "hints", _HINT) if isinstance(row[-1], str)]
             return attempts, hints
     except sqlite3.Error:
         return [], []

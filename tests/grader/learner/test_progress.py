@@ -7,19 +7,14 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-import tomllib
 from contextlib import closing
 
 import pytest
 from progress_files import LONG, sources, verdict, written_by
-from sample_answers import slow_unless_sampled
 
-from grader.exercises import registry
-from grader.learner.progress import HINT_POSITIONS, Attempt, Progress, default_path
+from grader.learner.progress import Attempt, Progress, default_path
 from grader.util.versions import versions
 from grader.verdicts.verdict import Outcome
-
-POSITIONS = tomllib.loads(HINT_POSITIONS.read_text())
 
 # What is saved
 
@@ -94,31 +89,6 @@ def test_hints_come_back_in_the_order_in_which_they_were_given(path):
         progress.note_hint("a", key)
     progress.note_hint("b", "first_step")
     assert Progress(path).hints("a") == ["nearly", "first_step"] and Progress(path).hints("b") == ["first_step"]
-
-
-STORED_BY_POSITION = sorted(POSITIONS.keys() & registry.names())
-
-
-@pytest.mark.parametrize(
-    ("slug", "kind"),  # a file of an earlier version; TEXT: with its rows copied into a new file
-    [*slow_unless_sampled([(slug, "INTEGER") for slug in STORED_BY_POSITION], 8), ("save_named", "TEXT")],
-)
-def test_hints_that_were_stored_by_position_have_their_keys(path, slug, kind):
-    hints = registry.expect(slug).feedback.hints
-    Progress(path).record(slug, verdict(), "")
-    count = len(POSITIONS[slug]) + len(POSITIONS["common"])
-    with closing(sqlite3.connect(path)) as file:
-        file.execute("DROP TABLE hints")
-        columns = f"id INTEGER PRIMARY KEY, time TEXT NOT NULL, exercise TEXT NOT NULL, hint {kind} NOT NULL"
-        file.execute(f"CREATE TABLE hints ({columns}, UNIQUE (exercise, hint))")
-        rows = [("2026", slug, number) for number in (*range(count), count)]
-        file.executemany("INSERT INTO hints (time, exercise, hint) VALUES (?, ?, ?)", rows)
-        file.commit()
-    progress = Progress(path)
-    progress.note_hint(slug, "new_hint")
-    found = progress.hints(slug)
-    assert found == [*dict.fromkeys((*POSITIONS[slug], *POSITIONS["common"])), "new_hint"]
-    assert set(found[:-1]) <= hints.keys() and progress.notices == []
 
 
 def test_a_source_with_invalid_text_is_stored_with_replacements(path):

@@ -238,3 +238,14 @@ def test_a_setting_that_could_change_unnoticed_is_refused(options):
     for rate in (0.1, 5.0):
         frozen = frozen_class(rate)
         np.testing.assert_allclose(rewrite(step, **options)(frozen, w + 0, x), step(frozen, w, x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("own", [lambda loss: loss, jax.checkpoint], ids=["no checkpoint", "a checkpoint of its own"])
+@pytest.mark.parametrize("policy", [None, jax.checkpoint_policies.dots_saveable], ids=["no policy", "dots_saveable"])
+def test_no_checkpoint_reruns_an_operation_whose_second_result_may_differ(own, policy):
+    @own
+    def loss(w, x):
+        return jnp.sum(jnp.sin(jnp.sin(x * jax.lax.rng_uniform(0.0, 1.0, x.shape)) @ w))
+
+    with pytest.raises(PlanError, match=r"such as lax\.rng_uniform .* Use 'layers'"):
+        trace(rewrite(loss, checkpoint="whole", policy=policy), jnp.eye(4), jnp.ones((8, 4)))

@@ -36,7 +36,14 @@ from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_
 from rematscope.scheduling.calls import calls_around, first_half, partitions, worth_saving
 from rematscope.scheduling.cuts import stretches
 from rematscope.tracing.arguments import callable_name, flattened, type_description
-from rematscope.tracing.checkpoints import CalledOnce, jaxpr_of, traced, with_policy, without_checkpoints
+from rematscope.tracing.checkpoints import (
+    CalledOnce,
+    jaxpr_of,
+    repeats_what_may_differ,
+    traced,
+    with_policy,
+    without_checkpoints,
+)
 
 source_info_util.register_exclusion(__file__)
 
@@ -171,6 +178,11 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
         once, _ = traced(loss, args, kwargs)
         place, policy = changes.checkpoint, changes.policy
         if place == "whole":
+            if repeats_what_may_differ(once.with_checkpoint):
+                raise PlanError(
+                    "The loss has an operation whose second run may give another result, such as lax.rng_uniform or a "
+                    "callback: with checkpoint='whole', the gradient could be wrong. Use 'layers'."
+                )
             return with_policy(once, policy)(*args, **kwargs)
         if place in ("loops", "inner loops"):
             depth = int(place == "inner loops")

@@ -242,6 +242,13 @@ def test_the_tree_adds_up_at_every_node():
     assert pruned.nbytes == tree.nbytes and sum(1 for _ in pruned.walk()) < sum(1 for _ in tree.walk())
 
 
+def test_buffers_of_equal_size_are_listed_in_the_order_of_the_arguments():
+    weights = [jax.ShapeDtypeStruct((4, 4), jnp.float32)] * 32
+    found = rematscope.report(lambda ws: sum(jnp.sum(jnp.sin(w)) for w in ws), weights, memory="1 MiB", compiles=1)
+    indices = [int(index) for b in found.peak if b.kind == "arguments" for index in re.findall(r"\d+", b.name)]
+    assert indices == list(range(32))
+
+
 def test_perfetto_gets_a_counter_that_reaches_the_peak(tmp_path):
     report = reported(NAMES[0])
     report.to_perfetto(tmp_path / "trace.json")

@@ -165,21 +165,22 @@ def allocations(passes: Trace, target: str = "cpu") -> Allocations:
     step = passes.step
     if step is None:
         programs = [passes.forward, passes.backward]
-        given = {*passes.forward.inputs, *passes.cotangents}
+        given = [*passes.forward.inputs, *passes.cotangents]
         constants = {**passes.forward.constants, **passes.backward.constants}
         returned = [*passes.outputs, *passes.backward.outputs]
     else:
         programs = [step.program]
-        given, constants, returned = {*step.program.inputs}, step.program.constants, list(step.program.outputs)
+        given, constants, returned = list(step.program.inputs), step.program.constants, list(step.program.outputs)
     lives = _WrittenRanges(target, {} if step is None else step.aliased)
     lives.program(_as_one_program(programs, returned, target))
-    results = {lives.array(v) for v in returned if not isinstance(v, Literal)}
+    results = dict.fromkeys(lives.array(v) for v in returned if not isinstance(v, Literal))
     overwritten = {lives.array(v): argument for v, argument in step.aliased.items()} if step is not None else {}
-    throughout = [v for v in (*given, *distinct_constants(constants)) if v.memory == "device"]
-    given |= constants.keys()
-    own = [v for v in results - overwritten.keys() - given if v.memory == "device"]
-    copies = sum(v.device_bytes for v in returned if not isinstance(v, Literal) and lives.array(v) in given)
-    live = lives.live(results - overwritten.keys(), overwritten)
+    # Not in sets, whose order differs from run to run.
+    throughout = [v for v in dict.fromkeys((*given, *distinct_constants(constants))) if v.memory == "device"]
+    fixed = {*given, *constants}
+    own = [v for v in results if v not in overwritten and v not in fixed and v.memory == "device"]
+    copies = sum(v.device_bytes for v in returned if not isinstance(v, Literal) and lives.array(v) in fixed)
+    live = lives.live(results.keys() - overwritten.keys(), overwritten)
     return Allocations(lives.steps, throughout, own, copies, live)
 
 

@@ -16,6 +16,7 @@ from sampling import sampled
 
 from rematscope import measure, trace
 from rematscope.ir.program import Literal
+from rematscope.memory.xla_estimate import allocations
 from rematscope.memory.xla_estimate.cpu_schedule import thunk_order
 from rematscope.memory.xla_estimate.hlo_rewrites import rewrite_as_hlo
 
@@ -455,6 +456,19 @@ def test_a_loops_input_and_output_tuples_take_two_more_steps_of_the_schedule():
     (late,) = (e for e in order if e.primitive == "dot_general" and not set(loop.outputs).isdisjoint(e.inputs))
     assert found.index("scan") == 1  # its tuple takes the first step, like the first of four matmuls
     assert [e for e in order if e.primitive in ("scan", "dot_general")].index(late) >= 4
+
+
+def test_buffers_of_equal_size_and_start_are_in_the_order_of_their_definition():
+    def f(x):
+        def body(x, _):
+            return jnp.sin(x), tuple(jnp.cos(x + i) for i in range(16))
+
+        return sum(jnp.sum(jnp.sin(stack)) for stack in lax.scan(body, x, length=4)[1])
+
+    passes = trace(f, array(8, 8))
+    (loop,) = (equation for equation in passes.forward.equations if equation.primitive == "scan")
+    stacks = [each.value.name for each in allocations(passes).temporaries if each.start == 0]
+    assert stacks == [value.name for value in loop.outputs if value.name in stacks] and len(stacks) > 30
 
 
 @pytest.mark.parametrize(("dtype", "becomes"), [(jnp.float32, "select_n"), (jnp.bfloat16, "mul")])

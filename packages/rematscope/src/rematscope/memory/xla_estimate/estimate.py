@@ -378,8 +378,8 @@ class _WrittenRanges(LiveRanges):
         )
         rooms = FirstFit(donated if is_tpu(self._target) else [*own, *donated])
         found: list[Allocation] = []
-        others = self._made.keys() - {*results, *overwritten}
-        for value in sorted((v for v in others if bytes_of[v]), key=lambda v: (-bytes_of[v], self._made[v])):
+        others = [v for v in self._made if bytes_of[v] and v not in results and v not in overwritten]
+        for value in sorted(others, key=lambda v: (-bytes_of[v], self._made[v])):
             made = self._made[value]
             last = max(made + 1, min(self._last.get(value, made), end))
             if not rooms.allocate(bytes_of[value], made, last):

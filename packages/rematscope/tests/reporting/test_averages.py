@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax._src import config  # private: a switch for one thread
 from jax.ad_checkpoint import checkpoint_name
 from sampling import few, sampled
 from uncompiled import by_operation
@@ -287,6 +288,17 @@ def test_checkpoints_and_names_of_remat3_are_opened_and_stay(loss):
         assert not proof(step, 3) and is_same(step, 3)
         assert str(jax.make_jaxpr(rewrite(step, **options))(*arguments())).count("RematTraced") == 1
         assert "not proved to be an average" in proof(step_of(jax.checkpoint(weighted_mean)))
+
+
+def clipped_in_a_scan(w, x, y):
+    return squares(lax.scan(lambda w, _: (clip_gradient(w), None), w, None, length=2)[0], x, y).mean()
+
+
+@pytest.mark.skipif(not hasattr(jax.config, "jax_custom_vjp3"), reason="this JAX has no jax_custom_vjp3")
+@pytest.mark.parametrize("loss", [lambda w, x, y: squares(clip_gradient(w), x, y).mean(), clipped_in_a_scan])
+def test_custom_gradients_are_refused_with_custom_vjp3(loss):
+    with config.custom_vjp3(True):
+        assert "no rule covers the custom gradient" in proof(step_of(loss))
 
 
 @pytest.mark.parametrize("options", [{}, {"checkpoint": "whole"}, {"checkpoint": "whole", "microbatches": 12}], ids=str)

@@ -101,9 +101,13 @@ def scopes(eqn: JaxprEqn) -> list[str]:
 
 
 def primitive_name(eqn: JaxprEqn) -> str:
-    """Return the name of an equation's primitive; `"checkpoint"` and `"name"` also for those of remat3."""
+    """Return the name of an equation's primitive; for a checkpoint, a name or a custom gradient that is a `HiPrim`, the
+    name that JAX gives it by default.
+    """
     if is_remat3_checkpoint(eqn):
         return "checkpoint"
+    if type(hi_primitive(eqn)).__name__ == "CustomVJPTraced":
+        return "custom_vjp_call"
     return eqn.primitive.name if checkpoint_name(eqn) is None else "name"
 
 

@@ -31,6 +31,7 @@ from rematscope.reporting.batch_axis import (
     custom_gradient,
     equal_values,
     is_float,
+    is_opaque,
     makes_batch,
     same_equation,
     same_params,
@@ -338,8 +339,8 @@ class _Proof:
         as further inputs, and the gradients must have the relations that follow from those of the operands. The
         function itself, which runs where it is not differentiated, must have the same results as its rule.
         """
-        if op.eqn.params.get("symbolic_zeros"):
-            return None  # the rule may differ for operands that are not differentiated
+        if is_opaque(op.eqn) or op.eqn.params.get("symbolic_zeros"):
+            return None  # the rule is unknown, or may differ for operands that are not differentiated
         try:
             rules = [custom_gradient(each.eqn) for each in (op, smaller)]
         except Exception:  # the rule cannot be traced by itself, for example because it names an axis of a mesh
@@ -487,7 +488,7 @@ def _cause_of(relation: Relation) -> str:
 
 def _contains_custom_gradient(eqn: Any) -> bool:
     return any(
-        inner.primitive.name in _CUSTOM_GRADIENTS or _contains_custom_gradient(inner)
+        jax_compat.primitive_name(inner) in _CUSTOM_GRADIENTS or _contains_custom_gradient(inner)
         for body in jax_compat.bodies(eqn)
         for inner in jax_compat.body_of(body)[0].eqns
     )

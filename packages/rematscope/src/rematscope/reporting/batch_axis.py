@@ -73,7 +73,7 @@ def commutes(whole: Any, part: Any, count: int, differentiable: bool = True, may
       may_make: whether the bodies of `OPENED` equations may contain equations that `makes_batch` accepts.
     """
     name = jax_compat.primitive_name(whole)
-    if name != jax_compat.primitive_name(part) or name in _OPAQUE or not jax_compat.is_repeatable(whole, prints=True):
+    if name != jax_compat.primitive_name(part) or is_opaque(whole) or not jax_compat.is_repeatable(whole, prints=True):
         return False
     try:
         before, after = axes_of(whole.invars, part.invars, count), axes_of(whole.outvars, part.outvars, count)
@@ -151,7 +151,7 @@ def same_equation(whole: Any, part: Any) -> bool:
     """Return whether two equations compute the same values: their types, parameters, literals and bodies are equal."""
     if whole.primitive is not part.primitive or len(whole.invars) != len(part.invars):
         return False
-    if whole.primitive.name in _OPAQUE:
+    if is_opaque(whole):
         return False
     for one, other in zip((*whole.invars, *whole.outvars), (*part.invars, *part.outvars), strict=False):
         if one.aval.strip_weak_type() != other.aval.strip_weak_type():
@@ -161,6 +161,14 @@ def same_equation(whole: Any, part: Any) -> bool:
     if not same_params(whole.params, part.params) or not _same_lengths(whole, part):
         return False
     return _same_bodies(whole, part)
+
+
+def is_opaque(eqn: Any) -> bool:
+    """Return whether an equation runs a Python function, or is a `HiPrim` with a derivative rule of its own."""
+    if eqn.primitive.name in _OPAQUE:
+        return True
+    has_rule = jax_compat.hi_primitive(eqn) is not None and jax_compat.primitive_name(eqn) not in OPENED | {"name"}
+    return has_rule and any(is_float(v.aval) for v in eqn.outvars)
 
 
 def equal_values(one: Any, other: Any) -> bool:

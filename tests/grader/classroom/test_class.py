@@ -95,6 +95,7 @@ def test_side_effects_of_an_answer_while_it_is_shown_change_nothing(
     assert (grade.picture is not None) == shown
 
 
+@pytest.mark.slow
 @sandboxed
 def test_the_same_programs_are_judged_once_and_others_are_not_taken_for_them(monkeypatch, grader_in_sandbox):
     judged, calls = judge.judge_text, []

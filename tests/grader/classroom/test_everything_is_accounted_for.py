@@ -141,6 +141,7 @@ class Place:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("put", few([write, pack], 1))
 def test_every_learner_and_every_file_is_in_the_report_once(put, tmp_path, seed):
     draw, courses = random.Random(seed), 0

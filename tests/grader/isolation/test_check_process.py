@@ -87,6 +87,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on processor time")
 def test_processor_time_before_the_limit_was_set_does_not_count():
     ended = subprocess.run([sys.executable, "-c", OVER_ITS_LIMIT], stdout=subprocess.PIPE, text=True, timeout=120)

@@ -13,6 +13,7 @@ from grader.isolation import bubblewrap_options, control_groups, doctor
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 def test_without_a_sandbox_grading_strangers_is_not_advised():
     command = [sys.executable, "-m", "grader", "doctor"]
     environment = os.environ | {"PATH": "/nonexistent"}
@@ -62,6 +63,7 @@ exit {tried}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not control_groups.why_none(), reason="there are control groups here")
 @pytest.mark.parametrize("tried", [0, 1])
 def test_a_scope_of_systemds_is_begun_where_it_gives_control_groups(tried, tmp_path):

@@ -37,6 +37,7 @@ def costs(verdict):
     return {effect.label: (effect.saved_bytes, effect.recomputed_flops) for effect in verdict.effects}
 
 
+@pytest.mark.slow
 def test_a_wrong_answer_like_the_worked_one_at_the_pages_shapes_shows_the_costs_of_a_failing_case():
     verdict = grade(right_in_float32_alone, NAME, seed=1)
     assert not verdict.passed and costs(verdict)["your answer"] != costs(verdict)["the worked answer"]

@@ -258,6 +258,7 @@ def test_where_the_grader_itself_fails_that_is_the_machines_failure_and_ends_no_
         assert "this machine is out of resources (MemoryError)" in failed.reason
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs root")
 @bubblewrap.needed
 def test_where_a_package_is_for_root_alone_answers_are_roots(monkeypatch):

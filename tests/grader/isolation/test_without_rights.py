@@ -30,6 +30,7 @@ def ways_open(*needed):
     return options
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs root, who becomes another user")
 @bubblewrap.needed
 def test_a_user_without_rights_grades_a_class():

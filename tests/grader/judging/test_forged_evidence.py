@@ -292,6 +292,7 @@ CELLS = st.lists(st.fixed_dictionaries({}, optional={"cell_type": KINDS, "source
 NOTEBOOKS = st.one_of(CELLS, st.integers(), st.dictionaries(st.text(), CELLS)).map(lambda cells: {"cells": cells})
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.one_of(st.binary(), st.text().map(str.encode), NOTEBOOKS.map(lambda page: json.dumps(page).encode())))
 def test_any_notebook_is_read_or_refused_in_words(tmp_path_factory, content):

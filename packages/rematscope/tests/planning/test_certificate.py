@@ -55,6 +55,7 @@ def test_a_changed_certificate_does_not_hold(change):
         dataclasses.replace(made, **CHANGES[change](made)).verify(gpt, *ARGS)
 
 
+@pytest.mark.slow
 def test_a_certificate_is_about_one_program():
     p, x = ARGS
     with pytest.raises(PlanError, match="a different program than gpt"):
@@ -63,6 +64,7 @@ def test_a_certificate_is_about_one_program():
         planned().certificate.verify(gpt, *ARGS, cost=lambda e: 1)
 
 
+@pytest.mark.slow
 def test_a_certificate_of_many_names_is_proven_by_its_multipliers(many):
     _, cost = every_choice(planned().graph)
     nbytes, _ = every_choice(planned().graph)

@@ -85,6 +85,7 @@ def of_jits(checkpoint):
     return jax.jit(net)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", few([skipping, in_loop, twice, of_jits]))
 def test_blocks_are_where_people_put_checkpoints(make):
     plain, suggested_names = make(lambda f: f), make(jax.checkpoint)

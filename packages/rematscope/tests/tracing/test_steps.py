@@ -255,6 +255,7 @@ def model_and_optimizer():
     return model, nnx.Optimizer(model, OPTIMIZER, wrt=nnx.Param)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", few([in_place, nnx.jit(in_place)]), ids=["plain", "jitted"])
 def test_a_step_that_updates_its_modules_in_place_is_one(step):
     """It returns its loss alone: what it leaves in what it was given is a result too, and is compiled."""

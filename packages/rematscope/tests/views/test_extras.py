@@ -26,6 +26,7 @@ def in_a_terminal(code: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.slow
 def test_in_a_terminal_nothing_is_missing():
     printed = in_a_terminal(
         "explore(f, 1.0); interactive_programs(f, 1.0); print(liveness(f, 1.0)); print(frontier(f, 1.0))"

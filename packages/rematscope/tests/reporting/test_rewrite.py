@@ -107,6 +107,32 @@ def test_groups_of_layers_have_a_lower_peak_than_layers(around):
     assert second < 0.6 * first
 
 
+def normalized_step(ws, state, x, y):
+    """A step whose loss closes over its batch, normalizes over it, and returns more than its value."""
+
+    def loss(ws):
+        h, means = x, []
+        for w in ws:
+            h = h @ w
+            means.append(h.mean(0))
+            h = jnp.sin((h - means[-1]) / jnp.sqrt(h.var(0) + 1e-3)) * jnp.tanh(h)
+        return jnp.mean((h - y) ** 2), (means, h)
+
+    (value, (means, h)), grads = jax.value_and_grad(loss, has_aux=True)(ws)
+    state = jax.tree.map(lambda m, g: 0.9 * m + g, state, grads)
+    return jax.tree.map(lambda w, m: w - 0.1 * m, ws, state), state, value, means, h.max()
+
+
+def test_a_loss_with_a_plan_of_auto_stays_within_its_limit():
+    ws = [jnp.eye(8) + 0.1 * jnp.sin(jnp.arange(64.0) + i).reshape(8, 8) for i in range(6)]
+    args = ws, ws, jnp.cos(jnp.arange(4096.0)).reshape(512, 8), jnp.ones((512, 8))
+    plain, planned = jax.jit(normalized_step), rewrite(normalized_step, auto="230 KiB", donate_argnums=(0, 1))
+    first, second = (f.lower(*args).compile().memory_analysis().temp_size_in_bytes for f in (plain, planned))
+    assert second < 0.6 * first
+    expected, found = plain(*args), planned(*copied(args))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), expected, found)
+
+
 @pytest.mark.slow
 def test_keyword_arguments_have_axes_by_name():
     def step(w, x, *, y):
@@ -130,6 +156,7 @@ def test_keyword_arguments_have_axes_by_name():
         ({"microbatches": 2}, "needs in_axes="),
         ({"microbatches": 2, "chunks": 2, "in_axes": (0,)}, "do not combine"),
         ({"checkpoint": "loops", "saved": 1}, "saved= is for"),
+        ({"checkpoint": "layers", "auto": 1}, "auto= combines with donate_argnums= only"),
     ],
     ids=lambda each: written(each) if isinstance(each, dict) else "",
 )

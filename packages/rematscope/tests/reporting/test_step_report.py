@@ -184,6 +184,30 @@ def test_a_proposal_refuses_arguments_that_the_report_did_not_check():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
+def test_a_step_that_fits_only_with_a_plan_of_auto_gets_one():
+    def loss(ws, x, y):
+        h = x
+        for w in ws:
+            z = h @ w
+            h = h + jax.nn.gelu((z - z.mean(0)) / jnp.sqrt(z.var(0) + 1e-3))
+        return jnp.mean((h - y) ** 2), h
+
+    def step(ws, state, x, y):
+        (value, h), grads = jax.value_and_grad(loss, has_aux=True)(ws, x, y)
+        state = jax.tree.map(lambda m, g: 0.9 * m + g, state, grads)
+        return jax.tree.map(lambda w, m: w - 0.1 * m, ws, state), state, value, h.max()
+
+    ws = [jnp.eye(32) + 0.1 * jnp.sin(jnp.arange(1024.0) + i).reshape(32, 32) for i in range(10)]
+    args = ws, [0.1 * w for w in ws], jnp.cos(jnp.arange(512 * 32.0)).reshape(512, 32), jnp.ones((512, 32))
+    found = rematscope.report(step, *args, memory="730 KiB")
+    assert found.best is not None and "auto=" in found.best.snippet, found.nothing_fits
+    assert found.best.peak_bytes <= found.limit
+    expected = step(*args)
+    for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found.best.function(*args)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_a_batch_of_keyword_arguments_is_divided():
     def step(w, *, x, mask):
         def loss(w):

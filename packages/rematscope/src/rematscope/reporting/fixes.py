@@ -27,6 +27,8 @@ _FAR = 2.0  # a peak above this multiple of the limit is too far from it for var
 _NEAR = 1.1  # a peak below this multiple of the lowest one is about the lowest
 _CHEAP = 1.02  # work below this multiple of that of the function as written is almost no recompute
 _SMALL = 0.9  # a predicted peak below this share of the limit is expected to fit
+_PLAN_SECONDS = 60.0  # the processor time after which `auto` plans no gradient: it needs about as much again
+_PLANS = 4  # the limits for which `auto` plans the gradient
 _SAVED = (0.92, 0.7)  # the shares of the free memory that checkpoints may fill with additional saved values
 
 
@@ -84,6 +86,8 @@ def described_changes(changes: Changes) -> str:
         elif changes.checkpoint == "whole":
             text = "checkpoint of the whole loss"
         parts.append(text)
+    if changes.auto is not None:
+        parts.append(f"auto within {bytes_text(changes.auto)}")
     if changes.donate_argnums:
         parts.append("donation")
     if changes.microbatches > 1:
@@ -133,6 +137,8 @@ class Search:
         if found is None and Changes("layers") in self.tried:
             self._nest_checkpoints()
             found = self._compile_in_order(self.compiles + 3)
+        if found is None:
+            found = self._plan_gradient()
         return found if found is None else self._improve(found)
 
     # Changes to consider
@@ -332,6 +338,27 @@ class Search:
             found = self._trace(nested, in_time=False)
             if found is not None and self._are_small([found]):
                 break
+
+    def _plan_gradient(self) -> Changes | None:
+        """Compile the step with plans of `auto` for its loss, with lower limits until the step fits."""
+        if self.subject.target != jax.default_backend():
+            return None  # `rewrite` plans for the device that JAX uses
+        if self.subject.seconds > _PLAN_SECONDS:
+            self.is_complete = False
+            return None
+        donated = self.subject.updated_argnums if self._donation_bytes() else ()
+        around = self.tried[Changes(donate_argnums=donated)].memory.fixed_bytes - self.subject.gradient_bytes
+        excess = 0.0
+        for _ in range(_PLANS):
+            peak = whole_kib(_MARGIN * self.limit - around - excess)
+            changes = Changes(auto=peak, donate_argnums=donated)
+            if peak <= 0 or self._trace(changes, in_time=False) is None:
+                return None
+            over = self._compile(changes) - self.limit
+            if over <= 0:
+                return changes
+            excess += over
+        return None
 
     # Tracing and compiling changes
 

@@ -445,13 +445,12 @@ def report(
 
     `report` applies changes to the step, traces the results, and compiles the best of them. The changes are checkpoints
     around layers or loop iterations, JAX's policies, checkpoints that also save as many results of matmuls and
-    convolutions as fit in memory, donated arguments, microbatches, and chunks of the batch for the loss or its head.
-    The cheapest combination that fits is `.best`, which includes code to paste.
+    convolutions as fit in memory, donated arguments, microbatches, chunks of the batch for the loss or its head, and
+    plans of `auto` for the loss. The cheapest combination that fits is `.best`, which includes code to paste.
 
     Args:
       f: a training step or a loss. For a loss, the report covers the program that computes its value and gradients. `f`
-        is not run, with one exception: if no other change fits, `report` may compute its gradient on four examples, to
-        check that microbatches do not change it.
+        is not run.
       *args, **kwargs: the arguments of `f`: arrays, or `jax.ShapeDtypeStruct`s.
       device: a name such as `"h100"` or `"tpu v5e"`, a `Device`, or the result of `calibrate()`. Its memory is the
         capacity, and its roofline gives the times.

@@ -32,6 +32,7 @@ from rematscope.reporting.averages import WholeStep, why_gradient_differs
 from rematscope.reporting.batch_axis import NotPaired
 from rematscope.reporting.chunks import chunked_batch, chunked_head
 from rematscope.reporting.microbatches import in_microbatches
+from rematscope.scheduling.auto import planned_in_step
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
 from rematscope.scheduling.calls import calls_around, first_half, partitions, worth_saving
 from rematscope.scheduling.cuts import stretches
@@ -58,11 +59,17 @@ class Changes:
     checkpoint: str | None = None
     policy: Callable[..., Any] | None = None
     saved: int | None = None
+    auto: int | None = None
     microbatches: int = 1
     chunks: int = 1
     head_chunks: int = 1
     in_axes: tuple[Any, ...] = dataclasses.field(default=(), compare=False)  # equal in all changes to one function
     donate_argnums: tuple[int, ...] = ()
+
+    @property
+    def changes_loss(self) -> bool:
+        """Whether the changes replace the loss of the step."""
+        return self.checkpoint is not None or self.auto is not None or self.chunks * self.head_chunks > 1
 
     @property
     def is_flat(self) -> bool:
@@ -74,10 +81,9 @@ class Changes:
         parts = [] if self.checkpoint is None else [f"checkpoint={self.checkpoint!r}".replace("'", '"')]
         if self.policy is not None:
             parts.append(f"policy=jax.checkpoint_policies.{jax_compat.policy_name(self.policy)}")
-        if self.saved is not None:
-            unit, name = (2**20, "MiB") if self.saved % 2**20 == 0 else (2**10, "KiB")
-            whole = f'"{self.saved // unit} {name}"' if self.saved % unit == 0 else str(self.saved)
-            parts.append(f"saved={whole}")
+        for name, limit in (("saved", self.saved), ("auto", self.auto)):
+            if limit is not None:
+                parts.append(f"{name}={_bytes_literal(limit)}")
         for name in ("microbatches", "chunks", "head_chunks"):
             if getattr(self, name) > 1:
                 parts.append(f"{name}={getattr(self, name)}")
@@ -86,6 +92,12 @@ class Changes:
         if self.donate_argnums:
             parts.append(f"donate_argnums={self.donate_argnums}")
         return ", ".join(parts)
+
+
+def _bytes_literal(nbytes: int) -> str:
+    """Return Python code for a number of bytes."""
+    unit, name = (2**20, "MiB") if nbytes % 2**20 == 0 else (2**10, "KiB")
+    return f'"{nbytes // unit} {name}"' if nbytes % unit == 0 else str(nbytes)
 
 
 def blocks_of(loss: CalledOnce, place: str, /, *args: Any, **kwargs: Any) -> tuple[Block, ...]:
@@ -258,12 +270,14 @@ class Rewritten:
     def _direct(self, args: Sequence[Any], kwargs: Mapping[str, Any], method: str = "") -> Callable[..., Any]:
         """Return the function, or one of its methods, with the changes to its loss."""
         f, changes = self.__wrapped__, self.changes
-        if changes.checkpoint is None and changes.chunks == changes.head_chunks == 1:
+        if not changes.changes_loss:
             return getattr(f, method) if method else f
         if self._takes_gradient is None:
             self._takes_gradient = takes_gradient(f, args, kwargs)
         change: Callable[[Any], Any] = functools.partial(with_checkpoints, changes=changes)
-        if changes.head_chunks > 1:
+        if changes.auto is not None:
+            change = functools.partial(planned_in_step, peak=changes.auto, target=jax.default_backend())
+        elif changes.head_chunks > 1:
             change = functools.partial(with_head_in_chunks, changes=changes)
         elif changes.chunks > 1:
             losses = iter(self._losses_of_a_part(args, kwargs))
@@ -349,7 +363,7 @@ class _Program:
         self._axes = function._leaf_axes(arguments) if changes.microbatches > 1 else []
         over = _in_argnums(arguments, changes.donate_argnums, "donate_argnums", function.__name__)
         self._donated = [one or other for one, other in zip(over, _already_donated(f, arguments), strict=True)]
-        if changes.checkpoint is not None and function._takes_gradient is None:  # decided before the trace of `_run`
+        if changes.changes_loss and function._takes_gradient is None:  # decided before the trace of `_run`
             function._takes_gradient = takes_gradient(f, args, kwargs)
         self._outs = dict[Any, Any]()  # what the function returned while it was traced, by the types of its arguments
         self._checked = set[Any]()  # the argument types for which microbatches are known to give the gradient
@@ -565,6 +579,7 @@ def rewrite(
     checkpoint: str | None = None,
     policy: Callable[..., Any] | None = None,
     saved: int | str | None = None,
+    auto: int | str | None = None,
     microbatches: int = 1,
     chunks: int = 1,
     head_chunks: int = 1,
@@ -590,6 +605,10 @@ def rewrite(
       saved: instead of `policy`, a limit on the saved bytes, such as `"120 MiB"`. Within this limit, the checkpoints
         around layers or segments save the results of the matmuls and convolutions that avoid the most recompute per
         byte.
+      auto: instead of checkpoints and chunks, a limit on the peak of the loss's gradient, such as `"2 GiB"`. The loss
+        gets the plan that `auto` makes for this limit and for the device that JAX uses. The plan is made when the step
+        is traced. The peak of the step may differ from this limit: the step also holds the state of the optimizer, but
+        needs no cotangents of the loss's auxiliary results.
       microbatches: the number of microbatches that the batch is split into. Their gradients are computed one after the
         other and averaged. On the first call with new shapes, the returned function proves from the program of `f` that
         the results stay the same, and refuses the call if it cannot. So it refuses a loss that is not a mean over the
@@ -646,8 +665,12 @@ def rewrite(
             raise PlanError(f"{name}={number!r} is not valid. Give a whole number, 1 or more.")
         if number > 1 and name != "head_chunks" and not jax.tree.leaves(tuple(in_axes)):
             raise PlanError(f"{name}= needs in_axes=, the axis of the batch in each argument, such as (None, 0).")
+    if auto is not None and (checkpoint is not None or max(microbatches, chunks, head_chunks) > 1):
+        raise PlanError("auto= combines with donate_argnums= only. Remove the other changes.")
     if sum(number > 1 for number in (microbatches, chunks, head_chunks)) > 1:
         raise PlanError("microbatches=, chunks= and head_chunks= do not combine. Choose one of them.")
     donated = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
     limit = None if saved is None else budget_bytes(saved, "saved")
-    return Rewritten(f, Changes(checkpoint, policy, limit, microbatches, chunks, head_chunks, tuple(in_axes), donated))
+    peak = None if auto is None else budget_bytes(auto, "auto")
+    changes = Changes(checkpoint, policy, limit, peak, microbatches, chunks, head_chunks, tuple(in_axes), donated)
+    return Rewritten(f, changes)

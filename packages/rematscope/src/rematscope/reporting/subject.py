@@ -4,7 +4,7 @@ import contextlib
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +13,7 @@ from jax.extend import source_info_util
 
 from rematscope.errors import PlanError
 from rematscope.ir.gc_pause import gc_paused
+from rematscope.ir.program import Value
 from rematscope.memory.xla_estimate import Allocations, allocations
 from rematscope.reporting.arrays import arguments_of, leaf_axes
 from rematscope.reporting.averages import WholeStep, why_gradient_differs
@@ -177,6 +178,18 @@ class Subject:
     def _loss_jaxprs(self) -> list[Any]:
         with self._measure_time():
             return losses_of(self.f, self.arguments, [None] * len(self._flat_leaves), Changes(), self.is_step)
+
+    @property
+    def gradient_bytes(self) -> int:
+        """The bytes of the arguments and results of the largest loss, and of the cotangents of both."""
+
+        def size(avals: Iterable[Any]) -> int:
+            return sum(Value(a).device_bytes * (1 + jnp.issubdtype(a.dtype, jnp.inexact)) for a in avals)
+
+        def closed(loss: Any) -> int:
+            return sum(Value(jax.typeof(v)).device_bytes for v in loss.consts)
+
+        return max(size([*loss.in_avals, *loss.out_avals]) + closed(loss) for loss in self._loss_jaxprs)
 
     @functools.cached_property
     def head_lengths(self) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 import jax
+import jax.numpy as jnp
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
@@ -13,6 +14,7 @@ from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.argnums import ArgNums, check_argnums
+from rematscope.scheduling.captured import with_outer_values
 from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.per_call import PlannedPerCall
@@ -21,6 +23,7 @@ from rematscope.scheduling.result import Auto, Decorated, reference
 from rematscope.scheduling.search import Search, SearchOptions
 from rematscope.scheduling.settings import SETTINGS
 from rematscope.seconds.devices import DEVICES, Device, cost_meant, device_called
+from rematscope.tracing.checkpoints import traced
 from rematscope.xla.compiling import check_target
 
 P = ParamSpec("P")
@@ -209,6 +212,28 @@ def auto(
     options = SearchOptions(limit, peak is not None, target, compiles, counted, host)
     make = functools.partial(AutoFunction, argnums=argnums, options=options)
     return make if f is None else make(f)
+
+
+def planned_in_step(loss: Callable[..., Any], peak: int, target: str) -> Callable[..., Any]:
+    """Return a loss that a step differentiates, with a plan of `auto` for its gradient.
+
+    Values of the step that the loss closes over become arguments without a gradient.
+
+    Args:
+      loss: the loss. All its floating-point arguments get a gradient.
+      peak: the limit on the compiled peak of its gradient, in bytes.
+      target: the device to compile for.
+    """
+
+    def planned(*args: Any, **kwargs: Any) -> Any:
+        once, leaves = traced(loss, args, kwargs)
+        called, values = with_outer_values(once, leaves, "auto")
+        own = range(len(values) - len(leaves), len(values))
+        argnums = tuple(i for i in own if jnp.issubdtype(jax.typeof(values[i]).dtype, jnp.inexact))
+        options = SearchOptions(peak, True, target, SETTINGS.compiles, work, None)
+        return AutoFunction(called, argnums, options)(*values)
+
+    return functools.wraps(loss, updated=())(planned)
 
 
 def _progress_note(search: Search, limit: int) -> str:

@@ -16,11 +16,12 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend import source_info_util
+from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Program, Value
-from rematscope.jax_compat import body_of, is_mutable_array
+from rematscope.jax_compat import body_of, is_mutable_array, varying
 from rematscope.scheduling.linearize import linearize
 from rematscope.tracing.arguments import callable_name, check_differentiable, flattened, type_description
 from rematscope.tracing.checkpoints import CalledOnce, KnownStep, called_once, traced
@@ -82,6 +83,35 @@ def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     if any(is_mutable_array(v.aval) for v in (*body.invars, *constvars)):
         raise _keeps_state(f, "a mutable array (jax.new_ref) that was created outside of it")
     return CalledOnce(f, once.jaxpr, once.returning(once.jaxpr.out_avals))
+
+
+def with_outer_values(once: CalledOnce, leaves: Sequence[Any], by: str) -> tuple[CalledOnce, list[Any]]:
+    """Return a function of its arguments and of the values of outer transformations that it closes over, with all of
+    them.
+
+    A value of an outer transformation that is only closed over would be hidden from the derivative. The values come
+    first. `by` is the name of the function that needs this, for a message.
+    """
+    jaxpr: Any = once.jaxpr
+    is_outer = [isinstance(const, jax.core.Tracer) for const in jaxpr.consts]
+    values = [*(const for const, outer in zip(jaxpr.consts, is_outer, strict=True) if outer), *leaves]
+    made = (v.aval for eqn in body_of(jaxpr)[0].eqns for v in eqn.outvars)
+    if axes := sorted(frozenset[str]().union(*map(varying, (*map(jax.typeof, values), *made)))):
+        raise PlanError(
+            f"{callable_name(once.function)} is called inside a shard_map over {', '.join(map(repr, axes))} with "
+            "check_vma=True, which {by} does not support. Put the shard_map into the function that you pass "
+            f"to {by}, or pass check_vma=False to the shard_map."
+        )
+    if not any(is_outer):
+        return once, [*leaves]
+
+    def with_outer(*operands: Any) -> Any:
+        rest = iter(operands)
+        consts = [next(rest) if outer else const for const, outer in zip(jaxpr.consts, is_outer, strict=True)]
+        return jaxpr_as_fun(jaxpr.replace(consts=consts))(*rest)
+
+    longer = jax.make_jaxpr(with_outer)(*values)
+    return CalledOnce(once.function, longer, once.returning(jaxpr.out_avals)), values
 
 
 def _keeps_state(f: Callable[..., Any], what: str) -> PlanError:

@@ -10,14 +10,13 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
 from jax.extend import source_info_util
-from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
 from rematscope.ir.program import Program
-from rematscope.jax_compat import Policy, body_of, is_repeatable, is_repeatable_program, saving_unrepeatable, varying
+from rematscope.jax_compat import Policy, is_repeatable, is_repeatable_program, saving_unrepeatable
 from rematscope.linting.subject import walk_equations
 from rematscope.render.units import bytes_text
-from rematscope.scheduling.captured import traced_for_a_plan
+from rematscope.scheduling.captured import traced_for_a_plan, with_outer_values
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.planned import scheduled_function
 from rematscope.scheduling.schedule import schedule
@@ -82,7 +81,9 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
     @functools.wraps(f)
     def function(*args: P.args, **kwargs: P.kwargs) -> R:
         check_call(f, args, kwargs, "use jax.eval_shape for the shape of the result")
-        once, leaves = _with_outer_values(traced_for_a_plan(f, args, kwargs), jax.tree.leaves((args, kwargs)))
+        once, leaves = with_outer_values(
+            traced_for_a_plan(f, args, kwargs), jax.tree.leaves((args, kwargs)), "with_schedule"
+        )
         repeatable = is_repeatable_program(once.jaxpr, prints=True)
         passes = _trace_with_policy(once, chosen if repeatable else saving_unrepeatable(chosen), leaves)
         if not repeatable:
@@ -167,31 +168,3 @@ def _accepts_policy(f: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _with_outer_values(once: CalledOnce, leaves: list[Any]) -> tuple[CalledOnce, list[Any]]:
-    """Return a function of its arguments and of the values of outer transformations that it closes over, with all of
-    them.
-
-    A value of an outer transformation that is only closed over would be hidden from the derivative.
-    """
-    jaxpr: Any = once.jaxpr
-    is_outer = [isinstance(const, jax.core.Tracer) for const in jaxpr.consts]
-    values = [*(const for const, outer in zip(jaxpr.consts, is_outer, strict=True) if outer), *leaves]
-    made = (v.aval for eqn in body_of(jaxpr)[0].eqns for v in eqn.outvars)
-    if axes := sorted(frozenset[str]().union(*map(varying, (*map(jax.typeof, values), *made)))):
-        raise PlanError(
-            f"{callable_name(once.function)} is called inside a shard_map over {', '.join(map(repr, axes))} with "
-            "check_vma=True, which with_schedule does not support. Put the shard_map into the function that you "
-            "pass to with_schedule, or pass check_vma=False to the shard_map."
-        )
-    if not any(is_outer):
-        return once, leaves
-
-    def with_outer(*operands: Any) -> Any:
-        rest = iter(operands)
-        consts = [next(rest) if outer else const for const, outer in zip(jaxpr.consts, is_outer, strict=True)]
-        return jaxpr_as_fun(jaxpr.replace(consts=consts))(*rest)
-
-    longer = jax.make_jaxpr(with_outer)(*values)
-    return CalledOnce(once.function, longer, once.returning(jaxpr.out_avals)), values

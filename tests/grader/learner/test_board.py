@@ -128,6 +128,7 @@ def test_the_fate_of_a_damaged_progress_file_is_reported(course):
     default_path().write_bytes(b"damaged" * 100)
     shown = board()
     assert "was damaged. It is saved as" in " ".join(str(shown).split())
+    assert "was damaged. It is saved as" in shown._repr_mimebundle_()["text/html"]
     assert shown.entries[0].state == "not begun"
 
 

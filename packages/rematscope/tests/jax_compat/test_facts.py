@@ -1,6 +1,7 @@
 """The facts about JAX's internals that this package uses. The name of a failing test states what a release changed."""
 
 import inspect
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,11 +9,12 @@ import numpy as np
 import pytest
 from compiled_programs import array
 from jax import lax
-from jax._src import config, core, hardware_utils, xla_bridge
+from jax._src import config, core, hardware_utils, source_info_util, xla_bridge
 from jax._src.interpreters import mlir
 from jax.sharding import AxisType, PartitionSpec
 from releases import since
 
+import rematscope
 from rematscope import jax_compat
 from rematscope.jax_compat import vjp_hook
 from rematscope.tracing.signature import SETTINGS
@@ -22,6 +24,11 @@ X = array(8)
 
 def equations(f, *args):
     return jax_compat.body_of(jax.make_jaxpr(f)(*args))[0].eqns
+
+
+def test_no_file_of_this_package_counts_as_the_users():
+    files = map(str, Path(rematscope.__file__).parent.rglob("*.py"))
+    assert not any(map(source_info_util.is_user_filename, files)) and source_info_util.is_user_filename(__file__)
 
 
 @jax.custom_jvp

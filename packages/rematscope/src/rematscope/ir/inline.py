@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
@@ -20,8 +19,6 @@ from rematscope.ir.trip_counts import trip_count
 from rematscope.jax_compat import AnyJaxpr
 from rematscope.jax_compat.library_primitives import trace_implementation
 from rematscope.jax_compat.vjp_hook import Mark
-
-source_info_util.register_exclusion(__file__)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,15 +20,12 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
 from rematscope.errors import TraceError
 from rematscope.ir.source import Source
 from rematscope.ir.specs import device_shape
-
-source_info_util.register_exclusion(__file__)
 
 
 class Typed(Protocol):

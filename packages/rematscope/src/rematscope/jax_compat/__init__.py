@@ -3,6 +3,10 @@
 The rest of the package uses public JAX only.
 """
 
+import os
+
+from jax.extend import source_info_util
+
 from rematscope.jax_compat.absent_gpu import assuming_gpu, make_jaxpr
 from rematscope.jax_compat.contexts import (
     default_remat,
@@ -60,6 +64,9 @@ from rematscope.jax_compat.rewriting import (
     trace_single_equation,
     with_name,
 )
+
+# No line of this package is the user's. JAX compares paths by their beginning.
+source_info_util.register_exclusion(os.path.dirname(os.path.dirname(__file__)) + os.sep)
 
 __all__ = [
     "AnyJaxpr",

@@ -17,9 +17,6 @@ from typing import Any
 import jax
 from jax._src import xla_bridge
 from jax._src.cudnn import fused_attention_stablehlo
-from jax.extend import source_info_util
-
-source_info_util.register_exclusion(__file__)
 
 CUDNN_VERSION = 91300
 COMPUTE_CAPABILITY = (9, 0)

@@ -18,14 +18,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from rematscope.jax_compat.absent_gpu import make_jaxpr
 from rematscope.jax_compat.policies import MAY_DIFFER, STATEFUL, Policy
 from rematscope.jax_compat.policies import jaxprs_in_params as jaxprs_in_params
-
-source_info_util.register_exclusion(__file__)
 
 AnyJaxpr = Jaxpr | ClosedJaxpr
 _CHECKPOINTS = ("remat2", "checkpoint")

@@ -12,12 +12,9 @@ from typing import Any
 
 import jax
 from jax._src.interpreters import mlir
-from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
 from rematscope.jax_compat.equations import AnyJaxpr
-
-source_info_util.register_exclusion(__file__)
 
 
 def trace_implementation(eqn: JaxprEqn) -> AnyJaxpr | None:

@@ -19,12 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import ad_checkpoint
-from jax.extend import linear_util, source_info_util
+from jax.extend import linear_util
 
 from rematscope.jax_compat.contexts import outside_transformations
 from rematscope.jax_compat.equations import AnyJaxpr, bodies, body_of
-
-source_info_util.register_exclusion(__file__)
 
 Function = Callable[..., Any]
 

@@ -9,11 +9,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import source_info_util
 
 from rematscope.tracing.arguments import shape_struct
-
-source_info_util.register_exclusion(__file__)
 
 
 class _Missing:

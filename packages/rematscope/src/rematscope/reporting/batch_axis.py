@@ -14,13 +14,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import random, source_info_util
+from jax.extend import random
 
 from rematscope import jax_compat
 from rematscope.ir.primitives import ELEMENTWISE
 from rematscope.reporting.flat_program import Operation, flat_program
-
-source_info_util.register_exclusion(__file__)
 
 Axes = Sequence[int | None]  # the batch axis of each operand or result; None for one without a batch axis
 _POINTWISE = ELEMENTWISE | set("name stop_gradient copy copy_p clamp square random_fold_in sharding_constraint".split())

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend import source_info_util
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
@@ -34,8 +33,6 @@ from rematscope.reporting.flat_program import (
 from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.head_axes import axes_of_results, heads, part_equations, program_with_head
 from rematscope.reporting.parts import run_equation_part
-
-source_info_util.register_exclusion(__file__)
 
 Parts = Mapping[Operation, Any]
 Runner = Callable[[Sequence[Any]], list[Any]]

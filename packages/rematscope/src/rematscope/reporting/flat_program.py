@@ -4,11 +4,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from jax.extend import source_info_util
-
 from rematscope import jax_compat
-
-source_info_util.register_exclusion(__file__)
 
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 

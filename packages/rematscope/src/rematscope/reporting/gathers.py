@@ -10,12 +10,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend import source_info_util
 
 from rematscope import jax_compat
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program
-
-source_info_util.register_exclusion(__file__)
 
 # The dimensions of a gather's operand that are read by position, with the axes along which the indices count.
 Rows = tuple[tuple[int, int], ...]

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
-from jax.extend import source_info_util
 
 from rematscope import jax_compat
 from rematscope.ir.program import nbytes
@@ -29,8 +28,6 @@ from rematscope.reporting.flat_program import (
 )
 from rematscope.scheduling.calls import computes
 from rematscope.tracing.arguments import shape_struct
-
-source_info_util.register_exclusion(__file__)
 
 _MOST_TRIED = 64  # assignments of axes to the operands of one equation
 

@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax.extend import source_info_util
 
 from rematscope import jax_compat
 from rematscope.reporting.batch_axis import OPENED, batch_axis, makes_batch, run_part
 from rematscope.reporting.flat_program import CALLS, flat_program, value_of
 from rematscope.scheduling.blocks import run_scan
-
-source_info_util.register_exclusion(__file__)
 
 
 def run_equation_part(

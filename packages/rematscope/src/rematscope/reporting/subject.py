@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend import source_info_util
 
 from rematscope.errors import PlanError
 from rematscope.ir.gc_pause import gc_paused
@@ -26,8 +25,6 @@ from rematscope.tracing.arguments import callable_name, flattened
 from rematscope.tracing.trace import Trace, trace_call
 from rematscope.xla.compiling import compile_both
 from rematscope.xla.measure import Measurement
-
-source_info_util.register_exclusion(__file__)
 
 
 class Traced(NamedTuple):

@@ -8,12 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
-from jax.extend import source_info_util
 
 from rematscope.errors import PlanError
 from rematscope.tracing.arguments import argument_paths, callable_name, check_arrays
-
-source_info_util.register_exclusion(__file__)
 
 ArgNums = int | Sequence[int] | None
 

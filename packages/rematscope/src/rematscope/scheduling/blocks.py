@@ -10,14 +10,11 @@ from typing import Any
 import jax
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
-from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 
 from rematscope import jax_compat
 from rematscope.jax_compat import AnyJaxpr, Policy, is_literal
 from rematscope.tracing.checkpoints import traced, without_checkpoints
-
-source_info_util.register_exclusion(__file__)
 
 # The indices of the operations that contain a block, outermost first, then the block's first index and its end.
 Block = tuple[int, ...]

@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
@@ -26,8 +25,6 @@ from rematscope.scheduling.linearize import linearize
 from rematscope.tracing.arguments import callable_name, check_differentiable, flattened, type_description
 from rematscope.tracing.checkpoints import CalledOnce, KnownStep, called_once, traced
 from rematscope.tracing.trace import trace
-
-source_info_util.register_exclusion(__file__)
 
 _SEARCHED = 20_000  # the maximum number of reachable objects to search for tracers
 _LIBRARIES = ("jax", "jaxlib", "numpy", "builtins", "rematscope")

@@ -16,13 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
-from jax.extend import source_info_util
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from rematscope.jax_compat import is_named_axis
-
-source_info_util.register_exclusion(__file__)
 
 Arrays = Sequence[Any]
 _Back = Callable[[tuple[bool, ...]], Callable[..., Arrays]]

@@ -17,15 +17,11 @@ from typing import Any, NamedTuple
 
 import jax
 from jax import lax
-from jax.extend import source_info_util
 
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Equation, Program, Value
 from rematscope.memory.xla_estimate.unrolled import copied
 from rematscope.scheduling.linearize import Linearized, free_values, own_values, substituted
-
-source_info_util.register_exclusion(__file__)
-
 
 # The index of the loop in `loops_of`, the iterations per segment, and the number of last iterations in no segment.
 Segments = tuple[int, int, int]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn, jaxpr_as_fun
 
 from rematscope import jax_compat
@@ -21,8 +20,6 @@ from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
-
-source_info_util.register_exclusion(__file__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

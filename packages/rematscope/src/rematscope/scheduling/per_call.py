@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import jax
-from jax.extend import source_info_util
 from jax.sharding import AxisType
 
 from rematscope.errors import PlanError
@@ -18,8 +17,6 @@ from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.planned import Constant, Planned
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call, flattened, shapes_of
 from rematscope.tracing.signature import Signature
-
-source_info_util.register_exclusion(__file__)
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,7 +7,6 @@ from typing import Any, NoReturn, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
@@ -20,8 +19,6 @@ from rematscope.scheduling.zeros import without, zeros_of
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
-
-source_info_util.register_exclusion(__file__)
 
 
 class Constant:

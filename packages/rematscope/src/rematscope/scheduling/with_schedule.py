@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
-from jax.extend import source_info_util
 
 from rematscope.errors import PlanError
 from rematscope.ir.program import Program
@@ -24,8 +23,6 @@ from rematscope.tracing.arguments import callable_name, check_call, flattened, t
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policy, without_checkpoints
 from rematscope.tracing.trace import Trace, trace
 from rematscope.xla.compiling import check_target
-
-source_info_util.register_exclusion(__file__)
 
 P = ParamSpec("P")
 R = TypeVar("R")

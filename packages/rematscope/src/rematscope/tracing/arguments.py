@@ -11,13 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.export import is_symbolic_dim
-from jax.extend import source_info_util
 from jax.sharding import AxisType
 
 from rematscope.errors import TraceError
 from rematscope.ir.program import Value
-
-source_info_util.register_exclusion(__file__)
 
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
 
 from rematscope import jax_compat
@@ -26,8 +25,6 @@ from rematscope.jax_compat.vjp_hook import (
 from rematscope.tracing.arguments import FlatFunction, callable_name, check_differentiable, flattened, shape_struct
 from rematscope.tracing.per_device import manual_axes, remap_shard_map
 from rematscope.tracing.step import gradients_of, is_step
-
-source_info_util.register_exclusion(__file__)
 
 
 def nothing(*_: Any, **__: Any) -> bool:

@@ -6,14 +6,11 @@ from typing import Any
 
 import jax
 from jax import lax
-from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AxisType, PartitionSpec
 
 from rematscope.jax_compat import make_jaxpr, varying
 from rematscope.tracing.arguments import shape_struct
-
-source_info_util.register_exclusion(__file__)
 
 
 def manual_axes() -> dict[str, int]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-from jax.extend import source_info_util
 from jax.sharding import AxisType
 
 from rematscope.errors import PlanError
@@ -14,8 +13,6 @@ from rematscope.ir.program import Value, type_text
 from rematscope.ir.specs import is_trivial
 from rematscope.jax_compat import varying
 from rematscope.tracing.arguments import argument_paths, callable_name, check_arrays, flattened, step_of_path
-
-source_info_util.register_exclusion(__file__)
 
 # JAX's settings that a trace or its results depend on, as attributes of jax.config. Some releases lack some of them.
 SETTINGS = (

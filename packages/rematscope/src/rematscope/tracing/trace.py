@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr
 
 from rematscope import jax_compat
@@ -45,8 +44,6 @@ from rematscope.tracing.arguments import (
 )
 from rematscope.tracing.residuals import Residual, makers_of, origin_of, residuals_of
 from rematscope.tracing.step import Gradient, Halves, Step, gradients_of, halves_of, is_step, step_of
-
-source_info_util.register_exclusion(__file__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from compiled_programs import array
 from flax import linen
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
@@ -45,15 +46,11 @@ def block(*args):
     return add
 
 
-def f32(*shape):
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
-
-
 def weights(**shapes):
-    return {key: f32(*shape) for key, shape in shapes.items()}
+    return {key: array(*shape) for key, shape in shapes.items()}
 
 
-TEXT = f32(BATCH, TOKENS, D)
+TEXT = array(BATCH, TOKENS, D)
 
 
 def split_heads(x):
@@ -205,7 +202,7 @@ def named_layers(call, args, kwargs, context):
 
 
 RESNET = linen.Sequential([Bottleneck(8, 32), Bottleneck(16, 64)])
-IMAGES = f32(BATCH, 8, 8, 16)
+IMAGES = array(BATCH, 8, 8, 16)
 
 
 @block(jax.eval_shape(RESNET.init, jax.random.key(0), IMAGES), IMAGES)
@@ -259,7 +256,7 @@ DECODER = eqx.filter_eval_shape(Decoder, jax.random.key(0))
 PARAMETERS, STATIC = eqx.partition(DECODER, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
 
 
-@block(PARAMETERS, TEXT, f32(BATCH, 24, D))
+@block(PARAMETERS, TEXT, array(BATCH, 24, D))
 def cross_attention(p, x, memory):
     return jnp.mean(jax.vmap(eqx.combine(p, STATIC))(x, memory) ** 2)
 

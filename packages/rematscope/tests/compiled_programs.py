@@ -7,11 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rematscope.ir.inline import Inliner
+from rematscope.ir.program import Value
+from rematscope.jax_compat import body_of
 from rematscope.xla.hlo import read
 
 
 def array(*shape, dtype=np.float32):
     return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def program(f, *args):
+    """Return `f` as a program, whether it has a derivative or not."""
+    jaxpr = jax.make_jaxpr(f)(*args)
+    return Inliner().program(jaxpr, [Value(v.aval) for v in body_of(jaxpr)[0].invars])
 
 
 def layer(w, x):

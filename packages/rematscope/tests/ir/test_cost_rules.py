@@ -7,25 +7,13 @@ import jax.extend.core.primitives
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compiled_programs import array, program
 from jax import lax
 from jax.experimental import pallas as pl
 
 from rematscope import trace
 from rematscope.ir.cost import cost_of, program_cost
-from rematscope.ir.inline import Inliner
 from rematscope.ir.primitives import is_opaque
-from rematscope.ir.program import Program, Value
-from rematscope.jax_compat import body_of
-
-
-def array(*shape, dtype=np.float32):
-    return jax.ShapeDtypeStruct(shape, dtype)
-
-
-def program(f, *args) -> Program:
-    """`f` as a program, whether it has a derivative or not."""
-    jaxpr = jax.make_jaxpr(f)(*args)
-    return Inliner().program(jaxpr, [Value(v.aval) for v in body_of(jaxpr)[0].invars])
 
 
 def flops(f, *args):

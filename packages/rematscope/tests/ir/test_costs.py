@@ -5,14 +5,11 @@ import jax.ad_checkpoint
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compiled_programs import array
 from jax import lax
 
 from rematscope import Cost, trace
 from rematscope.ir.cost import cost_of
-
-
-def array(*shape, dtype=np.float32):
-    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def each(program):

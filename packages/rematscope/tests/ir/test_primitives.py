@@ -7,26 +7,18 @@ import jax.extend.core.primitives
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compiled_programs import array
+from compiled_programs import array, program
 from jax import lax
 from sampling import few
 
 from rematscope.ir import collectives, implicit_collectives, primitives
-from rematscope.ir.inline import Inliner
 from rematscope.ir.program import CASTS, Equation, Value
-from rematscope.jax_compat import body_of
 from rematscope.memory.xla_estimate import fusion as xla_fusion
 from rematscope.scheduling import fusion
 from rematscope.seconds.devices import DEVICES, Device
 from rematscope.seconds.roofline import roofline, seconds_alone
 
 PUBLIC = {v.name: v for name, v in vars(jax.extend.core.primitives).items() if name.endswith("_p")}
-
-
-def program(f, *args):
-    """Return `f` as a program, whether it has a derivative or not."""
-    jaxpr = jax.make_jaxpr(f)(*args)
-    return Inliner().program(jaxpr, [Value(v.aval) for v in body_of(jaxpr)[0].invars])
 
 
 def accepted(primitive, shape):

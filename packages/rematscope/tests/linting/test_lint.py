@@ -2,8 +2,8 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
+from compiled_programs import array
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import checkify
@@ -16,11 +16,7 @@ from rematscope.render.view import plain_text
 policies = jax.checkpoint_policies
 
 
-def f32(*shape):
-    return jax.ShapeDtypeStruct(shape, np.float32)
-
-
-ARGS = f32(16, 8), f32(8, 8), f32(8, 8)
+ARGS = array(16, 8), array(8, 8), array(8, 8)
 
 
 def kinds(f, *args):
@@ -173,7 +169,7 @@ def saving(policy, f=sound, **how):
 
 
 def batched(policy):
-    return jax.vmap(saving(policy)), (f32(3, 16, 8), f32(3, 8, 8), f32(3, 8, 8))
+    return jax.vmap(saving(policy)), (array(3, 16, 8), array(3, 8, 8), array(3, 8, 8))
 
 
 def layers(around=lambda f: f, each=lambda f: f):

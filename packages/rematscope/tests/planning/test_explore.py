@@ -9,6 +9,7 @@ import ipywidgets
 import jax
 import jax.numpy as jnp
 import pytest
+from compiled_programs import array
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback
 from matplotlib.figure import Figure
@@ -56,11 +57,7 @@ def block(x, W1, W2):
     return jnp.sin(checkpoint_name(jnp.tanh(hidden) @ W2, "out"))
 
 
-def f32(*shape):
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
-
-
-SHAPES = f32(256, 64), f32(64, 128), f32(128, 64)
+SHAPES = array(256, 64), array(64, 128), array(128, 64)
 
 
 def test_offers_every_policy_that_takes_no_arguments():
@@ -215,7 +212,7 @@ def test_a_choice_is_shown_among_the_best_ones_and_over_time(panel):
         gate, up = checkpoint_name(x @ w, "gate"), checkpoint_name(x @ v, "up")
         return jnp.sum(jnp.tanh(checkpoint_name(jax.nn.silu(gate) * up, "act") @ u))
 
-    shapes = f32(512, 256), f32(256, 1024), f32(256, 1024), f32(1024, 256)
+    shapes = array(512, 256), array(256, 1024), array(256, 1024), array(1024, 256)
     shown, best = panel(gated, *shapes), frontier(gated, *shapes)
     for policy, names in (("save_only_these_names", ("gate", "up", "act")), ("dots_saveable", ()), ("no policy", ())):
         shown.policy.value = policy

@@ -5,6 +5,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import pytest
+from compiled_programs import array
 from jax.ad_checkpoint import checkpoint_name
 from measurements import measurement_of
 from sampling import few
@@ -14,10 +15,6 @@ from rematscope.planning import fit as fitting
 from rematscope.render.units import bytes_text, seconds_text
 from rematscope.render.view import plain_text
 from rematscope.xla.out_of_memory import OutOfMemory
-
-
-def shape(*dims):
-    return jax.ShapeDtypeStruct(dims, jnp.float32)
 
 
 def layer(x, w):
@@ -30,7 +27,7 @@ def net(ws, x):
     return jax.lax.scan(jax.checkpoint(layer), x, ws)[0].sum()
 
 
-ARGS = shape(8, 64, 64), shape(256, 64)
+ARGS = array(8, 64, 64), array(256, 64)
 MIB = 2**20
 
 
@@ -151,7 +148,7 @@ def test_no_plan_is_made_twice_for_budgets_in_between(monkeypatch):
     made, real = [], fitting.best_plan
     monkeypatch.setattr(fitting, "best_plan", lambda *given: made.append((given[-1], real(*given))) or made[-1][1])
     with pytest.raises(PlanError, match="does not fit"):
-        fit(lambda x: jnp.sin(jnp.sin(x)), shape(8, 8), peak=1)
+        fit(lambda x: jnp.sin(jnp.sin(x)), array(8, 8), peak=1)
     between = sorted(made, key=lambda each: -each[0])[1:-1]
     assert between
     for (larger, first), (smaller, _) in itertools.pairwise(between):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compiled_programs import array
 from jax.ad_checkpoint import checkpoint_name
 from matplotlib.figure import Figure
 
@@ -20,10 +21,6 @@ from rematscope.planning.frontier import Frontier, SavedNamesMatrix
 from rematscope.planning.points import Point
 
 
-def f32(*shape):
-    return jax.ShapeDtypeStruct(shape, np.float32)
-
-
 def block(x, w, u):
     """Names of different worth: `p` is of little use, `o` of none, `q` and `k` are worth most together."""
     q, k = checkpoint_name(jnp.sin(x @ w), "q"), checkpoint_name(jnp.tanh(x @ w.T), "k")
@@ -33,7 +30,7 @@ def block(x, w, u):
     return checkpoint_name(jnp.sin(h) @ u.T, "o").sum()
 
 
-ARGS = f32(16, 8), f32(8, 8), f32(8, 24)
+ARGS = array(16, 8), array(8, 8), array(8, 24)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +126,7 @@ def test_greedy_is_never_better():
         products = [checkpoint_name(x[:, : w.shape[0]] @ w, name) for w, name in zip((a, b, c), "abc", strict=True)]
         return sum(jnp.sin(product).sum() for product in products)
 
-    found = frontier(apart, f32(4, 9), f32(9, 6), f32(8, 5), f32(8, 5))
+    found = frontier(apart, array(4, 9), array(9, 6), array(8, 5), array(8, 5))
     assert list(found.greedy) == [point.nbytes for point in found.points]
     for budget, point in found.greedy.items():
         assert point.nbytes <= budget and found.graph.evaluate(point.names) == (point.nbytes, point.cost)

@@ -6,6 +6,7 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
+from compiled_programs import array
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
@@ -37,11 +38,7 @@ def looped(w, x):
     return jnp.mean(h**2) + total
 
 
-def shape(*lengths):
-    return jax.ShapeDtypeStruct(lengths, jnp.float32)
-
-
-W, X = {"up": shape(16, 64), "down": shape(64, 16)}, shape(256, 16)
+W, X = {"up": array(16, 64), "down": array(64, 16)}, array(256, 16)
 
 
 def kept(f):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from rematscope import SideBySide, TraceError, compare, liveness, trace
+from rematscope.render.units import bytes_text
 
 
 def f(w, x):
@@ -43,6 +44,47 @@ def test_each_column_of_a_cost_has_one_unit():
     recomputed, transcendentals = header.index("Recomputed\nFLOPs"), header.index("Deferred\ntransc.")
     assert [row[recomputed] for row in rows] == ["0", "40", "0"]
     assert rows[1][transcendentals] == "10", "the two cosines are computed in the backward pass alone"
+
+
+def layer(w, x):
+    return jnp.sin(jnp.sin(x @ w))
+
+
+def layers(layer, depth):
+    def model(w, x):
+        for _ in range(depth):
+            x = layer(w, x)
+        return x
+
+    return model
+
+
+LAYER_ARGS = jnp.ones((4, 4)), jnp.ones((64, 4))
+
+
+def test_a_peak_that_is_the_same_in_every_row_is_said_once():
+    variants = {"no checkpoint": layer, "checkpoint": jax.checkpoint(layer)}
+    found = compare(variants, *LAYER_ARGS)
+    peak = bytes_text(found["checkpoint"].peak_bytes)
+    assert {row.peak_bytes for row in found.rows} == {found["checkpoint"].peak_bytes}
+    assert not any("Peak" in title for title in found.cells()[0])
+    for shown in (" ".join(str(found).split()), found.html()):
+        assert shown.count("Peak (est.)") == shown.count(f" {peak} in every row") == 1
+        assert "recomputed and deferred values take the place" in shown
+
+
+def test_equal_peaks_are_not_explained_by_recompute_where_nothing_is_recomputed():
+    shown = " ".join(str(compare({"one": layer, "same": layer}, *LAYER_ARGS)).split())
+    assert "in every row" in shown and "take the place" not in shown
+
+
+def test_peaks_that_differ_and_the_peak_of_a_single_row_are_a_column():
+    variants = {"no checkpoint": layers(layer, 3), "checkpoint": layers(jax.checkpoint(layer), 3)}
+    for shown in (variants, {"alone": layer}):
+        found = compare(shown, *LAYER_ARGS)
+        title, *peaks = [cells[-1] for cells in found.cells()]
+        assert (title, peaks) == ("Peak (est.)", [bytes_text(row.peak_bytes) for row in found.rows])
+        assert "in every row" not in " ".join(str(found).split())
 
 
 def test_a_comparison_of_nothing_is_refused():

@@ -8,7 +8,7 @@ from rematscope.errors import TraceError
 from rematscope.ir import roles
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.memory.liveness import live_bytes
-from rematscope.memory.timeline import Timeline
+from rematscope.memory.timeline import MemorySample, Timeline
 from rematscope.render.parts import TextTable
 from rematscope.render.units import amount_texts, bytes_text
 from rematscope.render.view import View
@@ -64,6 +64,11 @@ class ComparisonRow:
         """The peak of `timeline` in bytes: an estimate of the peak memory without fusion."""
         return self.timeline.peak_bytes
 
+    @property
+    def _last_peak(self) -> MemorySample:
+        """The last sample with the most live bytes."""
+        return max(reversed(self.timeline.samples), key=lambda sample: sample.nbytes)
+
 
 _PEAK = "Peak (est.)"
 _TIMES = ("Recompute\ntime", "Share of\ntime")
@@ -75,7 +80,8 @@ _COUNTS = {"flops": "FLOPs", "transcendentals": "transc.", "link_bytes": "links"
 class Comparison(View):
     """A table of variants of a function.
 
-    It is displayed as text in a terminal and as HTML in a notebook.
+    It is displayed as text in a terminal and as HTML in a notebook. If all peaks are equal, the line below the table
+    states the peak, and the table has no column for it.
 
     Attributes:
       rows: the variants, in the given order.
@@ -91,6 +97,12 @@ class Comparison(View):
     @property
     def _peak_sizes(self) -> list[int]:
         return [row.peak_bytes for row in self.rows]
+
+    @property
+    def _common_peak(self) -> str | None:
+        """The peak of all rows as text; None if the texts differ or if there is one row."""
+        texts = {*map(bytes_text, self._peak_sizes)}
+        return texts.pop() if len(texts) == 1 < len(self.rows) else None
 
     def parts(self) -> Iterable[View]:
         bars = {_PEAK: [peak / (max(self._peak_sizes) or 1) for peak in self._peak_sizes]}
@@ -109,19 +121,29 @@ class Comparison(View):
             spent = [row.seconds.recompute_texts for row in self.rows if row.seconds]
             columns |= dict(zip(_TIMES, map(list, zip(*spent, strict=True)), strict=True))
         columns |= _cost_columns("Deferred", [row.deferred_cost for row in self.rows])
-        columns[_PEAK] = [bytes_text(peak) for peak in self._peak_sizes]
+        if self._common_peak is None:
+            columns[_PEAK] = [bytes_text(peak) for peak in self._peak_sizes]
         return [[*columns], *map(list, zip(*columns.values(), strict=True))]
 
     def _footer_text(self, header: list[str]) -> str:
         where = self.rows[0].trace.per_device_text
-        text = (
-            f"Saved: computed residuals{where}, without arguments. Peak (est.): live bytes{where} if nothing is fused."
-        )
+        live = f"live bytes{where} if nothing is fused."
+        if self._common_peak is not None:
+            live = f"{self._common_peak} in every row, the {live}"
+            if self._recompute_fills_peak():
+                live += " At the peak, recomputed and deferred values take the place of unsaved residuals."
+        text = f"Saved: computed residuals{where}, without arguments. {_PEAK}: {live}"
         if any(title.endswith(_COUNTS["transcendentals"]) for title in header):
             text += " transc.: transcendental evaluations, one per element."
         text += " Traced with jax_remat3." if any(row.trace.remat3 for row in self.rows) else ""
         device = self.rows[0].device
         return f"{text} Times: roofline estimates of both passes for {device.name}." if device else text
+
+    def _recompute_fills_peak(self) -> bool:
+        """Return whether residuals and recomputed values together take the same bytes at the peaks of all rows."""
+        peaks = [row._last_peak for row in self.rows]
+        together = {peak.residuals + peak.recomputed for peak in peaks}
+        return len(together) == 1 and len({peak.recomputed for peak in peaks}) > 1
 
 
 def _cost_columns(title: str, costs: list[Cost]) -> dict[str, list[str]]:
@@ -159,15 +181,17 @@ def compare(variants: Mapping[str, Callable], *args, device: Device | str | None
     Example:
       >>> import jax, jax.numpy as jnp
       >>> from rematscope import compare
-      >>> def f(w, x):
-      ...     return jnp.sin(jnp.sin(w @ x))
-      >>> found = compare({"plain": f, "checkpoint": jax.checkpoint(f)}, jnp.ones((5, 4)), jnp.ones(4))
-      >>> print(found)
-                         Recomputed  Recomputed  Deferred  Deferred
-                  Saved       FLOPs     transc.     FLOPs   transc.   Peak (est.)
-      ───────────────────────────────────────────────────────────────────────────
-      plain        40 B           0           0         0         0  ██████ 192 B
-      checkpoint    0 B          40           5         0        10  ██████ 192 B
+      >>> def model(layer):
+      ...     return lambda w, x: layer(w, layer(w, layer(w, x)))
+      >>> def layer(w, x):
+      ...     return jnp.sin(jnp.sin(x @ w))
+      >>> variants = {"no checkpoint": model(layer), "one per layer": model(jax.checkpoint(layer))}
+      >>> print(compare(variants, jnp.ones((4, 4)), jnp.ones((64, 4))))
+                            Recomputed  Recomputed  Deferred  Deferred
+                     Saved       FLOPs     transc.     FLOPs   transc.      Peak (est.)
+      ─────────────────────────────────────────────────────────────────────────────────
+      no checkpoint  8 KiB           0           0         0         0  ██████ 10.1 KiB
+      one per layer  2 KiB       6,144         768         0     1,536  ███▋   6.06 KiB
       Saved: computed residuals, without arguments. Peak (est.): live bytes if nothing is fused. transc.:
       transcendental evaluations, one per element.
     """

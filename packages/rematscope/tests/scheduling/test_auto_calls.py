@@ -389,6 +389,8 @@ def test_inside_a_shard_map_the_part_of_one_device_is_planned():
     assert f.plan(W, X[:8]) is f.plan(W, 2 * X[:8])
     with pytest.raises(PlanError, match=r"inside a shard_map over 'd' with check_vma=True.*check_vma=False"):
         over(f)
+    with pytest.raises(PlanError, match=r"check_vma=True, which with_schedule does not support.*pass to with_schedule"):
+        over(with_schedule(loss))
     summed = auto(lambda w, x: lax.psum(loss(w, x), "d"), saved="1 KiB")
     with pytest.raises(TraceError, match="uses the axis d, which only the shard_map"):
         over(summed, check_vma=False)

@@ -96,7 +96,7 @@ def with_outer_values(once: CalledOnce, leaves: Sequence[Any], by: str) -> tuple
     if axes := sorted(frozenset[str]().union(*map(varying, (*map(jax.typeof, values), *made)))):
         raise PlanError(
             f"{callable_name(once.function)} is called inside a shard_map over {', '.join(map(repr, axes))} with "
-            "check_vma=True, which {by} does not support. Put the shard_map into the function that you pass "
+            f"check_vma=True, which {by} does not support. Put the shard_map into the function that you pass "
             f"to {by}, or pass check_vma=False to the shard_map."
         )
     if not any(is_outer):

@@ -35,13 +35,11 @@ def mesh_of(sharding: Any) -> Any:
 
 def meshes_in(program: Program) -> Iterator[Any]:
     """Yield the meshes in the parameters and types of a program."""
-    for equation in program.equations:
+    for equation in program.all_equations():
         if equation.primitive == "shard_map":
             yield equation.params["mesh"]
         given = (getattr(value.aval, "sharding", None) for value in equation.outputs)
         yield from filter(None, map(mesh_of, (equation.params.get("sharding"), *given)))
-        for body in equation.bodies:
-            yield from meshes_in(body)
 
 
 def give_shardings(values: Iterable[Value], shardings: Sequence[Any]) -> list[Any]:

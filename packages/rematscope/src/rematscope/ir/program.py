@@ -304,6 +304,13 @@ class Program:
             elif equation.primitive not in BOOKKEEPING:
                 yield equation, trip_count
 
+    def all_equations(self) -> Iterator[Equation]:
+        """Yield each equation, loops and branches included, and then the equations in its bodies."""
+        for equation in self.equations:
+            yield equation
+            for body in equation.bodies:
+                yield from body.all_equations()
+
     def count(self, primitive: str | None = None, role: str | None = None) -> int:
         """Return how many operations run. An operation in a loop counts once per iteration.
 

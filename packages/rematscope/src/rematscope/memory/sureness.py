@@ -1,9 +1,6 @@
 """Say how reliable an estimated peak is, from the kinds of operations in a program."""
 
-from collections.abc import Iterator
-
 from rematscope.ir.primitives import LINEAR_ALGEBRA
-from rematscope.ir.program import Program
 from rematscope.memory.xla_estimate import distinct_constants
 from rematscope.tracing.trace import Trace
 
@@ -23,7 +20,7 @@ _MANY = 0.1  # share of the predicted peak above which constants make it unrelia
 def estimate_warning(passes: Trace, predicted: int) -> str:
     """Return a sentence on why a predicted peak may be far off; "" without a known reason."""
     programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
-    met = {primitive for program in programs for primitive in _primitives_in(program)}
+    met = {equation.primitive for program in programs for equation in program.all_equations()}
     found = [kind for kind, primitives in _KINDS.items() if not met.isdisjoint(primitives)]
     constants = {v: array for program in programs for v, array in program.constants.items()}
     if sum(v.device_bytes for v in distinct_constants(constants)) > _MANY * predicted:
@@ -32,11 +29,3 @@ def estimate_warning(passes: Trace, predicted: int) -> str:
         return ""
     listed = f"{', '.join(found[:-1])} and {found[-1]}" if len(found) > 1 else found[0]
     return f"The predicted peak is an estimate and may be far off, because the program has {listed}."
-
-
-def _primitives_in(program: Program) -> Iterator[str]:
-    """Yield the primitive of every operation, loops and branches included."""
-    for equation in program.equations:
-        yield equation.primitive
-        for body in equation.bodies:
-            yield from _primitives_in(body)

@@ -106,7 +106,7 @@ class Nameable:
                 "no names."
             ) from None
         found: dict[Value, Spot] = {}
-        for equation in _naming_equations(named.primal):
+        for equation in filter(_is_given, named.primal.all_equations()):
             (source,) = equation.inputs
             if (value := own.get(stands_for.get(source, source))) is not None:
                 found.setdefault(value, spots[equation.params["name"]])
@@ -212,12 +212,3 @@ def _pair_values(here: Program, there: Program, stands_for: dict[Value, Value]) 
 
 def _is_given(equation: Equation) -> bool:
     return equation.primitive == "name" and equation.params["name"].startswith(_GIVEN)
-
-
-def _naming_equations(program: Program) -> Iterator[Equation]:
-    """Yield the equations of temporary names, bodies included."""
-    for equation in program.equations:
-        for body in equation.bodies:
-            yield from _naming_equations(body)
-        if _is_given(equation):
-            yield equation

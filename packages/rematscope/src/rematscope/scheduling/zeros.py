@@ -15,7 +15,7 @@ so `without` refuses constant gradients, and such rules in a function that calls
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +72,7 @@ def without(
 
 def zeros_of(program: Program) -> set[Value]:
     """Return the values that a program makes as arrays of zeros."""
-    made = (e for e in _all_equations(program) if e.primitive == "broadcast_in_dim" and _is_zero_literal(e.inputs[0]))
+    made = (e for e in program.all_equations() if e.primitive == "broadcast_in_dim" and _is_zero_literal(e.inputs[0]))
     return {e.outputs[0] for e in made}
 
 
@@ -80,7 +80,7 @@ def _depends_on_rule(
     backward: Program, marks: Mapping[Value, int], absent: Collection[Value], several: bool, zeros: Collection[Value]
 ) -> bool:
     """Return whether a gradient may depend on which custom rules JAX calls without the absent cotangents."""
-    equations = [*_all_equations(backward)]
+    equations = [e for e in backward.all_equations() if e.primitive != "optimization_barrier"]
     if not any(v in absent for equation in equations for v in equation.inputs):
         return False
 
@@ -99,14 +99,6 @@ def _depends_on_rule(
         return name in _NONZERO or is_denominator or (name in _SUMS and any(map(is_constant, equation.inputs)))
 
     return any(map(is_constant, backward.outputs)) or any(map(adds_constant, equations))
-
-
-def _all_equations(program: Program) -> Iterator[Equation]:
-    for equation in program.equations:
-        if equation.primitive != "optimization_barrier":
-            yield equation
-            for body in equation.bodies:
-                yield from _all_equations(body)
 
 
 def _is_zero_literal(value: Value) -> bool:

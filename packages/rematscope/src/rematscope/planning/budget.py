@@ -9,6 +9,7 @@ from rematscope.choices.candidates import PolicyCandidate
 from rematscope.choices.choice_graph import ChoiceGraph
 from rematscope.choices.chooser import Chooser
 from rematscope.errors import PlanError
+from rematscope.render.units import BYTES
 
 
 def least_possible(graph: ChoiceGraph) -> int:
@@ -46,6 +47,12 @@ def part_of_range(share: float, found: Sequence[PolicyCandidate]) -> int:
         )
     least = least_of(found)
     return least + int(share * (most_of(found) - least))
+
+
+def budget_code(nbytes: int) -> str:
+    """Return Python code for exactly so many bytes, which `budget_bytes` reads: `"16 KiB"`, `1468`."""
+    unit, size = max((each for each in BYTES.items() if nbytes % each[1] == 0), key=lambda each: each[1])
+    return str(nbytes) if size == 1 or not nbytes else f'"{nbytes // size} {unit}"'
 
 
 def budget_bytes(budget: int | str, what: str, like: str = "12_000_000 or '12 MB'") -> int:

@@ -33,7 +33,7 @@ from rematscope.ir.source import common_path
 from rematscope.linting.finding import LintFinding
 from rematscope.linting.lint import no_names
 from rematscope.linting.whole_nets import whole_nets
-from rematscope.planning.budget import budget_bytes, least_of, least_possible, part_of_range
+from rematscope.planning.budget import budget_bytes, budget_code, least_of, least_possible, part_of_range
 from rematscope.planning.certificate import Certificate, not_provable, same_cost
 from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.progress import progress_message
@@ -412,7 +412,7 @@ class Plan(View):
         if 2 * nbytes > self.saved_bytes or not self.saved_bytes:
             return ""
         return (
-            f". Nearly as good: a plan with saved={bytes_text(nbytes)!r} recomputes {self._names_alone.amount(again)} "
+            f". Nearly as good: a plan with saved={budget_code(nbytes)} recomputes {self._names_alone.amount(again)} "
             f"and saves {bytes_text(self.saved_bytes - nbytes)} less"
         )
 

@@ -26,7 +26,7 @@ from rematscope.jax_compat.vjp_hook import (
     raise_at_gradients,
     transform_losses,
 )
-from rematscope.planning.budget import budget_bytes
+from rematscope.planning.budget import budget_bytes, budget_code
 from rematscope.reporting.arrays import Arguments, arguments_of, arrays_of, in_part, leaf_axes
 from rematscope.reporting.averages import WholeStep, why_gradient_differs
 from rematscope.reporting.batch_axis import NotPaired
@@ -83,7 +83,7 @@ class Changes:
             parts.append(f"policy=jax.checkpoint_policies.{jax_compat.policy_name(self.policy)}")
         for name, limit in (("saved", self.saved), ("auto", self.auto)):
             if limit is not None:
-                parts.append(f"{name}={_bytes_literal(limit)}")
+                parts.append(f"{name}={budget_code(limit)}")
         for name in ("microbatches", "chunks", "head_chunks"):
             if getattr(self, name) > 1:
                 parts.append(f"{name}={getattr(self, name)}")
@@ -92,12 +92,6 @@ class Changes:
         if self.donate_argnums:
             parts.append(f"donate_argnums={self.donate_argnums}")
         return ", ".join(parts)
-
-
-def _bytes_literal(nbytes: int) -> str:
-    """Return Python code for a number of bytes."""
-    unit, name = (2**20, "MiB") if nbytes % 2**20 == 0 else (2**10, "KiB")
-    return f'"{nbytes // unit} {name}"' if nbytes % unit == 0 else str(nbytes)
 
 
 def blocks_of(loss: CalledOnce, place: str, /, *args: Any, **kwargs: Any) -> tuple[Block, ...]:

@@ -430,6 +430,21 @@ def test_the_solver_stops_after_a_number_of_nodes_so_slow_machines_choose_the_sa
     assert len(asked) == 2
 
 
+@pytest.mark.parametrize("slices", [{}, {"unroll": 2}], ids=["loop", "two iterations at a time"])
+def test_a_limit_on_saved_bytes_that_is_too_small_is_refused_with_the_least(slices):
+    def f(ws, x):
+        x, means = lax.scan(lambda x, w: (jnp.tanh(x @ w) * jnp.sin(x), x.mean()), x, ws, **slices)
+        return x.sum() + means.sum()
+
+    args = normal(303, 6, 5, 5), normal(304, 3, 5)
+    with pytest.raises(PlanError, match="is too small: the smallest choice for f saves") as refused:
+        auto(f, saved=0).plan(*args)
+    least = int(re.search(r"saves ([\d,]+) bytes", str(refused.value))[1].replace(",", ""))
+    assert auto(f, saved=least).plan(*args).saved_bytes == least
+    with pytest.raises(PlanError, match="is too small"):
+        auto(f, saved=least - 4).plan(*args)
+
+
 REFUSED = {
     "an unknown number of iterations": (
         lambda x: lax.while_loop(lambda s: s.sum() < 9, jnp.sin, x).sum(),

@@ -96,7 +96,9 @@ def test_a_transfer_is_weighed_against_recompute():
     assert waiting.recomputed < alone.recomputed == crawling.recomputed
     assert not crawling.host_bytes
     assert all(one.bound == pytest.approx(one.recomputed, rel=0.02) for one in (alone, waiting, crawling))
-    with pytest.raises(PlanError, match="the loops of looped must save the carry of each iteration"):
+    with pytest.raises(
+        PlanError, match=r"the smallest choice for looped saves .* such as the carry of each iteration of a loop"
+    ):
         found(None)
     assert found(HostOffload(bandwidth=1e6)).host_bytes  # where nothing else fits, however long it takes
 

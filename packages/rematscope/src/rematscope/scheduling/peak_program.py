@@ -395,6 +395,13 @@ class PeakProgram:
         limits = (more * result.fun * MIB for more in (1.02, 1.05, 1.1, 1.25, 1.5, 2.0) if result.x is not None)
         return next((limit for limit in limits if self.best(peak=limit) is not None), math.inf)
 
+    @cached_property
+    def least_saved(self) -> int:
+        """The saved bytes of the choice that saves the fewest, as far as the solver finds it."""
+        row = self._saved_bytes_row
+        found = self._solve_program(row, []).x
+        return round(MIB * float(np.maximum(row, 0).sum() if found is None else row @ found))
+
     def smallest(self) -> PeakSolution:
         """Return a solution whose peak is near the smallest peak in this model."""
         found = self.best(peak=self.least) if math.isfinite(self.least) else None

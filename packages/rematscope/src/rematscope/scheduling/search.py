@@ -173,8 +173,8 @@ class Search:
         solution = program.best(saved=limit)
         if solution is None:
             raise PlanError(
-                f"saved={bytes_text(limit)} is too small: the loops of {self.name} must save the carry of each "
-                "iteration. Raise the limit."
+                f"saved={bytes_text(limit)} is too small: the smallest choice for {self.name} saves "
+                f"{program.least_saved:,} bytes, such as the carry of each iteration of a loop. Allow that much."
             )
         candidate = Candidate(self.subject, self.linearized, solution.saved, moved=solution.moved)
         return self._compile_candidate(candidate), solution.bound

@@ -333,11 +333,9 @@ def recomputing(once, x):
     return jnp.sin(once), (x, once)
 
 
-doubled_sine.defremat(saving_forward, recomputing, lambda res, ct: (ct * jnp.cos(res[1]) * jnp.cos(res[0]),))
-
-
 def test_a_custom_rematerialization_rule_saves_its_residuals(remat3):
     """`defremat` in a checkpoint saves the inner sine; by default, the checkpoint's policy saves nothing."""
+    doubled_sine.defremat(saving_forward, recomputing, lambda res, ct: (ct * jnp.cos(res[1]) * jnp.cos(res[0]),))
     f = jax.checkpoint(lambda x: jnp.sin(doubled_sine(x)))
     with config.custom_vjp3(True):
         case = type("Case", (), {"function": staticmethod(f), "args": (X,), "kwargs": {}})

@@ -151,7 +151,7 @@ def test_a_repository_that_no_page_opens_from_is_refused_in_a_sentence(address, 
     assert ended.value.code == 2 and "such as https://github.com/owner/name" in capsys.readouterr().err
 
 
-def test_a_narrow_page_of_the_book_breaks_its_code_and_paper_shows_the_text_alone(browser):
+def test_a_narrow_page_of_the_book_wraps_code_and_a_printed_page_shows_only_the_text(browser):
     """Use the class names of Sphinx, which does not wrap inline code, and of its theme."""
     sheet = (Path(start.ROOT) / "book" / "static" / "book.css").read_text()
     page = browser.new_page(viewport={"width": 420, "height": 700})

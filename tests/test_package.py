@@ -81,7 +81,7 @@ def test_nothing_but_jax_numpy_rich_and_scipy_is_required(wheel):
     assert "<" not in dict(asked)["jax"], "no upper bound"
 
 
-def test_it_brings_at_most_sixteen_packages_with_pip(elsewhere):
+def test_the_package_installs_at_most_sixteen_packages(elsewhere):
     names = "import importlib.metadata as m, json; print(json.dumps([d.name for d in m.distributions()]))"
     found = json.loads(run(elsewhere, "-I", "-c", names, cwd=elsewhere.parent).stdout)
     assert {"pip", "rematscope"} <= set(found) and len(found) <= 16

@@ -112,7 +112,7 @@ def test_drawings_fit_a_terminal():
     assert max(len(line) for drawing in drawings for line in drawing.splitlines()) <= 80
 
 
-def test_ci_runs_the_test_command_that_readme_gives():
+def test_ci_runs_the_test_command_of_the_readme():
     command = "python3 start.py test"
     assert re.search(rf"^{command}\b", README, re.MULTILINE)
     assert command in (ROOT / ".ci" / "run").read_text().splitlines()

@@ -196,7 +196,7 @@ def test_a_moved_folder_is_reinstalled(workbook):
     assert len(workbook.uv_calls()) == 3
 
 
-def test_a_python_that_has_gone_is_replaced(workbook):
+def test_a_deleted_python_is_replaced(workbook):
     workbook.start("test")
     workbook.uv_calls()
     python = workbook.root / ".venv/bin/python"
@@ -339,7 +339,7 @@ def test_a_port_that_is_free_is_not_refused():
     start.check_port(["--port=99999"])  # JupyterLab rejects this port itself
 
 
-def test_an_unknown_command_is_answered_with_those_there_are(workbook):
+def test_an_unknown_command_is_refused_with_a_list_of_commands(workbook):
     done = workbook.start("tset")
     assert done.returncode == 2
     assert done.stderr == f"start.py does not know `tset`.\n\n{start.__doc__.strip()}\n"
@@ -442,7 +442,7 @@ def lab(workbook):
         os.close(terminal)
 
 
-def test_opens_the_first_page_with_no_question_asked(workbook, lab):
+def test_the_first_page_opens_without_a_prompt(workbook, lab):
     process, opened = lab
     with urllib.request.urlopen(opened) as page:  # a file that redirects to the server's address with its token
         url = re.search(r'href="(http[^"]+)"', page.read().decode())[1]

@@ -56,7 +56,7 @@ def views():
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_a_coloured_text_brings_its_own_ground_and_a_picture_is_seen_on_every_one(width):
+def test_colored_text_has_its_own_background_and_pictures_are_visible_on_any_background(width):
     console = Console(width=width, force_terminal=True, color_system="truecolor", record=False)
     seen = set()
     for view in views():

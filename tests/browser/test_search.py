@@ -81,7 +81,7 @@ def test_a_page_is_searched_filtered_and_walked_by_keyboard(page):
     assert page.locator("span.rs-row[hidden]").count() == 0
 
 
-def test_from_a_residual_to_where_it_is_made_and_read_and_back(page):
+def test_links_lead_from_a_residual_to_its_definition_and_readers_and_back(page):
     row = page.locator("tr.rs-row").first
     row.click()
     (name, *_) = json.loads(row.get_attribute("data-makes"))

@@ -42,7 +42,7 @@ def test_page_is_stored_as_executed_from_top_to_bottom(path):
 
 
 @pytest.mark.parametrize("path", pages(), ids=name_of)
-def test_page_holds_nothing_of_the_machine_or_the_moment(path):
+def test_a_page_contains_no_data_of_the_machine_or_the_time(path):
     stored = path.read_text()
     assert nbformat.writes(cleaned(nbformat.reads(stored, as_version=4), path.stem)).strip() == stored.strip()
     for cell in code_cells(nbformat.reads(stored, as_version=4)):

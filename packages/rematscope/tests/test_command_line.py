@@ -97,7 +97,7 @@ def test_a_device_adds_seconds_to_words_and_data(said):
     assert status == 2 and "device='tpu v9' is not known" in err
 
 
-def test_a_page_is_written_too(said, tmp_path):
+def test_a_page_can_be_written(said, tmp_path):
     page = tmp_path / "a page.html"
     status, out, _ = said("the_model:Net.loss", "--args", "f32[3,5]", "--save", str(page))
     assert status == 0 and "return" in out and "f32[3,5]" in page.read_text()

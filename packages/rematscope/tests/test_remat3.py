@@ -184,7 +184,7 @@ def test_names_that_remat3_saves_differently_are_left_out_and_explained():
         assert found.name == name and reason in found.text
 
 
-def test_a_certificate_of_the_other_mode_is_refused_where_the_modes_differ():
+def test_a_certificate_of_the_other_rematerialization_is_refused_if_the_results_differ():
     make, args, _ = LITTLE["custom_vjp_with_a_name"]
     f = make(jax.checkpoint)
     certificate = plan(f, *args, saved=1.0).certificate
@@ -203,7 +203,7 @@ def layers(ws, x):
 LAYERS = jax.ShapeDtypeStruct((6, 32, 32), jnp.float32), jax.ShapeDtypeStruct((64, 32), jnp.float32)
 
 
-def test_policies_that_are_handed_out_save_the_same_in_both_modes():
+def test_returned_policies_save_the_same_in_both_modes():
     """`plan`, `fit` and `frontier` hand out policies about names."""
     handed_out = [plan(layers, *LAYERS, saved=0.6).names, fit(layers, *LAYERS, peak="1 GiB").names]
     handed_out += [point.names for point in frontier(layers, *LAYERS).points if not point.with_policy]

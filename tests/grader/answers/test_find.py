@@ -331,7 +331,7 @@ def test_future_imports_come_first():
     compile(found, "text", "exec")
 
 
-def test_a_statement_is_cut_out_whole_behind_characters_of_several_bytes():
+def test_a_statement_after_multibyte_characters_is_extracted_completely():
     assert text(f"é = 'ü'; w = 'ö'; {NAME} = é + w; print('ß')") == f"é = 'ü'; w = 'ö'; {NAME} = é + w\n"
 
 
@@ -364,7 +364,7 @@ def test_of_several_answers_in_a_file_one_must_be_named(tmp_path):
         find.read(path, "save_named")
 
 
-def test_a_fingerprint_knows_nothing_of_comments_formatting_and_order():
+def test_a_fingerprint_ignores_comments_formatting_and_order():
     same = ["import math\ndef f(x): return (x)", "def f(x):\n    # more\n    return x\n\n\nimport math"]
     assert len(set(map(find.fingerprint, same))) == 1
     assert len({find.fingerprint(t) for t in (same[0], "def f(x): return -x", "no Python", "nor this", "")}) == 5

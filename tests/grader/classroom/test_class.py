@@ -278,7 +278,7 @@ def test_a_class_is_resumed_after_a_kill_and_an_interrupt_and_nothing_is_left_ru
     assert not any(Path("/proc", pid).exists() for pid in zygotes)
 
 
-def test_an_interrupt_ends_a_run_also_where_an_exception_would_be_lost(tmp_path):
+def test_an_interrupt_ends_a_run_even_if_an_exception_would_be_lost(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "ada.py").write_text(RIGHT)
     interrupts = "import gc, os, signal; gc.callbacks.append(lambda *_: os.kill(os.getpid(), signal.SIGINT)); "

@@ -179,7 +179,7 @@ def test_a_damaged_record_of_tries_does_not_end_the_run(handed_in, graded, tmp_p
     assert all(grade.verdict.passed for grade in graded(class_, Place(lambda *_: PASSED)).values())
 
 
-def test_an_unfit_machine_is_asked_no_more(handed_in, graded):
+def test_an_unfit_machine_gets_no_more_work(handed_in, graded):
     class_, failures = (
         handed_in(ada=["1"], ben=["2"]),
         [executors.WorkerRejected("tcp://a"), executors.WorkerRejected("tcp://b")],

@@ -56,7 +56,7 @@ def of_ranges(each, task):
     [(lambda stages: len(stages), "not passed"), (lambda stages: tuple(map(id, stages)), "passed")],
     ids=["by numbers", "by functions"],
 )
-def test_an_answer_cached_by_numbers_alone_does_not_pass(key, outcome, seed):
+def test_an_answer_that_caches_by_numbers_only_does_not_pass(key, outcome, seed):
     known = {}
 
     def remembers(stages):

@@ -86,7 +86,7 @@ def test_a_new_exercise_is_refused_until_each_of_its_four_things_is_written(copy
         ("json", "name of a module"),
     ],
 )
-def test_a_name_that_is_none_or_taken_is_refused_and_nothing_is_written(name, reason, copy, monkeypatch):
+def test_an_invalid_or_existing_name_is_refused_and_nothing_is_written(name, reason, copy, monkeypatch):
     monkeypatch.setattr(new_exercise, "ROOT", copy)
     before = files(copy)
     with pytest.raises(new_exercise.NewExerciseError, match=reason):

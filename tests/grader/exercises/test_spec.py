@@ -37,7 +37,7 @@ def test_each_case_has_a_reference(slug):
 
 
 @pytest.mark.parametrize("slug", registry.names())
-def test_functions_that_an_answer_is_given_take_positional_arguments_alone(slug):
+def test_functions_passed_to_an_answer_take_positional_arguments_only(slug):
     """`flax.nnx.remat` and code that inspects signatures cannot handle keyword-only arguments, defaults or `*args`."""
     given = []
 

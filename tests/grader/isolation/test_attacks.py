@@ -460,7 +460,7 @@ def test_an_attack_ends_in_its_own_grade(graded, name):
 
 
 @bubblewrap.needed
-def test_neighbours_of_attacks_have_the_grades_that_they_have_alone(graded):
+def test_answers_graded_next_to_attacks_have_the_same_grades_as_alone(graded):
     _, beside, alone = graded
     assert [verdict.outcome for verdict in alone] == ["passed", NOT_PASSED]
     assert [grade.verdict for grade in beside] == [alone[grade.learner == "wrong"] for grade in beside]

@@ -38,7 +38,7 @@ LOOK = LOOK.replace("PLACES", repr([place for place in PLACES if f"{place}/" not
 
 
 @bubblewrap.needed
-def test_of_the_system_libraries_are_seen_and_of_the_environment_nothing_that_may_be_secret(grader_in_sandbox):
+def test_the_sandbox_shows_system_libraries_and_no_secret_environment_variables(grader_in_sandbox):
     graded = grader_in_sandbox().grade(Submission("ada", "answer.py", LOOK.encode()), seed=1)
     seen = ast.literal_eval(graded.printed)
     assert seen["neighbours"] == [] and seen["programs"] == [] and seen["host"] == "sandbox"

@@ -54,7 +54,7 @@ finds({*done} - {"OSError", "PermissionError"})
 
 @pytest.mark.parametrize("as_root", [True, False])
 @bubblewrap.needed
-def test_the_machines_devices_stay_as_they_are(as_root, monkeypatch, grader_in_sandbox):
+def test_the_machines_devices_are_unchanged(as_root, monkeypatch, grader_in_sandbox):
     if not as_root:  # as in a container in which root cannot become another user
         options = bubblewrap_options.options(as_root=False)
         monkeypatch.setattr(bubblewrap_options, "options", lambda as_root: ["--none-such"] if as_root else options)

@@ -66,7 +66,7 @@ exit {tried}
 @pytest.mark.slow
 @pytest.mark.skipif(not control_groups.why_none(), reason="there are control groups here")
 @pytest.mark.parametrize("tried", [0, 1])
-def test_a_scope_of_systemds_is_begun_where_it_gives_control_groups(tried, tmp_path):
+def test_a_systemd_scope_is_started_if_it_provides_control_groups(tried, tmp_path):
     log, program = tmp_path / "log", tmp_path / "systemd-run"
     program.write_text(SYSTEMD_RUN.format(log=log, tried=tried))
     program.chmod(0o755)

@@ -101,14 +101,14 @@ def test_no_number_but_those_on_the_list_leads_anywhere(grader):
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_each_system_call_has_a_number_of_its_own(machine):
+def test_each_system_call_has_its_own_number(machine):
     numbers = system_calls.allowed(machine)
     assert len(set(numbers.values())) == len(numbers) > 90
     assert not {"vmsplice", "io_setup", "keyctl", "execve", "clone3", "ptrace"} & set(numbers)
 
 
 @bubblewrap.needed
-def test_pages_are_not_handed_on_to_pipes_where_no_limit_counts_them(grader):
+def test_memory_pages_cannot_be_moved_into_pipes_beyond_the_limit(grader):
     body = """
     number = {"x86_64": 278, "aarch64": 75}[os.uname().machine]
     handed_on = 0
@@ -157,7 +157,7 @@ def test_kernel_memory_that_an_answer_causes_is_bounded(grader):
 
 
 @bubblewrap.needed
-def test_no_thread_has_open_files_of_its_own(grader):
+def test_threads_share_open_files(grader):
     # Otherwise, 256 threads with 256 open files each could keep 0.3 GiB in pipes.
     body = """
     clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]

@@ -46,13 +46,13 @@ def test_a_correctly_claimed_residual_keeps_its_name() -> None:
 
 
 @pytest.mark.slow
-def test_a_right_answer_passes_where_two_cosines_agree() -> None:
+def test_a_right_answer_passes_if_two_cosines_agree() -> None:
     (answer,) = shipped("best_placement", "worked").values()
     assert grade(answer, "best_placement", 50018).passed
 
 
 @pytest.mark.slow
-def test_a_right_answer_passes_where_a_sine_is_nearly_its_argument() -> None:
+def test_a_right_answer_passes_if_a_sine_is_nearly_its_argument() -> None:
     # At this seed, XLA's sine is closer to the reference's matmul than to the reference's sine.
     (answer,) = shipped("two_checkpoints", "worked").values()
     assert rounded_otherwise(answer, "two_checkpoints", 310054).passed

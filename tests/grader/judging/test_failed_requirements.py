@@ -50,7 +50,7 @@ def test_an_extra_residual_a_missing_one_and_its_recompute_are_one_finding():
     assert finding.next == "Too much?"
 
 
-def test_recompute_that_fails_for_another_case_is_a_finding_of_its_own():
+def test_recompute_that_fails_in_another_case_is_a_separate_finding():
     seen = behaviour(residual("y")), behaviour(residual("h"), recomputed=(50,), case="float16")
     both = findings(Saves(("h",), "Too much?"), *seen, more=[Recomputes(0, "Why?")])
     assert [(finding.kind, finding.cases) for finding in both] == [

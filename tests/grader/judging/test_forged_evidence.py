@@ -277,7 +277,7 @@ DEEP = 200_000
     ids=["types", "lists", "regions"],
 )
 @bubblewrap.needed
-def test_programs_nested_without_an_end_take_nothing_along_but_the_process_that_reads_them(program, zygote):
+def test_endlessly_nested_programs_end_only_the_process_that_reads_them(program, zygote):
     with (
         RemoteExecution(zygote) as remote,
         pytest.raises(ProgramError, match=r"crashed the process|not valid"),

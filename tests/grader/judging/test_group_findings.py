@@ -21,10 +21,10 @@ def test_of_few_questions_all_are_named_and_of_many_they_are_counted():
     assert merged[0].got == "x"
 
 
-def test_many_questions_are_not_listed_where_all_are_right():
+def test_many_questions_are_not_listed_if_all_are_right():
     questions = [Question(str(n), (n,)) for n in range(50)]
     assert all_right(questions[:3]) == "Right for 0, 1, 2." and all_right(questions) == "Right for all 50 questions."
 
 
-def test_nothing_that_was_seen_is_no_finding():
+def test_without_findings_in_cases_there_is_no_finding():
     assert group_findings([]) == []

@@ -55,7 +55,7 @@ def test_each_of_two_mistakes_is_named_and_unknown_mistakes_get_a_question():
     assert [finding.cases[0][:2] for finding in found] == ["10", "10", "10"]
 
 
-def test_a_mistake_that_fits_by_chance_here_and_there_is_not_named():
+def test_a_mistake_that_explains_a_few_answers_by_chance_is_not_named():
     """If the real mistake is unknown, some small results will equal those of a known mistake by chance."""
     found = findings(lambda n: n + 5 if n < 5 else n * n - 1, range(2, 53), lambda n: n * n)
     assert [finding.text for finding in found] == ["Your answer differs from the square."]

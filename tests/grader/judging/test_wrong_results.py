@@ -16,7 +16,7 @@ def right(w1, w2, x):
     return jax.checkpoint(lambda w1, w2, x: jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2), policy=saved)(w1, w2, x)
 
 
-def test_a_mistake_that_fits_one_failing_case_alone_is_not_named():
+def test_a_mistake_that_explains_only_one_failing_case_is_not_named():
     mistake = next(each for each in registry.expect(NAME).mistakes if not each.check_gradient)
 
     def always(w1, w2, x):
@@ -41,7 +41,7 @@ def test_gradients_that_are_wrong_in_one_way_are_one_finding():
 
 
 @pytest.mark.parametrize("check_gradient", [False, True])
-def test_results_that_are_off_by_rounding_are_asked_about_dtypes(check_gradient):
+def test_a_rounding_error_gets_a_question_about_dtypes(check_gradient):
     def short(x):
         return x.astype(jnp.bfloat16).astype(x.dtype)
 

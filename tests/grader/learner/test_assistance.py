@@ -20,7 +20,7 @@ def attempt(progress, source="", outcome="not passed", kind="not saved"):
     progress.record(NAME, Verdict(NAME, outcome, (Finding(kind, "…"),)), source)
 
 
-def test_hints_come_one_at_a_time_and_stay(progress):
+def test_hints_are_shown_one_at_a_time_and_remain_visible(progress):
     hints = registry.expect(NAME).feedback.hints.values()
     general = [hint.text for hint in hints if not hint.on_kinds]
     first, second = (assistance.hint(NAME, progress) for _ in range(2))

@@ -161,7 +161,7 @@ def test_every_page_is_on_the_board():
 
 
 @pytest.mark.parametrize("name", ["README.md", "notebooks/00_start_here.ipynb"])
-def test_every_page_is_listed_where_readers_begin(name):
+def test_every_page_is_listed_in_the_readme_and_the_first_chapter(name):
     """README lists all pages; the first chapter lists the chapters that follow it."""
     path = pages.ROOT / name
     text = path.read_text()

@@ -68,7 +68,7 @@ def test_for_a_widget_that_was_never_saved_the_static_output_is_shown(server, mo
     assert shown(save(server, page([PANEL, alone], models))) == [twin, alone]
 
 
-def test_of_a_widget_that_was_never_saved_nothing_is_written(server):
+def test_a_widget_that_was_never_saved_is_not_written(server):
     assert "widgets" not in save(server, *[page([PANEL], None)] * 2)["metadata"]
 
 

@@ -73,7 +73,7 @@ def test_a_removed_exercise_is_refused_with_the_one_that_replaces_it(name, tmp_p
         find.read(answer)
 
 
-def test_progress_with_a_removed_exercise_is_handed_in_without_it(tmp_path):
+def test_a_submission_omits_removed_exercises(tmp_path):
     for name in ("checkpoint_dot_policy", *registry.REMOVED):
         Progress().record(name, Verdict(name, Outcome.PASSED), "x = 1")
     answers, unchanged = submission_file.read(hand_in.submit(tmp_path / "mine.json"))

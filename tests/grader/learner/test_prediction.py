@@ -28,7 +28,7 @@ def ask(answer, choices=()):
         (4, "four", "is not a number"),
     ],
 )
-def test_a_number_is_right_exactly_or_nearly_if_it_is_not_whole(answer, said, reply):
+def test_an_integer_must_be_exact_and_another_number_approximate(answer, said, reply):
     controls, below = ask(answer)
     controls["number"].value = said
     assert reply in below.value

@@ -33,7 +33,7 @@ def test_a_stored_attempt_is_read_unchanged(path, monkeypatch):
     assert progress.notices == []
 
 
-def test_attempts_come_oldest_first_and_by_exercise(path):
+def test_attempts_are_listed_oldest_first_and_by_exercise(path):
     progress = Progress(path)
     for exercise in ("a", "b", "a"):
         progress.record(exercise, verdict(), exercise)
@@ -83,7 +83,7 @@ def test_honest_attempts_are_different_answers_that_did_not_pass(path):
     assert progress.honest_attempts("a") == 5
 
 
-def test_hints_come_back_in_the_order_in_which_they_were_given(path):
+def test_hints_are_returned_in_the_order_in_which_they_were_shown(path):
     progress = Progress(path)
     for key in ("nearly", "first_step", "nearly"):
         progress.note_hint("a", key)
@@ -136,7 +136,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_acknowledged(path):
     assert acknowledged >= 12
 
 
-def test_a_kill_within_a_transaction_leaves_nothing_by_halves(path):
+def test_a_kill_within_a_transaction_leaves_no_partial_row(path):
     """The next program that opens the file rolls the journal of an interrupted commit back."""
     Progress(path).record("a", verdict(), "kept")
     hot = f"""

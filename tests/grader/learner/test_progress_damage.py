@@ -81,7 +81,7 @@ def test_stored_copies_are_never_overwritten(path):
     }
 
 
-def test_a_journal_that_stays_behind_does_no_harm(path):
+def test_a_leftover_journal_does_no_harm(path):
     """SQLite does not apply the old journal to the new file."""
     path.parent.mkdir()
     path.write_bytes(b"damaged" * 100)

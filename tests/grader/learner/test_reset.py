@@ -64,7 +64,7 @@ def test_a_stored_copy_of_a_page_names_its_exercise(folder):
     assert pages.find(f"exercises/my_{NAME.removesuffix('.ipynb')}_2.ipynb").path == folder / NAME
 
 
-def test_an_untouched_page_is_left_alone(folder):
+def test_an_unmodified_page_is_not_changed(folder):
     before = content(folder)
     time = (folder / NAME).stat().st_mtime_ns
     assert reset("10") == (0, f"{NAME} is unchanged: there is nothing to do.\n", "")
@@ -90,7 +90,7 @@ def test_a_missing_page_is_restored(folder):
         ("notebooks/my own.ipynb", "There is no exercise notebooks/my own.ipynb; the exercises are: "),
     ],
 )
-def test_an_unknown_exercise_is_refused_with_those_that_there_are(folder, meant, message):
+def test_an_unknown_exercise_is_refused_with_a_list_of_exercises(folder, meant, message):
     before = content(folder)
     status, out, err = reset(meant)
     assert (status, out) == (2, "") and message in " ".join(re.sub("[│╭╮╰╯─]", " ", err).split())

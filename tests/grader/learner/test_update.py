@@ -99,7 +99,7 @@ def texts(path: Path):
     return ["".join(cell["source"]) for cell in json.loads(path.read_bytes())["cells"]]
 
 
-def test_pages_of_this_version_stay_whatever_is_written_on_them(folder):
+def test_edited_pages_of_this_version_are_not_changed(folder):
     (folder / NOW).write_bytes(page("mine = 1", answer=ANSWER))
     before = content(folder)
     assert updated() == (0, NOTHING, "") and content(folder) == before
@@ -228,13 +228,13 @@ def test_an_old_chapter_that_was_only_run_is_replaced(chapters, name):
     assert content(chapters) == new and updated() == (0, NOTHING, "")
 
 
-def test_a_chapter_of_this_version_stays_whatever_is_written_in_it(chapters):
+def test_an_edited_chapter_of_this_version_is_not_changed(chapters):
     (chapters / CHAPTER).write_bytes(chapter("# 2 · Two passes", "new = 2", "mine", "end", outputs=[{"text": "ran"}]))
     before = content(chapters)
     assert updated() == (0, NOTHING, "") and content(chapters) == before
 
 
-def test_every_chapter_and_the_cheat_sheet_come(monkeypatch, tmp_path):
+def test_every_chapter_and_the_cheat_sheet_are_written(monkeypatch, tmp_path):
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     (tmp_path / "exercises").mkdir()
     (tmp_path / "notebooks").mkdir()

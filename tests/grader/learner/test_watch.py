@@ -156,7 +156,7 @@ def test_an_existing_python_file_is_not_overwritten(tmp_path):
     assert page_text.write_python(page).read_text() == WRONG
 
 
-def test_after_the_last_exercise_come_those_that_were_skipped():
+def test_after_the_last_exercise_the_skipped_exercises_come_next():
     *others, first, last = pages.exercises()
     for page in others:
         Progress().record(page.name, Verdict(page.name, Outcome.PASSED), "")

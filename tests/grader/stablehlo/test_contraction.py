@@ -72,7 +72,7 @@ def test_a_matrix_vector_product_costs_the_same_in_any_spelling(spelling):
 
 
 @pytest.mark.parametrize("spelling", ["multiplied and summed", "one by one"])
-def test_its_gradients_cost_the_same_too(spelling):
+def test_the_gradients_of_a_matmul_cost_the_same_in_any_spelling(spelling):
     def both(function):
         return lambda x, w, ct: jax.vjp(function, x, w)[1](ct)
 

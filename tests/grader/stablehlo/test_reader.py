@@ -74,7 +74,7 @@ def test_a_carry_depends_on_the_values_of_later_iterations():
     assert all(m.value in program.dependent_on([program.inputs[1]]) for m in program.matmuls)
 
 
-def test_a_loop_invariant_is_handed_on():
+def test_a_loop_invariant_is_passed_through():
     program = reader.read(
         text(
             lambda x, y: jax.lax.while_loop(lambda c: c[0] < 4, lambda c: (c[0] + 1, c[1], c[2] * 2), (0, x, y))[1:],

@@ -129,7 +129,7 @@ def asked(slip):
 
 
 @pytest.mark.parametrize("slip", SLIPS)
-def test_a_usual_slip_is_asked_about(slip):
+def test_a_common_slip_gets_a_question(slip):
     words = SLIPS[slip][1]
     failure, about = asked(slip)
     assert about and words in about, (failure, about)

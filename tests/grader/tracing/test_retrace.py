@@ -216,7 +216,7 @@ def test_allowed_caches_are_no_state(make):
     assert not [each.failure for each in capture(make(), "any", CASES).cases if each.failure]
 
 
-def test_cases_come_in_an_order_of_the_seeds_and_then_in_the_opposite_one():
+def test_cases_are_traced_in_random_order_and_then_in_reverse():
     orders = set()
     for seed in range(4):
         seen = []
@@ -228,7 +228,7 @@ def test_cases_come_in_an_order_of_the_seeds_and_then_in_the_opposite_one():
     assert len(orders) > 1
 
 
-def test_data_is_asked_for_twice():
+def test_plain_data_is_computed_twice():
     total = []
 
     def answer(n, both):

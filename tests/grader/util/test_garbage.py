@@ -8,7 +8,7 @@ from grader import check
 from grader.util import garbage
 
 
-def test_behind_a_check_cycles_are_looked_for_as_before():
+def test_the_garbage_collector_runs_as_often_after_a_check_as_before():
     before = gc.get_threshold()
     during = []
 

@@ -44,7 +44,7 @@ def test_no_finding_and_no_verdict_is_made_with_a_text_for_a_kind(name, place):
 
 
 @pytest.mark.parametrize("slug", registry.names())
-def test_hints_and_answers_of_the_tests_speak_of_kinds_that_there_are(slug):
+def test_hints_and_test_answers_refer_to_existing_kinds(slug):
     named = {kind for hint in registry.expect(slug).feedback.hints.values() for kind in hint.on_kinds}
     named |= {answer.kind for answer in wrong(slug).values()}
     assert named <= set(FindingKind)
@@ -67,7 +67,7 @@ def test_a_verdict_that_is_read_has_members():
     assert read.outcome is Outcome.NOT_PASSED and read.findings[0].kind is FindingKind.PEAK
 
 
-def test_a_kind_that_there_is_none_of_is_no_verdict():
+def test_an_unknown_kind_of_finding_is_no_verdict():
     written = Verdict("policy_from_rules", Outcome.NOT_PASSED, (Finding(FindingKind.PEAK, "…"),)).to_dict()
     written["findings"][0]["kind"] = "peek"
     with pytest.raises(ValueError, match="'peek' is not a valid FindingKind"):

@@ -113,5 +113,5 @@ def test_a_scatter_reads_and_writes_memory_whatever_it_computes(update):
     assert moved[f"scatter-{update}" if update != "mul" else "scatter-mul"] >= 8000
 
 
-def test_a_reduction_with_exclusive_or_is_of_parts_too():
+def test_a_reduction_with_exclusive_or_can_be_combined_from_parts():
     assert "reduce_xor" in implicit_collectives._REDUCTIONS

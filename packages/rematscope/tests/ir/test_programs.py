@@ -41,7 +41,7 @@ def test_a_rounding_to_its_own_precision_is_no_operation_and_another_is():
     assert primitives(rounded(7)) == ["reduce_precision"]
 
 
-def test_calls_are_inlined_where_they_run():
+def test_calls_are_inlined_in_place():
     f = jax.checkpoint(jax.jit(lambda x: jax.nn.relu(jnp.sin(x))))
     # The last is for the derivative of the cosine.
     assert primitives(trace(lambda x: jnp.cos(f(jnp.exp(x))), X).forward) == ["exp", "sin", "max", "cos", "sin"]

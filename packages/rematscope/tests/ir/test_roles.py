@@ -66,7 +66,7 @@ def test_a_commuted_operation_is_recomputed():
     assert counts(trace(f, X), "sub") == (0, 1, 0)
 
 
-def test_adding_nothing_of_the_cotangent_is_backward():
+def test_adding_zero_times_the_cotangent_is_backward():
     """`x + 0 * ct` hides a recomputation from the roles; that it does is why the judge counts total work too."""
     passes = trace(backward_rule(lambda x, ct: ct * jnp.sin(x + 0 * ct)), X)
     assert counts(passes, "sin") == (0, 0, 1)

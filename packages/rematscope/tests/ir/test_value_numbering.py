@@ -111,7 +111,7 @@ def test_compared_loops_are_not_reported():
 @pytest.mark.parametrize(
     "name", ["checkpoint_of_scan_of_checkpoint", "nested_scans_inner_checkpointed", "while_loop_beside"]
 )
-def test_roles_are_true_where_nothing_may_be_supposed(name, monkeypatch):
+def test_roles_are_right_if_value_numbering_may_try_nothing(name, monkeypatch):
     monkeypatch.setattr(value_numbering, "STEPS_PER_EQUATION", 0)
     monkeypatch.setattr(value_numbering, "STEPS_AT_FIRST", 0)
     case = zoo.CASES[name]

@@ -28,7 +28,7 @@ def test_an_identity_of_a_library_s_is_no_operation():
     assert "nonbatchable" not in primitives(passes)
 
 
-def test_a_rule_that_takes_a_gradient_and_catches_its_errors_is_looked_into():
+def test_a_rule_that_takes_a_gradient_and_catches_its_errors_is_opened():
     """As in Tokamax, the forward rule calls `jax.vjp`, catches all exceptions, and is optimized for checkpoints."""
 
     @jax.custom_vjp

@@ -32,7 +32,7 @@ def attending(**settings):
     return net.apply, jax.eval_shape(net.init, jax.random.key(0), X, w), X, w
 
 
-def test_a_name_is_advised_only_where_a_line_of_the_users_has_the_value():
+def test_a_name_is_suggested_only_if_a_line_of_the_user_has_the_value():
     found = lint(*attending())
     assert {place.value for place in found.places} == {"the result of a library call", "the result of a matmul"}
     (returned,) = [place for place in found.places if place.value == "the result of a library call"]

@@ -111,7 +111,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("case", NAMES)
-def test_a_name_that_does_nothing_is_found(case):
+def test_a_name_without_effect_is_found(case):
     kind, function, words = NAMES[case]
     (finding,) = lint(function, *ARGS).findings
     assert (finding.kind, finding.name, finding.source.place) == (kind, "h", "test_lint.py")
@@ -261,7 +261,7 @@ SOUND = {
 
 
 @pytest.mark.parametrize("case", CHECKPOINTS)
-def test_a_checkpoint_or_policy_that_does_nothing_is_found(case):
+def test_a_checkpoint_or_policy_without_effect_is_found(case):
     kind, function, args, words = CHECKPOINTS[case]
     found = [finding for finding in lint(function, *args).findings if finding.name is None]
     assert [finding.kind for finding in found] == [kind]
@@ -289,7 +289,7 @@ def test_the_reported_peak_of_a_whole_model_is_that_of_liveness():
     assert liveness(layers(each=jax.checkpoint), *ARGS).peak_bytes < 0.9 * liveness(around, *ARGS).peak_bytes
 
 
-def test_a_plan_says_so_too():
+def test_a_plan_reports_a_checkpoint_around_a_whole_model():
     (finding,) = plan(layers(), *ARGS, saved=0.5).findings
     assert finding.kind == "whole model" and "4 identical layers" in finding.text
     made = plan(layers(), *ARGS, saved=0.5)

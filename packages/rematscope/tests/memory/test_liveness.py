@@ -89,7 +89,7 @@ def test_a_recursive_checkpoint_has_a_peak_of_less_than_half():
     assert found.peak_bytes < plain.peak_bytes / 2
 
 
-def test_a_loop_counts_its_body_once_and_its_stacks_whole():
+def test_a_loop_counts_its_body_once_and_its_entire_stacks():
     def f(x):
         return lax.scan(lambda x, _: (jnp.sin(x), None), x, None, length=10)[0]
 
@@ -120,7 +120,7 @@ def test_offloaded_values_take_no_device_bytes_and_have_their_own_row():
     assert "host memory" not in str(liveness(jnp.sin, VECTOR))
 
 
-def test_branches_leave_nothing_behind():
+def test_branches_leave_no_live_values():
     @jax.checkpoint
     def f(p, x):
         return lax.cond(p, sines(3), lambda x: x * 2, x)

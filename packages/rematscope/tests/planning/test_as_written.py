@@ -63,7 +63,7 @@ def test_a_budget_for_all_residuals_changes_nothing():
 
 
 @pytest.mark.parametrize(("rows", "limit"), [(64, '"16 KiB"'), (65, "16640")])
-def test_a_plan_that_recomputes_hardly_less_gives_the_limit_of_a_plan_that_saves_less(rows, limit):
+def test_a_plan_names_the_limit_of_a_smaller_plan_that_recomputes_hardly_more(rows, limit):
     """65 rows take 16.25 KiB, which three digits round down."""
 
     def f(x, w, v):
@@ -113,7 +113,7 @@ def test_a_large_difference_is_a_factor(difference, text):
     assert difference_text(difference) == text
 
 
-def test_a_bound_of_nothing_is_no_certificate(monkeypatch):
+def test_a_bound_of_zero_proves_nothing(monkeypatch):
     made = auto(products, peak="64 KiB").plan(X, X)
     assert "no choice recomputes less than" in made.certificate or "nothing is recomputed" in made.certificate
     monkeypatch.setattr(Auto, "recomputed", property(lambda _: 1000))

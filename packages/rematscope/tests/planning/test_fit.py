@@ -109,7 +109,7 @@ def test_a_program_that_the_compiler_refuses_does_not_fit(monkeypatch):
 
 
 @pytest.mark.parametrize("lower", ["most", "between"])
-def test_the_peak_may_fall_where_more_is_saved(monkeypatch, lower):
+def test_the_peak_may_fall_if_more_is_saved(monkeypatch, lower):
     """Recomputed values take memory too: 252 MiB if less is saved, 207 MiB if more is saved."""
     points = sorted({plan(net, *ARGS, saved=n / 4).saved_bytes for n in range(5)})
     room = {points[-1] if lower == "most" else points[len(points) // 2]: MIB}

@@ -81,7 +81,7 @@ def test_a_planned_function_accepts_other_shapes():
 
 
 @without_remat3
-def test_a_step_is_asked_once_whether_it_is_one():
+def test_a_function_is_checked_once_for_being_a_step():
     """Afterwards, its loss is called once per trace: saving nothing, saving everything, as written, and planned."""
     calls = []
 
@@ -129,7 +129,7 @@ def test_a_plans_view_includes_lints_findings_which_are_computed_on_first_use(mo
     assert "Name a product." in str(made) and "identical layers" in str(made) and len(asked) == 1
 
 
-def test_checkpoints_stay_where_they_are():
+def test_checkpoints_are_not_moved():
     found = plan(stages, F32((4, 8)), F32((8, 8)), saved=1.0)
     assert found.names == ("a", "b")
     assert found.saved_bytes == (1 + 2 * 2) * 4 * 8 * 4  # the input of the second checkpoint, and two names in both

@@ -135,7 +135,7 @@ def test_a_cost_that_is_made_of_ours_knows_no_more():
     assert made.graph.uncounted == {"pure_callback"} and made.gap == math.inf
 
 
-def test_a_certificate_is_not_verified_where_a_cost_is_not_known():
+def test_a_certificate_is_not_verified_if_a_cost_is_unknown():
     certificate = plan(CASES["pure_callback"], X, X, saved=X.size * 4, cost=lambda e: 5).certificate
     with pytest.raises(PlanError, match="the cost of pure_callback is not known"):
         certificate.verify(CASES["pure_callback"], X, X)

@@ -42,7 +42,7 @@ def drawn(table, width):
     return console.file.getvalue()
 
 
-def test_bars_are_drawn_where_the_table_still_fits():
+def test_bars_are_drawn_if_the_table_fits():
     rows = [["Name", "Share"], ["all of it", "100.0 %"], ["a part", "6.3 %"]]
     table = TextTable(rows, numeric=("Share",), bars={"Share": [1.0, 0.063]})
     wide, narrow = drawn(table, 25), drawn(table, 24)

@@ -58,7 +58,7 @@ def test_text_on_each_ground(name, dark):
     assert {g: contrast(ink, channels(g)) for g in GROUNDS[dark] if contrast(ink, channels(g)) < TEXT} == {}
 
 
-def test_text_that_has_a_ground_of_its_own():
+def test_text_with_its_own_background():
     pairs = list(itertools.chain.from_iterable(HIGHLIGHTS.values()))
     pairs += [re.findall("#[0-9a-f]{6}", style) for style in BADGES.values()]
     pairs += [("#ffffff", PALETTE["S"][0])]  # a pressed button

@@ -302,7 +302,7 @@ def test_custom_gradients_are_refused_with_custom_vjp3(loss):
 
 
 @pytest.mark.parametrize("options", [{}, {"checkpoint": "whole"}, {"checkpoint": "whole", "microbatches": 12}], ids=str)
-def test_rows_read_by_position_in_a_checkpoint_stay(options):
+def test_rows_read_by_position_in_a_checkpoint_are_unchanged(options):
     def loss(w, x, y):
         rows = jax.checkpoint(lambda w: jnp.square(x @ w)[jnp.arange(len(x)), jnp.int32(y > 0)])
         layers = jax.checkpoint(lambda w: positions_in_a_scan(w, x, y))
@@ -431,7 +431,7 @@ def test_a_mask_of_positions_is_refused_although_all_positions_are_valid_now():
 
 
 @pytest.mark.parametrize("weight", [jnp.zeros(()), jnp.zeros((4, 4))], ids=["scalar", "matrix"])
-def test_a_part_of_the_loss_whose_weight_is_zero_now_is_looked_at_too(weight):
+def test_a_part_of_the_loss_with_weight_zero_is_checked(weight):
     def step(w, x, y, weight):
         def loss(w):
             z = jnp.tanh(x @ w)
@@ -444,7 +444,7 @@ def test_a_part_of_the_loss_whose_weight_is_zero_now_is_looked_at_too(weight):
 
 
 @pytest.mark.parametrize("late", [jnp.bool_(False), jnp.int32(0)], ids=["flag", "counter"])
-def test_a_part_of_the_loss_that_is_selected_later_is_looked_at_too(late):
+def test_a_part_of_the_loss_that_is_selected_later_is_checked(late):
     def step(w, x, y, late):
         def loss(w):
             z = jnp.tanh(x @ w)
@@ -496,7 +496,7 @@ def test_a_limit_on_the_cotangent_of_each_example_needs_cotangents_of_the_same_s
 
 @pytest.mark.parametrize("dtype", few([jnp.float16, jnp.bfloat16]))
 @pytest.mark.parametrize("count", few([4, 3, 2, 12]))
-def test_cotangents_overflow_and_underflow_where_those_of_the_whole_batch_do(count, dtype):
+def test_cotangents_overflow_and_underflow_like_those_of_the_whole_batch(count, dtype):
     """Each example's cotangent is the scale divided by 12, and all products with it are positive."""
 
     def step(w, x, y, scale):
@@ -630,7 +630,7 @@ def test_each_new_length_of_the_batch_is_checked_also_under_jit():
 
 
 @pytest.mark.slow
-def test_noise_that_the_step_draws_before_its_loss_stays_the_same():
+def test_random_numbers_that_the_step_generates_before_its_loss_are_unchanged():
     @jax.jit
     def step(w, x, y):
         key, own = jax.random.split(jax.random.key(7))
@@ -667,7 +667,7 @@ def test_a_step_that_ran_before_gets_checkpoints_and_microbatches():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"microbatches": 2, "in_axes": (None, 0, None)}, {"donate_argnums": 0}])
-def test_settings_of_a_returned_model_stay_settings(changes):
+def test_settings_of_a_returned_model_are_preserved(changes):
     class Model(eqx.Module):
         w: jax.Array
         dropout: eqx.nn.Dropout
@@ -702,7 +702,7 @@ def test_a_step_may_trace_its_loss_more_often_for_the_whole_batch():
     assert not proof(step) and is_same(step)
 
 
-def test_keys_per_example_are_refused_where_fewer_keys_draw_other_numbers():
+def test_keys_per_example_are_refused_if_fewer_keys_give_other_random_numbers():
     step = step_of(functools.partial(dropout_per_example, kind="rbg"))
     with pytest.raises(PlanError, match="no rule covers random_bits"):
         rewrite(step, microbatches=2, in_axes=AXES)(*arguments())
@@ -725,7 +725,7 @@ def test_axes_count_from_the_end_too():
         np.testing.assert_allclose(found[0], step_of(AVERAGES[0])(*arguments())[0], rtol=1e-5, atol=1e-6)
 
 
-def test_another_program_for_another_length_is_seen():
+def test_another_program_for_another_length_is_detected():
     def chosen(w, x, y):
         one, other = jnp.tanh(w), jnp.tanh(w.T)
         return squares(one if len(x) > 6 else other, x, y).mean() + other.sum() - one.sum()

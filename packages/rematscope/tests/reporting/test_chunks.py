@@ -199,7 +199,7 @@ def another_layer_for_fewer_examples(w, x, y):
 
 
 @pytest.mark.parametrize("loss", [clipped_in_a_scan, another_layer_for_fewer_examples], ids=lambda loss: loss.__name__)
-def test_a_loop_that_depends_on_the_length_of_the_batch_stays_whole(loss):
+def test_a_loop_that_depends_on_the_length_of_the_batch_is_not_divided(loss):
     step = step_of(loss)
     try:
         assert_same_results(step, rewrite(step, chunks=3, in_axes=(None, 0, 0)), arguments())
@@ -217,7 +217,7 @@ def test_chunks_lower_the_peak(loss):
     assert peaks[1] < 0.6 * peaks[0]
 
 
-def test_a_derivative_that_mixes_examples_is_seen():
+def test_a_derivative_that_mixes_examples_is_detected():
     @jax.custom_vjp
     def clipped(x):
         return x
@@ -444,7 +444,7 @@ def test_axes_of_one_length_are_not_confused(head):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ALWAYS_DIVIDED, ids=lambda head: head.__name__)
-def test_a_head_in_chunks_of_tokens_rounds_little_more_than_the_whole_head(head):
+def test_a_head_in_chunks_of_tokens_has_little_more_rounding_error_than_the_whole_head(head):
     step, (params, *data) = head_step(head), head_arguments(1, 16, 8, 32, jnp.bfloat16)
     exact = step(jax.tree.map(lambda v: v.astype(jnp.float32), params), *data)
     errors = []
@@ -516,7 +516,7 @@ def test_the_report_proposes_the_head_in_chunks_of_an_odd_number_of_tokens():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", few([jnp.bfloat16, jnp.float16]))
-def test_chunks_round_no_more_than_the_whole_batch_does(dtype):
+def test_chunks_have_no_more_rounding_error_than_the_whole_batch(dtype):
     def gradient(w, x, y):
         return jax.grad(contrastive_loss)(w, x, y)
 

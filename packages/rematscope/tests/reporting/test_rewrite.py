@@ -233,7 +233,7 @@ def test_equal_settings_of_two_types_are_distinguished():
     np.testing.assert_allclose(3 * changed(w, x, 1), changed(w, x, True), rtol=1e-6)
 
 
-def test_each_setting_has_a_part_of_the_batch_of_its_own():
+def test_each_setting_is_traced_with_its_own_part_of_the_batch():
     def step(w, x, layers):
         def loss(w):
             h = x

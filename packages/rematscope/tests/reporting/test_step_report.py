@@ -114,12 +114,12 @@ def test_the_text_fits_the_width_of_the_terminal(name, width):
     ]  # fmt: skip
 
 
-def test_a_step_that_fits_is_left_alone():
+def test_a_step_that_fits_is_not_changed():
     report = reported(NAMES[0], 0.5)
     assert report.fits and report.best is None and "Nothing: it fits" in plain_text(report)
 
 
-def test_a_step_whose_arguments_alone_do_not_fit_is_refused_at_once():
+def test_a_step_whose_arguments_do_not_fit_is_refused_immediately():
     def step(w, state, x):
         gradient = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
         state = 0.9 * state + gradient
@@ -152,7 +152,7 @@ def test_the_call_that_reproduces_a_report_names_its_device():
     assert f"report(sin, …, memory=1024, device='h100'), with JAX {jax.__version__}" in " ".join(report.assumptions)
 
 
-def test_microbatches_are_refused_where_they_would_change_the_gradient():
+def test_microbatches_are_refused_if_they_would_change_the_gradient():
     def step(w, x, mask):
         def loss(w):
             return jnp.sum(mask * jnp.tanh(x @ w).sum(-1)) / jnp.sum(mask)
@@ -305,7 +305,7 @@ def test_the_time_limit_counts_the_search_for_the_batch_axis_and_the_proof(monke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("factor", few([1.3, 8.0]))
-def test_a_proposal_is_compared_with_the_changes_that_come_before_it(factor):
+def test_a_proposal_is_compared_with_cheaper_changes(factor):
     report = reported("low_rank_adapters", factor)
     cost = report._search.cost(report.best.changes)
     before = sum(report._search.cost(c) < cost for c in report._search.tried if c != Changes())

@@ -141,7 +141,7 @@ def test_a_limit_that_cannot_be_met_is_refused_with_one_that_can(below):
     assert f"{found.peak_bytes:,} bytes" == would_do
 
 
-def test_a_choice_is_saved_and_loaded_for_the_same_function_alone(tmp_path):
+def test_a_saved_schedule_is_loaded_for_the_same_function_only(tmp_path):
     found = auto(deep, saved="100 KiB").plan(WS, X)
     found.save(tmp_path / "choice.json")
     loaded = load_schedule(tmp_path / "choice.json", deep)
@@ -275,7 +275,7 @@ def test_in_a_shard_map_it_is_no_worse_than_a_policy_in_each_layer(tmp_path):
 
 
 @pytest.mark.parametrize("make", few([nested, branched]))
-def test_checkpoints_around_layers_are_among_the_choices_where_a_schedule_cannot_look_into_them(make):
+def test_checkpoints_around_layers_are_candidates_if_a_schedule_cannot_open_the_layers(make):
     args = normal(320, 4, 8, 8) / 3, normal(321, 256, 8)
     assert linearize(trace(make(), *args)).closed
     suggested_names = [trace(make(wrapped), *args) for wrapped in (jax.checkpoint, with_dots)]

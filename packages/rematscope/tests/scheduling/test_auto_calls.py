@@ -229,7 +229,7 @@ def test_argnums_have_gradients_and_the_others_raise(how, limit, argnum):
 
 
 @pytest.mark.parametrize("given", few(ARGNUMS, 3))
-def test_the_peak_is_that_of_the_gradients_that_are_asked_for(given):
+def test_the_peak_is_that_of_the_requested_gradients(given):
     f = auto(loss, argnums=ARGNUMS[given], peak="1 MiB")
     argnums = {"all": (0, 1), "twice": 0}.get(given, ARGNUMS[given])
     assert_same(jax.grad(f, argnums)(W, X), jax.grad(loss, argnums)(W, X))
@@ -273,7 +273,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_argnums_that_count_nothing_are_refused(name):
+def test_invalid_argnums_are_refused(name):
     argnums, sentence = WRONG[name]
     with pytest.raises(PlanError, match=sentence):
         auto(loss, peak="1 MiB", argnums=argnums)(W, X)
@@ -293,7 +293,7 @@ def test_integers_and_arguments_with_some_are_passed_on():
     assert_same(jax.grad(f, allow_int=True)(*args), jax.grad(picked, allow_int=True)(*args))
 
 
-def test_a_schedule_is_saved_with_its_argnums_and_loaded_where_nothing_is_searched(tmp_path, plans, monkeypatch):
+def test_a_schedule_is_saved_with_its_argnums_and_loaded_without_a_search(tmp_path, plans, monkeypatch):
     plan = auto(loss, saved="1 KiB", argnums=0).plan(W, X)
     plan.save(tmp_path / "schedule.json")
     plans.clear()
@@ -358,7 +358,7 @@ def test_rematscope_looks_at_it_as_at_f():
     assert trace(step, W, X).saved_bytes() == trace(lambda w, x: w - 0.1 * jax.grad(f)(w, x), W, X).saved_bytes()
 
 
-def test_plans_live_as_long_as_the_function_and_there_are_no_more_than_a_few(monkeypatch, plans):
+def test_a_function_keeps_a_limited_number_of_plans(monkeypatch, plans):
     monkeypatch.setattr("rematscope.scheduling.per_call._MOST_PLANS", 2)
     f = auto(lambda x: jnp.sin(x).sum(), saved="1 KiB")
     for size in (1, 2, 1, 3, 1, 2):

@@ -87,7 +87,7 @@ def of_jits(checkpoint):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", few([skipping, in_loop, twice, of_jits]))
-def test_blocks_are_where_people_put_checkpoints(make):
+def test_blocks_are_the_usual_places_of_checkpoints(make):
     plain, suggested_names = make(lambda f: f), make(jax.checkpoint)
     theirs = trace(suggested_names, WS, X)
     assert theirs.bytes_by_kind() != trace(plain, WS, X).bytes_by_kind()

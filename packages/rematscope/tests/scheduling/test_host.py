@@ -155,7 +155,7 @@ def test_a_function_without_offloadable_residuals_is_refused():
         found(host, f=offloading)
 
 
-def test_rows_for_the_peak_have_less_where_something_is_on_the_host():
+def test_peak_rows_are_smaller_if_values_are_offloaded():
     linearized = linearize(trace(looped, WS, X))
     alone = PeakProgram(linearized, cost=SLOW)
     beside = HostPeakProgram(Moves.of(linearized, None, HostOffload(bandwidth=1e12), SLOW), (), SLOW)

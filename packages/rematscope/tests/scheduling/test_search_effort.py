@@ -102,7 +102,7 @@ def test_an_interrupted_search_reports_its_candidates(monkeypatch):
 
 
 @pytest.mark.slow
-def test_plain_checkpoints_are_not_looked_at_where_the_rows_prove_that_nothing_is_better(monkeypatch):
+def test_plain_checkpoints_are_not_traced_if_the_bound_proves_that_none_is_better(monkeypatch):
     asked, propose = [], CheckpointProposer.propose
 
     def noted(self, *args):

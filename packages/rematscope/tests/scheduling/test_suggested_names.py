@@ -122,7 +122,7 @@ def test_in_a_loop_names_state_the_saved_values_of_each_iteration():
     assert peaks[0] <= 1.1 * peaks[1]
 
 
-def test_a_plan_that_saves_nothing_says_so():
+def test_a_plan_that_saves_nothing_states_it():
     found = auto(lambda w, x: jnp.sum(jnp.sin(jnp.tanh(x @ w))), saved=0).plan(W["up"], X)
     assert found.suggested_names.names == () and found.suggested_names.saved_bytes == 0
     assert "Nothing is saved" in str(found.suggested_names)

@@ -102,7 +102,7 @@ def test_matmuls_of_the_last_block_are_saved_first_if_that_takes_no_more_memory(
     assert least.recompute_cost < 0.8 * (again.flops + again.transcendentals)
 
 
-def test_for_a_cpu_nothing_of_the_kind_is_looked_at():
+def test_for_a_cpu_no_blocks_are_proposed():
     assert not [*Search(GradientCall(net, (WS, X), {}), "cpu", 4).blocks.propose(1e9, CandidatePool())]
 
 

@@ -173,14 +173,14 @@ def test_a_frontier_in_seconds_has_units():
     assert found.points[0].cost > found.points[-1].cost and " ns " in str(found) and "on tpu v5e" in str(found)
 
 
-def test_a_device_without_seconds_and_seconds_without_a_device_are_asked_about():
+def test_a_device_without_seconds_and_seconds_without_a_device_are_refused():
     with pytest.raises(PlanError, match='cost="seconds" needs a device: device='):
         plan(product, X, W, saved=1.0, cost="seconds")
     with pytest.raises(PlanError, match='Add cost="seconds", or remove device='):
         plan(product, X, W, saved=1.0, device="h100")
 
 
-def test_ways_are_compared_in_seconds_where_a_device_is_given():
+def test_variants_are_compared_in_seconds_if_a_device_is_given():
     ways = {"plain": product, "checkpoint": jax.checkpoint(product)}
     plain, checkpointed = compare(ways, X, W, device="tpu v5e").rows
     assert plain.seconds.recompute == 0 and checkpointed.seconds.recompute_fraction > 0
@@ -193,7 +193,7 @@ def test_ways_are_compared_in_seconds_where_a_device_is_given():
     assert compare(ways, X, W).rows[0].seconds is None and "Recompute\ntime" not in compare(ways, X, W).cells()[0]
 
 
-def test_every_view_says_seconds_where_a_device_is_given(capsys):
+def test_every_view_shows_seconds_if_a_device_is_given(capsys):
     """One spelling, `device=`, and figures that add up to those of `estimate_time`."""
     checkpointed = jax.checkpoint(product)
     passes = trace(checkpointed, X, W)
@@ -217,7 +217,7 @@ def test_every_view_says_seconds_where_a_device_is_given(capsys):
     assert liveness(checkpointed, X, W).roofline is None and "roofline" not in str(SideBySide(passes))
 
 
-def test_a_timeline_is_drawn_over_seconds_where_a_device_is_given():
+def test_a_timeline_is_plotted_over_seconds_if_a_device_is_given():
     from matplotlib.figure import Figure
 
     ax = Figure().subplots()

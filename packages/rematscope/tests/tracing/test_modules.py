@@ -128,7 +128,7 @@ def installed(tmp_path, monkeypatch):
 
 
 @starts_in_function
-def test_code_of_the_users_own_may_be_installed_too(installed):
+def test_the_users_code_may_be_installed(installed):
     sine = next(e for e in both_passes(installed.loss, X) if e.primitive == "sin")
     assert (sine.source.line, sine.source.function) == (3, "layer")
     assert (sine.source.caller.line, sine.source.caller.function) == (3, "loss")

@@ -93,7 +93,7 @@ def test_a_checkpoint_of_two_matmuls_saves_the_values_of_its_policy(
     assert sum(e.primitive == "optimization_barrier" for e in passes.backward.equations) == barriers
 
 
-def test_no_batch_dims_saves_batched_dots_only_where_weights_are_shared():
+def test_no_batch_dims_saves_batched_dots_only_if_weights_are_shared():
     # vmap over x alone leaves `x @ w` a dot without batch dimensions; over the weights too, every dot has one.
     policy = policies.dots_with_no_batch_dims_saveable
     batched = [jax.ShapeDtypeStruct((3, *a.shape), a.dtype) for a in (W1, W2, X)]

@@ -126,7 +126,7 @@ def test_the_programs_give_the_gradient():
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["anew", "traced_before"])
-def test_a_step_under_jit_is_one_too_and_stays_as_it_is_in_jax_s_cache(before):
+def test_a_jitted_step_is_recognized_and_jaxs_cache_is_unchanged(before):
     step = jax.jit(stepping(by_grad), donate_argnums=(0, 1))
     if before:
         step.trace(PARAMETERS, STATE, BATCH)
@@ -167,7 +167,7 @@ def test_of_microbatches_the_passes_of_one_are_shown(step):
 
 
 @pytest.mark.parametrize("batches", [(), (4,)], ids=["one_batch", "microbatches"])
-def test_of_a_gradient_alone_of_a_loss_in_one_checkpoint_all_is_the_backward_pass(batches):
+def test_for_the_gradient_of_a_loss_in_one_checkpoint_everything_is_in_the_backward_pass(batches):
     """The step does not use the loss itself, so the forward pass runs once, in the backward pass: deferred."""
     gradient = jax.grad(jax.checkpoint(lambda w, x: jnp.sin(x @ w).sum()))
 
@@ -201,7 +201,7 @@ def test_of_several_losses_the_one_that_computes_most_is_shown():
     assert len(passes.step.gradients) == 2 and len(passes.step.parameters) == LAYERS + 1
 
 
-def test_of_a_gradient_of_a_gradient_the_outer_one_is_looked_at():
+def test_for_nested_gradients_the_outer_gradient_is_traced():
     def penalized(w, x):
         return jnp.sum(jax.grad(lambda x: jnp.sum(jnp.sin(x @ w)))(x) ** 2)
 
@@ -277,7 +277,7 @@ def test_a_step_that_updates_its_modules_in_place_is_one(step):
     assert not lint(step, *given).findings
 
 
-def test_a_module_that_a_step_was_not_given_is_asked_for():
+def test_a_module_that_is_no_argument_of_the_step_is_requested():
     model, optimizer = model_and_optimizer()
     with pytest.raises(TraceError, match="Make it an argument"):
         trace(lambda x: in_place(model, optimizer, x), BATCH)
@@ -404,7 +404,7 @@ def test_a_loss_inside_a_shard_map_is_traced_with_the_shards_of_one_device(check
     assert "link bytes recomputed" in capsys.readouterr().out
 
 
-def test_a_step_of_divided_parameters_is_one_also_where_its_results_lie_as_the_compiler_chooses():
+def test_a_step_with_sharded_parameters_is_recognized_if_the_compiler_shards_its_results():
     mesh = jax.sharding.AbstractMesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
     lies = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d"))
     weights = jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=lies)

@@ -119,7 +119,7 @@ def test_the_functions_own_exceptions_come_through(kind):
     assert raised.value is error and raised.value.__cause__ is cause
 
 
-def test_jax_s_own_errors_come_through():
+def test_jaxs_own_errors_propagate():
     with pytest.raises(TypeError, match="dot_general requires contracting dimensions to have the same shape"):
         trace(lambda x: x @ jnp.ones(4), X)
     with pytest.raises(jax.errors.TracerBoolConversionError):

@@ -73,7 +73,7 @@ def test_a_peak_that_is_the_same_in_every_row_is_said_once():
         assert "recomputed and deferred values take the place" in shown
 
 
-def test_equal_peaks_are_not_explained_by_recompute_where_nothing_is_recomputed():
+def test_equal_peaks_are_not_explained_by_recompute_if_nothing_is_recomputed():
     shown = " ".join(str(compare({"one": layer, "same": layer}, *LAYER_ARGS)).split())
     assert "in every row" in shown and "take the place" not in shown
 

@@ -53,7 +53,7 @@ def view(request) -> View:
 
 
 @pytest.mark.slow
-def test_names_cannot_bring_html_along(view):
+def test_names_are_escaped_in_html(view):
     pages = [view.html(), view.pane()["html"]]
     assert not any("<x-" in page for page in pages)
     assert "<x-" in repr(view) and all("&lt;x-" in page for page in pages), "they are shown as they are"

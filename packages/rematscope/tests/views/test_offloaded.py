@@ -98,7 +98,7 @@ def test_an_offloading_policy_is_plotted_at_its_device_bytes():
     assert found.current.nbytes == ONE
 
 
-def test_moves_of_the_users_own_take_nothing_of_a_budget():
+def test_the_users_own_transfers_do_not_count_in_a_budget():
     @jax.custom_vjp
     def doubled(x):
         return 2.0 * x

@@ -180,7 +180,7 @@ def test_a_table_of_residuals_names_the_value_its_line_and_its_readers():
     ]
 
 
-def test_printing_changes_nothing_of_rich(capsys):
+def test_printing_does_not_change_richs_settings(capsys):
     before = dict(vars(rich.jupyter.JupyterRenderable))
     print_fwd_bwd(layer, ARGUMENTS[0], ARGUMENTS[2])
     assert "layer saves 116 B" in capsys.readouterr().out
@@ -331,7 +331,7 @@ def test_a_marked_value_is_highlighted_in_text_and_html():
     assert "◀" not in plain_text(SideBySide(passes))
 
 
-def test_of_a_long_program_the_lines_around_a_mark_come_first_and_then_all():
+def test_a_long_program_shows_the_lines_around_a_mark_first_and_then_all_lines():
     def chain(x):
         for _ in range(70):
             x = jnp.sin(x)

@@ -30,7 +30,7 @@ print(len(started), jax.config.jax_platforms)
         ("jnp.ones(3)", {}, "1 None"),  # JAX has started it already
     ],
 )
-def test_a_tpu_that_is_not_there_is_not_waited_for(first, environment, said, tmp_path):
+def test_jax_does_not_wait_for_an_absent_tpu(first, environment, said, tmp_path):
     (tmp_path / "libtpu.py").write_text("def get_library_path(): return 'none'")
     path = os.pathsep.join([str(tmp_path), str(pathlib.Path(__file__).parents[2] / "src")])
     others = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}

@@ -69,7 +69,7 @@ def executions(text):
 
 
 @pytest.mark.parametrize("dimension", [0, 1])
-def test_a_reduce_scatter_sends_its_operand_whole_along_automatic_axes(dimension):
+def test_along_automatic_axes_a_reduce_scatter_sends_its_entire_operand(dimension):
     """XLA gathers the operand along them first, here from 4 devices; an all-reduce stays sharded along them."""
     over = meshes.mesh(manual=2, automatic=4)
     spec = P("automatic") if dimension == 0 else P(None, "automatic")
@@ -348,7 +348,7 @@ def test_an_abstract_mesh_is_compiled_for_devices_that_are_here(carry):
 
 
 @pytest.mark.slow
-def test_more_devices_than_there_are_get_a_process_of_their_own(monkeypatch):
+def test_more_devices_than_available_run_in_a_separate_process(monkeypatch):
     over = abstract(16)
     shapes = [meshes.like(over, "d", shape=shape) for shape in ((16, 64), (16, 16))]
     before = dict(os.environ)

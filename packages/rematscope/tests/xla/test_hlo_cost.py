@@ -28,7 +28,7 @@ def flops_of(f, *args):
 
 
 @since("0.10", "XLA counts an operation's FLOPs in this way")
-def test_flops_are_xla_s_own_where_there_is_no_loop():
+def test_without_a_loop_flops_are_xlas_own():
     program = compiled(jax.value_and_grad(unrolled(), argnums=(0, 1)), *UNROLLED)
     found, xla = cost(module(program)), program.cost_analysis()
     assert found.flops == xla["flops"] > 12 * 2 * 256 * 64 * 64
@@ -140,7 +140,7 @@ def test_transforms_and_sorts_are_counted_as_in_the_trace(f, dtype):
     assert cost(module(compiled(f, x))).flops == pytest.approx(flops_of(f, x), rel=0.1)
 
 
-def test_solvers_are_counted_where_they_are_no_calls_of_a_library():
+def test_solvers_are_counted_if_they_are_not_library_calls():
     """Handwritten custom calls of a TPU, for two matrices with five right-hand sides each."""
     operands = [array(2, 8, 8), array(2, 8, 5)]
     parts = []

@@ -41,7 +41,7 @@ def test_memory_is_xla_s_analysis():
     assert found.peak_bytes == found.argument_bytes + found.output_bytes + found.temp_bytes
 
 
-def test_temporaries_count_also_where_a_loop_s_addresses_lie_among_them():
+def test_temporaries_count_even_if_a_loops_buffers_lie_between_them():
     parts = [types.SimpleNamespace(logical_buffer_id=i, offset=64 * i, size=size) for i, size in enumerate((64, 400))]
     block = types.SimpleNamespace(
         size=464, assigned=parts, is_tuple=1, is_thread_local=0, is_entry_computation_parameter=0, is_constant=0
@@ -187,7 +187,7 @@ def test_a_target_that_is_not_available_is_refused_with_advice(monkeypatch):
             measure(f, x, target="tpu v5e")
 
 
-def test_an_absent_tpu_is_compiled_for_in_a_process_of_its_own(monkeypatch):
+def test_compiling_for_an_absent_tpu_runs_in_a_separate_process(monkeypatch):
     """The parent's part: what it hands over, what it reads, and that its own environment stays as it is."""
     f, x = scanned(jax.checkpoint), SCANNED
     (hlo,) = compiled(f, *x).runtime_executable().hlo_modules()

@@ -1,13 +1,19 @@
 """Whether this machine can run the tests of the sandbox, which need bubblewrap and user namespaces inside of it."""
 
+import ast
 import contextlib
 import functools
 import os
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
+
+from grader.classroom.collect import Submission
+
+NAME = "checkpoint_dot_policy"  # the exercise of these tests' answers
 
 
 @functools.cache
@@ -29,6 +35,14 @@ SECRET = "what the environment holds"
 
 # `batch` also runs on machines without control groups if it gets this option.
 UNGROUPED = "--without-control-groups"
+
+
+def printed_by(head: str, body: str, grader) -> object:
+    """Return the Python literal that an answer with this body prints before it exits; `head` precedes the answer."""
+    text = f"{head}\ndef {NAME}(w1, w2, x):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
+    graded = grader.grade(Submission("a learner", "answer.py", text.encode()), seed=1)
+    assert "exited with status 0" in graded.reason and graded.printed, graded
+    return ast.literal_eval(graded.printed)
 
 
 def answers(pids: set[int]) -> list[int]:

@@ -604,6 +604,12 @@ def test_what_is_returned_keeps_its_shape(auxiliary, count):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("count", [5, 24])
+def test_a_number_of_microbatches_that_does_not_divide_the_batch_is_named(count):
+    with pytest.raises(PlanError, match=f"microbatches={count} does not divide the batch of step"):
+        rewrite(step_of(mean_of_squares), microbatches=count, in_axes=AXES)(*arguments())
+
+
 def test_gradients_per_example_are_refused():
     def clipped_per_example(w, x, y):
         each = jax.vmap(jax.grad(lambda *args: squares(*args).mean()), (None, 0, 0))(w, x[:, None], y[:, None])

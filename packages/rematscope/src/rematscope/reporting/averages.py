@@ -39,6 +39,7 @@ from rematscope.reporting.batch_axis import (
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program
 from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.microbatches import (
+    check_batch,
     cotangent_divisor,
     divided,
     jaxpr_of_step,
@@ -92,7 +93,7 @@ class WholeStep:
 
     def __init__(self, flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], function: str):
         self.axes, self.function, self._flat = axes, function, flat
-        self._leaves = [
+        self.leaves = [
             jax.ShapeDtypeStruct(jnp.shape(leaf), jax.typeof(leaf).dtype) if isinstance(leaf, jax.core.Tracer) else leaf
             for leaf in leaves
         ]
@@ -116,7 +117,7 @@ class WholeStep:
 
             return functools.wraps(loss, updated=())(recorded)
 
-        jaxpr = jaxpr_of_step(self._flat, self._leaves, self.axes, count, marked)
+        jaxpr = jaxpr_of_step(self._flat, self.leaves, self.axes, count, marked)
         return flat_program(jaxpr, _CHECKPOINTS), losses
 
 
@@ -127,6 +128,7 @@ def why_not_averaged(step: WholeStep, count: int) -> str:
       PlanError: if the step cannot be divided; see `rematscope.reporting.microbatches.divided`.
     """
     axes, function = step.axes, step.function
+    check_batch(step.leaves, axes, count, function)
     (whole, losses), (part, smaller) = step.program, step.part(count)
     program = divided(part, axes, function, paired_draws(whole, part, count, function).keys())
     try:

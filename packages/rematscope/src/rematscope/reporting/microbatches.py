@@ -270,21 +270,26 @@ def in_microbatches(
     Raises:
       PlanError: if the step cannot be divided; see `divided`.
     """
+    check_batch(leaves, axes, count, function)
     program, env = _run_each(flat, leaves, axes, count, function)
     evaluate(program.rest, env)
     return [value_of(v, env) for v in program.outputs]
 
 
-def _run_each(
-    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
-) -> tuple[Divided, dict[Any, Any]]:
-    """Run a step in microbatches up to its gradient, and return its program and the values computed so far."""
+def check_batch(leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str) -> None:
+    """Raise PlanError if the arguments of a step have no common batch length that is a multiple of `count`."""
     sizes = {jnp.shape(leaf)[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None}
     if len(sizes) != 1 or sizes.pop() % count:
         raise PlanError(
             f"microbatches={count} does not divide the batch of {function}. The axes of in_axes= must all have the "
             f"same length, a multiple of {count}."
         )
+
+
+def _run_each(
+    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
+) -> tuple[Divided, dict[Any, Any]]:
+    """Run a step in microbatches up to its gradient, and return its program and the values computed so far."""
     whole, program, draws = _divided_in_parts(flat, leaves, axes, count, function)
     of_whole, outputs = in_whole(whole, program, function)
     numbered_leaves = [jnp.zeros((), jnp.int32), *leaves]

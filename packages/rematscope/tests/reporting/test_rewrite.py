@@ -133,6 +133,14 @@ def test_a_loss_with_a_plan_of_auto_stays_within_its_limit():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), expected, found)
 
 
+def test_a_limit_that_no_plan_of_auto_meets_is_refused_by_the_name_of_the_step():
+    def step(w):
+        return w - jax.grad(lambda w: jnp.sum(jnp.sin(w)))(w)
+
+    with pytest.raises(PlanError, match=r"^the loss of step needs .* for its arguments, outputs and gradients alone"):
+        rewrite(step, auto="1 KiB").lower(jnp.ones(1024))
+
+
 @pytest.mark.slow
 def test_keyword_arguments_have_axes_by_name():
     def step(w, x, *, y):

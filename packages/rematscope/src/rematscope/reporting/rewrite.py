@@ -270,7 +270,9 @@ class Rewritten:
             self._takes_gradient = takes_gradient(f, args, kwargs)
         change: Callable[[Any], Any] = functools.partial(with_checkpoints, changes=changes)
         if changes.auto is not None:
-            change = functools.partial(planned_in_step, peak=changes.auto, target=jax.default_backend())
+            change = functools.partial(
+                planned_in_step, peak=changes.auto, target=jax.default_backend(), step=self.__name__
+            )
         elif changes.head_chunks > 1:
             change = functools.partial(with_head_in_chunks, changes=changes)
         elif changes.chunks > 1:

@@ -214,7 +214,7 @@ def auto(
     return make if f is None else make(f)
 
 
-def planned_in_step(loss: Callable[..., Any], peak: int, target: str) -> Callable[..., Any]:
+def planned_in_step(loss: Callable[..., Any], peak: int, target: str, step: str) -> Callable[..., Any]:
     """Return a loss that a step differentiates, with a plan of `auto` for its gradient.
 
     Values of the step that the loss closes over become arguments without a gradient.
@@ -223,11 +223,13 @@ def planned_in_step(loss: Callable[..., Any], peak: int, target: str) -> Callabl
       loss: the loss. All its floating-point arguments get a gradient.
       peak: the limit on the compiled peak of its gradient, in bytes.
       target: the device to compile for.
+      step: the name of the step, for messages.
     """
 
     def planned(*args: Any, **kwargs: Any) -> Any:
         once, leaves = traced(loss, args, kwargs)
         called, values = with_outer_values(once, leaves, "auto")
+        called.__name__ = f"the loss of {step}"
         own = range(len(values) - len(leaves), len(values))
         argnums = tuple(i for i in own if jnp.issubdtype(jax.typeof(values[i]).dtype, jnp.inexact))
         options = SearchOptions(peak, True, target, SETTINGS.compiles, work, None)

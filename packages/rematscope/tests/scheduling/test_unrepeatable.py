@@ -1,15 +1,18 @@
 """Operations whose second run may give another result run once: their results are saved, never recomputed."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas
 from sampling import few
 from zoo import normal
 
-from rematscope import PlanError, auto, measure, trace, with_schedule
+from rematscope import PlanError, auto, fit, frontier, lint, measure, plan, trace, with_schedule
 from rematscope.jax_compat import is_repeatable
 from rematscope.tracing.checkpoints import jaxpr_of
 
@@ -19,6 +22,9 @@ WS, X = normal(960, 4, 32, 32) * 0.3, normal(961, 64, 32)
 def drawn(x):
     """The next numbers of the device's generator, which no key decides."""
     return lax.rng_uniform(jnp.float32(0.5), jnp.float32(1.5), x.shape)
+
+
+LINE = drawn.__code__.co_firstlineno + 2
 
 
 def from_python(x):
@@ -131,6 +137,29 @@ def test_an_operation_that_a_checkpoint_cannot_save_is_refused_with_a_sentence()
 
     with pytest.raises(PlanError, match="rng_uniform where a checkpoint cannot save the result"):
         jax.grad(with_schedule(f))(WS[0], X)
+
+
+@pytest.mark.parametrize("make", [unrolled, in_a_scan])
+def test_lint_finds_a_checkpoint_that_draws_again(make):
+    def kinds(checkpoint):
+        return [finding.kind for finding in lint(make(drawn, checkpoint), WS, X).findings]
+
+    (again,) = lint(make(drawn, jax.checkpoint), WS, X).findings
+    assert again.kind == "drawn again" and "the gradient is wrong" in again.text and again.source.users.line == LINE
+    saving = jax.checkpoint_policies.save_only_these_names("noise")
+    assert "drawn again" not in kinds(lambda f: f)
+    named = make(lambda x: checkpoint_name(drawn(x), "noise"), functools.partial(jax.checkpoint, policy=saving))
+    assert lint(named, WS, X).findings == ()
+
+
+@pytest.mark.parametrize(
+    "choose", [functools.partial(plan, saved="1 GiB"), frontier, functools.partial(fit, peak="1 GiB")]
+)
+def test_a_choice_of_names_for_a_function_that_draws_without_a_key_is_refused(choose):
+    """Its policy would be applied to a checkpoint, which runs each operation again that no name saves."""
+    for make in (unrolled, in_a_scan):
+        with pytest.raises(PlanError, match=rf"runs rng_uniform on test_unrepeatable\.py:{LINE}, which gives"):
+            choose(make(drawn), WS, X)
 
 
 def test_two_draws_are_no_equal_values():

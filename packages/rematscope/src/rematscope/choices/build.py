@@ -441,6 +441,17 @@ def _uncounted_primitives(equation: Equation, cost: Callable[[Equation], float])
     return frozenset() if uncounted and cost is not work and cost(equation) else uncounted
 
 
+def operations_rerun(passes: Trace) -> list[Equation]:
+    """Return the operations of the backward pass that give a different result each time they run, and that the forward
+    pass runs too; see `jax_compat.STATEFUL`."""
+    forward, backward = (
+        [equation for equation, _ in program.walk() if equation.primitive in jax_compat.STATEFUL]
+        for program in (passes.forward, passes.backward)
+    )
+    lines = {(equation.primitive, equation.source) for equation in forward}
+    return [equation for equation in backward if (equation.primitive, equation.source) in lines]
+
+
 def _computes_again(equation: Equation) -> bool:
     if equation.bodies:
         return any(_computes_again(inner) for body in equation.bodies for inner in body.equations)

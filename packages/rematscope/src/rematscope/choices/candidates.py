@@ -16,9 +16,16 @@ import jax
 from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
-from rematscope.choices.build import CostedCall, graph_of, is_predicted, recompute_graph, with_default_roles
+from rematscope.choices.build import (
+    CostedCall,
+    graph_of,
+    is_predicted,
+    operations_rerun,
+    recompute_graph,
+    with_default_roles,
+)
 from rematscope.choices.recompute_graph import RecomputeGraph
-from rematscope.errors import TraceError
+from rematscope.errors import PlanError, TraceError
 from rematscope.ir import roles
 from rematscope.ir.program import Equation, Program
 from rematscope.jax_compat import Policy
@@ -70,9 +77,19 @@ def candidates(call: CostedCall) -> tuple[PolicyCandidate, ...]:
     """Return all policies that a plan of a function compares, names alone first.
 
     Raises:
-      TraceError, PlanError: as `recompute_graph` does.
+      TraceError: as for `recompute_graph`.
+      PlanError: as for `recompute_graph`, and if a checkpoint would run an operation again whose result then differs,
+        such as `lax.rng_uniform`.
     """
     alone = recompute_graph(call.f, *call.args, cost=call.cost, **call.kwargs)
+    if rerun := operations_rerun(alone.trace):
+        source = rerun[0].source
+        line = f" on {source.where}" if source else ""
+        raise PlanError(
+            f"{alone.trace.function} runs {rerun[0].primitive}{line}, which gives a different result each time it "
+            "runs. A checkpoint would run it again in the backward pass, and the gradient would be wrong. Draw the "
+            "numbers with jax.random and a key, or compute them outside and pass them as an argument."
+        )
     found = [PolicyCandidate("", alone)]
 
     seen: set[frozenset[Equation]] = set()

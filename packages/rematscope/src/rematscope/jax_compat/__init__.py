@@ -54,7 +54,7 @@ from rematscope.jax_compat.equations import (
     varying,
     while_of,
 )
-from rematscope.jax_compat.policies import Policy, names_in_policy, policy_name, saving_unrepeatable
+from rematscope.jax_compat.policies import STATEFUL, Policy, names_in_policy, policy_name, saving_unrepeatable
 from rematscope.jax_compat.rewriting import (
     Change,
     eqn_without_checkpoint,
@@ -69,6 +69,7 @@ from rematscope.jax_compat.rewriting import (
 source_info_util.register_exclusion(os.path.dirname(os.path.dirname(__file__)) + os.sep)
 
 __all__ = [
+    "STATEFUL",
     "AnyJaxpr",
     "Change",
     "Policy",

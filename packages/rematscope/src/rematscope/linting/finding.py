@@ -32,6 +32,7 @@ class LintKind(StrEnum):
     REMAT3 = "jax_remat3"  # it has less effect because jax_remat3 is set
 
     # A checkpoint:
+    DRAWN_AGAIN = "drawn again"  # its recompute gives a different result, so the gradient is wrong
     NESTED = "nested"  # the checkpoint has no effect inside the enclosing checkpoint
     UNDONE = "undone"  # the compiler may remove the recompute
     WHOLE_MODEL = "whole model"  # the checkpoint wraps several layers, so the peak does not drop

@@ -1,10 +1,10 @@
 """`lint(f, *args)`: names, policies and checkpoints that have no effect, and values that are worth naming."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rematscope import jax_compat
-from rematscope.choices.build import recompute_graph
+from rematscope.choices.build import operations_rerun, recompute_graph
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.source import Source
 from rematscope.linting.checkpoint_rules import checkpoint_findings
@@ -12,13 +12,13 @@ from rematscope.linting.finding import LintFinding, LintKind, NameSuggestion
 from rematscope.linting.name_rules import name_findings
 from rematscope.linting.names import names_of
 from rematscope.linting.remat3_rules import remat3_findings
-from rematscope.linting.subject import Subject, saved_bytes
+from rematscope.linting.subject import Subject, on, saved_bytes
 from rematscope.render.parts import Lines, Stack, TextTable
 from rematscope.render.progress import progress_message
 from rematscope.render.units import amount_text, amount_texts, bytes_text
 from rematscope.render.view import View
 from rematscope.tracing.arguments import with_own_options
-from rematscope.tracing.trace import trace
+from rematscope.tracing.trace import Trace, trace
 
 _SHOWN = 10  # places in the table
 
@@ -135,7 +135,9 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
     with jax_compat.default_remat(), progress_message("checking names and checkpoints"), gc_paused():
         subject = Subject(f, args, kwargs)
         names = names_of(subject)
-        findings = [*checkpoint_findings(subject, names.graph), *name_findings(names)]
+        findings = [*_drawn_again(subject.trace), *checkpoint_findings(subject, names.graph), *name_findings(names)]
+        if operations_rerun(names.graph.trace):  # a name that saves such a value avoids no recompute, but is needed
+            findings = [found for found in findings if found.kind is not LintKind.FREE]
         by_default, remat3 = saved_bytes(subject.trace), False
     if jax_compat.remat3():
         predicted, passes = recompute_graph(f, *args, **kwargs), trace(f, *args, **kwargs)
@@ -144,6 +146,16 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
     by_line = sorted(findings, key=_line_of)
     findings = list(dict.fromkeys(by_line))
     return Lint(subject.function, findings, names.places, names.graph.uncounted_text, names.out_of_reach, remat3)
+
+
+def _drawn_again(passes: Trace) -> Iterator[LintFinding]:
+    for equation in operations_rerun(passes):
+        text = (
+            f"{equation.primitive} {on(equation.source)} gives a different result each time it runs, and a checkpoint "
+            "runs it again in the backward pass: the gradient is wrong. Draw the numbers with jax.random and a key, "
+            "compute them outside the checkpoint, or save them by name."
+        )
+        yield LintFinding(LintKind.DRAWN_AGAIN, text, equation.source)
 
 
 def _line_of(found: LintFinding) -> tuple[str, int]:

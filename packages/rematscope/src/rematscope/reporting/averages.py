@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
-from jax.extend import source_info_util
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
@@ -48,8 +47,6 @@ from rematscope.reporting.microbatches import (
     stack_axis,
 )
 from rematscope.tracing.checkpoints import traced
-
-source_info_util.register_exclusion(__file__)
 
 _CHECKPOINTS = frozenset({"checkpoint", "remat", "remat2"})
 _CUSTOM_GRADIENTS = frozenset({"custom_vjp_call"})
@@ -111,9 +108,9 @@ class WholeStep:
             def recorded(*primals: Any, **settings: Any) -> Any:
                 once, given = traced(loss, primals, settings)
                 losses.append(once.jaxpr)
-                consts = _named(once.jaxpr.consts, "constant")
-                results = jax.core.eval_jaxpr(once.jaxpr.jaxpr, consts, *_named(given, "operand"))
-                return once.returning(_named(results, "result"))
+                consts = _with_mark_names(once.jaxpr.consts, "constant")
+                results = jax.core.eval_jaxpr(once.jaxpr.jaxpr, consts, *_with_mark_names(given, "operand"))
+                return once.returning(_with_mark_names(results, "result"))
 
             return functools.wraps(loss, updated=())(recorded)
 
@@ -142,7 +139,7 @@ def why_not_averaged(step: WholeStep, count: int) -> str:
         return f"The program of {function} for a microbatch differs from that for the whole batch."
     if proof.refusal:
         return proof.refusal
-    names = dict(zip(_variables(part), _variables(whole), strict=True))
+    names = dict(zip(_all_variables(part), _all_variables(whole), strict=True))
     for v in program.crossing:
         if v in program.same[0]:
             continue
@@ -169,11 +166,11 @@ def why_gradient_differs(step: WholeStep, count: int) -> str:
         return f"{step.function} cannot run with another batch size: {reason:.200}"
 
 
-def _variables(program: FlatProgram) -> list[Variable]:
+def _all_variables(program: FlatProgram) -> list[Variable]:
     return [*program.inputs, *program.constants, *(v for op in program.operations for v in op.outvars)]
 
 
-def _named(values: Sequence[Any], what: str) -> list[Any]:
+def _with_mark_names(values: Sequence[Any], what: str) -> list[Any]:
     name: Callable[[Any, str], Any] = checkpoint_name
     return [name(v, f"{_MARK}:{what}:{i}") for i, v in enumerate(values)]
 
@@ -251,7 +248,7 @@ class _Proof:
         if any(r.how == "unknown" for r in operands):
             return unknown
         try:
-            return self._known(op, smaller, [*operands]) or unknown
+            return self._known_relations(op, smaller, [*operands]) or unknown
         except NotPaired:
             return unknown
 
@@ -303,7 +300,9 @@ class _Proof:
             return f"The value that {self._function} differentiates was not found."
         return self._refusals[0] if self._refusals else ""
 
-    def _known(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Sequence[Relation] | None:
+    def _known_relations(
+        self, op: Operation, smaller: Operation, operands: list[Relation]
+    ) -> Sequence[Relation] | None:
         """Return the relations of the results of an operation; None if no rule covers it."""
         axes, name = axes_of(op.outvars, smaller.outvars, self._count), op.name
         if not jax_compat.is_repeatable(op.eqn, prints=True):  # runs once per part, or accesses a mutable array
@@ -406,7 +405,7 @@ class _Proof:
             scale = operands[0].scale / operands[1].scale
         else:
             return None
-        how = _stronger(operands)
+        how = _relation_of_product(operands)
         return _ZERO if how == "zero" else Relation(how, scale)
 
     def _over_batch(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation | None:
@@ -459,14 +458,14 @@ class _Proof:
             inside = self.of_program(whole, part, [*operands[: loop.consts], *carries, *operands[first:]])
             pairs = zip(whole.outputs, part.outputs, strict=True)
             results = [self._of_atom(a, b, inside) for a, b in pairs]
-            joined = [self._joined(a, b) for a, b in zip(carries, results, strict=False)]
+            joined = [self._join_relations(a, b) for a, b in zip(carries, results, strict=False)]
             if joined == carries:
                 stacked = axes_of(op.outvars[loop.carries :], smaller.outvars[loop.carries :], self._count)
                 return None if 0 in stacked else [*carries, *results[loop.carries :]]
             carries = joined
         return None
 
-    def _joined(self, one: Relation, other: Relation) -> Relation:
+    def _join_relations(self, one: Relation, other: Relation) -> Relation:
         """Return the relation of a value that has one of two relations, such as a carry; None if it is unknown."""
         if one == other or "unknown" in (one.how, other.how):
             return one if one.how == "unknown" else other
@@ -520,7 +519,7 @@ def _is_linear(op: Operation) -> bool:
     return bool(to_float or (before is not None and not jnp.issubdtype(before, np.inexact) and before == dtype))
 
 
-def _stronger(operands: Sequence[Relation]) -> str:
+def _relation_of_product(operands: Sequence[Relation]) -> str:
     """Return the relation of a product, given those of its factors."""
     hows = {r.how for r in operands}
     return next((how for how in ("zero", "sum", "sliced") if how in hows), "same")

@@ -18,7 +18,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend import source_info_util
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
@@ -37,8 +36,6 @@ from rematscope.reporting.flat_program import (
 )
 from rematscope.reporting.parts import needs_number, run_equation_part
 from rematscope.tracing.checkpoints import traced
-
-source_info_util.register_exclusion(__file__)
 
 
 @dataclasses.dataclass(frozen=True)

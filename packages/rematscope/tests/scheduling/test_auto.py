@@ -437,6 +437,11 @@ def test_a_limit_on_saved_bytes_that_is_too_small_is_refused_with_the_least(slic
         auto(f, saved=least - 4).plan(*args)
 
 
+@pytest.mark.parametrize("limit", few([{"saved": 0}, {"peak": "1 KiB"}]))
+def test_a_function_without_operations_has_a_gradient(limit):
+    assert jax.grad(auto(lambda x: x, **limit))(2.0) == 1.0
+
+
 REFUSED = {
     "an unknown number of iterations": (
         lambda x: lax.while_loop(lambda s: s.sum() < 9, jnp.sin, x).sum(),

@@ -147,7 +147,7 @@ def _place_sets(places: Sequence[int], widths: Sequence[int], ends: Sequence[int
 def _peak_bytes(way: Sequence[int], widths: Sequence[int], ends: Sequence[int]) -> int:
     """Return the bytes of the values that cross cuts, plus those of the longest stretch between them."""
     reached = [0, *(ends[place] for place in way), *ends[-1:]]
-    return sum(widths[place] for place in way) + max(b - a for a, b in itertools.pairwise(reached))
+    return sum(widths[place] for place in way) + max((b - a for a, b in itertools.pairwise(reached)), default=0)
 
 
 def _narrow_places(widths: Sequence[int]) -> list[int]:

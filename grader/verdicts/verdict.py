@@ -225,6 +225,6 @@ def _read_finding(fields: dict) -> Finding:
         "kind": FindingKind(fields["kind"]),
         "cases": tuple(fields["cases"]),
         "marked": tuple(fields["marked"]),
-        "includes": tuple(map(FindingKind, fields["includes"])),
+        "includes": tuple(map(FindingKind, fields.get("includes", ()))),  # older progress does not contain this field
     }
     return Finding(**fields | parts)

@@ -111,6 +111,14 @@ def test_a_verdict_survives_a_round_trip_through_json(outcome):
     assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
 
 
+def test_a_verdict_in_older_progress_is_read():
+    stored = VERDICT.to_dict()
+    for finding in stored["findings"]:
+        del finding["includes"]  # the first versions did not store it
+    assert [finding.text for finding in Verdict.from_dict(stored).findings] == [f.text for f in VERDICT.findings]
+    assert VERDICT.findings
+
+
 @pytest.mark.parametrize("change", [{"outcome": "great"}, {"findings": 3}, {"grade": 1}, {"findings": [{}]}])
 def test_json_that_is_no_verdict_is_refused(change):
     with pytest.raises((ValueError, TypeError, KeyError)):

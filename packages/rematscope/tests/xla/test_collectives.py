@@ -29,9 +29,12 @@ from rematscope.xla.collectives import chains_not_counted, collectives_in
 from rematscope.xla.hlo import Module, read
 from rematscope.xla.hlo_proto import Instruction, PrimitiveType, StackFrameIndex
 
+LOWERED = {meshes.nested: since("0.10", "a shard_map within a shard_map can be lowered")}
+PROGRAMS = [pytest.param(program, marks=LOWERED.get(program, ())) for program in meshes.PROGRAMS]
+
 
 @pytest.mark.parametrize("policy", few(["names", "nothing"]))
-@pytest.mark.parametrize("program", meshes.PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_collectives_and_their_bytes_are_those_of_unoptimized_hlo(program, policy):
     f, shapes = program(meshes.under(policy))
     passes = trace(f, *shapes)
@@ -203,6 +206,7 @@ def test_microbatches_with_unreduced_sums_share_one_all_reduce():
     assert summed.predicted == summed.compiled
 
 
+@since("0.11", "XLA's peak on the CPU is nearer to what is live after an equation")
 def test_gathers_that_move_out_of_a_loop_are_in_the_predicted_peak():
     f, shapes = meshes.microbatches(*meshes.fsdp_unrolled(meshes.under("nothing"), layers=6, width=128, batch=256))
     found = measure(f, *shapes)

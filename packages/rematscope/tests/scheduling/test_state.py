@@ -14,6 +14,7 @@ import pytest
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+from releases import since
 from sampling import few
 from test_other_calls import MAKES, W, X, assert_same, net, value_and_gradients
 from uncompiled import by_operation
@@ -225,6 +226,7 @@ PICKLED = {
 }
 
 
+@since("0.10", "the call stacks of operations start in the traced function")
 @pytest.mark.parametrize("name", few(PICKLED, 1))
 def test_a_pickled_plan_shows_the_same_view_and_is_retraced_when_loaded(name):
     f = PICKLED[name]()

@@ -163,7 +163,7 @@ def test_auto_and_scheduled_give_jax_s_gradient_bit_for_bit(name):
     cotangents = one[0], one, np.zeros((), jax.dtypes.float0)
     expected = of_jax(f, args, cotangents)
     found = [
-        auto(f, peak=measure(f, *args).peak_bytes, compiles=1).plan(*args),
+        auto(f, peak=int(1.1 * measure(f, *args).peak_bytes), compiles=1).plan(*args),
         auto(f, saved=trace(f, *args).saved_bytes() // 2).plan(*args),
     ]
     for g in (

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
+from releases import since
 from zoo import normal
 
 from rematscope import auto, load_schedule, measure
@@ -59,6 +60,7 @@ def limit(part, net=net):
     return plain.peak_bytes - int((1 - part) * plain.temp_bytes)
 
 
+@since("0.11", "XLA on a CPU computes again what a checkpoint says")
 def test_a_function_is_called_once_however_much_is_tried_of_it(tmp_path):
     f, calls = counted(net)
     found = auto(f, peak=limit(0.6)).plan(WS, X)
@@ -149,6 +151,7 @@ def test_without_a_loop_no_checkpoint_is_placed_around_iterations():
     assert CheckpointPlacement(depth=0) in placements(jaxpr_of(scanned, WS, X), False, False)
 
 
+@since("0.11", "XLA on a CPU computes again what a checkpoint says")
 def test_only_the_sizes_of_a_compiled_program_are_read_until_more_is_requested(monkeypatch):
     read, module = [], hlo_proto.Module
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from releases import since
 from sampling import few
 from zoo import normal
 
@@ -161,6 +162,7 @@ def test_a_loop_in_a_shard_map_has_a_checkpoint_around_each_iteration():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradients, expected)
 
 
+@since("0.11", "XLA on a CPU computes again what a checkpoint says")
 def test_a_loop_without_iterations_is_planned():
     def f(ws, x):
         x = lax.scan(lambda x, w: (jnp.sin(x @ w), x), x, ws[:0])[0]

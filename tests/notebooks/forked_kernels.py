@@ -5,7 +5,11 @@ On Windows, which cannot fork, Jupyter starts its kernels as usual."""
 import multiprocessing
 import os
 import signal
+import sys
 import threading
+from multiprocessing import forkserver
+from pathlib import Path
+from unittest import mock
 
 from jupyter_client.provisioning import local_provisioner
 
@@ -17,7 +21,7 @@ class ForkedKernel:
 
     def __init__(self, command, env, cwd):
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["page_imports"])
+        start_server()
         in_own_group = context.Event()  # Jupyter signals the kernel's process group, which must not be pytest's
         self.process = context.Process(target=run_kernel, args=(command, env, cwd, in_own_group))
         self.process.start()
@@ -41,9 +45,19 @@ class ForkedKernel:
         self.send_signal(signal.SIGKILL)
 
 
+def start_server():
+    """Start the process that kernels are forked from, if it does not run yet."""
+    multiprocessing.set_forkserver_preload(["page_imports"])
+    # Python 3.13.0 does not pass sys.path on to this process, and the process ignores an import that fails.
+    path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(path)):
+        forkserver.ensure_running()
+
+
 def run_kernel(command, env, cwd, in_own_group):
     from ipykernel.kernelapp import IPKernelApp
 
+    assert "page_imports" in sys.modules, "the kernels' parent process did not import page_imports"
     os.setsid()
     in_own_group.set()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

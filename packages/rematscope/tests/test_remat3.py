@@ -224,6 +224,22 @@ def test_returned_policies_save_the_same_in_both_modes():
         assert both[0] == both[1]
 
 
+def test_suggested_names_save_the_same_in_both_modes(remat3):
+    """Whatever the mode in which `auto` chose them; `.named` gives its names in each."""
+
+    def f(u, d, x):
+        return jnp.sum(jnp.sin(jnp.tanh(x @ u) @ d))
+
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((8, 16), (16, 8), (4, 8))]
+    suggested = auto(f, saved="300 B").plan(*args).suggested_names
+    assert suggested.names
+    for mode in MODES:
+        with jax_compat.use_remat3(mode):
+            again = trace(jax.checkpoint(suggested.named, policy=suggested.policy), *args)
+        assert again.bytes_by_kind()["computed"] == suggested.saved_bytes
+        assert again.recompute_cost == suggested.trace.recompute_cost
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("remat3", [True], indirect=True)
 def test_auto_measure_and_explore_work(remat3):
@@ -286,6 +302,13 @@ def test_lint_finds_operations_for_which_remat3_does_not_call_the_policy(remat3,
         by_default = trace(checkpointed, *args).bytes_by_kind()["computed"]
     now = trace(checkpointed, *args).bytes_by_kind()["computed"]
     assert (now < by_default) == (remat3 and not is_asked)
+
+
+def test_lint_finds_a_policy_that_saves_as_many_bytes_but_recomputes_more(remat3):
+    f = jax.checkpoint(lambda x: jnp.sum(jnp.tanh(x @ x)), policy=asks_about("tanh", "dot_general"))
+    texts = [each.text for each in lint(f, np.ones((4, 4), np.float32)).findings]
+    assert len(texts) == remat3
+    assert all("recomputes 16 operations instead of 0" in text for text in texts)
 
 
 @pytest.mark.parametrize("custom_vjp3", [False, True])

@@ -99,7 +99,7 @@ def test_if_every_saved_value_has_a_line_the_names_save_exactly_these_values():
 def test_in_a_loop_names_state_the_saved_values_of_each_iteration():
     found = auto(looped, saved="180 KiB").plan(W, X)
     carry, *others = found.suggested_names.names
-    assert carry.write.startswith("at the start of the body of lax.scan: carry 0 as checkpoint_name(")
+    assert carry.write == f'at the start of the body of lax.scan: carry 0 as checkpoint_name(…, "{carry.names[0]}")'
     assert carry.types == ("f32[256,16]",) and carry.nbytes == 5 * 256 * 16 * 4
 
     def hand(w, x):

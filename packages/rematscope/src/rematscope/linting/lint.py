@@ -12,7 +12,7 @@ from rematscope.linting.finding import LintFinding, LintKind, NameSuggestion
 from rematscope.linting.name_rules import name_findings
 from rematscope.linting.names import names_of
 from rematscope.linting.remat3_rules import remat3_findings
-from rematscope.linting.subject import Subject, on, saved_bytes
+from rematscope.linting.subject import Subject, on
 from rematscope.render.parts import Lines, Stack, TextTable
 from rematscope.render.progress import progress_message
 from rematscope.render.units import amount_text, amount_texts, bytes_text
@@ -138,10 +138,10 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
         findings = [*_drawn_again(subject.trace), *checkpoint_findings(subject, names.graph), *name_findings(names)]
         if operations_rerun(names.graph.trace):  # a name that saves such a value avoids no recompute, but is needed
             findings = [found for found in findings if found.kind is not LintKind.FREE]
-        by_default, remat3 = saved_bytes(subject.trace), False
+    remat3 = False
     if jax_compat.remat3():
         predicted, passes = recompute_graph(f, *args, **kwargs), trace(f, *args, **kwargs)
-        findings += remat3_findings(subject, predicted, by_default, saved_bytes(passes))
+        findings += remat3_findings(subject, predicted, subject.trace, passes)
         remat3 = passes.remat3
     by_line = sorted(findings, key=_line_of)
     findings = list(dict.fromkeys(by_line))

@@ -10,14 +10,15 @@ from collections.abc import Iterator
 import jax
 
 from rematscope import jax_compat
-from rematscope.choices.build import SAVED_DIFFERENTLY
+from rematscope.choices.build import SAVED_DIFFERENTLY, cost_again
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.ir.attention_costs import FORWARD_KERNELS
 from rematscope.ir.source import Source
 from rematscope.linting.checkpoint_rules import policy_allows
 from rematscope.linting.finding import LintFinding, LintKind
-from rematscope.linting.subject import Checkpoint, Subject, on, walk_equations, where
-from rematscope.render.units import bytes_text
+from rematscope.linting.subject import Checkpoint, Subject, on, saved_bytes, walk_equations, where
+from rematscope.render.units import amount_text, bytes_text
+from rematscope.tracing.trace import Trace
 
 _ASKED = frozenset({"dot_general", "conv_general_dilated"})  # and names
 _OPENED = frozenset({"scan", "while", "cond", "shard_map"})  # a policy is asked about their bodies' operations
@@ -25,23 +26,34 @@ _WITH_SWITCH = "set jax.config.update('jax_custom_vjp3', True), an experimental 
 _SHOWN = 3
 
 
-def remat3_findings(subject: Subject, predicted: RecomputeGraph, by_default: int, now: int) -> Iterator[LintFinding]:
+def remat3_findings(
+    subject: Subject, predicted: RecomputeGraph, by_default: Trace, now: Trace
+) -> Iterator[LintFinding]:
     """Yield findings about names and policies whose effect `jax_remat3` removes.
 
     Args:
       predicted: the recompute graph of the function with `jax_remat3` set.
-      by_default, now: the bytes that the function as written saves, by default and with `jax_remat3` set.
+      by_default, now: the traces of the function as written, by default and with `jax_remat3` set.
     """
     for name, reason in predicted.barred.items():
         if reason == SAVED_DIFFERENTLY:
             yield _name_finding(subject, predicted, name)
-    if now < by_default:
+    if effect := _lost_effect(by_default, now):
         groups: dict[tuple[Source | None, ...], Checkpoint] = {}
         for checkpoint in subject.checkpoints:
             groups.setdefault(checkpoint.lines, checkpoint)
         for checkpoint in groups.values():
             if ignored := _not_asked(checkpoint):
-                yield _policy_finding(checkpoint, ignored, by_default, now)
+                yield _policy_finding(checkpoint, ignored, effect)
+
+
+def _lost_effect(by_default: Trace, now: Trace) -> str:
+    """Return how many bytes fewer the function saves with `jax_remat3`, else what more it recomputes; "" if neither."""
+    saved, saved_now = saved_bytes(by_default), saved_bytes(now)
+    if saved_now < saved:
+        return f"saves {bytes_text(saved_now)} instead of {bytes_text(saved)}"
+    cost, cost_now = cost_again(by_default), cost_again(now)
+    return f"recomputes {amount_text(cost_now)} operations instead of {amount_text(cost)}" * (cost_now > cost)
 
 
 def _name_finding(subject: Subject, predicted: RecomputeGraph, name: str) -> LintFinding:
@@ -83,14 +95,14 @@ def _not_asked(checkpoint: Checkpoint) -> list[tuple[str, bool]]:
     return found
 
 
-def _policy_finding(checkpoint: Checkpoint, ignored: list[tuple[str, bool]], by_default: int, now: int) -> LintFinding:
+def _policy_finding(checkpoint: Checkpoint, ignored: list[tuple[str, bool]], effect: str) -> LintFinding:
     primitives = list(dict.fromkeys(primitive for primitive, _ in ignored))
     listed = ", ".join(primitives[:_SHOWN]) + (f" and {len(primitives) - _SHOWN} more" if primitives[_SHOWN:] else "")
     text = (
         f"{jax_compat.policy_name(checkpoint.policy)}, the policy of the checkpoint {on(checkpoint.source)}, returns "
         f"True for {listed}, but with jax_remat3 JAX 0.12.0.1 does not ask it: it asks about names, matmuls and "
-        "convolutions only, and about nothing inside a function with its own derivative rule. The function saves "
-        f"{bytes_text(now)} instead of {bytes_text(by_default)}."
+        "convolutions only, and about nothing inside a function with its own derivative rule. The function "
+        f"{effect}."
     )
     switch = "" if getattr(jax.config, "jax_custom_vjp3", False) else f" and {_WITH_SWITCH}"
     # JAX creates the kernel's residuals. Only a rule around the kernel can name them.

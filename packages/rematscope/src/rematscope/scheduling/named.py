@@ -76,12 +76,12 @@ class Nameable:
                     made = [*jax_compat.with_name(made[0], name, spot.which), *made[1:]]
             return made
 
-        run = jaxpr_as_fun(jax_compat.map_equations(self._jaxpr, change))
-
         def function(*args: Any, **kwargs: Any) -> Any:
             flat, leaves = flattened(self._call.f, args, kwargs)
             with jax_compat.assuming_gpu():
                 tree = jax.tree.structure(jax.eval_shape(flat, *leaves))
+            # Made anew in each trace, because a name is another equation under jax_remat3.
+            run = jaxpr_as_fun(jax_compat.map_equations(self._jaxpr, change))
             return jax.tree.unflatten(tree, run(*leaves))
 
         function.__name__ = getattr(self._call.f, "__name__", "named")

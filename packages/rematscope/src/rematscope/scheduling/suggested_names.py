@@ -211,7 +211,7 @@ def _code_to_write(spot: Spot, name: str) -> str:
     text = spot.expression.text
     call = text.partition("(")[0] or "it"
     if spot.handed:
-        return f"at the start of the body of {call}: carry {spot.which} as checkpoint_name(…, {name!r})"
+        return f"at the start of the body of {call}: carry {spot.which} as checkpoint_name(…, {name})"
     if len(spot.eqn.outvars) > 1 or spot.eqn.primitive.name in ("scan", "cond"):
-        return f"on leaf {spot.which} of the result of {call}: checkpoint_name(…, {name!r})"
+        return f"on leaf {spot.which} of the result of {call}: checkpoint_name(…, {name})"
     return f"checkpoint_name({text or '…'}, {name})"

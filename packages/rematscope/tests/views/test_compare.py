@@ -62,29 +62,33 @@ def layers(layer, depth):
 LAYER_ARGS = jnp.ones((4, 4)), jnp.ones((64, 4))
 
 
-def test_a_peak_that_is_the_same_in_every_row_is_said_once():
-    variants = {"no checkpoint": layer, "checkpoint": jax.checkpoint(layer)}
-    found = compare(variants, *LAYER_ARGS)
+def test_a_column_that_is_equal_in_every_row_is_said_once():
+    found = compare({"no checkpoint": layer, "checkpoint": jax.checkpoint(layer)}, *LAYER_ARGS)
+    header, *rows = found.cells()
+    assert [title for title in header if title.startswith(("Deferred", "Peak"))] == ["Deferred\ntransc."]
+    assert all(len({*column}) > 1 for column in zip(*rows, strict=True))
     peak = bytes_text(found["checkpoint"].peak_bytes)
-    assert {row.peak_bytes for row in found.rows} == {found["checkpoint"].peak_bytes}
-    assert not any("Peak" in title for title in found.cells()[0])
     for shown in (" ".join(str(found).split()), found.html()):
-        assert shown.count("Peak (est.)") == shown.count(f" {peak} in every row") == 1
+        assert f"Equal in every row: Deferred FLOPs = 0, Peak (est.) = {peak}. " in shown
         assert "recomputed and deferred values take the place" in shown
 
 
-def test_equal_peaks_are_not_explained_by_recompute_if_nothing_is_recomputed():
-    shown = " ".join(str(compare({"one": layer, "same": layer}, *LAYER_ARGS)).split())
-    assert "in every row" in shown and "take the place" not in shown
+def test_equal_saved_bytes_remain_a_column():
+    found = compare({"one": layer, "same": layer}, *LAYER_ARGS, device="h100")
+    header, *rows = found.cells()
+    assert header == ["", "Saved"] and rows[0][1] == rows[1][1] != "0 B"
+    shown = " ".join(str(found).split())
+    assert "Recomputed FLOPs = 0, Recompute time = 0 s, Share of time = 0 %, Deferred FLOPs = 0, Peak" in shown
+    assert "take the place" not in shown, "nothing is recomputed"
 
 
-def test_peaks_that_differ_and_the_peak_of_a_single_row_are_a_column():
+def test_columns_that_differ_and_the_columns_of_a_single_row_remain():
     variants = {"no checkpoint": layers(layer, 3), "checkpoint": layers(jax.checkpoint(layer), 3)}
     for shown in (variants, {"alone": layer}):
         found = compare(shown, *LAYER_ARGS)
         title, *peaks = [cells[-1] for cells in found.cells()]
         assert (title, peaks) == ("Peak (est.)", [bytes_text(row.peak_bytes) for row in found.rows])
-        assert "in every row" not in " ".join(str(found).split())
+        assert ("Deferred\nFLOPs" in found.cells()[0]) == (len(shown) == 1)
 
 
 def test_a_saved_page_is_self_contained_in_either_theme(tmp_path):

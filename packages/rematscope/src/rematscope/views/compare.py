@@ -70,6 +70,7 @@ class ComparisonRow:
         return max(reversed(self.timeline.samples), key=lambda sample: sample.nbytes)
 
 
+_SAVED = "Saved"
 _PEAK = "Peak (est.)"
 _TIMES = ("Recompute\ntime", "Share of\ntime")
 
@@ -80,8 +81,8 @@ _COUNTS = {"flops": "FLOPs", "transcendentals": "transc.", "link_bytes": "links"
 class Comparison(View):
     """A table of variants of a function.
 
-    It is displayed as text in a terminal and as HTML in a notebook. If all peaks are equal, the line below the table
-    states the peak, and the table has no column for it.
+    It is displayed as text in a terminal and as HTML in a notebook. If all rows have the same text in a column other
+    than the saved bytes, the line below the table states this text, and the table does not have this column.
 
     Attributes:
       rows: the variants, in the given order.
@@ -94,26 +95,24 @@ class Comparison(View):
         """Return the row of the variant `label`, or raise KeyError."""
         return {row.label: row for row in self.rows}[label]
 
-    @property
-    def _peak_sizes(self) -> list[int]:
-        return [row.peak_bytes for row in self.rows]
-
-    @property
-    def _common_peak(self) -> str | None:
-        """The peak of all rows as text; None if the texts differ or if there is one row."""
-        texts = {*map(bytes_text, self._peak_sizes)}
-        return texts.pop() if len(texts) == 1 < len(self.rows) else None
-
     def parts(self) -> Iterable[View]:
-        bars = {_PEAK: [peak / (max(self._peak_sizes) or 1) for peak in self._peak_sizes]}
+        peaks = [row.peak_bytes for row in self.rows]
+        bars = {_PEAK: [peak / (max(peaks) or 1) for peak in peaks]}
         header, *_ = cells = self.cells()
         deferred = [title for title in header if title.startswith("Deferred")]
-        return [TextTable(cells, self._footer_text(header), header[1:], bars, optional=[*deferred[::-1], _TIMES[1]])]
+        return [TextTable(cells, self._footer_text(), header[1:], bars, optional=[*deferred[::-1], _TIMES[1]])]
 
     def cells(self) -> list[list[str]]:
         """Return the table as lists of strings: the header, then one list per row."""
+        equal = self._equal_columns()
+        columns = {title: texts for title, texts in self._columns.items() if title not in equal}
+        return [[*columns], *map(list, zip(*columns.values(), strict=True))]
+
+    @cached_property
+    def _columns(self) -> dict[str, list[str]]:
+        """Return the texts of all columns by title."""
         columns: dict[str, list[str]] = {"": [row.label for row in self.rows]}
-        columns["Saved"] = [bytes_text(row.saved_bytes) for row in self.rows]
+        columns[_SAVED] = [bytes_text(row.saved_bytes) for row in self.rows]
         if any(row.trace.host_bytes() for row in self.rows):
             columns["In host\nmemory"] = [bytes_text(row.trace.host_bytes()) for row in self.rows]
         columns |= _cost_columns("Recomputed", [row.recompute_cost for row in self.rows])
@@ -121,19 +120,23 @@ class Comparison(View):
             spent = [row.seconds.recompute_texts for row in self.rows if row.seconds]
             columns |= dict(zip(_TIMES, map(list, zip(*spent, strict=True)), strict=True))
         columns |= _cost_columns("Deferred", [row.deferred_cost for row in self.rows])
-        if self._common_peak is None:
-            columns[_PEAK] = [bytes_text(peak) for peak in self._peak_sizes]
-        return [[*columns], *map(list, zip(*columns.values(), strict=True))]
+        columns[_PEAK] = [bytes_text(row.peak_bytes) for row in self.rows]
+        return columns
 
-    def _footer_text(self, header: list[str]) -> str:
+    def _equal_columns(self) -> dict[str, str]:
+        """Return the text of each column that all rows have in common, if there is more than one row."""
+        found = {title: {*texts} for title, texts in self._columns.items() if title not in ("", _SAVED)}
+        return {title: texts.pop() for title, texts in found.items() if len(texts) == 1 < len(self.rows)}
+
+    def _footer_text(self) -> str:
         where = self.rows[0].trace.per_device_text
-        live = f"live bytes{where} if nothing is fused."
-        if self._common_peak is not None:
-            live = f"{self._common_peak} in every row, the {live}"
-            if self._recompute_fills_peak():
-                live += " At the peak, recomputed and deferred values take the place of unsaved residuals."
-        text = f"Saved: computed residuals{where}, without arguments. {_PEAK}: {live}"
-        if any(title.endswith(_COUNTS["transcendentals"]) for title in header):
+        text = f"Saved: computed residuals{where}, without arguments. {_PEAK}: live bytes{where} if nothing is fused."
+        if equal := self._equal_columns():
+            pairs = [f"{' '.join(title.split())} = {value}" for title, value in equal.items()]
+            text = f"Equal in every row: {', '.join(pairs)}. {text}"
+        if _PEAK in equal and self._recompute_fills_peak():
+            text += " At the peak, recomputed and deferred values take the place of unsaved residuals."
+        if any(title.endswith(_COUNTS["transcendentals"]) for title in self._columns):
             text += " transc.: transcendental evaluations, one per element."
         text += " Traced with jax_remat3." if any(row.trace.remat3 for row in self.rows) else ""
         device = self.rows[0].device

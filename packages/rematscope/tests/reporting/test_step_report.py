@@ -18,14 +18,16 @@ from steps import STEPS
 
 import rematscope
 from rematscope import PlanError
+from rematscope.memory.xla_estimate import allocations
 from rematscope.render.view import plain_text
 from rematscope.reporting import fixes as fixes_module
 from rematscope.reporting import subject as subject_module
 from rematscope.reporting.page import document
 from rematscope.reporting.report import Report, _target_for
-from rematscope.reporting.rewrite import Changes
+from rematscope.reporting.rewrite import Changes, Rewritten
 from rematscope.reporting.tree import tree_of
 from rematscope.seconds.devices import device_called
+from rematscope.tracing.trace import trace_call
 
 NAMES = ["float16_with_a_loss_scale", "low_rank_adapters", "scanned_layers_in_bfloat16", "recurrent_over_time"]
 SMALL = few(NAMES)
@@ -184,8 +186,9 @@ def test_a_proposal_refuses_arguments_that_the_report_did_not_check():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-@pytest.mark.slow
-def test_a_step_that_fits_only_with_a_plan_of_auto_gets_one():
+def normalized_layers():
+    """A step with statistics of the batch in each layer, and its arguments."""
+
     def loss(ws, x, y):
         h = x
         for w in ws:
@@ -199,13 +202,27 @@ def test_a_step_that_fits_only_with_a_plan_of_auto_gets_one():
         return jax.tree.map(lambda w, m: w - 0.1 * m, ws, state), state, value, h.max()
 
     ws = [jnp.eye(32) + 0.1 * jnp.sin(jnp.arange(1024.0) + i).reshape(32, 32) for i in range(10)]
-    args = ws, [0.1 * w for w in ws], jnp.cos(jnp.arange(512 * 32.0)).reshape(512, 32), jnp.ones((512, 32))
+    return step, (ws, [0.1 * w for w in ws], jnp.cos(jnp.arange(512 * 32.0)).reshape(512, 32), jnp.ones((512, 32)))
+
+
+@pytest.mark.slow
+def test_a_step_that_fits_only_with_a_plan_of_auto_gets_one(monkeypatch):
+    monkeypatch.setattr(fixes_module, "_PLAN_SECONDS", float("inf"))
+    step, args = normalized_layers()
     found = rematscope.report(step, *args, memory="730 KiB")
     assert found.best is not None and "auto=" in found.best.snippet, found.nothing_fits
     assert found.best.peak_bytes <= found.limit
     expected = step(*args)
     for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found.best.function(*args)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_plan_of_auto_that_would_take_too_long_is_not_made(monkeypatch):
+    monkeypatch.setattr(fixes_module, "_PLAN_SECONDS", 0.0)
+    step, args = normalized_layers()
+    found = rematscope.report(step, *args, memory="730 KiB")
+    assert found.best is None and all(changes.auto is None for changes in found._search.tried)
+    assert any("No plan of auto" in sentence for sentence in found.advice)
 
 
 def test_a_batch_of_keyword_arguments_is_divided():
@@ -315,6 +332,43 @@ def test_a_proposal_is_compared_with_cheaper_changes(factor):
         assert f"tried {before} changes that split the batch into fewer parts" in text
     elif before > 1:
         assert f"Each of the {before} cheaper changes" in text
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_donation_needs_no_other_trace_and_is_predicted_like_the_rewritten_step(name, monkeypatch):
+    step, args, _ = STEPS[name]()
+    found = subject_module.Subject(step, args, {}, None, "cpu")
+    changes = Changes(donate_argnums=found.updated_argnums)
+    passes = trace_call(Rewritten(step, changes), args, {}, False)
+    monkeypatch.delattr(subject_module, "trace_call")
+    memory = found.traced(changes).memory
+    assert memory.peak_bytes == allocations(passes, "cpu").peak_bytes
+    assert (memory.fixed_bytes < found.traced(Changes()).memory.fixed_bytes) is bool(changes.donate_argnums)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_parts_lower_no_predicted_peak_below_the_bound(name):
+    search = reported(name, 8.0)._search
+    for changes, found in list(search.tried.items()):
+        for option in ("microbatches", "chunks", "head_chunks"):
+            if (count := getattr(changes, option)) > 1:
+                assert search._least_peak(changes, option, count) <= found.memory.peak_bytes
+
+
+def test_checkpoints_that_save_more_are_traced_only_if_those_that_save_less_may_fit():
+    def layer(y, w):
+        return jnp.tanh(jnp.tanh(y @ w) @ w)
+
+    def step(ws, x):
+        gradient = jax.grad(lambda ws: jnp.mean(functools.reduce(layer, ws, x) ** 2))(ws)
+        return jax.tree.map(lambda w, g: w - g, ws, gradient)
+
+    args = [jnp.eye(8)] * 16, jnp.ones((4096, 8))
+    peak = rematscope.report(step, *args, memory="1 TiB", compiles=1).peak_bytes
+    tried = rematscope.report(step, *args, memory=int(peak / 8))._search.tried
+    assert tried[Changes("layers")].memory.peak_bytes > peak / 8
+    assert {changes.checkpoint for changes in tried} <= {None, "layers", "segments", *fixes_module.NESTED}
 
 
 def deep_mean(ws, x):

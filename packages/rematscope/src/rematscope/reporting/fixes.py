@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from rematscope.errors import PlanError
 from rematscope.jax_compat.policies import policy_name
 from rematscope.render.units import bytes_text
 from rematscope.reporting.rewrite import Changes
@@ -23,11 +24,14 @@ _POLICIES: tuple[Callable[..., Any] | None, ...] = (
     _P.dots_with_no_batch_dims_saveable,
     _P.dots_saveable,
 )
+NESTED = ("groups of layers", "halves of layers")
 _FAR = 2.0  # a peak above this multiple of the limit is too far from it for variants of checkpoints
 _NEAR = 1.1  # a peak below this multiple of the lowest one is about the lowest
 _CHEAP = 1.02  # work below this multiple of that of the function as written is almost no recompute
 _SMALL = 0.9  # a predicted peak below this share of the limit is expected to fit
-_PLAN_SECONDS = 60.0  # the processor time after which `auto` plans no gradient: it needs about as much again
+_OVER = 1.1  # changes with a predicted peak above this multiple of the limit do not fit
+_PLAN_SECONDS = 30.0  # the processor time within which a plan of `auto` must be expected to be ready
+_PLAN_TRACES = 30  # the traces of the step as written that take about as long as the search for a plan
 _PLANS = 4  # the limits for which `auto` plans the gradient
 _SAVED = (0.92, 0.7)  # the shares of the free memory that checkpoints may fill with additional saved values
 
@@ -114,12 +118,14 @@ class Search:
         self.measured: dict[Changes, Measurement] = {}
         self.refused: dict[str, str] = {}
         self.tried: dict[Changes, Traced] = {}
+        self._base_seconds = 0.0  # the processor time of the trace of the function as written
         self.is_complete = True  # whether all changes were traced in time
 
     def run(self) -> Changes | None:
         """Return the cheapest changes that were compiled and fit; None if none do."""
         base = self._trace(Changes())
         assert base is not None, "the function itself was traced before"
+        self._base_seconds = self.subject.seconds
         if self._compile(Changes()) <= self.limit:
             return Changes()
         if self.least_fixed_bytes > self.limit:
@@ -148,7 +154,7 @@ class Search:
         donated = self._donation_bytes()
         for alone in (Changes(), Changes("layers"), Changes("loops")):
             without = self.tried.get(alone)
-            if without is None:
+            if without is None or not self._has_large_head(without):
                 continue
             for counts in dict.fromkeys(tuple(divisors(length)) for length in self.subject.head_lengths):
                 with_chunks = counts and self._trace(dataclasses.replace(alone, head_chunks=counts[0]))
@@ -161,22 +167,41 @@ class Search:
                 if may_fit and self._divide([alone], "head_chunks", counts):
                     break
 
+    def _has_large_head(self, found: Traced) -> bool:
+        """Return whether arrays with as many elements as the result of the head's matmul are a large part of the peak.
+
+        Otherwise, computing the head in chunks does not lower the peak by much.
+        """
+        sizes, memory = self.subject.head_sizes, found.memory
+        at = max(range(len(memory.steps) + 1), key=memory.temporary_bytes.__getitem__)
+        live = (each for each in memory.temporaries if each.start <= at < each.stop and each.value is not None)
+        large = sum(each.nbytes for each in live if each.value is not None and math.prod(each.value.shape) in sizes)
+        return large >= (1 - _SMALL) * memory.peak_bytes
+
     def _look_at_checkpoints(self) -> None:
         """Trace checkpoints at each kind of place, until checkpoints with almost no recompute fit."""
         donated = self._donation_bytes()
-        places = "layers", "loops", "segments", "all layers but the last", "inner loops"
-        for place in places[:2]:
+        loops = [*self.subject.loop_places]
+        for place in ("layers", *loops[:1]):
             self._trace(Changes(place))
         lowest = min(t.memory.peak_bytes for t in self.tried.values())
         if lowest - donated > _FAR * self.limit:
             return  # no variant of these checkpoints halves their peak
-        for policy, place in itertools.product(reversed(_POLICIES), ("layers", "loops", "whole")):
+
+        def may_fit(place: str) -> bool:
+            """Return whether checkpoints that save more than those at a place may fit."""
             base = self.tried.get(Changes(place))
-            # A policy saves more than a checkpoint without one. If the latter does not fit, policies are skipped.
-            may_fit = place == "whole" or (base is not None and base.memory.peak_bytes - donated <= self.limit)
-            if may_fit and not self._is_cheap_enough():
+            return base is not None and base.memory.peak_bytes - donated <= self.limit
+
+        # Without the loss's own checkpoints and with layers or loops, one checkpoint around the loss saves no memory.
+        has_places = any(Changes(place) in self.tried for place in ("layers", "loops"))
+        whole = ["whole"] * (self.subject.has_checkpoints or not has_places)
+        for policy, place in itertools.product(reversed(_POLICIES), ("layers", "loops", *whole)):
+            if (place == "whole" or may_fit(place)) and not self._is_cheap_enough():
                 self._trace(Changes(place, policy))
-        for place in places[2:]:
+        others = ["segments"] * (not may_fit("layers") and not self.subject.segments_are_layers)
+        others += ["all layers but the last"] * may_fit("layers")
+        for place in (*others, *loops[1:]):
             if not self._is_cheap_enough():
                 self._trace(Changes(place))
         self._save_more(donated)
@@ -229,11 +254,12 @@ class Search:
 
     def _microbatches(self) -> None:
         """Trace microbatches, alone and with the checkpoints that have the lowest peaks."""
-        fewest = next(iter(divisors(self.subject.batch_size)), 1)
-        if why := self.subject.why_no_microbatches(fewest):
+        counts, chosen = divisors(self.subject.batch_size), self._smallest_undivided()
+        first = self._first_that_may_fit(chosen, "microbatches", counts) if counts else 1
+        if why := self.subject.why_no_microbatches(first):
             self.refused["microbatches"] = why
             return
-        self._divide(self._smallest_undivided(), "microbatches", divisors(self.subject.batch_size))
+        self._divide(chosen, "microbatches", counts)
         if any(changes.microbatches > 1 for changes in self.tried):  # only some numbers of microbatches are refused
             self.refused.pop("microbatches", None)
 
@@ -247,7 +273,7 @@ class Search:
         return list(dict.fromkeys([dataclasses.replace(lowest, donate_argnums=donated, saved=None), alone]))
 
     def _divide(self, chosen: Sequence[Changes], option: str, numbers: Sequence[int]) -> bool:
-        """Trace changes in the largest possible number of parts, and in the smallest number that is expected to fit.
+        """Trace changes in the smallest number of parts that is expected to fit.
 
         Args:
           chosen: the changes.
@@ -263,6 +289,10 @@ class Search:
             if self._divide(chosen, option, counts[:-1]):
                 return True
             counts = counts[-1:]
+        first = self._first_that_may_fit(chosen, option, counts)
+        if self._are_small(self._trace_parts(chosen, option, first)):
+            return True
+        counts = [count for count in counts if count > first]
         while counts and not (found := self._trace_parts(chosen, option, counts[-1])):
             counts.pop()
         if not counts or not self._are_small(found):
@@ -280,6 +310,24 @@ class Search:
             which -= 1
         return True
 
+    def _first_that_may_fit(self, chosen: Sequence[Changes], option: str, counts: Sequence[int]) -> int:
+        """Return the smallest number of parts that may be expected to fit, by lower bounds; else the largest one."""
+        small = _SMALL * self.limit
+        fitting = (n for n in counts if any(self._least_peak(changes, option, n) <= small for changes in chosen))
+        return next(fitting, counts[-1])
+
+    def _least_peak(self, changes: Changes, option: str, count: int) -> float:
+        """Return a lower bound on the predicted peak of changes in a number of parts, by their peak without parts.
+
+        At the moment of this peak, parts divide at most the bytes of the temporaries.
+        """
+        undivided: dict[str, Any] = {option: 1}
+        whole = self._trace(dataclasses.replace(changes, **undivided))
+        if whole is None:
+            return 0.0
+        fixed = whole.memory.fixed_bytes
+        return fixed + (whole.memory.peak_bytes - fixed) / count
+
     def _enough_parts(self, counts: Sequence[int], found: Sequence[Traced], option: str) -> int:
         """Return the smallest number of parts that is sure to fit, by the peaks of the whole and of `counts[-1]` parts.
 
@@ -292,8 +340,6 @@ class Search:
             share = (1 / count - 1 / most) / (1 - 1 / most)
             for t in found:
                 whole = self.tried.get(dataclasses.replace(t.changes, **undivided))
-                if whole is None:  # without donation, the peak is at least as high
-                    whole = self.tried.get(dataclasses.replace(t.changes, **undivided, donate_argnums=()))
                 rise = (whole.memory.peak_bytes if whole else base) - t.memory.peak_bytes
                 if t.memory.peak_bytes + share * rise <= _SMALL * self.limit:
                     return count
@@ -312,6 +358,8 @@ class Search:
             parts["in_axes"] = self.subject.in_axes
         made = list[Traced | None]()
         for changes in chosen:
+            if self._least_peak(changes, option, count) > _OVER * self.limit:
+                continue
             if self._has_time or not any(made):
                 made.append(self._trace(dataclasses.replace(changes, **parts), in_time=False))
         return [t for t in made if t is not None]
@@ -333,7 +381,7 @@ class Search:
     def _nest_checkpoints(self) -> None:
         """Trace the changes with the lowest peak, with checkpoints around groups and halves of layers instead."""
         lowest = min(self.tried.values(), key=lambda t: t.memory.peak_bytes).changes
-        for place in ("groups of layers", "halves of layers"):
+        for place in NESTED:
             nested = dataclasses.replace(lowest, checkpoint=place, policy=None, saved=None)
             found = self._trace(nested, in_time=False)
             if found is not None and self._are_small([found]):
@@ -343,17 +391,21 @@ class Search:
         """Compile the step with plans of `auto` for its loss, with lower limits until the step fits."""
         if self.subject.target != jax.default_backend():
             return None  # `rewrite` plans for the device that JAX uses
-        if self.subject.seconds > _PLAN_SECONDS:
-            self.is_complete = False
-            return None
+        takes = _PLAN_TRACES * self._base_seconds
         donated = self.subject.updated_argnums if self._donation_bytes() else ()
         around = self.tried[Changes(donate_argnums=donated)].memory.fixed_bytes - self.subject.gradient_bytes
         excess = 0.0
         for _ in range(_PLANS):
             peak = whole_kib(_MARGIN * self.limit - around - excess)
             changes = Changes(auto=peak, donate_argnums=donated)
+            if self.subject.seconds + takes > _PLAN_SECONDS:
+                self.is_complete = False
+                self.refused["auto"] = f"the search for a plan would take about {takes:.0f} seconds of processor time."
+                return None
+            start = self.subject.seconds
             if peak <= 0 or self._trace(changes, in_time=False) is None:
                 return None
+            takes = self.subject.seconds - start
             over = self._compile(changes) - self.limit
             if over <= 0:
                 return changes
@@ -381,7 +433,12 @@ class Search:
         """Compile the function with some changes, and return its peak; infinite if the target has no memory for it."""
         if changes not in self.measured:
             self.tell(f"compiling {changes or 'the function as written'}", 0)
-            self.measured[changes] = self.subject.compiled(changes)
+            try:
+                self.measured[changes] = self.subject.compiled(changes)
+            except PlanError as error:  # for example, rewrite needs arguments that can be hashed
+                self.refused[str(changes)] = str(error)
+                del self.tried[changes]
+                return math.inf
         return self.measured[changes].peak_or_infinity
 
     def peak_bytes(self, changes: Changes) -> float:
@@ -425,7 +482,7 @@ class Search:
                 and not self._last_resort(fresh)
             ):
                 return None
-            pool = fits or [t for t in fresh if t.memory.peak_bytes <= 1.1 * self.limit]
+            pool = fits or [t for t in fresh if t.memory.peak_bytes <= _OVER * self.limit]
             if not pool:
                 return None
             order = self.cost if fits else lambda c: (self.tried[c].memory.peak_bytes,)

@@ -397,6 +397,8 @@ def _advice(report: Report) -> list[str]:
         return []
     if why := search.refused.get("microbatches"):
         found.append(f"No microbatches: {why}")
+    if why := search.refused.get("auto"):
+        found.append(f"No plan of auto: {why} To make one, try rewrite({report.function}, auto=…).")
     largest = [b for b in report.peak if b.kind not in ("parameters", "optimizer state", "arguments", "outputs")][:1]
     for buffer in largest:
         share = buffer.nbytes / contents.peak_bytes

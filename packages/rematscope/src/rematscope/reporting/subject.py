@@ -1,8 +1,10 @@
 """The subject of a report: a function and its arguments, traced as written and with changes."""
 
 import contextlib
+import dataclasses
 import functools
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,10 +20,13 @@ from rematscope.reporting.arrays import arguments_of, leaf_axes
 from rematscope.reporting.averages import WholeStep, why_gradient_differs
 from rematscope.reporting.chunks import chunked_batch
 from rematscope.reporting.head_axes import first_of_head, program_with_head
-from rematscope.reporting.rewrite import Changes, Rewritten, losses_of, takes_gradient
+from rematscope.reporting.rewrite import Changes, Rewritten, blocks_of, losses_of, takes_gradient
+from rematscope.scheduling.blocks import loops_deep
 from rematscope.seconds.devices import Device
 from rematscope.seconds.roofline import estimate_time
 from rematscope.tracing.arguments import callable_name, flattened
+from rematscope.tracing.checkpoints import CalledOnce, checkpoints
+from rematscope.tracing.step import with_donated
 from rematscope.tracing.trace import Trace, trace_call
 from rematscope.xla.compiling import compile_both
 from rematscope.xla.measure import Measurement
@@ -34,18 +39,15 @@ class Traced(NamedTuple):
       changes: the changes.
       passes: the trace.
       memory: the buffers that the compiler is predicted to allocate.
+      work: the FLOPs, and 1 for each element of a transcendental function.
       seconds: the predicted time of the step; 0 without a device.
     """
 
     changes: Changes
     passes: Trace
     memory: Allocations
+    work: int
     seconds: float
-
-    @property
-    def work(self) -> int:
-        """The FLOPs, and 1 for each element of a transcendental function."""
-        return self.passes.cost.flops + self.passes.cost.transcendentals
 
 
 class Subject:
@@ -88,13 +90,28 @@ class Subject:
         """
         if changes not in self._traced:
             with self._measure_time():
+                if changes.donate_argnums:
+                    self._traced[changes] = self._with_donation(changes)
+                    return self._traced[changes]
                 f = self.arguments.bound(self.changed(changes, is_checked=True))
                 differentiate = False if self.is_step else None
                 passes = trace_call(f, self.arguments.args, self.arguments.kwargs, differentiate)
                 self._check_outputs(passes)
                 seconds = 0.0 if self.device is None else estimate_time(passes, self.device).step
-                self._traced[changes] = Traced(changes, passes, allocations(passes, self.target), seconds)
+                work = passes.cost.flops + passes.cost.transcendentals
+                self._traced[changes] = Traced(changes, passes, allocations(passes, self.target), work, seconds)
         return self._traced[changes]
+
+    def _with_donation(self, changes: Changes) -> Traced:
+        """Return the trace of changes that donate arguments: the program is that of the changes without donation."""
+        found = self.traced(dataclasses.replace(changes, donate_argnums=()))
+        step = found.passes.step
+        assert step is not None, "only steps have arguments that they update"
+        inputs = iter(step.program.inputs)
+        of_arguments = [[next(inputs) for _ in leaves] for leaves in self._argument_leaves]
+        donated = {v for number in changes.donate_argnums for v in of_arguments[number]}
+        passes = dataclasses.replace(found.passes, step=with_donated(step, donated))
+        return found._replace(changes=changes, passes=passes, memory=allocations(passes, self.target))
 
     @contextlib.contextmanager
     def _measure_time(self) -> Iterator[None]:
@@ -189,11 +206,44 @@ class Subject:
         return max(size([*loss.in_avals, *loss.out_avals]) + closed(loss) for loss in self._loss_jaxprs)
 
     @functools.cached_property
+    def _head_shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the results of the matmuls that the heads of the losses start at."""
+        firsts = [first_of_head(program_with_head(loss)) for loss in self._loss_jaxprs]
+        return [first.outvars[0].aval.shape for first in firsts if first is not None]
+
+    @property
     def head_lengths(self) -> tuple[int, ...]:
         """The lengths of the axes of the matmuls that the heads of the losses start at, the longest first."""
-        firsts = [first_of_head(program_with_head(loss)) for loss in self._loss_jaxprs]
-        shapes = [first.outvars[0].aval.shape for first in firsts if first is not None]
-        return tuple(sorted({length for shape in shapes for length in shape}, reverse=True))
+        return tuple(sorted({length for shape in self._head_shapes for length in shape}, reverse=True))
+
+    @property
+    def head_sizes(self) -> frozenset[int]:
+        """The numbers of elements of the results of these matmuls."""
+        return frozenset(map(math.prod, self._head_shapes))
+
+    # Where checkpoints can be
+
+    @functools.cached_property
+    def _losses(self) -> list[CalledOnce]:
+        return [CalledOnce(self.f, jaxpr, jaxpr.out_avals) for jaxpr in self._loss_jaxprs]
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether a loss has checkpoints as written."""
+        return any(any(checkpoints(loss.jaxpr)) for loss in self._losses)
+
+    @property
+    def loop_places(self) -> tuple[str, ...]:
+        """The values of `checkpoint` for loops that a loss has."""
+        return ("loops", "inner loops")[: max(loops_deep(loss.without_checkpoints.jaxpr) for loss in self._losses)]
+
+    @property
+    def segments_are_layers(self) -> bool:
+        """Whether the checkpoints of `"segments"` and of `"layers"` are around the same operations of each loss."""
+        return all(
+            blocks_of(loss, "segments", *loss.jaxpr.in_avals) == blocks_of(loss, "layers", *loss.jaxpr.in_avals)
+            for loss in self._losses
+        )
 
     def _hidden_bytes(self, whole: list[Any], in_axes: tuple[Any, ...]) -> tuple[int, int]:
         """Return the bytes of the loss's values that loops over parts of the batch do not store, and of all values."""

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import operator
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from rematscope import jax_compat
@@ -217,16 +218,21 @@ def step_of(program: Program, halves: Sequence[Halves], donated: Collection[Valu
 
 def _aliased_results(program: Program, donated: Iterable[Value]) -> dict[Value, Value]:
     """Map results to the donated arguments whose buffers they reuse: in order, per shape and dtype, as in JAX."""
-    free = list(dict.fromkeys(donated))
+    free: dict[tuple[object, object], deque[Value]] = {}
+    for value in dict.fromkeys(donated):
+        free.setdefault((value.shape, value.dtype), deque()).append(value)
     pairs: dict[Value, Value] = {}
     for value in dict.fromkeys(program.outputs):
-        if (
-            not isinstance(value, Literal)
-            and (place := next((v for v in free if (v.shape, v.dtype) == (value.shape, value.dtype)), None)) is not None
-        ):
-            free.remove(place)
-            pairs[value] = place
+        if not isinstance(value, Literal) and (alike := free.get((value.shape, value.dtype))):
+            pairs[value] = alike.popleft()
     return pairs
+
+
+def with_donated(step: Step, more: Collection[Value]) -> Step:
+    """Return a step that also donates more of its arguments."""
+    donated = [v for v in step.program.inputs if v in step.donated or v in more]
+    aliased = _aliased_results(step.program, donated)
+    return dataclasses.replace(step, donated=frozenset(donated), aliased=aliased)
 
 
 _SAME_DATA = VIEWS | {"convert_element_type", "copy", "sharding_constraint", "transpose"}

@@ -229,14 +229,15 @@ WITHOUT_EFFECT = """
     jax_disable_jit jax_embedded_constants_max_bytes jax_enable_pgle jax_error_checking_behavior_divide
     jax_error_checking_behavior_nan jax_error_checking_behavior_oob jax_hlo_source_file_canonicalization_regex
     jax_mutable_array_checks jax_no_collectives jax_no_execution jax_numpy_rank_promotion
-    jax_pallas_enable_debug_checks jax_pgle_profiling_runs jax_raise_on_ppermute_sort_diff jax_remat3
+    jax_pallas_enable_debug_checks jax_pallas_use_mosaic_gpu jax_pgle_profiling_runs
+    jax_ragged_dot_use_gpu_pallas_triton_lowering jax_raise_on_ppermute_sort_diff jax_remat3
     jax_remat_barrier_no_cotangents jax_remove_size_one_mesh_axis_from_type jax_scan3 jax_use_direct_linearize
     jax_use_emit_pipeline_primitive jax_use_shardy_partitioner jax_use_simplified_jaxpr_constants
     jax_xla_profile_version
 """.split()
 
 
-@pytest.mark.skipif(not hasattr(config, "trace_context_names"), reason="JAX 0.12 lists what a trace depends on")
+@pytest.mark.skipif(not hasattr(config, "trace_context_names"), reason="new JAX lists what a trace depends on")
 def test_all_settings_that_make_jax_retrace_are_compared_or_known_to_change_no_value():
     names = {name for name in config.trace_context_names() if name.startswith("jax_")}
     assert names - {*SETTINGS, *WITHOUT_EFFECT} == set()

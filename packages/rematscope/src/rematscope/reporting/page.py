@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -20,6 +21,7 @@ _ROW = 26  # height of a level of the icicle
 _LETTER = 6.6  # width of a letter, about
 _LISTED = 20
 _NUMERIC = ' class="n"'
+_PARTS_OF_NAMES = re.compile(r"(?<=[/_.(=])(?!$)|(?<=[a-z\d])(?=[A-Z])")
 
 
 def document(report: Any) -> str:
@@ -112,7 +114,7 @@ def _contents_html(report: Any, tree: Node) -> list[str]:
         '<p class="note" id="moment" aria-live="polite">The peak is marked by a triangle.</p>',
         "<h3>The moment of the peak, by module, operation and line</h3>",
         '<div class="tools no-script-hidden"><label>Search <input id="search" type="search" '
-        'placeholder="attention, f32[, model.py"></label><span id="found" aria-live="polite"></span>'
+        'size="26" placeholder="attention, f32[, model.py"></label><span id="found" aria-live="polite"></span>'
         '<button type="button" id="whole">Show all</button><span class="soft">Click or Enter zooms, Escape zooms out, '
         "arrow keys move.</span></div>",
         icicle_svg(tree),
@@ -132,7 +134,8 @@ def _changes_html(report: Any) -> list[str]:
         found += [f"<p>{escape(report.best.by_hand)}</p>"] * bool(report.best.by_hand)
     else:
         found.append(f"<p>{escape(report.nothing_fits)}</p>")
-    rows = [["Change", "Peak", "", "Reduction", "Extra FLOPs", "Extra time", "What to write"]]
+    timed = report.device is not None  # without a device, there is no time to show
+    rows = [["Change", "Peak", "", "Reduction", "Extra FLOPs", *["Extra time"] * timed, "What to write"]]
     best = None
     for fix in report.shown_fixes:
         fits = fix.best_bytes <= report.limit
@@ -146,11 +149,12 @@ def _changes_html(report: Any) -> list[str]:
                 f"{how}{', fits' if fits else ''}",
                 bytes_text(fix.reduction_bytes),
                 count_text(max(fix.extra_work, 0)),
-                seconds_text(max(fix.extra_seconds, 0.0)) if report.device else "–",
+                *[seconds_text(max(fix.extra_seconds, 0.0))] * timed,
                 f"rematscope.rewrite({report.function}, {fix.changes})",
             ]
         )
-    found += [_table_html(rows, {1, 3, 4, 5}, code={6}, best=best)] if len(rows) > 1 else []
+    last = len(rows[0]) - 1
+    found += [_table_html(rows, {1, *range(3, last)}, code={last}, best=best)] if len(rows) > 1 else []
     return [*found, *(f"<p>{escape(sentence)}</p>" for sentence in report.advice)]
 
 
@@ -172,7 +176,7 @@ def _table_html(
     coded = set(code)
 
     def cell(i: int, text: str) -> str:
-        inner = f"<code>{escape(text).replace('/', '/<wbr>')}</code>" if i in coded and text else escape(text)
+        inner = f"<code>{_breakable(text, rows[0][i])}</code>" if i in coded and text else escape(text)
         return f"<td{_NUMERIC if i in numeric else ''}>{inner}</td>"
 
     head = "".join(
@@ -186,6 +190,12 @@ def _table_html(
     kind = ' class="small"' if small else ""
     body = f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     return f'<div class="scroll" tabindex="0" role="group" aria-label="table">{body}</div>'
+
+
+def _breakable(text: str, title: str) -> str:
+    """Return a cell's text, in which names can be broken between parts, but source lines and numbers cannot."""
+    parts = [text] if title == "Line" else _PARTS_OF_NAMES.split(text)
+    return "<wbr>".join(map(escape, parts))
 
 
 def _snippet_html(code: str) -> str:

@@ -1,0 +1,50 @@
+"""The saved page of a report, in a narrow window and printed."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import rematscope
+
+# The source lines in the last columns, and on how many lines of the window each is shown.
+WORDS = """() => [...document.querySelectorAll('td:last-child code')].flatMap(code => {
+    const range = document.createRange(), text = code.firstChild;
+    return [...text.data.matchAll(/\\S+:\\d+/g)].map(word => {
+        range.setStart(text, word.index);
+        range.setEnd(text, word.index + word[0].length);
+        return [word[0], range.getClientRects().length];
+    });
+})"""
+
+
+def train_step(weights, x):
+    def loss(weights):
+        y = x
+        for i, weight in enumerate(weights):
+            with jax.named_scope(f"ResidualTransformerBlock_{i}/MultiHeadDotProductAttention_0"):
+                y = y + jnp.tanh(jax.nn.softmax(y @ weight))
+        return jnp.mean(y**2)
+
+    return jax.tree.map(lambda w, g: w - g, weights, jax.grad(loss)(weights))
+
+
+@pytest.fixture(scope="module")
+def page(browser, tmp_path_factory):
+    """Open the page of a report in a window that is 900 px wide."""
+    weights, x = [jax.ShapeDtypeStruct((64, 64), jnp.float32)] * 3, jax.ShapeDtypeStruct((512, 64), jnp.float32)
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    rematscope.report(train_step, weights, x, memory="700 KiB").save(file)
+    with browser.new_context(viewport={"width": 900, "height": 900}) as window:
+        page = window.new_page()
+        page.goto(file.as_uri())
+        yield page
+
+
+@pytest.mark.parametrize("media, width", [("screen", 900), ("print", 700)])
+def test_no_source_line_is_broken_and_nothing_scrolls_sideways(page, media, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(media=media)
+    words = page.evaluate(WORDS)
+    assert words and all(lines == 1 for _, lines in words), words
+    scrolled = "all => Math.max(...all.map(each => each.scrollWidth - each.clientWidth))"
+    assert page.locator("html, .scroll").evaluate_all(scrolled) == 0

@@ -29,10 +29,19 @@ RunningKernel.execute_cell_input = execute_cell_input
 forked_kernels.fork_kernels()
 
 
-def pytest_collection_modifyitems(items):
-    """Skip cells of pages that need a missing optional package, as a tag such as `needs-equinox` says."""
+# These chapters compile or search for many seconds. They are slow tests, unless they are named on the command line.
+SLOW_PAGES = ("10_transformer_block", "11_budget", "12_without_names", "18_a_training_step")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects the slow tests
+def pytest_collection_modifyitems(config, items):
+    """Mark the slow pages. Skip cells that need a missing optional package, as a tag such as `needs-equinox` says."""
     for item in items:
-        tags = item.cell.metadata.get("tags", ()) if hasattr(item, "cell") else ()
+        if not hasattr(item, "cell"):
+            continue
+        if item.path.stem in SLOW_PAGES and not any(item.path.name in argument for argument in config.args):
+            item.add_marker(pytest.mark.slow)
+        tags = item.cell.metadata.get("tags", ())
         for package in (tag.removeprefix("needs-") for tag in tags if tag.startswith("needs-")):
             if importlib.util.find_spec(package) is None:
                 item.add_marker(pytest.mark.skip(reason=f"needs {package}"))

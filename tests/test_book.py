@@ -17,6 +17,7 @@ from book.__main__ import gather, main, pack
 from grader.learner import pages
 
 
+@pytest.mark.slow
 def test_the_book_contains_every_page_of_the_course_once_and_in_order(tmp_path):
     gather(tmp_path)
     index = (tmp_path / "index.md").read_text()
@@ -65,6 +66,7 @@ def test_search_has_excerpts_of_a_book_in_a_folder(tmp_path, browser):
     page.close()
 
 
+@pytest.mark.slow
 def test_the_book_is_made_of_the_workbooks_files(tmp_path):
     gather(tmp_path)
     for page in [*pages.to_read(), *pages.exercises()]:
@@ -99,6 +101,7 @@ def test_the_workbook_in_the_book_contains_no_other_files(tmp_path, monkeypatch,
         assert {packed.read(f"remat-workbook/{name}") for name in pages_that_came} == {b"as it came"}
 
 
+@pytest.mark.slow
 def test_the_workbook_in_the_book_contains_all_files_in_git(tmp_path):
     gather(tmp_path)
     with zipfile.ZipFile(tmp_path / "remat-workbook.zip") as packed:

@@ -137,6 +137,7 @@ def imported(code: str) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
+@pytest.mark.slow
 def test_learners_code_imports_only_packages_of_their_lock_file():
     names = set().union(*map(imported, code_of_learners()))
     names -= {*sys.stdlib_module_names, "rematscope", "grader", "solutions"}

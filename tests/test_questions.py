@@ -65,6 +65,7 @@ def test_an_answer_that_differs_under_remat3_says_so():
     assert [title for title in DIFFERENT_UNDER_REMAT3 if "jax_remat3" not in answers[title]] == []
 
 
+@pytest.mark.slow
 def test_the_path_from_an_error_to_a_configuration_runs():
     namespace = {}
     page = (ROOT / "docs" / "out_of_memory.md").read_text()
@@ -77,6 +78,7 @@ def test_the_path_from_an_error_to_a_configuration_runs():
     assert f"needs {namespace['advice'].best.peak_bytes / 2**20:.1f} MiB" in page
 
 
+@pytest.mark.slow
 def test_the_page_on_devices_prints_the_shown_output():
     namespace = {}
     page = (ROOT / "docs" / "devices.md").read_text()

@@ -221,6 +221,7 @@ def test_another_python_is_used_if_the_requested_one_is_unavailable(workbook):
     assert [call.split()[-1] for call in workbook.uv_calls()[:2]] == ["3.13", ">=3.12"]
 
 
+@pytest.mark.slow
 def test_the_status_of_pytest_is_passed_on(workbook):
     (workbook.root / "test_it.py").write_text("def test_one():\n    assert False\n")
     assert workbook.start("test", "--", "-q").returncode == 1
@@ -382,6 +383,7 @@ def test_python_2_can_parse_the_script_and_is_refused():
 # Starting JupyterLab
 
 
+@pytest.mark.slow
 def test_only_the_kernel_of_this_environment_is_used(workbook, monkeypatch):
     """A user's own kernel may also be called python3."""
     foreign = workbook.home / "kernels" / "python3"
@@ -464,6 +466,7 @@ def test_the_first_page_opens_without_a_prompt(workbook, lab):
     assert list(workbook.home.iterdir()) == [], "something was written outside the folder"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_without_a_traceback(lab):
     process, _ = lab
     os.killpg(process.pid, signal.SIGINT)

@@ -35,6 +35,7 @@ def test_the_types_of_both_packages_agree():
     assert_content("-m", "mypy")
 
 
+@pytest.mark.slow
 def test_a_type_checker_knows_which_names_rematscope_has(tmp_path):
     """rematscope imports its names on first use. A type checker that saw its `__getattr__` would accept any name."""
     user = tmp_path / "user.py"

@@ -48,6 +48,7 @@ def test_a_right_answer_passes_with_exit_status_0():
     assert (status, err) == (0, "") and out.startswith("Passed: checkpoint_dot_policy")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 def test_grading_without_a_sandbox_leaves_no_temporary_folder_behind_when_it_is_interrupted(tmp_path):
     (handed_in := tmp_path / "submissions").mkdir()
@@ -150,6 +151,7 @@ def test_help_fits_80_columns_and_states_exit_statuses(command):
     assert max(map(len, done.output.splitlines())) <= 80 and "…" not in done.output.replace("tcp://…", "")
 
 
+@pytest.mark.slow
 def test_an_attempt_is_written_down_but_no_stub_and_no_mere_name(tmp_path):
     """Progress records an answer that was judged or that ended its process, but neither a stub nor a file that only has
     the exercise's name."""
@@ -166,6 +168,7 @@ def test_an_attempt_is_written_down_but_no_stub_and_no_mere_name(tmp_path):
 LIMITS = CheckLimits(seconds=300, processor_seconds=60, memory=2**30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -179,6 +182,7 @@ def test_a_child_that_dies_is_a_verdict(tmp_path, body, reason):
     assert verdict.findings[0].next
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "limits", "reason"),
     [
@@ -201,6 +205,7 @@ def test_an_answer_that_takes_too_much_memory_is_ended(tmp_path):
     assert verdict.outcome in ("could not be judged", "not passed")
 
 
+@pytest.mark.slow
 def test_processes_started_by_an_answer_end_with_it(tmp_path):
     started = tmp_path / "started"
     body = f"""

@@ -180,6 +180,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 def test_a_notebook_s_environment_changes_no_verdict():
     script = """
 import jax
@@ -213,6 +214,7 @@ def scan_layers(ws, x):
     assert verdict.passed, verdict
 
 
+@pytest.mark.slow
 def test_the_settings_are_jaxs_defaults():
     script = "import json, jax; print(json.dumps(jax.config.values, default=lambda value: value.value))"
     plain = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}

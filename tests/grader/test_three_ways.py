@@ -115,6 +115,7 @@ def test_an_answer_has_one_verdict_in_notebook_terminal_and_class(
 ENDS = "import os\nREG = {}\n\ndef NAME(*_): return REG['it']\n\nfor how in [REG]:\n    os._exit(0)\n"
 
 
+@pytest.mark.slow
 @bubblewrap.needed
 def test_other_code_of_the_file_does_not_change_the_verdict(tmp_path, grader_in_sandbox):
     path = tmp_path / "answer.py"

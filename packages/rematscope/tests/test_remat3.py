@@ -69,6 +69,7 @@ def has_checkpoint(case) -> bool:
 # Traces.
 
 
+@pytest.mark.slow
 def test_traces_agree_with_jax(remat3, seed):
     """Residuals, gradients, and that what counts as recomputed equals the forward pass's value."""
     in_order = drawn(seed, CASES, len(CASES))

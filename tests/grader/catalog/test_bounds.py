@@ -15,6 +15,7 @@ def test_every_bound_has_a_wrong_answer_just_beyond_it(slug):
     assert {answer.beyond[0] for answer in wrong(slug).values() if answer.beyond} == every
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slug", "name"), slow_unless_sampled(HELD, 12))
 def test_an_answer_just_beyond_a_bound_passes_once_that_bound_is_looser(slug, name, unpatched):
     answer = wrong(slug)[name]

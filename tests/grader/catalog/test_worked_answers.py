@@ -32,7 +32,7 @@ def test_a_worked_answer_passes_on_a_page_and_in_a_terminal(slug, seed, tmp_path
     assert hashlib.sha256(on_page.to_json().encode()).hexdigest() == in_terminal.evidence
 
 
-@pytest.mark.parametrize("slug", sample_answers.slow_unless_sampled(list(registry.names()), 9))
+@pytest.mark.parametrize("slug", sample_answers.slow_unless_sampled(list(registry.names()), 30))
 def test_a_worked_answer_passes_on_a_machine_that_rounds_otherwise(slug, seed):
     verdict = sample_answers.rounded_otherwise(worked(slug), slug, seed)
     assert verdict is None or verdict.passed
@@ -45,7 +45,7 @@ def test_a_worked_answer_passes_in_a_class(slug, seed, grader_in_sandbox):
     assert grader_in_sandbox().grade(submission, seed, seed).verdict.passed
 
 
-@pytest.mark.parametrize("slug", sample_answers.slow_unless_sampled(list(registry.names()), 9))
+@pytest.mark.parametrize("slug", sample_answers.slow_unless_sampled(list(registry.names()), 30))
 def test_no_named_value_of_the_reference_amplifies_rounding_errors(slug, seed):
     """If a named value amplified rounding errors, an answer run in another process or on another kind of processor than
     the reference would be judged not to save the value."""

@@ -40,8 +40,8 @@ def first_hints(slug):
 ALL = [(slug, name) for slug in registry.names() for name in wrong(slug)]
 # Only a tenth with `jax_remat3`, because the evidence of most answers is the same text in both modes.
 WAYS = [
-    *slow_unless_sampled([(slug, name, False) for slug, name in ALL], 64),
-    *slow_unless_sampled([(slug, name, True) for slug, name in sample(ALL, 10) if wrong(slug)[name].remat3], 64),
+    *slow_unless_sampled([(slug, name, False) for slug, name in ALL], 200),
+    *slow_unless_sampled([(slug, name, True) for slug, name in sample(ALL, 10) if wrong(slug)[name].remat3], 200),
 ]
 
 
@@ -79,6 +79,7 @@ def test_the_first_hint_after_each_wrong_answer_is_recorded(slug):
         assert len({text for text in hints if text.startswith(words)}) == 1, words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slug", registry.names())
 def test_every_hint_for_a_findings_words_fits_a_wrong_answer(slug, unpatched):
     first = tuple(first_hints(slug))  # the test above shows that these hints fit

@@ -167,6 +167,7 @@ def test_whatever_is_in_a_folder_has_a_row(folder, tmp_path):
     assert not any(grade["learner"] in ("dora", "eve") for grade in content["others"])
 
 
+@pytest.mark.slow
 @bubblewrap.needed
 def test_the_same_seed_gives_the_same_grades_and_another_one_other_shapes(grader):
     wrong = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")

@@ -36,6 +36,7 @@ WRONG = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
 sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
 
+@pytest.mark.slow
 @sandboxed
 def test_feedback_shows_both_programs_and_marks_the_wrong_residual(grader_in_sandbox):
     grader = grader_in_sandbox()

@@ -88,6 +88,7 @@ def test_a_check_inherits_paths_and_drops_settings():
     assert not {"JAX_PLATFORMS", "XLA_FLAGS", "PYTHONOPTIMIZE", "PYTHONWARNINGS", "NPY_PROMOTION_STATE"} & {*kept}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "named"),
     [

@@ -353,6 +353,7 @@ def waits(kind, hostile, seed, folder):
 KINDS, HOSTILES = ["one answer", "several answers", "slow"], ["all the time", "many answers", "just in time"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "kind", "hostile"), list(zip(range(3), KINDS, HOSTILES, strict=True)))
 def test_honest_learners_wait_little_longer_next_to_hostile_ones(seed, kind, hostile, tmp_path):
     alone, with_hostile, _ = waits(kind, hostile, seed, tmp_path)
@@ -370,6 +371,7 @@ def test_honest_learners_wait_little_longer_in_each_of_thirty_classes(kind, host
     assert max(ratios) <= 1.5, sorted(ratios)[-5:]
 
 
+@pytest.mark.slow
 def test_the_order_of_grades_follows_from_the_secret_of_the_run(tmp_path):
     first, second = (waits("one answer", "many answers", 1, tmp_path / name) for name in "ab")
     assert first == second

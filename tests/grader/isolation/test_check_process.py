@@ -30,6 +30,7 @@ check_file(Path(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it ends at its limits")
 def test_an_answer_ends_with_the_process_that_checks_it(tmp_path):
     answer, started = tmp_path / "save_named.py", tmp_path / "started"

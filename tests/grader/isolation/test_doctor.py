@@ -23,6 +23,7 @@ def test_without_a_sandbox_grading_strangers_is_not_advised():
     assert len(done.stdout.splitlines()) < 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", [0, 1000])
 @bubblewrap.needed
 def test_doctor_reports_which_limits_hold_and_how_to_get_the_others(user, monkeypatch):

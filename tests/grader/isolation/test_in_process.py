@@ -46,6 +46,7 @@ def test_a_wrong_answer_like_the_worked_one_at_the_pages_shapes_shows_the_costs_
     assert grade(wrong_in_float32_alone, NAME, seed=1).scene == registry.task(NAME).shown.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "shown"), [(right, True), (doubled, False)])
 def test_costs_that_do_not_explain_a_wrong_answer_are_not_shown(answer, shown):
     verdict = grade(answer, NAME, seed=1)

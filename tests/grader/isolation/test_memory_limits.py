@@ -129,6 +129,7 @@ def test_an_answer_takes_no_more_memory_than_it_may_have(name, grader_in_sandbox
     assert watched.taken < 1.1 * 2**30, "of others' processes there is some 0.3 GiB"
 
 
+@pytest.mark.slow
 @bubblewrap.needed
 def test_files_that_are_open_and_deleted_count_too(grader_in_sandbox):
     body = """

@@ -220,6 +220,7 @@ def test_a_process_killed_from_outside_counts_as_the_machines_failure(grader):
     assert grade("os._exit(0)", grader).verdict.findings[0].kind != "machine"
 
 
+@pytest.mark.slow
 @bubblewrap.needed
 def test_idle_answers_are_not_waited_for_and_slow_answers_only_up_to_their_limit(grader_in_sandbox):
     patient = grader_in_sandbox()  # without a time limit
@@ -229,6 +230,7 @@ def test_idle_answers_are_not_waited_for_and_slow_answers_only_up_to_their_limit
     assert 2 <= late.value.seconds < 30, "all that it took is charged"
 
 
+@pytest.mark.slow
 @bubblewrap.needed
 def test_a_sandbox_that_is_lost_is_replaced():
     before = bubblewrap.descendants(os.getpid())
@@ -243,6 +245,7 @@ def test_a_sandbox_that_is_lost_is_replaced():
         assert "exited with status 0" in grade("os._exit(0)", grader).reason
 
 
+@pytest.mark.slow
 @bubblewrap.needed
 def test_where_the_grader_itself_fails_that_is_the_machines_failure_and_ends_no_run(grader, monkeypatch):
     def fails(*_, **__):
@@ -310,6 +313,7 @@ class Groups:
         os.close(self._file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joinable", [0, 1])
 def test_a_control_group_that_cannot_be_joined_is_the_machines_failure(monkeypatch, joinable):
     """If joining fails at the start, no control groups are used. If it fails later, the answer is not blamed."""

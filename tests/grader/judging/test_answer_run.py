@@ -40,6 +40,7 @@ def test_inputs_follow_from_the_seed():
     assert not all(np.array_equal(one, two) for one, two in zip(inputs(first), inputs(other), strict=True))
 
 
+@pytest.mark.slow
 def test_cotangents_of_a_case_have_one_sign_and_the_next_case_the_other():
     """Summands of both signs could cancel in a gradient with a single element and leave only rounding errors."""
     trials = [trial_of("checkpoint_dot_policy", "decorated", seed) for seed in range(12)]

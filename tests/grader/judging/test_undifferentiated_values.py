@@ -55,6 +55,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(WRONG, 2))
 def test_a_value_that_only_differentiating_makes_right_is_wrong(name, seed):
     answer, kind, words = WRONG[name]

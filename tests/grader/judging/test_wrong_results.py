@@ -16,6 +16,7 @@ def right(w1, w2, x):
     return jax.checkpoint(lambda w1, w2, x: jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2), policy=saved)(w1, w2, x)
 
 
+@pytest.mark.slow
 def test_a_mistake_that_explains_only_one_failing_case_is_not_named():
     mistake = next(each for each in registry.expect(NAME).mistakes if not each.check_gradient)
 
@@ -31,6 +32,7 @@ def test_a_mistake_that_explains_only_one_failing_case_is_not_named():
     assert finding.text == "Your answer's value is wrong." and finding.next and finding.next != mistake.hint
 
 
+@pytest.mark.slow
 def test_gradients_that_are_wrong_in_one_way_are_one_finding():
     def answer(w1, w2, x):
         return right(jax.lax.stop_gradient(w1), w2, jax.lax.stop_gradient(x))
@@ -40,6 +42,7 @@ def test_gradients_that_are_wrong_in_one_way_are_one_finding():
     assert finding.expected.startswith("w1: ") and finding.got.startswith("w1: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check_gradient", [False, True])
 def test_a_rounding_error_gets_a_question_about_dtypes(check_gradient):
     def short(x):

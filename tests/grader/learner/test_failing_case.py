@@ -22,12 +22,14 @@ def failed(exercise, answer):
     return next(each for each in verdict.findings if each.cases), session.failing_case(None, bound)
 
 
+@pytest.mark.slow
 def test_the_table_of_a_failing_case_has_the_residuals_of_the_finding(new_session):
     finding, case = failed(NAME, wrong(NAME)["no_checkpoint"].answer)
     assert case.name == finding.cases[0] and f"Failing case: {case.name}" in str(case)
     assert str(rematscope.ResidualTable(finding.programs.trace)) in str(case)
 
 
+@pytest.mark.slow
 def test_the_arrays_of_a_failing_case_give_a_gradient(new_session):
     _, case = failed(NAME, wrong(NAME)["no_checkpoint"].answer)
     gradients = jax.grad(lambda *arguments: case.function(*arguments).sum(), argnums=(0, 1, 2))(*case.arguments)
@@ -54,6 +56,7 @@ def test_a_question_shows_the_answers_result(new_session):
     assert "['W @ x']" in str(case) and "print_fwd_bwd" not in str(case)
 
 
+@pytest.mark.slow
 def test_the_printed_code_runs_the_case_of_the_page(new_session):
     _, case = failed(NAME, wrong(NAME)["no_checkpoint"].answer)
     page = {NAME: wrong(NAME)["no_checkpoint"].answer}
@@ -63,12 +66,14 @@ def test_the_printed_code_runs_the_case_of_the_page(new_session):
     assert all(np.array_equal(a, b) for a, b in zip(page["case"].arguments, case.arguments, strict=True))
 
 
+@pytest.mark.slow
 def test_a_mended_answer_is_run_in_the_case_that_the_earlier_one_failed(new_session):
     _, before = failed(NAME, wrong(NAME)["no_checkpoint"].answer)
     after = session.failing_case(NAME, {NAME: right})
     assert after.name == before.name and str(after) != str(before)
 
 
+@pytest.mark.slow
 def test_without_a_failed_check_there_is_no_failing_case(new_session):
     bound = {NAME: right}
     with pytest.raises(LookupError, match=f"Run check\\({NAME}\\)"):

@@ -74,6 +74,7 @@ def test_every_exercise_states_its_lesson():
     assert set(next_steps.skills()) == {page.name for page in pages.exercises()}
 
 
+@pytest.mark.slow
 def test_the_last_results_stay_dimmed_while_a_button_works(page):
     seen = []
 
@@ -115,6 +116,7 @@ def test_a_verb_that_fails_says_so():
     assert "Submit failed" in panel.press("Submit") and "RuntimeError: out of paper" in panel.below.value
 
 
+@pytest.mark.slow
 def test_a_widget_its_html_and_its_text_say_the_same(page):
     checked = session.check(page[NAME], page)
     forms = checked._repr_mimebundle_()
@@ -129,6 +131,7 @@ def test_without_verbs_there_is_no_widget():
     assert set(checked._repr_mimebundle_()) == {"text/html", "text/plain"} and not checked.passed
 
 
+@pytest.mark.slow
 def test_programs_open_under_the_finding_with_its_residuals_marked():
     verdict = grade(wrong(NAME)["no_checkpoint"].answer, NAME, seed=0)
     (extra,) = verdict.findings
@@ -141,6 +144,7 @@ def test_programs_open_under_the_finding_with_its_residuals_marked():
     assert page.count("<details>") == 1 and "rs-marked" in page
 
 
+@pytest.mark.slow
 def test_effects_are_shown_next_to_those_of_other_answers():
     effects = {effect.label: effect for effect in grade(right, NAME).effects}
     assert list(effects) == ["your answer", "the worked answer", "no checkpoint", "full recompute"]
@@ -177,6 +181,7 @@ def test_notices_are_read_in_every_form():
     assert "The disk is full." in str(checked) and "The disk is full." in checked.html()
 
 
+@pytest.mark.slow
 def test_views_travel_as_text():
     verdict = grade(wrong(NAME)["no_checkpoint"].answer, NAME, seed=0)
     again = Verdict.from_dict(verdict.to_dict())
@@ -192,6 +197,7 @@ def test_marks_are_no_markup():
     assert "<i>" not in shown.html() and "<b>" not in shown.html() and "[red]<i>[/red]" in str(shown)
 
 
+@pytest.mark.slow
 def test_buttons_have_distinct_names(page):
     panel = Panel(session.check(page[NAME], page))
     assert list(panel.buttons) == ["Check again", "Hint", "Failing case", "Solution", "Submit"]

@@ -39,6 +39,7 @@ def test_a_misspelled_name_is_no_exercise_with_any_number():
         pages.find("06_checkpoint_dot_polcy.ipynb")
 
 
+@pytest.mark.slow
 def test_an_answer_on_an_old_page_is_checked(tmp_path):
     page = json.loads(pages.find("checkpoint_dot_policy").path.read_text())
     (stub,) = (cell for cell in page["cells"] if "raise NotImplementedError" in "".join(cell["source"]))

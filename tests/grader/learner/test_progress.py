@@ -155,6 +155,7 @@ def test_a_kill_within_a_transaction_leaves_no_partial_row(path):
     assert sources(path) == ["kept"]
 
 
+@pytest.mark.slow
 def test_two_notebooks_at_once_lose_nothing(path):
     write = """
         for number in range(100):

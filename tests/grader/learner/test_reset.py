@@ -146,6 +146,7 @@ def test_packing_is_reproducible(monkeypatch, folder):
     assert packed[0] == packed[1] == pages.ARCHIVE.read_bytes()
 
 
+@pytest.mark.slow
 def test_pages_are_found_by_every_name():
     assert [page.name for page in pages.exercises()] and {p.name for p in pages.exercises()} <= set(registry.names())
     for page in pages.exercises():

@@ -122,6 +122,7 @@ def test_answers_that_were_never_checked_are_listed(monkeypatch, tmp_path):
     assert hand_in.unchecked() == []
 
 
+@pytest.mark.slow
 def test_an_answer_is_graded_by_its_behavior_not_by_the_files_claims(check_in_process):
     """The answers' current results count, not the results that the file claims."""
     did(Outcome.PASSED, RIGHT)
@@ -143,6 +144,7 @@ def test_an_answer_is_graded_by_its_behavior_not_by_the_files_claims(check_in_pr
     assert Progress().attempts(NAME)[-1].source == RIGHT and len(Progress().attempts()) == 4
 
 
+@pytest.mark.slow
 def test_verdicts_of_a_handed_in_file_as_json(check_in_process):
     did(Outcome.PASSED, f"{WRONG}\ndef save_named(): return 3")  # one answer's source may define another answer's name
     status, out, err = run("check", hand_in.submit(), "--json")
@@ -152,6 +154,7 @@ def test_verdicts_of_a_handed_in_file_as_json(check_in_process):
     assert (verdict["exercise"], verdict["outcome"]) == (NAME, Outcome.NOT_PASSED) and verdict["findings"]
 
 
+@pytest.mark.slow
 def test_a_changed_file_is_graded_and_reported(check_in_process):
     did(Outcome.NOT_PASSED, WRONG)
     path = hand_in.submit()
@@ -208,6 +211,7 @@ def test_a_missing_file_is_reported(tmp_path):
     assert status == 2 and "File not found" in err
 
 
+@pytest.mark.slow
 def test_a_file_may_be_checked_for_one_exercise_of_several(tmp_path):
     path = tmp_path / "both.py"
     path.write_text(f"{RIGHT}\n\ndef save_named(f, names):\n    raise NotImplementedError\n")

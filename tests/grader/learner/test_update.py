@@ -123,6 +123,7 @@ def test_an_answer_is_copied_to_the_new_page_and_the_old_page_is_stored(folder, 
     assert updated() == (0, NOTHING, "") and content(folder) == after
 
 
+@pytest.mark.slow
 def test_an_answer_is_copied_with_its_helpers(folder):
     used = ANSWER.replace("def ", "def helping_", 1)
     answer = f"def {NAME}(w1, w2, x):\n    return helping_{NAME}(w1, w2, x)"

@@ -36,6 +36,7 @@ def test_evidence_holds_no_path():
     assert str(registry.CATALOG.parent) not in RIGHT_EVIDENCE.to_json()
 
 
+@pytest.mark.slow
 def test_sources_are_the_learners_lines_and_decide_nothing():
     plain = capture(WRONG["no_checkpoint"].answer, NAME, CASES)
     assert any(source and source.startswith("wrong.py:") for source in plain.cases[0].sources)

@@ -100,6 +100,7 @@ def test_multipliers_prove_no_more_than_is_true(which, many):
         assert duality.dual_bound(program, budget, others) <= best
 
 
+@pytest.mark.slow
 @without_remat3
 @some_blocks
 def test_two_traces_give_the_same_0_1_program(which):

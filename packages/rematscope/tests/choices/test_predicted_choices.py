@@ -114,6 +114,7 @@ def test_every_choice_is_predicted(which):
 #     REMATSCOPE_SUBSETS=all pytest -n 6 --dist load choices/test_predicted_choices.py -k block
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(REMAT3, reason="choices are predicted without it")
 @pytest.mark.parametrize("which", sampled(list(BLOCKS), 6))
 def test_choices_of_a_block_are_predicted(which):

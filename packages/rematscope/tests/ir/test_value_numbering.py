@@ -80,6 +80,7 @@ def test_an_expensive_comparison_of_many_loops_is_abandoned_and_reported(monkeyp
     assert counts(passes, "add") == (54, 0, 0), "each loop finds itself in the forward pass"
 
 
+@pytest.mark.slow
 def test_small_loops_one_after_another_do_not_each_take_as_many_steps_as_a_large_one(monkeypatch):
     """Steps are counted by the function: what its first loops take, the loops after them do not have."""
     numbered = []
@@ -97,6 +98,7 @@ def test_small_loops_one_after_another_do_not_each_take_as_many_steps_as_a_large
     assert passes.unproven_equalities > 0 and len(numbered) < 2 * value_numbering.STEPS_PER_EQUATION * equations
 
 
+@pytest.mark.slow
 def test_where_the_comparison_ends_is_the_same_every_time():
     first, second = (trace(nested_in_both_passes(6, jnp.cos), X) for _ in range(2))
     assert first.unproven_equalities == second.unproven_equalities > 0

@@ -198,6 +198,7 @@ def test_the_plot_marks_the_boundary_and_the_peak():
     assert ax.get_ylabel() == "KiB"
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 2**4 - 1))
 def test_segments_of_any_length(lengths, wrapped):

@@ -59,6 +59,7 @@ def traced(name):
     return trace(*MODELS[name])
 
 
+@pytest.mark.slow
 @since("0.11", "XLA on a CPU keeps unrolled checkpoints, and writes less of a loss over many words")
 @pytest.mark.parametrize("rule", sampled(list(RULES), 3))
 def test_the_prediction_is_worse_without_the_rule(rule, monkeypatch):

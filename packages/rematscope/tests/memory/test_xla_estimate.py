@@ -429,6 +429,7 @@ def measured(name):
     return measure(*MODELS[name])
 
 
+@pytest.mark.slow
 @since("0.11", "XLA on a CPU keeps unrolled checkpoints, and writes less of a loss over many words")
 @pytest.mark.parametrize("name", sampled(list(MODELS), 6))
 def test_the_peak_predicted_is_near_the_compiled_one(name):
@@ -439,6 +440,7 @@ def test_the_peak_predicted_is_near_the_compiled_one(name):
     assert abs(row.error) < 0.1
 
 
+@pytest.mark.slow
 def test_differences_of_a_cpus_programs_are_stated():
     assert "ragged_dot becomes a dense matmul" in " ".join(str(measured("experts")).split())
     assert not any("ragged_dot" in note for note in measured("perceptron").warnings)

@@ -26,6 +26,7 @@ def planned():
     return plan(gpt, *ARGS, saved=0.4)
 
 
+@pytest.mark.slow
 def test_a_certificate_is_plain_data():
     made = planned().certificate
     again = Certificate(**json.loads(json.dumps(dataclasses.asdict(made))))

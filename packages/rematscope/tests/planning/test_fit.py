@@ -60,6 +60,7 @@ def test_all_useful_names_are_saved_if_they_fit():
     assert found.plan.cost == plan(net, *ARGS, saved=1.0).cost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "peak_of", few([lambda s: (s // 2**16) ** 2, lambda s: MIB + 3 * s, lambda s: s, lambda s: s**0.5], 2)
 )
@@ -130,6 +131,7 @@ def test_the_peak_may_fall_if_more_is_saved(monkeypatch, lower):
     assert fit(net, *ARGS, peak=MIB).plan.saved_bytes == next(iter(room))
 
 
+@pytest.mark.slow
 def test_a_function_that_cannot_fit_reports_the_memory_that_it_needs():
     with pytest.raises(
         PlanError,

@@ -23,6 +23,7 @@ without_remat3 = pytest.mark.skipif(REMAT3, reason="choices are found without it
 F32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
 
 
+@pytest.mark.slow
 @without_remat3
 @settings(max_examples=10, deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=8), st.floats(0, 1))
@@ -48,6 +49,7 @@ def test_a_chain_is_planned_as_its_knapsack_is_solved(widths, share):
     assert found.gap == 0 and found.slack >= 0
 
 
+@pytest.mark.slow
 def test_the_planned_function_has_the_same_gradient():
     block = BLOCKS["gpt"]
     draw = np.random.default_rng(0)

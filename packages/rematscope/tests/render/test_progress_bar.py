@@ -84,6 +84,7 @@ def test_a_long_call_shows_its_task_in_a_notebook(cell, monkeypatch):
     assert cell == [["planning …", ""]]
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_seconds_while_a_call_does_not_return(cell):
     with progress() as tell:
         tell("compiling", 0)

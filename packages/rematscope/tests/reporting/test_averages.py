@@ -270,6 +270,7 @@ def test_an_average_is_proved(loss):
         assert not proof(step_of(loss), count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", sampled(AVERAGES, 3), ids=range(len(AVERAGES)))
 def test_the_gradient_of_an_average_stays(loss):
     assert is_same(step_of(loss), 3)
@@ -280,6 +281,7 @@ def checkpointed_with_a_name(w, x, y):
     return jax.checkpoint(lambda w: squares(w, checkpoint_name(jnp.tanh(x @ w), "h"), y).mean(), policy=policy)(w)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(jax.config, "jax_remat3"), reason="this JAX has no remat3")
 @pytest.mark.parametrize("loss", [checkpointed_with_a_name, dropout_in_a_checkpoint, dropout_in_a_scan])
 def test_checkpoints_and_names_of_remat3_are_opened_and_stay(loss):
@@ -301,6 +303,7 @@ def test_custom_gradients_are_refused_with_custom_vjp3(loss):
         assert "no rule covers the custom gradient" in proof(step_of(loss))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"checkpoint": "whole"}, {"checkpoint": "whole", "microbatches": 12}], ids=str)
 def test_rows_read_by_position_in_a_checkpoint_are_unchanged(options):
     def loss(w, x, y):
@@ -314,6 +317,7 @@ def test_rows_read_by_position_in_a_checkpoint_are_unchanged(options):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", sampled(OTHERS, 4), ids=range(len(OTHERS)))
 def test_the_microbatches_of_the_other_losses_have_another_mean(loss):
     """Otherwise nothing would have to be refused."""
@@ -481,6 +485,7 @@ def test_an_average_that_is_computed_in_another_order_is_accepted(name):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1e-2, 1e3], ids=["reached", "rarely reached"])
 def test_a_limit_on_the_cotangent_of_each_example_needs_cotangents_of_the_same_size(limit):
     """Those of 4 microbatches are those of the batch. Those of 3 are divided by 4, and cannot be divided exactly."""
@@ -540,6 +545,7 @@ def test_a_custom_gradient_that_is_linear_in_the_cotangent_is_accepted(rule):
             np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_custom_gradient_beside_an_integer_is_accepted():
     @jax.custom_vjp
     def with_largest(h):
@@ -663,6 +669,7 @@ def test_a_sum_that_is_divided_after_the_gradient_is_called_a_sum():
         rewrite(without_gradient, microbatches=2, in_axes=AXES)(*arguments())
 
 
+@pytest.mark.slow
 def test_a_step_that_ran_before_gets_checkpoints_and_microbatches():
     step = eqx.filter_jit(step_of(dropout_per_example).__wrapped__)
     expected = step(*arguments())
@@ -725,6 +732,7 @@ def test_a_step_that_refuses_a_shorter_batch_without_a_message_is_named():
             rewrite(step_of(fixed), **{how: COUNT}, in_axes=AXES)(*arguments())
 
 
+@pytest.mark.slow
 def test_axes_count_from_the_end_too():
     for axes in ((None, -2, -1), (None, 0, -1)):
         found = rewrite(step_of(AVERAGES[0]), microbatches=COUNT, in_axes=axes)(*arguments())

@@ -145,6 +145,7 @@ def test_a_loss_in_chunks_has_the_same_value_and_gradient(loss, options):
     assert_same_results(step, rewrite(step, **options, in_axes=(None, 0, 0)), arguments())
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_maximum_is_divided_among_all_equal_elements():
     def largest(w, x):
         return jnp.max(jnp.tanh(jnp.where(x > 0, 1.0, 0.0) * w))
@@ -154,6 +155,7 @@ def test_the_gradient_of_a_maximum_is_divided_among_all_equal_elements():
     np.testing.assert_allclose(changed(jnp.ones(3), x), jax.grad(largest)(jnp.ones(3), x), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_loss_that_writes_to_a_mutable_array_is_refused():
     def through_an_array(loss):
         def written(*args):
@@ -207,6 +209,7 @@ def test_a_loop_that_depends_on_the_length_of_the_batch_is_not_divided(loss):
         assert "cannot be computed in 3 chunks" in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", few(LOSSES[:3]), ids=lambda loss: loss.__name__)
 def test_chunks_lower_the_peak(loss):
     step, args = step_of(loss), [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 64), (96, 50, 64), (96,))]
@@ -393,6 +396,7 @@ def head_arguments(batch, length, width, words, dtype=jnp.float32):
     return params, tokens, (jax.random.uniform(next(keys), (batch, length + 1)) > 0.3).astype(jnp.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", few([1, 3]))
 @pytest.mark.parametrize("head", sampled(HEADS, 6), ids=lambda head: head.__name__)
 def test_a_head_in_chunks_of_tokens_has_the_same_value_and_gradient(head, batch):
@@ -404,6 +408,7 @@ def test_a_head_in_chunks_of_tokens_has_the_same_value_and_gradient(head, batch)
         assert "head_chunks=4" in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(jax.config, "jax_remat3"), reason="this JAX has no remat3")
 def test_a_checkpointed_head_with_a_name_is_divided_with_remat3():
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.nothing_saveable)
@@ -479,6 +484,7 @@ def test_gradients_of_16_bit_weights_are_added_up_in_32_bits(change):
         assert errors[1] < 1.5 * errors[0], (name, errors, np.linalg.norm(wanted))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", sampled(ALWAYS_DIVIDED, 4), ids=lambda head: head.__name__)
 def test_a_head_in_chunks_of_tokens_lowers_the_peak(head):
     def loss(params, h, tokens, mask):

@@ -123,6 +123,7 @@ def normalized_step(ws, state, x, y):
     return jax.tree.map(lambda w, m: w - 0.1 * m, ws, state), state, value, means, h.max()
 
 
+@pytest.mark.slow
 def test_a_loss_with_a_plan_of_auto_stays_within_its_limit():
     ws = [jnp.eye(8) + 0.1 * jnp.sin(jnp.arange(64.0) + i).reshape(8, 8) for i in range(6)]
     args = ws, ws, jnp.cos(jnp.arange(4096.0)).reshape(512, 8), jnp.ones((512, 8))
@@ -241,6 +242,7 @@ def test_equal_settings_of_two_types_are_distinguished():
     np.testing.assert_allclose(3 * changed(w, x, 1), changed(w, x, True), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_each_setting_is_traced_with_its_own_part_of_the_batch():
     def step(w, x, layers):
         def loss(w):

@@ -61,6 +61,7 @@ def pasted(text: str) -> str:
     return textwrap.dedent("\n".join(snippet))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_the_pasted_proposal_compiles_within_the_capacity(name):
     report, subject = reported(name), STEPS[name]()
@@ -116,6 +117,7 @@ def test_the_text_fits_the_width_of_the_terminal(name, width):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_step_that_fits_is_not_changed():
     report = reported(NAMES[0], 0.5)
     assert report.fits and report.best is None and "Nothing: it fits" in plain_text(report)
@@ -167,6 +169,7 @@ def test_microbatches_are_refused_if_they_would_change_the_gradient():
     assert any("no rule covers div" in sentence for sentence in report.advice)
 
 
+@pytest.mark.slow
 def test_a_proposal_refuses_arguments_that_the_report_did_not_check():
     def step(ws, x, divide):
         def loss(ws):
@@ -225,6 +228,7 @@ def test_a_plan_of_auto_that_would_take_too_long_is_not_made(monkeypatch):
     assert any("No plan of auto" in sentence for sentence in found.advice)
 
 
+@pytest.mark.slow
 def test_a_batch_of_keyword_arguments_is_divided():
     def step(w, *, x, mask):
         def loss(w):
@@ -297,6 +301,7 @@ def test_perfetto_gets_a_counter_that_reaches_the_peak(tmp_path):
     assert max(sum(e["args"].values()) for e in events if e["ph"] == "C") == report.predicted_bytes
 
 
+@pytest.mark.slow
 def test_the_time_limit_counts_the_search_for_the_batch_axis_and_the_proof(monkeypatch):
     clock, calls = [0.0], []
 

@@ -132,6 +132,7 @@ def test_the_peak_never_rises_as_the_limit_falls_and_nothing_is_recomputed_if_al
     assert same == peaks[1] > alone and less < peaks[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("below", ["arguments, outputs and gradients alone", "no compiled choice for deep on cpu"])
 def test_a_limit_that_cannot_be_met_is_refused_with_one_that_can(below):
     f, limit = (looped, 10 * 1024) if "alone" in below else (deep, FIXED + 1024)
@@ -309,6 +310,7 @@ def test_a_model_is_cut_between_its_layers():
     assert len(boundaries) == len(WS[0]) - 1
 
 
+@pytest.mark.slow
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
 def test_with_one_compile_the_0_1_program_decides():
     plain = measure(looped, WS, X)
@@ -351,6 +353,7 @@ def test_if_everything_fits_no_other_candidate_is_estimated(monkeypatch):
     assert len(asked) == 1
 
 
+@pytest.mark.slow
 def test_the_first_limit_of_the_0_1_program_is_corrected_by_the_previous_estimate(monkeypatch):
     """The ratio of a program's estimate to that of the 0/1 program is similar for the next limit and for other cuts."""
     limits, best = [], PeakProgram.best

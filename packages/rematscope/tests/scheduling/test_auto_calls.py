@@ -126,6 +126,7 @@ OPTIONS = [name for name in inspect.signature(auto).parameters if name != "f"]
 NAMES = [*OPTIONS, "budget", "differentiate", "self", "f", "args", "kwargs", "blocks", "fun", "finest", "instance"]
 
 
+@pytest.mark.slow
 def test_arguments_of_a_function_may_have_the_names_of_options():
     scope = {"net": net}
     exec(f"def named(w, *, {', '.join(NAMES)}):\n    return (net(w, {' + '.join(NAMES)}) ** 2).sum()", scope)
@@ -173,6 +174,7 @@ class Scaled(eqx.Module):
         return h.sum() if self.bias is None else (h + self.bias).sum()
 
 
+@pytest.mark.slow
 def test_modules_of_equinox_are_arguments(plans):
     for module in (Scaled(W, None, 2), Scaled(W, X[0], 2), Scaled(W, None, 3)):
         plain = eqx.filter_grad(lambda m, x: type(m).gradient.__wrapped__.__wrapped__.__wrapped__(m, x))
@@ -244,6 +246,7 @@ def many(w, /, x, *rest, scale, shift=None):
     return sum(((r * h).sum() for r in rest), h.sum())
 
 
+@pytest.mark.slow
 def test_argnums_count_positional_parameters_also_by_keyword():
     f = auto(many, argnums=1, saved="1 KiB")
     for call in (
@@ -285,6 +288,7 @@ def test_argnums_of_integers_are_refused():
         f(W, 3)
 
 
+@pytest.mark.slow
 def test_integers_and_arguments_with_some_are_passed_on():
     def picked(params, key, n):
         return (net(params["w"], X) * jax.random.bernoulli(key, 0.5, X.shape) * n).sum() + params["steps"]
@@ -293,6 +297,7 @@ def test_integers_and_arguments_with_some_are_passed_on():
     assert_same(jax.grad(f, allow_int=True)(*args), jax.grad(picked, allow_int=True)(*args))
 
 
+@pytest.mark.slow
 def test_a_schedule_is_saved_with_its_argnums_and_loaded_without_a_search(tmp_path, plans, monkeypatch):
     plan = auto(loss, saved="1 KiB", argnums=0).plan(W, X)
     plan.save(tmp_path / "schedule.json")
@@ -310,6 +315,7 @@ def test_a_schedule_is_saved_with_its_argnums_and_loaded_without_a_search(tmp_pa
     assert not plans
 
 
+@pytest.mark.slow
 def test_a_failed_plan_is_retried(monkeypatch):
     calls = []
 
@@ -340,6 +346,7 @@ def test_threads_that_call_at_once_plan_once(plans):
     assert_same(found, [jax.grad(loss)(W, X)] * 4)
 
 
+@pytest.mark.slow
 def test_rematscope_looks_at_it_as_at_f():
     """Also where it is planned while it is traced to be looked at."""
     f, plain = auto(loss, saved="1 KiB"), auto(loss, peak="1 MiB")

@@ -53,6 +53,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.slow
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
 @pytest.mark.parametrize("name", few(FUNCTIONS, 2))
 def test_auto_preserves_effects_and_values_within_the_limit(name):
@@ -96,6 +97,7 @@ def test_a_mutable_array_and_another_effect_are_refused(between):
         auto(lambda ws, x: with_a_counter(ws, between(x)), peak="1 GiB").plan(WS, X)
 
 
+@pytest.mark.slow
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
 def test_callbacks_run_as_often_as_in_the_function():
     called = []

@@ -74,6 +74,7 @@ def in_halves(ws, x):
 WIDTHS = {"alike": [32] * 12, "unlike": [32, 48, 16, 64, 32, 32, 24, 40, 80, 32, 16, 32, 56, 32, 32, 48, 16, 32]}
 
 
+@pytest.mark.slow
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
 @pytest.mark.parametrize("widths", few(WIDTHS.values()), ids=WIDTHS)
 def test_within_the_peak_of_nested_checkpoints_the_chain_recomputes_less(widths, tmp_path):
@@ -99,6 +100,7 @@ def test_within_the_peak_of_nested_checkpoints_the_chain_recomputes_less(widths,
     assert loaded.bytes_by_kind() == late.bytes_by_kind()
 
 
+@pytest.mark.slow
 def test_loops_and_random_numbers_in_a_chain_are_recomputed_exactly():
     def net(ws, x, key):
         for w in ws:

@@ -48,6 +48,7 @@ def fast(dtype):
     return found(HostOffload(bandwidth=1e12), args=jax.tree.map(lambda a: a.astype(dtype), (WS, X)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", few(["bfloat16", "float32"]))
 def test_offloaded_residuals_do_not_count_and_give_the_same_gradients(dtype, tmp_path):
     args = jax.tree.map(lambda a: a.astype(dtype), (WS, X))
@@ -84,6 +85,7 @@ def test_transformations_go_through_moves():
         np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_transfer_is_weighed_against_recompute():
     """A layer's matmul takes 17 ms here. Its input, 2 MiB for all layers, takes 2 ms at 1 GB/s."""
     alone = found(None, budget="4 MiB")

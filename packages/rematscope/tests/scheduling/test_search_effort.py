@@ -60,6 +60,7 @@ def limit(part, net=net):
     return plain.peak_bytes - int((1 - part) * plain.temp_bytes)
 
 
+@pytest.mark.slow
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
 def test_a_function_is_called_once_however_much_is_tried_of_it(tmp_path):
     f, calls = counted(net)
@@ -85,6 +86,7 @@ def test_like_checkpoints_are_traced_once(monkeypatch):
     assert len(traced) == len({*traced}) > 0
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_reports_its_candidates(monkeypatch):
     room = limit(0.45)
     compiled, compile_both = [], search.measure_call

@@ -73,6 +73,7 @@ def test_segments_of_a_function_with_checkpoints_are_loaded(tmp_path):
     assert measure(load_schedule(tmp_path / "found.json", each_turn), P, XS).temp_bytes == found.measurement.temp_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", few([jnp.mean, lambda x: jnp.sum(x**2), lambda x: jnp.sum(jnp.sin(x)), jnp.max]))
 @pytest.mark.parametrize("length", few([64, 48, 96]))
 def test_a_loop_is_divided_whatever_the_loss_does_with_its_result(loss, length):
@@ -162,6 +163,7 @@ def test_a_loop_in_a_shard_map_has_a_checkpoint_around_each_iteration():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradients, expected)
 
 
+@pytest.mark.slow
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
 def test_a_loop_without_iterations_is_planned():
     def f(ws, x):

@@ -83,6 +83,7 @@ def test_a_block_is_recomputed_after_one_barrier_without_recomputed_values():
         assert newest in flown
 
 
+@pytest.mark.slow
 def test_results_of_reductions_are_saved_for_the_elementwise_operations_between_them():
     candidate = within(0)
     assert candidate.schedule.forward.count("reduce_max") == len(WS)

@@ -108,6 +108,7 @@ def assert_gradient_of_the_numbers_drawn(f):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), gradients, expected)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_jax_s_draws_twice():
     """This shows that these tests can fail."""
     with pytest.raises(AssertionError):
@@ -120,6 +121,7 @@ def test_scheduled_draws_once(name):
     assert_gradient_of_the_numbers_drawn(with_schedule(FUNCTIONS[name]))
 
 
+@pytest.mark.slow
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
 @pytest.mark.parametrize("name", few(["unrolled", "checkpointed", "checkpointed scan", "callback"]))
 def test_auto_draws_once(name):

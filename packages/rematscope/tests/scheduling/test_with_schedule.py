@@ -174,6 +174,7 @@ def test_a_schedule_has_a_smaller_peak_than_one_checkpoint():
     assert late.peak_bytes < 0.8 * early.peak_bytes
 
 
+@pytest.mark.slow
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
 def test_a_compiled_schedule_takes_no_more_memory_than_its_checkpoints():
     """XLA would keep each layer's summand of a cotangent until the end, and materialize cheap values."""
@@ -191,6 +192,7 @@ def test_a_compiled_schedule_takes_no_more_memory_than_its_checkpoints():
     assert measure(with_schedule(layers), *args).temp_bytes <= measure(layers, *args).temp_bytes
 
 
+@pytest.mark.slow
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
 def test_the_operands_of_a_weights_gradient_are_freed_before_the_end():
     """XLA would compute the gradients of all weights last."""

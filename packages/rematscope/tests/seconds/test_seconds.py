@@ -157,6 +157,7 @@ def test_a_recomputed_operation_takes_the_time_of_its_first_run():
     assert found.step == found.forward + found.backward
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", few(["tpu v5e", "h100", SLOW], 1))
 def test_planned_seconds_are_traced_seconds(device):
     block = BLOCKS["gpt"]

@@ -48,6 +48,7 @@ def traced(name):
     return trace(case.function, *case.args)
 
 
+@pytest.mark.slow
 @one_in(3)
 def test_the_residuals_are_those_of_jax(case, passes):
     flat, leaves = invariants.flattened(case)

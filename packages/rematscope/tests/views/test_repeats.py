@@ -178,6 +178,7 @@ def test_repetitions_that_read_in_no_order_are_not_folded(take):
     assert longest(IN_NO_ORDER) == 1
 
 
+@pytest.mark.slow
 def test_a_page_contains_every_line_folded_at_first():
     passes = traced("plain", 64)
     page = SideBySide(passes).html()

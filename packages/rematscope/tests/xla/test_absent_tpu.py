@@ -21,6 +21,7 @@ print(len(started), jax.config.jax_platforms)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(hardware_utils.num_available_tpu_chips_and_device_id()[0] > 0, reason="there is a TPU")
 @pytest.mark.parametrize(
     ("first", "environment", "said"),

@@ -129,6 +129,7 @@ def test_loops_multiply_collectives(layers, policy, how):
     assert fewer == (said in " ".join(str(found).split()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", few(["nothing", "plain"]))
 def test_where_the_compiler_divides_its_loops_multiply_too(policy):
     f, shapes = meshes.jit_layers(meshes.under(policy), batch=1024)
@@ -206,6 +207,7 @@ def test_microbatches_with_unreduced_sums_share_one_all_reduce():
     assert summed.predicted == summed.compiled
 
 
+@pytest.mark.slow
 @since("0.11", "XLA's peak on the CPU is nearer to what is live after an equation")
 def test_gathers_that_move_out_of_a_loop_are_in_the_predicted_peak():
     f, shapes = meshes.microbatches(*meshes.fsdp_unrolled(meshes.under("nothing"), layers=6, width=128, batch=256))

@@ -2,6 +2,7 @@
 
 On Windows, which cannot fork, Jupyter starts its kernels as usual."""
 
+import importlib
 import multiprocessing
 import os
 import signal
@@ -57,6 +58,8 @@ def start_server():
 def run_kernel(command, env, cwd, in_own_group):
     from ipykernel.kernelapp import IPKernelApp
 
+    import grader
+
     assert "page_imports" in sys.modules, "the kernels' parent process did not import page_imports"
     os.setsid()
     in_own_group.set()
@@ -67,7 +70,10 @@ def run_kernel(command, env, cwd, in_own_group):
     if cwd is not None:
         os.chdir(cwd)
     threading.Thread(target=end_with_pytest, daemon=True).start()
-    IPKernelApp.launch_instance(command[command.index("ipykernel_launcher") + 1 :])
+    kernel = IPKernelApp.instance()
+    kernel.initialize(command[command.index("ipykernel_launcher") + 1 :])
+    importlib.reload(grader)  # on import, it registers an exception handler with the shell that imports it
+    kernel.start()
 
 
 def end_with_pytest():

@@ -1,5 +1,6 @@
 """Reports: totals add up, proposals fit and compute the same results, and the text stays within 80 columns."""
 
+import dataclasses
 import functools
 import html
 import html.parser
@@ -374,6 +375,16 @@ def test_checkpoints_that_save_more_are_traced_only_if_those_that_save_less_may_
     tried = rematscope.report(step, *args, memory=int(peak / 8))._search.tried
     assert tried[Changes("layers")].memory.peak_bytes > peak / 8
     assert {changes.checkpoint for changes in tried} <= {None, "layers", "segments", *fixes_module.NESTED}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_checkpoints_that_save_less_are_traced_only_if_those_that_save_more_do_not_fit(name):
+    report = reported(name)
+    found = {changes: t.memory.peak_bytes for changes, t in report._search.tried.items() if changes.saved is not None}
+    for changes, peak in found.items():
+        if peak <= fixes_module._MARGIN * report.limit:
+            others = [c for c in found if c == dataclasses.replace(changes, saved=c.saved)]
+            assert all(c.saved >= changes.saved for c in others)
 
 
 def deep_mean(ws, x):

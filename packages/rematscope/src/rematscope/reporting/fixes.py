@@ -33,7 +33,8 @@ _OVER = 1.1  # changes with a predicted peak above this multiple of the limit do
 _PLAN_SECONDS = 30.0  # the processor time within which a plan of `auto` must be expected to be ready
 _PLAN_TRACES = 30  # the traces of the step as written that take about as long as the search for a plan
 _PLANS = 4  # the limits for which `auto` plans the gradient
-_SAVED = (0.92, 0.7)  # the shares of the free memory that checkpoints may fill with additional saved values
+_FEW = 0.1  # donated bytes below this share of the free memory do not change what checkpoints can save
+_SAVED = (0.92, 0.7)  # the shares of the free memory that checkpoints fill with saved values until they fit
 
 
 def whole_kib(nbytes: float) -> int:
@@ -221,10 +222,23 @@ class Search:
             base = self.tried.get(Changes(place))
             if base is None:
                 continue
-            for room in dict.fromkeys((0, donated)):
-                free = _MARGIN * self.limit + room - base.memory.peak_bytes
-                for share in _SAVED if free > 0 and not self._is_cheap_enough() else ():
-                    self._trace(Changes(place, saved=whole_kib(share * free)))
+            free = _MARGIN * self.limit - base.memory.peak_bytes
+            rooms = [0] * (free > 0) + [donated] * (donated > _FEW * free)
+            for room in rooms if not self._is_cheap_enough() else ():
+                self._trace_with_saved(Changes(place), free + room, room)
+
+    def _trace_with_saved(self, changes: Changes, free: float, room: float = 0.0) -> None:
+        """Trace checkpoints that also save as much as is expected to fit.
+
+        Args:
+          changes: the checkpoints.
+          free: the free memory in bytes.
+          room: the bytes by which donation will lower the peak.
+        """
+        for share in _SAVED if free > 0 else ():
+            found = self._trace(dataclasses.replace(changes, saved=whole_kib(share * free), policy=None))
+            if found is not None and self._expected(found) - room <= _MARGIN * self.limit:
+                return
 
     def _donation_bytes(self) -> int:
         """Return the bytes by which donating parameters and optimizer state lowers the predicted peak."""
@@ -501,8 +515,8 @@ class Search:
         if best.microbatches == 1 and best.saved is None and best.checkpoint in ("layers", "segments"):
             peak = self._compile(best)
             free = _MARGIN * self.limit - peak
-            for share in _SAVED if free > 0.02 * self.limit else ():
-                self._trace(dataclasses.replace(best, saved=whole_kib(share * free), policy=None))
+            if free > 0.02 * self.limit:
+                self._trace_with_saved(best, free)
         for _ in range(2):
             cheaper = [
                 t.changes

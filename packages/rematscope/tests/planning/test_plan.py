@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback
+from releases import since
 
 from rematscope import PlanError, cost_of, frontier, jax_compat, lint, plan, recompute_graph, trace
 from rematscope.choices.enumeration import every_choice
@@ -21,6 +22,16 @@ from rematscope.choices.enumeration import every_choice
 REMAT3 = jax_compat.remat3()
 without_remat3 = pytest.mark.skipif(REMAT3, reason="choices are found without it")
 F32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
+
+
+@pytest.mark.skipif(jax_compat.REMAT3_IS_PREDICTABLE, reason="only JAX before 0.11 has another remat3")
+@since("0.10", "jax_remat3 exists")
+@pytest.mark.parametrize("find", [plan, recompute_graph, lint, frontier])
+def test_the_remat3_of_jax_0_10_is_refused(find):
+    """In JAX 0.10.2, a policy of names saves other values in a scan than by default."""
+    f, options = jax.checkpoint(lambda x: jnp.sin(checkpoint_name(x, "x"))), {"saved": 1.0} if find is plan else {}
+    with jax_compat.use_remat3(True), pytest.raises(PlanError, match="jax_remat3 of JAX"):
+        find(f, F32((4,)), **options)
 
 
 @pytest.mark.slow

@@ -94,8 +94,8 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
 
     Raises:
       TraceError: as for `trace`.
-      PlanError: if a cost is not a number, if `f` differentiates a function that has a checkpoint, or if a checkpoint
-        of `f` is inside a kernel or contains a callback.
+      PlanError: if a cost is not a number, if `f` differentiates a function that has a checkpoint, if a checkpoint of
+        `f` is inside a kernel or contains a callback, or if `jax_remat3` is set in JAX 0.10.
 
     Example:
       >>> import jax.numpy as jnp
@@ -109,6 +109,11 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
     """
     if not callable(cost) and not isinstance(cost, Device):
         raise PlanError(f"cost={cost!r} is not a cost. Give a function of an Equation, or remove cost=.")
+    if jax_compat.remat3() and not jax_compat.REMAT3_IS_PREDICTABLE:
+        raise PlanError(
+            f"jax_remat3 of JAX {jax.__version__} saves other values than that of later releases, so no choice can be "
+            "predicted. Call jax.config.update('jax_remat3', False) first, or upgrade to JAX 0.11 or later."
+        )
     own: list[Policy | None] = []
 
     def saving_nothing(policy: Policy | None) -> Policy:

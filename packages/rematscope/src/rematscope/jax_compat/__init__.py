@@ -9,6 +9,7 @@ from jax.extend import source_info_util
 
 from rematscope.jax_compat.absent_gpu import assuming_gpu, make_jaxpr
 from rematscope.jax_compat.contexts import (
+    REMAT3_IS_PREDICTABLE,
     default_remat,
     is_named_axis,
     outside_transformations,
@@ -69,6 +70,7 @@ from rematscope.jax_compat.rewriting import (
 source_info_util.register_exclusion(os.path.dirname(os.path.dirname(__file__)) + os.sep)
 
 __all__ = [
+    "REMAT3_IS_PREDICTABLE",
     "STATEFUL",
     "AnyJaxpr",
     "Change",

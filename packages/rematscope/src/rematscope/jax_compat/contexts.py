@@ -10,6 +10,8 @@ from typing import Any, cast
 import jax
 from jax._src import config, core, hardware_utils, xla_bridge
 
+REMAT3_IS_PREDICTABLE = jax.__version_info__ >= (0, 11)  # JAX 0.10's saves other values, in loops and in custom rules
+
 
 def remat3() -> bool:
     """Return whether `jax_remat3` is set (`JAX_REMAT3=1`); always False before JAX 0.10, which does not have it."""

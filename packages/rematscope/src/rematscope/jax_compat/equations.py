@@ -138,7 +138,8 @@ def policy_of(checkpoint: JaxprEqn) -> Policy | None:
 def prevents_cse(checkpoint: JaxprEqn) -> bool:
     """Return whether a checkpoint prevents the compiler from merging recomputed values with the original ones."""
     prim = hi_primitive(checkpoint)
-    prevent = prim.prevent_cse if prim is not None else checkpoint.params["prevent_cse"]
+    # JAX 0.10's remat3 has no such parameter and always prevents it.
+    prevent = checkpoint.params["prevent_cse"] if prim is None else prim.params.get("prevent_cse", True)
     return prevent if isinstance(prevent, bool) else any(prevent)
 
 

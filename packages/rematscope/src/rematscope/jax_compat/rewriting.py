@@ -53,9 +53,8 @@ def jaxpr_with_policies(jaxpr: AnyJaxpr, instead: Callable[[Policy | None], Poli
 
 def replace_policy(checkpoint: JaxprEqn, policy: Policy | None) -> JaxprEqn:
     """Return a checkpoint with a new policy."""
-    if (prim := hi_primitive(checkpoint)) is not None:
-        prim = type(prim)(prim.jaxpr, policy, prim.prevent_cse)
-        return _replace_fields(checkpoint, params={**checkpoint.params, "_prim": prim})
+    if hi_primitive(checkpoint) is not None:
+        return _with_primitive(checkpoint, policy=policy)
     return _replace_fields(checkpoint, params={**checkpoint.params, "policy": policy})
 
 
@@ -90,8 +89,7 @@ def _with_bodies(eqn: JaxprEqn, change: Change) -> JaxprEqn:
             return _in_default_remat(eqn, change)
         if not is_checkpoint(eqn):
             return eqn
-        prim = type(prim)(map_equations(prim.jaxpr, change), prim.policy, prim.prevent_cse)
-        return _replace_fields(eqn, params={**eqn.params, "_prim": prim})
+        return _with_primitive(eqn, jaxpr=map_equations(prim.jaxpr, change))
     params = {} if is_custom_rule(eqn) else {k: _rewritten_parameter(v, change) for k, v in eqn.params.items()}
     return _replace_fields(eqn, params=params) if any(params[key] is not eqn.params[key] for key in params) else eqn
 
@@ -101,7 +99,8 @@ def _in_default_remat(eqn: JaxprEqn, change: Change) -> JaxprEqn:
     prim = hi_primitive(eqn)
     if is_checkpoint(eqn):
         body = jaxpr_as_fun(map_equations(prim.jaxpr, change))
-        return trace_single_equation(jax.checkpoint(body, policy=prim.policy, prevent_cse=prim.prevent_cse), eqn)
+        prevent = prim.params.get("prevent_cse", True)  # JAX 0.10 always prevents it
+        return trace_single_equation(jax.checkpoint(body, policy=prim.policy, prevent_cse=prevent), eqn)
     if (name := checkpoint_name(eqn)) is not None:
         return trace_single_equation(lambda x: _give_name(x, name), eqn)
     return eqn
@@ -125,6 +124,12 @@ def _shape_like(aval: Any) -> Any:
     shape: Any = jax.ShapeDtypeStruct  # the constructor has no types
     weak = getattr(aval, "weak_type", False)
     return shape(aval.shape, aval.dtype, sharding=aval.sharding, weak_type=weak, **varies)
+
+
+def _with_primitive(eqn: JaxprEqn, **changes: Any) -> JaxprEqn:
+    """Return an equation of remat3 with changed parameters of its operation."""
+    prim = hi_primitive(eqn)
+    return _replace_fields(eqn, params={**eqn.params, "_prim": type(prim)(**{**prim.params, **changes})})
 
 
 def _replace_fields(eqn: JaxprEqn, **changes: Any) -> JaxprEqn:

@@ -133,6 +133,7 @@ def test_the_test_packages_are_installed_and_pytest_runs(workbook):
         assert list((workbook.root / package).glob("__pycache__/__init__.*.pyc"))
 
 
+@pytest.mark.slow
 def test_stored_outputs_are_trusted(workbook):
     page = workbook.root / "notebooks" / "page.ipynb"
     page.parent.mkdir()

@@ -23,7 +23,7 @@ RIGHT = NO_POLICY.replace(
 
 
 # Only the panel is tested in both themes.
-in_one_theme = pytest.mark.parametrize("lab", ["light"], indirect=True)
+in_one_theme = pytest.mark.parametrize("lab", [pytest.param("dark", marks=pytest.mark.slow)], indirect=True)
 
 
 @pytest.fixture(scope="module")

@@ -227,6 +227,7 @@ def runs(pid):
     return False
 
 
+@pytest.mark.slow
 def test_the_parent_does_not_import_jax():
     code = "import sys, grader.cli; print('jax' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -204,6 +204,7 @@ def layers(ws, x):
 LAYERS = jax.ShapeDtypeStruct((6, 32, 32), jnp.float32), jax.ShapeDtypeStruct((64, 32), jnp.float32)
 
 
+@pytest.mark.slow
 def test_returned_policies_save_the_same_in_both_modes():
     """`plan`, `fit` and `frontier` hand out policies about names."""
     handed_out = [plan(layers, *LAYERS, saved=0.6).names, fit(layers, *LAYERS, peak="1 GiB").names]

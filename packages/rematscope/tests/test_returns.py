@@ -82,6 +82,7 @@ def test_a_carry_that_is_only_moved_has_an_end(move, loop):
             assert call(lambda x, w: jnp.sum(jax.nn.softmax(x @ moved(w))), X, X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", few(range(16), 1))
 def test_every_public_function_returns(number):
     draw = random.Random(number)

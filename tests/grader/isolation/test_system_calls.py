@@ -174,6 +174,7 @@ def _another_process():
     os.posix_spawn(sys.executable, [sys.executable, "-c", ""], {})
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not system_calls.knows(), reason="needs Linux on x86-64 or arm64")
 def test_all_shipped_answers_are_tried_with_no_more_system_calls_than_these():
     for refused in (_another_process, lambda: os.unshare(0), lambda: os.eventfd(0)):

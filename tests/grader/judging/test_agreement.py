@@ -27,6 +27,7 @@ def half_of_it_in_float16(W1, W2, W3, x):
     return with_layer(layer)(W1, W2, W3, x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", few(range(3), 1))
 def test_the_order_of_a_sum_is_an_honest_reason_for_a_difference(seed):
     assert sample_answers.verdict_on(multiplied_and_summed, NAME, seed).passed

@@ -19,6 +19,7 @@ def trial_of(slug: str, name: str, seed: int = 0) -> AnswerRun:
     return AnswerRun(evidence, cases(slug), registry.task(slug), registry.expect(slug), seed)
 
 
+@pytest.mark.slow
 def test_a_right_answers_arrays_are_paired_with_the_references():
     trial = trial_of("checkpoint_dot_policy", "decorated")
     assert wrong_results(trial) == []

@@ -47,6 +47,7 @@ def test_an_exception_is_reraised_and_named(new_session):
         case.function(*case.arguments)
 
 
+@pytest.mark.slow
 def test_a_question_shows_the_answers_result(new_session):
     def predict_residuals(op):
         return ["W @ x"]

@@ -104,6 +104,7 @@ def test_the_folder_can_be_chosen(monkeypatch, tmp_path):
     assert default_path().parent.name == "remat-workbook" and default_path().is_absolute()
 
 
+@pytest.mark.slow
 def test_progress_is_read_and_written_without_importing_jax():
     modules = "grader.cli, grader.answers.find, grader.answers.submission_file"
     modules += "".join(f", grader.learner.{name}" for name in ("board", "hand_in", "pages", "progress"))

@@ -91,6 +91,7 @@ def test_a_leftover_journal_does_no_harm(path):
     assert sources(path) == ["new"] and not journal.exists()
 
 
+@pytest.mark.slow
 def test_of_two_notebooks_that_find_the_damage_one_moves_the_file(path):
     """One of the notebooks moves the file aside, and neither moves the other's new file."""
     write = """

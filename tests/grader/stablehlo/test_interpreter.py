@@ -216,6 +216,7 @@ def windows(draw):
     return array, indices, sizes, tuple(map(tuple, (dims, dropped, indexed, batching, pairs))), out
 
 
+@pytest.mark.slow
 def test_windows_lie_where_xla_finds_them(seed):
     """Drawn gathers and scatters of whole numbers, which involve no rounding."""
     draw, scattered = np.random.default_rng(seed), 0

@@ -247,6 +247,7 @@ def test_an_answer_may_change_the_lists_that_it_is_given():
     assert [each.data for each in capture(answer, "any", QUESTIONS).cases] == [4, 8, 10]
 
 
+@pytest.mark.slow
 def test_the_finding_asks_which_state_is_stored():
     calls = itertools.count()
     right = RIGHT["in_a_loop"].answer

@@ -41,6 +41,7 @@ def asked_of(monkeypatch):
     return free
 
 
+@pytest.mark.slow
 def test_with_many_variables_few_are_branched_on_and_the_result_is_nearly_optimal(seed, monkeypatch):
     program = knapsacks(np.random.default_rng(seed))
     free = asked_of(monkeypatch)
@@ -67,6 +68,7 @@ def test_where_nothing_near_is_good_enough_more_are_decided_about(monkeypatch):
     assert free == [150, 600, 700] and found.fun == pytest.approx(count)
 
 
+@pytest.mark.slow
 def test_the_first_that_is_found_is_near_enough_where_fewer_variables_leave_nothing_that_fits(monkeypatch):
     free, solve = [], highs.milp
 

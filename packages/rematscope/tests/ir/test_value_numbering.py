@@ -53,6 +53,7 @@ def test_loops_nested_deep_are_recognised():
     assert counts(passes, "sin") == (3**7, 0, 0) and passes.unproven_equalities == 0
 
 
+@pytest.mark.slow
 def test_an_expensive_comparison_of_nested_loops_is_abandoned_and_reported():
     """Every supposition about an outer loop tries all those about the inner ones, and all of them fail."""
     passes = trace(nested_in_both_passes(7, jnp.cos), X)

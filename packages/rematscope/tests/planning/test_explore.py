@@ -70,6 +70,7 @@ def test_offers_every_policy_that_takes_no_arguments():
     assert {getattr(jax.checkpoint_policies, name) for name in POLICIES} == asked
 
 
+@pytest.mark.slow
 def test_each_policy_shows_the_figures_of_its_trace(panel):
     shown = panel(block, *SHAPES)
     assert shown.policy.options == ("no checkpoint", "no policy", *POLICIES, "save_only_these_names")
@@ -205,6 +206,7 @@ def test_keywords_partials_and_pytrees(panel):
     assert "jax.checkpoint(f)" in shown.pane.html and "f saves" in shown.pane.html
 
 
+@pytest.mark.slow
 def test_a_choice_is_shown_among_the_best_ones_and_over_time(panel):
     """Each choice is compared with the points of `frontier`, and the peaks in the text are those of `liveness`."""
 

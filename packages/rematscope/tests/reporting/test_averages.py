@@ -476,6 +476,7 @@ REORDERED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REORDERED)
 def test_an_average_that_is_computed_in_another_order_is_accepted(name):
     step = step_of(REORDERED[name])
@@ -499,6 +500,7 @@ def test_a_limit_on_the_cotangent_of_each_example_needs_cotangents_of_the_same_s
             rewrite(step, microbatches=3, in_axes=AXES)(*arguments())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", few([jnp.float16, jnp.bfloat16]))
 @pytest.mark.parametrize("count", few([4, 3, 2, 12]))
 def test_cotangents_overflow_and_underflow_like_those_of_the_whole_batch(count, dtype):
@@ -629,6 +631,7 @@ def test_gradients_per_example_are_refused():
             rewrite(step, microbatches=COUNT, in_axes=AXES)(*arguments())
 
 
+@pytest.mark.slow
 def test_each_new_length_of_the_batch_is_checked_also_under_jit():
     def loss(w, x, y):  # a mean for the shorter batch only
         return jnp.mean(squares(w, x, y)) if len(x) <= 12 else jnp.sum(squares(w, x, y))

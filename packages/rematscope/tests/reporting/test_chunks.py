@@ -200,6 +200,7 @@ def another_layer_for_fewer_examples(w, x, y):
     return jnp.mean(lax.scan(layer, x, jnp.stack([w, 2 * w]))[0].sum((1, 2)) * y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [clipped_in_a_scan, another_layer_for_fewer_examples], ids=lambda loss: loss.__name__)
 def test_a_loop_that_depends_on_the_length_of_the_batch_is_not_divided(loss):
     step = step_of(loss)

@@ -89,6 +89,7 @@ def test_within_a_limit_auto_recomputes_less_than_one_checkpoint_per_layer(f):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)
 
 
+@pytest.mark.slow
 def test_the_reported_figures_are_those_of_the_trace_and_the_compiled_program():
     found = auto(looped, saved="600 KiB").plan(WS, X)
     assert found.saved_bytes == saved_bytes(found.function) <= 600 * 1024
@@ -143,6 +144,7 @@ def test_a_limit_that_cannot_be_met_is_refused_with_one_that_can(below):
     assert f"{found.peak_bytes:,} bytes" == would_do
 
 
+@pytest.mark.slow
 def test_a_loaded_schedule_saves_the_planned_bytes_and_a_plan_refuses_other_shapes(tmp_path):
     found = auto(deep, saved="100 KiB").plan(WS, X)
     found.save(tmp_path / "choice.json")
@@ -151,6 +153,7 @@ def test_a_loaded_schedule_saves_the_planned_bytes_and_a_plan_refuses_other_shap
         found.function(WS, X[:3])
 
 
+@pytest.mark.slow
 def test_layers_of_one_line_are_distinguished_by_module_and_repeated_ones_share_a_row():
     def net(ws, x):
         for i, w in enumerate(ws):

@@ -74,6 +74,7 @@ def test_transformations_of_auto_are_those_of_the_function_and_plan_once(name, p
     assert len(plans) == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(["grad", "hessian", "scan", "vmap(grad)", "donated", "leaks"], 2))
 def test_transformations_are_those_of_the_function_within_a_peak_and_compiled(name, plans):
     assert_same(TRANSFORMATIONS[name](auto(loss, peak="6 KiB")), TRANSFORMATIONS[name](loss))
@@ -94,6 +95,7 @@ def test_a_call_that_jit_would_retrace_is_planned_separately(name, plans):
     assert len(plans) == 1 + (name not in UNCHANGED)
 
 
+@pytest.mark.slow
 def test_a_smaller_last_batch_is_planned_for_itself(plans):
     @jax.jit
     def step(w, x):
@@ -117,6 +119,7 @@ def test_a_plan_for_shapes_is_the_plan_of_calls_with_such_arrays(plans):
     assert f.plan(W, x=X) is not plan  # another call, for jit too
 
 
+@pytest.mark.slow
 def test_auxiliary_results_are_those_of_f():
     for how in (lambda f: jax.value_and_grad(f, has_aux=True), lambda f: jax.jit(jax.grad(f, has_aux=True))):
         assert_same(how(auto(with_state, saved="1 KiB"))(W, X), how(with_state)(W, X))

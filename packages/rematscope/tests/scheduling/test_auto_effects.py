@@ -116,6 +116,7 @@ def test_callbacks_run_as_often_as_in_the_function():
     assert len(called) == len(WS)
 
 
+@pytest.mark.slow
 def test_a_branch_that_prints_is_planned():
     """The condition of a print is recomputed only for the print."""
     made = plan(FUNCTIONS["prints in a branch"], WS, X, saved=0)

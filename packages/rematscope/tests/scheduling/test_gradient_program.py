@@ -91,6 +91,7 @@ def test_any_schedule_computes_jax_s_gradient_bit_for_bit(steps, dtype, numbers,
         assert same_bits(got, wanted), (got, wanted)
 
 
+@pytest.mark.slow
 def test_outputs_without_a_cotangent_add_nothing():
     """`0 * inf` is NaN where an auxiliary output is the square root of 0; JAX computes nothing for it."""
 
@@ -131,6 +132,7 @@ NOT_ZERO_AT_ZERO = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOT_ZERO_AT_ZERO)
 def test_a_custom_gradient_that_is_not_zero_for_an_absent_cotangent_is_refused(name):
     (f, outputs), x = NOT_ZERO_AT_ZERO[name], normal(602, 3)

@@ -111,6 +111,7 @@ def test_offloaded_bytes_stay_within_the_hosts_capacity():
     assert room.recomputed > 1e-3  # for the rest there was none
 
 
+@pytest.mark.slow
 def test_the_plan_states_the_offloaded_bytes_and_the_assumptions():
     chosen = found(HostOffload(bandwidth=2e9, overlap=0.5))
     text = repr(chosen)

@@ -226,6 +226,7 @@ PICKLED = {
 }
 
 
+@pytest.mark.slow
 @since("0.10", "the call stacks of operations start in the traced function")
 @pytest.mark.parametrize("name", few(PICKLED, 1))
 def test_a_pickled_plan_shows_the_same_view_and_is_retraced_when_loaded(name):

@@ -70,6 +70,7 @@ def test_like_layers_share_a_row_and_others_on_their_line_do_not():
     assert sum(len(row.values) for row in rows) == len({r.array for r in trace(*NET).residuals if r.kind == "computed"})
 
 
+@pytest.mark.slow
 def test_every_view_says_them():
     f, *args = NET
     programs = SideBySide(trace(f, *args))

@@ -50,6 +50,7 @@ def test_sixty_four_layers_take_few_more_lines_than_four(way):
     assert lengths[1] <= lengths[0] + 2
 
 
+@pytest.mark.slow
 def test_a_tree_of_arrays_takes_one_line_in_any_order_of_its_names():
     """As in Flax, `Dense_10` comes before `Dense_2`, so no block of arguments is repeated."""
     up, down = ({"kernel": jax.ShapeDtypeStruct(shape, jnp.float32)} for shape in ((8, 16), (16, 8)))
@@ -190,6 +191,7 @@ def test_a_page_contains_every_line_folded_at_first():
     assert all(code(equation) in text for equation in passes.forward.equations)
 
 
+@pytest.mark.slow
 def test_short_programs_and_programs_with_marks_are_not_folded():
     short, long = traced("plain", 1), traced("plain", 64)
     marked = SideBySide(long, [long.forward.equations[200].outputs[0]])

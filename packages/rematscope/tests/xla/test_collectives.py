@@ -140,6 +140,7 @@ def test_where_the_compiler_divides_its_loops_multiply_too(policy):
     assert all("counts only the collectives that sharding constraints ask for" in " ".join(m.warnings) for m in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", few([meshes.jit_layers, *meshes.LAYERS], 2), ids=lambda program: program.__name__)
 def test_the_collectives_of_a_compiled_program_agree_with_its_text(layers):
     f, shapes = meshes.microbatches(*layers(meshes.under("nothing")))

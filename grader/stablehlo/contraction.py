@@ -69,15 +69,15 @@ class Contractions:
                 self._different[result] = self._count_elements(op, operands, 0)
                 if operands[0] in self._scaled:
                     self._scaled.add(result)
-            case name if name in _MOVE or name in _CUT:
+            case name if name in _SUM and not _sums_nothing(op):
+                return self._add_sum(op, operands)
+            case name if name in _MOVE or name in _CUT or name in _SUM:
                 self._different[result] = min(self._count_elements(op, operands, 0), _element_count(op.results[0]))
                 if operands[0] in self._scaled:
                     self._scaled.add(result)
             case "stablehlo.select":
                 if not self._scaled.isdisjoint(operands):
                     self._scaled.add(result)
-            case name if name in _SUM:
-                return self._add_sum(op, operands)
             case name if len(operands) == 1 and _element_count(op.operands[0]) == _element_count(op.results[0]):
                 self._different[result] = self._count_elements(op, operands, 0)
             case name if len(operands) == 2 and _element_count(op.operands[0]) == _element_count(op.results[0]):
@@ -125,6 +125,11 @@ class Contractions:
         """Return an upper bound on the number of different elements of an operand."""
         size = _element_count(op.operands[place])
         return min(size, self._different.get(operands[place], size))
+
+
+def _sums_nothing(op: Op) -> bool:
+    """Whether an operation reduces an array along axes of length 1 only, which reshapes it."""
+    return op.name == "stablehlo.reduce" and _element_count(op.operands[0]) == _element_count(op.results[0])
 
 
 def _element_count(value: Value) -> int:

@@ -53,8 +53,8 @@ def test_the_memory_of_a_container_limits_all_answers_together(file, tmp_path, m
     assert control_groups.limit_of_all(tmp_path / "none") is None
     monkeypatch.setattr(doctor, "limit_of_all", lambda: 3 * 2**30)
     few, many = doctor._memory_promise(jobs=4), doctor._memory_promise(jobs=5)
-    assert (few.held, many.held) == (True, False), "a submission's two processes may have 640 MiB"
-    assert "container's limit for all processes together, 3 GiB" in few.text and "--jobs 4 at 640 MiB" in few.text
+    assert (few.held, many.held) == (True, False), "a submission's two processes may have 768 MiB"
+    assert "container's limit for all processes together, 3 GiB" in few.text and "--jobs 4 at 768 MiB" in few.text
 
 
 SYSTEMD_RUN = """#!/bin/sh

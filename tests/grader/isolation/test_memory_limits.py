@@ -7,6 +7,7 @@ from pathlib import Path
 
 import bubblewrap
 import pytest
+from sample_answers import as_submission
 
 from grader.classroom.collect import Submission
 from grader.isolation import remote_execution
@@ -150,6 +151,13 @@ def test_the_process_that_runs_programs_has_a_memory_limit_too(grader_in_sandbox
     monkeypatch.setattr(remote_execution, "LIMITS", replace(remote_execution.LIMITS, resident=2**20))
     graded = grader_in_sandbox().grade(Submission("a learner", "answer.py", right), seed=91)
     assert "its two programs used more than the allowed memory (1 MiB)" in graded.reason, graded
+
+
+@pytest.mark.slow
+@bubblewrap.needed
+def test_the_largest_programs_of_a_right_answer_run_within_the_limit(grader_in_sandbox):
+    graded = grader_in_sandbox().grade(as_submission("checkpointed_while", "right", "equinox"), seed=91)
+    assert graded.verdict.passed, graded
 
 
 def test_four_processes_of_two_jobs_have_less_than_two_gibibytes():

@@ -246,3 +246,20 @@ def test_a_line_of_a_notebook_cell_is_known_by_its_prompt(shell):
     found = {r.primitive: str(r.source) for r in shell.user_ns["residuals"]}
     assert found["cos"] == "In [2], line 3 (g)"
     assert found["exp"] == "In [3], line 1 (<lambda>)"
+
+
+def test_an_argument_under_stop_gradient_is_saved_as_the_argument():
+    def frozen(w, x, scale):
+        return jnp.tanh(lax.stop_gradient(w) @ x) * lax.stop_gradient(scale), jnp.sin(w) @ x
+
+    traced = trace(frozen, np.eye(3, dtype=np.float32), XS, X)
+    kinds = {r.array.name: r.kind for r in traced.residuals}
+    assert kinds["w"] == kinds["scale"] == "argument"
+    assert traced.bytes_by_kind()["argument"] == 4 * (9 + 3 + 1)  # `w` once, although it is also saved as itself
+
+
+def test_a_value_under_stop_gradient_has_the_origin_of_the_value():
+    def frozen(w):
+        return lax.stop_gradient(marked(w)) * w  # marked
+
+    assert [(name, primitive) for name, primitive, _ in computed(frozen, XS)] == [("y", "sin")]

@@ -17,7 +17,8 @@ class Residual:
 
     Attributes:
       value: the residual in both programs, which share this object.
-      array: the array that is saved: `value`, or the argument or constant that a `shard_map` passes through unchanged.
+      array: the array that is saved: `value`, or the argument or constant that `stop_gradient` or a `shard_map` returns
+        unchanged.
       kind: `"argument"`, `"constant"` (closed over, or a literal) or `"computed"`.
       name: the `checkpoint_name` of the value, or None.
       primitive: the name of the primitive that computed the value, even if it is inside `jit`, `scan` or a checkpoint;
@@ -114,7 +115,7 @@ def makers_of(program: Program) -> Makers:
 
 
 def _handed_through(value: Value, makers: Makers) -> Value:
-    """Return the operand of a `shard_map` if `value` is this operand passed through unchanged; else `value`."""
+    """Return the operand of `stop_gradient` or of a `shard_map` if `value` is this operand unchanged; else `value`."""
     around: dict[Value, Value] = {}  # maps an input of a body to the operand of the shard_map
     array = value
     while array in makers or array in around:
@@ -122,7 +123,7 @@ def _handed_through(value: Value, makers: Makers) -> Value:
             array = around[array]
             continue
         equation, i = makers[array]
-        if equation.primitive in CASTS:
+        if equation.primitive in _UNCHANGED:
             array = equation.inputs[0]
         elif equation.primitive == "shard_map":
             (body,) = equation.bodies
@@ -131,7 +132,7 @@ def _handed_through(value: Value, makers: Makers) -> Value:
             array = body.outputs[i]
         else:
             return value
-    return value if isinstance(array, Literal) or array.shape == () else array
+    return value if isinstance(array, Literal) or (around and array.shape == ()) else array
 
 
 def origin_of(value: Value, makers: Makers) -> tuple[str | None, Equation | None]:
@@ -153,7 +154,7 @@ def origin_of(value: Value, makers: Makers) -> tuple[str | None, Equation | None
         if equation.primitive == "name":
             name = name or (None if carried else equation.params["name"])
             value = equation.inputs[0]
-        elif equation.primitive == "device_put" or equation.primitive in CASTS:
+        elif equation.primitive == "device_put" or equation.primitive in _UNCHANGED:
             value = equation.inputs[i]
         elif equation.primitive == "cond":
             value = min((body.outputs[i] for body in equation.bodies), key=lambda v: _says_little(v, makers))
@@ -181,6 +182,7 @@ def _says_little(value: Value, makers: Makers) -> int:
     return 1
 
 
+_UNCHANGED = CASTS | {"stop_gradient"}  # primitives that return their operand
 _FILLERS = ("broadcast_in_dim", "empty2", "iota")
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 import threading
 
 import equinox as eqx
@@ -316,6 +317,14 @@ def test_a_schedule_is_saved_with_its_argnums_and_loaded_without_a_search(tmp_pa
     with pytest.raises(PlanError, match="is for another function than net"):
         load_schedule(tmp_path / "schedule.json", net)(W, X)
     assert not plans
+
+
+def test_a_schedule_file_with_an_unknown_target_is_refused(tmp_path):
+    file = tmp_path / "schedule.json"
+    auto(loss, saved="1 KiB").plan(W, X).save(file)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"target": "abacus"}))
+    with pytest.raises(PlanError, match=r"schedule.json is for another device: target='abacus' is not known. Choose"):
+        load_schedule(file, loss)
 
 
 @pytest.mark.slow

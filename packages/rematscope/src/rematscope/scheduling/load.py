@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from rematscope.errors import PlanError
+from rematscope.errors import PlanError, TargetError
 from rematscope.scheduling.argnums import check_argnums
 from rematscope.scheduling.blocks import Block
 from rematscope.scheduling.captured import captured
@@ -20,6 +20,7 @@ from rematscope.scheduling.schedule import schedule
 from rematscope.scheduling.stored_choice import StoredChoice, digest
 from rematscope.tracing.checkpoints import without_checkpoints
 from rematscope.tracing.signature import Signature
+from rematscope.xla.compiling import check_target
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,9 +44,9 @@ def load_schedule(path: str | os.PathLike[str], f: Callable[P, R]) -> "LoadedFun
 
     Raises:
       OSError: if the file cannot be read.
-      PlanError: if the file does not contain a schedule. When you call the result, if the schedule is for a different
-        function or for different argument shapes, or if `f` changes the state of an object. When you differentiate the
-        result, if you do so with respect to an argument that is not in `argnums`.
+      PlanError: if the file does not contain a schedule, or names an unknown target. When you call the result, if the
+        schedule is for a different function or for different argument shapes, or if `f` changes the state of an object.
+        When you differentiate the result, if you do so with respect to an argument that is not in `argnums`.
 
     Example:
       >>> import jax, jax.numpy as jnp, pathlib, tempfile
@@ -62,7 +63,12 @@ def load_schedule(path: str | os.PathLike[str], f: Callable[P, R]) -> "LoadedFun
         raise PlanError(
             f"{path!r} is not a path. Give the path of a file that auto(f, …).plan(*args).save('….json') wrote."
         )
-    return LoadedFunction(os.fspath(path), f, _read_file(path))
+    saved = _read_file(path)
+    try:
+        check_target(saved.target)
+    except TargetError as error:
+        raise PlanError(f"{os.fspath(path)} is for another device: {error}") from None
+    return LoadedFunction(os.fspath(path), f, saved)
 
 
 class _Saved(NamedTuple):

@@ -1,9 +1,11 @@
 """`auto` with a host: stacked residuals are offloaded if that is faster than recomputing them."""
 
+import contextlib
 import functools
 
 import jax
 import jax.numpy as jnp
+import jaxlib.version
 import numpy as np
 import pytest
 from jax import lax
@@ -156,6 +158,15 @@ def test_a_function_without_offloadable_residuals_is_refused():
 
     with pytest.raises(PlanError, match="offloading already offloads values"):
         found(host, f=offloading)
+
+
+def test_offloading_is_refused_where_xla_reads_the_offloaded_stacks_in_the_wrong_order(monkeypatch, tmp_path):
+    fast("float32").save(tmp_path / "choice.json")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    for version, is_wrong in (("0.11.0", True), ("0.11.1", False)):
+        monkeypatch.setattr(jaxlib.version, "__version__", version)
+        with pytest.raises(PlanError, match="XLA of JAX") if is_wrong else contextlib.nullcontext():
+            jax.eval_shape(jax.grad(load_schedule(tmp_path / "choice.json", looped)), WS, X)
 
 
 def test_peak_rows_are_smaller_if_values_are_offloaded():

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import jax
+import jaxlib.version
 from jax._src import config, core, hardware_utils, xla_bridge
 
 REMAT3_IS_PREDICTABLE = jax.__version_info__ >= (0, 11)  # JAX 0.10's saves other values, in loops and in custom rules
@@ -48,6 +49,14 @@ def outside_transformations() -> Iterator[None]:
         finally:
             context.set_trace(trace)
             context.set_axis_env(axes)
+
+
+def misreads_offloaded_stacks(target: str) -> bool:
+    """Return whether XLA reads the offloaded residuals of a `scan` in the wrong order, without an error.
+
+    jaxlib 0.11.0 does so on GPUs: https://github.com/openxla/xla/pull/46231.
+    """
+    return jaxlib.version.__version__ == "0.11.0" and "gpu" in (target, jax.default_backend())
 
 
 def start_no_absent_tpu() -> None:

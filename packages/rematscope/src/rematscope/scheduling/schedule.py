@@ -60,8 +60,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 import jax
 
+from rematscope.errors import PlanError
 from rematscope.ir.inline import without_dead_code
 from rematscope.ir.program import Equation, Program, Value
+from rematscope.jax_compat import misreads_offloaded_stacks
 from rematscope.memory.xla_estimate import is_tpu
 from rematscope.scheduling.backward_emitter import BackwardEmitter, EmissionState, Snapshot, is_cotangent
 from rematscope.scheduling.linearize import Linearized, free_values
@@ -113,7 +115,15 @@ def schedule(
         results of effects, all that it needs are saved.
       snapshots: the points at which the backward pass drops recomputed values, in order.
       moved: the saved values that are offloaded to the host.
+
+    Raises:
+      PlanError: if this version of XLA would read the offloaded values in the wrong order.
     """
+    if moved and misreads_offloaded_stacks(target):
+        raise PlanError(
+            f"{linearized.trace.function} would get wrong gradients: on a GPU, XLA of JAX {jax.__version__} reads the "
+            "offloaded residuals of a scan in the wrong order. Install JAX 0.11.1 or later, or plan without host=."
+        )
     builder = ScheduleBuilder(linearized, frozenset(kept).difference(moved), frozenset(moved), target)
     primal, backward = linearized.primal, linearized.backward
     equations, used = builder.emit_backward(

@@ -142,6 +142,19 @@ def test_a_limit_that_no_plan_of_auto_meets_is_refused_by_the_name_of_the_step()
         rewrite(step, auto="1 KiB").lower(jnp.ones(1024))
 
 
+def test_a_gradient_with_respect_to_a_value_that_the_loss_closes_over_is_refused_by_its_name():
+    def step(w, scale):
+        settings = {"scale": scale}
+        return jax.grad(lambda w: jnp.sum(jnp.sin(w)) * settings["scale"])(w)
+
+    planned = rewrite(step, auto="1 MiB")
+    np.testing.assert_allclose(planned(jnp.ones(8), 2.0), step(jnp.ones(8), 2.0))
+    with pytest.raises(
+        PlanError, match=r"the loss of step .* without a gradient for `settings.scale`, which it closes"
+    ):
+        jax.grad(lambda scale: planned(jnp.ones(8), scale).sum())(2.0)
+
+
 @pytest.mark.slow
 def test_keyword_arguments_have_axes_by_name():
     def step(w, x, *, y):

@@ -1,5 +1,6 @@
 """The arguments that get a gradient: `argnums`, as for `jax.grad`, applied to the leaves of a call."""
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -101,15 +102,25 @@ def guarded(
     found = [
         leaf
         if one or not jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact)
-        else _guarded_identity(callable_name(f), path)(leaf)
+        else without_gradient(
+            leaf,
+            functools.partial(_not_in_argnums_text, callable_name(f), path),
+        )
         for leaf, path, one in zip(leaves, paths, grad_mask, strict=True)
     ]
     result: tuple[tuple[Any, ...], dict[str, Any]] = jax.tree.unflatten(tree, found)
     return result
 
 
-def _guarded_identity(function: str, path: str) -> Callable[[Any], Any]:
-    """Return an identity function that raises when it is differentiated."""
+def _not_in_argnums_text(function: str, path: str) -> str:
+    return (
+        f"{function} was planned without a gradient for `{path}`, and this call differentiates with respect to it. Add "
+        f"the argument to argnums, or wrap it: jax.lax.stop_gradient({path})."
+    )
+
+
+def without_gradient(leaf: Any, message: Callable[[], str]) -> Any:
+    """Return a value that raises PlanError with this message when it is differentiated."""
 
     @jax.custom_jvp
     def guard(leaf: Any) -> Any:
@@ -117,11 +128,8 @@ def _guarded_identity(function: str, path: str) -> Callable[[Any], Any]:
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         if not isinstance(tangents[0], SymbolicZero):
-            raise PlanError(
-                f"{function} was planned without a gradient for `{path}`, and this call differentiates with respect "
-                f"to it. Add the argument to argnums, or wrap it: jax.lax.stop_gradient({path})."
-            )
+            raise PlanError(message())
         return primals[0], tangents[0]
 
     guard.defjvp(rule, symbolic_zeros=True)
-    return guard
+    return guard(leaf)

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
 from rematscope.ir.gc_pause import gc_paused
+from rematscope.ir.program import type_text
 from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
-from rematscope.scheduling.argnums import ArgNums, check_argnums
-from rematscope.scheduling.captured import with_outer_values
+from rematscope.scheduling.argnums import ArgNums, check_argnums, without_gradient
+from rematscope.scheduling.captured import name_in_closure, with_outer_values
 from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.per_call import PlannedPerCall
@@ -231,11 +232,25 @@ def planned_in_step(loss: Callable[..., Any], peak: int, target: str, step: str)
         called, values = with_outer_values(once, leaves, "auto")
         called.__name__ = f"the loss of {step}"
         own = range(len(values) - len(leaves), len(values))
+        for i, value in enumerate(values[: own.start]):
+            if jnp.issubdtype(jax.typeof(value).dtype, jnp.inexact):
+                values[i] = without_gradient(value, functools.partial(_closed_over_text, loss, value, step))
         argnums = tuple(i for i in own if jnp.issubdtype(jax.typeof(values[i]).dtype, jnp.inexact))
         options = SearchOptions(peak, True, target, SETTINGS.compiles, work, None)
         return AutoFunction(called, argnums, options)(*values)
 
     return functools.wraps(loss, updated=())(planned)
+
+
+def _closed_over_text(loss: Callable[..., Any], value: Any, step: str) -> str:
+    """Return the message for a gradient with respect to a value that the loss of a step closes over."""
+    name = name_in_closure(loss, value)
+    which = f"`{name}`, which" if name else f"a value of type {type_text(jax.typeof(value))}, which"
+    return (
+        f"the loss of {step} was planned without a gradient for {which} it closes over, and this call differentiates "
+        f"{step} with respect to it. Make it an argument that {step} differentiates the loss with respect to, or wrap "
+        f"it: jax.lax.stop_gradient({name or 'value'})."
+    )
 
 
 def _progress_note(search: Search, limit: int) -> str:

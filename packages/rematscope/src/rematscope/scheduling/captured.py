@@ -22,7 +22,7 @@ from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Program, Value
 from rematscope.jax_compat import body_of, is_mutable_array, varying
 from rematscope.scheduling.linearize import linearize
-from rematscope.tracing.arguments import callable_name, check_differentiable, flattened, type_description
+from rematscope.tracing.arguments import callable_name, check_differentiable, flattened, step_of_path, type_description
 from rematscope.tracing.checkpoints import CalledOnce, KnownStep, called_once, traced
 from rematscope.tracing.trace import trace
 
@@ -109,6 +109,21 @@ def with_outer_values(once: CalledOnce, leaves: Sequence[Any], by: str) -> tuple
 
     longer = jax.make_jaxpr(with_outer)(*values)
     return CalledOnce(once.function, longer, once.returning(jaxpr.out_avals)), values
+
+
+def name_in_closure(f: Callable[..., Any], value: Any) -> str | None:
+    """Return the name of a value that `f`, or a function that `f` wraps, closes over, such as `params.w`; None if there
+    is no such name.
+    """
+    for each in _reachable(f):
+        if not isinstance(each, types.FunctionType) or _is_library(each.__module__):
+            continue
+        for name, cell in zip(each.__code__.co_freevars, each.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # an empty cell
+                for path, leaf in jax.tree_util.tree_leaves_with_path(cell.cell_contents):
+                    if leaf is value:
+                        return name + "".join(map(step_of_path, path))
+    return None
 
 
 def _keeps_state(f: Callable[..., Any], what: str) -> PlanError:
@@ -199,18 +214,20 @@ def _is_object(node: object) -> bool:
 
 
 def _reachable_tracers(f: Callable[..., Any]) -> Iterator[Any]:
-    """Yield the tracers in objects that a function reaches: closure, globals, `self`, and what these hold."""
+    """Return the tracers among the objects that a function reaches."""
+    return (each for each in _reachable(f) if isinstance(each, jax.core.Tracer))
+
+
+def _reachable(f: Callable[..., Any]) -> Iterator[Any]:
+    """Yield the objects that a function reaches: closure, globals, `self`, and what these hold, but not in tracers."""
     seen: dict[int, Any] = {}
     queue = deque[Any]([f])
     while queue and len(seen) < _SEARCHED:
         each = queue.popleft()
-        if id(each) in seen:
-            continue
-        seen[id(each)] = each
-        if isinstance(each, jax.core.Tracer):
+        if id(each) not in seen:
+            seen[id(each)] = each
             yield each
-        else:
-            queue.extend(_values_held_by(each))
+            queue.extend(() if isinstance(each, jax.core.Tracer) else _values_held_by(each))
 
 
 def _values_held_by(value: Any) -> Iterator[Any]:

@@ -1,13 +1,16 @@
 """`auto` as a transformation: it plans as `jax.jit` compiles, and stays `f` under every transformation."""
 
+import dataclasses
 import functools
 import inspect
 import json
 import threading
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
@@ -317,6 +320,23 @@ def test_a_schedule_is_saved_with_its_argnums_and_loaded_without_a_search(tmp_pa
     with pytest.raises(PlanError, match="is for another function than net"):
         load_schedule(tmp_path / "schedule.json", net)(W, X)
     assert not plans
+
+
+def test_static_values_that_cannot_be_compared_are_refused():
+    @functools.partial(jax.tree_util.register_dataclass, data_fields=["w"], meta_fields=["factors"])
+    @dataclasses.dataclass
+    class Params:
+        w: Any
+        factors: Any
+
+    def scaled(params, x):
+        return net(params.w, x).sum() * params.factors[1]
+
+    f = auto(scaled, saved="1 KiB")
+    for factors in ((1.0, 2.0), (1.0, 3.0)):
+        assert_same(jax.grad(f)(Params(W, factors), X), jax.grad(scaled)(Params(W, factors), X))
+    with pytest.raises(PlanError, match="static values cannot be compared"):
+        jax.grad(f)(Params(W, np.array([1.0, 2.0])), X)
 
 
 def test_a_schedule_file_with_an_unknown_target_is_refused(tmp_path):

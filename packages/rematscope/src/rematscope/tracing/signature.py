@@ -94,7 +94,18 @@ class Signature:
         if not isinstance(other, Signature):
             return NotImplemented
         same = self._types == other._types and self._settings == other._settings
-        return same and bool(self._tree == other._tree)
+        return same and self._has_tree(other._tree)
+
+    def _has_tree(self, tree: Any) -> bool:
+        """Return whether a call has the pytree structure and the static values of this one."""
+        try:
+            return bool(self._tree == tree)
+        except ValueError as error:  # of a static value, such as an array
+            raise PlanError(
+                f"{callable_name(self._f)} was planned for arguments whose static values cannot be compared with those "
+                f"of this call, so it cannot be decided whether the plan fits. As for jax.jit, make an array a data "
+                f"field of its pytree, or make it a tuple. JAX says: {error}"
+            ) from None
 
     @property
     def varies(self) -> frozenset[str]:
@@ -123,7 +134,7 @@ class Signature:
         for name, before in self._settings.items():
             if (now := settings[name]) != before:
                 return f"{name} was {before!r} then, and is {now!r} now. Restore it, or plan again."
-        if jax.tree.structure((tuple(args), dict(kwargs))) != self._tree:
+        if not self._has_tree(jax.tree.structure((tuple(args), dict(kwargs)))):
             return self._other_tree(args, kwargs)
         types = tuple(map(_Type.of, leaves))
         if types == self._types:

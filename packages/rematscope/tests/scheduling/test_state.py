@@ -19,7 +19,7 @@ from sampling import few
 from test_other_calls import MAKES, W, X, assert_same, net, value_and_gradients
 from uncompiled import by_operation
 
-from rematscope import PlanError, TraceError, auto, load_schedule, measure, plan, trace, with_schedule
+from rematscope import PlanError, TraceError, auto, load_schedule, measure, plan, rewrite, trace, with_schedule
 from rematscope.scheduling.captured import traced_for_a_plan
 
 
@@ -247,6 +247,19 @@ def raises_for(f, argnum):
     with pytest.raises(PlanError, match="was planned without a gradient for"):
         jax.grad(f, argnum)(W, X)
     return True
+
+
+@pytest.mark.parametrize("made", ["rewrite", "load_schedule"])
+def test_other_functions_are_copied_as_themselves_and_pickled(made, tmp_path):
+    if made == "rewrite":
+        f = rewrite(net_sum, checkpoint="whole")
+    else:
+        auto(net_sum, saved=600).plan(W, X).save(tmp_path / "schedule.json")
+        f = load_schedule(tmp_path / "schedule.json", net_sum)
+    assert copy.copy(f) is copy.deepcopy(f) is f
+    again = pickle.loads(pickle.dumps(f))
+    assert repr(again) == repr(f)
+    assert_same(jax.grad(again)(W, X), jax.grad(net_sum)(W, X))
 
 
 def test_a_plan_of_an_unpicklable_function_is_refused_with_advice():

@@ -36,6 +36,8 @@ from rematscope.scheduling.auto import planned_in_step
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
 from rematscope.scheduling.calls import calls_around, first_half, partitions, worth_saving
 from rematscope.scheduling.cuts import stretches
+from rematscope.scheduling.planned import Constant
+from rematscope.scheduling.result import reduced
 from rematscope.tracing.arguments import callable_name, flattened, type_description
 from rematscope.tracing.checkpoints import (
     CalledOnce,
@@ -215,7 +217,7 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
     return functools.wraps(loss, updated=())(changed)
 
 
-class Rewritten:
+class Rewritten(Constant):
     """A function with checkpoints, microbatches or donated arguments; see `rewrite`. Call it like the function.
 
     Args:
@@ -237,6 +239,9 @@ class Rewritten:
 
     def __repr__(self) -> str:
         return f"<rewrite({self.__name__}, {self.changes})>"
+
+    def __reduce__(self) -> Any:
+        return reduced(self, self.__wrapped__, self.changes, self.is_checked)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True

@@ -20,7 +20,7 @@ from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.per_call import PlannedPerCall
 from rematscope.scheduling.planned import Planned
-from rematscope.scheduling.result import Auto, Decorated, reference
+from rematscope.scheduling.result import Auto, reduced
 from rematscope.scheduling.search import Search, SearchOptions
 from rematscope.scheduling.settings import SETTINGS
 from rematscope.seconds.devices import DEVICES, Device, cost_meant, device_called
@@ -48,10 +48,7 @@ class AutoFunction(PlannedPerCall[P, R]):
         return f"<auto({self.__name__}, {limit}={bytes_text(self._options.limit)!r}{argnums})>"
 
     def __reduce__(self) -> Any:
-        found = reference(self.__wrapped__)
-        if isinstance(found, Decorated) and found.by is self:
-            return str(vars(self)["__qualname__"])  # a decorated function of a module: pickle finds it by its name
-        return AutoFunction, (self.__wrapped__, self.argnums, self._options)
+        return reduced(self, self.__wrapped__, self.argnums, self._options)
 
     def plan(self, /, *args: P.args, **kwargs: P.kwargs) -> Auto:
         """Return the plan for calls with such arguments.

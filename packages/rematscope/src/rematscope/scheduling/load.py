@@ -16,6 +16,7 @@ from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.per_call import PlannedPerCall
 from rematscope.scheduling.planned import Planned, scheduled_function
+from rematscope.scheduling.result import reduced
 from rematscope.scheduling.schedule import schedule
 from rematscope.scheduling.stored_choice import StoredChoice, digest
 from rematscope.tracing.checkpoints import without_checkpoints
@@ -89,6 +90,9 @@ class LoadedFunction(PlannedPerCall[P, R]):
 
     def __repr__(self) -> str:
         return f"<load_schedule({self._path!r}, {self.__name__})>"
+
+    def __reduce__(self) -> Any:
+        return reduced(self, self._path, self.__wrapped__, self._saved)
 
     def _make_plan(self, call: GradientCall) -> Planned:
         saved, choice = self._saved, self._saved.choice

@@ -382,6 +382,16 @@ def reference(f: Callable[..., Any]) -> Any:
     return Decorated(found) if found is not f and getattr(found, "__wrapped__", None) is f else f
 
 
+def reduced(wrapper: Any, *arguments: Any) -> Any:
+    """Return what `__reduce__` of a wrapper returns: its name, if its module has it in place of the function that it
+    wraps, or else its type and the arguments to make it with.
+    """
+    found = reference(wrapper.__wrapped__)
+    if isinstance(found, Decorated) and found.by is wrapper:
+        return str(vars(wrapper)["__qualname__"])
+    return type(wrapper), arguments
+
+
 def _dump_pickle(state: _State) -> bytes:
     try:
         return pickle.dumps(state)

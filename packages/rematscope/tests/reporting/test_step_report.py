@@ -362,6 +362,21 @@ def test_parts_lower_no_predicted_peak_below_the_bound(name):
                 assert search._least_peak(changes, option, count) <= found.memory.peak_bytes
 
 
+@pytest.mark.parametrize(("classes", "factor", "may_fit"), [(1024, 1.5, True), (160, 6.0, False)])
+def test_the_head_is_computed_in_chunks_only_if_the_step_may_fit_without_its_arrays(classes, factor, may_fit):
+    def step(ws, x, y):
+        def loss(ws):
+            logits = functools.reduce(lambda x, w: jnp.tanh(x @ w), ws[:-1], x) @ ws[-1]
+            return jnp.mean(jax.nn.logsumexp(logits, -1) - jnp.take_along_axis(logits, y[:, None], 1)[:, 0])
+
+        return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws))
+
+    args = [jnp.eye(16)] * 24 + [jnp.ones((16, classes))], jnp.ones((512, 16)), jnp.zeros(512, int)
+    peak = rematscope.report(step, *args, memory="1 TiB", compiles=1).peak_bytes
+    tried = rematscope.report(step, *args, memory=int(peak / factor))._search.tried
+    assert any(changes.head_chunks > 1 for changes in tried) is may_fit
+
+
 def test_checkpoints_that_save_more_are_traced_only_if_those_that_save_less_may_fit():
     def layer(y, w):
         return jnp.tanh(jnp.tanh(y @ w) @ w)
@@ -395,6 +410,17 @@ def deep_mean(ws, x):
         return jnp.mean(y**2)
 
     return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws))
+
+
+def test_donation_is_added_to_traced_changes_even_if_time_is_up(monkeypatch):
+    args = [jnp.eye(8)] * 16, jnp.ones((4096, 8))
+    search = fixes_module.Search(subject_module.Subject(deep_mean, args, {}, None, "cpu"), 1, 1, lambda *_: None)
+    policies = jax.checkpoint_policies
+    first, *others = (Changes("whole", policy) for policy in (None, policies.dots_saveable, policies.nothing_saveable))
+    assert all(search._trace(changes) for changes in (Changes(), Changes(donate_argnums=(0,)), first, *others))
+    monkeypatch.setattr(fixes_module, "_SECONDS", -1.0)
+    assert search._trace(dataclasses.replace(first, donate_argnums=(0,)))
+    assert not search._trace(Changes("whole", policies.everything_saveable)) and not search.is_complete
 
 
 @pytest.mark.slow

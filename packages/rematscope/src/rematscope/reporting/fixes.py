@@ -155,7 +155,10 @@ class Search:
         donated = self._donation_bytes()
         for alone in (Changes(), Changes("layers"), Changes("loops")):
             without = self.tried.get(alone)
-            if without is None or not self._has_large_head(without):
+            if without is None:
+                continue
+            rest = self._peak_without_head(without)
+            if rest > _SMALL * without.memory.peak_bytes or rest - donated > self.limit:
                 continue
             for counts in dict.fromkeys(tuple(divisors(length)) for length in self.subject.head_lengths):
                 with_chunks = counts and self._trace(dataclasses.replace(alone, head_chunks=counts[0]))
@@ -168,16 +171,14 @@ class Search:
                 if may_fit and self._divide([alone], "head_chunks", counts):
                     break
 
-    def _has_large_head(self, found: Traced) -> bool:
-        """Return whether arrays with as many elements as the result of the head's matmul are a large part of the peak.
+    def _peak_without_head(self, found: Traced) -> int:
+        """Return the predicted peak without arrays of as many elements as the result of the head's matmul.
 
-        Otherwise, computing the head in chunks does not lower the peak by much.
+        It is about the lowest peak that chunks of the head can reach.
         """
-        sizes, memory = self.subject.head_sizes, found.memory
-        at = max(range(len(memory.steps) + 1), key=memory.temporary_bytes.__getitem__)
-        live = (each for each in memory.temporaries if each.start <= at < each.stop and each.value is not None)
-        large = sum(each.nbytes for each in live if each.value is not None and math.prod(each.value.shape) in sizes)
-        return large >= (1 - _SMALL) * memory.peak_bytes
+        memory, sizes = found.memory, self.subject.head_sizes
+        others = [each for each in memory.temporaries if each.value is None or math.prod(each.value.shape) not in sizes]
+        return dataclasses.replace(memory, temporaries=others).peak_bytes
 
     def _look_at_checkpoints(self) -> None:
         """Trace checkpoints at each kind of place, until checkpoints with almost no recompute fit."""
@@ -432,7 +433,8 @@ class Search:
         """Trace the function with some changes; None if they cannot be applied, or if time is up."""
         if changes in self.tried:
             return self.tried[changes]
-        if in_time and len(self.tried) > 4 and self.subject.seconds > _SECONDS:
+        is_known = bool(changes.donate_argnums) and dataclasses.replace(changes, donate_argnums=()) in self.tried
+        if in_time and not is_known and len(self.tried) > 4 and self.subject.seconds > _SECONDS:
             self.is_complete = False
             return None
         self.tell(f"tracing {changes or 'the function'}", 0)

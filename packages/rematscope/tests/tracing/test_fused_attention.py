@@ -226,6 +226,16 @@ def test_remat3_saves_names_in_a_rule_around_the_kernel_with_custom_vjp3(custom_
 
 
 @since("0.12", "jax_remat3 does not ask a policy about kernels")
+def test_with_remat3_no_advice_is_a_policy_that_asks_about_the_kernel():
+    with jax_compat.use_remat3(True):
+        planned = plain_text(plan(jax.checkpoint(block), W, X, saved=1.0), 1000)
+        (found,) = (f for f in lint(jax.checkpoint(block), W, X).findings if f.name == "context")
+    for text in (planned, found.text):
+        assert "in the forward rule of a custom_vjp around the kernel" in text
+        assert "a policy of your own" not in text
+
+
+@since("0.12", "jax_remat3 does not ask a policy about kernels")
 def test_lint_says_how_to_save_the_kernel_s_residuals_with_remat3():
     policy = lambda primitive, *_, **__: primitive.name == KERNEL  # noqa: E731
     with jax_compat.use_remat3(True):

@@ -19,6 +19,11 @@ FORWARD_KERNELS = frozenset(
     "dot_product_attention_fwd dot_product_attention_fwd_wrapper dot_product_attention_fp8_fwd "
     "dot_product_attention_fp8_fwd_wrapper".split()
 )
+# How to save the results of these kernels under jax_remat3, which does not ask a policy about them.
+SAVED_BY_A_RULE = (
+    "name them in the forward rule of a custom_vjp around the kernel, and set "
+    "jax.config.update('jax_custom_vjp3', True), because jax_remat3 does not ask a policy about kernels."
+)
 BACKWARD_KERNELS = frozenset(name.replace("_fwd", "_bwd") for name in FORWARD_KERNELS)
 
 

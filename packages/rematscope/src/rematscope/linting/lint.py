@@ -132,14 +132,14 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
       [('argument', 'h')]
     """
     __tracebackhide__ = True
+    remat3 = jax_compat.remat3()
     with jax_compat.default_remat(), progress_message("checking names and checkpoints"), gc_paused():
-        subject = Subject(f, args, kwargs)
+        subject = Subject(f, args, kwargs, remat3)
         names = names_of(subject)
         findings = [*_drawn_again(subject.trace), *checkpoint_findings(subject, names.graph), *name_findings(names)]
         if operations_rerun(names.graph.trace):  # a name that saves such a value avoids no recompute, but is needed
             findings = [found for found in findings if found.kind is not LintKind.FREE]
-    remat3 = False
-    if jax_compat.remat3():
+    if remat3:
         predicted, passes = recompute_graph(f, *args, **kwargs), trace(f, *args, **kwargs)
         findings += remat3_findings(subject, predicted, subject.trace, passes)
         remat3 = passes.remat3

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rematscope import jax_compat
 from rematscope.choices.recompute_graph import Node
 from rematscope.ir import roles
-from rematscope.ir.attention_costs import FORWARD_KERNELS
+from rematscope.ir.attention_costs import FORWARD_KERNELS, SAVED_BY_A_RULE
 from rematscope.ir.program import Equation
 from rematscope.ir.source import Source
 from rematscope.linting.dataflow import OWN_RESULT
@@ -86,6 +86,8 @@ def _explain_idle_name(names: Names, at: NameAt) -> tuple[LintKind, str]:
     if last.primitive in FORWARD_KERNELS:
         why = f"{made} is recomputed anyway, because the backward kernel also reads the log-sum-exp, which has no name"
         instead = f"Save both with a policy of your own that returns True for the primitive {last.primitive!r}."
+        if names.subject.remat3:
+            instead = f"To save both, {SAVED_BY_A_RULE}"
         return LintKind.TOO_LATE, f"{saving}: {why}. {instead}"
     why = f"{made} is recomputed anyway, because the derivative on {_costliest_reader(names, most.ends)} needs it"
     return LintKind.TOO_LATE, f"{saving}: {why}. {_suggest_place(names, equations)}"

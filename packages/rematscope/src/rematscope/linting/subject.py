@@ -21,9 +21,11 @@ class Subject:
       function: its name.
       jaxpr: the function on flat arguments.
       checkpoints: all its checkpoints, nested ones included.
+      remat3: whether `jax_remat3` is set for the user, although the traces here use JAX's default rematerialization.
     """
 
-    def __init__(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
+    def __init__(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], remat3: bool = False):
+        self.remat3 = remat3
         self.function = callable_name(f)
         self._f, self._args, self._kwargs = f, args, kwargs = loss_inside(f, args, kwargs)
         # Copies, so that each call of a body that is called twice has equations of its own.

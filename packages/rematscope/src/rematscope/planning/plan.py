@@ -26,7 +26,7 @@ from rematscope.choices.highs import SOLVER
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
-from rematscope.ir.attention_costs import FORWARD_KERNELS
+from rematscope.ir.attention_costs import FORWARD_KERNELS, SAVED_BY_A_RULE
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.roles import RECOMPUTED
 from rematscope.ir.source import common_path
@@ -367,9 +367,11 @@ class Plan(View):
     @property
     def _about_kernels(self) -> str:
         """The policy that would save the results of recomputed kernels; empty without such kernels."""
+        by_policy = "use a policy of your own that returns True for the primitive {!r}."
+        how = SAVED_BY_A_RULE if self.trace.remat3 else by_policy
         return " ".join(
             f"The plan recomputes {kernel}, because the backward kernel also reads the log-sum-exp, which has no name. "
-            f"To save both results, use a policy of your own that returns True for the primitive {kernel!r}."
+            f"To save both results, {how.format(kernel)}"
             for kernel in self._recomputed_kernels
         )
 

@@ -188,7 +188,8 @@ def choose_settings():
     """Writes the workbook's defaults for JupyterLab's settings, which the user's own settings override.
 
     JupyterLab does not ask about news and updates, follows the system's light or dark theme, and saves widgets in the
-    notebook, so that a verdict is still visible when the notebook is opened again.
+    notebook, so that a verdict is still visible when the notebook is opened again. In a narrow window, the first line
+    of a folded cell is cut off and long names in tables are broken, so that pages do not scroll sideways.
     """
     folder = SETTINGS / "config" / "labconfig"
     folder.mkdir(parents=True, exist_ok=True)
@@ -198,6 +199,11 @@ def choose_settings():
         "@jupyter-widgets/jupyterlab-manager:plugin": {"saveState": True},
     }
     (folder / "default_setting_overrides.json").write_text(json.dumps(settings))
+    (SETTINGS / "config" / "custom").mkdir(exist_ok=True)
+    (SETTINGS / "config" / "custom" / "custom.css").write_text(
+        ".jp-Placeholder-content { min-width: 0; }\n"
+        "@media (max-width: 1240px) { .jp-RenderedMarkdown td code { overflow-wrap: anywhere; } }\n"
+    )
 
 
 def trust_pages():
@@ -225,6 +231,7 @@ def jupyterlab():
         "--ServerApp.root_dir={}".format(ROOT),
         "--LabApp.default_url=/lab/tree/{}".format(FIRST_PAGE),
         "--ServerApp.contents_manager_class=grader.learner.contents_manager.WorkbookContentsManager",
+        "--LabApp.custom_css=True",
         "--LabApp.extension_manager=readonly",  # the default manager queries a package registry
         "--LanguageServerManager.autodetect=False",  # no language server is installed, and detection runs npm
         "--ServerApp.allow_root=True",  # containers often run as root, which JupyterLab rejects by default

@@ -1,7 +1,7 @@
-"""Excerpts of pages in the search results of a book that is opened from a folder.
+"""Excerpts of pages in the book's search results.
 
-Sphinx's search fetches the page of each result to show an excerpt, but browsers refuse to fetch local files. For a book
-opened from a folder, a script that contains the sections of all pages replaces `fetch`.
+Sphinx's search fetches the page of each result to show an excerpt. Browsers refuse to fetch local files, and a fetched
+page's excerpt is often from its table of contents. So a script with the sections of all pages replaces `fetch`.
 """
 
 import json
@@ -11,13 +11,11 @@ from pathlib import Path
 
 SCRIPT = "_static/excerpts.js"
 _ANSWER = """
-if (location.protocol === "file:") {
-  const root = new URL(document.documentElement.dataset.content_root, location.href).href;
-  window.fetch = async (address) => {
-    const page = new URL(address, location.href).href.split("#")[0].slice(root.length);
-    return new Response(EXCERPTS[decodeURIComponent(page)] ?? "", { status: page in EXCERPTS ? 200 : 404 });
-  };
-}
+const root = new URL(document.documentElement.dataset.content_root, location.href).href;
+window.fetch = async (address) => {
+  const page = new URL(address, location.href).href.split("#")[0].slice(root.length);
+  return new Response(EXCERPTS[decodeURIComponent(page)] ?? "", { status: page in EXCERPTS ? 200 : 404 });
+};
 """
 
 

@@ -50,7 +50,8 @@ def test_the_figures_of_the_landing_page_are_those_of_chapter_0():
     assert figures and all(figure in " ".join(chapter.split()) for figure in figures), figures
 
 
-def test_search_has_excerpts_of_a_book_in_a_folder(tmp_path, browser):
+@pytest.mark.parametrize("served", [False, True], ids=["folder", "server"])
+def test_search_has_excerpts_of_the_text_of_pages(tmp_path, browser, served):
     (tmp_path / "_static").mkdir()
     (tmp_path / "search.html").write_text('<html data-content_root="./"><head></head><body></body></html>')
     (tmp_path / "a.html").write_text(
@@ -59,7 +60,10 @@ def test_search_has_excerpts_of_a_book_in_a_folder(tmp_path, browser):
     )
     excerpts.write_excerpts(tmp_path)
     page = browser.new_page()
-    page.goto((tmp_path / "search.html").as_uri())
+    page.route(
+        "http://book.test/**", lambda asked: asked.fulfill(path=tmp_path / asked.request.url.partition("/a/")[2])
+    )
+    page.goto("http://book.test/a/search.html" if served else (tmp_path / "search.html").as_uri())
     text = page.evaluate("fetch('./a.html#s1').then(answer => answer.text())")
     assert text == '<div role="main"><section id="s1">Title &lt;b&gt;in bold</section></div>'
     assert page.evaluate("fetch('./none.html').then(answer => answer.status)") == 404

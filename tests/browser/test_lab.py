@@ -49,6 +49,21 @@ def test_widget_changes_the_view(two_passes):
     expect(widget).not_to_contain_text("recomputes 3")
 
 
+@in_light
+@pytest.mark.parametrize(
+    "name, wide", [("05_names", ".jp-PlaceholderText"), ("06_policies", ".jp-RenderedMarkdown table")]
+)
+def test_a_narrow_page_does_not_scroll_sideways(lab, name, wide):
+    page = lab.open(f"notebooks/{name}.ipynb").page
+    page.set_viewport_size({"width": 900, "height": 900})
+    page.locator(".jp-RenderedMarkdown table").wait_for(state="attached")  # the last cell but one: the others exist too
+    scrolling = page.locator(".jp-WindowedPanel-outer, .jp-RenderedMarkdown")
+    for element in page.locator(wide).all():
+        element.scroll_into_view_if_needed()
+        page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")  # it is laid out
+        assert scrolling.evaluate_all("all => Math.max(...all.map(each => each.scrollWidth - each.clientWidth))") <= 0
+
+
 # Each chapter runs in one theme only; test_learner.py tests an exercise in both, test_widgets.py the widgets.
 
 

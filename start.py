@@ -189,7 +189,8 @@ def choose_settings():
 
     JupyterLab does not ask about news and updates, follows the system's light or dark theme, and saves widgets in the
     notebook, so that a verdict is still visible when the notebook is opened again. In a narrow window, the first line
-    of a folded cell is cut off and long names in tables are broken, so that pages do not scroll sideways.
+    of a folded cell is cut off and long names in tables are broken, so that pages do not scroll sideways. A folded
+    output shows three dots without its first line, which is HTML.
     """
     folder = SETTINGS / "config" / "labconfig"
     folder.mkdir(parents=True, exist_ok=True)
@@ -201,7 +202,7 @@ def choose_settings():
     (folder / "default_setting_overrides.json").write_text(json.dumps(settings))
     (SETTINGS / "config" / "custom").mkdir(exist_ok=True)
     (SETTINGS / "config" / "custom" / "custom.css").write_text(
-        ".jp-Placeholder-content { min-width: 0; }\n"
+        ".jp-Placeholder-content { min-width: 0; }\n.jp-OutputPlaceholder .jp-PlaceholderText { display: none; }\n"
         "@media (max-width: 1240px) { .jp-RenderedMarkdown td code { overflow-wrap: anywhere; } }\n"
     )
 

@@ -51,7 +51,7 @@ def test_widget_changes_the_view(two_passes):
 
 @in_light
 @pytest.mark.parametrize(
-    "name, wide", [("05_names", ".jp-PlaceholderText"), ("06_policies", ".jp-RenderedMarkdown table")]
+    "name, wide", [("05_names", ".jp-InputPlaceholder"), ("06_policies", ".jp-RenderedMarkdown table")]
 )
 def test_a_narrow_page_does_not_scroll_sideways(lab, name, wide):
     page = lab.open(f"notebooks/{name}.ipynb").page
@@ -62,6 +62,12 @@ def test_a_narrow_page_does_not_scroll_sideways(lab, name, wide):
         element.scroll_into_view_if_needed()
         page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")  # it is laid out
         assert scrolling.evaluate_all("all => Math.max(...all.map(each => each.scrollWidth - each.clientWidth))") <= 0
+
+
+@in_light
+def test_a_folded_output_shows_no_html(lab):
+    first_line = lab.open("notebooks/03_checkpoint.ipynb").page.locator(".jp-OutputPlaceholder .jp-PlaceholderText")
+    expect(first_line).to_have_css("display", "none", timeout=10_000)
 
 
 # Each chapter runs in one theme only; test_learner.py tests an exercise in both, test_widgets.py the widgets.

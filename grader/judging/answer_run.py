@@ -167,6 +167,7 @@ class CaseRun:
       wanted_flops: the FLOPs of each matmul in both passes of the reference, which saves everything.
       forward_flops: the FLOPs of each matmul in the forward pass of the reference.
       negligible: the FLOPs of the smallest matmul of the reference.
+      shadow_of: the same case in its own dtypes, if this is a case of a shadow.
     """
 
     case: Case
@@ -186,6 +187,7 @@ class CaseRun:
     wanted_flops: tuple[int, ...]
     forward_flops: tuple[int, ...]
     negligible: int
+    shadow_of: "CaseRun | None" = None
 
 
 class AnswerRun:
@@ -285,6 +287,9 @@ class AnswerRun:
             own._run(self._reference.function.shadow)
         except ProgramError:
             return None
+        own.cases = tuple(
+            dataclasses.replace(case, shadow_of=rounded) for case, rounded in zip(own.cases, self.cases, strict=True)
+        )
         return own
 
     @functools.cached_property

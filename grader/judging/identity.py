@@ -19,7 +19,7 @@ import scipy  # scipy.optimize is imported at its first use
 
 from grader.exercises.observation import ResidualKind
 from grader.judging.answer_run import AnswerRun, CaseRun
-from grader.judging.comparison import ROUNDING, TOLERANCE, as_float, as_sensitive, close
+from grader.judging.comparison import OF_SHADOW, ROUNDING, as_float, as_sensitive, close, tolerance
 from grader.stablehlo.execution import Arrays
 
 # Values with more dimensions are not tried in every order of dimensions; dimensions of size 1 do not count.
@@ -111,12 +111,20 @@ class _Named:
 
 def _named_values(tried: CaseRun, asked: Collection[str]) -> list[_Named]:
     """Return the reference's values, those that the requirements mention first, and copies of the arguments."""
-    copies = {f"a copy of {name}": array for name, array in zip(tried.argument_names, tried.inputs, strict=True)}
-    values = {name: tried.named[name] for name in tried.named if name in asked} | tried.named | copies
+    values = _with_copies(tried)
+    accuracy = {name: tolerance(value.dtype) for name, value in values.items()}
+    if tried.shadow_of is not None:
+        accuracy = {name: OF_SHADOW * tolerance(value.dtype) for name, value in _with_copies(tried.shadow_of).items()}
     return [
-        _Named(name, as_float(value), value.shape, _tolerance_of(value.dtype), _extreme_values(value))
-        for name, value in values.items()
+        _Named(name, as_float(values[name]), values[name].shape, accuracy[name], _extreme_values(values[name]))
+        for name in dict.fromkeys([*(name for name in tried.named if name in asked), *values])
     ]
+
+
+def _with_copies(tried: CaseRun) -> dict[str, np.ndarray]:
+    """Return the reference's values by name, and copies of the arguments."""
+    copies = {f"a copy of {name}": array for name, array in zip(tried.argument_names, tried.inputs, strict=True)}
+    return tried.named | copies
 
 
 def _of_case(tried: CaseRun, asked: Collection[str], of_arguments: Collection[int], times: float) -> list[Identity]:
@@ -164,12 +172,13 @@ def _separate_equal_values(
 def _closest_value(array: np.ndarray, named: Sequence[_Named], times: float) -> Identity:
     """Return the closest value among those that agree with a computed array up to rounding."""
     best, least = Identity(ResidualKind.COMPUTED, None), np.inf
-    extremes, tolerance, wide = _extreme_values(array), _tolerance_of(array.dtype), as_float(array)
+    extremes, accuracy, wide = _extreme_values(array), tolerance(array.dtype), as_float(array)
+    is_rounded = accuracy > 0 or array.dtype == np.float64  # only residuals of shadows are float64
     for each in named:
         if each.value.size != array.size:
             continue
         # The tolerance of the less accurate dtype. Values without rounding must be equal.
-        relative = times * max(tolerance, each.tolerance) if tolerance else 0.0
+        relative = times * max(accuracy, each.tolerance) if is_rounded else 0.0
         allowed = relative * max(map(abs, each.extremes))
         if any(abs(one - other) > allowed for one, other in zip(extremes, each.extremes, strict=True)):
             continue
@@ -247,7 +256,9 @@ def _wrong_cases(trial: AnswerRun, gradients: Arrays, times: float = 1) -> list[
     explain."""
 
     def right(index: int, place: int, got: np.ndarray) -> bool:
-        if close(got, trial.cases[index].wanted_gradients[place], times):
+        tried = trial.cases[index]
+        rounded = tried.shadow_of.wanted_gradients[place] if tried.shadow_of else None
+        if close(got, tried.wanted_gradients[place], times, rounded):
             return True
         return times > 1 and as_sensitive(trial, index, got, lambda tried: tried.wanted_gradients[place])
 
@@ -263,7 +274,3 @@ def _extreme_values(array: np.ndarray) -> tuple[float, float]:
     if not values.size or values.dtype.kind == "c":  # complex numbers are not ordered
         return 0.0, float(abs(values).max(initial=0.0))
     return float(values.min()), float(values.max())
-
-
-def _tolerance_of(dtype: np.dtype) -> float:
-    return TOLERANCE.get(str(dtype), 0.0)

@@ -9,6 +9,8 @@ from spelled_right import with_layer
 
 from grader.exercises import registry
 from grader.judging.answer_run import AnswerRun
+from grader.judging.comparison import agree, close
+from grader.tracing.capture import traced
 from solutions.two_checkpoints import two_checkpoints as right
 
 NAME = "two_checkpoints"
@@ -60,3 +62,22 @@ def test_rounding_takes_results_about_as_far_as_a_change_in_the_inputs_last_plac
         )
         for got, want, was, then in compared:
             assert abs(np.float64(got) - np.float64(want)).max() <= 8 * abs(then - was).max()
+
+
+def test_a_constant_that_is_rounded_to_the_dtype_of_the_case_is_honest():
+    """The answer divides by the square root of 2 in bfloat16, and the reference multiplies by its inverse.
+
+    So their results differ in float64 too.
+    """
+    slug = "attention_block"
+    task, expect = registry.task(slug), registry.expect(slug)
+    cases = [task.case(None, a=2, d=2, s=4, dtype="bfloat16", called="directly")]
+    evidence = traced(sample_answers.shipped(slug, "right")["heads_first"], slug, cases)
+    far = 0
+    for seed in range(60):
+        trial = AnswerRun(evidence, cases, task, expect, seed)
+        for place in range(len(trial.cases[0].gradients)):
+            got, want = trial.cases[0].gradients[place], trial.cases[0].wanted_gradients[place]
+            far += not close(got, want)
+            assert agree(trial, 0, lambda tried, at=place: (tried.gradients[at], tried.wanted_gradients[at])), seed
+    assert far, "rounding errors beyond the tolerance that a run in float64 explains"

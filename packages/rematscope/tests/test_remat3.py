@@ -321,6 +321,22 @@ def test_lint_proposes_the_switch_only_while_it_is_off(custom_vjp3):
     assert ("jax_custom_vjp3" in found.text) != custom_vjp3
 
 
+@jax.custom_vjp
+def with_an_inner_name(x):
+    return checkpoint_name(jnp.sin(x), "inside")
+
+
+with_an_inner_name.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (ct * jnp.cos(x),))
+
+
+def test_for_a_name_inside_a_rule_lint_names_the_switch_that_remat3_needs(remat3):
+    f = jax.checkpoint(
+        lambda x: jnp.sin(with_an_inner_name(x)), policy=jax.checkpoint_policies.save_only_these_names("inside")
+    )
+    (text,) = (each.text for each in lint(f, np.ones((4, 4), np.float32)).findings if each.kind == "custom rule")
+    assert ("jax_custom_vjp3" in text) == remat3
+
+
 def test_a_policy_that_saves_all(remat3):
     """sin(sin x) needs cos x and cos(sin x). Saving everything saves sin x too if the policy sees every operation."""
     f = jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)), policy=lambda *_, **__: True)

@@ -11,7 +11,7 @@ from rematscope.ir.source import Source
 from rematscope.linting.dataflow import OWN_RESULT
 from rematscope.linting.finding import LintFinding, LintKind
 from rematscope.linting.names import NameAt, Names, name_at
-from rematscope.linting.subject import source_of, walk_equations, where
+from rematscope.linting.subject import source_of, switch_text, walk_equations, where
 from rematscope.render.units import amount_text, bytes_text
 
 
@@ -40,9 +40,10 @@ def _find_fault(names: Names, at: NameAt) -> tuple[LintKind, str]:
         )
     calls = equations[0].calls
     if any(map(jax_compat.is_custom_rule, calls)):
+        switch = switch_text() if names.subject.remat3 else ""
         return LintKind.CUSTOM_RULE, (
             "is inside a function with its own derivative rule, and the backward pass uses only that rule. Put "
-            "the name into the rule's forward function, or outside of the function."
+            f"the name into the rule's forward function{switch}, or put it outside of the function."
         )
     if names.subject.checkpoints and not any(map(jax_compat.is_checkpoint, calls)):
         return LintKind.OUTSIDE, ("is not inside a checkpoint, so no policy ever sees it. Put a checkpoint around it.")

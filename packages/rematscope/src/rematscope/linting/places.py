@@ -113,6 +113,9 @@ def _alternative_text(equation: Equation) -> str:
         # Modules can be subclassed; their libraries, such as Flax and Haiku, record the module's path.
         if equation.module:
             return "a subclass of the module that adds a name"
+        # With remat3, JAX asks policies only about names, matmuls and convolutions.
+        if jax_compat.remat3():
+            return "a copy of the library's function that adds a name"
         return "a policy of your own that returns True for it"
     _, (batch, _) = equation.params["dimension_numbers"]
     policy = "dots_saveable" if batch else "dots_with_no_batch_dims_saveable"

@@ -16,13 +16,21 @@ from rematscope.ir.attention_costs import FORWARD_KERNELS
 from rematscope.ir.source import Source
 from rematscope.linting.checkpoint_rules import policy_allows
 from rematscope.linting.finding import LintFinding, LintKind
-from rematscope.linting.subject import Checkpoint, Subject, on, saved_bytes, walk_equations, where
+from rematscope.linting.subject import (
+    RULE_SWITCH,
+    Checkpoint,
+    Subject,
+    on,
+    saved_bytes,
+    switch_text,
+    walk_equations,
+    where,
+)
 from rematscope.render.units import amount_text, bytes_text
 from rematscope.tracing.trace import Trace
 
 _ASKED = frozenset({"dot_general", "conv_general_dilated"})  # and names
 _OPENED = frozenset({"scan", "while", "cond", "shard_map"})  # a policy is asked about their bodies' operations
-_WITH_SWITCH = "set jax.config.update('jax_custom_vjp3', True), an experimental switch of JAX 0.12.0.1"
 _SHOWN = 3
 
 
@@ -74,7 +82,7 @@ def _name_finding(subject: Subject, predicted: RecomputeGraph, name: str) -> Lin
         text = (
             f"{name!r} on {where(source)} is inside the forward rule of a custom_vjp. With jax_remat3, JAX 0.12.0.1 "
             "does not save such a name (JAX PR 40309 restores that). Name the inputs of the function instead, or "
-            f"{_WITH_SWITCH}."
+            f"{RULE_SWITCH}."
         )
     return LintFinding(LintKind.REMAT3, text, source, name)
 
@@ -104,7 +112,7 @@ def _policy_finding(checkpoint: Checkpoint, ignored: list[tuple[str, bool]], eff
         "convolutions only, and about nothing inside a function with its own derivative rule. The function "
         f"{effect}."
     )
-    switch = "" if getattr(jax.config, "jax_custom_vjp3", False) else f" and {_WITH_SWITCH}"
+    switch = switch_text()
     # JAX creates the kernel's residuals. Only a rule around the kernel can name them.
     nameable = [(primitive, in_rule) for primitive, in_rule in ignored if primitive not in FORWARD_KERNELS]
     if nameable:

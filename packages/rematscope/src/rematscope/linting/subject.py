@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 from jax.extend.core import JaxprEqn, jaxpr_as_fun
 
 from rematscope import jax_compat
@@ -123,6 +124,15 @@ def source_of(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Source | None:
 def on(source: Source | None) -> str:
     """Return `on model.py:7`. A checkpoint that the caller put around the whole function has no line."""
     return f"on {source.where}" if source else "around the whole function"
+
+
+# With this switch, names in the forward rule of a custom_vjp have an effect with `jax_remat3` too.
+RULE_SWITCH = "set jax.config.update('jax_custom_vjp3', True), an experimental switch of JAX 0.12.0.1"
+
+
+def switch_text() -> str:
+    """Return the end of advice to name values in a forward rule, for `jax_remat3`; empty if the switch is set."""
+    return "" if getattr(jax.config, "jax_custom_vjp3", False) else f" and {RULE_SWITCH}"
 
 
 def where(source: Source | None) -> str:

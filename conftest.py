@@ -30,7 +30,14 @@ forked_kernels.fork_kernels()
 
 
 # These chapters compile or search for many seconds. They are slow tests, unless they are named on the command line.
-SLOW_PAGES = ("10_transformer_block", "11_budget", "12_without_names", "18_a_training_step")
+SLOW_PAGES = (
+    "09_fewer_checkpoints",
+    "10_transformer_block",
+    "11_budget",
+    "12_without_names",
+    "14_many_devices",
+    "18_a_training_step",
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects the slow tests

@@ -49,6 +49,7 @@ def test_widget_changes_the_view(two_passes):
     expect(widget).not_to_contain_text("recomputes 3")
 
 
+@pytest.mark.slow
 @in_light
 @pytest.mark.parametrize(
     "name, wide", [("05_names", ".jp-InputPlaceholder"), ("06_policies", ".jp-RenderedMarkdown table")]
@@ -64,6 +65,7 @@ def test_a_narrow_page_does_not_scroll_sideways(lab, name, wide):
         assert scrolling.evaluate_all("all => Math.max(...all.map(each => each.scrollWidth - each.clientWidth))") <= 0
 
 
+@pytest.mark.slow
 @in_light
 def test_a_folded_output_shows_no_html(lab):
     first_line = lab.open("notebooks/03_checkpoint.ipynb").page.locator(".jp-OutputPlaceholder .jp-PlaceholderText")

@@ -42,6 +42,9 @@ SideBySide(trace(lambda x: [x := jnp.sin(x) * (i + 0.5) for i in range(60)][-1].
 """
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def notebook(lab):
     """Open a page with both widgets, and run it once."""

@@ -145,6 +145,7 @@ def test_files_that_are_open_and_deleted_count_too(grader_in_sandbox):
     assert "No space left on device" in graded.reason, graded
 
 
+@pytest.mark.slow
 @bubblewrap.needed
 def test_the_process_that_runs_programs_has_a_memory_limit_too(grader_in_sandbox, monkeypatch):
     right = (ROOT / "solutions" / f"{NAME}.py").read_bytes()

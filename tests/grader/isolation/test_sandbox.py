@@ -138,6 +138,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.slow
 @bubblewrap.needed
 def test_an_answer_sees_only_the_project_files_that_tracing_and_running_need(grader):
     wanted = [path for folder in FOLDERS for path in (ROOT / "grader" / folder).glob("*.[pt]*")]
@@ -165,6 +166,7 @@ def test_functions_that_a_page_imports_exist_and_do_nothing_until_called(grader)
     assert set(grade(body, grader).printed.split()) == {"grader.learner"}
 
 
+@pytest.mark.slow
 @bubblewrap.needed
 def test_the_beginning_and_the_end_of_printed_text_are_stored(grader):
     graded = grade("print('begin' + 'x' * 10**8 + 'end', flush=True); os._exit(0)", grader)

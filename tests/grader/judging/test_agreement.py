@@ -35,6 +35,7 @@ def test_the_order_of_a_sum_is_an_honest_reason_for_a_difference(seed):
     assert sample_answers.verdict_on(multiplied_and_summed, NAME, seed).passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_fewer_bits_than_asked_for_are_none(seed):
     verdict = sample_answers.verdict_on(half_of_it_in_float16, NAME, seed)
@@ -46,6 +47,7 @@ def a_little_too_large(W1, W2, W3, x):
     return right(W1, W2, W3, x) * np.asarray(1 + 4e-5, x.dtype)
 
 
+@pytest.mark.slow
 def test_a_difference_that_no_order_of_summation_explains_is_wrong(seed):
     finding, *_ = sample_answers.verdict_on(a_little_too_large, NAME, seed).findings
     assert finding.kind == "wrong value"
@@ -64,6 +66,7 @@ def test_rounding_takes_results_about_as_far_as_a_change_in_the_inputs_last_plac
             assert abs(np.float64(got) - np.float64(want)).max() <= 8 * abs(then - was).max()
 
 
+@pytest.mark.slow
 def test_a_constant_that_is_rounded_to_the_dtype_of_the_case_is_honest():
     """The answer divides by the square root of 2 in bfloat16, and the reference multiplies by its inverse.
 

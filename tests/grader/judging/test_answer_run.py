@@ -31,6 +31,7 @@ def test_a_right_answers_arrays_are_paired_with_the_references():
         assert len(tried.residuals) == len(tried.layout.residuals) == len(tried.sources)
 
 
+@pytest.mark.slow
 def test_inputs_follow_from_the_seed():
     first, again, other = (trial_of("checkpoint_dot_policy", "decorated", seed) for seed in (1, 1, 2))
 
@@ -51,6 +52,7 @@ def test_cotangents_of_a_case_have_one_sign_and_the_next_case_the_other():
     assert len({of_trial[0].pop() for of_trial in signs}) == 2
 
 
+@pytest.mark.slow
 def test_flops_of_a_dynamic_loop_do_not_overflow():
     """FLOPs are Python integers. An int32, in which a program counts trips, holds only about a second's FLOPs."""
     trial = trial_of("checkpointed_while", "a_rule_that_keeps_x_and_the_number_of_steps")

@@ -82,6 +82,7 @@ def keeping_more(where):
     return Evidence(NAME, TASK.parameters, capture.program_text(first), capture.program_text(second), cases)
 
 
+@pytest.mark.slow
 def test_a_residual_of_one_case_cannot_be_hidden_in_another_case():
     """The value depends on none of the other case's arguments, so it would count there as a free constant."""
     assert judged(keeping_more(0))[1].startswith("Your forward pass saves one extra residual: an intermediate value")

@@ -208,6 +208,7 @@ def test_a_full_disk_loses_only_the_current_attempt_and_is_reported(tmp_path):
     assert "Free some space, then check again." in notice
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_grow_keeps_its_attempts(path):
     pytest.importorskip("resource")
     # Set the limit inside the child's program: a fork of this process, which may have run JAX, could hang.

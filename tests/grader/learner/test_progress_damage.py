@@ -49,6 +49,7 @@ def test_the_readable_attempts_of_a_truncated_file_are_recovered(path):
     assert len(found) < 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", few([0.3, 0.6, 0.9], 1))
 def test_the_readable_attempts_of_a_file_with_garbage_are_recovered(path, place):
     """The new file has the attempts before and after the garbage."""

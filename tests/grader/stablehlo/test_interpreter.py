@@ -396,6 +396,7 @@ def test_an_operations_estimate_bounds_the_bytes_that_it_copies(name, seed, monk
         interpreter.run(text, arguments)
 
 
+@pytest.mark.slow
 def test_an_answer_and_the_reference_run_the_same_way():
     """XLA may keep intermediates in float32. The rounding then differs, and the grader would not recognize a value."""
     x = np.linspace(0, 1, 7).astype(jnp.bfloat16)

@@ -109,6 +109,7 @@ def test_a_program_that_the_compiler_refuses_does_not_fit(monkeypatch):
         _ = found.names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lower", ["most", "between"])
 def test_the_peak_may_fall_if_more_is_saved(monkeypatch, lower):
     """Recomputed values take memory too: 252 MiB if less is saved, 207 MiB if more is saved."""

@@ -90,6 +90,7 @@ def test_the_solver_finds_the_points_that_enumeration_finds(monkeypatch, trade, 
     np.testing.assert_allclose([p.cost for p in solved.points], [p.cost for p in enumerated.points], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_points_found_before_an_interruption_are_returned(monkeypatch, trade):
     monkeypatch.setattr(enumeration, "FEW", 2)
     solved = itertools.count()
@@ -108,6 +109,7 @@ def test_points_found_before_an_interruption_are_returned(monkeypatch, trade):
         frontier(block, *ARGS)
 
 
+@pytest.mark.slow
 def test_a_bar_appears_when_it_takes_long(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
     frontier(block, *ARGS)

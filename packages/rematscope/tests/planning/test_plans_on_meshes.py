@@ -51,6 +51,7 @@ def test_a_plan_is_for_the_bytes_of_a_device():
     assert f"saved, each link byte weighed as {FLOPS_PER_LINK_BYTE:,} operations;" in " ".join(str(made).split())
 
 
+@pytest.mark.slow
 def test_frontier_lint_and_liveness_speak_of_one_device():
     f, shapes = meshes.fsdp_layers(meshes.under("names"))
     points = frontier(f, *shapes).points

@@ -14,6 +14,7 @@ from rematscope.render.units import amount_texts, bar_text
 SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 2**44), min_size=1))
 def test_a_column_has_one_unit_and_three_digits(counts):
     parts = [text.replace(",", "").partition(" ") for text in amount_texts(counts)]

@@ -767,6 +767,7 @@ def test_another_program_for_another_length_is_detected():
         rewrite(chosen_after, microbatches=COUNT, in_axes=AXES)(*arguments())
 
 
+@pytest.mark.slow
 def test_the_length_of_the_batch_after_the_gradient_is_that_of_the_whole():
     def step(w, x, y):
         rate = 0.1 * len(x)

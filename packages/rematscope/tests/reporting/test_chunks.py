@@ -503,6 +503,7 @@ def test_a_head_in_chunks_of_tokens_lowers_the_peak(head):
     assert peaks[1] < 0.3 * peaks[0]
 
 
+@pytest.mark.slow
 def test_logits_that_the_loss_returns_are_not_computed_in_chunks():
     def loss(params, tokens, mask):
         logits = hidden_values(params, tokens) @ params["out"]

@@ -108,6 +108,7 @@ def test_the_proposal_computes_the_same_results_as_the_step(name, factor):
         assert np.linalg.norm(one - other) <= (0.1 if few_bits else 1e-3) * np.linalg.norm(one) + 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_text_fits_the_width_of_the_terminal(name, width):
@@ -221,6 +222,7 @@ def test_a_step_that_fits_only_with_a_plan_of_auto_gets_one(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_plan_of_auto_that_would_take_too_long_is_not_made(monkeypatch):
     monkeypatch.setattr(fixes_module, "_PLAN_SECONDS", 0.0)
     step, args = normalized_layers()
@@ -362,6 +364,7 @@ def test_parts_lower_no_predicted_peak_below_the_bound(name):
                 assert search._least_peak(changes, option, count) <= found.memory.peak_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("classes", "factor", "may_fit"), [(1024, 1.5, True), (160, 6.0, False)])
 def test_the_head_is_computed_in_chunks_only_if_the_step_may_fit_without_its_arrays(classes, factor, may_fit):
     def step(ws, x, y):
@@ -377,6 +380,7 @@ def test_the_head_is_computed_in_chunks_only_if_the_step_may_fit_without_its_arr
     assert any(changes.head_chunks > 1 for changes in tried) is may_fit
 
 
+@pytest.mark.slow
 def test_checkpoints_that_save_more_are_traced_only_if_those_that_save_less_may_fit():
     def layer(y, w):
         return jnp.tanh(jnp.tanh(y @ w) @ w)

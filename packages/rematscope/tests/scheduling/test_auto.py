@@ -477,6 +477,7 @@ def test_a_function_of_a_string_is_refused():
         auto(lambda x, how: x.sum(), peak="1 MiB").plan(X, "relu")
 
 
+@pytest.mark.slow
 def test_slow_operations_are_saved_although_others_have_more_flops():
     """If memory is slow, a sum over a large array takes longer than a matmul of twice as many FLOPs."""
 

@@ -152,6 +152,7 @@ def test_it_has_the_name_the_signature_and_a_repr():
     assert repr(auto(functools.partial(loss, x=X), saved=0)) == "<auto(loss, saved='0 B')>"
 
 
+@pytest.mark.slow
 def test_it_decorates_functions_and_methods():
     class Model:
         scale = 3.0
@@ -322,6 +323,7 @@ def test_a_schedule_is_saved_with_its_argnums_and_loaded_without_a_search(tmp_pa
     assert not plans
 
 
+@pytest.mark.slow
 def test_static_values_that_cannot_be_compared_are_refused():
     @functools.partial(jax.tree_util.register_dataclass, data_fields=["w"], meta_fields=["factors"])
     @dataclasses.dataclass

@@ -69,6 +69,7 @@ def test_auto_preserves_effects_and_values_within_the_limit(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), expected, actual)
 
 
+@pytest.mark.slow
 @since("0.8", "mutable arrays")
 @pytest.mark.parametrize(
     "transform",

@@ -153,6 +153,7 @@ def test_without_a_loop_no_checkpoint_is_placed_around_iterations():
     assert CheckpointPlacement(depth=0) in placements(jaxpr_of(scanned, WS, X), False, False)
 
 
+@pytest.mark.slow
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
 def test_only_the_sizes_of_a_compiled_program_are_read_until_more_is_requested(monkeypatch):
     read, module = [], hlo_proto.Module

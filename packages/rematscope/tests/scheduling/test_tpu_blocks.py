@@ -92,6 +92,7 @@ def test_results_of_reductions_are_saved_for_the_elementwise_operations_between_
     assert plain.count("reduce_max") == len(WS)
 
 
+@pytest.mark.slow
 def test_matmuls_of_the_last_block_are_saved_first_if_that_takes_no_more_memory():
     least = min(looked_at().blocks.propose(0, CandidatePool()), key=lambda candidate: candidate.estimated_bytes)
     products = [e.outputs[0] for e in least.linearized.primal.equations if e.primitive == "dot_general"]

@@ -54,6 +54,7 @@ def types(values):
     return [(tuple(v.shape), v.dtype) for v in values]
 
 
+@pytest.mark.slow
 @since("0.11", "a bias is an operand of the kernel, without operations of its own around it")
 def test_results_and_flops_are_those_of_the_matmuls_that_the_kernel_replaces(seed):
     """The forward kernel replaces two matmuls, over the pairs that the mask leaves; a triangle is half a square."""

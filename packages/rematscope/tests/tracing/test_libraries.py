@@ -104,6 +104,7 @@ IN_NEW_RELEASES = {"diffrax_with_checkpoints": since("0.11", "a loop in such a c
 MARKED = [pytest.param(name, marks=IN_NEW_RELEASES.get(name, ())) for name in NAMES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(MARKED, 3))
 def test_a_checkpoint_that_saves_everything_recomputes_nothing(case, passes):
     everything = jax.checkpoint(case.function, policy=jax.checkpoint_policies.everything_saveable)

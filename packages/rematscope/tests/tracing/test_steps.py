@@ -277,6 +277,7 @@ def test_a_step_that_updates_its_modules_in_place_is_one(step):
     assert not lint(step, *given).findings
 
 
+@pytest.mark.slow
 def test_a_module_that_is_no_argument_of_the_step_is_requested():
     model, optimizer = model_and_optimizer()
     with pytest.raises(TraceError, match="Make it an argument"):

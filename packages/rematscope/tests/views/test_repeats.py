@@ -90,6 +90,7 @@ def test_folded_lines_equal_the_shown_lines_up_to_values(way):
     assert hidden > 40
 
 
+@pytest.mark.slow
 def test_bytes_on_the_lines_add_up_to_the_saved_bytes():
     passes = traced("plain", 64)
     text = plain_text(SideBySide(passes), 200)

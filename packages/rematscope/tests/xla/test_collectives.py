@@ -105,6 +105,7 @@ def test_along_automatic_axes_a_reduce_scatter_sends_its_entire_operand(dimensio
     assert found["all-reduce"] == compiled["all-reduce"] == CollectiveStats(1, 2 * (block // 4) // 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "how"), [("plain", "loss"), ("nothing", "microbatches")])
 @pytest.mark.parametrize("layers", few(meshes.LAYERS), ids=lambda program: program.__name__)
 def test_loops_multiply_collectives(layers, policy, how):

@@ -190,13 +190,13 @@ def compare(variants: Mapping[str, Callable], *args, device: Device | str | None
       ...     return jnp.sin(jnp.sin(x @ w))
       >>> variants = {"no checkpoint": model(layer), "one per layer": model(jax.checkpoint(layer))}
       >>> print(compare(variants, jnp.ones((4, 4)), jnp.ones((64, 4))))
-                            Recomputed  Recomputed  Deferred  Deferred
-                     Saved       FLOPs     transc.     FLOPs   transc.      Peak (est.)
-      ─────────────────────────────────────────────────────────────────────────────────
-      no checkpoint  8 KiB           0           0         0         0  ██████ 10.1 KiB
-      one per layer  2 KiB       6,144         768         0     1,536  ███▋   6.06 KiB
-      Saved: computed residuals, without arguments. Peak (est.): live bytes if nothing is fused. transc.:
-      transcendental evaluations, one per element.
+                            Recomputed  Recomputed  Deferred
+                     Saved       FLOPs     transc.   transc.      Peak (est.)
+      ───────────────────────────────────────────────────────────────────────
+      no checkpoint  8 KiB           0           0         0  ██████ 10.1 KiB
+      one per layer  2 KiB       6,144         768     1,536  ███▋   6.06 KiB
+      Equal in every row: Deferred FLOPs = 0. Saved: computed residuals, without arguments. Peak (est.):
+      live bytes if nothing is fused. transc.: transcendental evaluations, one per element.
     """
     __tracebackhide__ = True
     if not isinstance(variants, Mapping):

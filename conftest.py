@@ -31,11 +31,13 @@ forked_kernels.fork_kernels()
 
 # These chapters compile or search for many seconds. They are slow tests, unless they are named on the command line.
 SLOW_PAGES = (
+    "08_under_jit",
     "09_fewer_checkpoints",
     "10_transformer_block",
     "11_budget",
     "12_without_names",
     "14_many_devices",
+    "15_kernels_and_rules",
     "18_a_training_step",
 )
 

@@ -22,6 +22,7 @@ def two_passes(lab):
     return notebook, notebook.run_all()
 
 
+@pytest.mark.slow
 @in_light
 def test_chapter_runs_and_looks_right(two_passes, lab):
     notebook, cells = two_passes
@@ -39,6 +40,7 @@ def assert_looks_right(notebook, theme):
     assert left["y"] == right["y"] and left["right"] <= right["left"], "the two programs stand side by side"
 
 
+@pytest.mark.slow
 @in_light
 def test_widget_changes_the_view(two_passes):
     notebook, _ = two_passes

@@ -40,6 +40,7 @@ def page(browser, tmp_path_factory):
         yield page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("media, width", [("screen", 900), ("print", 700)])
 def test_no_source_line_is_broken_and_nothing_scrolls_sideways(page, media, width):
     page.set_viewport_size({"width": width, "height": 900})

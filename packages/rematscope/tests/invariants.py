@@ -121,8 +121,9 @@ def assert_structure(passes: Trace):
     assert set(given).isdisjoint(defined(passes.backward))
     assert list(passes.forward.outputs[len(passes.forward.outputs) - len(crossing) :]) == crossing
     for r in passes.residuals:
-        assert (r.kind == "argument") == (r.value in passes.forward.inputs)
-        assert (r.kind == "computed") == (r.value in defined(passes.forward))
+        # `stop_gradient` of an argument or a constant is this argument or constant.
+        assert (r.kind == "argument") == (r.array in passes.forward.inputs)
+        assert (r.kind == "computed") == (r.array in defined(passes.forward))
         assert (r.primitive is not None) == (r.kind == "computed")
     for equation, _ in passes.backward.walk():
         assert equation.role in ("R", "D", "B")

@@ -184,16 +184,6 @@ class OpenPage:
             found.append(self.page.evaluate("document.activeElement.textContent.trim()"))
         return found
 
-    def shifted(self) -> float:
-        """Return the layout shift (Web Vitals) since the last call, without shifts that follow user input."""
-        return self.page.evaluate("""() => {
-            const shifts = window.shifts ??= [];
-            window.watching ??= new PerformanceObserver(list => shifts.push(...list.getEntries()));
-            shifts.push(...window.watching.takeRecords());
-            window.watching.observe({type: 'layout-shift'});
-            return shifts.splice(0).filter(s => !s.hadRecentInput).reduce((sum, s) => sum + s.value, 0);
-        }""")
-
     @property
     def panel(self):
         """Return the check's panel on the page."""

@@ -9,6 +9,7 @@ import pytest
 from compiled_programs import array
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from sampling import few
 
 from rematscope import PlanError, auto, measure, trace, with_schedule
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words, placements
@@ -93,6 +94,37 @@ def test_if_every_saved_value_has_a_line_the_names_save_exactly_these_values():
     assert found.suggested_names.replaced_bytes == 0 and found.suggested_names.saved_bytes == found.saved_bytes > 0
     assert kept(found.suggested_names.named) == kept(f)  # without a policy names keep nothing
     assert kept(with_schedule(found.suggested_names.named, found.policy)) == kept(found.function)
+
+
+@pytest.mark.parametrize(
+    "activation", few([jnp.tanh, jax.nn.sigmoid, jnp.exp, jnp.sqrt, jnp.sin, jax.nn.softmax, jax.nn.relu], 3)
+)
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_every_suggested_name_avoids_recompute(activation, in_loop):
+    """A name on the result of `tanh` would not, because the derivative of `tanh` reads the result without the name."""
+
+    def layer(x, w):
+        y = activation(1 + x @ w["up"])
+        return x + y @ w["down"], None
+
+    def f(ws, x):
+        if in_loop:
+            return jnp.sum(lax.scan(layer, x, ws)[0] ** 2)
+        for i in range(4):
+            x, _ = layer(x, jax.tree.map(lambda a, i=i: a[i], ws))
+        return jnp.sum(x**2)
+
+    arguments = {"up": array(4, 16, 64), "down": array(4, 64, 16)}, X
+    found = auto(f, saved="330 KiB", compiles=1).plan(*arguments).suggested_names
+
+    def recomputed(names):
+        policy = jax.checkpoint_policies.save_only_these_names(*names)
+        cost = trace(jax.checkpoint(found.named, policy=policy), *arguments).recompute_cost
+        return cost.flops + cost.transcendentals
+
+    names = [name for line in found.names for name in line.names]
+    assert all(recomputed({*names} - {name}) > recomputed(names) for name in names)
+    assert len(names) >= 2
 
 
 @pytest.mark.slow

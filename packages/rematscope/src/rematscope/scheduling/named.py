@@ -90,6 +90,9 @@ class Nameable:
     def spot_of(self, linearized: Linearized) -> dict[Value, Spot]:
         """Return the spot of each value of a primal program that can be named.
 
+        A value is left out if a derivative reads it without the name, as that of `tanh` reads its own result: it would
+        be recomputed although its named copy is saved.
+
         Raises:
           PlanError: if a trace with names is a different program.
         """
@@ -106,9 +109,12 @@ class Nameable:
                 "no names."
             ) from None
         found: dict[Value, Spot] = {}
+        everywhere = (*named.primal.all_equations(), *named.backward.all_equations())
+        read_unnamed = {v for e in everywhere if not _is_given(e) for v in e.inputs}
         for equation in filter(_is_given, named.primal.all_equations()):
             (source,) = equation.inputs
-            if (value := own.get(stands_for.get(source, source))) is not None:
+            value = own.get(stands_for.get(source, source))
+            if value is not None and source not in read_unnamed:
                 found.setdefault(value, spots[equation.params["name"]])
         return found
 

@@ -58,8 +58,9 @@ class SuggestedNames(View):
       named: the function with these names, and without its checkpoints.
       trace: the trace of `jax.checkpoint(named, policy=policy)`.
       saved_bytes: the bytes of computed residuals that `trace` saves.
-      replaced_bytes: the bytes of values that `auto` saves but that are on no source line, because they are inside a
-        derivative or a library. Other values of at most as many bytes replace them, with the least recompute.
+      replaced_bytes: the bytes of values that `auto` saves but that no name can save, because they are inside a
+        derivative or a library, or because a derivative reads them without the name, such as that of `tanh`. Other
+        values of at most as many bytes replace them, with the least recompute.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class SuggestedNames(View):
             counted = "i is the index of the value if the line computes several. "
         if self.replaced_bytes:
             missing = bytes_text(self.replaced_bytes)
-            replaced = f" No line of the code has {missing} of the values that auto saves; others replace them."
+            replaced = f" No name can save {missing} of the values that auto saves; other values replace them."
         return (
             f"{counted}With .policy, with_schedule(model, policy) saves these values and recomputes each other value "
             "just before its use. jax.checkpoint(model, policy=policy) saves the same values, but recomputes all "

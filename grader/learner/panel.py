@@ -29,7 +29,7 @@ SHEET = Markup("""<style>
 :is(.remat-busy, .remat-copy) .remat-result { opacity: 0.5; }
 .jp-OutputArea-child:has(.remat-copy):has(~ .jp-OutputArea-child .remat-panel),
 .jp-OutputArea-child:has(.remat-copy:empty) { display: none; }
-/* Who comes to a button by keyboard sees what it will say begin: the browser scrolls this much of it into view, too. */
+/* When a button gets the focus, the browser also scrolls the start of its answer into view. */
 .remat-buttons button { scroll-margin-bottom: 40vh; }
 .remat-panel button:focus-visible { outline: 2px solid var(--jp-brand-color1, currentColor); outline-offset: 1px; }
 </style>""")

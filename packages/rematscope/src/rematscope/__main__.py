@@ -125,7 +125,7 @@ def _run_command(
     except TraceError as error:
         print(error, file=sys.stderr)
         return 1
-    except Exception as error:  # whatever the function runs into is said as the rest is
+    except Exception as error:  # any error of the user's function
         print(f"{asked.function} cannot be traced with these arguments: {_describe_failure(error)}", file=sys.stderr)
         return 1
     if asked.save:

@@ -56,7 +56,7 @@ TERMINAL = {
     "rs-header": "",
 }
 
-# What stands above it where a dark theme is on: in JupyterLab, in VS Code, in Colab.
+# Selects ancestors that indicate a dark theme, in JupyterLab, VS Code and Colab.
 DARK = ':is([data-jp-theme-light="false"], .vscode-dark, [theme="dark"])'
 
 
@@ -104,7 +104,7 @@ SHEET = (
 .rs-S, .rs-R, .rs-D { font-weight: 600; }
 .rs-S { color: var(--rs-S); } .rs-R { color: var(--rs-R); } .rs-D { color: var(--rs-D); }
 .rs-type, .rs-source { color: var(--rs-soft); }
-/* As on a telephone: what stands in a row stands in a line, or in several. */
+/* In a narrow container, the cells of a row form one or more lines. */
 @container (max-width: 480px) {
   .rematscope .rs-table:has(th:nth-child(6)), .rs-table:has(th:nth-child(6)) :is(thead, tbody, tr) { display: block; }
   .rs-table:has(th:nth-child(6)) tr { padding: 3px 0; border-bottom: 1px solid #8888; text-align: left; }

@@ -80,7 +80,7 @@ class Nameable:
             flat, leaves = flattened(self._call.f, args, kwargs)
             with jax_compat.assuming_gpu():
                 tree = jax.tree.structure(jax.eval_shape(flat, *leaves))
-            # Made anew in each trace, because a name is another equation under jax_remat3.
+            # Converted in each trace, because names have different equations with and without jax_remat3.
             run = jaxpr_as_fun(jax_compat.map_equations(self._jaxpr, change))
             return jax.tree.unflatten(tree, run(*leaves))
 

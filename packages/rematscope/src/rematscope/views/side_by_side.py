@@ -332,7 +332,7 @@ def _lay_out_rows(rows: list[ProgramRow], width: int | None) -> list[list[PieceL
                     _shorten_text(source_text if fits else _short_source(source_text), source_width) if i == 0 else ""
                 )
                 pieces.append((f"  {_pad_right(origin, source_width)}", "rs-source"))
-            if saved_width:  # last, so that what crosses stands at the seam
+            if saved_width:  # in the last column, so that saved values are next to the backward program
                 pieces.append((f"  {row.saved if i == 0 else '':>{saved_width}}", style))
             lines.append(pieces)
         out.append(lines)

@@ -122,9 +122,9 @@ def requirements(case):
     large = single and chunks > 5 and rows * V > 300  # otherwise other arrays dominate what XLA allocates
     # A chunk's logits 2.2 times; the vocabulary's gradient twice; the rows in chunks and their gradient.
     most = 2.2 + 2 * d / rows + 2 * chunks * d / V
-    numbers = 4 * chunks / V  # per row: the label, the mask, and values computed from these
+    most += 4 * chunks / V  # numbers per row: the label, the mask, and values computed from these
     peak = PeakAtMost(
-        round(most) if large else round((1 if single else 2) * (most + numbers)) + 1,
+        round(most) if large else round((1 if single else 2) * most) + 1,
         too_high="How many chunks does one of your checkpoints contain? Can XLA recompute several chunks at the same "
         "time?",
         unit="one chunk's logits",

@@ -332,6 +332,24 @@ def test_places_in_loops_and_layers_count_all_of_them():
     assert (in_scan.nbytes, in_layers.nbytes) == (5 * 512, 4 * 512)
 
 
+@pytest.mark.parametrize("depth", [1, 2, 4])
+@pytest.mark.parametrize("activation", [jax.nn.gelu, jax.nn.silu, jnp.tanh, lambda h: h * jnp.exp(-h) + h])
+def test_a_name_saves_and_avoids_the_stated_amounts_in_all_layers_that_run_its_line(activation, depth):
+    """No matmul reads the result of the last layer, but a name on the line is on that result too."""
+
+    def net(x, ws, name=lambda value: value):
+        for w in ws:
+            h = x @ w
+            x = name(activation(h))
+        return jnp.sin(x)
+
+    args = array(16, 8), [array(8, 8)] * depth
+    for place in (place for place in lint(net, *args).places if "input" in place.value):
+        graph = recompute_graph(lambda *args: net(*args, name=lambda h: checkpoint_name(h, "output")), *args)
+        (nothing, most), (nbytes, cost) = graph.evaluate(()), graph.evaluate(["output"])
+        assert (nbytes - nothing, most - cost) == (place.nbytes, place.avoided)
+
+
 def unnamed(net):
     return net(each=lambda f: jax.checkpoint(lambda x, u, v: jnp.sin(jnp.tanh(x @ u) @ v)))
 

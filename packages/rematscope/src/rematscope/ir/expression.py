@@ -5,8 +5,10 @@ operation.
 """
 
 import ast
+import functools
 import itertools
 import linecache
+import types
 from typing import Any, NamedTuple
 
 from jax.extend.core import JaxprEqn
@@ -31,19 +33,42 @@ class Expression(NamedTuple):
 def expression_of(eqn: JaxprEqn, source: Source) -> Expression:
     """Return the expression of an operation, given its source line."""
     users = source.users
-    traceback: Any = eqn.source_info.traceback
-    codes, instructions = traceback.raw_frames() if hasattr(traceback, "raw_frames") else ((), ())
-    for code, instruction in zip(codes, instructions, strict=True):
-        at = next(itertools.islice(code.co_positions(), instruction // 2, None), (None,) * 4)
-        line, end_line, start, end = at
-        if line is None or end_line is None or start is None or end is None or line != users.line:
-            continue
-        if place_of(code.co_filename) == users.place:
-            if end_line != line:
-                return Expression(users, (end_line, start, end), "")
-            text = linecache.getline(code.co_filename, line).encode()[start:end].decode(errors="replace")
-            return Expression(users, (start, end), text if _is_whole(text) else "")
+    for code, instruction in frames_to_line(source, eqn)[-1:]:
+        _, end_line, start, end = _position_of(code, instruction)
+        if end_line is None or start is None or end is None:
+            break
+        if end_line != users.line:
+            return Expression(users, (end_line, start, end), "")
+        text = linecache.getline(code.co_filename, users.line).encode()[start:end].decode(errors="replace")
+        return Expression(users, (start, end), text if _is_whole(text) else "")
     return Expression(users, (), "")
+
+
+def frames_to_line(source: Source, *eqns: JaxprEqn) -> tuple[tuple[types.CodeType, int], ...]:
+    """Return the calls that lead from the user's source line to an operation, innermost first.
+
+    The same operation of repeated layers has equal calls. () if the line is not on the call stacks.
+
+    Args:
+      source: the source line.
+      *eqns: the operation, then the calls that contain it, innermost first.
+    """
+    frames: list[tuple[types.CodeType, int]] = []
+    for eqn in eqns:
+        traceback: Any = eqn.source_info.traceback
+        codes, instructions = traceback.raw_frames() if hasattr(traceback, "raw_frames") else ((), ())
+        for code, instruction in zip(codes, instructions, strict=True):
+            frames.append((code, instruction))
+            line = _position_of(code, instruction)[0]
+            if line == source.users.line and place_of(code.co_filename) == source.users.place:
+                return tuple(frames)
+    return ()
+
+
+@functools.lru_cache(maxsize=4096)  # repeated layers come from the same instructions
+def _position_of(code: types.CodeType, instruction: int) -> tuple[int | None, int | None, int | None, int | None]:
+    """Return the first and last line of an instruction, and the columns of its start and end."""
+    return next(itertools.islice(code.co_positions(), instruction // 2, None), (None,) * 4)
 
 
 def _is_whole(text: str) -> bool:

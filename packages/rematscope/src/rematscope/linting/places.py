@@ -7,6 +7,7 @@ from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
 from rematscope.ir.cost import cost_of
+from rematscope.ir.expression import frames_to_line
 from rematscope.ir.primitives import MATMULS
 from rematscope.ir.program import Equation, type_text
 from rematscope.linting.dataflow import SAME_DATA, Values
@@ -67,6 +68,7 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
         uses.setdefault(at, (use.equation, place))
 
     candidates: dict[tuple[object, ...], Candidate] = {}
+    in_layers: dict[tuple[object, ...], Candidate] = {}
     for equation, (reader, place) in uses.items():
         if (eqn := _nameable_equation(equation, reader)) is None:
             continue
@@ -75,7 +77,24 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
         candidate = candidates.setdefault(alike, Candidate(place))
         candidate.eqns.append(eqn)
         candidate.equations.append(equation)
+        in_layers.setdefault(_in_any_layer(equation), candidate)
+    named = {each.primitive for each in uses}
+    for equation in values.equations:  # of layers that use the value in another way, such as the last layer
+        if equation in uses or equation.primitive not in named:
+            continue
+        same = in_layers.get(_in_any_layer(equation))
+        if same is not None and (eqn := _nameable_equation(equation)) is not None:
+            same.eqns.append(eqn)
+            same.equations.append(equation)
     return {f"{_NAME}{i}": candidate for i, candidate in enumerate(candidates.values())}
+
+
+def _in_any_layer(equation: Equation) -> tuple[object, ...]:
+    """Return the properties that an operation has in all layers that run its line."""
+    eqns = equation.eqn, *equation.calls
+    if equation.source is None or not (frames := frames_to_line(equation.source, *eqns)):
+        return (equation,)
+    return equation.primitive, frames, *map(type_text, equation.inputs)
 
 
 def _handed_over(equation: Equation, values: Values) -> Equation | None:
@@ -122,11 +141,15 @@ def _alternative_text(equation: Equation) -> str:
     return f"jax.checkpoint_policies.{policy}"
 
 
-def _nameable_equation(equation: Equation, reader: Equation) -> JaxprEqn | None:
-    """Return the equation of the jaxpr whose result can be named for an operation; None if there is none."""
+def _nameable_equation(equation: Equation, reader: Equation | None = None) -> JaxprEqn | None:
+    """Return the equation of the jaxpr whose result can be named for an operation and the operation that reads it; None
+    if there is none.
+    """
     rules = [eqn for eqn in equation.calls if jax_compat.is_custom_rule(eqn)]
     if not rules:
         return equation.eqn if len(equation.outputs) == len(equation.eqn.outvars) == 1 else None
     # Names in a custom rule have no effect: its results must be named outside of it.
     outer = rules[-1]
-    return outer if len(outer.outvars) == 1 and not any(eqn is outer for eqn in reader.calls) else None
+    return (
+        outer if len(outer.outvars) == 1 and not any(eqn is outer for eqn in (reader.calls if reader else ())) else None
+    )

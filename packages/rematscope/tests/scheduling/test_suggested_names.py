@@ -127,6 +127,23 @@ def test_every_suggested_name_avoids_recompute(activation, in_loop):
     assert len(names) >= 2
 
 
+def test_no_name_is_suggested_in_a_function_that_is_differentiated_inside():
+    """Its lines compute derivatives too, which no `checkpoint_name` on the line would save."""
+
+    def energy(x, w):
+        h = x @ w["up"]
+        return jnp.sum(jnp.tanh(h) @ w["down"])
+
+    def forces(w, x):
+        for _ in range(2):
+            x = x - jax.grad(energy)(x, w)
+            x = jnp.sin(x)
+        return jnp.sum(x**2)
+
+    found = auto(forces, saved="150 KiB", compiles=1).plan({"up": array(16, 64), "down": array(64, 16)}, X)
+    assert {name.source.function.rpartition(".")[2] for name in found.suggested_names.names} == {"forces"}
+
+
 @pytest.mark.slow
 def test_in_a_loop_names_state_the_saved_values_of_each_iteration():
     found = auto(looped, saved="180 KiB").plan(W, X)

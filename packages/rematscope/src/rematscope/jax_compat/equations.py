@@ -97,6 +97,19 @@ def scopes(eqn: JaxprEqn) -> list[str]:
     return [name for name in names if name not in _OF_CHECKPOINTS and "," not in name and "->" not in name]
 
 
+def is_in_derivative(*eqns: JaxprEqn) -> bool:
+    """Return whether an operation, or a call that contains it, was traced by a derivative such as `jax.grad`.
+
+    Args:
+      *eqns: the operation and the calls that contain it.
+    """
+    return any(
+        type(each).__name__ == "Transform" and each.name in ("jvp", "transpose")
+        for eqn in eqns
+        for each in eqn.source_info.name_stack.stack
+    )
+
+
 def primitive_name(eqn: JaxprEqn) -> str:
     """Return the name of an equation's primitive; for a checkpoint, a name or a custom gradient that is a `HiPrim`, the
     name that JAX gives it by default.

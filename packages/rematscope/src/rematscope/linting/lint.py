@@ -31,7 +31,8 @@ class Lint(View):
     Attributes:
       function: the name of the function.
       findings: the problems, in source order.
-      places: the values that are worth naming, by decreasing recompute avoided per byte.
+      places: the values that are worth naming, by decreasing recompute avoided per byte, except in functions that the
+        function differentiates itself.
       uncounted: a clause that names the recomputed operations of unknown cost; "" if there are none.
       out_of_reach: the values that are worth saving but are intermediate values of library functions, where you cannot
         add a name. `NameSuggestion.alternative` gives the policy that saves each of them.

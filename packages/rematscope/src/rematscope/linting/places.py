@@ -57,8 +57,8 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
     # For each operation whose result would get a name: the operation that uses the value, and the place.
     uses: dict[Equation, tuple[Equation, NameSuggestion]] = {}
     for equation, use in found.items():
-        if equation is None:
-            continue
+        if equation is None or jax_compat.is_in_derivative(equation.eqn, *equation.calls):
+            continue  # the lines of a function that is differentiated inside also compute derivatives, without names
         handed = _handed_over(equation, values)
         at = handed or equation
         returned = handed is not None and at.source is not None and at.source.caller is not None

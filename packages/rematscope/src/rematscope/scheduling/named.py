@@ -158,9 +158,12 @@ def _spots_of_level(eqns: Sequence[JaxprEqn], around: tuple[JaxprEqn, ...], retu
 
 
 def _expression_in(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Expression | None:
-    """Return the expression of the user's source line that an equation belongs to; None without one."""
-    source = source_of(eqn, around)
-    return None if source is None else expression_of(eqn, source)
+    """Return the expression of the user's source line that an equation belongs to; None without one, or if a derivative
+    that the function takes itself traced the equation.
+    """
+    if jax_compat.is_in_derivative(eqn, *around) or (source := source_of(eqn, around)) is None:
+        return None
+    return expression_of(eqn, source)
 
 
 def _is_closed(eqn: JaxprEqn) -> bool:

@@ -10,7 +10,7 @@ from jax.experimental import checkify
 
 from rematscope import Lint, LintKind, PlanError, TraceError, lint, liveness, plan, recompute_graph
 from rematscope.choices.enumeration import every_choice
-from rematscope.render.units import bytes_text
+from rematscope.render.units import amount_text, bytes_text
 from rematscope.render.view import plain_text
 
 policies = jax.checkpoint_policies
@@ -348,6 +348,35 @@ def test_a_name_saves_and_avoids_the_stated_amounts_in_all_layers_that_run_its_l
         graph = recompute_graph(lambda *args: net(*args, name=lambda h: checkpoint_name(h, "output")), *args)
         (nothing, most), (nbytes, cost) = graph.evaluate(()), graph.evaluate(["output"])
         assert (nbytes - nothing, most - cost) == (place.nbytes, place.avoided)
+
+
+def test_no_name_is_suggested_in_a_function_that_is_differentiated_inside():
+    """Its lines compute derivatives too, which no `checkpoint_name` on the line would save."""
+
+    def inner(x, u, v):
+        h = x @ u
+        return jnp.sum(jnp.tanh(h) @ v)
+
+    def outer(x, u, v):
+        h = jax.jvp(inner, (x, u, v), (x, u, v))[1] * (x @ u)
+        return jnp.sin(h) @ v
+
+    assert {place.source.function.rpartition(".")[2] for place in lint(outer, *ARGS).places} == {"outer"}
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_finding_states_the_bytes_and_the_recompute_of_all_layers(depth):
+    def net(x, ws):
+        for w in ws:
+            x = checkpoint_name(jax.nn.gelu(x @ w), "late")
+        return jnp.sin(x)
+
+    args = array(16, 8), [array(8, 8)] * depth
+    (finding,) = lint(net, *args).findings
+    graph = recompute_graph(net, *args)
+    (nothing, most), (nbytes, cost) = graph.evaluate(()), graph.evaluate(["late"])
+    avoided = f"only {amount_text(most - cost)} of" if most > cost else "no recompute"
+    assert f"takes {bytes_text(nbytes - nothing)} but avoids {avoided}" in finding.text
 
 
 def unnamed(net):

@@ -71,9 +71,10 @@ def _explain_idle_name(names: Names, at: NameAt) -> tuple[LintKind, str]:
     most = max(names.savings[at], key=lambda saving: saving.spared)
     if not most.ends:
         return LintKind.FREE, "avoids no recompute: the value is computed by moving data only. Remove the name."
+    total = names.saving_of(names.nodes[at])
     part = "no recompute"
-    if most.spared:
-        part = f"only {amount_text(most.spared)} of {amount_text(most.spared + most.again)} recomputed operations"
+    if total.spared:
+        part = f"only {amount_text(total.spared)} of {amount_text(total.spared + total.again)} recomputed operations"
     saving = f"takes {bytes_text(sum(node.nbytes for node in names.nodes[at]))} but avoids {part}"
     costs = {node.equation: node.cost for node in most.ends if node.equation is not None}
     last = max(costs, key=lambda equation: (costs[equation], equation.primitive in OWN_RESULT))

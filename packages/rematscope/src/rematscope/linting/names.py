@@ -81,7 +81,7 @@ class Names:
     @cached_property
     def savings(self) -> dict[NameAt, list[Saving]]:
         """The recompute that each name avoids, in each layer that runs its line."""
-        return {at: [self._saving_of(node) for node in nodes] for at, nodes in self.nodes.items()}
+        return {at: [self.saving_of([node]) for node in nodes] for at, nodes in self.nodes.items()}
 
     @cached_property
     def helping(self) -> set[NameAt]:
@@ -126,9 +126,10 @@ class Names:
                     )
         return found
 
-    def _saving_of(self, node: Node) -> Saving:
-        spared = upstream(node.reads, lambda read: read not in self.needed)
-        ends = [read for here in [node, *spared] for read in here.reads if read in self.needed]
+    def saving_of(self, nodes: Sequence[Node]) -> Saving:
+        """Return the recompute that saving the values of some nodes avoids."""
+        spared = upstream((read for node in nodes for read in node.reads), lambda read: read not in self.needed)
+        ends = [read for here in [*nodes, *spared] for read in here.reads if read in self.needed]
         again = set(upstream(ends, lambda read: not self._is_named(read)))
         free = upstream(ends, lambda read: read in again and read.has_zero_cost)
         ends += [read for here in free for read in here.reads]

@@ -87,7 +87,8 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
       *args, **kwargs: the arguments of `f`, as for `trace`.
       cost: the cost of recomputing an equation, as a function of an `Equation`. The default is FLOPs, plus 1 per
         element of a transcendental function, plus `FLOPS_PER_LINK_BYTE` per byte that a device sends over its links.
-        This is the number of FLOPs that the reference device computes in the time of sending one byte.
+        This is the number of FLOPs that the reference device computes in the time of sending one byte. All branches
+        of a `cond` count, because each of them may be taken. (`Trace.recompute_cost` counts the most expensive one.)
 
     Returns:
       The graph. `graph.evaluate(names)` returns the bytes that a choice of names saves and its recompute cost.

@@ -66,7 +66,8 @@ class NameSuggestion:
       value: a description of the value, such as `the result of a matmul`.
       source: the source line that computes the value, or None if it is unknown.
       type: the dtype and shape, such as `f32[8,64]`; in a loop, those of one iteration.
-      nbytes: the bytes that saving the value adds, summed over all layers that run the line.
+      nbytes: the bytes that saving the value adds, summed over all layers in which the line computes this type. A name
+        on the line also saves the values of the other types, each of which is a suggestion of its own.
       avoided: the FLOPs and transcendentals that are no longer recomputed if the value is saved in addition to all
         names that have an effect.
       module: the modules that run the line, such as `layers_0…63/attention`, from JAX's name stack; else "".

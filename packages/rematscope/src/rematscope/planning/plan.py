@@ -192,7 +192,7 @@ class Plan(View):
       trace: the trace of `planned`.
       budget: the limit on saved bytes.
       saved_bytes: the bytes of computed residuals that the plan saves.
-      cost: the recompute cost of the plan, in the unit of the argument `cost` of `plan`.
+      cost: the recompute cost of the plan, in the unit of the argument `cost` of `plan`, with all branches of a `cond`.
       bound: a lower bound on the recompute cost of all choices within the limit, proven by the solver. It does not
         include operations of unknown cost.
       graph: the recompute graph of the chosen policy; `graph.evaluate(names)` returns the saved bytes and the recompute

@@ -299,3 +299,19 @@ def test_no_checkpoint_reruns_an_operation_whose_second_result_may_differ(own, p
 
     with pytest.raises(PlanError, match=r"such as lax\.rng_uniform .* Use 'layers'"):
         trace(rewrite(loss, checkpoint="whole", policy=policy), jnp.eye(4), jnp.ones((8, 4)))
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("option", ["microbatches", "chunks"])
+def test_random_numbers_stay_in_parts_of_the_batch(option, x64):
+    def loss(w, x, key):
+        return jnp.mean((jnp.tanh(x @ w) * jax.random.uniform(key, x.shape)) ** 2)
+
+    def step(w, x, key):
+        return w - jax.grad(loss)(w, x, key)
+
+    with jax.enable_x64(x64) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64(x64):
+        args = jnp.ones((4, 4)) / 4, jnp.arange(24.0).reshape(6, 4) / 24, jax.random.key(0)
+        found = rewrite(step, in_axes=(None, 0, None), **{option: 3})(*args)
+        np.testing.assert_allclose(found, step(*args), rtol=1e-6)
+        assert found.dtype == args[0].dtype

@@ -321,7 +321,7 @@ def _run_each(
         return added, [inside[v] for v, _ in listed]
 
     zeros = [jnp.zeros(v.aval.shape, jnp.promote_types(v.aval.dtype, jnp.float32)) for v in summed]
-    sums, stacks = lax.scan(turn, zeros, (jnp.arange(count), list(parts_of.values())))
+    sums, stacks = lax.scan(turn, zeros, (jnp.arange(count, dtype=jnp.int32), list(parts_of.values())))
     ratio = cotangent_divisor(count) / count
     totals = [total * ratio if v in program.gradients else total / count for v, total in zip(summed, sums, strict=True)]
     after.update((v, total.astype(v.aval.dtype)) for v, total in zip(summed, totals, strict=True))

@@ -788,3 +788,17 @@ def test_the_proof_does_not_depend_on_the_size_of_the_model():
     assert not why(AVERAGES[0])
     assert "no rule covers div in test_averages.py" in why(weighted_mean)
     assert "no rule covers rev" in why(lambda w, x, y: squares(w, x, y[::-1]).mean())
+
+
+@pytest.mark.parametrize(("shape", "length"), [((8, -1), 8), ((8 * 3, -1), 24)])
+def test_a_batch_size_that_is_a_number_in_the_model_is_named(shape, length):
+    def refusal(shape_of):
+        def step(w, x):
+            return w - jax.grad(lambda w: jnp.square(x.reshape(shape_of(x)) * w).mean())(w)
+
+        args = jnp.float32(1), jnp.ones((8, 3, 4))
+        return why_not_averaged(WholeStep(step, args, (None, 0), "step"), 2)
+
+    assert f"because axis 0 of its result has length {length} for every batch size" in refusal(lambda _: shape)
+    assert not refusal(lambda x: (shape[0] * len(x) // 8, -1))
+    assert "batch size" not in refusal(lambda x: (4, 3, len(x)))

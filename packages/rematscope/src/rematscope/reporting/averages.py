@@ -67,7 +67,7 @@ class Relation(NamedTuple):
         it along the batch axis is `scale` times the value for that part. `"sum"`: it is `scale` times the sum over the
         parts. `"zero"`: all values are 0. `"unknown"`: no rule covers an operation that it depends on.
       scale: the factor.
-      cause: of an unknown relation, the equation that no rule covers.
+      cause: of an unknown relation, the equation that no rule covers, for the whole batch and for a part.
     """
 
     how: str
@@ -243,7 +243,7 @@ class _Proof:
         if gradient is not None:
             self._look_at_gradient(gradient.what, operands[0])
             return operands
-        cause = next((r.cause for r in operands if r.how == "unknown" and r.cause), op.eqn)
+        cause = next((r.cause for r in operands if r.how == "unknown" and r.cause), (op.eqn, smaller.eqn))
         unknown = [Relation("unknown", cause=cause)] * len(op.outvars)
         if any(r.how == "unknown" for r in operands):
             return unknown
@@ -482,9 +482,25 @@ def _cause_of(relation: Relation) -> str:
     """Return the operation that no rule covers, as the end of a sentence; "" if there is none."""
     if relation.cause is None:
         return ""
-    name = jax_compat.primitive_name(relation.cause)
+    whole, part = relation.cause
+    name = jax_compat.primitive_name(whole)
     what = "the custom gradient" if name == "custom_vjp_call" else f"{name}"
-    return f": no rule covers {what} in {lines_of([relation.cause.source_info])}"
+    cause = f": no rule covers {what} in {lines_of([whole.source_info])}"
+    axis = _fixed_axis(whole, part) if name == "reshape" else None
+    if axis is None:
+        return cause
+    return (
+        f"{cause}, because axis {axis} of its result has length {whole.outvars[0].aval.shape[axis]} for every batch "
+        "size. If this length is a number in the model, compute it from the shape of an array"
+    )
+
+
+def _fixed_axis(whole: Any, part: Any) -> int | None:
+    """Return the axis of a reshape's result that starts with the batch but has the same length for a part of it."""
+    (shape, new), (smaller, other) = ([v.aval.shape for v in (e.invars[0], e.outvars[0])] for e in (whole, part))
+    before = next((math.prod(shape[:i]) for i, (a, b) in enumerate(zip(shape, smaller, strict=True)) if a != b), None)
+    pairs = enumerate(zip(new, other, strict=False))
+    return next((i for i, (a, b) in pairs if a == b > 1 and math.prod(new[:i]) == before), None)
 
 
 def _contains_custom_gradient(eqn: Any) -> bool:

@@ -255,6 +255,16 @@ def test_equal_settings_of_two_types_are_distinguished():
     np.testing.assert_allclose(3 * changed(w, x, 1), changed(w, x, True), rtol=1e-6)
 
 
+def test_a_number_is_a_setting_after_a_call_that_traces_it():
+    def step(w, steps):
+        return w - jax.grad(lambda w: sum(jnp.sin(w).sum() for _ in range(steps)))(w)
+
+    changed = rewrite(step, checkpoint="whole", donate_argnums=(0,))
+    with pytest.raises(jax.errors.TracerIntegerConversionError):
+        jax.eval_shape(changed, jnp.ones(4), 2)
+    np.testing.assert_allclose(changed(jnp.ones(4), 2), step(jnp.ones(4), 2), rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_each_setting_is_traced_with_its_own_part_of_the_batch():
     def step(w, x, layers):

@@ -37,7 +37,7 @@ def is_setting(leaf: Any) -> bool:
     return isinstance(leaf, bool) or not is_array(leaf)
 
 
-def _may_be_setting(leaf: Any) -> bool:
+def may_be_setting(leaf: Any) -> bool:
     """Return whether a leaf is not an array, or is a Python number."""
     return isinstance(leaf, int | float | complex) or not is_array(leaf)
 
@@ -45,13 +45,13 @@ def _may_be_setting(leaf: Any) -> bool:
 def arguments_of(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Arguments":
     """Divide the arguments of a call. Python numbers are settings if `f` cannot be traced with them as arrays."""
     usual = Arguments(args, kwargs)
-    numbers = [leaf for leaf in jax.tree.leaves((usual.args, usual.kwargs)) if _may_be_setting(leaf)]
+    numbers = [leaf for leaf in jax.tree.leaves((usual.args, usual.kwargs)) if may_be_setting(leaf)]
     if not numbers:
         return usual
     try:
         jax.eval_shape(usual.bound(f), *usual.args, **usual.kwargs)
     except Exception:  # any error of a library that reads the value of a setting
-        return Arguments(args, kwargs, _may_be_setting)
+        return Arguments(args, kwargs, may_be_setting)
     return usual
 
 

@@ -27,7 +27,7 @@ from rematscope.jax_compat.vjp_hook import (
     transform_losses,
 )
 from rematscope.planning.budget import budget_bytes, budget_code
-from rematscope.reporting.arrays import Arguments, arguments_of, arrays_of, in_part, leaf_axes
+from rematscope.reporting.arrays import Arguments, arguments_of, arrays_of, in_part, leaf_axes, may_be_setting
 from rematscope.reporting.averages import WholeStep, why_gradient_differs
 from rematscope.reporting.batch_axis import NotPaired
 from rematscope.reporting.chunks import chunked_batch, chunked_head
@@ -234,7 +234,7 @@ class Rewritten(Constant):
         self._programs: dict[Any, _Program] = {}
         self._one = threading.RLock()
         self._takes_gradient: bool | None = None
-        self._fixed: Callable[[Any], bool] | None = None  # which leaves of the arguments are settings
+        self._fixed = dict[Any, Callable[[Any], bool]]()  # which leaves are settings, by those that may be
         self._parts: dict[Any, list[Any]] = {}  # the losses for a part of the batch, by the types of the arguments
 
     def __repr__(self) -> str:
@@ -262,9 +262,10 @@ class Rewritten(Constant):
         return jax.jit(arrays.bound(self)).lower(*arrays.args, **arrays.kwargs)
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
-        if self._fixed is None:
-            self._fixed = arguments_of(self.__wrapped__, args, kwargs).fixed
-        return Arguments(args, kwargs, self._fixed)
+        key = tuple(map(may_be_setting, jax.tree.leaves((args, kwargs))))  # a number may be traced in another call
+        if key not in self._fixed:
+            self._fixed[key] = arguments_of(self.__wrapped__, args, kwargs).fixed
+        return Arguments(args, kwargs, self._fixed[key])
 
     def _direct(self, args: Sequence[Any], kwargs: Mapping[str, Any], method: str = "") -> Callable[..., Any]:
         """Return the function, or one of its methods, with the changes to its loss."""

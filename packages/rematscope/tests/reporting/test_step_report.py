@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from sampling import few
 from steps import STEPS
 
@@ -463,3 +464,16 @@ def test_the_table_lists_one_of_several_fixes_with_equal_peaks_and_flops():
     assert {(fix.peak_bytes, fix.extra_work) for fix in report.fixes[:5]} <= {
         (fix.peak_bytes, fix.extra_work) for fix in report.shown_fixes
     }
+
+
+def test_the_batch_axis_of_one_argument_may_have_the_length_of_another_axis_of_another_argument():
+    def step(w, xs, first):
+        _, targets = lax.scan(lambda carry, x: (carry + x, carry + x), first, xs)
+
+        def loss(w):
+            return jnp.square(jnp.tanh(xs.reshape(-1, 4) @ w) - targets.reshape(-1, 4)).mean()
+
+        return w - jax.grad(loss)(w)
+
+    args = jnp.ones((4, 4)), jnp.ones((8, 8, 4)), jnp.ones((8, 4))
+    assert subject_module.Subject(step, args, {}, None, "cpu").in_axes == (None, 0, None)

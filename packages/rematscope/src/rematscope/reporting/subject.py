@@ -177,10 +177,13 @@ class Subject:
     def _best_axes(self) -> tuple[Any, ...]:
         whole = self._loss_jaxprs
         best, most = (), 0
-        for candidate in self._axes_candidates():
+        candidates = self._axes_candidates()
+        for candidate in candidates:
             try:
                 hidden, every = self._hidden_bytes(whole, candidate)
             except Exception:  # any error of the step for another length of this axis
+                # Different axes of two arguments, such as time and batch, may have the same length.
+                candidates += [each for each in self._by_argument(candidate) if each not in candidates]
                 continue
             if hidden > _CLEARLY * most:
                 best, most = candidate, hidden
@@ -282,6 +285,12 @@ class Subject:
                 if each not in found and any(axis is not None for axis in jax.tree.leaves(each)):
                     found.append(each)
         return found[:_CANDIDATES]
+
+    def _by_argument(self, in_axes: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Return candidates that divide one of the arguments that `in_axes` divides; none if it divides only one."""
+        divided = [i for i, axes in enumerate(in_axes) if jax.tree.leaves(axes)]
+        undivided: list[Any] = [*[None] * len(self.arguments.args), {}][: len(in_axes)]
+        return [(*undivided[:i], in_axes[i], *undivided[i + 1 :]) for i in divided if len(divided) > 1]
 
     @functools.cached_property
     def _flat_leaves(self) -> list[Any]:

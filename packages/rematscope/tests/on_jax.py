@@ -3,7 +3,8 @@
     python packages/rematscope/tests/on_jax.py 0.7.2 0.10.2 newest --python 3.11 -- -n 2
 
 Environments are stored in the user's cache, so that the second run starts within seconds. Arguments after `--` are
-passed to pytest. Their paths are relative to this folder. Without a path, all tests run.
+passed to pytest. Their paths are relative to this folder. Without a path, all tests run except the slow ones; `-m ""`
+after `--` adds the slow tests.
 """
 
 import argparse
@@ -51,8 +52,9 @@ def environment(jax: str, version: str) -> Path:
 
 
 def run_tests(python: Path, arguments: list[str]) -> int:
-    """Runs pytest in this folder without the workbook's settings, and returns its exit status."""
+    """Runs pytest in this folder with one of the workbook's settings: no slow tests. Returns its exit status."""
     alone = ["-c", os.devnull, "--rootdir", TESTS, "--confcutdir", TESTS, "-p", "no:cacheprovider"]
+    alone += ["-o", "markers=slow", "-m", "not slow"]
     paths = os.pathsep.join([str(TESTS), str(PACKAGE / "src")])
     command = [python, "-m", "pytest", *alone, *arguments]
     return subprocess.run(command, cwd=TESTS, env={**os.environ, "PYTHONPATH": paths}).returncode

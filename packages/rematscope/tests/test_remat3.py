@@ -25,6 +25,7 @@ from zoo import CASES
 
 from rematscope import (
     PlanError,
+    TraceError,
     auto,
     compare,
     explore,
@@ -389,3 +390,24 @@ def test_a_custom_rematerialization_rule_saves_its_residuals(remat3):
     computed = [(r.primitive, r.kind) for r in passes.residuals if r.kind == "computed"]
     assert computed == ([("sin", "computed")] if remat3 else [])
     assert passes.backward.count("sin", "R") == (1 if remat3 else 2)
+
+
+def test_a_rule_that_refuses_some_perturbed_operands_is_refused_with_a_sentence(remat3):
+    def forward(x, scale):
+        assert not scale.perturbed
+        return x.value * scale.value, scale.value
+
+    scaled = jax.custom_vjp(lambda x, scale: x * scale)
+    scaled.defvjp(forward, lambda scale, cotangent: (cotangent * scale, None), symbolic_zeros=True)
+
+    @jax.checkpoint
+    def f(x):
+        return scaled(x, jnp.full(4, 3.0)).sum()
+
+    x = jnp.arange(4.0)
+    np.testing.assert_array_equal(jax.grad(f)(x), jnp.full(4, 3.0))
+    if remat3:
+        with pytest.raises(TraceError, match=r"test_remat3\.py:\d+ .*without jax_remat3"):
+            trace(f, x)
+    else:
+        assert trace(f, x).backward.count("mul", role="R") == 0

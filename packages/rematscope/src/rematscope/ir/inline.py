@@ -12,9 +12,11 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
+from rematscope.errors import TraceError
 from rematscope.ir import collectives
 from rematscope.ir.placement import give_shardings
 from rematscope.ir.program import Equation, Literal, Program, Value, reads
+from rematscope.ir.source import lines_of
 from rematscope.ir.trip_counts import trip_count
 from rematscope.jax_compat import AnyJaxpr
 from rematscope.jax_compat.library_primitives import trace_implementation
@@ -138,7 +140,17 @@ class Inliner:
     def _add_rule(self, eqn: JaxprEqn, inputs: list[Value], results: Sequence[Value]) -> None:
         """Record how the results are computed if `eqn` is differentiated, because remat3 leaves the forward pass as it
         is."""
-        if self._in_rule or not jax_compat.remat3() or (rule := jax_compat.forward_rule(eqn)) is None:
+        if self._in_rule or not jax_compat.remat3():
+            return
+        try:
+            rule = jax_compat.forward_rule(eqn)
+        except Exception as error:  # whatever the rule raises
+            raise TraceError(
+                f"Under jax_remat3, rematscope traces the forward rule of {jax_compat.primitive_name(eqn)} in "
+                f"{lines_of([eqn.source_info])} as if all floating-point operands were differentiated, and the rule "
+                f"does not support this ({type(error).__name__}). Trace the function without jax_remat3."
+            ) from error
+        if rule is None:
             return
         self._in_rule = True
         equations: list[Equation] = []

@@ -23,7 +23,7 @@ def test_every_public_function_has_an_example():
 
 
 # Results of compiling for a CPU.
-NEW = {"auto": since("0.11", "XLA on a CPU computes again what a checkpoint says")}
+NEW = {"auto": since("0.11", "XLA on a CPU recomputes what a checkpoint says")}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=NEW.get(name, ())) for name in EXAMPLES])

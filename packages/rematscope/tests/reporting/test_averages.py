@@ -799,6 +799,8 @@ def test_a_batch_size_that_is_a_number_in_the_model_is_named(shape, length):
         args = jnp.float32(1), jnp.ones((8, 3, 4))
         return why_not_averaged(WholeStep(step, args, (None, 0), "step"), 2)
 
-    assert f"because axis 0 of its result has length {length} for every batch size" in refusal(lambda _: shape)
+    assert f"because axis 0 of its result has length {length} for the whole batch and for a microbatch" in refusal(
+        lambda _: shape
+    )
     assert not refusal(lambda x: (shape[0] * len(x) // 8, -1))
     assert "batch size" not in refusal(lambda x: (4, 3, len(x)))

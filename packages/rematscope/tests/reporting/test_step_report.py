@@ -270,7 +270,7 @@ class Tags(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+@since("0.11", "XLA on a CPU recomputes what a checkpoint says")
 @pytest.mark.parametrize("name", SMALL[:2])
 def test_the_page_is_well_formed_and_needs_nothing_else(name, tmp_path):
     report = reported(name)

@@ -314,7 +314,7 @@ def test_a_model_is_cut_between_its_layers():
 
 
 @pytest.mark.slow
-@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+@since("0.11", "XLA on a CPU recomputes what a checkpoint says")
 def test_with_one_compile_the_0_1_program_decides():
     plain = measure(looped, WS, X)
     found = auto(looped, peak=int(0.9 * plain.peak_bytes), compiles=1).plan(WS, X)

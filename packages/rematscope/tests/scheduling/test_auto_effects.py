@@ -54,7 +54,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.slow
-@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+@since("0.11", "XLA on a CPU recomputes what a checkpoint says")
 @pytest.mark.parametrize("name", few(FUNCTIONS, 2))
 def test_auto_preserves_effects_and_values_within_the_limit(name):
     part = 0.5 if name in ("prints", "calls back") else 0.8
@@ -99,7 +99,7 @@ def test_a_mutable_array_and_another_effect_are_refused(between):
 
 
 @pytest.mark.slow
-@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+@since("0.11", "XLA on a CPU recomputes what a checkpoint says")
 def test_callbacks_run_as_often_as_in_the_function():
     called = []
 

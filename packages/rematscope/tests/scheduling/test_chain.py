@@ -75,7 +75,7 @@ WIDTHS = {"alike": [32] * 12, "unlike": [32, 48, 16, 64, 32, 32, 24, 40, 80, 32,
 
 
 @pytest.mark.slow
-@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+@since("0.11", "XLA on a CPU recomputes what a checkpoint says")
 @pytest.mark.parametrize("widths", few(WIDTHS.values()), ids=WIDTHS)
 def test_within_the_peak_of_nested_checkpoints_the_chain_recomputes_less(widths, tmp_path):
     ws = [normal(320 + i, a, b) / a**0.5 for i, (a, b) in enumerate(itertools.pairwise(widths))]

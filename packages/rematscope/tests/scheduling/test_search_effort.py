@@ -61,7 +61,7 @@ def limit(part, net=net):
 
 
 @pytest.mark.slow
-@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+@since("0.11", "XLA on a CPU recomputes what a checkpoint says")
 def test_a_function_is_called_once_however_much_is_tried_of_it(tmp_path):
     f, calls = counted(net)
     found = auto(f, peak=limit(0.6)).plan(WS, X)
@@ -154,7 +154,7 @@ def test_without_a_loop_no_checkpoint_is_placed_around_iterations():
 
 
 @pytest.mark.slow
-@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+@since("0.11", "XLA on a CPU recomputes what a checkpoint says")
 def test_only_the_sizes_of_a_compiled_program_are_read_until_more_is_requested(monkeypatch):
     read, module = [], hlo_proto.Module
 

@@ -164,7 +164,7 @@ def test_a_loop_in_a_shard_map_has_a_checkpoint_around_each_iteration():
 
 
 @pytest.mark.slow
-@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+@since("0.11", "XLA on a CPU recomputes what a checkpoint says")
 def test_a_loop_without_iterations_is_planned():
     def f(ws, x):
         x = lax.scan(lambda x, w: (jnp.sin(x @ w), x), x, ws[:0])[0]

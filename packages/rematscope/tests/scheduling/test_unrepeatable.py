@@ -122,7 +122,7 @@ def test_scheduled_draws_once(name):
 
 
 @pytest.mark.slow
-@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+@since("0.11", "XLA on a CPU recomputes what a checkpoint says")
 @pytest.mark.parametrize("name", few(["unrolled", "checkpointed", "checkpointed scan", "callback"]))
 def test_auto_draws_once(name):
     f = FUNCTIONS[name]

@@ -175,7 +175,7 @@ def test_a_schedule_has_a_smaller_peak_than_one_checkpoint():
 
 
 @pytest.mark.slow
-@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+@since("0.11", "XLA on a CPU recomputes what a checkpoint says")
 def test_a_compiled_schedule_takes_no_more_memory_than_its_checkpoints():
     """XLA would keep each layer's summand of a cotangent until the end, and materialize cheap values."""
 
@@ -193,7 +193,7 @@ def test_a_compiled_schedule_takes_no_more_memory_than_its_checkpoints():
 
 
 @pytest.mark.slow
-@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+@since("0.11", "XLA on a CPU recomputes what a checkpoint says")
 def test_the_operands_of_a_weights_gradient_are_freed_before_the_end():
     """XLA would compute the gradients of all weights last."""
 
@@ -210,7 +210,7 @@ def test_the_operands_of_a_weights_gradient_are_freed_before_the_end():
     assert measure(with_schedule(layers), *args).temp_bytes < 0.95 * measure(layers, *args).temp_bytes
 
 
-@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+@since("0.11", "XLA on a CPU recomputes what a checkpoint says")
 def test_a_saved_mask_is_not_replaced_by_its_operand():
     """XLA would recompute the mask where it is read and keep its operand: four bytes per element instead of one."""
 

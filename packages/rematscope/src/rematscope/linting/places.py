@@ -150,6 +150,5 @@ def _nameable_equation(equation: Equation, reader: Equation | None = None) -> Ja
         return equation.eqn if len(equation.outputs) == len(equation.eqn.outvars) == 1 else None
     # Names in a custom rule have no effect: its results must be named outside of it.
     outer = rules[-1]
-    return (
-        outer if len(outer.outvars) == 1 and not any(eqn is outer for eqn in (reader.calls if reader else ())) else None
-    )
+    is_read_inside = reader is not None and any(eqn is outer for eqn in reader.calls)
+    return outer if len(outer.outvars) == 1 and not is_read_inside else None

@@ -490,15 +490,15 @@ def _cause_of(relation: Relation) -> str:
     if axis is None:
         return cause
     return (
-        f"{cause}, because axis {axis} of its result has length {whole.outvars[0].aval.shape[axis]} for every batch "
-        "size. If this length is a number in the model, compute it from the shape of an array"
+        f"{cause}, because axis {axis} of its result has length {whole.outvars[0].aval.shape[axis]} for the whole "
+        "batch and for a microbatch. If this length is a number in the model, compute it from the shape of an array"
     )
 
 
 def _fixed_axis(whole: Any, part: Any) -> int | None:
     """Return the axis of a reshape's result that starts with the batch but has the same length for a part of it."""
     (shape, new), (smaller, other) = ([v.aval.shape for v in (e.invars[0], e.outvars[0])] for e in (whole, part))
-    before = next((math.prod(shape[:i]) for i, (a, b) in enumerate(zip(shape, smaller, strict=True)) if a != b), None)
+    before = next((math.prod(shape[:i]) for i, (a, b) in enumerate(zip(shape, smaller, strict=False)) if a != b), None)
     pairs = enumerate(zip(new, other, strict=False))
     return next((i for i, (a, b) in pairs if a == b > 1 and math.prod(new[:i]) == before), None)
 

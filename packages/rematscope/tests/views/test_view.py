@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import rich.jupyter
 from jax.ad_checkpoint import checkpoint_name
+from releases import since
 from rich.cells import cell_len
 from rich.console import Console
 
-from rematscope import SideBySide, print_fwd_bwd, residual_table, trace
+from rematscope import SideBySide, jax_compat, print_fwd_bwd, residual_table, trace
 from rematscope.ir.pretty_print import code, lines
 from rematscope.render.units import bytes_text, count_text, seconds_text
 from rematscope.render.view import plain_text
@@ -355,3 +356,14 @@ def test_a_mark_says_which_of_several_values_it_means():
     passes = trace(swap, 1.0, 2.0)
     (loop,) = [e for e in passes.forward.equations if e.primitive == "scan"]
     assert "c, d = d, e  ◀ d here" in plain_text(SideBySide(passes, [loop.outputs[1]]))
+
+
+@since("0.10", "jax_remat3 exists")
+@pytest.mark.parametrize("remat3", [False, True])
+def test_a_view_of_a_checkpoint_names_the_mode(remat3):
+    """Also in JAX 0.10, whose derivatives contain no checkpoint under `jax_remat3`."""
+    with jax_compat.use_remat3(remat3):
+        shown = plain_text(residual_table(jax.checkpoint(layer), jnp.ones((5, 4)), jnp.ones(4)))
+        without_checkpoint = plain_text(residual_table(layer, jnp.ones((5, 4)), jnp.ones(4)))
+    assert ("under jax_remat3" in shown) == remat3
+    assert "jax_remat3" not in without_checkpoint

@@ -91,7 +91,7 @@ class Inliner:
 
     def _add_equation(self, eqn: JaxprEqn, inputs: list[Value], equations: list[Equation]) -> Sequence[Value]:
         """Append the operations of `eqn` to `equations`, and return its outputs."""
-        self.has_remat3_checkpoint |= jax_compat.is_remat3_checkpoint(eqn)
+        self.has_remat3_checkpoint |= jax_compat.shows_remat3(eqn)
         if (body := jax_compat.called_body(eqn) or trace_implementation(eqn)) is not None:
             crossing = (inputs[i] for i in jax_compat.barrier_operands(eqn))
             if fenced := tuple(v for v in crossing if not isinstance(v, Literal)):

@@ -21,6 +21,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from rematscope.jax_compat.absent_gpu import make_jaxpr
+from rematscope.jax_compat.contexts import REMAT3_IS_PREDICTABLE, remat3
 from rematscope.jax_compat.policies import MAY_DIFFER, STATEFUL, Policy
 from rematscope.jax_compat.policies import jaxprs_in_params as jaxprs_in_params
 
@@ -129,6 +130,16 @@ def is_checkpoint(eqn: JaxprEqn) -> bool:
 def is_remat3_checkpoint(eqn: JaxprEqn) -> bool:
     """Return whether an equation is a checkpoint that was traced while `jax_remat3` was set."""
     return type(hi_primitive(eqn)).__name__ == "RematTraced"
+
+
+def shows_remat3(eqn: JaxprEqn) -> bool:
+    """Return whether an equation shows that a checkpoint was traced while `jax_remat3` was set.
+
+    The equation is the checkpoint. In JAX 0.10, derivatives contain no checkpoint, so it is a recomputed operation.
+    """
+    if REMAT3_IS_PREDICTABLE or not remat3():
+        return is_remat3_checkpoint(eqn)
+    return is_remat3_checkpoint(eqn) or "rematted_computation" in str(eqn.source_info.name_stack)
 
 
 def is_differentiated(eqn: JaxprEqn) -> bool:

@@ -142,6 +142,9 @@ class TwoPrograms(Protocol):
 # Half a unit in the last place, relative to the value.
 HALF_A_UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 
+# The number of random perturbations of the inputs. A single one may change a result by little by chance.
+_PERTURBATIONS = 4
+
 Execute = Callable[..., TwoPrograms]  # takes what `Execution` takes
 
 
@@ -293,19 +296,22 @@ class AnswerRun:
         return own
 
     @functools.cached_property
-    def perturbed(self) -> Sequence[CaseRun]:
-        """The cases with the reference's float64 results for perturbed inputs.
+    def perturbed(self) -> Sequence[Sequence[CaseRun]]:
+        """The cases with the reference's float64 results for perturbed inputs, `_PERTURBATIONS` times.
 
-        Each element of the inputs differs by half a unit in the last place.
+        Each element of the inputs differs by half a unit in the last place, with a random sign.
         """
-        moved = [
-            [_perturb_last_place(np.random.default_rng(self._seed), array) for array in own] for own in self._inputs
-        ]
-        wanted = self._reference.function.shadow(moved, _widen_all(self._cotangents))
-        return [
-            dataclasses.replace(case, wanted_output=output, wanted_gradients=gradients, named=named)
-            for case, (output, gradients, named) in zip(self.cases, wanted, strict=True)
-        ]
+        rng = np.random.default_rng(self._seed)
+
+        def perturb() -> Sequence[CaseRun]:
+            moved = [[_perturb_last_place(rng, array) for array in own] for own in self._inputs]
+            wanted = self._reference.function.shadow(moved, _widen_all(self._cotangents))
+            return [
+                dataclasses.replace(case, wanted_output=output, wanted_gradients=gradients, named=named)
+                for case, (output, gradients, named) in zip(self.cases, wanted, strict=True)
+            ]
+
+        return [perturb() for _ in range(_PERTURBATIONS)]
 
     def gradients_from(self, residuals: Arrays) -> Arrays:
         """Run the backward program on other residuals of all cases, and return the gradients of all cases."""

@@ -203,6 +203,8 @@ def _program_html(lines: Iterable[PieceLine | Row]) -> str:
 
 def _line_html(line: PieceLine | Row) -> str:
     if not isinstance(line, Row):
+        while line and not line[-1][0].strip():  # the code of a line without a type extends across the next columns
+            line = line[:-1]
         pieces = "".join(_span_html(text, style) if style else f"<span>{escaped(text)}</span>" for text, style in line)
         return f'<span class="rs-line">{pieces or "&nbsp;"}</span>'
     makes, reads = _names_attribute(line.makes), _names_attribute(line.reads)

@@ -70,7 +70,8 @@ def variables(dark: bool) -> str:
 
 # Without this sheet (on GitHub, in an untrusted notebook) the text is still aligned in columns, with spaces.
 # A line of a program is a row of a grid whose columns for code and source lines shrink, so that two programs fit next
-# to each other. The file and the line number of a source are always shown; its function is left out first.
+# to each other. The file and the line number of a source are always shown; its function is left out first. In a narrow
+# container, text is smaller, so that the bytes of a program's last column are visible.
 SHEET = (
     f"""<style>
 :is(.rematscope, .rs-pane) {{ {variables(dark=False)} }}
@@ -78,12 +79,15 @@ SHEET = (
 """
     + """.rematscope { color: inherit; container-type: inline-size; }
 .rematscope .rs-programs, .rematscope .rs-programs tbody { display: block; width: 100%; margin: 0; border: 0; }
-.rematscope .rs-programs tr { display: flex; flex-wrap: wrap; gap: 0 1em; background: none !important; }
-.rematscope .rs-programs td { display: block; padding: 0; border: 0; text-align: left; box-sizing: content-box;
-  vertical-align: top; overflow-x: auto; font: 12px/1.35 var(--jp-code-font-family, ui-monospace, monospace); }
-.rematscope .rs-programs td + td { border-left: 1px solid #8888; padding-left: 1em; }
+/* The border left of a program separates it from the previous one. In the first column, the border is clipped. */
+.rematscope .rs-programs tr { display: flex; flex-wrap: wrap; gap: 1em calc(2em + 1px); background: none !important;
+  clip-path: inset(0 -100vw 0 0); }
+.rematscope .rs-programs td { display: block; padding: 0 0 0 1em; margin-left: calc(-1em - 1px); border: 0;
+  border-left: 1px solid #8888; text-align: left; box-sizing: content-box;
+  vertical-align: top; overflow-x: auto;
+  font: clamp(10px, 2.4cqi, 12px)/1.35 var(--jp-code-font-family, ui-monospace, monospace); }
 .rematscope.rematscope pre, .rematscope .rs-table { font-family: var(--jp-code-font-family, ui-monospace, monospace); }
-.rematscope .rs-table { margin: 0; font-size: 12px; }
+.rematscope .rs-table { margin: 0; font-size: clamp(10px, 2.4cqi, 12px); }
 .rematscope .rs-table th, .rematscope .rs-table td { text-align: left; padding: 2px 1em 2px 0; max-width: none;
   vertical-align: top; }
 .rs-scroll { overflow-x: auto; }
@@ -91,7 +95,7 @@ SHEET = (
 .rematscope p { margin: 0.3em 0 0.6em; max-width: 110ch; }
 .rematscope.rematscope pre { margin: 0; padding: 0; background: none; color: inherit; line-height: 1.35;
   font-size: 12px; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; }
-.rematscope .rs-programs pre { display: grid; grid-template-columns: var(--rs-columns); }
+.rematscope .rs-programs pre { display: grid; grid-template-columns: var(--rs-columns); font-size: inherit; }
 .rs-programs :is(.rs-row, .rs-line) { display: grid; grid-column: 1 / -1; grid-template-columns: subgrid; }
 .rs-line > * { white-space: pre; }
 .rs-line > :only-child { grid-column: 1 / -1; white-space: pre-wrap; }
@@ -104,12 +108,6 @@ SHEET = (
 .rs-S, .rs-R, .rs-D { font-weight: 600; }
 .rs-S { color: var(--rs-S); } .rs-R { color: var(--rs-R); } .rs-D { color: var(--rs-D); }
 .rs-type, .rs-source { color: var(--rs-soft); }
-/* In a narrow container, the cells of a row form one or more lines. */
-@container (max-width: 480px) {
-  .rematscope .rs-table:has(th:nth-child(6)), .rs-table:has(th:nth-child(6)) :is(thead, tbody, tr) { display: block; }
-  .rs-table:has(th:nth-child(6)) tr { padding: 3px 0; border-bottom: 1px solid #8888; text-align: left; }
-  .rematscope .rs-table:has(th:nth-child(6)) :is(th, td) { display: inline-block; padding: 0 1.5em 0 0; }
-}
 </style>"""
 )
 

@@ -189,8 +189,9 @@ def choose_settings():
 
     JupyterLab does not ask about news and updates, follows the system's light or dark theme, and saves widgets in the
     notebook, so that a verdict is still visible when the notebook is opened again. In a narrow window, the first line
-    of a folded cell is cut off and long names in tables are broken, so that pages do not scroll sideways. A folded
-    output shows three dots without its first line, which is HTML.
+    of a folded cell is cut off and long names in text and in tables are broken, so that pages do not scroll sideways.
+    Long lines of printed text wrap between words. A folded output shows three dots without its first line, which is
+    HTML.
     """
     folder = SETTINGS / "config" / "labconfig"
     folder.mkdir(parents=True, exist_ok=True)
@@ -203,7 +204,9 @@ def choose_settings():
     (SETTINGS / "config" / "custom").mkdir(exist_ok=True)
     (SETTINGS / "config" / "custom" / "custom.css").write_text(
         ".jp-Placeholder-content { min-width: 0; }\n.jp-OutputPlaceholder .jp-PlaceholderText { display: none; }\n"
-        "@media (max-width: 1240px) { .jp-RenderedMarkdown td code { overflow-wrap: anywhere; } }\n"
+        "body .jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere; }\n"
+        "@media (max-width: 1240px) {\n  .jp-RenderedMarkdown code { overflow-wrap: anywhere; }\n"
+        "  .jp-RenderedMarkdown td:has(code) { min-width: 6.5em; }\n}\n"
     )
 
 

@@ -128,29 +128,37 @@ def check_machine():
 
 
 def set_up(lock):
-    """Installs the packages of a lock file and the project in .venv, unless they are already installed."""
+    """Installs the packages of a lock file and the project in .venv, unless they are already installed.
+
+    JupyterLab's settings and the trusted pages are always updated, because a new version of the workbook can change
+    them without changing the packages.
+    """
     found = STAMP.read_text().split() if STAMP.exists() else []
-    if fingerprint(lock) in found and Path(python(VENV)).exists():
-        return
     try:
-        uv = find_uv()
-        say("Setting up {} (about 1 GB, or 1.5 GB with the tests; a few minutes the first time).".format(VENV))
-        # After an interrupted setup, packages can seem to be installed although files are missing: then create .venv
-        # again. Otherwise, other packages that the user installed in .venv stay there.
-        make_venv(uv, "--clear" if UNFINISHED in found else "--allow-existing")
-        STAMP.write_text(UNFINISHED)
-        install = uv + ["pip", "install", "--python", python(VENV), "--compile-bytecode"]
-        attempt(install + ["--require-hashes", "-r", lock])
-        # The lock file contains the build backend, so building the project downloads nothing.
-        attempt(install + ["--no-deps", "--no-build-isolation", "--editable", "packages/rematscope", "--editable", "."])
-        subprocess.call(
-            [python(VENV), "-m", "compileall", "-q", "packages/rematscope/src", "grader", "solutions"], cwd=str(ROOT)
-        )
+        if fingerprint(lock) not in found or not Path(python(VENV)).exists():
+            # After an interrupted setup, packages can seem to be installed although files are missing: then create
+            # .venv again. Otherwise, other packages that the user installed in .venv stay there.
+            install(lock, "--clear" if UNFINISHED in found else "--allow-existing")
         choose_settings()
         trust_pages()
-        STAMP.write_text("\n".join(sorted({fingerprint(LEARNERS), fingerprint(lock)})))
     except OSError as error:
         raise problem_in(str(error))
+
+
+def install(lock, existing):
+    """Installs the packages of a lock file. `existing` is uv's option for the files that are already in .venv."""
+    uv = find_uv()
+    say("Setting up {} (about 1 GB, or 1.5 GB with the tests; a few minutes the first time).".format(VENV))
+    make_venv(uv, existing)
+    STAMP.write_text(UNFINISHED)
+    pip = uv + ["pip", "install", "--python", python(VENV), "--compile-bytecode"]
+    attempt(pip + ["--require-hashes", "-r", lock])
+    # The lock file contains the build backend, so building the project downloads nothing.
+    attempt(pip + ["--no-deps", "--no-build-isolation", "--editable", "packages/rematscope", "--editable", "."])
+    subprocess.call(
+        [python(VENV), "-m", "compileall", "-q", "packages/rematscope/src", "grader", "solutions"], cwd=str(ROOT)
+    )
+    STAMP.write_text("\n".join(sorted({fingerprint(LEARNERS), fingerprint(lock)})))
 
 
 def fingerprint(lock):

@@ -134,7 +134,8 @@ def test_the_test_packages_are_installed_and_pytest_runs(workbook):
 
 
 @pytest.mark.slow
-def test_stored_outputs_are_trusted(workbook):
+def test_stored_outputs_of_a_new_version_are_trusted(workbook):
+    assert workbook.start("test").returncode == 0
     page = workbook.root / "notebooks" / "page.ipynb"
     page.parent.mkdir()
     output = nbformat.v4.new_output("display_data", {"text/html": "<style>b {color: red}</style>"})

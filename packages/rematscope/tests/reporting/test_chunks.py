@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from jax.experimental import sparse
 from sampling import few, sampled
 
 from rematscope import PlanError, jax_compat, report, rewrite
@@ -111,9 +112,14 @@ def reduced_with_the_length(w, x, y):
     return jnp.mean(sums * y)
 
 
+def sparse_weights(w, x, y):
+    weights = sparse.BCOO((w[0], jnp.arange(16).reshape(8, 2) % 8), shape=(8, 8))
+    return jnp.mean(jnp.tanh(x @ weights).sum((1, 2)) * y)
+
+
 LOSSES = [
     scan_with_dropout, checkpointed_scan_with_dropout, weighted_mean, batch_normalization, contrastive_loss,
-    merged_axes, reversed_batch, a_vmap, positions_in_a_branch, reduced_with_the_length,
+    merged_axes, reversed_batch, a_vmap, positions_in_a_branch, reduced_with_the_length, sparse_weights,
 ]  # fmt: skip
 
 

@@ -172,7 +172,7 @@ def is_opaque(eqn: Any) -> bool:
 def equal_values(one: Any, other: Any) -> bool:
     if one is other or callable(one):
         return one is other or type(one) is type(other)
-    if hasattr(one, "shape") or hasattr(other, "shape"):
+    if hasattr(one, "__array__") or hasattr(other, "__array__"):  # not SparseInfo, a tuple with a `shape`
         one, other = np.asarray(one), np.asarray(other)
         return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
     return bool(one == other) or (one != one and other != other)  # NaN equals NaN

@@ -122,6 +122,31 @@ def sines(x):
 
 sines.defvjp(lambda x: (sines(x), x), lambda x, cts: (jnp.exp(cts[0]) * x + cts[1],))
 
+
+def with_gradient(of_second):
+    """A function of two outputs whose custom gradient is that of the first plus `of_second(ct, x)` of the second's."""
+
+    @jax.custom_vjp
+    def both(x):
+        return jnp.sin(x), jnp.cos(x)
+
+    both.defvjp(lambda x: (both(x), x), lambda x, cts: (cts[0] * x + of_second(cts[1], x),))
+    return lambda x: tuple(each.sum() for each in both(jnp.tanh(x)))
+
+
+# Gradients that are not 0 for a cotangent of 0, by an operation that is not elementwise.
+OTHER_GRADIENTS = {
+    "ranks": lambda ct, x: jnp.argsort(ct).astype(ct.dtype),
+    "logarithms of sums": lambda ct, x: lax.cumlogsumexp(ct),
+    "a branch": lambda ct, x: lax.cond(ct.astype(bool).any(), lambda x: 0 * x, lambda x: x, x),
+    "a constant result of a branch": lambda ct, x: lax.cond(x[0] > -9, lambda ct: x, lambda ct: ct, ct),
+    "the first value of a carry": lambda ct, x: lax.scan(lambda c, row: (c + row, None), x[0], ct)[0] * jnp.ones(3),
+    "a loop of unknown length": lambda ct, x: lax.fori_loop(0, x.argmax() + 1, lambda _, c: c + ct, x),
+    "an index": lambda ct, x: lax.dynamic_slice(x, (ct[0].astype(int),), (3,)),
+    "a value for indices out of bounds": lambda ct, x: ct.at[x.astype(int) + 5].get(mode="fill", fill_value=2.0),
+    "a row of a stack": lambda ct, x: jnp.stack([ct, x]).sum(0),
+}
+
 # The functions, and the outputs whose gradient depends on the rule of another output.
 NOT_ZERO_AT_ZERO = {
     "a constant gradient": (
@@ -129,7 +154,7 @@ NOT_ZERO_AT_ZERO = {
         (0, 1),
     ),
     "a nonlinear gradient": (lambda x: tuple(each.sum() for each in sines(jnp.tanh(x))), (1,)),
-}
+} | {name: (with_gradient(of_second), (0,)) for name, of_second in OTHER_GRADIENTS.items()}
 
 
 @pytest.mark.slow

@@ -24,18 +24,27 @@ import numpy as np
 from rematscope.errors import PlanError
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.inline import without_dead_code
-from rematscope.ir.primitives import ELEMENTWISE
+from rematscope.ir.primitives import COLLECTIVES, MATMULS, MOVES, VIEWS
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.jax_compat import body_of
 from rematscope.scheduling.linearize import free_values, reading, substituted
 
 _GIVEN, _ABSENT = 1, 2
-# Operations that may return other values than 0 for an operand that is 0: all elementwise ones but these.
-_NONZERO = ELEMENTWISE - frozenset(
-    "neg add sub add_any mul div convert_element_type real imag conj complex copy select_n abs sign square sqrt sin "
-    "tan tanh sinh asin atan expm1 log1p erf floor ceil round reduce_precision".split()
+# Operations whose results are 0 if the operands that depend on cotangents are 0, except as `may_be_constant` says.
+_ZERO_AT_ZERO = (
+    (VIEWS | MOVES | MATMULS | COLLECTIVES)
+    | frozenset(
+        "neg mul div convert_element_type real imag conj complex abs sign square sqrt sin tan tanh sinh".split()
+    )
+    | frozenset("asin atan expm1 log1p erf floor ceil round reduce_precision fft triangular_solve scan cond".split())
+    | frozenset("reduce_sum reduce_max reduce_min reduce_prod reduce_window_sum cumsum cummax cummin cumprod".split())
+    | frozenset("select_and_scatter_add select_and_gather_add shard_map".split())
 )
-_SUMS = frozenset("add sub add_any concatenate select_n pad dynamic_update_slice scatter scatter-add".split())
+_LINEAR_OPERAND = {"gather": 0, "dynamic_slice": 0, "div": 0, "triangular_solve": 1}  # not in the other operands
+# Operations whose results contain values of their other operands.
+_SUMS = frozenset(
+    "add sub add_any concatenate stack select_n pad dynamic_update_slice scatter scatter-add scatter-sub".split()
+)
 
 
 def without(
@@ -89,16 +98,33 @@ def _depends_on_rule(
         is_float = jnp.issubdtype(value.dtype, np.inexact)
         return is_float and not marks.get(value, 0) and value not in zeros and not _is_zero_literal(value)
 
-    def adds_constant(equation: Equation) -> bool:
+    def may_be_constant(equation: Equation) -> bool:
+        """Whether a result that depends on absent cotangents alone may be another value than 0."""
         name, read = equation.primitive, [marks.get(v, 0) for v in equation.inputs]
         if name == "add_any":
             return any(read) and any(map(is_constant, equation.inputs))
-        if not several or set(read) - {0} != {_ABSENT}:
+        zero = [i for i, v in enumerate(equation.outputs) if marks.get(v, 0) == _ABSENT]
+        if not several or not zero:
             return False
-        is_denominator = name == "div" and bool(read[1])
-        return name in _NONZERO or is_denominator or (name in _SUMS and any(map(is_constant, equation.inputs)))
+        if not all(jnp.issubdtype(equation.outputs[i].dtype, np.inexact) for i in zero):
+            return True
+        if name == "scan":
+            return any(i < equation.carries and is_constant(equation.initial[i]) for i in zero)
+        if name == "cond":
+            return bool(read[0]) or any(is_constant(body.outputs[i]) for body in equation.bodies for i in zero)
+        if name in _SUMS:
+            return any(map(is_constant, equation.inputs))
+        if name in _LINEAR_OPERAND and any(r for i, r in enumerate(read) if i != _LINEAR_OPERAND[name]):
+            return True  # an absent cotangent is an index, a matrix or a denominator
+        return name not in _ZERO_AT_ZERO or _fills(equation)
 
-    return any(map(is_constant, backward.outputs)) or any(map(adds_constant, equations))
+    return any(map(is_constant, backward.outputs)) or any(map(may_be_constant, equations))
+
+
+def _fills(equation: Equation) -> bool:
+    """Whether a gather returns another value than 0 for indices out of bounds."""
+    mode = equation.params.get("mode")
+    return mode == jax.lax.GatherScatterMode.FILL_OR_DROP and equation.params.get("fill_value", 0) != 0
 
 
 def _is_zero_literal(value: Value) -> bool:

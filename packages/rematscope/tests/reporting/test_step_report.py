@@ -479,3 +479,22 @@ def test_the_batch_axis_of_one_argument_may_have_the_length_of_another_axis_of_a
 
     args = jnp.ones((4, 4)), jnp.ones((8, 8, 4)), jnp.ones((8, 4))
     assert subject_module.Subject(step, args, {}, None, "cpu").in_axes == (None, 0, None)
+
+
+def sines(ws, x):
+    def loss(ws):
+        return jnp.mean(functools.reduce(lambda x, w: jnp.sin(x @ w), ws, x))
+
+    return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws))
+
+
+class Trainer:
+    def sines(self, ws, x):
+        return sines(ws, x)
+
+
+@pytest.mark.parametrize("f", [sines, Trainer().sines, functools.partial(sines)])
+def test_a_function_that_may_have_another_name_is_said_to_be_the_one_of_the_report(f):
+    args = [jnp.ones((16, 16))] * 8, jnp.ones((256, 16))
+    text = " ".join(plain_text(rematscope.report(f, *args, memory="160 KiB")).split())
+    assert ("In this code, sines is the function that you passed to report." in text) == (f is not sines)

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
@@ -64,10 +65,26 @@ class Proposal:
         return self.measurement.peak_or_infinity
 
     @property
+    def _name(self) -> str:
+        """The name of the function in `snippet`."""
+        return self._subject.name if self._subject.name.isidentifier() else "step"
+
+    @property
     def snippet(self) -> str:
         """Python code to paste after the definition of the function."""
-        name = self._subject.name if self._subject.name.isidentifier() else "step"
-        return snippet_of(name, self.changes)
+        return snippet_of(self._name, self.changes)
+
+    @property
+    def name_text(self) -> str:
+        """A sentence that says what the function's name in `snippet` means; "" if it is a variable of its module.
+
+        A method or a function that another function returned may have another name where the code is pasted.
+        """
+        f = self._subject.f
+        module = sys.modules.get(getattr(f, "__module__", None) or "")
+        if getattr(module, self._name, None) is f:
+            return ""
+        return f"In this code, {self._name} is the function that you passed to report."
 
     @cached_property
     def by_hand(self) -> str:
@@ -286,7 +303,7 @@ class Report(View):
             text += f" {others} that rematscope tried needs more memory."
         if not self._search.is_complete:
             text += " Not all combinations were traced, so a cheaper one may exist."
-        return text
+        return f"{text} {best.name_text}".rstrip()
 
     @property
     def nothing_fits(self) -> str:

@@ -177,6 +177,27 @@ def test_a_narrow_page_of_the_book_wraps_code_and_a_printed_page_shows_only_the_
     page.close()
 
 
+def test_only_the_cheat_sheet_is_printed_in_two_columns(browser):
+    """Two programs, or a table of residuals, need the whole width of a printed page."""
+    page = browser.new_page()
+    page.emulate_media(media="print")
+    page.set_content("".join(f"<article class=bd-article><p id={name}></article>" for name in ("cheat-sheet", "scan")))
+    page.add_style_tag(path=Path(start.ROOT) / "book" / "static" / "book.css")
+    columns = page.locator("article").evaluate_all("all => all.map(each => getComputedStyle(each).columnCount)")
+    assert columns == ["2", "auto"]
+    page.close()
+
+
+def test_tables_in_the_book_have_bars_but_no_stripes(browser):
+    page = browser.new_page()
+    bar = "<table><tr><td style='background: linear-gradient(red, red)'></table>"
+    page.set_content(f"<style>tr {{ background-color: red }}</style><div class=cell_output>{bar}</div>")
+    page.add_style_tag(path=Path(start.ROOT) / "book" / "static" / "book.css")
+    assert page.locator("tr").evaluate("row => getComputedStyle(row).backgroundColor") == "rgba(0, 0, 0, 0)"
+    assert "gradient" in page.locator("td").evaluate("cell => getComputedStyle(cell).backgroundImage")
+    page.close()
+
+
 def test_the_books_lock_file_includes_the_learners_pins():
     """start.py can therefore install the book's lock file over the learners' one."""
     learners, book = (

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
+from jax._src import config  # private: a switch for one thread
 from random_programs import arguments, array, dtypes, instructions, program_of, run_op_by_op, same_bits, vectors
 from sampling import few
 from zoo import normal
@@ -173,6 +174,14 @@ def test_a_custom_gradient_that_is_not_zero_for_an_absent_cotangent_is_refused(n
 
     got, wanted = (jax.grad(g, has_aux=True)(x)[0] for g in (with_schedule(stopped), stopped))
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+@pytest.mark.skipif(not hasattr(jax.config, "jax_custom_vjp3"), reason="this JAX has no jax_custom_vjp3")
+def test_such_a_custom_gradient_is_refused_with_custom_vjp3():
+    with config.custom_vjp3(True):
+        late = with_schedule(with_gradient(lambda ct, x: jnp.exp(ct)))
+        with pytest.raises(PlanError, match="custom gradient that the other outputs depend on"):
+            jax.grad(late, has_aux=True)(normal(602, 3))
 
 
 WHOLE = {

@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
-from rematscope.jax_compat import is_mutable_array, is_repeatable_program
+from rematscope.jax_compat import is_mutable_array, is_repeatable_program, primitive_name
 from rematscope.linting.subject import walk_equations
 from rematscope.scheduling.argnums import guarded
 from rematscope.scheduling.differentiable import differentiable
@@ -81,7 +81,7 @@ class Planned(Constant, PartlyDifferentiable):
 
 def _rule_outputs(eqn: Any) -> int:
     """Return the number of floating-point outputs of an operation that is a custom rule; 0 for another operation."""
-    is_rule = eqn.primitive.name.startswith("custom_vjp_call")
+    is_rule = primitive_name(eqn).startswith(("custom_vjp_call", "call_hi_primitive"))  # a HiPrim may have a rule
     return is_rule * sum(jnp.issubdtype(getattr(v.aval, "dtype", np.int32), np.inexact) for v in eqn.outvars)
 
 

@@ -498,3 +498,24 @@ def test_a_function_that_may_have_another_name_is_said_to_be_the_one_of_the_repo
     args = [jnp.ones((16, 16))] * 8, jnp.ones((256, 16))
     text = " ".join(plain_text(rematscope.report(f, *args, memory="160 KiB")).split())
     assert ("In this code, sines is the function that you passed to report." in text) == (f is not sines)
+
+
+@jax.tree_util.register_pytree_node_class
+class Scale:
+    def __init__(self, value):
+        self.value, self.dtype = value, jax.typeof(value).dtype
+
+    def tree_flatten(self):
+        return [self.value], None
+
+    @classmethod
+    def tree_unflatten(cls, _, leaves):
+        return cls(*leaves)
+
+
+def test_a_container_that_accepts_only_arrays_gets_no_placeholders():
+    def step(scale, ws, x):
+        return jax.tree.map(lambda w: w * scale.value, sines(ws, x)), scale
+
+    args = Scale(jnp.float32(8)), [jnp.ones((16, 16))] * 8, jnp.ones((256, 16))
+    assert rematscope.report(step, *args, memory="160 KiB").best is not None

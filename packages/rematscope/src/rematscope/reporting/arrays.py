@@ -23,6 +23,10 @@ class _Missing:
 _MISSING = _Missing()
 
 
+def _is_none(leaf: Any) -> bool:
+    return leaf is None
+
+
 def is_array(leaf: Any) -> bool:
     """Whether JAX can trace a leaf: an array, a number or a shape."""
     try:
@@ -70,8 +74,11 @@ class Arguments:
         """
         self.fixed = fixed
         given = tuple(args), dict(kwargs)
-        self._settings = jax.tree.map(lambda v: v if fixed(v) else _MISSING, given)
-        self.settings = sum(v is not _MISSING for v in jax.tree.leaves(self._settings))
+        self._structure: Any = jax.tree.structure(given, is_leaf=_is_none)
+        leaves = jax.tree.leaves(given, is_leaf=_is_none)
+        self._settings = [v if fixed(v) else _MISSING for v in leaves]
+        self.settings = sum(v is not _MISSING and v is not None for v in self._settings)
+        # A container may refuse None or a placeholder, so it is only built anew if it may have settings.
         arrays: tuple[Any, Any] = jax.tree.map(lambda v: None if fixed(v) else v, given) if self.settings else given
         self.args, self.kwargs = arrays
 
@@ -79,12 +86,9 @@ class Arguments:
         """Return the arguments with the settings restored."""
         if not self.settings:
             return tuple(args), dict(kwargs)
-        found: tuple[Any, Any] = jax.tree.map(
-            lambda setting, array: array if setting is _MISSING else setting,
-            self._settings,
-            (tuple(args), dict(kwargs)),
-            is_leaf=lambda v: v is None,
-        )
+        arrays = self._structure.flatten_up_to((tuple(args), dict(kwargs)))
+        leaves = (a if setting is _MISSING else setting for setting, a in zip(self._settings, arrays, strict=True))
+        found: tuple[Any, Any] = self._structure.unflatten(leaves)
         return found
 
     def bound(self, f: Callable[..., Any]) -> Callable[..., Any]:

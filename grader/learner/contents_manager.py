@@ -10,6 +10,7 @@ from ipykernel.kernelspec import KERNEL_NAME
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 from tornado import web
 
+_LAST_RUN = "<p>This is from the last time this cell ran. Later changes were not saved. To see them, run it again.</p>"
 _VIEW, _STATE = (f"application/vnd.jupyter.widget-{what}+json" for what in ("view", "state"))
 
 
@@ -21,7 +22,8 @@ class WorkbookContentsManager(AsyncLargeFileManager):
 
     JupyterLab saves widgets with their page, but not those of a kernel that has ended. Such a page, opened again, would
     show "model not found" instead of the last verdict. So this class keeps the saved widgets that the page still shows.
-    Instead of a widget that was never saved, the page shows the HTML that is stored with it.
+    Instead of a widget that was never saved, the page shows the HTML that is stored with it, and says that this HTML is
+    from the last time the cell ran: a button of the widget may have shown another verdict since.
     """
 
     async def get(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -35,6 +37,7 @@ class WorkbookContentsManager(AsyncLargeFileManager):
             for data in _output_data(model["content"]):
                 if "text/html" in data and data.get(_VIEW, {}).get("model_id") in lost:
                     del data[_VIEW]
+                    data["text/html"] = _LAST_RUN + "".join(data["text/html"])
         return model
 
     async def save(self, model: dict[str, Any], path: str = "") -> dict[str, Any]:

@@ -41,6 +41,7 @@ def press(notebook, label: str, answer: str):
     its position and stay in view, and so must the first line of the answer. Until the answer arrives, the panel may not
     become smaller than it is before and after: what follows it would jump up and back."""
     button = notebook.panel.get_by_role("button", name=label, exact=True)
+    button.hover(trial=True)  # waits until the layout is stable
     # The answer's text may already be on the page. So wait for the button's label instead: it ends in " …" while the
     # button's action runs, and changes back when the action is done.
     before = button.evaluate("""button => {
@@ -111,6 +112,7 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
     exercise.run_cell(STUB, RIGHT)
     exercise.page.set_viewport_size({"width": 420, "height": 900})
     exercise.page.keyboard.press("Control+b")  # closes the file browser, as README suggests
+    exercise.page.locator(".jp-FileBrowser").wait_for(state="hidden")  # the panel becomes wider, and less high
     press(exercise, "Check again", "Values and gradients match the reference")
     assert exercise.width_hidden() <= 0, "nothing scrolls sideways"
     verdict, cell = (panel.locator(of).first.bounding_box() for of in ("li", "xpath=ancestor::*[@class][1]"))

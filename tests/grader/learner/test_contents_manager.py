@@ -8,10 +8,14 @@ import nbformat
 import pytest
 from nbformat.sign import MemorySignatureStore, NotebookNotary
 
-from grader.learner.contents_manager import WorkbookContentsManager
+from grader.learner.contents_manager import _LAST_RUN, WorkbookContentsManager
 
 WIDGET = "application/vnd.jupyter.widget"
 PANEL = {f"{WIDGET}-view+json": {"model_id": "panel"}, "text/html": "<p>Not attempted", "text/plain": "Not attempted"}
+TWIN = {
+    "text/html": _LAST_RUN + PANEL["text/html"],
+    "text/plain": PANEL["text/plain"],
+}  # shown without its widget
 MODELS = {
     "panel": {"state": {"children": ["IPY_MODEL_verdict"]}},
     "verdict": {"state": {"value": "Passed"}},
@@ -64,8 +68,9 @@ def test_a_page_keeps_its_widgets_after_their_kernel_has_ended(server, models):
 @pytest.mark.parametrize("models", [None, {}, {"other": MODELS["other"]}])
 def test_for_a_widget_that_was_never_saved_the_static_output_is_shown(server, models):
     alone = {f"{WIDGET}-view+json": {"model_id": "slider"}, "text/plain": "IntSlider()"}
-    twin = {kind: PANEL[kind] for kind in ("text/html", "text/plain")}
-    assert shown(save(server, page([PANEL, alone], models))) == [twin, alone]
+    opened = save(server, page([PANEL, alone], models))
+    assert shown(opened) == [TWIN, alone]
+    assert shown(save(server, opened)) == [TWIN, alone]
 
 
 def test_a_widget_that_was_never_saved_is_not_written(server):
@@ -76,7 +81,7 @@ def test_a_page_can_overwrite_a_file_that_is_no_notebook(server, tmp_path):
     (tmp_path / "page.ipynb").write_text("<<<<<<< ours")
     assert shown(save(server, page([PANEL], MODELS))) == [PANEL]
     (tmp_path / "page.ipynb").write_text("<<<<<<< ours")
-    assert shown(save(server, page([PANEL], None))) == [{kind: PANEL[kind] for kind in ("text/html", "text/plain")}]
+    assert shown(save(server, page([PANEL], None))) == [TWIN]
 
 
 def test_a_page_records_the_metadata_that_its_kernel_would_write(server):

@@ -144,10 +144,16 @@ class Panel:
 
     def _show_checked(self, checked: Checked, announced: bool = False) -> None:
         status = Markup('<div role="status">{}</div>')
-        self._verdict.value = status.format(checked.verdict_html()) if announced else checked.verdict_html()
+        verdict = status.format(checked.verdict_html()) if announced else checked.verdict_html()
         steps = checked.next_steps
-        data = {"text/html": str(steps.html()), "text/plain": str(steps)} if steps else {}
-        self._next_steps.outputs = ({"output_type": "display_data", "data": data, "metadata": {}},) if steps else ()
+        # The two values arrive one after the other. What is added comes first, so the panel never becomes smaller.
+        if not steps:
+            self._verdict.value = verdict
+            self._next_steps.outputs = ()
+            return
+        data = {"text/html": str(steps.html()), "text/plain": str(steps)}
+        self._next_steps.outputs = ({"output_type": "display_data", "data": data, "metadata": {}},)
+        self._verdict.value = verdict
 
     def _make_button(self, label: str, verb: Callable[[], View]) -> ipywidgets.Button:
         import ipywidgets

@@ -10,6 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import TimeoutError
 
 # A cell's prompt shows [*] while the cell runs, and a number once all its results have arrived; a folded cell has no
 # prompt. Stored pages already have numbers, so `run` clears them first: numbers found afterwards are from this run.
@@ -201,6 +202,14 @@ class OpenPage:
         element = self.page.locator(selector).first
         element.scroll_into_view_if_needed()
         return element
+
+    def show_panel(self):
+        """Scroll to the check's panel until it is visible. Outputs above it may still grow and push it out of view."""
+        for _ in range(30):
+            self.show(".jp-CodeCell:has-text('from grader import check')")
+            with contextlib.suppress(TimeoutError):
+                return self.panel.wait_for(timeout=2000)
+        pytest.fail("the panel does not appear")
 
     def picture(self, name: str):
         """Save a screenshot to test-output/ for visual inspection."""

@@ -13,7 +13,7 @@ from grader.isolation.in_process import grade
 from grader.learner import board, next_steps, pages, session
 from grader.learner.panel import Checked
 from grader.verdicts.verdict import Finding, Verdict
-from grader.verdicts.views import VerdictView
+from grader.verdicts.views import Note, VerdictView
 from solutions.checkpoint_dot_policy import checkpoint_dot_policy as right
 
 NAME = "checkpoint_dot_policy"
@@ -114,6 +114,20 @@ def test_a_verb_that_fails_says_so():
 
     panel = Panel(Checked(Verdict(NAME, "passed"), verbs={"Submit": fails}))
     assert "Submit failed" in panel.press("Submit") and "RuntimeError: out of paper" in panel.below.value
+
+
+def test_what_a_new_verdict_adds_appears_before_the_old_one_goes():
+    finding = Finding("also saved", "a long explanation", cases=("float32",), programs="a program")
+    failed, passed = Verdict(NAME, "not passed", (finding,), residuals=""), Verdict(NAME, "passed")
+    results = iter([Checked(passed, next_steps=Note("Next", "Exercise 11")), Checked(failed)])
+    panel, seen = Panel(Checked(failed, verbs={"Check again": lambda: next(results)})), []
+    for part in (panel.page, panel.steps):
+        part.observe(
+            lambda _: seen.append(("long" in panel.page.value, bool(panel.steps.outputs))), ["value", "outputs"]
+        )
+    panel.press("Check again")
+    panel.press("Check again")
+    assert seen == [(True, True), (False, True), (True, True), (True, False)]
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ Write `NAME(x)`. STUB: what it computes, and what it saves and recomputes when i
 
 | argument | shape | range |
 |---|---|---|
-| `x` | `(n,)` | `n` 1 to 9 |
+| `x` | `(n,)` | `n`: 1 to 9 |
 
 STUB: each number and choice that may vary, with its range, as `ranges` in task.py has it; the grader draws its own.
 """,

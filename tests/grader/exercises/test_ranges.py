@@ -15,7 +15,7 @@ SLUGS = [slug for slug in registry.names() if registry.task(slug).ranges]
 
 
 def ranges_of_the_page(slug) -> dict[str, str]:
-    """Return the columns named `range` of the page's tables: each symbol with the text after it, such as ` 1 to 9`."""
+    """Return the columns named `range` of the page's tables: each symbol with its range."""
     (page,) = ROOT.glob(f"exercises/[0-9][0-9]_{slug}.ipynb")
     cells = [cell for cell in json.loads(page.read_text())["cells"] if cell["cell_type"] == "markdown"]
     found, column = {}, None
@@ -27,7 +27,7 @@ def ranges_of_the_page(slug) -> dict[str, str]:
             column = None
         elif column is not None and not set(row[column]) <= set("-: "):
             for piece in row[column].split("; "):
-                symbol, text = re.fullmatch(r"`(\w+)`(:? .*)", piece).groups()
+                symbol, text = re.fullmatch(r"`(\w+)`: (.*)", piece).groups()
                 assert symbol not in found
                 found[symbol] = text
     return found
@@ -35,9 +35,7 @@ def ranges_of_the_page(slug) -> dict[str, str]:
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_the_page_states_the_ranges_of_the_entry(slug):
-    ranges = registry.task(slug).ranges.items()
-    stated = {symbol: f"{'' if isinstance(range_, Integers) else ':'} {range_}" for symbol, range_ in ranges}
-    assert ranges_of_the_page(slug) == stated
+    assert ranges_of_the_page(slug) == {symbol: str(range_) for symbol, range_ in registry.task(slug).ranges.items()}
 
 
 @pytest.mark.parametrize("slug", SLUGS)

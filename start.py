@@ -214,7 +214,8 @@ def choose_settings():
         ".jp-Placeholder-content { min-width: 0; }\n.jp-OutputPlaceholder .jp-PlaceholderText { display: none; }\n"
         "body .jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere; }\n"
         "@media (max-width: 1240px) {\n  .jp-RenderedMarkdown code { overflow-wrap: anywhere; }\n"
-        "  .jp-RenderedMarkdown td:has(code) { min-width: 6.5em; }\n}\n"
+        "  .jp-RenderedMarkdown td:has(code) { min-width: 6.5em; }\n"
+        "  .jp-RenderedMarkdown tr:not(:has(> :nth-child(4))) td:has(code) { min-width: 8em; }\n}\n"
     )
 
 

@@ -198,8 +198,8 @@ def choose_settings():
     JupyterLab does not ask about news and updates, follows the system's light or dark theme, and saves widgets in the
     notebook, so that a verdict is still visible when the notebook is opened again. In a narrow window, the first line
     of a folded cell is cut off and long names in text and in tables are broken, so that pages do not scroll sideways.
-    Long lines of printed text wrap between words. A folded output shows three dots without its first line, which is
-    HTML.
+    Long lines of printed text wrap between words, and code in text does not wrap, like code in cells. A folded output
+    shows three dots without its first line, which is HTML.
     """
     folder = SETTINGS / "config" / "labconfig"
     folder.mkdir(parents=True, exist_ok=True)
@@ -213,6 +213,7 @@ def choose_settings():
     (SETTINGS / "config" / "custom" / "custom.css").write_text(
         ".jp-Placeholder-content { min-width: 0; }\n.jp-OutputPlaceholder .jp-PlaceholderText { display: none; }\n"
         "body .jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere; }\n"
+        "body .jp-MarkdownCell .jp-MarkdownOutput :is(pre, pre code) { white-space: pre; overflow-x: auto; }\n"
         "@media (max-width: 1240px) {\n  .jp-RenderedMarkdown code { overflow-wrap: anywhere; }\n"
         "  .jp-RenderedMarkdown td:has(code) { min-width: 6.5em; }\n"
         "  .jp-RenderedMarkdown tr:not(:has(> :nth-child(4))) td:has(code) { min-width: 8em; }\n}\n"

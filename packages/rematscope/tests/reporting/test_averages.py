@@ -618,6 +618,27 @@ def test_a_number_of_microbatches_that_does_not_divide_the_batch_is_named(count)
         rewrite(step_of(mean_of_squares), microbatches=count, in_axes=AXES)(*arguments())
 
 
+def two_gradients(w, x, y):
+    return jax.grad(mean_of_squares)(w, x, y) + jax.grad(mean_of_squares)(2 * w, x, y)
+
+
+def gradients_in_a_loop(w, x, y):
+    return jax.lax.scan(lambda w, _: (w - jax.grad(mean_of_squares)(w, x, y), None), w, length=2)[0]
+
+
+@pytest.mark.parametrize(
+    "step, taken",
+    [
+        (mean_of_squares, "no gradient"),
+        (gradients_in_a_loop, "no gradient outside loops"),
+        (two_gradients, "2 gradients"),
+    ],
+)
+def test_a_step_without_exactly_one_gradient_at_its_top_level_is_refused(step, taken):
+    with pytest.raises(PlanError, match=f"^{step.__name__} takes {taken}.* needs exactly one"):
+        rewrite(step, microbatches=COUNT, in_axes=AXES)(*arguments())
+
+
 def test_gradients_per_example_are_refused():
     def clipped_per_example(w, x, y):
         each = jax.vmap(jax.grad(lambda *args: squares(*args).mean()), (None, 0, 0))(w, x[:, None], y[:, None])

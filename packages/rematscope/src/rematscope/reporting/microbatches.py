@@ -96,10 +96,10 @@ def divided(
             gradients.update(dict.fromkeys(operation.outvars))
             numbers.add(mark.gradient)
     if len(numbers) != 1:
-        what = f"takes {len(numbers)} gradients" if numbers else "takes its gradient inside a loop or a transformation"
+        what = f"{len(numbers)} gradients" if numbers else "no gradient outside loops and transformations"
         raise PlanError(
-            f"{function} {what}, but microbatches= needs exactly one gradient at the top level of the step. Split the "
-            "batch in the step itself, with jax.lax.scan."
+            f"{function} takes {what}, but microbatches= needs exactly one, at the top level of the step. Pass the "
+            "step that takes the gradient, or split the batch in the step itself, with jax.lax.scan."
         )
     on_batch = {inputs[0], *(v for v, axis in zip(inputs[1:], axes, strict=True) if axis is not None)}
     on_data = set(on_batch)

@@ -178,6 +178,7 @@ def test_keyword_arguments_have_axes_by_name():
         ({"microbatches": 2}, "needs in_axes="),
         ({"microbatches": 2, "chunks": 2, "in_axes": (0,)}, "do not combine"),
         ({"checkpoint": "loops", "saved": 1}, "saved= is for"),
+        ({"checkpoint": "offloaded loops", "policy": jax.checkpoint_policies.dots_saveable}, "a policy of its own"),
         ({"checkpoint": "layers", "auto": 1}, "auto= combines with donate_argnums= only"),
     ],
     ids=lambda each: written(each) if isinstance(each, dict) else "",
@@ -185,6 +186,31 @@ def test_keyword_arguments_have_axes_by_name():
 def test_options_are_checked(options, words):
     with pytest.raises(PlanError, match=words):
         rewrite(jnp.sin, **options)
+
+
+@pytest.mark.parametrize("width", [128, 512])
+@pytest.mark.parametrize("around", [lambda f: f, jax.jit], ids=["plain", "jit"])
+def test_large_carries_are_offloaded_and_the_results_stay(around, width):
+    """A carry of 1 MiB or more for all iterations is in host memory; smaller carries and keys are not."""
+
+    def body(carry, w):
+        x, small, key = carry
+        key, use = jax.random.split(key)
+        x = x + jnp.tanh(x @ w) * jax.random.bernoulli(use, 0.9, x.shape)
+        return (x, small + jnp.sin(x[:, :1]), key), x[0]
+
+    @around
+    def loss(ws, x):
+        (x, small, _), rows = jax.lax.scan(body, (x, x[:, :1], jax.random.key(0)), ws)
+        return jnp.mean(x**2) + jnp.mean(small * rows.sum())
+
+    step = jax.jit(lambda ws, x: jax.value_and_grad(loss)(ws, x))
+    args = jnp.sin(jnp.arange(8.0 * width * width)).reshape(8, width, width) / width, jnp.ones((64, width))
+    changed = rewrite(step, checkpoint="offloaded loops")
+    stack = 8 * args[1].nbytes
+    assert trace(changed, *args).host_bytes() == (stack if stack >= 2**20 else 0)
+    for one, other in zip(jax.tree.leaves(step(*args)), jax.tree.leaves(changed(*args)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("called_before", [False, True])

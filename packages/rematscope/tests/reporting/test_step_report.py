@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 from releases import since
 from sampling import few
 from steps import STEPS
@@ -225,6 +227,76 @@ def test_a_step_that_fits_only_with_a_plan_of_auto_gets_one(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("target", ["cpu", "tpu v5e"])
+def test_carries_are_offloaded_if_the_device_has_its_own_memory_and_nothing_else_fits(monkeypatch, target):
+    """The loss is no mean, so it has no microbatches, and its carries are most of what checkpoints save."""
+
+    def body(x, w):
+        return x + jnp.tanh(x @ w["up"]) @ w["down"], None
+
+    def loss(ws, x):
+        x = lax.scan(body, x, ws)[0]
+        return jnp.mean(x**2) / jnp.max(x)
+
+    def step(ws, x):
+        return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws, x))
+
+    def compiled(self, changes):
+        memory = self.traced(changes).memory
+        return types.SimpleNamespace(peak_or_infinity=memory.peak_bytes, memory=memory)
+
+    monkeypatch.setattr(subject_module.Subject, "compiled", compiled)
+    ws = {
+        "up": jax.ShapeDtypeStruct((16, 64, 256), jnp.float32),
+        "down": jax.ShapeDtypeStruct((16, 256, 64), "float32"),
+    }
+    args = ws, jax.ShapeDtypeStruct((4096, 64), jnp.float32)
+    subject = subject_module.Subject(step, args, {}, device_called("tpu v5e"), target)
+    carries = 16 * 4096 * 64 * 4
+    loops = subject.traced(Changes("loops", donate_argnums=(0,))).memory.peak_bytes
+    search = fixes_module.Search(subject, loops - carries // 2, 6, lambda *_: None)
+    found = search.run()
+    if target == "cpu":
+        assert not any(changes.checkpoint == "offloaded loops" for changes in search.tried)
+        return
+    assert found == Changes("offloaded loops", donate_argnums=(0,))
+    fix = next(fix for fix in search.fixes() if fix.changes == found)
+    assert fix.extra_link_bytes == 2 * carries
+    assert fix.extra_seconds > carries / device_called("tpu v5e").host
+    assert fix.peak_bytes <= loops - 0.8 * carries
+
+
+def test_parameters_that_shard_map_gathers_are_gathered_again():
+    """The proposal saves the matmuls' results, but not the gathered weights, so it gathers each weight once more."""
+    mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
+
+    def body(x, ws):
+        up, down = (lax.all_gather(w, "d", tiled=True) for w in ws)
+        return x + jnp.tanh(x @ up) @ down, None
+
+    @functools.partial(jax.shard_map, mesh=mesh, in_specs=(P(None, "d"), P("d")), out_specs=P())
+    def loss(ws, x):
+        return lax.pmean(jnp.mean(lax.scan(body, x, ws)[0] ** 2), "d")
+
+    def step(ws, x):
+        value, grads = jax.value_and_grad(loss)(ws, x)
+        return value, jax.tree.map(lambda w, g: w - g, ws, grads)
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    shapes = (4, 64, 256), (4, 256, 64), (256, 64)
+    up, down, x = (jax.random.normal(key, shape) / 16 for key, shape in zip(keys, shapes, strict=True))
+    split = NamedSharding(mesh, P(None, "d"))
+    args = (jax.device_put(up, split), jax.device_put(down, split)), jax.device_put(x, NamedSharding(mesh, P("d")))
+    base = rematscope.report(step, *args, memory="1 GiB").peak_bytes
+    report = rematscope.report(step, *args, memory=int(base / 1.5))
+    assert report.best.changes.policy is jax.checkpoint_policies.dots_saveable
+    assert report.best.extra_link_bytes == (up.nbytes + down.nbytes) * 7 // 8
+    assert report.best.extra_share < 0.01
+    assert "more over the links of each device" in str(report).replace("\n", " ")
+    for one, other in zip(*map(jax.tree.leaves, (step(*args), report.best.function(*args))), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 def test_a_plan_of_auto_that_would_take_too_long_is_not_made(monkeypatch):
     monkeypatch.setattr(fixes_module, "_PLAN_SECONDS", 0.0)
     step, args = normalized_layers()

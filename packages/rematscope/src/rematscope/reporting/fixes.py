@@ -53,6 +53,8 @@ class Fix:
       compiled_bytes: the compiled peak in bytes; None if the changed function was not compiled.
       extra_work: the FLOPs and transcendentals in addition to those of the function as written.
       extra_seconds: the extra time in seconds, estimated by a roofline; 0 if no device was given.
+      extra_link_bytes: the bytes that each device sends to other devices, and to host memory and back, in addition to
+        those of the function as written. Collectives that XLA adds are not included.
       reduction_bytes: the bytes by which the changes lower the peak of the function as written.
     """
 
@@ -61,6 +63,7 @@ class Fix:
     compiled_bytes: int | None
     extra_work: int
     extra_seconds: float
+    extra_link_bytes: int
     reduction_bytes: int
 
     @property
@@ -80,6 +83,7 @@ def described_changes(changes: Changes) -> str:
         "segments": "checkpoint per segment",
         "loops": "checkpoint per loop iteration",
         "inner loops": "checkpoint per inner loop iteration",
+        "offloaded loops": "checkpoint per loop iteration, carries offloaded",
         "whole": "policy for the whole loss",
     }
     if changes.checkpoint is not None:
@@ -138,6 +142,9 @@ class Search:
         if found is None:
             self._microbatches()
             found = self._compile_in_order(self.compiles)
+        if found is None and Changes("loops") in self.tried and self.subject.target != "cpu":
+            self._offload()
+            found = self._compile_in_order(self.compiles + 1)
         if found is None:
             self._chunk()
             found = self._compile_in_order(self.compiles + 2)
@@ -278,9 +285,24 @@ class Search:
         if any(changes.microbatches > 1 for changes in self.tried):  # only some numbers of microbatches are refused
             self.refused.pop("microbatches", None)
 
+    def _offload(self) -> None:
+        """Trace loops whose carries are offloaded to host memory, alone and in microbatches if these can be used."""
+        offloaded = Changes("offloaded loops", donate_argnums=self._useful_donation)
+        found = self._trace(offloaded, in_time=False)
+        if found is None or not found.passes.host_bytes():
+            self.tried.pop(offloaded, None)
+            return
+        if not self._are_small([found]) and "microbatches" not in self.refused:
+            self._divide([offloaded], "microbatches", divisors(self.subject.batch_size))
+
+    @property
+    def _useful_donation(self) -> tuple[int, ...]:
+        """The indices of the arguments to donate; () if this saves nothing."""
+        return self.subject.updated_argnums if self._donation_bytes() else ()
+
     def _smallest_undivided(self) -> list[Changes]:
         """Return changes with donation: the cheapest checkpoints whose peak is near the lowest, and no checkpoints."""
-        donated = self.subject.updated_argnums if self._donation_bytes() else ()
+        donated = self._useful_donation
         undivided = [t for c, t in self.tried.items() if c.microbatches == c.chunks == c.head_chunks == 1]
         least = min(t.memory.peak_bytes for t in undivided)
         lowest = min((t for t in undivided if t.memory.peak_bytes <= _NEAR * least), key=lambda t: t.work).changes
@@ -407,7 +429,7 @@ class Search:
         if self.subject.target != jax.default_backend():
             return None  # `rewrite` plans for the device that JAX uses
         takes = _PLAN_TRACES * self._base_seconds
-        donated = self.subject.updated_argnums if self._donation_bytes() else ()
+        donated = self._useful_donation
         around = self.tried[Changes(donate_argnums=donated)].memory.fixed_bytes - self.subject.gradient_bytes
         excess = 0.0
         for _ in range(_PLANS):
@@ -445,6 +467,13 @@ class Search:
             return None
         return self.tried[changes]
 
+    def traced_alone(self, changes: Changes) -> Traced | None:
+        """Return the trace of changes that the search does not propose; None if they cannot be applied."""
+        try:
+            return self.subject.traced(changes)
+        except Exception:  # as in `_trace`
+            return None
+
     def _compile(self, changes: Changes) -> float:
         """Compile the function with some changes, and return its peak; infinite if the target has no memory for it."""
         if changes not in self.measured:
@@ -480,12 +509,13 @@ class Search:
         return memory.fixed_bytes + self._ratio(found) * (memory.peak_bytes - memory.fixed_bytes)
 
     def cost(self, changes: Changes) -> tuple[float, ...]:
-        """Return the sort key of changes: parts of the batch, work, donated arguments, and predicted peak.
+        """Return the sort key of changes: parts of the batch, work, link bytes, donated arguments, predicted peak.
 
         The parts come first, so changes without microbatches and chunks are preferred.
         """
         found = self.tried[changes]
-        return changes.microbatches * changes.chunks, found.work, len(changes.donate_argnums), found.memory.peak_bytes
+        parts, donated = changes.microbatches * changes.chunks, len(changes.donate_argnums)
+        return parts, found.work, found.link_bytes, donated, found.memory.peak_bytes
 
     def _compile_in_order(self, compiles: int) -> Changes | None:
         """Compile the cheapest changes that are expected to fit, until one does."""
@@ -551,6 +581,7 @@ class Search:
                     compiled,
                     found.work - base.work,
                     found.seconds - base.seconds,
+                    found.link_bytes - base.link_bytes,
                     base.memory.peak_bytes - found.memory.peak_bytes,
                 )
             )

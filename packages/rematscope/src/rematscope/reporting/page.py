@@ -135,7 +135,9 @@ def _changes_html(report: Any) -> list[str]:
     else:
         found.append(f"<p>{escape(report.nothing_fits)}</p>")
     timed = report.device is not None  # without a device, there is no time to show
-    rows = [["Change", "Peak", "", "Reduction", "Extra FLOPs", *["Extra time"] * timed, "What to write"]]
+    linked = report.has_extra_link_bytes
+    columns = [*["Extra link bytes"] * linked, *["Extra time"] * timed]
+    rows = [["Change", "Peak", "", "Reduction", "Extra FLOPs", *columns, "What to write"]]
     best = None
     for fix in report.shown_fixes:
         fits = fix.best_bytes <= report.limit
@@ -149,6 +151,7 @@ def _changes_html(report: Any) -> list[str]:
                 f"{how}{', fits' if fits else ''}",
                 bytes_text(fix.reduction_bytes),
                 count_text(max(fix.extra_work, 0)),
+                *[bytes_text(max(fix.extra_link_bytes, 0))] * linked,
                 *[seconds_text(max(fix.extra_seconds, 0.0))] * timed,
                 f"rematscope.rewrite({report.function}, {fix.changes})",
             ]

@@ -25,7 +25,7 @@ from rematscope.reporting.contents import Buffer, Contents, Module, Timeline, gr
 from rematscope.reporting.fixes import Fix, Search, described_changes
 from rematscope.reporting.page import document, pictures
 from rematscope.reporting.rewrite import Changes, blocks_of
-from rematscope.reporting.subject import Subject
+from rematscope.reporting.subject import Subject, Traced
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words
 from rematscope.seconds.devices import DEVICES, Device, device_called
 from rematscope.tracing.arguments import with_own_options
@@ -46,14 +46,17 @@ class Proposal:
       measurement: what it was compiled to.
       extra_work: FLOPs and transcendentals in addition to those of the function as written.
       extra_share: the same as a share of those of the function as written.
+      extra_link_bytes: the bytes that each device sends to other devices, and to host memory and back, in addition to
+        those of the function as written.
     """
 
-    def __init__(self, subject: Subject, changes: Changes, measurement: Measurement, work: int, base: int):
+    def __init__(self, subject: Subject, found: Traced, base: Traced, measurement: Measurement):
         self._subject = subject
-        self.changes = changes
+        self.changes = found.changes
         self.measurement = measurement
-        self.extra_work = work - base
-        self.extra_share = (work - base) / base if base else 0.0
+        self.extra_work = found.work - base.work
+        self.extra_share = self.extra_work / base.work if base.work else 0.0
+        self.extra_link_bytes = found.link_bytes - base.link_bytes
 
     @cached_property
     def function(self) -> Callable[..., Any]:
@@ -149,7 +152,7 @@ class Report(View):
         self.fixes: list[Fix] = search.fixes()
         self.best: Proposal | None = None
         if found is not None and found != Changes():
-            self.best = Proposal(subject, found, search.measured[found], search.tried[found].work, base.work)
+            self.best = Proposal(subject, search.tried[found], base, search.measured[found])
         self.advice = _advice(self)
 
     @property
@@ -287,6 +290,8 @@ class Report(View):
         best = self.best
         assert best is not None, "there is a proposal"
         cost = f"{100 * best.extra_share:.1f} % more FLOPs" if best.extra_work > 0 else "no more FLOPs"
+        if best.extra_link_bytes > 0:
+            cost += f" and {bytes_text(best.extra_link_bytes)} more over the links of each device"
         cheaper = self._search.cost(best.changes)
         tried = [c for c in self._search.tried if self._search.cost(c) < cheaper and c != Changes()]
         text = (
@@ -331,7 +336,9 @@ class Report(View):
 
     def _fixes_table(self) -> TextTable:
         timed = self.device is not None
-        rows = [["Change", "Peak", "", "Reduction", "Extra FLOPs", *["Extra time"] * timed]]
+        linked = self.has_extra_link_bytes
+        columns = [*["Link bytes"] * linked, *["Extra time"] * timed]
+        rows = [["Change", "Peak", "", "Reduction", "Extra FLOPs", *columns]]
         for fix in self.shown_fixes:
             fits = "fits" if fix.best_bytes <= self.limit else ""
             how = "compiled" if fix.compiled_bytes is not None else "predicted"
@@ -342,8 +349,9 @@ class Report(View):
                 bytes_text(fix.reduction_bytes),
                 count_text(max(fix.extra_work, 0), "").rstrip(),
             ]
+            row += [bytes_text(max(fix.extra_link_bytes, 0))] * linked
             rows.append(row + [seconds_text(max(fix.extra_seconds, 0.0))] * timed)
-        return TextTable(rows, numeric=("Peak", "Reduction", "Extra FLOPs", "Extra time"))
+        return TextTable(rows, numeric=("Peak", "Reduction", "Extra FLOPs", "Link bytes", "Extra time"))
 
     @property
     def shown_fixes(self) -> list[Fix]:
@@ -359,6 +367,11 @@ class Report(View):
         others = [fix for key, fix in simplest.items() if key not in seen]
         cheapest = [fix for fix in self.fixes if fix in others][: max(0, _ROWS - len(compiled))]
         return [fix for fix in self.fixes if fix in compiled or fix in cheapest]
+
+    @property
+    def has_extra_link_bytes(self) -> bool:
+        """Whether a fix that the table lists sends bytes over links that the function as written does not send."""
+        return any(fix.extra_link_bytes > 0 for fix in self.shown_fixes)
 
     @property
     def assumptions(self) -> list[str]:
@@ -431,12 +444,25 @@ def _advice(report: Report) -> list[str]:
             f"Parameters, optimizer state and outputs alone take {bytes_text(state)}. Shard them across devices "
             "(FSDP), or use an optimizer with less state, such as optax.adafactor."
         )
-    stacked = sum(b.nbytes for b in report.peak if b.times > 1 and b.kind == "saved activations")
-    if stacked > 0.2 * contents.peak_bytes and report.device is not None and report.target != "cpu":
-        found.append(
-            f"Stacks of loops hold {bytes_text(stacked)}. rematscope.auto(…, host=…) can offload them to host memory."
-        )
+    if offload := _offload_advice(report):
+        found.append(offload)
     return found
+
+
+def _offload_advice(report: Report) -> str:
+    """Return a sentence about offloading, which was not applied; "" if it was tried, or if a change fits."""
+    search = report._search
+    if report.best is not None or report.target != "cpu" or Changes("loops") not in search.tried:
+        return ""
+    traced = search.traced_alone(Changes("offloaded loops"))
+    moved = 0 if traced is None else traced.passes.host_bytes()
+    if not moved:
+        return ""
+    where = "a CPU" if report.device is None else f"the CPU, the stand-in for a {report.device.name},"
+    return (
+        f"checkpoint='offloaded loops' would move {bytes_text(moved)} of loop carries to host memory (an estimate; not "
+        f"applied: for {where} XLA ignores it, because device and host memory are the same)."
+    )
 
 
 def _target_for(device: Device | None, target: str | None) -> str:
@@ -464,8 +490,9 @@ def report(
 
     `report` applies changes to the step, traces the results, and compiles the best of them. The changes are checkpoints
     around layers or loop iterations, JAX's policies, checkpoints that also save as many results of matmuls and
-    convolutions as fit in memory, donated arguments, microbatches, chunks of the batch for the loss or its head, and
-    plans of `auto` for the loss. The cheapest combination that fits is `.best`, which includes code to paste.
+    convolutions as fit in memory, donated arguments, microbatches, loop carries in host memory, chunks of the batch for
+    the loss or its head, and plans of `auto` for the loss. The cheapest combination that fits is `.best`, which
+    includes code to paste.
 
     Args:
       f: a training step or a loss. For a loss, the report covers the program that computes its value and gradients. `f`

@@ -36,6 +36,7 @@ from rematscope.scheduling.auto import planned_in_step
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
 from rematscope.scheduling.calls import calls_around, first_half, partitions, worth_saving
 from rematscope.scheduling.cuts import stretches
+from rematscope.scheduling.host import LEAST
 from rematscope.scheduling.planned import Constant
 from rematscope.scheduling.result import reduced
 from rematscope.tracing.arguments import callable_name, flattened, type_description
@@ -51,7 +52,8 @@ from rematscope.tracing.checkpoints import (
 source_info_util.register_exclusion(__file__)
 
 _LAYERS = ("layers", "all layers but the last", "groups of layers", "halves of layers")
-PLACES = (*_LAYERS, "segments", "loops", "inner loops", "whole")
+_LOOPS = ("loops", "inner loops", "offloaded loops")
+PLACES = (*_LAYERS, "segments", *_LOOPS, "whole")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,11 +194,13 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
                     "callback: with checkpoint='whole', the gradient could be wrong. Use 'layers'."
                 )
             return with_policy(once, policy)(*args, **kwargs)
-        if place in ("loops", "inner loops"):
+        if place in _LOOPS:
             depth = int(place == "inner loops")
             if loops_deep(jaxpr_of(without_checkpoints(once), *args, **kwargs)) <= depth:
-                raise PlanError(f"The loss has no {place}: checkpoint={place!r} has no effect. Use 'layers'.")
-            return in_iterations(once, depth, policy)(*args, **kwargs)
+                has_no = "inner loops" if depth else "loops"
+                raise PlanError(f"The loss has no {has_no}: checkpoint={place!r} has no effect. Use 'layers'.")
+            offload = LEAST if place == "offloaded loops" else None
+            return in_iterations(once, depth, policy, offload)(*args, **kwargs)
         blocks = blocks_of(once, str(place), *args, **kwargs)
         if not blocks:
             raise PlanError(f"The loss has no repeated {place}: checkpoint={place!r} has no effect.")
@@ -597,12 +601,13 @@ def rewrite(
       f: a training step, or a loss. It may be jitted.
       checkpoint: where to put checkpoints: `"layers"` for one checkpoint around each call of the repeated layer; `"all
         layers but the last"`; `"groups of layers"` for further checkpoints, each around about √n of the n layers, so
-        that the inputs of about 2√n layers are live at once, and the layers are computed up to three times; `"halves
-        of layers"` for these and one around the first half of each layer, which is computed up to four times;
-        `"segments"` for checkpoints around segments, which begin and end where few bytes are
-        live; `"loops"` for one around the body of each `scan`; `"inner loops"` for one around the body of each `scan`
-        inside another `scan`; or `"whole"` for the loss's own checkpoints, or one around the whole loss if it has none.
-        Except for `"whole"`, the new checkpoints replace the loss's own.
+        that the inputs of about 2√n layers are live at once, and the layers are computed up to three times; `"halves of
+        layers"` for these and one around the first half of each layer, which is computed up to four times; `"segments"`
+        for checkpoints around segments, which begin and end where few bytes are live; `"loops"` for one around the body
+        of each `scan`; `"inner loops"` for one around the body of each `scan` inside another `scan`; `"offloaded
+        loops"` for `"loops"` with the loops' carries in host memory until the backward pass reads them, if a carry
+        takes 1 MiB or more for all iterations; or `"whole"` for the loss's own checkpoints, or one around the whole
+        loss if it has none. Except for `"whole"`, the new checkpoints replace the loss's own.
       policy: the policy of each checkpoint, as for `jax.checkpoint`.
       saved: instead of `policy`, a limit on the saved bytes, such as `"120 MiB"`. Within this limit, the checkpoints
         around layers or segments save the results of the matmuls and convolutions that avoid the most recompute per
@@ -658,6 +663,8 @@ def rewrite(
         raise PlanError(f"policy={policy!r} is not a function such as jax.checkpoint_policies.dots_saveable.")
     if (policy is not None or saved is not None) and checkpoint is None:
         raise PlanError("policy= and saved= need checkpoints. Add checkpoint='layers'.")
+    if policy is not None and checkpoint == "offloaded loops":
+        raise PlanError("checkpoint='offloaded loops' has a policy of its own. Remove policy=, or use 'loops'.")
     if saved is not None and (
         policy is not None or checkpoint not in ("layers", "all layers but the last", "segments")
     ):

@@ -41,6 +41,8 @@ class Traced(NamedTuple):
       memory: the buffers that the compiler is predicted to allocate.
       work: the FLOPs, and 1 for each element of a transcendental function.
       seconds: the predicted time of the step; 0 without a device.
+      link_bytes: the bytes that each device sends to other devices, and to host memory and back, as far as the trace
+        shows them.
     """
 
     changes: Changes
@@ -48,6 +50,7 @@ class Traced(NamedTuple):
     memory: Allocations
     work: int
     seconds: float
+    link_bytes: int
 
 
 class Subject:
@@ -97,10 +100,22 @@ class Subject:
                 differentiate = False if self.is_step else None
                 passes = trace_call(f, self.arguments.args, self.arguments.kwargs, differentiate)
                 self._check_outputs(passes)
-                seconds = 0.0 if self.device is None else estimate_time(passes, self.device).step
                 work = passes.cost.flops + passes.cost.transcendentals
-                self._traced[changes] = Traced(changes, passes, allocations(passes, self.target), work, seconds)
+                offloaded = changes.microbatches * passes.host_bytes()
+                link_bytes = passes.cost.link_bytes + 2 * offloaded
+                memory, seconds = allocations(passes, self.target), self._seconds(passes, offloaded)
+                self._traced[changes] = Traced(changes, passes, memory, work, seconds, link_bytes)
         return self._traced[changes]
+
+    def _seconds(self, passes: Trace, offloaded: int) -> float:
+        """Return the predicted time of a step that offloads so many bytes; 0 without a device."""
+        if self.device is None:
+            return 0.0
+        time = estimate_time(passes, self.device)
+        if not offloaded or not self.device.host:
+            return time.step
+        transfer = offloaded / self.device.host
+        return time.step + max(0.0, transfer - time.forward) + transfer  # only transfers to the host overlap
 
     def _with_donation(self, changes: Changes) -> Traced:
         """Return the trace of changes that donate arguments: the program is that of the changes without donation."""

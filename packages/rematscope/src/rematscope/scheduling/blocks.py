@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import jaxpr_as_fun
@@ -19,6 +20,7 @@ from rematscope.tracing.checkpoints import traced, without_checkpoints
 # The indices of the operations that contain a block, outermost first, then the block's first index and its end.
 Block = tuple[int, ...]
 _SAVED = "saved in its block"  # the checkpoint name of these values
+_OFFLOADED = "offloaded carry"  # the checkpoint name of these values
 OPENED = ("jit", "pjit", "shard_map")
 
 
@@ -90,12 +92,23 @@ def in_blocks(
     return _rewrite_without_checkpoints(f, functools.partial(divided, ()))
 
 
-def in_iterations(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None) -> Callable[..., Any]:
+def in_iterations(
+    f: Callable[..., Any], depth: int = 0, policy: Policy | None = None, offload: int | None = None
+) -> Callable[..., Any]:
     """Return `f` with a plain checkpoint around each iteration of its loops, including loops in jit and `shard_map`.
 
     Args:
       depth: the number of loops around the loops that get checkpoints. A loop without inner loops counts too.
+      offload: instead of a policy, a number of bytes: carries whose values of all iterations have at least so many
+        bytes are offloaded to host memory.
     """
+    if offload is not None:
+        policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=[],
+            names_which_can_be_offloaded=[_OFFLOADED],
+            offload_src="device",
+            offload_dst="pinned_host",
+        )
 
     def run(eqn: Any, operands: list[Any], depth: int) -> list[Any]:
         if eqn.primitive.name in OPENED:
@@ -106,6 +119,8 @@ def in_iterations(f: Callable[..., Any], depth: int = 0, policy: Policy | None =
         if depth > 0 and loops_deep(body) > 0:
             return run_scan(eqn, operands, functools.partial(opened, depth=depth - 1))
         run_iteration: Callable[..., Any] = jaxpr_as_fun(body)
+        if offload is not None:
+            run_iteration = functools.partial(_with_named_carries, run_iteration, large_carries(eqn, offload))
         run_iteration = jax.checkpoint(run_iteration, policy=policy) if _may_repeat([eqn]) else run_iteration
         return run_scan(eqn, operands, lambda _, given: run_iteration(*given))
 
@@ -117,6 +132,23 @@ def in_iterations(f: Callable[..., Any], depth: int = 0, policy: Policy | None =
         )
 
     return _rewrite_without_checkpoints(f, functools.partial(opened, depth=depth))
+
+
+def large_carries(eqn: Any, least: int) -> list[int]:
+    """Return the indices of a scan's operands that are carries whose values of all iterations have `least` bytes."""
+    loop = jax_compat.scan_of(eqn)
+    found = []
+    for i in range(loop.consts, loop.consts + loop.carries):
+        aval = eqn.invars[i].aval
+        is_key = jnp.issubdtype(aval.dtype, jax.dtypes.extended)
+        if not is_key and loop.length * aval.size * aval.dtype.itemsize >= least:
+            found.append(i)
+    return found
+
+
+def _with_named_carries(run: Callable[..., Any], carries: Collection[int], *operands: Any) -> Any:
+    """Run an iteration of a loop, with a checkpoint name for some of its operands."""
+    return run(*[checkpoint_name(v, _OFFLOADED) if i in carries else v for i, v in enumerate(operands)])
 
 
 def _may_repeat(eqns: Sequence[Any]) -> bool:

@@ -11,6 +11,7 @@ from compiled_programs import array
 from jax import lax
 from jax._src import config, core, hardware_utils, source_info_util, xla_bridge
 from jax._src.interpreters import mlir
+from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AxisType, PartitionSpec
 from releases import since
 
@@ -241,3 +242,27 @@ WITHOUT_EFFECT = """
 def test_all_settings_that_make_jax_retrace_are_compared_or_known_to_change_no_value():
     names = {name for name in config.trace_context_names() if name.startswith("jax_")}
     assert names - {*SETTINGS, *WITHOUT_EFFECT} == set()
+
+
+def test_the_forward_rule_of_a_custom_vjp_is_cached_for_each_set_of_differentiated_operands():
+    @jax.custom_vjp
+    def f(x, y):
+        return x * y
+
+    traced = []
+
+    def forward(x, y):
+        traced.append((x.perturbed, y.perturbed))
+        return x.value * y.value, (x.value if y.perturbed else None, y.value)
+
+    f.defvjp(forward, lambda kept, ct: (ct * kept[1], None if kept[0] is None else ct * kept[0]), symbolic_zeros=True)
+    whole = jax.make_jaxpr(f)(X, X)
+    (eqn,) = jax_compat.body_of(whole)[0].eqns
+
+    def differentiate(*argnums):
+        return jax.grad(lambda x, y: jaxpr_as_fun(whole)(x, y)[0].sum(), argnums)(jnp.ones(8), jnp.ones(8))
+
+    for argnums in ((0, 1), (0,), (0, 1)):
+        jax_compat.forget_forward_rule(eqn)
+        differentiate(*argnums)
+    assert traced == [(True, True), (True, False), (True, True)]

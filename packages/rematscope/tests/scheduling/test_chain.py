@@ -114,6 +114,6 @@ def test_loops_and_random_numbers_in_a_chain_are_recomputed_exactly():
     tours = RevolveTable(chained.segments, limit=sum(link.input_bytes + link.peak_bytes for link in chained.segments))
     few = next(tour for tour in map(tours.best, range(tours.slots)) if tour)
     assert any(len(there) > 0 for _, there in few.snapshots)
-    again = scheduled_function(captured(net, args, {}), schedule(linearized, *chained.choice(few)))
+    again = scheduled_function(captured(net, args, {}), schedule(linearized, *chained.choice(few)), None)
     gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (again, net))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)

@@ -37,7 +37,7 @@ def net(w, x):
 def with_a_schedule(f, *args, **kwargs):
     once = captured(f, args, kwargs)
     programs = schedule(linearize(trace(once, *args, **kwargs)), ())
-    return Planned(once, Signature(f, args, kwargs), scheduled_function(once, programs))
+    return Planned(once, Signature(f, args, kwargs), scheduled_function(once, programs, None))
 
 
 def with_plain_checkpoints(f, *args, **kwargs):

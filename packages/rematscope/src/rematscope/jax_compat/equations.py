@@ -12,6 +12,7 @@ Each function takes a `JaxprEqn` and returns plain data or arrays.
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -231,6 +232,16 @@ def forward_rule(eqn: JaxprEqn) -> ClosedJaxpr | None:
 
     rule: ClosedJaxpr = make_jaxpr(differentiated)(*(v.aval for v in eqn.invars))
     return rule
+
+
+def forget_forward_rule(eqn: JaxprEqn) -> None:
+    """Make JAX trace the forward rule of a `custom_vjp` again when it next differentiates this equation.
+
+    JAX caches the traced rule for each set of differentiated operands, but stores only one pytree of residuals: that of
+    the last trace. With `symbolic_zeros=True`, the pytrees may differ.
+    """
+    if eqn.params.get("symbolic_zeros") and (rule := eqn.params.get("fwd_jaxpr_thunk")) is not None:
+        inspect.getclosurevars(rule.f).nonlocals["cells"].clear()
 
 
 def jit_shardings(eqn: JaxprEqn) -> tuple[Sequence[Any], Sequence[Any]]:

@@ -98,7 +98,7 @@ class Candidate:
         if self.placement is not None:
             run = checkpointed(subject.once, self.placement)
         else:
-            run = scheduled_function(subject.once, self.schedule)
+            run = scheduled_function(subject.once, self.schedule, subject.grad_mask)
         return Planned(subject.once, subject.signature, run, subject.grad_mask)
 
     @property

@@ -28,7 +28,7 @@ _Back = Callable[[tuple[bool, ...]], Callable[..., Arrays]]
 def differentiable(
     f: Callable[..., Arrays],
     forward: Callable[..., Arrays],
-    backward: Callable[[tuple[bool, ...]], Callable[..., Arrays]],
+    backward: Callable[[tuple[bool, ...], tuple[int, ...]], Callable[..., Arrays]],
     outputs: Sequence[Any],
     rerun: Callable[..., Arrays],
     has_mutable_arrays: bool,
@@ -38,8 +38,9 @@ def differentiable(
     Args:
       f: a function of arrays that returns a list of arrays.
       forward: computes the same outputs, and then the saved values.
-      backward: given a truth value for each output whose cotangent is zero, returns a function of the saved values, the
-        arguments and the other cotangents. That returns a cotangent for each argument, a float0 for an integer.
+      backward: given a truth value for each output, whether its cotangent is zero, and the places of the arguments that
+        are differentiated, returns a function of the saved values, the arguments and the other cotangents. That returns
+        a cotangent for each argument, a float0 for an integer.
       outputs: the types of the outputs of `f`.
       rerun: `f`, or a function that raises. Forward mode and second derivatives differentiate it, which runs `f` again.
       has_mutable_arrays: whether `f` creates mutable arrays.
@@ -50,7 +51,7 @@ def differentiable(
     @functools.cache  # so that JAX's caches apply
     def forward_for(asked: tuple[int, ...]) -> Callable[..., Arrays]:
         """Return `forward` for derivatives with respect to some of the arguments."""
-        return _with_derivative_of(lambda *given: _vjp_of_some(rerun, given, asked)[0], forward, has_mutable_arrays)
+        return _with_derivative_of(lambda *given: vjp_of_some(rerun, given, asked)[0], forward, has_mutable_arrays)
 
     @functools.cache
     def backward_for(asked: tuple[int, ...], none: tuple[bool, ...], count: int) -> Callable[..., Arrays]:
@@ -60,7 +61,7 @@ def differentiable(
         is_given = [flow and not no for flow, no in zip(flows, zero, strict=True)]
 
         def of_jax(*operands: Any) -> Arrays:
-            pull = _vjp_of_some(_select_outputs(rerun, is_given), operands[:count], asked)[1]
+            pull = vjp_of_some(select_outputs(rerun, is_given), operands[:count], asked)[1]
             return tuple(pull(list(operands[len(operands) - given_cotangents :])))
 
         def pulled(*operands: Any) -> Arrays:
@@ -68,7 +69,7 @@ def differentiable(
             flowing = iter(operands[len(operands) - given_cotangents :])
             pairs = zip(flows, zero, zeros, strict=True)
             cotangents = [next(flowing) if flow else nothing for flow, no, nothing in pairs if not no]
-            found = backward(zero)(*kept, *given, *cotangents)
+            found = backward(zero, asked)(*kept, *given, *cotangents)
             return tuple(found[i] for i in asked)
 
         return _with_derivative_of(of_jax, pulled, has_mutable_arrays)
@@ -81,7 +82,7 @@ def differentiable(
 
         def straight(*operands: Any) -> Arrays:
             given, dots = operands[:count], operands[len(operands) - len(asked) :]
-            return tuple(_jvp_of_some(_select_outputs(rerun, flows), given, asked, dots))
+            return tuple(jvp_of_some(select_outputs(rerun, flows), given, asked, dots))
 
         def back(none: tuple[bool, ...]) -> Callable[..., Arrays]:
             return backward_for(asked, none, count)
@@ -105,7 +106,7 @@ def differentiable(
     return _with_rule(f, rule, has_mutable_arrays)
 
 
-def _select_outputs(f: Callable[..., Arrays], mask: Sequence[bool]) -> Callable[..., Arrays]:
+def select_outputs(f: Callable[..., Arrays], mask: Sequence[bool]) -> Callable[..., Arrays]:
     """Return `f` with the outputs in a mask only."""
     return lambda *leaves: [o for o, one in zip(f(*leaves), mask, strict=True) if one]
 
@@ -122,12 +123,12 @@ def _of_some(f: Callable[..., Any], given: Arrays, places: Sequence[int]) -> Cal
     return of
 
 
-def _jvp_of_some(f: Callable[..., Any], given: Arrays, places: Sequence[int], dots: Arrays) -> Any:
+def jvp_of_some(f: Callable[..., Any], given: Arrays, places: Sequence[int], dots: Arrays) -> Any:
     """Return the tangents of the outputs of `f` for tangents of its arguments at some places."""
     return jax.jvp(_of_some(f, given, places), [given[i] for i in places], list(dots))[1]
 
 
-def _vjp_of_some(f: Callable[..., Any], given: Arrays, places: Sequence[int]) -> tuple[Any, Any]:
+def vjp_of_some(f: Callable[..., Any], given: Arrays, places: Sequence[int]) -> tuple[Any, Any]:
     """Return `jax.vjp` of a function with respect to its arguments at some places."""
     result: tuple[Any, Any] = jax.vjp(_of_some(f, given, places), *(given[i] for i in places))
     return result
@@ -140,7 +141,7 @@ def _with_derivative_of(
 
     def rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
         moving = [i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero)]
-        dots = _jvp_of_some(f, primals, moving, [tangents[i] for i in moving])
+        dots = jvp_of_some(f, primals, moving, [tangents[i] for i in moving])
         results = replaced(*primals)
         return results, (*dots, *map(_zero_tangent, results[len(dots) :]))
 
@@ -197,7 +198,7 @@ def _jvp_rule(primals: Arrays, dots: Arrays, **params: Any) -> tuple[list[Any], 
         given = [ad.instantiate_zeros(dot) for dot in dots[fixed:]]
         return results, _tangent.bind(*primals[:fixed], *given, **params)
     moving = [i for i, none in enumerate(zero) if not none]
-    return results, list(_jvp_of_some(straight, primals, moving, [dots[i] for i in moving]))
+    return results, list(jvp_of_some(straight, primals, moving, [dots[i] for i in moving]))
 
 
 def _transpose_rule(cotangents: Arrays, *operands: Any, back: _Back, fixed: int, **_: Any) -> list[Any]:

@@ -114,7 +114,7 @@ class LoadedFunction(PlannedPerCall[P, R]):
             made = schedule(linearized, *choice.values(linearized), saved.target)
         except _OF_AN_EDITED_FILE:
             raise _holds_none(self._path) from None
-        return Planned(once, signature, scheduled_function(once, made), call.grad_mask)
+        return Planned(once, signature, scheduled_function(once, made, call.grad_mask), call.grad_mask)
 
     def _function_of(self, plan: Planned) -> Planned:
         return plan

@@ -15,7 +15,8 @@ from rematscope.linting.subject import walk_equations
 from rematscope.scheduling.argnums import guarded
 from rematscope.scheduling.differentiable import differentiable
 from rematscope.scheduling.schedule import Schedule
-from rematscope.scheduling.zeros import without, zeros_of
+from rematscope.scheduling.symbolic_zeros import check_gradient_of_call, retracing_rules, sees_symbolic_zeros
+from rematscope.scheduling.zeros import may_depend_on_rule, without, zeros_of
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
@@ -53,7 +54,8 @@ class Planned(Constant, PartlyDifferentiable):
         functools.update_wrapper(self, once.function, updated=())
         self._function = once.function
         self.__name__ = callable_name(once.function)  # a partial has no name
-        self._signature, self._run, self._grad_mask = signature, run, grad_mask
+        self._signature, self._grad_mask = signature, grad_mask
+        self._run = retracing_rules(run, once.jaxpr)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         self._signature.check(args, kwargs)
@@ -93,23 +95,39 @@ def _refuse_rerun(function: str, *_: Any) -> NoReturn:
     )
 
 
-def scheduled_function(once: CalledOnce, programs: Schedule) -> Callable[..., Any]:
-    """Return a traced function whose derivative is given by both programs of a schedule."""
+def scheduled_function(once: CalledOnce, programs: Schedule, grad_mask: Sequence[bool] | None) -> Callable[..., Any]:
+    """Return a traced function whose derivative is given by both programs of a schedule.
+
+    Args:
+      grad_mask: which arguments the schedule differentiates; None for all.
+    """
     cotangents = programs.backward.inputs[-len(once.jaxpr.out_avals) :]
     equations = [eqn for eqn, _ in walk_equations(once.jaxpr)]
     rule_outputs = max(map(_rule_outputs, equations), default=0)
     zeros = zeros_of(programs.forward)
     forward = jax.jit(programs.forward.__call__)
 
+    plain = retracing_rules(jaxpr_as_fun(once.jaxpr), once.jaxpr)
+    differentiated = tuple(
+        i
+        for i, aval in enumerate(once.jaxpr.in_avals)
+        if jnp.issubdtype(aval.dtype, np.inexact) and (grad_mask is None or grad_mask[i])
+    )
+    sees_zeros = functools.cache(lambda: sees_symbolic_zeros(once.jaxpr))
+
     @functools.cache
-    def backward(zero: tuple[bool, ...]) -> Callable[..., Any]:
+    def backward(zero: tuple[bool, ...], asked: tuple[int, ...]) -> Callable[..., Any]:
         is_zero = {cotangent for cotangent, none in zip(cotangents, zero, strict=True) if none}
-        program = programs.backward
+        program, may_differ = programs.backward, asked != differentiated and sees_zeros()
         if is_zero:
-            program = without(program, cotangents, is_zero, rule_outputs, zeros)
+            may_differ |= sees_zeros() or (
+                rule_outputs > 0 and may_depend_on_rule(program, cotangents, is_zero, rule_outputs > 1, zeros)
+            )
+            program = without(program, cotangents, is_zero)
+        if may_differ:
+            check_gradient_of_call(once, differentiated, asked, [not none for none in zero])
         return jax.jit(program.__call__)
 
-    plain = jaxpr_as_fun(once.jaxpr)
     can_rerun = is_repeatable_program(once.jaxpr, prints=True)
     rerun = plain if can_rerun else functools.partial(_refuse_rerun, callable_name(once.function))
     has_mutable_arrays = any(is_mutable_array(v.aval) for eqn in equations for v in eqn.outvars)

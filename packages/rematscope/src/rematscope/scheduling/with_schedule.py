@@ -93,14 +93,14 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
             )
         linearized = linearize(passes)
         late = schedule(linearized, linearized.kept, target=target)
-        made = scheduled_function(once, late)
+        made = scheduled_function(once, late, None)
         if not any(checkpoints(once.jaxpr)) and any(e.primitive.name == "scan" for e, _ in walk_equations(once.jaxpr)):
             # A checkpoint around a loop recomputes the whole loop before any of its values is used. If the policy saves
             # the carries, each iteration can recompute its own values instead.
             plain = linearize(trace(once, *leaves))
             saved = plain.saved_by(chosen or nothing)
             if (inside := schedule(plain, saved, target=target)).saved_bytes <= late.saved_bytes:
-                made = scheduled_function(once, inside)
+                made = scheduled_function(once, inside, None)
         return cast(R, made(*leaves))
 
     return function

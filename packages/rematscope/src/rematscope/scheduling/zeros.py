@@ -11,7 +11,8 @@ as one of a custom rule, gets an array of zeros, as in JAX.
 
 A custom rule may return values other than 0 for cotangents that are 0, such as a constant gradient of an auxiliary
 loss. JAX calls the rule if one of its outputs has a cotangent. The inlined program does not show the outputs of a rule,
-so `without` refuses constant gradients, and such rules in a function that calls a custom rule for several outputs.
+so `may_depend_on_rule` finds constant gradients, and such rules in a function that calls a custom rule for several
+outputs.
 """
 
 import dataclasses
@@ -21,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rematscope.errors import PlanError
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.inline import without_dead_code
 from rematscope.ir.primitives import COLLECTIVES, MATMULS, MOVES, VIEWS
@@ -47,30 +47,9 @@ _SUMS = frozenset(
 )
 
 
-def without(
-    backward: Program,
-    cotangents: Sequence[Value],
-    absent: Collection[Value],
-    rule_outputs: int = 0,
-    zeros: Collection[Value] = (),
-) -> Program:
-    """Return a backward program without some of its cotangents.
-
-    Args:
-      rule_outputs: the largest number of outputs of a custom rule that the function calls; 0 if it calls none.
-      zeros: saved values that are 0.
-
-    Raises:
-      PlanError: if a custom rule may return another value than 0 for an absent cotangent.
-    """
-    marks = {v: _ABSENT if v in absent else _GIVEN for v in cotangents}
-    mark_dependence(backward, marks)
-    if rule_outputs and _depends_on_rule(backward, marks, absent, rule_outputs > 1, {*zeros, *zeros_of(backward)}):
-        raise PlanError(
-            "this call differentiates some of the outputs, and a custom gradient that the other outputs depend on is "
-            "not 0 where their cotangents are 0, or adds a constant. Wrap the other outputs in jax.lax.stop_gradient "
-            "in the planned function, or plan a function that returns only the outputs that you differentiate."
-        )
+def without(backward: Program, cotangents: Sequence[Value], absent: Collection[Value]) -> Program:
+    """Return a backward program without some of its cotangents."""
+    marks = _marked(backward, cotangents, absent)
     level = _Level(marks, {})
     equations = level.pruned(backward.equations)
     outputs = tuple(map(level.array, backward.outputs))
@@ -85,10 +64,22 @@ def zeros_of(program: Program) -> set[Value]:
     return {e.outputs[0] for e in made}
 
 
-def _depends_on_rule(
-    backward: Program, marks: Mapping[Value, int], absent: Collection[Value], several: bool, zeros: Collection[Value]
+def _marked(backward: Program, cotangents: Sequence[Value], absent: Collection[Value]) -> dict[Value, int]:
+    marks = {v: _ABSENT if v in absent else _GIVEN for v in cotangents}
+    mark_dependence(backward, marks)
+    return marks
+
+
+def may_depend_on_rule(
+    backward: Program, cotangents: Sequence[Value], absent: Collection[Value], several: bool, saved: Collection[Value]
 ) -> bool:
-    """Return whether a gradient may depend on which custom rules JAX calls without the absent cotangents."""
+    """Return whether a gradient may depend on which custom rules JAX calls without the absent cotangents.
+
+    Args:
+      several: whether the function calls a custom rule that has several outputs.
+      saved: saved values that are 0.
+    """
+    marks, zeros = _marked(backward, cotangents, absent), {*saved, *zeros_of(backward)}
     equations = [e for e in backward.all_equations() if e.primitive != "optimization_barrier"]
     if not any(v in absent for equation in equations for v in equation.inputs):
         return False

@@ -69,6 +69,13 @@ def test_the_parameter_that_holds_the_body_of_a_call(kind):
     assert list(map(id, jax_compat.bodies(eqn))) == [id(body)]
 
 
+@pytest.mark.parametrize("remat3", [False, True])
+def test_the_names_of_the_primitives_of_jits_and_checkpoints(remat3):
+    with jax_compat.use_remat3(remat3):
+        names = [jax_compat.primitive_name(*equations(f, X)) for f in (jax.jit(jnp.sin), jax.checkpoint(jnp.sin))]
+    assert names[0] in jax_compat.JITS and names[1] in jax_compat.CHECKPOINTS
+
+
 def test_the_parameters_of_a_scan_that_divide_its_operands():
     def f(constant, carry, xs):
         return lax.scan(lambda c, x: (c * constant, (c, x)), carry, xs, reverse=True)

@@ -37,7 +37,7 @@ EVERYTHING = "everything_saveable"
 AS_IT_IS = "as written"
 
 # A policy is called for the operations inside these calls; any other call counts as one operation.
-_OPENED = frozenset({"jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "remat2", "checkpoint"})
+_OPENED = jax_compat.JITS | jax_compat.CHECKPOINTS | {"eval_jaxpr"}
 _LOOPS = frozenset({"scan", "shard_map"})
 
 

@@ -19,16 +19,14 @@ from typing import Any
 from rematscope.ir.implicit_collectives import implicit_collectives
 from rematscope.ir.program import BOOKKEEPING, Equation, Program, Value
 
-# JAX's primitive → XLA's name. Of the primitives with the same XLA name, the first is the one that users write.
+# JAX's primitive → XLA's name.
 KINDS = {
     "all_gather": "all-gather",
     "all_gather_invariant": "all-gather",
     "all_gather_reduced": "all-gather",
-    "psum_scatter": "reduce-scatter",
     "reduce_scatter": "reduce-scatter",
     "unreduced_reduce_scatter": "reduce-scatter",
     "psum": "all-reduce",
-    "psum2": "all-reduce",
     "psum_invariant": "all-reduce",
     "unreduced_psum": "all-reduce",
     "pmax": "all-reduce",

@@ -27,7 +27,7 @@ _PARAMETERS = {
 _SHORT = {
     "broadcast_in_dim": "broadcast", "reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min",
     "reduce_prod": "prod", "reduce_and": "all", "reduce_or": "any", "cond": "switch", "psum_invariant": "psum",
-    "psum2": "psum", "reduce_scatter": "psum_scatter", "all_gather_invariant": "all_gather",
+    "reduce_scatter": "psum_scatter", "all_gather_invariant": "all_gather",
 }  # fmt: skip
 
 

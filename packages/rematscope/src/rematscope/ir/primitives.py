@@ -105,12 +105,12 @@ def _all_rows() -> Iterator[dict[str, Primitive]]:
     # Loops that run until a series has converged, which XLA fuses with nothing.
     yield _make_rows("igamma igamma_grad_a igammac regularized_incomplete_beta", transcendentals, Kind.KERNEL)
 
-    yield _make_rows("copy_p expand_dims name reshape squeeze stop_gradient", nothing, Kind.VIEW, True, True)
+    yield _make_rows("expand_dims name reshape squeeze stop_gradient", nothing, Kind.VIEW, True, True)
     yield _make_rows(" ".join(CASTS), nothing, Kind.VIEW, True, True)
     yield _make_rows("broadcast_in_dim copy iota pad rev slice transpose", nothing, Kind.MOVE, True, True)
     yield _make_rows("concatenate dynamic_slice gather", nothing, Kind.MOVE, True)
     yield _make_rows(
-        "broadcast_to device_put layout_constraint mesh_cast reshard roll sharding_constraint split stack tile unstack "
+        "broadcast_to device_put layout_constraint reshard roll sharding_constraint split stack tile unstack "
         "with_memory_space_constraint remove_memory_space zeros_like empty empty2",
         *(nothing, Kind.MOVE),
     )
@@ -149,14 +149,14 @@ def _all_rows() -> Iterator[dict[str, Primitive]]:
     yield _make_rows("random_bits", cost_rules.count_random_bits, Kind.KERNEL)
     yield _make_rows("threefry2x32", cost_rules.count_threefry, Kind.KERNEL)
     yield _make_rows("rng_bit_generator rng_uniform", results, Kind.KERNEL)
-    yield _make_rows("custom_call ffi_call io_callback pallas_call pure_callback", None, Kind.KERNEL)
+    yield _make_rows("ffi_call io_callback pallas_call pure_callback", None, Kind.KERNEL)
     yield {name: Primitive(cost_rules.flops_rule(flops), Kind.LINEAR_ALGEBRA) for name, flops in DECOMPOSITIONS.items()}
     yield _make_rows("lu_pivots_to_permutation", nothing, Kind.LINEAR_ALGEBRA)
     yield _make_rows("custom_linear_solve", None, Kind.LINEAR_ALGEBRA)
 
     yield _make_rows(
-        "pmax pmax_start pmin pmin_start psum psum2 psum_invariant psum_invariant_start psum_scatter psum_start "
-        "reduce_scatter reduce_scatter_start unreduced_pmax unreduced_pmin unreduced_psum unreduced_reduce_scatter",
+        "pmax pmin psum psum_invariant psum_invariant_start psum_start reduce_scatter reduce_scatter_start "
+        "unreduced_pmax unreduced_pmin unreduced_psum unreduced_reduce_scatter",
         *(operands, Kind.COLLECTIVE),
     )
     yield _make_rows(

@@ -19,6 +19,8 @@ from rematscope.jax_compat.contexts import (
     use_remat3,
 )
 from rematscope.jax_compat.equations import (
+    CHECKPOINTS,
+    JITS,
     AnyJaxpr,
     Scan,
     ShardMap,
@@ -73,6 +75,8 @@ from rematscope.jax_compat.rewriting import (
 source_info_util.register_exclusion(os.path.dirname(os.path.dirname(__file__)) + os.sep)
 
 __all__ = [
+    "CHECKPOINTS",
+    "JITS",
     "REMAT3_IS_PREDICTABLE",
     "STATEFUL",
     "AnyJaxpr",

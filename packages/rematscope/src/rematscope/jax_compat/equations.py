@@ -27,15 +27,15 @@ from rematscope.jax_compat.policies import MAY_DIFFER, STATEFUL, Policy
 from rematscope.jax_compat.policies import jaxprs_in_params as jaxprs_in_params
 
 AnyJaxpr = Jaxpr | ClosedJaxpr
-_CHECKPOINTS = ("remat2", "checkpoint")
-
+# The names of a checkpoint's primitive: JAX's own, and the one that `primitive_name` returns under `jax_remat3`.
+CHECKPOINTS = frozenset({"remat2", "checkpoint"})
+# The names of the primitives that call a jitted function. `closed_call` exists until JAX 0.10.
+JITS = frozenset({"jit", "closed_call"})
 
 # Primitives that only call a body, and the parameter that holds the body.
 _CALLS = {
     "jit": "jaxpr",
-    "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
     "eval_jaxpr": "call_jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
@@ -44,8 +44,7 @@ _CALLS = {
     "composite": "call_jaxpr",
     "linear_call": "callee",
     "xla_metadata_call": "jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
+    **dict.fromkeys(CHECKPOINTS, "jaxpr"),
 }
 
 
@@ -125,7 +124,7 @@ def primitive_name(eqn: JaxprEqn) -> str:
 
 def is_checkpoint(eqn: JaxprEqn) -> bool:
     """Return whether an equation is a checkpoint."""
-    return eqn.primitive.name in _CHECKPOINTS or is_remat3_checkpoint(eqn)
+    return eqn.primitive.name in CHECKPOINTS or is_remat3_checkpoint(eqn)
 
 
 def is_remat3_checkpoint(eqn: JaxprEqn) -> bool:
@@ -200,7 +199,7 @@ def barrier_operands(eqn: JaxprEqn) -> list[int]:
 
     With remat3, this barrier is a separate equation. By default, it exists only in the lowering.
     """
-    if eqn.primitive.name not in _CHECKPOINTS or not eqn.params["differentiated"]:
+    if eqn.primitive.name not in CHECKPOINTS or not eqn.params["differentiated"]:
         return []
     prevent = eqn.params["prevent_cse"]
     flags = [prevent] * len(eqn.invars) if isinstance(prevent, bool) else prevent

@@ -15,10 +15,8 @@ try:
 except ImportError:  # JAX 0.9 and before
     from jax._src.core import jaxprs_in_params as jaxprs_in_params
 
-# Operations whose next run gives a different result: the next numbers of a device's generator, or the next item of a
-# queue.
-STATEFUL = frozenset({"rng_uniform", "infeed", "outfeed"})
-
+# Operations whose next run gives a different result: the next numbers of a device's generator.
+STATEFUL = frozenset({"rng_uniform"})
 
 # Operations whose next run may give a different result: JAX assumes that a `pure_callback` is pure, but its Python code
 # may not be.

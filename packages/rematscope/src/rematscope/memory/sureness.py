@@ -7,9 +7,7 @@ from rematscope.tracing.trace import Trace
 # Operations whose memory does not follow from the trace, and their primitives.
 _KINDS = {
     "loops of unknown length": frozenset({"while"}),
-    "custom calls": frozenset(
-        "custom_call ffi_call io_callback pallas_call pure_callback tpu_custom_call xla_call".split()
-    ),
+    "custom calls": frozenset("ffi_call io_callback pallas_call pure_callback tpu_custom_call".split()),
     "linear algebra": LINEAR_ALGEBRA,
     "sorts": frozenset("approx_top_k sort top_k".split()),
     "FFTs": frozenset({"fft"}),

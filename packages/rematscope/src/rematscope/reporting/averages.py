@@ -48,10 +48,9 @@ from rematscope.reporting.microbatches import (
 )
 from rematscope.tracing.checkpoints import traced
 
-_CHECKPOINTS = frozenset({"checkpoint", "remat", "remat2"})
 _CUSTOM_GRADIENTS = frozenset({"custom_vjp_call"})
 _LINEAR = frozenset(
-    "neg reshape broadcast_in_dim squeeze expand_dims transpose copy copy_p name stop_gradient reduce_sum slice rev "
+    "neg reshape broadcast_in_dim squeeze expand_dims transpose copy name stop_gradient reduce_sum slice rev "
     "optimization_barrier sharding_constraint convert_element_type".split()
 )
 _SUMS = frozenset({"add", "sub", "add_any", "concatenate"})
@@ -115,7 +114,7 @@ class WholeStep:
             return functools.wraps(loss, updated=())(recorded)
 
         jaxpr = jaxpr_of_step(self._flat, self.leaves, self.axes, count, marked)
-        return flat_program(jaxpr, _CHECKPOINTS), losses
+        return flat_program(jaxpr, jax_compat.CHECKPOINTS), losses
 
 
 def why_not_averaged(step: WholeStep, count: int) -> str:
@@ -181,7 +180,7 @@ class _Proof:
     def __init__(self, count: int, loss: Any, smaller: Any, function: str):
         self._count = count
         self._function = function
-        self._losses = with_batched_gathers(*(flat_program(each, _CHECKPOINTS) for each in (loss, smaller)))
+        self._losses = with_batched_gathers(*(flat_program(each, jax_compat.CHECKPOINTS) for each in (loss, smaller)))
         self._operands: dict[str, dict[int, Relation]] = {"constant": {}, "operand": {}}
         self._results: list[Relation] | None = None
         self._refusals = list[str]()
@@ -347,7 +346,7 @@ class _Proof:
         except Exception:  # the rule cannot be traced by itself, for example because it names an axis of a mesh
             return None
         functions = [jax_compat.bodies(each.eqn)[0] for each in (op, smaller)]
-        opened = _CHECKPOINTS | _CUSTOM_GRADIENTS
+        opened = jax_compat.CHECKPOINTS | _CUSTOM_GRADIENTS
         whole, part, function, smaller_function = (flat_program(each, opened) for each in (*rules, *functions))
         count = len(op.outvars)
 
@@ -451,7 +450,7 @@ class _Proof:
         first = loop.consts + loop.carries
         if any(axis == 0 for axis in axes[first:]):
             return None
-        opened = _CHECKPOINTS | (_CUSTOM_GRADIENTS if self._is_in_rule else set())
+        opened = jax_compat.CHECKPOINTS | (_CUSTOM_GRADIENTS if self._is_in_rule else set())
         whole, part = flat_program(loop.body, opened), flat_program(other.body, opened)
         carries: list[Relation] = list(operands[loop.consts : first])
         for _ in range(4):

@@ -21,8 +21,8 @@ from rematscope.ir.primitives import ELEMENTWISE
 from rematscope.reporting.flat_program import Operation, flat_program
 
 Axes = Sequence[int | None]  # the batch axis of each operand or result; None for one without a batch axis
-_POINTWISE = ELEMENTWISE | set("name stop_gradient copy copy_p clamp square random_fold_in sharding_constraint".split())
-OPENED = frozenset({"scan", "checkpoint", "remat", "remat2"})  # their bodies may contain `MADE` operations
+_POINTWISE = ELEMENTWISE | set("name stop_gradient copy clamp square random_fold_in sharding_constraint".split())
+OPENED = jax_compat.CHECKPOINTS | {"scan"}  # their bodies may contain `MADE` operations
 _NESTED = OPENED | {"cond", "while", "custom_jvp_call", "custom_vjp_call"}
 _OPAQUE = frozenset({"pure_callback"})  # a Python function, which may know the length of the batch
 _LENGTHS = frozenset("shape new_sizes sizes limit_indices slice_sizes reps".split())

@@ -36,7 +36,6 @@ from rematscope.reporting.parts import run_equation_part
 
 Parts = Mapping[Operation, Any]
 Runner = Callable[[Sequence[Any]], list[Any]]
-_CHECKPOINTS = frozenset({"checkpoint", "remat", "remat2"})
 # Not maxima: JAX divides the gradient of a maximum equally among all elements that are equal to it.
 _SPLIT_REDUCTIONS = frozenset({"reduce_sum", "reduce_prod", "reduce_and", "reduce_or"})
 
@@ -265,10 +264,10 @@ def chunked_batch(whole: Any, part: Any, count: int) -> ChunkedLoss:
     Raises:
       NotPaired: if the two programs differ in more than the length of the batch axis.
     """
-    for opened in (frozenset[str](), _CHECKPOINTS):
+    for opened in (frozenset[str](), jax_compat.CHECKPOINTS):
         one, other = with_batched_gathers(*(flat_program(each, opened) for each in (whole, part)))
         program, axes, parts = _pair_programs(one, other, count)
-        if all(op.name not in _CHECKPOINTS or commutes(op.eqn, parts[op], count) for op in parts):
+        if all(op.name not in jax_compat.CHECKPOINTS or commutes(op.eqn, parts[op], count) for op in parts):
             break
     return ChunkedLoss(program, axes, parts, count)
 

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from rematscope import jax_compat
 
-CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
-
 
 class Variable:
     """A variable of a flat program. Each call of a jitted function has variables of its own."""
@@ -70,7 +68,7 @@ def flat_program(jaxpr: Any, opened: Collection[Any] = ()) -> FlatProgram:
 
         for eqn in body.eqns:
             given = [named(v) for v in eqn.invars]
-            if eqn.primitive.name in CALLS or jax_compat.primitive_name(eqn) in opened or eqn in opened:
+            if eqn.primitive.name in jax_compat.JITS or jax_compat.primitive_name(eqn) in opened or eqn in opened:
                 results = add(jax_compat.bodies(eqn)[0], given)
             else:
                 results = [Variable(v.aval) for v in eqn.outvars]

@@ -25,7 +25,6 @@ from rematscope.jax_compat.vjp_hook import Mark, outside_traces, record_gradient
 from rematscope.reporting.arrays import in_part, stacked, unstacked
 from rematscope.reporting.batch_axis import OPENED, NotPaired, batch_axis, commutes, makes_batch, same_equation
 from rematscope.reporting.flat_program import (
-    CALLS,
     FlatProgram,
     Operation,
     Variable,
@@ -201,7 +200,7 @@ def _draws_for_parts(whole: Any, part: Any, count: int, may_make: bool = True) -
     """
     if whole.primitive.name in _DRAWS:
         return (may_make and makes_batch(whole, part, count)) or commutes(whole, part, count)
-    may_make = may_make and jax_compat.primitive_name(whole) in OPENED | CALLS
+    may_make = may_make and jax_compat.primitive_name(whole) in OPENED | jax_compat.JITS
     bodies = zip(jax_compat.bodies(whole), jax_compat.bodies(part), strict=True)
     pairs = [(jax_compat.body_of(a)[0].eqns, jax_compat.body_of(b)[0].eqns) for a, b in bodies]
     return all(

@@ -7,7 +7,7 @@ import jax
 
 from rematscope import jax_compat
 from rematscope.reporting.batch_axis import OPENED, batch_axis, makes_batch, run_part
-from rematscope.reporting.flat_program import CALLS, flat_program, value_of
+from rematscope.reporting.flat_program import flat_program, value_of
 from rematscope.scheduling.blocks import run_scan
 
 
@@ -59,7 +59,7 @@ def needs_number(whole: Any, part: Any, count: int, positions: bool = True) -> b
     if makes_batch(whole, part, count):
         return positions or whole.primitive.name != "iota"
     name = jax_compat.primitive_name(whole)
-    if name not in OPENED | CALLS:
+    if name not in OPENED | jax_compat.JITS:
         return False
     bodies = zip(jax_compat.bodies(whole), jax_compat.bodies(part), strict=True)
     pairs = [(jax_compat.body_of(a)[0].eqns, jax_compat.body_of(b)[0].eqns) for a, b in bodies]

@@ -21,7 +21,7 @@ from rematscope.tracing.checkpoints import traced, without_checkpoints
 Block = tuple[int, ...]
 _SAVED = "saved in its block"  # the checkpoint name of these values
 _OFFLOADED = "offloaded carry"  # the checkpoint name of these values
-OPENED = ("jit", "pjit", "shard_map")
+OPENED = ("jit", "shard_map")
 
 
 def bodies(jaxpr: AnyJaxpr, path: Block = (), iterations: int = 1) -> Iterator[tuple[Block, int, Any]]:

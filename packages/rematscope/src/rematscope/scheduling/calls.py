@@ -201,7 +201,7 @@ def _merge_loop_starts(names: Sequence[str], spans: Sequence[Block]) -> Sequence
 
 def _called_name(eqn: Any) -> tuple[tuple[str, str], ...]:
     """Return the function that a jit calls."""
-    return ((str(eqn.params["name"]), ""),) if eqn.primitive.name in ("jit", "pjit") else ()
+    return ((str(eqn.params["name"]), ""),) if eqn.primitive.name == "jit" else ()
 
 
 def _have_overlap(a: Block, b: Block) -> bool:

@@ -15,7 +15,7 @@ from rematscope.scheduling.linearize import reading
 ELEMENTWISE = primitives.ELEMENTWISE | {"broadcast_in_dim", "copy", "iota"}
 
 # Operations that XLA does not fuse and that take long, so that fusions do not extend from before to after them.
-HEAVY = MATMULS | FUSED_ATTENTION | frozenset("cond scan shard_map while custom_call ffi_call pallas_call".split())
+HEAVY = MATMULS | FUSED_ATTENTION | frozenset("cond scan shard_map while ffi_call pallas_call".split())
 
 
 class Fusion:

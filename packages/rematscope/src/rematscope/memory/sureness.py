@@ -2,7 +2,7 @@
 
 from rematscope.ir.primitives import LINEAR_ALGEBRA
 from rematscope.memory.xla_estimate import distinct_constants
-from rematscope.tracing.trace import Trace
+from rematscope.tracing.trace import Trace, programs_of
 
 # Operations whose memory does not follow from the trace, and their primitives.
 _KINDS = {
@@ -17,7 +17,7 @@ _MANY = 0.1  # share of the predicted peak above which constants make it unrelia
 
 def estimate_warning(passes: Trace, predicted: int) -> str:
     """Return a sentence on why a predicted peak may be far off; "" without a known reason."""
-    programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
+    programs = programs_of(passes)
     met = {equation.primitive for program in programs for equation in program.all_equations()}
     found = [kind for kind, primitives in _KINDS.items() if not met.isdisjoint(primitives)]
     constants = {v: array for program in programs for v, array in program.constants.items()}

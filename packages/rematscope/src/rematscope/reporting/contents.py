@@ -12,7 +12,7 @@ from rematscope.ir.cost import cost_of
 from rematscope.ir.program import Equation, Literal, Value, type_text
 from rematscope.ir.source import calls_to
 from rematscope.memory.xla_estimate import Allocation, Allocations
-from rematscope.tracing.trace import Trace
+from rematscope.tracing.trace import Trace, programs_of
 
 KINDS = (
     "parameters",
@@ -288,10 +288,7 @@ class Contents:
     def modules(self) -> list[Module]:
         """The FLOPs and the bytes at the peak of each module, the largest first."""
         work: dict[tuple[str, ...], tuple[int, int, int]] = {}
-        programs = [self.passes.forward, self.passes.backward]
-        if self.passes.step is not None:
-            programs = [self.passes.step.program]
-        for equation, times in itertools.chain.from_iterable(program.walk() for program in programs):
+        for equation, times in itertools.chain.from_iterable(program.walk() for program in programs_of(self.passes)):
             if equation.bodies:
                 continue
             cost = cost_of(equation)

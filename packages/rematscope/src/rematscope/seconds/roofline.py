@@ -33,7 +33,7 @@ from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.render.units import seconds_text
 from rematscope.seconds.devices import Device, device_called
 from rematscope.tracing.arguments import type_description
-from rematscope.tracing.trace import Trace
+from rematscope.tracing.trace import Trace, programs_of
 
 _CONTRACTIONS = MATMULS | FUSED_ATTENTION
 
@@ -128,8 +128,7 @@ def estimate_time(passes: Trace, device: Device | str) -> TimeEstimate:
 def spent_by(passes: Trace, device: Device) -> dict[Equation, float]:
     """Return the seconds of all runs of each equation; for a training step, of the whole step."""
     each = seconds_in(passes, device)
-    programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
-    return {equation: each(equation) * times for program in programs for equation, times in program.walk()}
+    return {equation: each(equation) * times for program in programs_of(passes) for equation, times in program.walk()}
 
 
 def seconds_in(passes: Trace, device: Device) -> Callable[[Equation], float]:

@@ -226,6 +226,11 @@ class Trace:
         return sum(self.device_bytes_by_kind().values())
 
 
+def programs_of(passes: Trace) -> tuple[Program, ...]:
+    """Return both programs of a trace; for a training step, the program of the whole step instead."""
+    return (passes.forward, passes.backward) if passes.step is None else (passes.step.program,)
+
+
 @with_own_options
 def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, **kwargs: Any) -> Trace:
     """Trace `f` and its gradient into a forward and a backward program, without running them.

@@ -23,7 +23,7 @@ from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
 from rematscope.tracing.arguments import flattened, with_own_options
-from rematscope.tracing.trace import Trace, trace_call
+from rematscope.tracing.trace import Trace, programs_of, trace_call
 from rematscope.xla.buffers import allocation, given_bytes
 from rematscope.xla.collectives import chains_not_counted, collectives_in
 from rematscope.xla.compiling import Compiled, check_target, compile_both, spelled
@@ -111,8 +111,7 @@ def _collective_rows(passes: Trace, made: Compiled, module: Module) -> tuple[Col
 
 def _moved_out(passes: Trace, target: str) -> list[str]:
     """Return sentences about collectives that XLA may move out of loops, which the predicted counts leave inside."""
-    programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
-    left = tallied(found for program in programs for found in collectives_of(with_moved(program)))
+    left = tallied(found for program in programs_of(passes) for found in collectives_of(with_moved(program)))
     sentences = []
     for kind, tally in passes.collectives().items():
         if (fewer := left[kind].count) < tally.count:

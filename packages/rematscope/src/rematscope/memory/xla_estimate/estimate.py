@@ -51,7 +51,7 @@ from rematscope.memory.xla_estimate.fusion import (
     with_flattened,
 )
 from rematscope.memory.xla_estimate.hlo_rewrites import rewrite_as_hlo
-from rematscope.tracing.trace import Trace
+from rematscope.tracing.trace import Trace, programs_of
 
 
 class FirstFit:
@@ -164,15 +164,13 @@ def allocations(passes: Trace, target: str = "cpu") -> Allocations:
     """Return the buffers that a compiler allocates for both passes as one program, or for the step around them."""
     step = passes.step
     if step is None:
-        programs = [passes.forward, passes.backward]
         given = [*passes.forward.inputs, *passes.cotangents]
         constants = {**passes.forward.constants, **passes.backward.constants}
         returned = [*passes.outputs, *passes.backward.outputs]
     else:
-        programs = [step.program]
         given, constants, returned = list(step.program.inputs), step.program.constants, list(step.program.outputs)
     lives = _WrittenRanges(target, {} if step is None else step.aliased)
-    lives.program(_as_one_program(programs, returned, target))
+    lives.program(_as_one_program(programs_of(passes), returned, target))
     results = dict.fromkeys(lives.array(v) for v in returned if not isinstance(v, Literal))
     overwritten = {lives.array(v): argument for v, argument in step.aliased.items()} if step is not None else {}
     # Not in sets, whose order differs from run to run.
@@ -390,10 +388,9 @@ class _WrittenRanges(LiveRanges):
 
 def target_notes(passes: Trace, target: str) -> list[str]:
     """Return sentences about operations that need additional memory on a target because of how it compiles them."""
-    programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
     if is_tpu(target):
         return []
-    there = {e.primitive for program in programs for e, _ in program.walk()}
+    there = {e.primitive for program in programs_of(passes) for e, _ in program.walk()}
     found = []
     if "ragged_dot_general" in there:
         found.append(

@@ -17,6 +17,8 @@ from jax import lax
 from releases import since
 
 from rematscope import TargetError, estimate_time, liveness, measure, trace
+from rematscope.seconds.devices import DEVICES
+from rematscope.xla.aot_topology import ABSENT
 from rematscope.xla.buffers import LiveRange, Schedule, _live_bytes
 from rematscope.xla.out_of_memory import out_of_memory
 
@@ -287,6 +289,14 @@ def test_libtpus_message_gives_the_needed_and_available_bytes():
     found = measure(deep, array(1024, 1024), array(7 * 2**13, 1024), target="tpu v5e")
     assert 2**34 < found.out_of_memory.available_bytes * 1.1 < found.out_of_memory.needed_bytes
     assert "does not fit into the memory of a TPU v5e" in " ".join(str(found).split())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs the extra tpu")
+@pytest.mark.parametrize("name", ABSENT)
+def test_the_memory_of_a_tpu_in_the_table_is_what_libtpu_gives_a_program(name):
+    found = measure(lambda x: jnp.sum(jnp.sin(x) * x), array(100 * 2**30), target=name)
+    assert found.out_of_memory.available_bytes == pytest.approx(DEVICES[name].memory, abs=2**23)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs the extra tpu")

@@ -386,6 +386,12 @@ class Report(View):
                 f"There is no {self.device.name} here, so the CPU is the stand-in: only a compile there shows its "
                 "fusions and layouts, and whether XLA hides transfers."
             )
+        if self.device is not None and self.limit == int(self.device.memory) and _is_gpu(self.device):
+            reserved = bytes_text(int(0.75 * self.limit))
+            found.append(
+                f"The capacity is all memory of a {self.device.name}. By default, JAX reserves 75 % of it, {reserved}: "
+                "set XLA_CLIENT_MEM_FRACTION to reserve more."
+            )
         if self.measurement.trace.remat3:
             found.append("The checkpoints were traced and compiled with jax_remat3.")
         if self._subject.is_step:
@@ -417,6 +423,11 @@ class Report(View):
             "row."
         )
         return found
+
+
+def _is_gpu(device: Device) -> bool:
+    """Return whether a device of the table is a GPU."""
+    return device.name in DEVICES and not device.name.startswith("tpu")
 
 
 def _advice(report: Report) -> list[str]:

@@ -1,19 +1,25 @@
 """The table of devices: peak FLOP/s, memory, and links to other devices and to the host, each with its source.
 
-All figures are per chip (TPU) or per GPU. They are peaks that no program reaches, so shares of time are more reliable
-than times. Rates are in FLOP/s and bytes/s, and memory is in bytes. FLOP/s of GPUs are without sparsity: half of the
-figures that NVIDIA's data sheets give "with sparsity". By default, JAX multiplies float32 operands in bfloat16 on a TPU
-and in TF32 on a GPU, so the table has these rates for float32.
+All figures are per device as JAX counts devices: a GPU, a TPU chip, or half of a TPU7x chip. They are peaks that no
+program reaches, so shares of time are more reliable than times. Rates are in FLOP/s and bytes/s, and memory is in
+bytes. FLOP/s of GPUs are without sparsity: half of the figures that NVIDIA's data sheets give "with sparsity". By
+default, JAX multiplies float32 operands in bfloat16 on a TPU and in TF32 on a GPU, so the table has these rates for
+float32.
 
 **Links.** A TPU is a node of a torus. Along each axis, it has a link to each of its two neighbors, so a ring over one
-axis sends in both directions, at 2 × `link`. This holds if the axis wraps around (with 16 chips on v5e and v6e, with a
-multiple of 4 chips on v4, v5p and TPU7x). Without the wraparound, a collective takes up to twice as long. A collective
-over several axes of the torus has the bandwidth of all these axes. All NVLinks of a GPU lead to switches, so any ring
-can use all of them; this counts as one axis.
+axis sends in both directions, at 2 × `link`. This holds if the axis wraps around (with 16 chips on v5e and v6e; on v4,
+v5p and TPU7x, if each axis of the slice is a multiple of 4 chips). Without the wraparound, a collective takes up to
+twice as long. A collective over several axes of the torus has the bandwidth of all these axes. All NVLinks of a GPU
+lead to switches, so any ring can use all of them; this counts as one axis.
 
 Google's pages give 400 GB/s (v5e), 800 GB/s (v6e) and 1,200 GB/s (v5p, TPU7x) for all links of a chip in both
 directions, so 50 or 100 GB/s per link and direction. The table has 45 and 90 GB/s, which the authors of "How to Scale
-Your Model" use for estimates. All figures were checked in November 2026.
+Your Model" use for estimates. The two devices of a TPU7x chip share its links, so each has half of their rate.
+
+**Memory.** The memory of a TPU is what a program can use: libtpu reserves the rest, and names this size if a program
+does not fit. The memory of a GPU is all of it; by default, JAX reserves 75 % of it for programs.
+
+All figures were checked in November 2026.
 """
 
 import dataclasses
@@ -41,7 +47,7 @@ class Device:
       links: the number of links that a ring over one axis uses: 2 in a torus; all links of a GPU.
       axes: the number of axes of the links: 2 or 3 in a torus; 1 if all links lead to switches.
       host: the bytes/s of a transfer to or from host memory; 0 if no source gives it.
-      memory: the memory of the device in bytes; 0 if no source gives it.
+      memory: the bytes of the device's memory, for a TPU those that a program can use; 0 if no source gives it.
       topology: for a TPU that libtpu can compile for ahead of time, the smallest multi-chip topology and its
         accelerator type, such as `v5litepod-4`; None for other devices.
       source: the source of each figure, with a note on figures that no source confirms.
@@ -140,13 +146,14 @@ def _is_inexact(dtype: Any) -> bool:
 _T, _G, _GIB = 1e12, 1e9, 2**30
 _GOOGLE = "https://docs.cloud.google.com/tpu/docs/"
 _BOOK = '"How to Scale Your Model" (Austin et al., 2025), https://jax-ml.github.io/scaling-book/tpus, "TPU specs"'
+_LIBTPU = 'libtpu 0.0.50, "exceeds available HBM" of a program that does not fit'
 _PCIE = "host: its PCIe of 16 lanes, one of two directions, less 2 bits in 130 for the code"
 
 
 def _tpu_row(name: str, page: str, bfloat16: float, sources: str = "", **figures: Any) -> Device:
     """One row of a TPU: `matmul` has the other dtypes, in FLOP/s, and `page` is Google's."""
     matmul = {"bfloat16": bfloat16, "float32": bfloat16} | figures.pop("matmul")
-    source = f"matmul, bandwidth, memory: {_GOOGLE}{page}; link, links, axes: {_BOOK}; {sources}"
+    source = f"matmul, bandwidth: {_GOOGLE}{page}; memory: {_LIBTPU}; link, links, axes: {_BOOK}; {sources}"
     return Device(name, matmul, links=2, source=source, **figures)
 
 
@@ -163,29 +170,29 @@ DEVICES = {
     device.name: device
     for device in (
         _tpu_row(
-            "tpu v4", "v4", 275 * _T, matmul={"int8": 275 * _T}, bandwidth=1200 * _G, memory=32 * _GIB,
+            "tpu v4", "v4", 275 * _T, matmul={"int8": 275 * _T}, bandwidth=1200 * _G, memory=30.75 * _GIB,
             link=45 * _G, axes=3, host=16 * _G, topology=((2, 2, 1), "v4-8"),
             sources='host: the same chapter, "TPU networking", 16 GB/s each way',
         ),
         _tpu_row(
-            "tpu v5e", "v5e", 197 * _T, matmul={"int8": 393 * _T}, bandwidth=819 * _G, memory=16 * _GIB,
+            "tpu v5e", "v5e", 197 * _T, matmul={"int8": 393 * _T}, bandwidth=819 * _G, memory=15.75 * _GIB,
             link=45 * _G, axes=2, host=15 * _G, topology=((2, 2), "v5litepod-4"),
             sources="host: the same table, about 1.5e10 (in later editions 1.6e10)",
         ),
         _tpu_row(
             "tpu v5p", "v5p", 459 * _T, matmul={"int8": 918 * _T, "float8_e4m3fn": 459 * _T}, bandwidth=2765 * _G,
-            memory=95 * _GIB, link=90 * _G, axes=3, host=15 * _G, topology=((2, 2, 1), "v5p-8"),
+            memory=95.73 * _GIB, link=90 * _G, axes=3, host=15 * _G, topology=((2, 2, 1), "v5p-8"),
             sources="int8: the same table; host: the same table, about 1.5e10 (in later editions 1.6e10)",
         ),
         _tpu_row(
             "tpu v6e", "v6e", 918 * _T, matmul={"int8": 1836 * _T, "float8_e4m3fn": 918 * _T}, bandwidth=1638 * _G,
-            memory=32 * _GIB, link=90 * _G, axes=2, host=32 * _G, topology=((2, 2), "v6e-4"),
+            memory=31.24 * _GIB, link=90 * _G, axes=2, host=32 * _G, topology=((2, 2), "v6e-4"),
             sources=f"float8: {_GOOGLE}tpu7x; host: the same table, 3.2e10",
         ),
         _tpu_row(
-            "tpu7x", "tpu7x", 2307 * _T, matmul={"int8": 4614 * _T, "float8_e4m3fn": 4614 * _T},
-            bandwidth=7380 * _G, memory=192 * _GIB, link=90 * _G, axes=3,
-            sources="int8: the same table; host: not confirmed, left out; JAX takes half a chip for a device",
+            "tpu7x", "tpu7x", 2307 / 2 * _T, matmul={"int8": 4614 / 2 * _T, "float8_e4m3fn": 4614 / 2 * _T},
+            bandwidth=7380 / 2 * _G, memory=94.74 * _GIB, link=90 / 2 * _G, axes=3,
+            sources="int8: the same table; host: not confirmed, left out; half of a chip's figures",
         ),
         _gpu_row(
             "a100", "A100 Tensor Core GPU (SXM, 80 GB)", 312 * _T, 156 * _T,

@@ -92,5 +92,7 @@ def _topology_devices(target: str, count: int) -> list[Any]:
     if target == "cpu":
         return jax.devices()[:count]
     name = topology(target, count)
-    found: list[Any] = topologies.get_topology_desc(platform="tpu", topology_name=name).devices
+    # On a TPU v4, JAX uses a chip as one device. libtpu's default is two devices, with half of the memory each.
+    config = {"chip_config_name": "megacore"} if generation(target) == "tpu v4" else {}
+    found: list[Any] = topologies.get_topology_desc(platform="tpu", topology_name=name, **config).devices
     return found[:count]

@@ -198,8 +198,9 @@ def choose_settings():
     JupyterLab does not ask about news and updates, follows the system's light or dark theme, and saves widgets in the
     notebook, so that a verdict is still visible when the notebook is opened again. In a narrow window, the first line
     of a folded cell is cut off and long names in text and in tables are broken, so that pages do not scroll sideways.
-    Long lines of printed text wrap between words, and code in text does not wrap, like code in cells. A folded output
-    shows three dots without its first line, which is HTML.
+    Long lines of printed text wrap between words, and code in text does not wrap, like code in cells. In a narrow
+    window, prompts, code and outputs are smaller, so that printed tables of 80 characters do not wrap and tables of
+    residuals have no scroll bar. A folded output shows three dots without its first line, which is HTML.
     """
     folder = SETTINGS / "config" / "labconfig"
     folder.mkdir(parents=True, exist_ok=True)
@@ -214,9 +215,17 @@ def choose_settings():
         ".jp-Placeholder-content { min-width: 0; }\n.jp-OutputPlaceholder .jp-PlaceholderText { display: none; }\n"
         "body .jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere; }\n"
         "body .jp-MarkdownCell .jp-MarkdownOutput :is(pre, pre code) { white-space: pre; overflow-x: auto; }\n"
+        ".jp-RenderedText { container-type: inline-size; }\n"
+        "body .jp-OutputArea .jp-RenderedText pre { font-size: clamp(10px, 2cqi, var(--jp-code-font-size)); }\n"
         "@media (max-width: 1240px) {\n  .jp-RenderedMarkdown code { overflow-wrap: anywhere; }\n"
         "  .jp-RenderedMarkdown td:has(code) { min-width: 6.5em; }\n"
-        "  .jp-RenderedMarkdown tr:not(:has(> :nth-child(4))) td:has(code) { min-width: 8em; }\n}\n"
+        "  .jp-RenderedMarkdown tr:not(:has(> :nth-child(4))) td:has(code) { min-width: 8em; }\n"
+        "  .jp-RenderedMarkdown tr:not(:has(> :nth-child(3))) td:has(code) { min-width: 11em; }\n}\n"
+        "@media (max-width: 1000px) {\n  body { --jp-cell-prompt-width: 32px; --jp-code-font-size: 11px; }\n"
+        "  body :is(.jp-InputPrompt, .jp-OutputPrompt) { font-size: 10px; padding-inline: 0 2px; }\n"
+        "  body .rematscope .rs-table { font-size: 10px; }\n"
+        "  body .rematscope .rs-table :is(td, th) { padding-right: 0.4em; min-width: 0; }\n"
+        "  body .rematscope .rs-table td:last-child { min-width: 10ch; }\n}\n"
     )
 
 

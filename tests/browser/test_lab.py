@@ -96,6 +96,8 @@ BROKEN = """(elements, part) => elements.flatMap(element => {
     [
         ("01_predict_residuals", ".jp-RenderedMarkdown td code", r"\S+"),
         ("06_remat_flag", ".jp-RenderedText pre", r"\S+"),
+        ("11_scan_layers", ".jp-RenderedText pre", ".+"),
+        ("19_activation_bytes", ".jp-RenderedText pre", ".+"),
         ("29_read_oom", ".jp-RenderedMarkdown pre", ".+"),
     ],
 )

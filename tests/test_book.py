@@ -177,6 +177,19 @@ def test_a_narrow_page_of_the_book_wraps_code_and_a_printed_page_shows_only_the_
     page.close()
 
 
+def test_names_in_tables_of_the_book_break_only_after_punctuation(browser):
+    static = Path(start.ROOT) / "book" / "static"
+    names = "".join(f"<td><code><span class=pre>{name}</span></code></td>" for name in ("context", "save_only_these"))
+    page = browser.new_page(viewport={"width": 700, "height": 700})
+    sheet, script = ((static / name).read_text() for name in ("book.css", "book.js"))
+    table = f"<table style='width: 9em'><tr>{names}</table>"
+    page.set_content(f"<style>{sheet}</style><script>{script}</script><div class=bd-content>{table}</div>")
+    lines = page.locator("code").evaluate_all("all => all.map(code => code.getClientRects().length)")
+    assert lines[0] == 1 and lines[1] > 1
+    assert page.locator("code").all_text_contents() == ["context", "save_only_these"]
+    page.close()
+
+
 def test_only_the_cheat_sheet_is_printed_in_two_columns(browser):
     """Two programs, or a table of residuals, need the whole width of a printed page."""
     page = browser.new_page()

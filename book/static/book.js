@@ -17,3 +17,9 @@ const hideWhatFollows = (answer) => {
   update();
 };
 document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".remat-answer").forEach(hideWhatFollows));
+
+// Long names in tables can break after punctuation.
+const allowBreaks = (code) => {
+  code.innerHTML = code.innerHTML.replace(/[_.,(/[=+](?=[\w"'])/g, "$&<wbr>");
+};
+document.addEventListener("DOMContentLoaded", () => document.querySelectorAll("td code .pre").forEach(allowBreaks));

@@ -2,7 +2,7 @@
 #
 #     docker build --tag remat-workbook .
 #     docker run --publish 8888:8888 remat-workbook                    JupyterLab; its address is in what it prints
-#     docker run --rm --network none --memory 6g --memory-swap 6g --pids-limit 2048 \
+#     docker run --rm --network none --memory 6g --memory-swap 6g --pids-limit 4096 \
 #         --security-opt seccomp=unconfined --security-opt apparmor=unconfined \
 #         --security-opt systempaths=unconfined --volume "$PWD/class:/class" remat-workbook \
 #         .venv/bin/python -m grader batch /class/submissions --out /class/grades --without-control-groups

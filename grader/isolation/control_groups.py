@@ -104,6 +104,16 @@ def limit_of_all(root: Path = Path("/sys/fs/cgroup")) -> int | None:
     return None
 
 
+def limit_of_tasks() -> int | None:
+    """Return the lowest limit on the number of processes and threads in this process's control group and its parents,
+    for example of a container; None if there is no such limit. Both versions of control groups are considered."""
+    limits = []
+    for group in (*_own_groups("pids"), *_own_groups("")):
+        with contextlib.suppress(OSError, ValueError):  # no file, or "max", which is not a number
+            limits.append(int((group / "pids.max").read_text()))
+    return min(limits, default=None)
+
+
 def start_in_a_scope() -> None:
     """Restart this command in its own delegated systemd scope, if control groups are available there. Return without a
     restart if this process already has control groups, or if it cannot get any; code that needs them then reports the
@@ -163,17 +173,27 @@ def _delegated_group() -> Path:
 
 
 def _own_group() -> Path:
+    for group in _own_groups(""):
+        return group
+    raise NotDelegated("no control group hierarchy of version 2 is mounted")
+
+
+def _own_groups(controller: str) -> list[Path]:
+    """Return the folders of this process's control group and its parents in the hierarchy of version 1 that has this
+    controller, or in the hierarchy of version 2 for "". The list is empty if the hierarchy is not mounted."""
     try:
-        groups = Path("/proc/self/cgroup").read_text().splitlines()
+        groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
         mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     except OSError:
-        groups, mounts = [], []
-    own = next((line.removeprefix("0::") for line in groups if line.startswith("0::")), None)
+        return []
+    own = next((Path(path) for _, names, path in groups if controller in names.split(",")), None)
     for mount in mounts:
-        root, place, kind = mount[3], mount[4], mount[mount.index("-") + 1]
-        if kind == "cgroup2" and own and Path(own).is_relative_to(root):
-            return Path(place) / Path(own).relative_to(root)
-    raise NotDelegated("no control group hierarchy of version 2 is mounted")
+        root, place, kind, options = mount[3], Path(mount[4]), mount[mount.index("-") + 1], mount[-1].split(",")
+        wanted = (kind == "cgroup" and controller in options) if controller else kind == "cgroup2"
+        if wanted and own and own.is_relative_to(root):
+            group = place / own.relative_to(root)
+            return [group, *(parent for parent in group.parents if parent.is_relative_to(place))]
+    return []
 
 
 def _of_version_1() -> set[str]:

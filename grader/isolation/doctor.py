@@ -66,7 +66,7 @@ def examine(jobs: int) -> list[Promise]:
 def _control_groups_promise(groups: str) -> Promise:
     if groups:
         text = f"`batch` refuses to run without --without-control-groups: {groups}. To fix this,"
-        advice = f"try `{HOW}`."
+        advice = f"try `{HOW}` on a machine with systemd. For containers, see docs/isolation.md."
         return Promise("control groups", False, f"{text} {advice}")
     text = "The kernel limits each answer's memory, tasks and processor time, and kills only that answer."
     return Promise("control groups", True, text)

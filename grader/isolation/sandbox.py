@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from grader.isolation import bubblewrap_options
-from grader.isolation.control_groups import HOW, ControlGroup, ControlGroups, NotDelegated
+from grader.isolation.control_groups import HOW, ControlGroup, ControlGroups, NotDelegated, limit_of_tasks
 from grader.isolation.sandboxed import messages, system_calls
 from grader.isolation.sandboxed.lockdown import THREADS, ProcessLimits
 from grader.isolation.sandboxed.protocol import ITS_TURN, OUR_TURN, Ended, Job, NotStarted, Ready
@@ -246,9 +246,17 @@ def _raise_limits(jobs: int) -> None:
     SandboxError if a hard limit is too low, because answers would otherwise fail for this reason."""
     import resource  # does not exist on Windows
 
+    # All sandboxed processes have the same user, so one answer's threads must leave enough for the others.
+    tasks = jobs * (THREADS + 64)
+    lower_jobs = "lower --jobs, " if jobs > 1 else ""
+    if (limit := limit_of_tasks()) is not None and limit < tasks:
+        raise SandboxError(
+            f"A limit of this machine is too low: the control group of this process may have {limit:,} processes and "
+            f"threads, but grading needs {tasks:,} for --jobs {jobs}. Raise the limit (in a container with "
+            f"`docker run --pids-limit`), {lower_jobs}or grade on another machine."
+        )
     needed = [
-        # All sandboxed processes have the same user, so one answer's threads must leave enough for the others.
-        ("u", resource.RLIMIT_NPROC, jobs * (THREADS + 64), 1),
+        ("u", resource.RLIMIT_NPROC, tasks, 1),
         ("n", resource.RLIMIT_NOFILE, 512, 1),
         ("s", resource.RLIMIT_STACK, 8 * 2**20, 1024),
         ("v", resource.RLIMIT_AS, 16 * 2**30, 1024),
@@ -262,7 +270,7 @@ def _raise_limits(jobs: int) -> None:
             raise SandboxError(
                 f"A limit of this machine is too low: `ulimit -H{letter}` is {hard // unit:,}, but grading needs "
                 f"{least // unit:,} for --jobs {jobs}. Raise the limit and start a new shell, "
-                f"{'lower --jobs, ' if letter == 'u' and jobs > 1 else ''}or grade on another machine."
+                f"{lower_jobs if letter == 'u' else ''}or grade on another machine."
             )
         if soft < least:
             resource.setrlimit(what, (least, resource.getrlimit(what)[1]))
@@ -271,6 +279,6 @@ def _raise_limits(jobs: int) -> None:
 def _no_sandbox(why: str) -> str:
     return (
         f"The sandbox does not start here ({why}). It needs user namespaces, also inside bubblewrap. Ask an "
-        "administrator to allow them (kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu), or grade with "
-        "--unsandboxed."
+        "administrator to allow them (kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu; in a container, see "
+        "docs/isolation.md), or grade with --unsandboxed."
     )

@@ -15,6 +15,7 @@ import distributed
 import pytest
 
 from grader.classroom import executors
+from grader.isolation import control_groups
 from grader.util import environment
 
 NAME = "checkpoint_dot_policy"
@@ -101,6 +102,28 @@ def test_a_check_inherits_paths_and_drops_settings():
 def test_a_limit_that_is_too_low_is_named_and_nothing_is_graded(shell, named, tmp_path):
     done = batch(tmp_path, {"ada": RIGHT}, (), shell, "--jobs", "2")
     assert done.returncode == 2 and named in " ".join(done.stderr.split()) and not (tmp_path / "out").exists(), done
+
+
+@pytest.mark.slow
+@bubblewrap.needed
+def test_a_control_group_that_allows_too_few_tasks_is_named_and_nothing_is_graded(tmp_path):
+    """Answers and the grader fail in many ways if they cannot start threads, as in a container with such a limit."""
+    groups = [*control_groups._own_groups("pids"), *control_groups._own_groups("")]
+    parent = next((group for group in groups if (group / "cgroup.procs").exists() and os.access(group, os.W_OK)), None)
+    if parent is None:
+        pytest.skip("needs root and control groups")
+    group = parent / f"few-tasks-{os.getpid()}"
+    group.mkdir()
+    try:
+        if not (group / "pids.max").exists():
+            pytest.skip("needs control groups that count tasks")
+        (group / "pids.max").write_text("300")
+        done = batch(tmp_path, {"ada": RIGHT}, (), f"echo $$ > {group}/cgroup.procs; exec", "--jobs", "1")
+    finally:
+        group.rmdir()
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 2 and "may have 300 processes and threads, but grading needs 320" in said, done
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def check(
     if not file.exists() and not json_:
         print(f"File not found: {what}.{_close_to(file)}", file=sys.stderr)
         raise typer.Exit(2)
-    if file.suffix.lower() == ".json":
+    if file.suffix.lower() == submission_file.SUFFIX:
         raise typer.Exit(_check_again(file, json_))
     verdict, notices = in_terminal.check(file)
     for notice in notices:
@@ -92,7 +92,8 @@ def check(
 
 def _close_to(file: Path) -> str:
     """Return a suggestion of the file with the most similar name in the same folder, or ""."""
-    there = [path.name for path in file.parent.glob("*") if path.suffix.lower() in (".ipynb", ".py", ".json")]
+    suffixes = (*find.SUFFIXES, submission_file.SUFFIX)
+    there = [path.name for path in file.parent.glob("*") if path.suffix.lower() in suffixes]
     close = difflib.get_close_matches(file.name, there, n=1)
     return f" Did you mean {file.parent / close[0]}?" if close else " Check the name and the current folder."
 

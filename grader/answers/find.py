@@ -26,6 +26,8 @@ from grader.exercises import registry
 # hostile page can be megabytes long.
 MOST_STATEMENTS = 5_000
 
+SUFFIXES = (".ipynb", ".py")  # the types of files with answers; `submission_file.SUFFIX` is that of `submit`
+
 
 class NoAnswer(Exception):
     """Raised if a file contains no answer; the message gives the reason and the next step."""
@@ -163,7 +165,7 @@ def _kind_of(path: Path) -> str:
 
 
 def _read_sources(path: Path) -> list[AnswerSource]:
-    if _kind_of(path) not in (".ipynb", ".py"):
+    if _kind_of(path) not in SUFFIXES:
         raise NoAnswer(f"{path.name} is neither a notebook (.ipynb) nor a Python file (.py).")
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -10,6 +10,7 @@ from grader.util import bounded_json
 from grader.verdicts.verdict import Outcome
 
 FORMAT = "remat-workbook submission 1"
+SUFFIX = ".json"
 
 
 class HandInError(Exception):

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from grader.answers import submission_file
+from grader.answers import find, submission_file
 from grader.classroom.found_files import (
     Aside,
     Entry,
@@ -35,7 +35,7 @@ from grader.exercises import registry
 
 MAX_ANSWERS = 100  # per learner; there are fewer exercises
 MAX_BYTES = 100 * 2**20  # the total size of a learner's files
-_KINDS = (".ipynb", ".py", ".json")
+_KINDS = (*find.SUFFIXES, submission_file.SUFFIX)
 _NO_ANSWER = "it is not a notebook, a Python file or a file from `submit`"
 
 
@@ -292,7 +292,7 @@ def _keep_content(
 
 def _is_of_submit(file: File) -> bool:
     """Return whether `submit` may have written the file, which can then contain several answers."""
-    return file.name.lower().endswith(".json")
+    return file.name.lower().endswith(submission_file.SUFFIX)
 
 
 def _read_answer(file: File, exercise: str | None) -> Iterator[Submission | Refused | NotGraded]:

@@ -16,7 +16,7 @@ from rematscope.linting.finding import LintFinding, LintKind
 from rematscope.linting.subject import Checkpoint, Subject, on, saved_bytes, source_of, walk_equations, where
 from rematscope.linting.whole_nets import whole_nets
 from rematscope.memory.liveness import live_bytes
-from rematscope.render.units import amount_text, bytes_text
+from rematscope.render.units import amount_text, bytes_text, first_of
 from rematscope.tracing.checkpoints import nothing
 from rematscope.tracing.trace import Trace
 
@@ -134,8 +134,7 @@ def _why_nothing(checkpoint: Checkpoint, policy: Callable[..., Any]) -> str:
 
 
 def _matmul_lines(eqns: list[JaxprEqn]) -> str:
-    lines = list(dict.fromkeys(where(source_of(eqn, ())) for eqn in eqns))
-    return f"on {', '.join(lines[:3])}" + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
+    return f"on {first_of(where(source_of(eqn, ())) for eqn in eqns)}"
 
 
 def policy_allows(policy: Callable[..., Any], eqn: JaxprEqn) -> bool:

@@ -12,7 +12,7 @@ from rematscope.linting.dataflow import OWN_RESULT
 from rematscope.linting.finding import LintFinding, LintKind
 from rematscope.linting.names import NameAt, Names, name_at
 from rematscope.linting.subject import source_of, switch_text, walk_equations, where
-from rematscope.render.units import amount_text, bytes_text
+from rematscope.render.units import amount_text, bytes_text, first_of
 
 
 def name_findings(names: Names) -> Iterator[LintFinding]:
@@ -125,5 +125,4 @@ def _suggest_place(names: Names, equations: list[Equation]) -> str:
 
 def _list_operations(equations: list[Equation]) -> str:
     """Return `add on model.py:7, mul on model.py:8 and 3 more`."""
-    texts = list(dict.fromkeys(f"{e.primitive} on {where(e.source)}" for e in equations))
-    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
+    return first_of(f"{e.primitive} on {where(e.source)}" for e in equations)

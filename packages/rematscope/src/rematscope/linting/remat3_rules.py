@@ -26,12 +26,11 @@ from rematscope.linting.subject import (
     walk_equations,
     where,
 )
-from rematscope.render.units import amount_text, bytes_text
+from rematscope.render.units import amount_text, bytes_text, first_of
 from rematscope.tracing.trace import Trace
 
 _ASKED = frozenset({"dot_general", "conv_general_dilated"})  # and names
 _OPENED = frozenset({"scan", "while", "cond", "shard_map"})  # a policy is asked about their bodies' operations
-_SHOWN = 3
 
 
 def remat3_findings(
@@ -104,11 +103,10 @@ def _not_asked(checkpoint: Checkpoint) -> list[tuple[str, bool]]:
 
 
 def _policy_finding(checkpoint: Checkpoint, ignored: list[tuple[str, bool]], effect: str) -> LintFinding:
-    primitives = list(dict.fromkeys(primitive for primitive, _ in ignored))
-    listed = ", ".join(primitives[:_SHOWN]) + (f" and {len(primitives) - _SHOWN} more" if primitives[_SHOWN:] else "")
+    primitives = first_of(primitive for primitive, _ in ignored)
     text = (
         f"{jax_compat.policy_name(checkpoint.policy)}, the policy of the checkpoint {on(checkpoint.source)}, returns "
-        f"True for {listed}, but with jax_remat3 JAX 0.12.0.1 does not ask it: it asks about names, matmuls and "
+        f"True for {primitives}, but with jax_remat3 JAX 0.12.0.1 does not ask it: it asks about names, matmuls and "
         "convolutions only, and about nothing inside a function with its own derivative rule. The function "
         f"{effect}."
     )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from rematscope.render.html import escaped, page
 from rematscope.render.parts import Lines, Pictured, Stack, TextTable
 from rematscope.render.progress import progress
 from rematscope.render.theme import COLOURS, KINDS, PLOT_INK
-from rematscope.render.units import SECONDS, bytes_text, counted
+from rematscope.render.units import BYTES, SECONDS, THOUSANDS, bytes_text, counted, first_of
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant
 from rematscope.tracing.arguments import with_own_options
@@ -84,7 +85,6 @@ class SavedNamesMatrix(View):
 
 # JAX's policies without arguments, by increasing saved bytes.
 POLICIES = ("nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveable", "everything_saveable")
-_BYTES, _AMOUNTS = ("B", "KiB", "MiB", "GiB", "TiB"), ("", "k", "M", "G", "T", "P")
 
 
 _SHOWN = 20  # points that the table shows
@@ -243,8 +243,8 @@ class Frontier(Pictured):
         most = max(point.nbytes for point in everything)
         worst = max(point.cost for point in everything) or 1
         unit, letter = bytes_text(most).split()[1], self.graph.amount(worst).partition(" ")[2]
-        scale = 1024 ** _BYTES.index(unit)
-        again = SECONDS[letter] if self.graph.device else 1000 ** _AMOUNTS.index(letter)
+        scale = BYTES[unit]
+        again = SECONDS[letter] if self.graph.device else 1000 ** THOUSANDS.index(letter)
 
         def marks(points: Iterable[Point], style: str, **how: Any) -> None:
             ax.plot([p.nbytes / scale for p in points], [p.cost / again for p in points], style, **how)
@@ -254,7 +254,7 @@ class Frontier(Pictured):
         marks(self.points, "o", color=_BLUE, markersize=3.5, label="best choices")
         if self.greedy:
             marks(self.greedy.values(), "x", color=_PINK, markersize=6, label="greedy")
-        for point, style in zip(self.presets, "vsD^", strict=False):
+        for point, style in zip(self.presets, itertools.cycle("vsD^"), strict=False):
             marks([point], style, color=_ORANGE, markeredgecolor=PLOT_INK, markersize=8, label=point.label)
         if self.current is not None:
             marks(
@@ -308,8 +308,7 @@ class Frontier(Pictured):
         """Return the names that a point saves, or those that it does not save if these are fewer."""
         others = [name for name in self.graph.names if name not in point.names]
         if len(point.names) <= _LISTED or len(others) > _LISTED:
-            more = f" and {len(point.names) - _LISTED} more" * (len(point.names) > _LISTED)
-            return ", ".join(point.names[:_LISTED]) + more
+            return first_of(point.names, _LISTED)
         return f"all names but {', '.join(others)}" if others else "all names"
 
     def _labelled_rows(self) -> tuple[list[list[str]], str]:

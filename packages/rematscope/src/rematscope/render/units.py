@@ -1,8 +1,8 @@
 """Numbers with units as text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-_THOUSANDS = ["", "k", "M", "G", "T", "P"]
+THOUSANDS = ["", "k", "M", "G", "T", "P"]
 BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
@@ -14,7 +14,7 @@ def bytes_text(count: float) -> str:
 def count_text(count: int, unit: str = "") -> str:
     """Return a count with its unit, exact below 10,000, else with three digits: `11 transcendentals`, `1.2 M FLOPs`."""
     unit = unit if count != 1 else unit.removesuffix("s")
-    number = f"{count:,}" if count < 10_000 else _scaled_text(count, 1000, _THOUSANDS)
+    number = f"{count:,}" if count < 10_000 else _scaled_text(count, 1000, THOUSANDS)
     return f"{number} {unit}".rstrip()
 
 
@@ -31,11 +31,11 @@ def amount_texts(costs: Sequence[float]) -> list[str]:
     largest, i = float(max(costs, default=0)), 0
     if not all(isinstance(cost, int) for cost in costs) or largest < 10_000:
         return [amount_text(cost) for cost in costs]
-    while largest >= 1000 and i < len(_THOUSANDS) - 1:
+    while largest >= 1000 and i < len(THOUSANDS) - 1:
         largest, i = largest / 1000, i + 1
     size = 1000.0**i
     return [
-        amount_text(cost) if cost < size / 1000 else f"{_format_size(cost / size)} {_THOUSANDS[i]}" for cost in costs
+        amount_text(cost) if cost < size / 1000 else f"{_format_size(cost / size)} {THOUSANDS[i]}" for cost in costs
     ]
 
 
@@ -62,6 +62,13 @@ def _format_size(size: float) -> str:
 def counted(count: int, word: str) -> str:
     """Return a count with a noun: `1 point`, `1,234 points`."""
     return f"{count:,} {word}{'s' * (count != 1)}"
+
+
+def first_of(texts: Iterable[str], most: int = 3) -> str:
+    """Return the first of some texts without duplicates, and how many more there are: `a, b, c and 2 more`."""
+    distinct = list(dict.fromkeys(texts))
+    more = f" and {len(distinct) - most} more" if len(distinct) > most else ""
+    return ", ".join(distinct[:most]) + more
 
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"

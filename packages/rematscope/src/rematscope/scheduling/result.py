@@ -20,7 +20,7 @@ from rematscope.memory.timeline import Timeline
 from rematscope.memory.xla_estimate import is_tpu
 from rematscope.render.files import write_whole
 from rematscope.render.parts import Lines, Paragraph, Pictured, TextTable
-from rematscope.render.units import bytes_text, count_text, seconds_text
+from rematscope.render.units import bytes_text, count_text, first_of, seconds_text
 from rematscope.render.view import View
 from rematscope.scheduling import divided
 from rematscope.scheduling.argnums import ArgNums
@@ -447,7 +447,7 @@ def _by_line(found: Iterable[tuple[Equation | None, str, int, float | None]]) ->
 def _line_table(lines: tuple[Line, ...], titles: list[str], text: Callable[[int], str]) -> list[list[str]]:
     rows = [titles]
     for line in lines[:_LINES]:
-        what = ", ".join(line.what[:4]) + (f" and {len(line.what) - 4} more" if len(line.what) > 4 else "")
+        what = first_of(line.what, 4)
         when = [] if line.when is None else [_span_text(*line.when)]
         where = "\n".join(filter(None, [line.module, str(line.source or "input of a loop")]))
         rows.append([text(line.amount), what, *when, where])

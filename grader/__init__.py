@@ -24,14 +24,14 @@ if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython())
 
 
 def check(answer: Callable) -> "View":
-    """Check an answer to the exercise that has its name, and save the attempt.
+    """Check an answer, and save the attempt.
 
     Args:
-      answer: the function that you wrote, under the name that the exercise's page gives it.
+      answer: the function that you wrote, with the name from the exercise's page.
 
     Returns:
-      A `Checked`, which shows itself: the verdict, and in a notebook buttons for what comes next. Its `verdict` has the
-      findings, with the sizes (bytes, FLOPs) of the first case that shows each; `passed` is True or False.
+      A `Checked`, which displays the verdict, and in a notebook also buttons for the next steps. Its `verdict` contains
+      the findings, each with the figures (bytes, FLOPs) of the first case that shows it; `passed` is True or False.
     """
     from grader.learner import session
 
@@ -39,7 +39,7 @@ def check(answer: Callable) -> "View":
 
 
 def hint(exercise: str | int | None = None) -> "View":
-    """Give the next hint: a question that fits what the last check found.
+    """Give the next hint: a question about the findings of the last check.
 
     Args:
       exercise: an exercise's name, number or page; None for the exercise of this page.
@@ -50,14 +50,15 @@ def hint(exercise: str | int | None = None) -> "View":
 
 
 def failing_case(exercise: str | int | None = None) -> "FailingCase":
-    """Return the first case that the last check failed, to see what your answer does in it and to run it yourself.
+    """Return the first case that your answer failed in the last check.
 
     Args:
       exercise: an exercise's name, number or page; None for the exercise of this page.
 
     Returns:
-      A `FailingCase`, which shows its arguments and what your current answer saves or returns. Call your answer in this
-      case with `case.function(*case.arguments)`; a function of rematscope, such as `print_fwd_bwd`, takes the same.
+      A `FailingCase`, which displays its arguments and what your current answer saves or returns. Call your answer in
+      this case with `case.function(*case.arguments)`. Functions of rematscope, such as `print_fwd_bwd`, take the same
+      function and arguments.
 
     Raises:
       LookupError: if the last check in this session failed no case.
@@ -68,11 +69,11 @@ def failing_case(exercise: str | int | None = None) -> "FailingCase":
 
 
 def solution(exercise: str | int | None = None, anyway: bool = False) -> "View":
-    """Show the worked answer next to your own, after you pass or after three different attempts.
+    """Show the worked answer next to your own, after you passed or made three different attempts.
 
     Args:
       exercise: an exercise's name, number or page; None for the exercise of this page.
-      anyway: True shows it in any case.
+      anyway: whether to show the worked answer before that.
     """
     from grader.learner import session
 
@@ -87,15 +88,16 @@ def board() -> "View":
 
 
 def predict(question: str, answer: Callable[[], object], choices: Iterable[str] = ()) -> "View":
-    """Ask what a reader expects, before the page shows it.
+    """Ask the reader to predict a result before the page shows it.
 
-    In a notebook it has a button for each choice, or a field for a number, and says at once whether that is right.
+    In a notebook, the view has a button for each choice, or a field for a number, and says immediately whether the
+    prediction is right.
 
     Args:
       question: the question, with code in backquotes.
-      answer: computes what is right from the thing that is asked about, so that it cannot be wrong: a number, or one of
-        the choices. A whole number is right exactly, another one within 5 %.
-      choices: what a reader may choose from; none asks for a number.
+      answer: a function that computes the right result: a number, or one of the choices. A prediction of an integer
+        must be exact, and a prediction of another number may be off by 5 %.
+      choices: the possible answers; empty if the question asks for a number.
 
     Example:
       >>> predict("How many values are saved?", lambda: len(trace(f, x).residuals))  # doctest: +SKIP

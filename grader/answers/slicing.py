@@ -98,10 +98,10 @@ class _Page:
         }
         self._changing = changing
 
-    def needed(self, besides: Collection[int] = ()) -> set[int]:
+    def needed(self, others: Collection[int] = ()) -> set[int]:
         """Return the indices of the statements that the answer and some other statements depend on."""
-        kept = {index for index, each in enumerate(self.statements) if is_future(each.node)} | set(besides)
-        todo = {(self._answer, len(self.statements))} | {(n, i) for i in besides for n in self.effects[i].reads_on_run}
+        kept = {index for index, each in enumerate(self.statements) if is_future(each.node)} | set(others)
+        todo = {(self._answer, len(self.statements))} | {(n, i) for i in others for n in self.effects[i].reads_on_run}
         done: set[tuple[str, int]] = set()
         while todo:
             done.add(asked := todo.pop())

@@ -1,6 +1,6 @@
 """Write the four parts of a new exercise as stubs: `python -m grader new NAME`.
 
-Each says in lines that begin with `STUB:` what is to be written there. The tests refuse them for as long as they do.
+Lines that begin with `STUB:` say what to write there. The tests fail as long as such lines remain.
 """
 
 import importlib.util
@@ -22,29 +22,32 @@ def make(name: str) -> list[Path]:
     """Write the stubs of an exercise: its page, worked answer, catalog entry, and test answers.
 
     Args:
-      name: the exercise's name, which is that of the function that learners write.
+      name: the exercise's name, which is also the name of the function that learners write.
 
     Returns:
-      The files that were written. The page has the number after the highest that there is.
+      The files that were written. The page's number is one more than the highest existing number.
 
     Raises:
-      NewExerciseError: the name is none that a function can have, or is taken, or this is no copy of the repository.
+      NewExerciseError: if the name is not valid for a function or is already used, or if this is not a clone of the
+        repository.
     """
     if not (ROOT / "tests").is_dir():
-        raise NewExerciseError(f"{ROOT} has no tests, which an exercise needs: clone the repository, and work there.")
+        raise NewExerciseError(
+            f"{ROOT} has no tests, and an exercise needs some. Clone the repository, and run the command there."
+        )
     if not (name.isidentifier() and name.islower()) or keyword.iskeyword(name):
         raise NewExerciseError(
-            f"{name} is no name for an exercise: it must be that of a function, in small letters, such as save_named."
+            f"{name!r} is not a valid name. Give the name of a function in lower case, such as save_named."
         )
     pages = [path.stem.partition("_") for path in (ROOT / "exercises").glob("[0-9][0-9]_*.ipynb")]
     number = max((int(number) for number, _, _ in pages), default=0) + 1
     texts = _file_texts(name, number)
     taken = [path for path in texts if path.exists()]
     if taken or name in [page for _, _, page in pages]:
-        raise NewExerciseError(f"There is an exercise {name} already, or a part of one: choose another name.")
+        raise NewExerciseError(f"An exercise {name}, or a part of one, already exists. Choose another name.")
     # Tests import modules from a folder with this name, which must not hide an installed module.
     if importlib.util.find_spec(name):
-        raise NewExerciseError(f"{name} is the name of a module of Python's or of a package: choose another name.")
+        raise NewExerciseError(f"{name} is the name of an installed module. Choose another name.")
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text.replace("NAME", name).replace("NUMBER", str(number)))
@@ -127,24 +130,24 @@ def NAME(x):
     raise NotImplementedError
 '''
 
-_ENTRY = '"""Exercise NUMBER: STUB: what is asked for, in a line."""\n'
+_ENTRY = '"""Exercise NUMBER: STUB: the task, in one line."""\n'
 
-_TASK = '''"""The cases that an answer is tried on."""
+_TASK = '''"""The cases in which an answer is tested."""
 
 import jax
 import jax.numpy as jnp
 
 from grader.exercises.spec import Case, Integers
 
-# STUB: the arguments' names, the ranges and the call, as the page has them.
+# STUB: the arguments' names, the ranges and the call, as on the page.
 parameters = ("x",)
 ranges = {"n": Integers(1, 9)}
 signature = "NAME(x)"
 
 
 def cases(rng):
-    """Both ends of the range, and a value between them."""
-    # STUB: all that the page allows and that distinguishes answers: sizes, dtypes, jax.vmap, jax.jit.
+    """Return a case for each end of the range, and one for a value between them."""
+    # STUB: everything that the page allows and that distinguishes answers: sizes, dtypes, jax.vmap, jax.jit.
     return tuple(Case(f"{n} numbers", _shapes(n), structure={"n": n}) for n in (1, int(rng.integers(2, 9)), 9))
 
 
@@ -155,7 +158,7 @@ def _shapes(n):
 shown = Case("at the page's shapes", _shapes(4))
 '''
 
-_EXPECT = '''"""What is expected of an answer; only the judge reads this."""
+_EXPECT = '''"""The expected results of an answer. Only the judge reads this module."""
 
 import jax.numpy as jnp
 
@@ -166,36 +169,36 @@ feedback = read_feedback(__file__)
 
 
 def reference(x):
-    """The result, and the values that an answer might save, by the names that findings give them."""
+    """Return the result, and the values that an answer might save, by their names in findings."""
     # STUB: what an answer computes.
     return jnp.sum(jnp.sin(x)), {"the cosine": jnp.cos(x)}
 
 
 def sample_input(rng, argument):
-    """Inputs for which the named values differ by far more than rounding does."""
+    """Return an input for which the named values differ by much more than rounding errors."""
     return rng.uniform(0.5, 1.5, argument.shape).astype(argument.dtype)
 
 
-# STUB: functions of what is often computed instead, as `feedback.mistake("its_key_in_feedback_toml", function)`.
+# STUB: functions that compute common wrong results: `feedback.mistake("its_key_in_feedback_toml", function)`.
 mistakes = ()
 
 
 def requirements(case):
-    # STUB: what may be saved and recomputed in a case; each has a wrong answer that only it catches.
+    # STUB: what an answer may save and recompute in a case. For each requirement, some wrong answer violates only it.
     return [[Saves(("the cosine",), too_much="Which other value is saved?")]]
 '''
 
-_FEEDBACK = """# The texts of the feedback on answers to NAME; answers never see them.
+_FEEDBACK = """# The texts of the feedback on answers to NAME. Answers cannot read them.
 
-# STUB: at least three; the first and the last fit whatever was found, others only what a wrong answer shows.
+# STUB: at least three hints. The first and the last apply to every finding, the others only to certain findings.
 [hints.first_step]
 text = "Which question leads to the first step?"
 
-# STUB: of each known mistake in expect.py `[mistakes.its_key]`, with `description` and `hint`; of what answers often
-# raise `[[error_questions]]`, with `pattern` (a regular expression) and `question`.
+# STUB: for each known mistake in expect.py, `[mistakes.its_key]` with `description` and `hint`; for common exceptions,
+# `[[error_questions]]` with `pattern` (a regular expression) and `question`.
 """
 
-_RIGHT = '''"""Right answers to NAME, spelled in many ways."""
+_RIGHT = '''"""Right answers to NAME, each written differently."""
 
 from sample_answers import Answers
 
@@ -206,8 +209,8 @@ passes = RIGHT.passes
 '''
 
 _FIRST_HINTS = """{
- "STUB: the words that a first hint begins with": [
-  "the wrong answers behind which it comes, by their names"
+ "STUB: the first words of a hint": [
+  "the names of the wrong answers after which it is the first hint"
  ]
 }
 """

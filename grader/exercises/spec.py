@@ -87,17 +87,17 @@ class Integers:
     Attributes:
       low: the minimum: a number, or the symbol of another number.
       high: the maximum, likewise. Both ends are allowed.
-      besides: a further condition, such as `"a power of two"`.
+      condition: a further condition, such as `"a power of two"`.
     """
 
     low: int | str
     high: int | str
-    besides: str = ""
+    condition: str = ""
 
     def within(self, structure: "Structure") -> Sequence[int]:
         """Return the allowed numbers in increasing order, given the other numbers of a structure."""
         low, high = (structure[end] if isinstance(end, str) else end for end in (self.low, self.high))
-        kind, _, of = self.besides.removeprefix("a ").partition(" of ")
+        kind, _, of = self.condition.removeprefix("a ").partition(" of ")
         whole = structure.get(of.strip("`"), 1)
         match kind:
             case "multiple":
@@ -110,7 +110,7 @@ class Integers:
 
     def __str__(self) -> str:
         low, high = (f"`{end}`" if isinstance(end, str) else str(end) for end in (self.low, self.high))
-        return f"{low} to {high}{f', {self.besides}' if self.besides else ''}"
+        return f"{low} to {high}{f', {self.condition}' if self.condition else ''}"
 
 
 @dataclass(frozen=True)

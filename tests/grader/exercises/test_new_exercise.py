@@ -79,11 +79,11 @@ def test_a_new_exercise_is_refused_until_each_of_its_four_things_is_written(copy
     ("name", "reason"),
     [
         ("save_named", "already"),
-        ("3x", "no name"),
-        ("class", "no name"),
-        ("../out", "no name"),
-        ("SaveNamed", "no name"),
-        ("json", "name of a module"),
+        ("3x", "not a valid name"),
+        ("class", "not a valid name"),
+        ("../out", "not a valid name"),
+        ("SaveNamed", "not a valid name"),
+        ("json", "name of an installed module"),
     ],
 )
 def test_an_invalid_or_existing_name_is_refused_and_nothing_is_written(name, reason, copy, monkeypatch):

@@ -14,8 +14,8 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "ge": operator.ge,
     "ne": operator.ne,
 }
-# The comparison with its operands swapped.
-_SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
+# For each comparison, the one with swapped operands.
+SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
 
 
 def counted(comparison: str, start: int, bound: int, step: int) -> int | None:
@@ -51,7 +51,7 @@ def trip_count(condition: Program, body: Program, initial: Sequence[Value]) -> i
     carries = list(condition.inputs)
 
     def constant(value: Value) -> int | None:
-        """The value if it is an integer that no iteration changes."""
+        """Return the value if it is an integer that no iteration changes; else None."""
         if value in carries:
             place = carries.index(value)
             if body.outputs[place] is not body.inputs[place]:
@@ -60,7 +60,7 @@ def trip_count(condition: Program, body: Program, initial: Sequence[Value]) -> i
         return _integer_of(value)
 
     first, second = test.inputs
-    for comparison, counter, bound in ((test.primitive, first, second), (_SWAPPED[test.primitive], second, first)):
+    for comparison, counter, bound in ((test.primitive, first, second), (SWAPPED[test.primitive], second, first)):
         if counter in carries:
             place = carries.index(counter)
             start, end, step = _integer_of(initial[place]), constant(bound), _carry_step(body, place)
@@ -70,7 +70,7 @@ def trip_count(condition: Program, body: Program, initial: Sequence[Value]) -> i
 
 
 def _carry_step(body: Program, place: int) -> int | None:
-    """The constant that an iteration adds to a carry."""
+    """Return the constant that an iteration adds to a carry; None if there is none."""
     made = body.outputs[place]
     equation = next((e for e in body.equations if made in e.outputs), None)
     if equation is None or equation.primitive not in ("add", "sub"):

@@ -1,4 +1,4 @@
-"""Plots as pictures with an alternative text, on a white ground that a dark theme inverts."""
+"""Plots as pictures with alternative texts, on a white background that a dark theme inverts."""
 
 import base64
 import contextlib
@@ -9,7 +9,7 @@ from typing import Any
 
 from rematscope.render.theme import PICTURES, PLOT_GROUND, PLOT_INK
 
-DPI = 100  # a picture's pixels an inch
+DPI = 100  # pixels per inch
 _STYLE: Any = {
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "legend.facecolor"), PLOT_GROUND),
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), PLOT_INK),
@@ -21,7 +21,7 @@ _STYLE: Any = {
 def figure(
     width: float, height: float, rows: int = 1, columns: int = 1, alt: str = "", **options: Any
 ) -> Iterator[Any]:
-    """Draw a picture in a `with` statement, and display it at its end. This needs matplotlib and IPython.
+    """Draw a picture in a `with` statement, which displays it at its end. This needs matplotlib and IPython.
 
     Args:
       width, height: in inches.

@@ -1,7 +1,6 @@
-"""Files that appear whole: a page or a choice that is saved, and what the grader keeps.
+"""Write files atomically: saved pages, saved schedules, and the grader's files.
 
-A few lines of ours: the library for it, atomicwrites, is no longer kept by its author, who says that `os.replace` does
-it.
+The library for this, atomicwrites, is no longer maintained. Its author recommends `os.replace`.
 """
 
 import contextlib
@@ -10,14 +9,14 @@ from pathlib import Path
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Writes a file so that it has all of the content or what it had before, whenever the process is ended.
+    """Write a file atomically: whenever the process ends, the file has either its new or its previous content.
 
     Args:
-      path: the file, whose folder is there.
-      content: bytes, or text for UTF-8, in which line ends stay what they are.
+      path: the path of the file, in a folder that exists.
+      content: bytes, or text, which is encoded as UTF-8 with its line ends unchanged.
 
     Raises:
-      OSError: it cannot be written; what it had is there, and nothing else.
+      OSError: if the file cannot be written. It then has its previous content.
     """
     part = Path(f"{os.fspath(path)}.part")
     try:

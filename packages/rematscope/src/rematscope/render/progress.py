@@ -1,4 +1,4 @@
-"""One bar for whatever takes long, on the side where it disturbs no result."""
+"""A progress bar or message for long calls, on stderr in a terminal and in its own output in a notebook."""
 
 import contextlib
 import threading
@@ -17,9 +17,9 @@ Report = Callable[[str, float], None]
 
 @contextlib.contextmanager
 def progress(total: float | None = None, after: float = 0.0) -> Iterator[Report]:
-    """Show how far something is, and for how long it has run: a bar in a terminal, a line in a notebook.
+    """Show the progress and the elapsed time of a call: a bar in a terminal, a line in a notebook.
 
-    Both are removed at the end. Nothing is shown where the output is neither a terminal nor a notebook.
+    Both are removed at the end. Nothing is shown if the output is neither a terminal nor a notebook.
 
     Args:
       total: the amount of work, in any unit; None if it is not known.
@@ -44,7 +44,7 @@ _one = threading.Lock()  # held by the bar that is shown, because two at a time 
 
 @contextlib.contextmanager
 def progress_message(text: str) -> Iterator[None]:
-    """Show what a long call does, and for how long it has run, once it takes more than a second.
+    """Show what a call does, and its elapsed time, once it takes more than a second.
 
     Within another progress message, nothing is shown.
 
@@ -115,7 +115,7 @@ class _Left(TimeRemainingColumn):
 
 
 class _Line:
-    """A progress line in a notebook, in an output of its own that is empty at the end.
+    """A progress line in a notebook, in a separate output that is empty at the end.
 
     The output also starts empty, because tests compare the outputs of a page as they were first displayed.
     """

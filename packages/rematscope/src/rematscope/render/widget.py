@@ -1,4 +1,4 @@
-"""Views that answer: a pane that lights values up, and controls above any view."""
+"""Interactive views: a pane that highlights values, and controls above any view."""
 
 import functools
 import importlib.util
@@ -10,13 +10,13 @@ from rematscope.render.view import View, in_notebook, show
 
 
 def live(view: Callable[..., View], **controls) -> None:
-    """Shows `view(**values)` under widgets that set the values, in a notebook. A view may be lively without any.
+    """Show `view(**values)` below widgets that set the values, in a notebook.
 
-    Where no widget runs (on GitHub, in a page that was stored, in a terminal), `view` is shown for the first values.
+    Without widgets (on GitHub, on a saved page, in a terminal), the view for the initial values is shown.
 
     Args:
-      view: a function of the controls' values. An `InteractivePrograms` that it returns lights up.
-      **controls: an ipywidgets control for each argument of `view`.
+      view: a function of the controls' values. An `InteractivePrograms` that it returns highlights values.
+      **controls: an ipywidgets control for each argument of `view`; there may be none.
     """
 
     def current() -> View:

@@ -174,13 +174,13 @@ def _bytes_moved(program: Program, kept: set[Value]) -> dict[Equation, int]:
       kept: values that are written in any case.
     """
     makers: dict[Value, Equation] = {}
-    stands = set(kept)  # values that are written
+    in_memory = set(kept)
     equations = [equation for equation, _ in program.walk()]
     for equation in equations:
         makers.update(dict.fromkeys(equation.outputs, equation))
         if _reads_memory(equation):
-            stands.update(equation.inputs)
-    _add_bodies(program, stands)
+            in_memory.update(equation.inputs)
+    _add_bodies(program, in_memory)
 
     def size(value: Any) -> int:
         return value.device_bytes if hasattr(value.aval, "dtype") else 0
@@ -194,19 +194,19 @@ def _bytes_moved(program: Program, kept: set[Value]) -> dict[Equation, int]:
         read = sum(size(value) for value in dict.fromkeys(equation.inputs) if reads(value, equation))
         if equation.primitive in ("gather", "dynamic_slice"):  # they read only the elements that they return
             read = sum(map(size, equation.outputs)) + sum(map(size, equation.inputs[1:]))
-        written = sum(size(value) for value in equation.outputs if _is_unfused(equation) or value in stands)
+        written = sum(size(value) for value in equation.outputs if _is_unfused(equation) or value in in_memory)
         moved[equation] = read + written
     return moved
 
 
-def _add_bodies(program: Program, stands: set[Value]) -> None:
-    """Add the inputs and results of loops and branches, which are in memory."""
+def _add_bodies(program: Program, in_memory: set[Value]) -> None:
+    """Add the inputs and results of loops and branches to the values in memory."""
     for equation in program.equations:
         if equation.bodies:
-            stands.update(equation.inputs)
+            in_memory.update(equation.inputs)
             for body in equation.bodies:
-                stands.update(body.outputs)
-                _add_bodies(body, stands)
+                in_memory.update(body.outputs)
+                _add_bodies(body, in_memory)
 
 
 def _is_unfused(equation: Equation) -> bool:

@@ -12,7 +12,7 @@ from rematscope.xla.protobuf import Message, blob, integer, integers, message, m
 
 
 class PrimitiveType(enum.IntEnum):
-    """The element types of JAX's arrays, without those of less than a byte."""
+    """The element types of JAX's arrays, except those smaller than a byte."""
 
     PRED = 1
     S8 = 2
@@ -179,7 +179,7 @@ class StackFrame(Message):
 
 
 class StackFrameIndex(Message):
-    """Where operations come from: four lists, which refer to each other by places that are counted from 1."""
+    """The source lines of operations: four lists, which refer to each other by indices that start at 1."""
 
     file_names = texts(1)
     function_names = texts(2)
@@ -194,7 +194,7 @@ class Module(Message):
     stack_frame_index = message(17, lambda: StackFrameIndex)
 
 
-# hlo.proto: where its buffers lie
+# hlo.proto: the buffer assignment
 
 
 class Location(Message):

@@ -6,7 +6,6 @@ from rematscope.ir import trip_counts
 from rematscope.xla.hlo import Module, backend_config
 from rematscope.xla.hlo_proto import Instruction
 
-_SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
 _PASSED_ON = frozenset({"copy", "bitcast", "reshape", "optimization-barrier"})
 
 
@@ -34,10 +33,10 @@ def trip_count(module: Module, loop: Instruction) -> int | None:
     if test.instruction is None or test.instruction.opcode != "compare":
         return None
     direction = test.instruction.comparison_direction.lower()
-    if direction not in _SWAPPED:
+    if direction not in trip_counts.SWAPPED:
         return None
     first, second = (_find_origin(module, each, test.around) for each in _operands_of(module, test.instruction))
-    for comparison, counter, bound in ((direction, first, second), (_SWAPPED[direction], second, first)):
+    for comparison, counter, bound in ((direction, first, second), (trip_counts.SWAPPED[direction], second, first)):
         if counter.instruction is None:
             start = _constant_of(_initial_value(module, loop, counter.carry))
             if bound.instruction is not None:

@@ -52,7 +52,7 @@ def gather(source: Path) -> None:
     for page in [*pages.to_read(), *pages.exercises()]:  # as published, without the reader's changes
         place = source / page.path.relative_to(pages.ROOT)
         place.parent.mkdir(exist_ok=True)
-        place.write_bytes(pages.as_it_came(page))
+        place.write_bytes(pages.shipped_page(page))
     pack(source / f"{WORKBOOK}.zip", source)
     shutil.copytree(HERE / "static", source / "static")
     (source / "memory_over_time.png").write_bytes(pictures.memory_over_time())

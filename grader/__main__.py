@@ -5,7 +5,7 @@ import sys
 from grader.util import environment
 
 if sys.argv[1:2] in (["batch"], ["doctor"]):
-    environment.start_again()  # before other imports, which are slow, and which the caller's PYTHONPATH may shadow
+    environment.restart()  # before other imports, which are slow, and which the caller's PYTHONPATH may shadow
 
 from grader.isolation import check_child
 

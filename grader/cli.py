@@ -107,7 +107,7 @@ def _check_again(file: Path, json_: bool) -> int:
         return 2
     verdicts = []
     for answer in answers:
-        verdicts.append(verdict := hand_in.grade_again(answer))
+        verdicts.append(verdict := hand_in.regrade(answer))
         if not json_:
             before = "" if verdict.outcome == answer.outcome else f"  (submitted as {answer.outcome})"
             print(f"{verdict.outcome:<21}{answer.exercise}{before}", flush=True)
@@ -412,7 +412,7 @@ def submit(
 def reset(name: Exercise):
     """Restore the original page of an exercise, and keep a copy of yours."""
     page = _find_page(name)
-    if pages.is_as_it_came(page):
+    if pages.is_unchanged(page):
         print(f"{page.path.name} is unchanged: there is nothing to do.")
         return
     try:

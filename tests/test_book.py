@@ -74,7 +74,7 @@ def test_search_has_excerpts_of_the_text_of_pages(tmp_path, browser, served):
 def test_the_book_is_made_of_the_workbooks_files(tmp_path):
     gather(tmp_path)
     for page in [*pages.to_read(), *pages.exercises()]:
-        assert (tmp_path / page.path.relative_to(pages.ROOT)).read_bytes() == pages.as_it_came(page)
+        assert (tmp_path / page.path.relative_to(pages.ROOT)).read_bytes() == pages.shipped_page(page)
     for text in tmp_path.glob("*.md"):
         linked = re.findall(r"\]\((?!https?:)([^)#]+)", re.sub(r"```.*?```", "", text.read_text(), flags=re.DOTALL))
         assert not [link for link in linked if not (tmp_path / link).exists()], text.name
@@ -121,7 +121,7 @@ def test_the_workbook_in_the_book_contains_all_files_in_git(tmp_path):
 def test_each_page_says_below_its_title_how_to_run_it(repository):
     for page in [*pages.chapters(), *pages.exercises()]:
         name = f"{page.path.parent.name}/{page.path.name}"
-        notebook = json.loads(pages.as_it_came(page) if page.chapter is not None else page.path.read_text())
+        notebook = json.loads(pages.shipped_page(page) if page.chapter is not None else page.path.read_text())
         running.say_how_to_run(notebook, name, repository)
         said = notebook["cells"][0]["source"]
         title, minutes, how, *_ = said.split("\n\n")

@@ -252,7 +252,7 @@ def _no_answer(
     functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign
     defined = {name for each in statements if isinstance(each.node, functions) for name in bound_names(each.node)}
     for name in sorted(defined):
-        if meant_instead := registry.probably_meant(name):
+        if meant_instead := registry.suggestion_for(name):
             return f"{path.name} defines {name}, which is not an exercise; {meant_instead}"
     needed = f"a function named {meant}" if meant else "a function with the name of an exercise"
     invalid = f" A cell is not valid Python ({_syntax_error_text(*broken[0])})." if broken else ""

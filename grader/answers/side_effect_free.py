@@ -55,9 +55,9 @@ def side_effect_free(
             return all(_changes_nothing(_imported_path(node, name) + path) for path in paths)
         if name == answer or isinstance(node, DEFINITIONS):
             return (name == answer or index in quiet) and not any(paths)  # an object with attributes is mutable
-        return index in quiet and (index not in needed or made_for_good(node))
+        return index in quiet and (index not in needed or binds_immutable(node))
 
-    def made_for_good(node: ast.stmt) -> bool:
+    def binds_immutable(node: ast.stmt) -> bool:
         """Return whether an assignment binds its names to immutable values: literals or results of JAX functions."""
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         if value is None or not all(isinstance(each, _MADE_BY_JAX) for each in ast.walk(value)):

@@ -48,10 +48,10 @@ def names() -> tuple[str, ...]:
 
 def closest(name: str) -> str:
     """Return the end of a sentence about an unknown name: the exercise that was probably meant."""
-    return probably_meant(name) or "`python -m grader progress` lists the exercises."
+    return suggestion_for(name) or "`python -m grader progress` lists the exercises."
 
 
-def probably_meant(name: str) -> str | None:
+def suggestion_for(name: str) -> str | None:
     """Return the end of a sentence about an unknown name that is similar to an exercise's name, or that was removed."""
     if name in REMOVED:
         return f"it was removed from the workbook, and {REMOVED[name]} replaces it."
@@ -80,9 +80,9 @@ def cases(name: str, seed: int) -> tuple[Case | Question, ...]:
     """Generate from a seed the cases and questions that test every answer to an exercise."""
     import numpy as np  # imported here, because the command line must start without NumPy and JAX
 
-    from grader.util.jax_settings import as_they_come
+    from grader.util.jax_settings import default_settings
 
-    with as_they_come():
+    with default_settings():
         own = tuple(task(name).cases(np.random.default_rng(seed)))
         return with_drawn(task(name), own, np.random.default_rng([seed, 2]))
 

@@ -17,11 +17,11 @@ from grader.judging.judge import judge_text
 from grader.tracing.capture import traced
 from grader.tracing.render_programs import passes_of, side_by_side
 from grader.util import garbage
-from grader.util.jax_settings import as_they_come
+from grader.util.jax_settings import default_settings
 from grader.verdicts.verdict import Effect, Finding, FindingKind, Verdict, better
 
 
-@as_they_come()
+@default_settings()
 def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case | Question], task: Task) -> Verdict:
     """Return the verdict with views: both programs for the findings, a comparison of costs, and the answer's residuals.
 
@@ -113,7 +113,7 @@ def _with_replaced(verdict: Verdict, sliced: Sequence[SlicedAnswer]) -> Verdict:
     return dataclasses.replace(verdict, findings=(*verdict.findings, advice))
 
 
-@garbage.looked_for_seldom()
+@garbage.infrequent_collections()
 def grade(answer: Callable, exercise: str, seed: int | None = None) -> Verdict:
     """Trace and judge an answer.
 

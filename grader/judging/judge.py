@@ -16,7 +16,7 @@ from grader.judging.wrong_results import failures, wrong_results
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.types import ProgramError
 from grader.tracing.evidence import Evidence, FailureKind
-from grader.util.jax_settings import as_they_come
+from grader.util.jax_settings import default_settings
 from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict, not_judged
 
 
@@ -130,7 +130,7 @@ def _not_attempted(evidence: Evidence) -> Finding:
     )
 
 
-@as_they_come()
+@default_settings()
 def judge_text(
     text: str, cases: Sequence[Case | Question], exercise: str, seed: int, execute: Execute = Execution
 ) -> Verdict:

@@ -14,7 +14,7 @@ import rematscope
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
 from grader.tracing.apply import applied
-from grader.util.jax_settings import as_they_come
+from grader.util.jax_settings import default_settings
 from grader.verdicts.verdict import Finding
 from grader.verdicts.views import Note, python_html
 from rematscope.render import View
@@ -46,7 +46,7 @@ class FailingCase(View):
       code: code to copy, which runs the answer in this case.
     """
 
-    @as_they_come()
+    @default_settings()
     def __init__(self, exercise: str, answer: Callable, case: Case | Question, finding: Finding, inputs: int):
         self.name, self._finding = case.name, finding
         self.function: Callable

@@ -76,7 +76,7 @@ def unchecked() -> list[str]:
     return sentences
 
 
-def grade_again(answer: Answer) -> Verdict:
+def regrade(answer: Answer) -> Verdict:
     """Grade an answer that was handed in, in a separate process."""
     if answer.exercise in registry.REMOVED:
         return not_judged(answer.exercise, registry.removal(answer.exercise))

@@ -13,7 +13,7 @@ from rematscope.render import write_whole
 
 def problem(page: Page) -> str:
     """Return the problem as Markdown with formulas as code: the page from the heading of the problem to the stub."""
-    cells = _cells_of(pages.as_it_came(page))
+    cells = _cells_of(pages.shipped_page(page))
     (first,) = [number for number, (_, text) in enumerate(cells) if text.startswith("## The problem")]
     below = itertools.takewhile(lambda cell: not is_stub(*cell, page), cells[first:])
     texts = [f"```python\n{text}\n```" if kind == "code" else _without_math(text) for kind, text in below]
@@ -47,7 +47,7 @@ def write_python(page: Page) -> Path:
         try:
             cells = _cells_of(page.path.read_bytes())
         except (OSError, ValueError, TypeError, LookupError):  # the page is missing or damaged
-            cells = _cells_of(pages.as_it_came(page))
+            cells = _cells_of(pages.shipped_page(page))
         checks = re.compile(rf"^check\({page.name}\)", re.MULTILINE)
         kept = [(kind, text) for kind, text in cells if kind == "markdown" or not checks.search(text)]
         write_whole(file, "\n\n".join(_percent_cell(*cell) for cell in kept) + "\n")

@@ -109,10 +109,10 @@ def answered_in(place: str) -> Path:
     return next((page.path for page in exercises() if numbered and page.name == numbered[1]), path)
 
 
-def is_as_it_came(page: Page) -> bool:
+def is_unchanged(page: Page) -> bool:
     """Return whether an exercise's page is byte-for-byte identical to the original one."""
     try:
-        return page.path.read_bytes() == as_it_came(page)
+        return page.path.read_bytes() == shipped_page(page)
     except OSError:
         return False
 
@@ -132,7 +132,7 @@ def reset(page: Page) -> Path | None:
             # The copy is written first, and the page is replaced in one step, so that nothing is lost at any time.
             kept = fresh(page.path.with_name(f"my_{page.path.name}"))
             shutil.copy2(page.path, kept)
-        write_whole(page.path, as_it_came(page))
+        write_whole(page.path, shipped_page(page))
         return kept
     except OSError as error:
         if kept:
@@ -149,7 +149,7 @@ def _number_and_name(stem: str) -> tuple[str | None, str]:
     return (found[1], found[2]) if found else (None, stem)
 
 
-def as_it_came(page: Page) -> bytes:
+def shipped_page(page: Page) -> bytes:
     """Return the original content of a page."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         return archive.read(f"{_CHAPTERS * (page.chapter is None)}{page.path.name}")

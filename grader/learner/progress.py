@@ -152,7 +152,7 @@ class Progress:
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
-                self._begin_anew()
+                self._start_new_database()
                 return self._run_transaction(work, to_write)
         except (sqlite3.Error, OSError) as error:
             cause, advice = self._cause_and_advice(error)
@@ -200,7 +200,7 @@ class Progress:
         file.text_factory = lambda text: text.decode(errors="replace")  # damaged text must not raise
         return file
 
-    def _begin_anew(self) -> None:
+    def _start_new_database(self) -> None:
         """Rename a damaged file, and create a new one with the rows that can still be read."""
         with closing(sqlite3.connect(self.path.with_suffix(".lock"), timeout=PATIENCE, isolation_level=None)) as lock:
             lock.execute("BEGIN EXCLUSIVE")  # two notebooks may find the damage at the same time

@@ -146,7 +146,7 @@ def _rename_python_file(page: Page) -> list[str]:
 
 def _is_older(page: Page, came: frozenset[str]) -> bool:
     """Return whether the file at a page's path is from another version or cannot be read."""
-    now = fingerprints(page.name, pages.as_it_came(page))
+    now = fingerprints(page.name, pages.shipped_page(page))
     try:
         found = fingerprints(page.name, page.path.read_bytes())
     except (ValueError, TypeError, LookupError):
@@ -174,7 +174,7 @@ def _own_answer(path: Path, page: Page) -> str | None:
 
 def _page_with_answer(answer: str | None, page: Page) -> bytes:
     """Return the original page. If there is an answer to its exercise, the answer replaces the stub."""
-    came = pages.as_it_came(page)
+    came = pages.shipped_page(page)
     if answer is None:
         return came
     notebook = json.loads(came)

@@ -24,9 +24,9 @@ from grader.exercises.spec import Case, Question, plain
 from grader.tracing.apply import applied
 from grader.tracing.evidence import Evidence, Failure, FailureKind, Traced
 from grader.tracing.failures import Unusable, failure_of, message_of, refuse_none
-from grader.tracing.retrace import Attempt, Pass, changed, failed_once, what_changed
+from grader.tracing.retrace import Attempt, Pass, changed, changed_cases, failed_once
 from grader.tracing.statefulness import may_be_stateful, may_have_rules
-from grader.util.jax_settings import as_they_come
+from grader.util.jax_settings import default_settings
 from grader.verdicts.verdict import Verdict, not_judged
 from rematscope.extend import sources_of
 
@@ -111,7 +111,7 @@ def _capture_two_programs(answer: Callable, exercise: str, cases: Sequence[Case]
     failures = first.failures | first.primal_failures
     if second:
         passes = [Pass.of(once.jaxpr, once.out_info, *twice) for once, twice in zip(traces, again, strict=True)]
-        failures = failures | what_changed(first, second, *passes)
+        failures = failures | changed_cases(first, second, *passes)
     sources = _residual_sources(traces[0].jaxpr, shapes)
     return Evidence(
         exercise=exercise,
@@ -280,7 +280,7 @@ def _residual_sources(forward, shapes) -> list[tuple[str | None, ...]]:
     return [tuple(lines[end - count : end]) for end, count in zip(ends, counts, strict=True)][1::3]
 
 
-@as_they_come()
+@default_settings()
 def traced(answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0) -> Evidence | Verdict:
     """Run an answer, and return its evidence, or a verdict if there is no evidence.
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 import rematscope
 from grader.exercises.spec import Case, Question
 from grader.tracing.apply import applied
-from grader.util.jax_settings import as_they_come
+from grader.util.jax_settings import default_settings
 
 
-@as_they_come()
+@default_settings()
 def render_programs(
     answer: Callable, cases: Sequence[Case | Question], shown: Case | None, case: str | None, marked: Sequence[int]
 ) -> dict:

@@ -133,7 +133,7 @@ class Pass(NamedTuple):
         return len(here) == len(there) and same_programs(self.first, self.second, zip(here, there, strict=True))
 
 
-def what_changed(first: Attempt, second: Attempt, forward: Pass, backward: Pass) -> dict[int, Failure]:
+def changed_cases(first: Attempt, second: Attempt, forward: Pass, backward: Pass) -> dict[int, Failure]:
     """Return a failure for each case, by index, in which the second attempt differs from the first."""
     changes = {}
     for index in range(len(forward.results)):

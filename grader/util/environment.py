@@ -52,7 +52,7 @@ def is_setting(name: str) -> bool:
     return name.startswith(_SETTINGS) and name not in _NO_SETTINGS
 
 
-def start_again() -> None:
+def restart() -> None:
     """Restart this command in the environment for grading, unless it already runs in it. A restart is necessary because
     Python and its libraries read most variables at startup."""
     wanted = for_grading(os.environ)

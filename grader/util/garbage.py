@@ -12,7 +12,7 @@ SELDOM = 100_000  # the number of new objects between two collections; tracing a
 
 
 @contextlib.contextmanager
-def looked_for_seldom() -> Iterator[None]:
+def infrequent_collections() -> Iterator[None]:
     """Collect garbage only every `SELDOM` objects within the context, and restore the frequency afterwards."""
     before = gc.get_threshold()
     gc.set_threshold(SELDOM, *before[1:])

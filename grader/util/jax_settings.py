@@ -67,7 +67,7 @@ _RECURSION = 1000  # Python's default; a learner may have raised it, and it is n
 
 
 @contextlib.contextmanager
-def as_they_come() -> Iterator[None]:
+def default_settings() -> Iterator[None]:
     """Run with the default value of every setting, and restore all settings afterwards.
 
     This affects only the current thread, except for settings of the whole process, which have their defaults while any

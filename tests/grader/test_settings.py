@@ -18,7 +18,7 @@ from sample_answers import slow_unless_sampled
 from grader.exercises import registry
 from grader.isolation.check_file import check_file
 from grader.isolation.in_process import grade
-from grader.util.jax_settings import OF_A_THREAD, OF_THE_PROCESS, as_they_come
+from grader.util.jax_settings import OF_A_THREAD, OF_THE_PROCESS, default_settings
 
 # Settings that learners may change, most of them useful ones; no value is JAX's default.
 SETTINGS = {
@@ -137,13 +137,13 @@ def test_settings_are_restored():
 
     with all_of_them():
         before = now()
-        with pytest.raises(KeyError), as_they_come():
+        with pytest.raises(KeyError), default_settings():
             assert now()[0] == before[0] | OF_A_THREAD | OF_THE_PROCESS | {
                 name: now()[0][name] for name in now()[0] if name.startswith("jax_transfer_guard")
             }
             raise KeyError
         assert now() == before
-    with jax.disable_jit(), as_they_come():
+    with jax.disable_jit(), default_settings():
         assert not jax.config.jax_disable_jit
 
 
@@ -151,7 +151,7 @@ def test_process_wide_settings_stay_at_their_defaults_until_the_last_thread_leav
     inside, leave = threading.Event(), threading.Event()
 
     def other():
-        with as_they_come():
+        with default_settings():
             inside.set()
             leave.wait()
 
@@ -159,7 +159,7 @@ def test_process_wide_settings_stay_at_their_defaults_until_the_last_thread_leav
         thread = threading.Thread(target=other)
         thread.start()
         inside.wait()
-        with as_they_come():
+        with default_settings():
             assert jax.config.values["jax_random_seed_offset"] == 0
         assert jax.config.values["jax_random_seed_offset"] == 0
         leave.set()

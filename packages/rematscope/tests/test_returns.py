@@ -12,7 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 from sampling import few
 
 from rematscope import compare, fit, frontier, lint, liveness, measure, plan, print_fwd_bwd, recompute_graph, trace
-from rematscope.choices.build import cost_again
+from rematscope.choices.build import recompute_cost_of
 from rematscope.render.view import plain_text
 
 X = jax.ShapeDtypeStruct((4, 4), jnp.float32)
@@ -116,7 +116,7 @@ def test_programs_compute_jaxs_gradient_and_graphs_count_their_flops(number):
         assert jnp.allclose(ours, jaxs, rtol=1e-4, atol=1e-5, equal_nan=True)
     graph = recompute_graph(f, *args)
     kept = graph.trace.device_bytes_by_kind().get("computed", 0)
-    assert graph.evaluate(()) == (kept, cost_again(graph.trace))
+    assert graph.evaluate(()) == (kept, recompute_cost_of(graph.trace))
 
 
 def program(draw, depth, count):

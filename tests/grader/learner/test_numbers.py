@@ -87,7 +87,7 @@ def test_an_old_submission_of_a_removed_exercise_says_which_one_replaces_it(tmp_
     path = tmp_path / "ada.json"
     path.write_text(json.dumps({"format": submission_file.FORMAT, "answers": given}))
     for answer in submission_file.read(path)[0]:
-        verdict = hand_in.grade_again(answer)
+        verdict = hand_in.regrade(answer)
         assert verdict.outcome == Outcome.NOT_JUDGED and registry.REMOVED[answer.exercise] in verdict.findings[0].text
     found = collect(tmp_path).answers()
     assert [each.reason for each in found] == [registry.removal(name).rstrip(".") for name in registry.REMOVED]

@@ -22,6 +22,6 @@ def test_the_garbage_collector_runs_as_often_after_a_check_as_before():
 
 def test_an_error_leaves_nothing_behind():
     before = gc.get_threshold()
-    with pytest.raises(KeyError), garbage.looked_for_seldom():
+    with pytest.raises(KeyError), garbage.infrequent_collections():
         raise KeyError
     assert gc.get_threshold() == before

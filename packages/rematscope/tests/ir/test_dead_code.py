@@ -6,7 +6,7 @@ import pytest
 from jax import lax
 
 from rematscope import frontier, plan, recompute_graph, trace
-from rematscope.choices.build import cost_again
+from rematscope.choices.build import recompute_cost_of
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Value
 
@@ -64,7 +64,7 @@ def test_graph_and_trace_count_the_same(wrap):
 
     f = wrap(f)
     graph = recompute_graph(f, X)
-    assert graph.evaluate(()) == (graph.trace.device_bytes_by_kind().get("computed", 0), cost_again(graph.trace))
+    assert graph.evaluate(()) == (graph.trace.device_bytes_by_kind().get("computed", 0), recompute_cost_of(graph.trace))
     found = frontier(f, X)
     nothing = next(point for point in found.presets if point.label == "nothing_saveable")
     assert (found.points[0].nbytes, found.points[0].cost) == (nothing.nbytes, nothing.cost)

@@ -8,7 +8,7 @@ import pytest
 from jax import lax
 
 from rematscope import trace
-from rematscope.ir.trip_counts import counted
+from rematscope.ir.trip_counts import count_iterations
 from rematscope.xla.hlo import read
 from rematscope.xla.trip_counts import trip_count
 
@@ -24,7 +24,7 @@ def test_the_counted_iterations_equal_those_of_a_python_loop(comparison):
                 i, times = start, 0
                 while holds(i, bound) and times < 100:
                     i, times = i + step, times + 1
-                assert counted(comparison, start, bound, step) == (times if times < 100 else None)
+                assert count_iterations(comparison, start, bound, step) == (times if times < 100 else None)
 
 
 def counting(condition, step=lambda i: i + 1, start=0):

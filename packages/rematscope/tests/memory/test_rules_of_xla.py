@@ -47,7 +47,7 @@ RULES = {
     "YNNPACK computes sums with what is around them": ("quotients", fusion, "ynnpack_groups", lambda *_: {}),
     "two operands fuse only if all paths fuse": ("spectral", fusion._Paths, "are_fused", lambda *_: True),
     "what is read later is copied before it is overwritten": ("step_preferred", estimate, "with_copies", unchanged),
-    "donated arguments that are read later are copied": ("step_lion", estimate, "copied", lambda *_: []),
+    "donated arguments that are read later are copied": ("step_lion", estimate, "copied_arguments", lambda *_: []),
     "results' buffers hold other values before": ("associative", FirstFit, "allocate", lambda *_: False),
     "a slice of a stack is read where it is used": ("transformer", _WrittenRanges, "_note_slices", nothing),
 }

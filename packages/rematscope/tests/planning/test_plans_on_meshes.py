@@ -8,7 +8,7 @@ import meshes
 import pytest
 
 from rematscope import explore, frontier, lint, liveness, plan, recompute_graph, trace
-from rematscope.choices.build import FLOPS_PER_LINK_BYTE, cost_again
+from rematscope.choices.build import FLOPS_PER_LINK_BYTE, recompute_cost_of
 from rematscope.seconds.devices import REFERENCE_DEVICE
 from rematscope.tracing.checkpoints import with_policy
 
@@ -25,7 +25,7 @@ def test_every_choice_of_names_saves_and_recomputes_the_predicted_amounts(progra
     assert graph.names
     for names in itertools.chain.from_iterable(itertools.combinations(graph.names, k) for k in range(4)):
         passes = trace(with_policy(f, jax.checkpoint_policies.save_only_these_names(*names)), *shapes)
-        traced = passes.device_bytes_by_kind()["computed"], cost_again(passes)
+        traced = passes.device_bytes_by_kind()["computed"], recompute_cost_of(passes)
         assert graph.evaluate(names) == traced, names
 
 

@@ -357,4 +357,4 @@ def test_each_line_is_compared_at_most_twice_and_its_form_is_computed_once():
         finally:
             sys.setprofile(None)
         assert [repeat.times for repeat in found] == [32, 32] and again == ("_form_of" not in calls)
-        assert calls.count("comes_again") <= 2 * len(rows)
+        assert calls.count("repeats_at") <= 2 * len(rows)

@@ -170,7 +170,7 @@ def is_predicted(
     saved, recompute = graph.evaluate(names)
     if passes.device_bytes_by_kind().get("computed", 0) != saved:
         return False
-    again = cost_again(with_default_roles(passes, call, planned), call.cost)
+    again = recompute_cost_of(with_default_roles(passes, call, planned), call.cost)
     return math.isclose(again, recompute, rel_tol=1e-9)
 
 
@@ -238,7 +238,7 @@ def graph_of(
     )
 
 
-def cost_again(passes: Trace, cost: CostFunction = work) -> float:
+def recompute_cost_of(passes: Trace, cost: CostFunction = work) -> float:
     """Return the recompute cost of a traced backward program; see `graph_of`."""
     return sum(node.cost for node in _nodes_of(passes, cost).all)
 
@@ -411,10 +411,10 @@ def _recompute_cost(equation: Equation, cost: Callable[[Equation], float]) -> fl
         )
     if equation.role != roles.RECOMPUTED or equation.primitive in BOOKKEEPING:
         return 0
-    return cost_said(cost, equation)
+    return checked_cost(cost, equation)
 
 
-def cost_said(cost: Callable[[Equation], Any], equation: Equation) -> float:
+def checked_cost(cost: Callable[[Equation], Any], equation: Equation) -> float:
     """Return the cost that a user's cost function gives for an equation.
 
     Raises:
@@ -440,7 +440,7 @@ def _uncounted_primitives(equation: Equation, cost: Callable[[Equation], float])
     if equation.bodies:
         inside = [inner for body in equation.bodies for inner in body.equations]
         found = frozenset[str]().union(*(_uncounted_primitives(inner, cost) for inner in inside))
-        return found | {"while"} if not equation.counted and any(map(_computes_again, inside)) else found
+        return found | {"while"} if not equation.counted and any(map(_is_recomputed, inside)) else found
     if equation.role == roles.DEFERRED and is_opaque(equation.primitive):
         return frozenset({equation.primitive})  # it is unknown whether the forward pass computed any of it
     uncounted = cost_of(equation).uncounted if equation.role == roles.RECOMPUTED else frozenset[str]()
@@ -458,9 +458,9 @@ def operations_rerun(passes: Trace) -> list[Equation]:
     return [equation for equation in backward if (equation.primitive, equation.source) in lines]
 
 
-def _computes_again(equation: Equation) -> bool:
+def _is_recomputed(equation: Equation) -> bool:
     if equation.bodies:
-        return any(_computes_again(inner) for body in equation.bodies for inner in body.equations)
+        return any(_is_recomputed(inner) for body in equation.bodies for inner in body.equations)
     return equation.role == roles.RECOMPUTED and equation.primitive not in BOOKKEEPING
 
 

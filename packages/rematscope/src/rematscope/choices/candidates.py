@@ -200,11 +200,11 @@ def _checkpoint_recompute(program: Program, in_branch: bool) -> Iterator[tuple[E
         if equation.bodies or equation.role == roles.BACKWARD:
             continue
         inside = _calls_inside(equation)
-        if inside and any(map(_computes_again, (equation.eqn, *inside[:-1]))):
+        if inside and any(map(_is_rematerialized, (equation.eqn, *inside[:-1]))):
             yield equation, in_branch
 
 
-def _computes_again(eqn: JaxprEqn) -> bool:
+def _is_rematerialized(eqn: JaxprEqn) -> bool:
     """Return whether a checkpoint recomputes an equation, according to the name stack.
 
     The other equations of the checkpoint's body belong to the backward pass.

@@ -72,14 +72,14 @@ class CarrySearch:
           loops: the carries of each earlier loop that this loop may equal.
         """
         # Most loops have the same carries in the same order, which a single iteration confirms, so this comes first.
-        if any(self._is_again(known) for known in loops):
+        if any(self._equals_known(known) for known in loops):
             return
         for known in loops:
-            if self.decided and self._is_again(known):
+            if self.decided and self._equals_known(known):
                 return
-            self._tell_apart(known)
+            self._match_groups(known)
 
-    def _is_again(self, known: Sequence[Carry]) -> bool:
+    def _equals_known(self, known: Sequence[Carry]) -> bool:
         """Decide all pending carries if they equal those of another loop in the same order."""
         rest = iter(known)
         wanted = sorted(i for group in self.pending for i in group.members)
@@ -90,7 +90,7 @@ class CarrySearch:
         self.decided.update(same)
         return True
 
-    def _tell_apart(self, known: Sequence[Carry]) -> None:
+    def _match_groups(self, known: Sequence[Carry]) -> None:
         """Decide the pending carries that equal those of another loop in any order, group by group."""
         recognised: set[int] = set()
         in_turn = sorted(self.pending, key=lambda group: len(group.needs))  # dependencies come first

@@ -214,7 +214,7 @@ class _Propagation:
                 found = self._gather_axes(equation, result)
             case "concatenate" | "dynamic_update_slice" | "select_and_scatter_add" | "scatter" | "scatter-add":
                 same = [(v, a) for v, a in operands if len(v.shape) == len(whole)]
-                found = self._join_operands([(v, _where_alike(v, result, a)) for v, a in same], result)
+                found = self._join_operands([(v, _shardings_of_equal_sizes(v, result, a)) for v, a in same], result)
             case name if "axes" in params and len(first.shape) > len(whole):
                 found = tuple(over for d, over in enumerate(axes) if d not in params["axes"])
                 if any(over and d in params["axes"] for d, over in enumerate(axes)):
@@ -228,7 +228,7 @@ class _Propagation:
             case _ if all(v.shape == result.shape or not v.shape for v, _ in operands):
                 found = self._join_operands([(v, a) for v, a in operands if v.shape], result)
             case _ if len(first.shape) == len(whole):
-                found = _where_alike(first, result, axes)
+                found = _shardings_of_equal_sizes(first, result, axes)
             case _:
                 found = whole
         return found if any(found) or result.sharding is None else self._axes_of(result)
@@ -283,7 +283,7 @@ class _Propagation:
         return tuple(found)
 
 
-def _where_alike(value: Value, result: Value, axes: Axes) -> Axes:
+def _shardings_of_equal_sizes(value: Value, result: Value, axes: Axes) -> Axes:
     """Return the same sharding for dimensions of equal size, and none for others."""
     return tuple(over if n == m else () for over, n, m in zip(axes, value.shape, result.shape, strict=True))
 

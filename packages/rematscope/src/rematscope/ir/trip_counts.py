@@ -18,7 +18,7 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
 
 
-def counted(comparison: str, start: int, bound: int, step: int) -> int | None:
+def count_iterations(comparison: str, start: int, bound: int, step: int) -> int | None:
     """Return how many times the body of `while start <comparison> bound: start += step` runs; None if it does not end.
 
     Args:
@@ -65,7 +65,7 @@ def trip_count(condition: Program, body: Program, initial: Sequence[Value]) -> i
             place = carries.index(counter)
             start, end, step = _integer_of(initial[place]), constant(bound), _carry_step(body, place)
             if start is not None and end is not None and step is not None:
-                return counted(comparison, start, end, step)
+                return count_iterations(comparison, start, end, step)
     return None
 
 

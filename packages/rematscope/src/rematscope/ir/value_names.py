@@ -41,7 +41,7 @@ def name_values(
     _name_values(backward, backward_name, indices, depth=0)
 
 
-def names_again(backward: Program, forward_value_of: dict[Value, Value]) -> None:
+def name_recomputed(backward: Program, forward_value_of: dict[Value, Value]) -> None:
     """Rename the recomputed values of a program with names: each gets the name of the value that it equals."""
     used = {v.name for v in backward.inputs}
     for equation in backward.equations:
@@ -49,7 +49,7 @@ def names_again(backward: Program, forward_value_of: dict[Value, Value]) -> None
             if value in forward_value_of and equation.primitive not in ("scan", "while"):
                 value.name = _take_primed(forward_value_of[value].name, used)
         for body in equation.bodies:
-            names_again(dataclasses.replace(body, inputs=backward.inputs), forward_value_of)
+            name_recomputed(dataclasses.replace(body, inputs=backward.inputs), forward_value_of)
 
 
 def _take_primed(name: str, taken: set[str]) -> str:

@@ -137,7 +137,11 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
     with jax_compat.default_remat(), progress_message("checking names and checkpoints"), gc_paused():
         subject = Subject(f, args, kwargs, remat3)
         names = names_of(subject)
-        findings = [*_drawn_again(subject.trace), *checkpoint_findings(subject, names.graph), *name_findings(names)]
+        findings = [
+            *_stateful_findings(subject.trace),
+            *checkpoint_findings(subject, names.graph),
+            *name_findings(names),
+        ]
         if operations_rerun(names.graph.trace):  # a name that saves such a value avoids no recompute, but is needed
             findings = [found for found in findings if found.kind is not LintKind.FREE]
     if remat3:
@@ -149,7 +153,7 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
     return Lint(subject.function, findings, names.places, names.graph.uncounted_text, names.out_of_reach, remat3)
 
 
-def _drawn_again(passes: Trace) -> Iterator[LintFinding]:
+def _stateful_findings(passes: Trace) -> Iterator[LintFinding]:
     for equation in operations_rerun(passes):
         text = (
             f"{equation.primitive} {on(equation.source)} gives a different result each time it runs, and a checkpoint "

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import jax
 
 from rematscope import jax_compat
-from rematscope.choices.build import SAVED_DIFFERENTLY, cost_again
+from rematscope.choices.build import SAVED_DIFFERENTLY, recompute_cost_of
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.ir.attention_costs import FORWARD_KERNELS
 from rematscope.ir.source import Source
@@ -59,7 +59,7 @@ def _lost_effect(by_default: Trace, now: Trace) -> str:
     saved, saved_now = saved_bytes(by_default), saved_bytes(now)
     if saved_now < saved:
         return f"saves {bytes_text(saved_now)} instead of {bytes_text(saved)}"
-    cost, cost_now = cost_again(by_default), cost_again(now)
+    cost, cost_now = recompute_cost_of(by_default), recompute_cost_of(now)
     return f"recomputes {amount_text(cost_now)} operations instead of {amount_text(cost)}" * (cost_now > cost)
 
 

@@ -67,7 +67,7 @@ class _Layers:
 
 
 @dataclasses.dataclass
-class _Alike:
+class _RepeatedLine:
     """The recomputed operations of one source line on arrays of the same types.
 
     Attributes:
@@ -93,7 +93,7 @@ def _layers_at_once(passes: Trace) -> Iterator[_Layers]:
     or in the iterations of a scan. The number of layers is the median over these lines.
     """
     checkpoints: dict[int, JaxprEqn] = {}
-    groups: dict[int, dict[tuple[object, ...], _Alike]] = {}
+    groups: dict[int, dict[tuple[object, ...], _RepeatedLine]] = {}
     nested: set[int] = set()
 
     def visit(program: Program, loops: tuple[Equation, ...]) -> None:
@@ -112,7 +112,7 @@ def _layers_at_once(passes: Trace) -> Iterator[_Layers]:
             checkpoints[id(checkpoint)] = checkpoint
             alike = groups.setdefault(id(checkpoint), {})
             key = id(program), line, equation.primitive, types
-            alike.setdefault(key, _Alike(program, times)).equations.append(equation)
+            alike.setdefault(key, _RepeatedLine(program, times)).equations.append(equation)
 
     visit(passes.backward, ())
     for which, alike in groups.items():

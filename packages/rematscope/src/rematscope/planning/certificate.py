@@ -15,7 +15,7 @@ from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
 from rematscope.planning.budget import least_possible
-from rematscope.seconds.devices import Device, cost_meant
+from rematscope.seconds.devices import Device, resolve_cost
 from rematscope.tracing.checkpoints import called_once
 
 
@@ -73,7 +73,7 @@ class Certificate:
             from the claim, or if a recomputed operation has no known cost.
           TargetError, TraceError: as for `plan`.
         """
-        found = candidates(CostedCall(called_once(f, args, kwargs), args, kwargs, cost_meant(cost, device)))
+        found = candidates(CostedCall(called_once(f, args, kwargs), args, kwargs, resolve_cost(cost, device)))
         alone = found[0].graph
         if alone.uncounted:
             raise PlanError(not_provable(alone))

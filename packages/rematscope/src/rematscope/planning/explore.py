@@ -177,7 +177,7 @@ class _Pictures(View):
             here, before = point_of(passes, "this choice"), point_of(plain, "no checkpoint")
             trade = _AmongTheBest(best.graph, best.points, [before], {}, here, True)
             self._pictures.insert(0, trade)
-            self._sentence = _beside_the_best(trade)
+            self._sentence = _comparison_sentence(trade)
 
     def html(self) -> str:
         if importlib.util.find_spec("matplotlib") is None:
@@ -203,7 +203,7 @@ class _AmongTheBest(Frontier):
         ax.set(title="recompute against saved bytes")
 
 
-def _beside_the_best(trade: Frontier) -> str:
+def _comparison_sentence(trade: Frontier) -> str:
     """Return a sentence: whether another choice recomputes less and saves no more bytes."""
     here = trade.current
     assert here is not None

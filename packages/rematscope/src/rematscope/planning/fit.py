@@ -8,7 +8,7 @@ from typing import Any
 from rematscope.choices.build import CostedCall, CostFunction, work
 from rematscope.choices.candidates import AS_IT_IS, PolicyCandidate, candidates, is_left_out
 from rematscope.errors import PlanError
-from rematscope.memory.sureness import estimate_warning
+from rematscope.memory.estimate_warning import estimate_warning
 from rematscope.memory.xla_estimate import estimate_compiled_bytes
 from rematscope.planning.budget import budget_bytes, least_of, most_of
 from rematscope.planning.plan import Plan, best_plan, plan_as_written
@@ -17,7 +17,7 @@ from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text, counted, difference_text
 from rematscope.render.view import View
-from rematscope.seconds.devices import Device, cost_meant, device_called
+from rematscope.seconds.devices import Device, device_called, resolve_cost
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
 from rematscope.tracing.arguments import with_own_options
 from rematscope.xla.compiling import check_target, spelled
@@ -257,7 +257,7 @@ def fit(
     check_target(target)
     rates = None if device is None else device_called(device)
     # A device without cost="seconds" only adds times to the view.
-    meant = cost_meant(cost, device if isinstance(cost, str) and cost == "seconds" else None)
+    meant = resolve_cost(cost, device if isinstance(cost, str) and cost == "seconds" else None)
     call = CostedCall(f, args, kwargs, meant)
     compared = candidates(call)
     planned = tuple(candidate for candidate in compared if candidate.label != AS_IT_IS)

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from rematscope.choices.build import CostedCall, CostFunction, cost_again, work
+from rematscope.choices.build import CostedCall, CostFunction, recompute_cost_of, work
 from rematscope.choices.candidates import candidates
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph
@@ -21,7 +21,7 @@ from rematscope.render.progress import progress
 from rematscope.render.theme import COLOURS, KINDS, PLOT_INK
 from rematscope.render.units import BYTES, SECONDS, THOUSANDS, bytes_text, counted, first_of
 from rematscope.render.view import View
-from rematscope.seconds.devices import Device, cost_meant
+from rematscope.seconds.devices import Device, resolve_cost
 from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.checkpoints import called_once, with_policy
 from rematscope.tracing.trace import Trace, trace
@@ -140,7 +140,7 @@ def frontier(
       'dots_with_no_batch_dims_saveable'
     """
     __tracebackhide__ = True
-    meant = cost_meant(cost, device)
+    meant = resolve_cost(cost, device)
     f = called_once(f, args, kwargs)
     compared = candidates(CostedCall(f, args, kwargs, meant))
     graph = compared[0].graph
@@ -180,7 +180,7 @@ def point_of(passes: Trace, label: str, cost: CostFunction = work) -> Point:
     """Return the saved bytes and the recompute cost of a trace as a point with a label."""
     kept = {r.value: r for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
     names = dict.fromkeys(r.name for r in kept.values() if r.name)
-    again = cost_again(passes, cost)
+    again = recompute_cost_of(passes, cost)
     return Point(sum(r.device_bytes for r in kept.values()), again, tuple(names), label)
 
 

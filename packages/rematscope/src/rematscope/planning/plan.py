@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from rematscope import jax_compat
-from rematscope.choices.build import SAVED_DIFFERENTLY, CostedCall, CostFunction, cost_again, is_predicted, work
+from rematscope.choices.build import SAVED_DIFFERENTLY, CostedCall, CostFunction, is_predicted, recompute_cost_of, work
 from rematscope.choices.candidates import (
     AS_IT_IS,
     EVERYTHING,
@@ -39,9 +39,9 @@ from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.progress import progress_message
 from rematscope.render.units import bytes_text
 from rematscope.render.view import View
-from rematscope.seconds.devices import Device, cost_meant
+from rematscope.seconds.devices import Device, resolve_cost
 from rematscope.tracing.arguments import shapes_of, with_own_options
-from rematscope.tracing.checkpoints import as_given, called_once, without_checkpoints
+from rematscope.tracing.checkpoints import called_once, original_function, without_checkpoints
 from rematscope.tracing.trace import Trace, trace
 
 
@@ -99,7 +99,7 @@ def plan(
       >>> planned = jax.checkpoint(f, policy=best.policy)
     """
     __tracebackhide__ = True
-    meant = cost_meant(cost, device)
+    meant = resolve_cost(cost, device)
     with progress_message("planning: which names to save"), gc_paused():
         call = CostedCall(called_once(f, args, kwargs), args, kwargs, meant)
         found = candidates(call)
@@ -138,7 +138,7 @@ def best_plan(call: CostedCall, found: Sequence[PolicyCandidate], limit: int) ->
     assert best is not None, "the choice that saves least is within the limit"
     _, chosen, names = best
     passes = chosen.trace or call.trace(chosen.planned(call.f, names))
-    planned = chosen.planned(as_given(call.f), names)
+    planned = chosen.planned(original_function(call.f), names)
     given = shapes_of(call.args, call.kwargs)
 
     def plain() -> Trace:
@@ -176,7 +176,7 @@ def plan_as_written(call: CostedCall, found: Sequence[PolicyCandidate]) -> "Plan
     saved, again = written.graph.evaluate(())
     bound = min(again, best_plan(call, found, saved).bound) if again else again
     compared = (*found, *[written] * (written not in found))
-    return Plan(compared, written, (), as_given(call.f), passes, saved, bound, lambda: passes)
+    return Plan(compared, written, (), original_function(call.f), passes, saved, bound, lambda: passes)
 
 
 class Plan(View):
@@ -319,7 +319,7 @@ class Plan(View):
           PlanError: if the saved bytes or the recompute cost differ.
         """
         kept = self.trace.device_bytes_by_kind().get("computed", 0)
-        again = cost_again(self.trace, cost)
+        again = recompute_cost_of(self.trace, cost)
         if kept == self.saved_bytes and same_cost(again, self.cost):
             return
         why = "Please report this function, because rematscope misinterprets one of its checkpoints."

@@ -14,7 +14,7 @@ import jax
 
 from rematscope.errors import PlanError
 from rematscope.ir.gc_pause import gc_paused
-from rematscope.memory.sureness import estimate_warning
+from rematscope.memory.estimate_warning import estimate_warning
 from rematscope.planning.budget import budget_bytes
 from rematscope.render.files import write_whole
 from rematscope.render.parts import Lines, Paragraph, Stack, TextTable

@@ -43,7 +43,7 @@ from rematscope.tracing.arguments import callable_name, flattened, type_descript
 from rematscope.tracing.checkpoints import (
     CalledOnce,
     jaxpr_of,
-    repeats_what_may_differ,
+    recomputes_unrepeatable,
     traced,
     with_policy,
     without_checkpoints,
@@ -188,7 +188,7 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
         once, _ = traced(loss, args, kwargs)
         place, policy = changes.checkpoint, changes.policy
         if place == "whole":
-            if repeats_what_may_differ(once.with_checkpoint):
+            if recomputes_unrepeatable(once.with_checkpoint):
                 raise PlanError(
                     "The loss has an operation whose second run may give another result, such as lax.rng_uniform or a "
                     "callback: with checkpoint='whole', the gradient could be wrong. Use 'layers'."

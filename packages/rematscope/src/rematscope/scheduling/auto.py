@@ -23,7 +23,7 @@ from rematscope.scheduling.planned import Planned
 from rematscope.scheduling.result import Auto, reduced
 from rematscope.scheduling.search import Search, SearchOptions
 from rematscope.scheduling.settings import SETTINGS
-from rematscope.seconds.devices import DEVICES, Device, cost_meant, device_called
+from rematscope.seconds.devices import DEVICES, Device, device_called, resolve_cost
 from rematscope.tracing.checkpoints import traced
 from rematscope.xla.compiling import check_target
 
@@ -205,7 +205,7 @@ def auto(
     limit = budget_bytes(given, name)
     check_target(target)
     counted = (
-        cost_meant(cost, device) if host is None else _offload_device(host, cost, device, target, peak is not None)
+        resolve_cost(cost, device) if host is None else _offload_device(host, cost, device, target, peak is not None)
     )
     options = SearchOptions(limit, peak is not None, target, compiles, counted, host)
     make = functools.partial(AutoFunction, argnums=argnums, options=options)
@@ -283,4 +283,4 @@ def _offload_device(host: Any, cost: Any, device: Any, target: str, limits_peak:
             "host= needs a cost in seconds, to weigh transfers against recompute. Add cost='seconds' and a device, "
             "such as device='tpu v5e'."
         )
-    return cast(Device, cost_meant(cost, device))
+    return cast(Device, resolve_cost(cost, device))

@@ -14,7 +14,7 @@ from rematscope.ir.program import Equation, Value
 from rematscope.memory.xla_estimate import estimate_temporary_bytes
 from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, checkpointed
-from rematscope.scheduling.costs import cost_again, work_in
+from rematscope.scheduling.costs import recompute_cost_of, work_in
 from rematscope.scheduling.divided import Segments
 from rematscope.scheduling.host import Moves
 from rematscope.scheduling.linearize import Linearized
@@ -122,7 +122,7 @@ class Candidate:
         in_work = self.subject.cost == work
         if not in_work:
             waited = self.subject.moves.waited(self.schedule.host_bytes) if self.subject.moves else 0
-            return cost_again(self.linearized, self.schedule, self.subject.cost) + waited
+            return recompute_cost_of(self.linearized, self.schedule, self.subject.cost) + waited
         return max(0, self.subject.work(self._both_programs) - self.subject.least)
 
     def trimmed(self, most: float) -> "Candidate":

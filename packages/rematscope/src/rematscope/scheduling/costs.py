@@ -6,7 +6,7 @@ An operation is assumed to take as long in the backward pass as the roofline say
 import functools
 from collections.abc import Callable
 
-from rematscope.choices.build import CostFunction, cost_said, work
+from rematscope.choices.build import CostFunction, checked_cost, work
 from rematscope.ir.cost import program_cost
 from rematscope.ir.program import Equation, Program
 from rematscope.scheduling.linearize import Linearized
@@ -17,7 +17,7 @@ from rematscope.seconds.roofline import seconds_alone
 
 def cost_in(linearized: Linearized, cost: CostFunction) -> Callable[[Equation], float]:
     """Return a function that gives the cost of recomputing an operation, with all iterations of the loops in it."""
-    each = seconds_alone(linearized.primal, cost) if isinstance(cost, Device) else functools.partial(cost_said, cost)
+    each = seconds_alone(linearized.primal, cost) if isinstance(cost, Device) else functools.partial(checked_cost, cost)
 
     def whole(equation: Equation) -> float:
         return sum(times * each(e) for e, times in Program((), [equation], ()).walk())
@@ -25,7 +25,7 @@ def cost_in(linearized: Linearized, cost: CostFunction) -> Callable[[Equation], 
     return work_in if cost == work else whole
 
 
-def cost_again(linearized: Linearized, made: Schedule, cost: CostFunction) -> float:
+def recompute_cost_of(linearized: Linearized, made: Schedule, cost: CostFunction) -> float:
     """Return the cost of what the backward program of a schedule recomputes of its forward program."""
     each = cost_in(linearized, cost)
     of = {e.outputs[0]: each(e) for e, _ in linearized.primal.walk() if e.outputs}

@@ -20,7 +20,7 @@ from jax import lax
 
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Equation, Program, Value
-from rematscope.memory.xla_estimate.unrolled import copied
+from rematscope.memory.xla_estimate.unrolled import copy_program
 from rematscope.scheduling.linearize import Linearized, free_values, own_values, substituted
 
 # The index of the loop in `loops_of`, the iterations per segment, and the number of last iterations in no segment.
@@ -120,7 +120,7 @@ def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, ite
 
     if last:
         last_values: dict[Value, Value] = {}  # maps values of the loop's body to those of the last iterations
-        tail, tail_backward = copied(body, last_values), copied(backward_body, dict(last_values))
+        tail, tail_backward = copy_program(body, last_values), copy_program(backward_body, dict(last_values))
         kept = kept.union(last_values[v] for v in linearized.kept & own)
         pairs = zip(body.equations, tail.equations, strict=True)
         late.update(copy for equation, copy in pairs if equation in linearized.deferred)

@@ -44,7 +44,7 @@ from rematscope.scheduling.settings import SETTINGS
 from rematscope.scheduling.stored_choice import CachedChoice, ResultCache, digest
 from rematscope.scheduling.tpu_blocks import BlockProposer
 from rematscope.seconds.devices import Device
-from rematscope.tracing.checkpoints import checkpoints, repeats_what_may_differ, without_checkpoints
+from rematscope.tracing.checkpoints import checkpoints, recomputes_unrepeatable, without_checkpoints
 from rematscope.tracing.signature import Signature
 from rematscope.xla.compiling import Compiled
 from rematscope.xla.measure import Measurement, measure_call
@@ -97,7 +97,7 @@ class Search:
         self._by_placement: dict[CheckpointPlacement, Candidate] = {}
         once = captured(*call[:3])
         self.linearized = self._trace_linearized(without_checkpoints(once))
-        has_own = any(checkpoints(once.jaxpr)) and not repeats_what_may_differ(once.jaxpr)
+        has_own = any(checkpoints(once.jaxpr)) and not recomputes_unrepeatable(once.jaxpr)
         self.own = self._trace_linearized(once) if has_own else None
         self.moves = Moves.of(self.linearized, self.own, host, cost) if host and isinstance(cost, Device) else None
         whole = self.linearized.trace.cost

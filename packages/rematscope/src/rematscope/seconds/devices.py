@@ -247,7 +247,7 @@ def device_called(device: Device | str) -> Device:
     )
 
 
-def cost_meant(cost: Any, device: Device | str | None) -> Any:
+def resolve_cost(cost: Any, device: Device | str | None) -> Any:
     """Return the cost function, or the device, that the options `cost` and `device` stand for.
 
     Raises:

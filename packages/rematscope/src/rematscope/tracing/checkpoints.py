@@ -185,11 +185,11 @@ def called_once(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     except Exception:  # an error of the user's function, which `trace` explains later
         return f
     if once is None:
-        return KnownStep(as_given(f))
+        return KnownStep(original_function(f))
     return f if has_gradient(once.jaxpr) else once
 
 
-def as_given(f: Callable[..., Any]) -> Callable[..., Any]:
+def original_function(f: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function that was passed to `called_once`."""
     return f.function if isinstance(f, CalledOnce | KnownStep) else f
 
@@ -292,7 +292,7 @@ def checkpoints(jaxpr: AnyJaxpr) -> Iterator[JaxprEqn]:
             yield from checkpoints(body)
 
 
-def repeats_what_may_differ(jaxpr: AnyJaxpr) -> bool:
+def recomputes_unrepeatable(jaxpr: AnyJaxpr) -> bool:
     """Return whether a checkpoint contains an operation whose second run may differ; see `is_repeatable`."""
     bodies = (jax_compat.called_body(eqn) for eqn in checkpoints(jaxpr))
     inside = (eqn for body in bodies if body is not None for eqn in jax_compat.body_of(body)[0].eqns)

@@ -143,7 +143,7 @@ def _split_at_gradient(whole: Program, body: Program, place: int, gradient: Grad
     stop = max([place, *ends]) + 1
     marks = {v for v in gradient.cotangents if v in made}
     backward = [e for e in equations[place:stop] if marks.isdisjoint(e.outputs) or e.primitive == _BARRIER]
-    own = _made_in(backward) | marks | whole.constants.keys()
+    own = _computed_in(backward) | marks | whole.constants.keys()
     crossing = tuple(
         v
         for v in dict.fromkeys([*_read_in(backward), *gradient.gradients])
@@ -151,7 +151,7 @@ def _split_at_gradient(whole: Program, body: Program, place: int, gradient: Grad
     )
     values = tuple(v for v in gradient.values if start <= made.get(v, -1) < place)
     forward = without_dead_code(equations[start:place], [*values, *crossing])
-    there = _made_in(forward) | whole.constants.keys()
+    there = _computed_in(forward) | whole.constants.keys()
     needed = dict.fromkeys(v for v in [*_read_in(forward), *values, *crossing] if v not in there)
     inputs = [v for v in (*whole.inputs, *body.inputs) if v in needed]
     inputs = list(dict.fromkeys([*inputs, *(v for v in needed if not isinstance(v, Literal))]))
@@ -168,14 +168,14 @@ def _split_at_gradient(whole: Program, body: Program, place: int, gradient: Grad
 _BARRIER = "optimization_barrier"
 
 
-def _made_in(equations: Iterable[Equation]) -> set[Value]:
+def _computed_in(equations: Iterable[Equation]) -> set[Value]:
     """Return the values that equations compute, including those in their bodies."""
     found: set[Value] = set()
     for equation in equations:
         if equation.primitive != _BARRIER:
             found.update(equation.outputs)
         for body in equation.bodies:
-            found.update(body.inputs, _made_in(body.equations))
+            found.update(body.inputs, _computed_in(body.equations))
     return found
 
 
@@ -184,7 +184,7 @@ def _read_in(equations: Iterable[Equation]) -> Iterator[Value]:
     for equation in equations:
         read = list(equation.inputs)
         for body in equation.bodies:
-            own = _made_in(body.equations) | set(body.inputs)
+            own = _computed_in(body.equations) | set(body.inputs)
             read += [v for v in (*_read_in(body.equations), *body.outputs) if v not in own]
         yield from (v for v in read if not isinstance(v, Literal))
 

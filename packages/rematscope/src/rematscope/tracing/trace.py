@@ -24,7 +24,7 @@ from rematscope.ir.primitives import is_opaque
 from rematscope.ir.program import Program, Typed, Value
 from rematscope.ir.sharding_propagation import propagate
 from rematscope.ir.source import Source
-from rematscope.ir.value_names import name_values, names_again
+from rematscope.ir.value_names import name_recomputed, name_values
 from rematscope.jax_compat.vjp_hook import (
     GradientInside,
     donated_operands,
@@ -418,7 +418,7 @@ def _as_it_stands(
     incoming = shown.gradient.cotangents
     equal = roles.assign_roles(shown.forward, shown.backward, incoming, inline.rules)
     name_values(function, program, Program((), [], ()), incoming, {})
-    names_again(shown.backward, equal.forward_value_of)
+    name_recomputed(shown.backward, equal.forward_value_of)
     saved = residuals_of(shown.forward, shown.backward, shown.crossing, shown.values)
     step = step_of(program, halves, [arguments[i] for i in donated_operands(jaxpr)], shown)
     fwd, bwd = shown.forward, shown.backward

@@ -271,11 +271,11 @@ class _Search:
                 # An upper bound on the end: an index at which the repetition is known to stop. A longer block repeats
                 # no further than a part of it.
                 known = [at for at in (stops.get(period, size), stopped) if place <= at < size]
-                far = min([at for at in known if not self.comes_again(start, at, period)], default=size)
+                far = min([at for at in known if not self.repeats_at(start, at, period)], default=size)
                 if far - start < period * _TIMES or far - place <= best.period * (best.times - 1):
                     continue
                 end = place
-                while end < size and self.comes_again(start, end, period):
+                while end < size and self.repeats_at(start, end, period):
                     end += 1
                 stops[period] = end
                 times = (end - start) // period
@@ -291,7 +291,7 @@ class _Search:
             start = best.end
         return found
 
-    def comes_again(self, start: int, place: int, period: int) -> bool:
+    def repeats_at(self, start: int, place: int, period: int) -> bool:
         """Return whether a line repeats the line one period before, in a block that begins at `start`."""
         if self.forms[place] != self.forms[place - period]:
             return False
@@ -305,7 +305,7 @@ class _Search:
             if (
                 first != second
                 and second - first != period
-                and not self.stand_alike(first, second, place, start, period)
+                and not self.correspond(first, second, place, start, period)
             ):
                 return False
         if earlier < start:
@@ -331,7 +331,7 @@ class _Search:
                     return (second - first) // self.size
         return 0
 
-    def stand_alike(self, first: int, second: int, place: int, start: int, period: int) -> bool:
+    def correspond(self, first: int, second: int, place: int, start: int, period: int) -> bool:
         """Return whether the value `second` corresponds, for the line at `place`, to `first` one period before."""
         if first % self.size == second % self.size < start and first >= 0:
             return True  # two of the many values that one line before the block defines, such as keys

@@ -202,7 +202,7 @@ def _compile_subject(
     except jax.errors.JaxRuntimeError as error:
         if (full := out_of_memory(str(error))) is None:
             raise
-        return _no_room(passes, target, lowered, full)
+        return _not_fitting(passes, target, lowered, full)
     arrays = functools.cache(lambda: jax.tree.map(_as_array, (subject.given, subject.rest)))
 
     @functools.cache
@@ -232,7 +232,7 @@ def _compile_subject(
     return Compiled(memory, module.as_serialized_hlo_module_proto(), lowered, record, run)
 
 
-def _no_room(passes: Trace, target: str, lowered: Module | None, full: OutOfMemory) -> Compiled:
+def _not_fitting(passes: Trace, target: str, lowered: Module | None, full: OutOfMemory) -> Compiled:
     def run() -> float:
         raise _does_not_fit(passes, target, full)
 
@@ -306,7 +306,7 @@ def _compile_in_subprocess(passes: Trace, target: str, subject: _Subject) -> Com
         child = subprocess.run(command, env=env, capture_output=True, text=True)
         if child.returncode:
             if (full := out_of_memory(child.stderr)) is not None:
-                return _no_room(passes, target, lowered, full)
+                return _not_fitting(passes, target, lowered, full)
             reason = _stated_reason(child.stderr)
             install = "Install the version that this JAX needs: pip install 'rematscope[tpu]'."
             libtpu_may_be_missing = platform == "tpu" and not reason.startswith(_COMPILER_STATUS)

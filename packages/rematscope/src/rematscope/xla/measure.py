@@ -11,8 +11,8 @@ from typing import Any
 from rematscope.ir.collectives import CollectiveStats, collectives_of, tallied
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.program import Value
+from rematscope.memory.estimate_warning import estimate_warning
 from rematscope.memory.liveness import live_bytes
-from rematscope.memory.sureness import estimate_warning
 from rematscope.memory.timeline import Timeline
 from rematscope.memory.xla_estimate import estimate_compiled_bytes, target_notes, with_moved
 from rematscope.render.html import html_table

@@ -45,7 +45,7 @@ def trip_count(module: Module, loop: Instruction) -> int | None:
                 end = _unchanged_constant(module, loop, body, bound.carry)
             step = _carry_step(module, body, counter.carry)
             if start is not None and end is not None and step is not None:
-                return trip_counts.counted(comparison, start, end, step)
+                return trip_counts.count_iterations(comparison, start, end, step)
     return None
 
 

@@ -54,7 +54,7 @@ def with_copies(program: Program) -> Program:
     return dataclasses.replace(program, equations=equations)
 
 
-def copied(
+def copied_arguments(
     equations: Sequence[Equation],
     reads: Callable[[Equation], Iterable[Iterable[Value]]],
     aliased: Mapping[Value, Value],

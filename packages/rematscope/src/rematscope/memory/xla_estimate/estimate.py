@@ -39,7 +39,7 @@ import numpy as np
 from rematscope.ir.primitives import MATMULS, UPDATES, VIEWS
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.live_ranges import LiveRanges
-from rematscope.memory.xla_estimate.copies import copied, with_copies
+from rematscope.memory.xla_estimate.copies import copied_arguments, with_copies
 from rematscope.memory.xla_estimate.cpu_schedule import thunk_order
 from rematscope.memory.xla_estimate.fusion import (
     CAN_ALIAS_OPERAND,
@@ -234,7 +234,7 @@ class _WrittenRanges(LiveRanges):
         self._free: dict[Value, int] = {}  # for each copied donated argument, the step after the copy
         self._target = target
         self._fused = Fused()
-        self._known: dict[tuple[Value, bool], list[Value]] = {}  # results of `_made_of` for the current program
+        self._known: dict[tuple[Value, bool], list[Value]] = {}  # results of `_memory_operands` for the current program
         self._slices: set[Value] = set()  # slices of stacks that nothing has read yet
         self._products: set[Value] = set()
         self._before: tuple[Value, ...] = ()
@@ -242,14 +242,14 @@ class _WrittenRanges(LiveRanges):
         self._rooms: list[tuple[int, int, int]] = []  # the first step, the last step and the bytes of scratch memory
 
     def use(self, value: Value, step: int) -> None:
-        for written in self._made_of(value, False):
+        for written in self._memory_operands(value, False):
             array = self.array(written)
             if array in self._slices:
                 self._slices.remove(array)
                 self._made[array] = len(self.steps)
             super().use(array, step)
 
-    def _made_of(self, value: Value, by_kernel: bool) -> list[Value]:
+    def _memory_operands(self, value: Value, by_kernel: bool) -> list[Value]:
         """Return the values in memory from which a reader computes its operand.
 
         This is the operand itself if it is written to memory for this reader; otherwise, the operands of the fusion.
@@ -278,7 +278,7 @@ class _WrittenRanges(LiveRanges):
 
     def _buffers_read(self, equation: Equation) -> list[list[Value]]:
         by_kernel = equation.primitive in FUSES_OPERANDS and equation not in self._fused.by_library
-        return [self._made_of(value, by_kernel) for value in equation.inputs]
+        return [self._memory_operands(value, by_kernel) for value in equation.inputs]
 
     def program(self, program: Program) -> None:
         program = with_copies(with_flattened(scattered_into(program, self._target), self._target))
@@ -306,7 +306,7 @@ class _WrittenRanges(LiveRanges):
     def _copy_donated(self, equations: Sequence[Equation]) -> None:
         """Copy the donated arguments that are read after they may be overwritten."""
         aliased, self._aliased = self._aliased, {}
-        for argument in copied(equations, self._buffers_read, aliased, CAN_ALIAS_OPERAND):
+        for argument in copied_arguments(equations, self._buffers_read, aliased, CAN_ALIAS_OPERAND):
             self.define([argument])
             self.steps.append("copy")
             self._free[argument] = len(self.steps)

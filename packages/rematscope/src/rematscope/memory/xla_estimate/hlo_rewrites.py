@@ -43,7 +43,7 @@ from rematscope.ir.sharding_propagation import read_as
 from rematscope.memory.xla_estimate.broadcasts import Broadcasts, value_like
 from rematscope.memory.xla_estimate.dot_layout import is_copied, is_outer, is_swapped
 from rematscope.memory.xla_estimate.loop_invariants import hoisted
-from rematscope.memory.xla_estimate.unrolled import copied, unrolled
+from rematscope.memory.xla_estimate.unrolled import copy_program, unrolled
 
 # Moves that XLA duplicates are fused like elementwise operations; a transposition cannot reuse its operand's buffer.
 ELEMENTWISE = primitives.ELEMENTWISE | (MOVES & DUPLICABLE) - {"transpose"}
@@ -151,7 +151,7 @@ class _Lowering:
         if loop.primitive != "scan" or not numbers:
             return loop
         inside = {v: value_like(v) for v in numbers}
-        body = copied(loop.bodies[0], inside)
+        body = copy_program(loop.bodies[0], inside)
         body.equations[:0] = [dataclasses.replace(e, outputs=(inside[v],)) for v, e in numbers.items()]
         rest = tuple(v for v in around if v not in numbers)
         inputs = (*rest, *loop.inputs[loop.first_carry :])

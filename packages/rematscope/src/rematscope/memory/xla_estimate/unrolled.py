@@ -128,11 +128,11 @@ def _copy_equations(equations: Iterable[Equation], stands_for: dict[Value, Value
         else:
             outputs = tuple(map(value_like, equation.outputs))
             stands_for.update(zip(equation.outputs, outputs, strict=True))
-        bodies = tuple(copied(body, stands_for) for body in equation.bodies)
+        bodies = tuple(copy_program(body, stands_for) for body in equation.bodies)
         yield dataclasses.replace(equation, inputs=inputs, outputs=outputs, bodies=bodies)
 
 
-def copied(body: Program, stands_for: dict[Value, Value]) -> Program:
+def copy_program(body: Program, stands_for: dict[Value, Value]) -> Program:
     """Return a copy of a loop's body with new values.
 
     `stands_for` maps values that the body reads to their replacements. The new values are added to it.

@@ -37,17 +37,19 @@ def mlp(w1, w2, x):
     return jax.nn.gelu(checkpoint_name(x @ w1, "h")) @ w2
 
 
-def fsdp(wrap):
-    """Weights are divided, and gathered where they are used."""
-    over = mesh(d=8)
+def sharded_mlp(wrap, over, **options):
+    """Return an MLP whose weights are sharded over the axis d and gathered where they are used, and its arguments."""
 
     def body(w1, w2, x):
         layer = wrap(lambda w1, w2, x: x + mlp(gathered(w1), gathered(w2), x))
         return lax.pmean(jnp.mean(layer(w1, w2, x) ** 2), "d")
 
-    f = jax.shard_map(body, mesh=over, in_specs=P("d"), out_specs=P())
-    shapes = (16, 64), (64, 16), (8, 4, 16)
-    return f, [like(over, "d", shape=shape) for shape in shapes]
+    f = jax.shard_map(body, mesh=over, in_specs=P("d"), out_specs=P(), **options)
+    return f, [like(over, "d", shape=shape) for shape in ((16, 64), (64, 16), (8, 4, 16))]
+
+
+def fsdp(wrap):
+    return sharded_mlp(wrap, mesh(d=8))
 
 
 def fsdp_layers(wrap, layers=3, width=16, batch=8):
@@ -279,26 +281,12 @@ def unchecked(wrap):
 
 def some_axes(wrap):
     """Mapped over one axis of two; over the other the compiler divides."""
-    over = mesh(d=4, rest=2)
-
-    def body(w1, w2, x):
-        layer = wrap(lambda w1, w2, x: x + mlp(gathered(w1), gathered(w2), x))
-        return lax.pmean(jnp.mean(layer(w1, w2, x) ** 2), "d")
-
-    f = jax.shard_map(body, mesh=over, in_specs=P("d"), out_specs=P(), axis_names={"d"})
-    return f, [like(over, "d", shape=shape) for shape in ((16, 64), (64, 16), (8, 4, 16))]
+    return sharded_mlp(wrap, mesh(d=4, rest=2), axis_names={"d"})
 
 
 def explicit(wrap):
     """A layer on a mesh with explicit axes, where types contain the sharding."""
-    over = mesh(AxisType.Explicit, d=8)
-
-    def body(w1, w2, x):
-        layer = wrap(lambda w1, w2, x: x + mlp(gathered(w1), gathered(w2), x))
-        return lax.pmean(jnp.mean(layer(w1, w2, x) ** 2), "d")
-
-    f = jax.shard_map(body, mesh=over, in_specs=P("d"), out_specs=P())
-    return f, [like(over, "d", shape=shape) for shape in ((16, 64), (64, 16), (8, 4, 16))]
+    return sharded_mlp(wrap, mesh(AxisType.Explicit, d=8))
 
 
 def nested(wrap):

@@ -25,6 +25,7 @@ import jax
 import rematscope
 from rematscope.errors import PlanError, TargetError, TraceError
 from rematscope.ir.cost import Cost
+from rematscope.ir.program import DTYPE_LETTERS
 from rematscope.memory.liveness import live_bytes
 from rematscope.render.parts import Stack
 from rematscope.render.view import View, show
@@ -34,7 +35,7 @@ from rematscope.tracing.trace import Trace, trace
 from rematscope.views.residual_table import ResidualTable
 from rematscope.views.side_by_side import SideBySide
 
-_KINDS = {"f": "float", "bf": "bfloat", "i": "int", "u": "uint", "c": "complex"}
+_KINDS = {letters: kind for kind, letters in DTYPE_LETTERS.items()}
 
 _EPILOG = """\
 An ARGUMENT is an array type as JAX prints it, such as f32[8,64], bf16[4] or

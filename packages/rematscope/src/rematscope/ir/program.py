@@ -152,7 +152,7 @@ def _number_text(number: np.ndarray, dtype: Any) -> str:
     return str(number.item())
 
 
-_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
+DTYPE_LETTERS = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 
 def type_text(value: Typed) -> str:
@@ -171,7 +171,7 @@ def _dtype_text(dtype: Any) -> str:  # NumPy's, or one of JAX's extended dtypes
     if "float0" in name:  # NumPy writes it as the structure that it is
         name = "float0"
     stem = re.split("[^a-z]", name, maxsplit=1)[0]
-    return _SHORT[stem] + name[len(stem) :] if stem in _SHORT and name != "float0" else name
+    return DTYPE_LETTERS[stem] + name[len(stem) :] if stem in DTYPE_LETTERS and name != "float0" else name
 
 
 def nbytes(value: Typed) -> int:

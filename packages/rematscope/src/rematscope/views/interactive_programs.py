@@ -12,9 +12,9 @@ from rematscope.seconds.devices import Device, device_called
 from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Trace, trace
-from rematscope.views.program_rows import Listing, ProgramRow
+from rematscope.views.program_rows import LEGEND, Listing, ProgramRow
 from rematscope.views.residual_table import NUMERIC, ResidualTable
-from rematscope.views.side_by_side import LEGEND, SideBySide
+from rematscope.views.side_by_side import SideBySide
 
 _HINT = "Point at a value, or use Tab and the arrow keys, to highlight it wherever it appears."
 

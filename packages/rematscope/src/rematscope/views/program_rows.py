@@ -13,6 +13,8 @@ from rematscope.render.units import bytes_text, count_text, counted
 from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Trace
 
+LEGEND = {"S": "saved", "R": "recomputed", "D": "deferred", "B": "backward"}  # the letters of the gutter
+
 
 @dataclasses.dataclass(eq=False)
 class ProgramRow:

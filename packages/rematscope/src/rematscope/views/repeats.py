@@ -16,7 +16,7 @@ from rematscope.ir.pretty_print import Line
 from rematscope.ir.program import Literal, Value
 from rematscope.ir.source import common_path, numberless
 from rematscope.tracing.residuals import Residual
-from rematscope.views.program_rows import ProgramRow
+from rematscope.views.program_rows import LEGEND, ProgramRow
 
 # A block is folded if it repeats at least this often, hides at least this many lines and is at most this long. At most
 # this many later positions are tried for it.
@@ -24,8 +24,6 @@ _TIMES, _HIDDEN, _LONGEST, _TRIES = 3, 6, 2_000, 4
 
 # This many lines of one place are merged into one summary line.
 _RUN = 3
-
-_ROLES = {"R": "recomputed", "D": "deferred", "B": "backward"}
 
 # The length up to which the path of a value is shown whole where it is read.
 _PATH = 16
@@ -117,7 +115,7 @@ def without_runs(rows: Sequence[ProgramRow], saved: bool = False, roughly: bool 
             source = alike[0].source if len({row.source for row in alike}) == 1 else ""
             letters = collections.Counter(row.gutter.strip("S") for row in alike)
             if len(letters) > 1:
-                text += "".join(f", {count} {word}" for letter, word in _ROLES.items() if (count := letters[letter]))
+                text += "".join(f", {count} {word}" for letter, word in LEGEND.items() if (count := letters[letter]))
             alike = [
                 _describe_block(
                     text, crossing, source, _total_seconds(alike), alike[0].gutter if len(letters) == 1 else ""

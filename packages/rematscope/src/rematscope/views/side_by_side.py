@@ -19,7 +19,7 @@ from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import estimate_time, spent_by
 from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.trace import Trace, trace
-from rematscope.views.program_rows import Listing, ProgramRow, backward, forward
+from rematscope.views.program_rows import LEGEND, Listing, ProgramRow, backward, forward
 from rematscope.views.repeats import (
     Forms,
     Repeat,
@@ -53,7 +53,6 @@ _MANY, _MOST = 150, 190
 # At most this many rows of arguments, or of their gradients, are listed individually.
 _TREE = 20
 
-LEGEND = {"S": "saved", "R": "recomputed", "D": "deferred", "B": "backward"}
 _LEGEND: PieceLine = [(f"{letter} {word}  ", f"rs-{letter}") for letter, word in LEGEND.items()]
 
 

@@ -4,11 +4,13 @@ import contextlib
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from rematscope.tracing.arguments import shape_struct
 
@@ -120,11 +122,40 @@ def in_part(shape: Any, axis: int | None, count: int) -> Any:
     return shape_struct(whole, [n // count if i == axis else n for i, n in enumerate(whole.shape)])
 
 
-def stacked(value: Any, axis: int, count: int) -> Any:
-    """Return the `count` parts of an array along an axis, as a stack."""
+def stacked(value: Any, axis: int, count: int, sharding: NamedSharding | None = None) -> Any:
+    """Return the `count` parts of an array along an axis, as a stack.
+
+    If the array is sharded across devices along this axis, each part is sharded like it, where the devices divide the
+    length of a part. Otherwise, each part would be on some of the devices only, and they would compute it alone.
+    """
     shape = jnp.shape(value)
     parts = jnp.reshape(value, (*shape[:axis], count, shape[axis] // count, *shape[axis + 1 :]))
-    return jnp.moveaxis(parts, axis, 0)
+    stack = jnp.moveaxis(parts, axis, 0)
+    if sharding is None or len(sharding.spec) <= axis or sharding.spec[axis] is None:
+        return stack
+    split = NamedSharding(sharding.mesh, PartitionSpec(None, *sharding.spec))
+    try:
+        split.shard_shape(jnp.shape(stack))
+    except ValueError:  # the devices do not divide a part
+        return stack
+    return lax.with_sharding_constraint(stack, split)
+
+
+def shardings_of(leaves: Iterable[Any]) -> tuple[NamedSharding | None, ...]:
+    """Return the sharding of each leaf across several devices.
+
+    It is None for a leaf on one device, for a mesh with explicit axes, and for a leaf whose sharding is not known, such
+    as a tracer.
+    """
+    found = (None if isinstance(v, jax.core.Tracer) else getattr(v, "sharding", None) for v in leaves)
+    return tuple(
+        s
+        if isinstance(s, NamedSharding)
+        and s.num_devices > 1
+        and all(kind == AxisType.Auto for kind in s.mesh.axis_types)
+        else None
+        for s in found
+    )
 
 
 def unstacked(stack: Any, axis: int) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import NamedSharding
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
@@ -249,7 +250,12 @@ def _evaluate_part(
 
 
 def in_microbatches(
-    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
+    flat: Callable[..., Any],
+    leaves: Sequence[Any],
+    axes: Sequence[int | None],
+    count: int,
+    function: str,
+    shardings: Sequence[NamedSharding | None],
 ) -> list[Any]:
     """Run a step with its gradient computed in microbatches, and return the leaves of its outputs.
 
@@ -262,12 +268,13 @@ def in_microbatches(
       axes: the batch axis of each leaf; None for a leaf without a batch axis.
       count: the number of microbatches.
       function: the name of the step.
+      shardings: the sharding of each leaf across devices, as far as it is known.
 
     Raises:
       PlanError: if the step cannot be divided; see `divided`.
     """
     check_batch(leaves, axes, count, function)
-    program, env = _run_each(flat, leaves, axes, count, function)
+    program, env = _run_each(flat, leaves, axes, count, function, shardings)
     evaluate(program.rest, env)
     return [value_of(v, env) for v in program.outputs]
 
@@ -283,7 +290,12 @@ def check_batch(leaves: Sequence[Any], axes: Sequence[int | None], count: int, f
 
 
 def _run_each(
-    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
+    flat: Callable[..., Any],
+    leaves: Sequence[Any],
+    axes: Sequence[int | None],
+    count: int,
+    function: str,
+    shardings: Sequence[NamedSharding | None],
 ) -> tuple[Divided, dict[Any, Any]]:
     """Run a step in microbatches up to its gradient, and return its program and the values computed so far."""
     whole, program, draws = _divided_in_parts(flat, leaves, axes, count, function)
@@ -303,8 +315,8 @@ def _run_each(
         evaluate(program.each, env)
         return program, env
     parts_of = {
-        v: stacked(leaf, axis, count)
-        for v, leaf, axis in zip(program.inputs[1:], leaves, axes, strict=True)
+        v: stacked(leaf, axis, count, sharding)
+        for v, leaf, axis, sharding in zip(program.inputs[1:], leaves, axes, shardings, strict=True)
         if axis is not None
     }
     pairs = zip(whole.crossing, program.crossing, strict=True)

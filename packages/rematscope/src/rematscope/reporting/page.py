@@ -22,6 +22,7 @@ _LETTER = 6.6  # width of a letter, about
 _LISTED = 20
 _NUMERIC = ' class="n"'
 _PARTS_OF_NAMES = re.compile(r"(?<=[/_.(=])(?!$)|(?<=[a-z\d])(?=[A-Z])")
+_DOTS = re.compile(r"(?<=\.)(?=[a-z])|(?<=rewrite\()")
 
 
 def document(report: Any) -> str:
@@ -196,8 +197,14 @@ def _table_html(
 
 
 def _breakable(text: str, title: str) -> str:
-    """Return a cell's text, in which names can be broken between parts, but source lines and numbers cannot."""
-    parts = [text] if title == "Line" else _PARTS_OF_NAMES.split(text)
+    """Return a cell's text, in which names can be broken between parts, but source lines and numbers cannot.
+
+    Code to paste can be broken at spaces and after dots.
+    """
+    if title == "What to write":
+        parts = _DOTS.split(text)
+    else:
+        parts = [text] if title == "Line" else _PARTS_OF_NAMES.split(text)
     return "<wbr>".join(map(escape, parts))
 
 

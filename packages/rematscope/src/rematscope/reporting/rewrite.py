@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.extend import source_info_util
+from jax.sharding import NamedSharding
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
@@ -27,7 +28,15 @@ from rematscope.jax_compat.vjp_hook import (
     transform_losses,
 )
 from rematscope.planning.budget import budget_bytes, budget_code
-from rematscope.reporting.arrays import Arguments, arguments_of, arrays_of, in_part, leaf_axes, may_be_setting
+from rematscope.reporting.arrays import (
+    Arguments,
+    arguments_of,
+    arrays_of,
+    in_part,
+    leaf_axes,
+    may_be_setting,
+    shardings_of,
+)
 from rematscope.reporting.averages import WholeStep, why_gradient_differs
 from rematscope.reporting.batch_axis import NotPaired
 from rematscope.reporting.chunks import chunked_batch, chunked_head
@@ -228,13 +237,20 @@ class Rewritten(Constant):
       f: the function as written.
       changes: the changes.
       is_checked: whether microbatches are known to give the gradient of `f`; otherwise, calls check this.
+      shardings: how the leaves of the arguments are sharded across devices; None if the arguments of a call show it.
     """
 
-    def __init__(self, f: Callable[..., Any], changes: Changes, is_checked: bool = False):
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        changes: Changes,
+        is_checked: bool = False,
+        shardings: tuple[NamedSharding | None, ...] | None = None,
+    ):
         functools.update_wrapper(self, f, updated=())
         self.__name__ = callable_name(f)
         self.__wrapped__ = f
-        self.changes, self.is_checked = changes, is_checked
+        self.changes, self.is_checked, self.shardings = changes, is_checked, shardings
         self._programs: dict[Any, _Program] = {}
         self._one = threading.RLock()
         self._takes_gradient: bool | None = None
@@ -331,10 +347,18 @@ class Rewritten(Constant):
                 self._programs[key] = _Program(self, arguments, args, kwargs, key[0])
             return self._programs[key], arguments
 
-    def _structure(self, arguments: Arguments, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return the tree of the arrays among the arguments, and the settings; equal settings may differ in type."""
+    def _shardings(self, arguments: Arguments) -> tuple[NamedSharding | None, ...]:
+        if self.shardings is not None:
+            return self.shardings
+        return shardings_of(jax.tree.leaves((arguments.args, arguments.kwargs)))
+
+    def _structure(self, arguments: Arguments, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the tree of the arrays among the arguments, the settings, and the shardings across devices.
+
+        Equal settings may differ in type.
+        """
         settings = tuple((type(v), _hashed(v)) for v in jax.tree.leaves((args, kwargs)) if arguments.fixed(v))
-        return jax.tree.structure((arguments.args, arguments.kwargs)), settings
+        return jax.tree.structure((arguments.args, arguments.kwargs)), settings, self._shardings(arguments)
 
 
 def _types(leaves: Iterable[Any]) -> Any:
@@ -367,6 +391,7 @@ class _Program:
         self._function, self._arguments, self._tree = function, arguments, tree
         changes, f = function.changes, function.__wrapped__
         self._axes = function._leaf_axes(arguments) if changes.microbatches > 1 else []
+        self._shardings = function._shardings(arguments)
         over = _in_argnums(arguments, changes.donate_argnums, "donate_argnums", function.__name__)
         self._donated = [one or other for one, other in zip(over, _already_donated(f, arguments), strict=True)]
         if changes.changes_loss and function._takes_gradient is None:  # decided before the trace of `_run`
@@ -382,7 +407,8 @@ class _Program:
         changes = self._function.changes
         if changes.microbatches == 1:
             return self._flat(*leaves)
-        return in_microbatches(self._flat, leaves, self._axes, changes.microbatches, self._function.__name__)
+        name = self._function.__name__
+        return in_microbatches(self._flat, leaves, self._axes, changes.microbatches, name, self._shardings)
 
     def _check(self, arguments: Arguments) -> None:
         """Raise PlanError if microbatches might not give the gradient."""

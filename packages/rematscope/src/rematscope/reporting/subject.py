@@ -16,7 +16,7 @@ from rematscope.errors import PlanError
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import Value
 from rematscope.memory.xla_estimate import Allocations, allocations
-from rematscope.reporting.arrays import arguments_of, leaf_axes
+from rematscope.reporting.arrays import arguments_of, leaf_axes, shardings_of
 from rematscope.reporting.averages import WholeStep, why_gradient_differs
 from rematscope.reporting.chunks import chunked_batch
 from rematscope.reporting.head_axes import first_of_head, program_with_head
@@ -82,7 +82,14 @@ class Subject:
 
     def changed(self, changes: Changes, is_checked: bool = False) -> Callable[..., Any]:
         """Return the function with some changes; `is_checked` is for calls with the arguments of the report only."""
-        return self.f if changes == Changes() else Rewritten(self.f, changes, is_checked)
+        if changes == Changes():
+            return self.f
+        # While the function is traced for the report, its arguments do not show their shardings.
+        return Rewritten(self.f, changes, is_checked, self._shardings if is_checked else None)
+
+    @functools.cached_property
+    def _shardings(self) -> tuple[Any, ...]:
+        return shardings_of(self._flat_leaves)
 
     @gc_paused()
     def traced(self, changes: Changes) -> Traced:

@@ -297,6 +297,12 @@ def test_parameters_that_shard_map_gathers_are_gathered_again():
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+def test_the_reduction_is_that_of_compiled_peaks_if_they_are_known():
+    report = reported("low_rank_adapters")
+    compiled = [fix for fix in report.fixes if fix.compiled_bytes is not None]
+    assert compiled and all(fix.reduction_bytes == report.peak_bytes - fix.compiled_bytes > 0 for fix in compiled)
+
+
 @pytest.mark.parametrize("batch", [64, 24])
 def test_each_device_computes_a_part_of_each_microbatch(batch):
     """So microbatches cost no FLOPs, although the parts of a batch that follow each other are on different devices.

@@ -55,7 +55,8 @@ class Fix:
       extra_seconds: the extra time in seconds, estimated by a roofline; 0 if no device was given.
       extra_link_bytes: the bytes that each device sends to other devices, and to host memory and back, in addition to
         those of the function as written. Collectives that XLA adds are not included.
-      reduction_bytes: the bytes by which the changes lower the peak of the function as written.
+      reduction_bytes: the bytes by which the changes lower the peak of the function as written; the difference between
+        both compiled peaks if they are known, else between both predicted peaks.
     """
 
     changes: Changes
@@ -565,15 +566,23 @@ class Search:
                 best = changes
         return best
 
+    def _compiled_bytes(self, changes: Changes) -> int | None:
+        """Return the compiled peak of changes; None if it is not known, or if the target has too little memory."""
+        measured = self.measured.get(changes)
+        return None if measured is None or not measured.memory else measured.memory.peak_bytes
+
     def fixes(self) -> list[Fix]:
         """Return all traced changes that lower the peak, the cheapest first."""
         base = self.tried[Changes()]
+        compiled_base = self._compiled_bytes(Changes())
         rows = []
         for changes, found in self.tried.items():
             if changes == Changes():
                 continue
-            made = self.measured.get(changes)
-            compiled = made.memory.peak_bytes if made is not None and made.memory else None
+            compiled = self._compiled_bytes(changes)
+            reduction = base.memory.peak_bytes - found.memory.peak_bytes
+            if compiled is not None and compiled_base is not None:
+                reduction = compiled_base - compiled
             rows.append(
                 Fix(
                     changes,
@@ -582,7 +591,7 @@ class Search:
                     found.work - base.work,
                     found.seconds - base.seconds,
                     found.link_bytes - base.link_bytes,
-                    base.memory.peak_bytes - found.memory.peak_bytes,
+                    reduction,
                 )
             )
         return sorted((row for row in rows if row.reduction_bytes > 0), key=lambda row: self.cost(row.changes))

@@ -340,7 +340,10 @@ class Subject:
         if not self.is_step:
             return f"{self.name} is a loss: microbatches are a matter of the step around it."
         if self.batch_size < 2:
-            return f"{self.name} has no argument with a batch axis."
+            return (
+                f"no argument of {self.name} has an axis, such as that of the batch, along which its loss can be "
+                "divided. A gradient inside of jax.vmap, such as one per example, cannot be divided."
+            )
         if count not in self._unproved:
             with self._measure_time():
                 self._unproved[count] = why_gradient_differs(self._whole_step, count)

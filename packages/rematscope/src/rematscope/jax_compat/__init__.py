@@ -35,6 +35,7 @@ from rematscope.jax_compat.equations import (
     forget_forward_rule,
     forward_rule,
     hi_primitive,
+    is_call_without_gradient,
     is_checkpoint,
     is_custom_rule,
     is_differentiated,

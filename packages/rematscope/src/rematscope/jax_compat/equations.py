@@ -167,6 +167,14 @@ def prevents_cse(checkpoint: JaxprEqn) -> bool:
     return prevent if isinstance(prevent, bool) else any(prevent)
 
 
+def is_call_without_gradient(eqn: JaxprEqn) -> bool:
+    """Return whether an equation is a `HiPrim` with a body and without floating-point results, such as
+    `jnp.searchsorted`. Its own derivative rule, if it has one, does not matter.
+    """
+    is_plain = primitive_name(eqn) == "call_hi_primitive" and called_body(eqn) is not None
+    return is_plain and not any(jnp.issubdtype(v.aval.dtype, jnp.inexact) for v in eqn.outvars)
+
+
 def bodies(eqn: JaxprEqn) -> list[AnyJaxpr]:
     """Return the jaxprs that `eqn` runs: a called function, or the bodies of a loop or a `cond`."""
     body = called_body(eqn)

@@ -1,4 +1,4 @@
-"""A jaxpr as one list of operations, with the bodies of its jits in place of the calls."""
+"""A jaxpr as one list of operations, with the bodies of its jits, and of `jnp.searchsorted`, in place of the calls."""
 
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
@@ -68,7 +68,8 @@ def flat_program(jaxpr: Any, opened: Collection[Any] = ()) -> FlatProgram:
 
         for eqn in body.eqns:
             given = [named(v) for v in eqn.invars]
-            if eqn.primitive.name in jax_compat.JITS or jax_compat.primitive_name(eqn) in opened or eqn in opened:
+            is_call = eqn.primitive.name in jax_compat.JITS or jax_compat.is_call_without_gradient(eqn)
+            if is_call or jax_compat.primitive_name(eqn) in opened or eqn in opened:
                 results = add(jax_compat.bodies(eqn)[0], given)
             else:
                 results = [Variable(v.aval) for v in eqn.outvars]

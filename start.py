@@ -120,7 +120,7 @@ def main(arguments):
 
 
 def check_machine():
-    """Raises Problem if jaxlib has no build for this Python: pip and uv would report this only after a download."""
+    """Raise Problem if jaxlib has no build for this Python: pip and uv would report this only after a download."""
     if sys.platform == "darwin" and platform.machine() == "x86_64":
         # Under Rosetta, which runs Intel programs on Apple processors, Python reports an Intel Mac.
         translated = output_of(["sysctl", "-n", "sysctl.proc_translated"])[1].strip() == "1"
@@ -128,7 +128,7 @@ def check_machine():
 
 
 def set_up(lock):
-    """Installs the packages of a lock file and the project in .venv, unless they are already installed.
+    """Install the packages of a lock file and the project in .venv, unless they are already installed.
 
     JupyterLab's settings and the trusted pages are always updated, because a new version of the workbook can change
     them without changing the packages.
@@ -146,7 +146,7 @@ def set_up(lock):
 
 
 def install(lock, existing):
-    """Installs the packages of a lock file. `existing` is uv's option for the files that are already in .venv."""
+    """Install the packages of a lock file. `existing` is uv's option for the files that are already in .venv."""
     uv = find_uv()
     say("Setting up {} (about 1 GB, or 1.5 GB with the tests; a few minutes the first time).".format(VENV))
     make_venv(uv, existing)
@@ -162,7 +162,7 @@ def install(lock, existing):
 
 
 def fingerprint(lock):
-    """Returns a hash of everything that determines .venv, and of the folder, to which the editable install refers."""
+    """Return a hash of everything that determines .venv, and of the folder, to which the editable install refers."""
     parts = [str(ROOT).encode()]
     parts += [
         (ROOT / name).read_bytes()
@@ -172,7 +172,7 @@ def fingerprint(lock):
 
 
 def find_uv():
-    """Returns the command that runs uv: from PATH, or from .uv, where it is installed if necessary."""
+    """Return the command that runs uv: from PATH, or from .uv, where it is installed if necessary."""
     on_path = shutil.which("uv")
     if on_path:
         return [on_path]
@@ -185,7 +185,7 @@ def find_uv():
 
 
 def make_venv(uv, existing):
-    """Creates .venv with the Python version in .python-version or, if it is not available, with 3.12 or later."""
+    """Create .venv with the Python version in .python-version or, if it is not available, with 3.12 or later."""
     # The scripts of a relocatable environment still work after the folder is moved.
     command = uv + ["venv", str(VENV), existing, "--relocatable", "--python"]
     if output_of(command + [(ROOT / ".python-version").read_text().strip()])[0] != 0:
@@ -193,7 +193,7 @@ def make_venv(uv, existing):
 
 
 def choose_settings():
-    """Writes the workbook's defaults for JupyterLab's settings, which the user's own settings override.
+    """Write the workbook's defaults for JupyterLab's settings, which the user's own settings override.
 
     JupyterLab does not ask about news and updates, follows the system's light or dark theme, and saves widgets in the
     notebook, so that a verdict is still visible when the notebook is opened again. In a narrow window, the first line
@@ -230,14 +230,14 @@ def choose_settings():
 
 
 def trust_pages():
-    """Marks the pages as trusted, so that JupyterLab shows their stored outputs unchanged, with colors."""
+    """Mark the pages as trusted, so that JupyterLab shows their stored outputs unchanged, with colors."""
     pages = [str(page) for folder in ("notebooks", "exercises") for page in sorted((ROOT / folder).glob("*.ipynb"))]
     if pages:  # without arguments, the command would read from standard input
         output_of([python(VENV), "-m", "jupyter", "trust"] + pages)
 
 
 def check_port(arguments):
-    """Raises Problem if the requested port is in use: JupyterLab would use another port without a message."""
+    """Raise Problem if the requested port is in use: JupyterLab would use another port without a message."""
     asked = re.search(r"(?:^| )--(?:\w+\.)?port[= ](\d+)(?: |$)", " ".join(arguments))
     if asked and int(asked.group(1)) < 2**16:
         with socket.socket() as probe:
@@ -246,7 +246,7 @@ def check_port(arguments):
 
 
 def jupyterlab():
-    """Returns the command that starts JupyterLab in this folder and opens the first page in the browser."""
+    """Return the command that starts JupyterLab in this folder and opens the first page in the browser."""
     return [
         python(VENV),
         "-m",
@@ -263,7 +263,7 @@ def jupyterlab():
 
 
 def environment():
-    """Returns the environment variables, except those that would select other packages, kernels or settings."""
+    """Return the environment variables, except those that would select other packages, kernels or settings."""
     foreign = ["PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"]
     foreign += ["PYENV_VERSION", "PYENV_DIR"]  # set by pyenv for start.py; .python-version can name another version
     result = {k: v for k, v in os.environ.items() if k not in foreign and not k.startswith("JUPYTER")}
@@ -277,12 +277,12 @@ def environment():
 
 
 def python(venv):
-    """Returns the path of the Python in a virtual environment."""
+    """Return the path of the Python in a virtual environment."""
     return str(venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 
 
 def run(command):
-    """Runs a command in the foreground and returns its exit status."""
+    """Run a command in the foreground and return its exit status."""
     child = subprocess.Popen(command, cwd=str(ROOT), env=environment())
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     while True:
@@ -294,14 +294,14 @@ def run(command):
 
 
 def attempt(command):
-    """Runs a command of the setup; raises Problem if it fails."""
+    """Run a command of the setup. Raises Problem if it fails."""
     status, output = output_of(command)
     if status != 0:
         raise problem_in(output)
 
 
 def output_of(command):
-    """Runs a command and shows its progress. Returns its exit status and its output."""
+    """Run a command, show its progress, and return its exit status and its output."""
     lines = []
     try:
         child = subprocess.Popen(
@@ -324,7 +324,7 @@ def output_of(command):
 
 
 def problem_in(output):
-    """Returns the Problem that the text of an error describes. Prints the text if it matches no known problem."""
+    """Return the Problem that the text of an error describes. Print the text if it matches no known problem."""
     for sign, sentence in SIGNS:
         if re.search(sign, output, re.IGNORECASE):
             return Problem(sentence)

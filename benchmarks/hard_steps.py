@@ -44,7 +44,7 @@ FACTORS = 1.2, 2.0, 4.0, 8.0
 
 
 def hard(make):
-    """Adds a step under its name; it is created on demand."""
+    """Add a step under its name; it is created on demand."""
     HARD[make.__name__] = functools.cache(make)
     return HARD[make.__name__]
 
@@ -470,7 +470,7 @@ def copied(tree):
 
 
 def outcome(step, args):
-    """The floating-point results of a step on copies of its arguments, with the modules that it changes in place."""
+    """Return the floating-point results of a step on copies of its arguments, with the modules that it changes."""
     args = copied(args)
     returned = step(*args)
     modules = [arg for arg in args if isinstance(arg, nnx.Module | nnx.Optimizer)]
@@ -479,13 +479,13 @@ def outcome(step, args):
 
 
 def difference(expected, found):
-    """The largest difference of two outcomes relative to the norm of the array."""
+    """Return the largest difference of two outcomes, relative to the norm of the array."""
     norms = [(np.linalg.norm(a - b), np.linalg.norm(a)) for a, b in zip(expected, found, strict=True)]
     return max((gap / (size + 1e-3) for gap, size in norms), default=0.0)
 
 
 def reported(subject, base, limit):
-    """The report on a step that was traced and compiled before, for another capacity."""
+    """Return the report on a step that was already traced and compiled, for another capacity."""
     search = Search(subject, limit, COMPILES, lambda *_: None)
     search.measured[Changes()] = base
     subject.seconds = 0.0
@@ -493,7 +493,7 @@ def reported(subject, base, limit):
 
 
 def line_of(name, factor, step, args, report, expected):
-    """What a report proposes for a capacity, and whether the pasted step computes what the step does."""
+    """Return what a report proposes for a capacity, and how far the results of the proposed step differ."""
     best = report.best
     if best is None:
         least = min((fix.best_bytes for fix in report.fixes), default=report.peak_bytes)

@@ -128,7 +128,7 @@ class Contractions:
 
 
 def _sums_nothing(op: Op) -> bool:
-    """Whether an operation reduces an array along axes of length 1 only, which reshapes it."""
+    """Return whether an operation reduces an array along axes of length 1 only, which reshapes it."""
     return op.name == "stablehlo.reduce" and _element_count(op.operands[0]) == _element_count(op.results[0])
 
 

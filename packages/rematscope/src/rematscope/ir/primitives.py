@@ -188,7 +188,7 @@ def work_of(primitive: str, inputs: Sequence[Typed], outputs: Sequence[Typed], p
 
 
 def is_opaque(primitive: str) -> bool:
-    """Whether an operation, which is no loop or branch, runs something that the program does not show.
+    """Return whether an operation, which is no loop or branch, runs something that the program does not show.
 
     Such an operation has no rule. The exceptions are a callback that returns nothing, which costs the device nothing,
     and the kernels of cuDNN's attention, whose FLOPs are known.

@@ -138,7 +138,7 @@ def _matmul_lines(eqns: list[JaxprEqn]) -> str:
 
 
 def policy_allows(policy: Callable[..., Any], eqn: JaxprEqn) -> bool:
-    """Whether a policy returns True for an equation, or offloads its result."""
+    """Return whether a policy returns True for an equation, or offloads its result."""
     try:
         answer = policy(eqn.primitive, *(v.aval for v in eqn.invars), **eqn.params)
     except Exception:  # a policy of the user may need more than it is given here

@@ -138,7 +138,7 @@ class Names:
         return Saving(sum(read.cost for read in spared), sum(read.cost for read in again), ends, uncounted)
 
     def _is_named(self, node: Node) -> bool:
-        """Whether it has one of the function's own names, which the backward pass reaches."""
+        """Return whether a node has one of the function's own names, which the backward pass reaches."""
         return node.name is not None and _name_at(node) in self.nodes
 
 

@@ -118,7 +118,7 @@ _AS_GOOD = SAME_DATA | {"add", "sub", "mul", "neg"}
 
 
 def _in_hand(equation: Equation, values: Values) -> bool:
-    """Whether a line of the user's code computes a value, or calls an operation that reads it."""
+    """Return whether a line of the user's code computes a value, or calls an operation that reads it."""
     if (source := equation.source) is None or source.caller is None:
         return True
     (value, *_) = equation.outputs

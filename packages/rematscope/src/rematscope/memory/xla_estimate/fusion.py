@@ -122,7 +122,7 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
 
 
 def is_tpu(target: str) -> bool:
-    """Whether a target is a TPU, on this machine or not."""
+    """Return whether a target is a TPU, on this machine or not."""
     return target == "tpu" or target.startswith("tpu ")
 
 

@@ -172,7 +172,8 @@ def is_call_without_gradient(eqn: JaxprEqn) -> bool:
     `jnp.searchsorted`. Its own derivative rule, if it has one, does not matter.
     """
     is_plain = primitive_name(eqn) == "call_hi_primitive" and called_body(eqn) is not None
-    return is_plain and not any(jnp.issubdtype(v.aval.dtype, jnp.inexact) for v in eqn.outvars)
+    results: list[Any] = [v.aval for v in eqn.outvars]
+    return is_plain and not any(jnp.issubdtype(aval.dtype, jnp.inexact) for aval in results)
 
 
 def bodies(eqn: JaxprEqn) -> list[AnyJaxpr]:

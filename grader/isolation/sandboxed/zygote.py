@@ -22,7 +22,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -182,7 +182,8 @@ def _guard_work(job: Job, asker: socket.socket, line: socket.socket, joining: li
 
 
 class Memory:
-    """The resident memory and the page tables of a process that is about to be forked from this one.
+    """The resident memory and the page tables of a process that is about to be forked from this one, and whether it
+    waits for the machine.
 
     Args:
       most: the limit in bytes, in addition to the memory that this process has now.
@@ -205,19 +206,25 @@ class Memory:
         self.too_much |= (_counted_bytes(self._status) or self._counted_by_threads()) > self._most
         return self.too_much
 
+    def waits_for_machine(self) -> bool:
+        """Return whether a thread of the process is running, or waits for a processor or a disk."""
+        return any(_WAITS.search(os.pread(status, 1 << 14, 0)) for status in self._thread_statuses())
+
     def _counted_by_threads(self) -> int:
         """Return the memory of a process whose first thread has ended, from another thread's status; 0 if all threads
         have ended. The kernel shows no memory for an ended thread."""
+        return next(filter(None, map(_counted_bytes, self._thread_statuses())), 0)
+
+    def _thread_statuses(self) -> Iterator[int]:
+        """Yield the open status file of each thread of the process."""
         with contextlib.suppress(OSError):
             for thread in os.listdir(self._threads):
                 with contextlib.suppress(OSError):  # the thread has ended meanwhile
                     status = os.open(f"{thread}/status", os.O_RDONLY, dir_fd=self._threads)
                     try:
-                        if counted := _counted_bytes(status):
-                            return counted
+                        yield status
                     finally:
                         os.close(status)
-        return 0
 
     def _open_status(self, path: str) -> int:
         return os.open(path, os.O_RDONLY, dir_fd=self._processes)
@@ -228,6 +235,7 @@ def _counted_bytes(status: int) -> int:
 
 
 _COUNTED = re.compile(rb"^(?:VmRSS|VmPTE):\s*(\d+) kB$", re.MULTILINE)
+_WAITS = re.compile(rb"^State:\s*[RD]", re.MULTILINE)  # running or ready to run, and waiting for a disk
 
 
 def _watch_worker(worker: int, asker: socket.socket, reader: int, memory: Memory) -> tuple[int, float, str]:
@@ -268,9 +276,11 @@ def _watch_worker(worker: int, asker: socket.socket, reader: int, memory: Memory
             now, used = time.monotonic(), time.clock_gettime(clock)
             since += max(now - looked - _BUSY, 0)  # this process got no time either: the machine is busy
             looked = now
-            if used - spent > _AWAKE:
+            late = now - since > IDLE_SECONDS
+            # A process to which a busy machine gives no time is not idle.
+            if used - spent > _AWAKE or (late and memory.waits_for_machine()):
                 spent, since = used, now
-            elif now - since > IDLE_SECONDS:
+            elif late:
                 idle, since = True, None
                 os.kill(worker, signal.SIGKILL)
     os.set_blocking(reader, False)

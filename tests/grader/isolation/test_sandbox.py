@@ -19,6 +19,7 @@ from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
 from grader.isolation import bubblewrap_options, sandbox
 from grader.isolation.limits import CheckLimits, TimedOut
+from grader.isolation.sandboxed.protocol import IDLE_SECONDS
 from grader.judging import illustrate, judge
 
 NAME = "checkpoint_dot_policy"
@@ -230,6 +231,38 @@ def test_idle_answers_are_not_waited_for_and_slow_answers_only_up_to_their_limit
     with pytest.raises(TimedOut) as late:
         patient.grade(submission("while True: pass"), 1, seconds=2)
     assert 2 <= late.value.seconds < 30, "all that it took is charged"
+
+
+@pytest.mark.slow
+@bubblewrap.needed
+def test_an_answer_is_not_idle_while_a_busy_machine_gives_it_no_time(grader):
+    grader.begin()
+    before, allowed = bubblewrap.descendants(os.getpid()), os.sched_getaffinity(0)
+
+    def schedule(process, processors, policy):
+        for thread in os.listdir(f"/proc/{process}/task"):
+            os.sched_setaffinity(int(thread), processors)
+            os.sched_setscheduler(int(thread), policy, os.sched_param(0))
+        with contextlib.suppress(OSError):  # a kernel that gives each session its own share of the processors
+            Path(f"/proc/{process}/autogroup").write_text("19" if policy == os.SCHED_IDLE else "0")
+
+    body = "end = time.thread_time() + 3\nwhile time.thread_time() < end: pass\nos._exit(3)"
+    with ThreadPoolExecutor(1) as executor:
+        grading = executor.submit(grade, body, grader)
+        while not (pids := bubblewrap.answers(bubblewrap.descendants(os.getpid()) - before)):
+            assert not grading.done(), grading.result()
+        schedule(pids[0], {min(allowed)}, os.SCHED_IDLE)
+        code = f"import os; os.sched_setaffinity(0, {{{min(allowed)}}})\nwhile True: pass"
+        busy = [subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True) for _ in range(8)]
+        try:
+            time.sleep(1 + 1.6 * IDLE_SECONDS)
+            assert not grading.done(), grading.result()
+            schedule(pids[0], allowed, os.SCHED_OTHER)
+        finally:
+            for process in busy:
+                process.kill()
+                process.wait()
+        assert "exited with status 3" in grading.result().reason, grading.result()
 
 
 @pytest.mark.slow

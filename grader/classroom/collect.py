@@ -286,7 +286,7 @@ def _keep_content(
         return snapshot.keep(whole), len(whole)
     except OSError as error:
         raise CollectError(
-            f"The submissions cannot be copied ({error.strerror}). Free some space in /var/tmp."
+            f"The submissions cannot be copied ({error.strerror}). Free some space in /var/tmp, and check `ulimit -f`."
         ) from None
 
 

@@ -21,7 +21,9 @@ MAX_DEPTH = 40  # levels of nested folders
 LITTER = {".DS_Store", ".ipynb_checkpoints", "Thumbs.db", "__MACOSX", "__pycache__", "desktop.ini"}
 
 # The files and folders of nbgrader next to `submitted` in a course's folder.
-_NBGRADER = {"autograded", "feedback", "gradebook.db", "nbgrader_config.py", "release", "source"}
+_NBGRADER = {
+    *("autograded", "downloaded", "feedback", "gradebook.db", "grades.csv", "nbgrader_config.py", "release", "source")
+}
 _SUBMITTED = "submitted"
 
 

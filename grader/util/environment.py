@@ -55,7 +55,19 @@ def is_setting(name: str) -> bool:
 def restart() -> None:
     """Restart this command in the environment for grading, unless it already runs in it. A restart is necessary because
     Python and its libraries read most variables at startup."""
+    _open_standard_descriptors()
     wanted = for_grading(os.environ)
     if dict(os.environ) != wanted or sys.flags.optimize or sys.warnoptions:
-        sys.stdout.flush()
+        if sys.stdout:
+            sys.stdout.flush()
         os.execve(sys.executable, [sys.executable, "-m", "grader", *sys.argv[1:]], wanted)
+
+
+def _open_standard_descriptors() -> None:
+    """Open the null device in place of each standard stream that the caller has closed. Otherwise, the next file that
+    is opened, such as a grade, would be the standard output of other programs."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # it is closed, so the next file gets this number
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)

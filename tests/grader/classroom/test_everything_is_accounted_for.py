@@ -92,7 +92,8 @@ def expected(files, course):
 
 def is_course(files):
     tops = {parts[0] for parts in files if not is_aside(parts[0])}
-    nbgraders = {"autograded", "feedback", "gradebook.db", "nbgrader_config.py", "release", "source", "submitted"}
+    nbgraders = {"autograded", "downloaded", "feedback", "gradebook.db", "grades.csv", "nbgrader_config.py", "release"}
+    nbgraders |= {"submitted", "source"}
     opened = [
         parts for parts, kind in files.items() if parts[0] == "submitted" and (len(parts) > 1 or kind == "folder")
     ]

@@ -63,7 +63,7 @@ def verdicts(tmp_path):
 @bubblewrap.needed
 def test_neither_an_odd_environment_nor_limits_that_may_be_raised_change_a_grade(tmp_path):
     wrong = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
-    shell = "ulimit -S -n 64; ulimit -S -s 512; ulimit -S -u 20; exec"
+    shell = "ulimit -S -n 64; ulimit -S -s 512; ulimit -S -u 20; exec <&- >&-; exec"
     if os.geteuid() == 0:  # others could not read the report
         shell = f"umask 777; {shell}"
     for name in ("random", "numpy", "jax"):  # in a folder that PYTHONPATH names, these would hide the real ones

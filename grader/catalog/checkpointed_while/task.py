@@ -134,14 +134,14 @@ def _tanks_case(max_steps, c, t, width):
 
         return body
 
-    def function(levels, holes, *, name=lambda value, called: value):
-        result, _ = _loop(body_of(holes), levels, max_steps, c, t, lambda levels: (), name)
+    def function(x, holes, *, name=lambda value, called: value):
+        result, _ = _loop(body_of(holes), x, max_steps, c, t, lambda levels: (), name)
         return name(result, "the result")
 
     return Case(
         _case_name(max_steps, c, t),
         (jax.ShapeDtypeStruct((width,), jnp.float32),) * 2,
-        apply=lambda answer: lambda levels, holes: answer(cond, body_of(holes), levels, max_steps, c),
+        apply=lambda answer: lambda x, holes: answer(cond, body_of(holes), x, max_steps, c),
         function=function,
         structure={"t": t, "max_steps": max_steps, "c": c},
     )

@@ -15,6 +15,7 @@ import start
 from book import excerpts, links, pictures, running
 from book.__main__ import gather, main, pack
 from grader.learner import pages
+from rematscope.render.html import html_page
 
 
 @pytest.mark.slow
@@ -198,6 +199,16 @@ def test_only_the_cheat_sheet_is_printed_in_two_columns(browser):
     page.add_style_tag(path=Path(start.ROOT) / "book" / "static" / "book.css")
     columns = page.locator("article").evaluate_all("all => all.map(each => getComputedStyle(each).columnCount)")
     assert columns == ["2", "auto"]
+    page.close()
+
+
+def test_programs_in_the_book_show_their_first_character(browser):
+    page = browser.new_page()
+    shown = html_page([[[("S", "rs-S"), ("b = cos(a)", "")]]], [])
+    page.set_content(f"<div class=bd-content><div class=cell_output>{shown}</div></div>")
+    page.add_style_tag(path=Path(start.ROOT) / "book" / "static" / "book.css")
+    left, letter = (page.locator(f".rs-{name}").first.bounding_box()["x"] for name in ("programs", "S"))
+    assert letter >= left
     page.close()
 
 

@@ -223,9 +223,10 @@ def choose_settings():
         "  .jp-RenderedMarkdown tr:not(:has(> :nth-child(3))) td:has(code) { min-width: 11em; }\n}\n"
         "@media (max-width: 1000px) {\n  body { --jp-cell-prompt-width: 32px; --jp-code-font-size: 11px; }\n"
         "  body :is(.jp-InputPrompt, .jp-OutputPrompt) { font-size: 10px; padding-inline: 0 2px; }\n"
+        "  body .jp-MarkdownCell .jp-MarkdownOutput pre { font-size: var(--jp-code-font-size); }\n"
         "  body .rematscope .rs-table { font-size: 10px; }\n"
-        "  body .rematscope .rs-table :is(td, th) { padding-right: 0.4em; min-width: 0; }\n"
-        "  body .rematscope .rs-table td:last-child { min-width: 10ch; }\n}\n"
+        "  body .rematscope .rs-table :is(td, th) { padding-right: 0.6em; }\n"
+        "  body .rematscope .rs-table td:last-child { min-width: 9ch; }\n}\n"
     )
 
 

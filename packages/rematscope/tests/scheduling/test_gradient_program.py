@@ -124,6 +124,14 @@ def sines(x):
 sines.defvjp(lambda x: (sines(x), x), lambda x, cts: (jnp.exp(cts[0]) * x + cts[1],))
 
 
+@jax.custom_vjp
+def ignoring_cotangent(x):
+    return jnp.sin(x)
+
+
+ignoring_cotangent.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (2 * x,))
+
+
 def with_gradient(of_second):
     """A function of two outputs whose custom gradient is that of the first plus `of_second(ct, x)` of the second's."""
 
@@ -154,6 +162,7 @@ NOT_ZERO_AT_ZERO = {
         lambda x: (with_auxiliary_loss(jnp.sin(x), jnp.sum(x**2)).sum(), jnp.tanh(x).sum()),
         (0, 1),
     ),
+    "no cotangent": (lambda x: (ignoring_cotangent(x).sum(), jnp.tanh(x).sum()), (0, 1)),
     "a nonlinear gradient": (lambda x: tuple(each.sum() for each in sines(jnp.tanh(x))), (1,)),
 } | {name: (with_gradient(of_second), (0,)) for name, of_second in OTHER_GRADIENTS.items()}
 

@@ -81,8 +81,6 @@ def may_depend_on_rule(
     """
     marks, zeros = _marked(backward, cotangents, absent), {*saved, *zeros_of(backward)}
     equations = [e for e in backward.all_equations() if e.primitive != "optimization_barrier"]
-    if not any(v in absent for equation in equations for v in equation.inputs):
-        return False
 
     def is_constant(value: Value) -> bool:
         """Whether a value depends on no cotangent, and may be another floating-point value than 0."""

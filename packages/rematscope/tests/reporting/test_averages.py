@@ -282,6 +282,21 @@ def test_the_gradient_of_an_average_stays(loss):
     assert is_same(step_of(loss), 3)
 
 
+def test_a_function_of_the_loss_is_computed_once():
+    """The perplexity of a batch is not the mean of those of its microbatches; the gradient may depend on the loss."""
+
+    def measured(w, x, y):
+        value, gradient = jax.value_and_grad(mean_of_squares)(w, x, y)
+        return w - gradient, {"perplexity": jnp.exp(value), "is_finite": jnp.isfinite(value), "twice": 2 * value}
+
+    def scaled_by_the_loss(w, x, y):
+        value, pullback = jax.vjp(lambda w: mean_of_squares(w, x, y), w)
+        return w - pullback(jnp.exp(value))[0]
+
+    assert not proof(jax.jit(measured), 3) and is_same(jax.jit(measured), 3)
+    assert proof(jax.jit(scaled_by_the_loss), 3)
+
+
 def checkpointed_with_a_name(w, x, y):
     policy = jax.checkpoint_policies.save_only_these_names("h")
     return jax.checkpoint(lambda w: squares(w, checkpoint_name(jnp.tanh(x @ w), "h"), y).mean(), policy=policy)(w)

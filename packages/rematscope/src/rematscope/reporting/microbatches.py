@@ -47,7 +47,7 @@ class Divided:
       constants: values that the program closes over, by variable.
       once: operations that depend neither on the batch nor on the gradient.
       each: operations of both passes, and other operations that depend on the batch but not on the gradient.
-      rest: operations that depend on the gradient.
+      rest: operations that depend on the gradient, or on the batch by the value of the loss alone.
       crossing: variables that `each` defines, and that `rest` reads or the step returns.
       gradients: the variables in `crossing` that are gradients.
       same: the variables in `crossing` that do not depend on the batch, and the operations that define them.
@@ -122,6 +122,10 @@ def divided(
         on_batch.update(operation.outvars)
         if operation in draws or not on_data.isdisjoint(operands):
             on_data.update(operation.outvars)
+    late = _operations_on_the_value(each, on_batch)
+    each = [operation for operation in each if operation not in late]
+    after = late.union(rest)
+    rest = [operation for operation in eqns if operation in after]
     made = {v for operation in each for v in operation.outvars}
     read = [v for operation in rest for v in operation.invars] + list(outputs)
     crossing = [v for v in dict.fromkeys([*gradients, *(v for v in read if isinstance(v, Variable))]) if v in made]
@@ -135,6 +139,34 @@ def divided(
     same = frozenset(v for v in crossing if v not in on_data and v not in gradients)
     makers = _operations_before(same, each)
     return Divided(inputs, constants, once, each, rest, crossing, frozenset(gradients), (same, makers), outputs)
+
+
+def _operations_on_the_value(operations: Sequence[Operation], on_batch: Collection[Any]) -> set[Operation]:
+    """Return the operations that depend on the batch only by the value of the loss, such as a perplexity.
+
+    They run once, after the gradient, because such a function of the mean is not the mean of the function. Operations
+    that the gradient depends on are not among them.
+
+    Args:
+      operations: the operations up to the gradient that depend on the batch.
+      on_batch: all variables that depend on the batch.
+    """
+    values, candidates = set[Any](), set[Operation]()
+    for operation in operations:
+        mark = Mark.read(jax_compat.checkpoint_name(operation.eqn) or "")
+        operands = [v for v in operation.invars if isinstance(v, Variable) and v in on_batch]
+        if mark is not None and mark.what == "value":
+            values.update(operation.outvars)
+        elif mark is None and operands and all(v in values for v in operands):
+            values.update(operation.outvars)
+            candidates.add(operation)
+    needed, found = set[Any](), set[Operation]()
+    for operation in reversed(operations):
+        if operation in candidates and needed.isdisjoint(operation.outvars):
+            found.add(operation)
+        else:
+            needed.update(v for v in operation.invars if isinstance(v, Variable))
+    return found
 
 
 def _operations_before(values: Iterable[Any], operations: Sequence[Operation]) -> list[Operation]:

@@ -10,6 +10,7 @@ from sampling import few
 from steps import STEPS
 from uncompiled import by_operation
 
+import rematscope
 from rematscope import PlanError, rewrite, trace
 
 IN_AXES = {"low_rank_adapters": (None, None, None, 0, 0), "float16_with_a_loss_scale": (None, None, 0)}
@@ -186,6 +187,23 @@ def test_keyword_arguments_have_axes_by_name():
 def test_options_are_checked(options, words):
     with pytest.raises(PlanError, match=words):
         rewrite(jnp.sin, **options)
+
+
+@pytest.mark.parametrize("options", [{"microbatches": 2, "in_axes": (None, 0)}, {"donate_argnums": 0}], ids=written)
+def test_a_variable_that_modules_share_is_refused(options):
+    from flax import nnx
+
+    model = nnx.Sequential(*[nnx.Linear(4, 4, rngs=nnx.Rngs(0))] * 2)
+
+    @nnx.jit
+    def step(model, x):
+        grads = nnx.grad(lambda model: jnp.mean(model(x) ** 2))(model)
+        nnx.update(model, jax.tree.map(lambda w, g: w - g, nnx.state(model), grads))
+
+    with pytest.raises(PlanError, match=r"one nnx variable .* in several modules"):
+        rewrite(step, **options)(model, jnp.ones((4, 4)))
+    report = rematscope.report(step, model, jnp.ones((512, 4)), memory="4 KiB")
+    assert report.best is None or not report.best.changes.is_flat
 
 
 @pytest.mark.parametrize("width", [128, 512])

@@ -388,6 +388,7 @@ class _Program:
         kwargs: Mapping[str, Any],
         tree: Any,
     ):
+        check_unshared((args, kwargs), function.__name__)
         self._function, self._arguments, self._tree = function, arguments, tree
         changes, f = function.changes, function.__wrapped__
         self._axes = function._leaf_axes(arguments) if changes.microbatches > 1 else []
@@ -510,6 +511,26 @@ def _objects(given: Any) -> list[Any]:
         return isinstance(node, kinds)
 
     return [node for node in jax.tree.leaves(given, is_leaf=is_object) if is_object(node)]
+
+
+def check_unshared(given: Any, function: str) -> None:
+    """Raise PlanError if modules of Flax's nnx among the arguments share a variable.
+
+    A program of flat arrays has two copies of such a variable, so it would update each one by itself.
+    """
+    nnx: Any = sys.modules.get("flax.nnx")
+    if nnx is None:
+        return
+    variables = jax.tree.leaves(_objects(given), is_leaf=lambda v: isinstance(v, nnx.Variable))
+    seen = set[int]()
+    for variable in variables:
+        if isinstance(variable, nnx.Variable) and id(variable) in seen:
+            raise PlanError(
+                f"An argument of {function} has one nnx variable ({type(variable).__name__}) in several modules, which "
+                "microbatches= and donate_argnums= do not support. If it belongs to an nnx.Rngs, give each module its "
+                "own: rngs.fork()."
+            )
+        seen.add(id(variable))
 
 
 def _update(objects: Sequence[Any], changed: Sequence[Any]) -> None:

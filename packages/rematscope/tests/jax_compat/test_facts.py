@@ -251,6 +251,7 @@ def test_all_settings_that_make_jax_retrace_are_compared_or_known_to_change_no_v
     assert names - {*SETTINGS, *WITHOUT_EFFECT} == set()
 
 
+@since("0.10", "a rule may return None for other arguments in its second trace")
 def test_the_forward_rule_of_a_custom_vjp_is_cached_for_each_set_of_differentiated_operands():
     @jax.custom_vjp
     def f(x, y):

@@ -10,13 +10,14 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
+from rematscope.ir.program import Program, Value
 from rematscope.jax_compat import is_mutable_array, is_repeatable_program, primitive_name
 from rematscope.linting.subject import walk_equations
 from rematscope.scheduling.argnums import guarded
 from rematscope.scheduling.differentiable import differentiable
 from rematscope.scheduling.schedule import Schedule
-from rematscope.scheduling.symbolic_zeros import check_gradient_of_call, retracing_rules, sees_symbolic_zeros
-from rematscope.scheduling.zeros import may_depend_on_rule, without, zeros_of
+from rematscope.scheduling.symbolic_zeros import needs_zero_arrays, retracing_rules, sees_symbolic_zeros
+from rematscope.scheduling.zeros import without
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
@@ -81,10 +82,22 @@ class Planned(Constant, PartlyDifferentiable):
         return f"<{self.__name__} with a planned gradient>"
 
 
-def _rule_outputs(eqn: Any) -> int:
-    """Return the number of floating-point outputs of an operation that is a custom rule; 0 for another operation."""
-    is_rule = primitive_name(eqn).startswith(("custom_vjp_call", "call_hi_primitive"))  # a HiPrim may have a rule
-    return is_rule * sum(jnp.issubdtype(getattr(v.aval, "dtype", np.int32), np.inexact) for v in eqn.outvars)
+def _is_rule(eqn: Any) -> bool:
+    """Return whether an operation may have a custom gradient that is not linear in the cotangents."""
+    return bool(eqn.params.get("symbolic_zeros")) or primitive_name(eqn).startswith(
+        ("custom_vjp_call", "call_hi_primitive")
+    )
+
+
+def _run_with_zeros(
+    backward: Program, cotangents: Sequence[Value], zero: Sequence[bool], *operands: Any
+) -> Sequence[Any]:
+    """Run a backward program with an array of zeros for each missing cotangent."""
+    given = zero.count(False)
+    rest = iter(operands[len(operands) - given :])
+    found = [jnp.zeros(v.shape, v.dtype) if no else next(rest) for v, no in zip(cotangents, zero, strict=True)]
+    result: Sequence[Any] = backward(*operands[: len(operands) - given], *found)
+    return result
 
 
 def _refuse_rerun(function: str, *_: Any) -> NoReturn:
@@ -103,8 +116,7 @@ def scheduled_function(once: CalledOnce, programs: Schedule, grad_mask: Sequence
     """
     cotangents = programs.backward.inputs[-len(once.jaxpr.out_avals) :]
     equations = [eqn for eqn, _ in walk_equations(once.jaxpr)]
-    rule_outputs = max(map(_rule_outputs, equations), default=0)
-    zeros = zeros_of(programs.forward)
+    calls_rule = any(map(_is_rule, equations))
     forward = jax.jit(programs.forward.__call__)
 
     plain = retracing_rules(jaxpr_as_fun(once.jaxpr), once.jaxpr)
@@ -118,14 +130,12 @@ def scheduled_function(once: CalledOnce, programs: Schedule, grad_mask: Sequence
     @functools.cache
     def backward(zero: tuple[bool, ...], asked: tuple[int, ...]) -> Callable[..., Any]:
         is_zero = {cotangent for cotangent, none in zip(cotangents, zero, strict=True) if none}
-        program, may_differ = programs.backward, asked != differentiated and sees_zeros()
-        if is_zero:
-            may_differ |= sees_zeros() or (
-                rule_outputs > 0 and may_depend_on_rule(program, cotangents, is_zero, rule_outputs > 1, zeros)
-            )
-            program = without(program, cotangents, is_zero)
-        if may_differ:
-            check_gradient_of_call(once, differentiated, asked, [not none for none in zero])
+        is_partial = bool(is_zero) or asked != differentiated
+        if ((is_zero and calls_rule) or (is_partial and sees_zeros())) and needs_zero_arrays(
+            once, differentiated, asked, [not none for none in zero]
+        ):
+            return jax.jit(functools.partial(_run_with_zeros, programs.backward, cotangents, zero))
+        program = without(programs.backward, cotangents, is_zero) if is_zero else programs.backward
         return jax.jit(program.__call__)
 
     can_rerun = is_repeatable_program(once.jaxpr, prints=True)

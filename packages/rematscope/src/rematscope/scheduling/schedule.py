@@ -45,7 +45,7 @@ is exact:
 * Recomputation (`BackwardEmitter._demand_values`) repeats an operation on the same operands. What is not repeatable
   (`jax_compat.is_repeatable`: effects, callbacks, `rng_uniform`) runs once, and its results are saved.
 * Barriers return their operands. Transfers to the host and back keep all bits.
-* Absent cotangents (`zeros.py`) are symbolic zeros, as in JAX.
+* Absent cotangents (`zeros.py`) are symbolic zeros, as in JAX; `symbolic_zeros.py` checks this for custom rules.
 
 `tests/scheduling/test_gradient_program.py` compares JAX's program and the emitted one operation by operation, bit for
 bit. XLA may fuse the two differently, so compiled results may differ by rounding, as between any two compilations.

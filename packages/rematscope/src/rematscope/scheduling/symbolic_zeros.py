@@ -67,12 +67,11 @@ def _is_such_rule(eqn: Any) -> bool:
     return any(inner.params.get("symbolic_zeros") for inner, _ in walk_equations(rule))
 
 
-def check_gradient_of_call(
-    once: CalledOnce, planned: Sequence[int], asked: Sequence[int], given: Sequence[bool]
-) -> None:
-    """Check that a planned gradient, restricted to a call, is the gradient that JAX computes for this call.
+def needs_zero_arrays(once: CalledOnce, planned: Sequence[int], asked: Sequence[int], given: Sequence[bool]) -> bool:
+    """Return how a planned gradient, restricted to a call, becomes the gradient that JAX computes for this call.
 
-    Both are traced and compared operation by operation.
+    JAX's gradient is traced and compared, operation by operation, with two forms of the planned one: without the
+    operations that compute only symbolic zeros, and with an array of zeros for each missing cotangent.
 
     Args:
       once: the planned function.
@@ -80,8 +79,11 @@ def check_gradient_of_call(
       asked: the indices of the arguments that the call differentiates.
       given: whether the call has a cotangent for each output.
 
+    Returns:
+      False if the first form is JAX's gradient, True if the second one is.
+
     Raises:
-      PlanError: if the comparison does not show that both are equal.
+      PlanError: if neither is shown to be equal.
     """
     whole: Any = once.jaxpr
     plain, count = retracing_rules(jaxpr_as_fun(whole), whole), len(whole.in_avals)
@@ -90,34 +92,35 @@ def check_gradient_of_call(
     is_given = [one for one, flow in zip(given, flows, strict=True) if flow]
     places = [tuple(planned).index(i) for i in asked]
 
-    def both(*operands: Any) -> tuple[list[Any], list[Any]]:
+    def all_forms(*operands: Any) -> tuple[list[Any], ...]:
         arguments, cotangents = operands[:count], list(operands[count:])
         outputs, pull = vjp_of_some(select_outputs(plain, flows), arguments, planned)
-        gradients = pull(cotangents)  # before the next forward rule, since JAX keeps one tree of residuals per rule
+        outputs = list(itertools.compress(outputs, is_given))
+        zeros = [ct if one else jnp.zeros_like(ct) for ct, one in zip(cotangents, is_given, strict=True)]
+        # Before the next forward rule, since JAX keeps one tree of residuals per rule.
+        forms = [[*outputs, *(gradients[i] for i in places)] for gradients in (pull(cotangents), pull(zeros))]
         same, pull_some = vjp_of_some(select_outputs(plain, given), arguments, asked)
-        return (
-            [*itertools.compress(outputs, is_given), *(gradients[i] for i in places)],
-            [*same, *pull_some(list(itertools.compress(cotangents, is_given)))],
-        )
+        return *forms, [*same, *pull_some(list(itertools.compress(cotangents, is_given)))]
 
     try:
-        traced = jax.make_jaxpr(both)(*whole.in_avals, *flowing)
-        is_equal = _has_equal_halves(traced, is_given)
+        traced = jax.make_jaxpr(all_forms)(*whole.in_avals, *flowing)
+        symbolic, arrays, of_jax = _numbers_of_thirds(traced, is_given)
     except AssertionError:  # before JAX 0.10, a rule that returns None for other arguments fails in its second trace
-        is_equal = False
-    if not is_equal:
+        symbolic, arrays, of_jax = [0], [0], [1]
+    if of_jax not in (symbolic, arrays):
         raise PlanError(
             f"this call differentiates some of the arguments and outputs of {callable_name(once.function)}. Its plan "
             "differentiates all of them, and a custom gradient in it may depend on that. Wrap the other arguments and "
             "outputs in jax.lax.stop_gradient in the planned function, or select the arguments with argnums= in auto."
         )
+    return symbolic != of_jax
 
 
-def _has_equal_halves(traced: Any, is_given: Sequence[bool]) -> bool:
-    """Return whether the first half of a jaxpr's results equals the second half.
+def _numbers_of_thirds(traced: Any, is_given: Sequence[bool]) -> list[list[int]]:
+    """Return the value numbers of the three thirds of a jaxpr's results.
 
     Args:
-      is_given: for each of its last operands, the cotangents, whether the second half may read it.
+      is_given: for each of the last operands, the cotangents, whether it is not a symbolic zero.
     """
     inputs = [Value(v.aval) for v in jax_compat.body_of(traced)[0].invars]
     program = Inliner().program(traced, inputs)
@@ -126,4 +129,5 @@ def _has_equal_halves(traced: Any, is_given: Sequence[bool]) -> bool:
     numbering = ValueNumbering(set())
     numbering.program(program)
     numbers = [*map(numbering.number, program.outputs)]
-    return numbers[: len(numbers) // 2] == numbers[len(numbers) // 2 :]
+    size = len(numbers) // 3
+    return [numbers[i * size : (i + 1) * size] for i in range(3)]

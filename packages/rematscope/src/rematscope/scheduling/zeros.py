@@ -9,10 +9,9 @@ Operations that compute symbolic zeros alone are dropped, and so are carries of 
 cotangents, returns its other operand. Any other operation that reads a symbolic zero together with other values, such
 as one of a custom rule, gets an array of zeros, as in JAX.
 
-A custom rule may return values other than 0 for cotangents that are 0, such as a constant gradient of an auxiliary
-loss. JAX calls the rule if one of its outputs has a cotangent. The inlined program does not show the outputs of a rule,
-so `may_depend_on_rule` finds constant gradients, and such rules in a function that calls a custom rule for several
-outputs.
+A custom rule may return values other than 0 for cotangents that are 0, and JAX calls it with arrays of zeros for the
+outputs without a cotangent. The inlined program does not show the outputs of a rule; `symbolic_zeros.py` compares it
+with JAX's.
 """
 
 import dataclasses
@@ -24,100 +23,23 @@ import numpy as np
 
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.inline import without_dead_code
-from rematscope.ir.primitives import COLLECTIVES, MATMULS, MOVES, VIEWS
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.jax_compat import body_of
 from rematscope.scheduling.linearize import free_values, reading, substituted
 
 _GIVEN, _ABSENT = 1, 2
-# Operations whose results are 0 if the operands that depend on cotangents are 0, except as `may_be_constant` says.
-_ZERO_AT_ZERO = (
-    (VIEWS | MOVES | MATMULS | COLLECTIVES)
-    | frozenset(
-        "neg mul div convert_element_type real imag conj complex abs sign square sqrt sin tan tanh sinh".split()
-    )
-    | frozenset("asin atan expm1 log1p erf floor ceil round reduce_precision fft triangular_solve scan cond".split())
-    | frozenset("reduce_sum reduce_max reduce_min reduce_prod reduce_window_sum cumsum cummax cummin cumprod".split())
-    | frozenset("select_and_scatter_add select_and_gather_add shard_map".split())
-)
-_LINEAR_OPERAND = {"gather": 0, "dynamic_slice": 0, "div": 0, "triangular_solve": 1}  # not in the other operands
-# Operations whose results contain values of their other operands.
-_SUMS = frozenset(
-    "add sub add_any concatenate stack select_n pad dynamic_update_slice scatter scatter-add scatter-sub".split()
-)
 
 
 def without(backward: Program, cotangents: Sequence[Value], absent: Collection[Value]) -> Program:
     """Return a backward program without some of its cotangents."""
-    marks = _marked(backward, cotangents, absent)
+    marks = {v: _ABSENT if v in absent else _GIVEN for v in cotangents}
+    mark_dependence(backward, marks)
     level = _Level(marks, {})
     equations = level.pruned(backward.equations)
     outputs = tuple(map(level.array, backward.outputs))
     inputs = tuple(v for v in backward.inputs if v not in absent)
     equations = without_dead_code([*equations, *level.new], outputs)
     return dataclasses.replace(backward, inputs=inputs, equations=equations, outputs=outputs)
-
-
-def zeros_of(program: Program) -> set[Value]:
-    """Return the values that a program makes as arrays of zeros."""
-    made = (e for e in program.all_equations() if e.primitive == "broadcast_in_dim" and _is_zero_literal(e.inputs[0]))
-    return {e.outputs[0] for e in made}
-
-
-def _marked(backward: Program, cotangents: Sequence[Value], absent: Collection[Value]) -> dict[Value, int]:
-    marks = {v: _ABSENT if v in absent else _GIVEN for v in cotangents}
-    mark_dependence(backward, marks)
-    return marks
-
-
-def may_depend_on_rule(
-    backward: Program, cotangents: Sequence[Value], absent: Collection[Value], several: bool, saved: Collection[Value]
-) -> bool:
-    """Return whether a gradient may depend on which custom rules JAX calls without the absent cotangents.
-
-    Args:
-      several: whether the function calls a custom rule that has several outputs.
-      saved: saved values that are 0.
-    """
-    marks, zeros = _marked(backward, cotangents, absent), {*saved, *zeros_of(backward)}
-    equations = [e for e in backward.all_equations() if e.primitive != "optimization_barrier"]
-
-    def is_constant(value: Value) -> bool:
-        """Whether a value depends on no cotangent, and may be another floating-point value than 0."""
-        is_float = jnp.issubdtype(value.dtype, np.inexact)
-        return is_float and not marks.get(value, 0) and value not in zeros and not _is_zero_literal(value)
-
-    def may_be_constant(equation: Equation) -> bool:
-        """Whether a result that depends on absent cotangents alone may be another value than 0."""
-        name, read = equation.primitive, [marks.get(v, 0) for v in equation.inputs]
-        if name == "add_any":
-            return any(read) and any(map(is_constant, equation.inputs))
-        zero = [i for i, v in enumerate(equation.outputs) if marks.get(v, 0) == _ABSENT]
-        if not several or not zero:
-            return False
-        if not all(jnp.issubdtype(equation.outputs[i].dtype, np.inexact) for i in zero):
-            return True
-        if name == "scan":
-            return any(i < equation.carries and is_constant(equation.initial[i]) for i in zero)
-        if name == "cond":
-            return bool(read[0]) or any(is_constant(body.outputs[i]) for body in equation.bodies for i in zero)
-        if name in _SUMS:
-            return any(map(is_constant, equation.inputs))
-        if name in _LINEAR_OPERAND and any(r for i, r in enumerate(read) if i != _LINEAR_OPERAND[name]):
-            return True  # an absent cotangent is an index, a matrix or a denominator
-        return name not in _ZERO_AT_ZERO or _fills(equation)
-
-    return any(map(is_constant, backward.outputs)) or any(map(may_be_constant, equations))
-
-
-def _fills(equation: Equation) -> bool:
-    """Whether a gather returns another value than 0 for indices out of bounds."""
-    mode = equation.params.get("mode")
-    return mode == jax.lax.GatherScatterMode.FILL_OR_DROP and equation.params.get("fill_value", 0) != 0
-
-
-def _is_zero_literal(value: Value) -> bool:
-    return isinstance(value, Literal) and value.dtype != jax.dtypes.float0 and not np.any(value.value)
 
 
 class _Level:

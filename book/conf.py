@@ -67,7 +67,9 @@ def _as_restructured_text(app, what, name, obj, options, lines):
 
 
 def _formula(translator, node):
-    translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    formula = tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block))
+    # Without a math font, Chromium draws the bar of an accent on top of the letter, where it cannot be seen.
+    translator.body.append(formula.replace(' accent="true"', ""))
     raise nodes.SkipNode
 
 

@@ -620,3 +620,12 @@ def test_a_container_that_accepts_only_arrays_gets_no_placeholders():
 
     args = Scale(jnp.float32(8)), [jnp.ones((16, 16))] * 8, jnp.ones((256, 16))
     assert rematscope.report(step, *args, memory="160 KiB").best is not None
+
+
+def test_an_error_of_the_step_itself_is_raised_as_it_is():
+    def step(w, x):
+        gradient = jax.grad(lambda w: jnp.sum(x @ w))(w)
+        return w if jnp.sum(gradient) > 0 else w - gradient
+
+    with pytest.raises(jax.errors.TracerBoolConversionError):
+        rematscope.report(step, jnp.ones((4, 4)), jnp.ones((2, 4)), memory="1 KiB")

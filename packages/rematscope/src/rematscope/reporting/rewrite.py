@@ -209,6 +209,11 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
                 has_no = "inner loops" if depth else "loops"
                 raise PlanError(f"The loss has no {has_no}: checkpoint={place!r} has no effect. Use 'layers'.")
             offload = LEAST if place == "offloaded loops" else None
+            if offload and jax_compat.misreads_offloaded_stacks(jax.default_backend()):
+                raise PlanError(
+                    f"checkpoint={place!r} would give wrong gradients: on a GPU, XLA of JAX {jax.__version__} reads "
+                    "offloaded residuals of a scan in the wrong order. Install JAX 0.11.1 or later, or use 'loops'."
+                )
             return in_iterations(once, depth, policy, offload)(*args, **kwargs)
         blocks = blocks_of(once, str(place), *args, **kwargs)
         if not blocks:

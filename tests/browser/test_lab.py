@@ -83,7 +83,8 @@ BROKEN = """(elements, part) => elements.flatMap(element => {
         for (const found of texts.currentNode.data.matchAll(new RegExp(part, "g"))) {
             range.setStart(texts.currentNode, found.index);
             range.setEnd(texts.currentNode, found.index + found[0].length);
-            if (range.getClientRects().length > 1) broken.push(found[0]);
+            const tops = new Set([...range.getClientRects()].map(rectangle => rectangle.top));  // may be equal
+            if (tops.size > 1) broken.push(found[0]);
         }
     return broken;
 })"""

@@ -90,6 +90,7 @@ def needs_zero_arrays(once: CalledOnce, planned: Sequence[int], asked: Sequence[
     flows = [jnp.issubdtype(aval.dtype, np.inexact) for aval in whole.out_avals]
     flowing = [aval for aval, flow in zip(whole.out_avals, flows, strict=True) if flow]
     is_given = [one for one, flow in zip(given, flows, strict=True) if flow]
+    selected = [one and flow for one, flow in zip(given, flows, strict=True)]  # an integer has no cotangent
     places = [tuple(planned).index(i) for i in asked]
 
     def all_forms(*operands: Any) -> tuple[list[Any], ...]:
@@ -97,9 +98,9 @@ def needs_zero_arrays(once: CalledOnce, planned: Sequence[int], asked: Sequence[
         outputs, pull = vjp_of_some(select_outputs(plain, flows), arguments, planned)
         outputs = list(itertools.compress(outputs, is_given))
         zeros = [ct if one else jnp.zeros_like(ct) for ct, one in zip(cotangents, is_given, strict=True)]
-        # Before the next forward rule, since JAX keeps one tree of residuals per rule.
+        # Before the next forward rule, since JAX stores one tree of residuals per rule.
         forms = [[*outputs, *(gradients[i] for i in places)] for gradients in (pull(cotangents), pull(zeros))]
-        same, pull_some = vjp_of_some(select_outputs(plain, given), arguments, asked)
+        same, pull_some = vjp_of_some(select_outputs(plain, selected), arguments, asked)
         return *forms, [*same, *pull_some(list(itertools.compress(cotangents, is_given)))]
 
     try:

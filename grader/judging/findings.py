@@ -124,18 +124,20 @@ def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
     if cause is None:
         return merged
     consequences = [e for e in merged if e.kind is FindingKind.RECOMPUTES and {*e.cases} <= {*cause.cases}]
+    if all(each.cases[0] == cause.cases[0] for each in consequences):
+        texts = [each.text for each in (cause, *consequences)]
+    else:  # the figures come from several cases, so each sentence names its case
+        texts = [_in_first_case(each) for each in (cause, *consequences)]
     whole = dataclasses.replace(
         cause,
-        text=" ".join([cause.text, *(_in_case(each, cause.cases[0]) for each in consequences)]),
+        text=" ".join(texts),
         includes=(*cause.includes, *(each.kind for each in consequences)),
     )
     return [whole if each is cause else each for each in merged if each not in consequences]
 
 
-def _in_case(finding: Finding, case: str) -> str:
-    """Return a finding's text, with the name of its first case if that is a different case."""
-    if finding.cases[0] == case:
-        return finding.text
+def _in_first_case(finding: Finding) -> str:
+    """Return a finding's text after the name of its first case."""
     return f"In the case “{finding.cases[0]}”, {finding.text[0].lower()}{finding.text[1:]}"
 
 

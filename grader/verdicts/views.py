@@ -97,6 +97,7 @@ def text_html(text: str) -> Markup:
 _BADGE = {Outcome.PASSED: "#ffffff on #1a7f37", Outcome.NOT_PASSED: "#ffffff on #8a5a00"}
 _THEME_COLOUR = {Outcome.PASSED: "--jp-success-color1", Outcome.NOT_PASSED: "--jp-warn-color1"}
 _BAR = 12  # the number of characters of the longest bar
+_MOST_SHOWN = 4  # the number of sentences about a passing answer that a page shows without folding
 _WITH_BARS = 60  # the minimum number of terminal columns for showing bars
 
 
@@ -132,13 +133,22 @@ class VerdictView(View):
         headline = Markup("<p><strong>{}</strong>: <code>{}</code></p>")
         parts = [headline.format(HEADLINE[verdict.outcome], verdict.exercise)]
         if verdict.shown:
-            items = Markup().join(Markup("<li>{}</li>").format(text) for text in verdict.shown)
-            parts.append(Markup("<ul>{}</ul>").format(items))
+            parts.append(_shown_html(verdict.shown))
         if verdict.findings:
             parts.append(Markup("<ol>{}</ol>").format(Markup().join(map(_finding_html, verdict.findings))))
         if verdict.effects:
             parts.append(_effects_html(verdict.effects, verdict.scene))
         return box(Markup().join(parts), _THEME_COLOUR.get(verdict.outcome, "--jp-info-color1"))
+
+
+def _shown_html(sentences: Sequence[str]) -> Markup:
+    """Return a list of what a passing answer does. Most of a long list, with figures of single cases, is folded."""
+    listed = [Markup("<li>{}</li>").format(text) for text in sentences]
+    if len(sentences) <= _MOST_SHOWN:
+        return Markup("<ul>{}</ul>").format(Markup().join(listed))
+    return Markup(
+        "<ul>{}</ul><details><summary>What your answer does in each case</summary><ul>{}</ul></details>"
+    ).format(listed[0], Markup().join(listed[1:]))
 
 
 def programs_title(finding: Finding) -> str:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from grader import check
-from grader.verdicts.verdict import Effect, Finding, Verdict
+from grader.verdicts.verdict import Effect, Finding, Outcome, Verdict
 from grader.verdicts.views import VerdictView
 from rematscope.render.view import plain_text
 
@@ -103,6 +103,15 @@ def test_markup_in_a_verdicts_text_is_escaped():
 
 def test_markup_is_not_interpreted_in_text():
     assert "[red]a[/red] [3]" in str(VerdictView(Verdict("[bold]x[/bold]", "passed", shown=("[red]a[/red] [3]",))))
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 12])
+def test_a_page_folds_a_long_list_of_cases_but_not_its_first_sentence(count):
+    sentences = tuple(f"sentence {number}." for number in range(count))
+    page = VerdictView(Verdict("an exercise", Outcome.PASSED, shown=sentences)).html()
+    assert all(page.count(f"<li>{sentence}</li>") == 1 for sentence in sentences)
+    visible = page.split("<details>")[0]
+    assert sum(sentence in visible for sentence in sentences) == (count if count <= 4 else 1)
 
 
 @pytest.mark.parametrize("outcome", ["passed", "not passed", "not attempted", "could not be judged"])

@@ -495,11 +495,5 @@ def _why_barred(named: Equation, around: tuple[Equation, ...]) -> str | None:
 
 def _has_names(equation: Equation) -> bool:
     """Return whether the body of an operation that the trace does not look into contains checkpoint names."""
-
-    def named(jaxpr: Any) -> bool:  # open or closed, in either release
-        eqns = jax_compat.body_of(jaxpr)[0].eqns
-        return any(
-            jax_compat.checkpoint_name(eqn) is not None or any(map(named, jax_compat.bodies(eqn))) for eqn in eqns
-        )
-
-    return any(map(named, jax_compat.jaxprs_in_params(equation.params)))
+    inside = map(jax_compat.walk_equations, jax_compat.jaxprs_in_params(equation.params))
+    return any(jax_compat.checkpoint_name(eqn) is not None for body in inside for eqn, _ in body)

@@ -32,7 +32,8 @@ from rematscope.jax_compat import Policy
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policies, with_policy
 from rematscope.tracing.trace import Trace
 
-_PRODUCTS = "dots_with_no_batch_dims_saveable", "dots_saveable"
+# Those of JAX's policies that save some results of matmuls, by increasing saved bytes.
+MATMUL_POLICIES = ("dots_with_no_batch_dims_saveable", "dots_saveable")
 EVERYTHING = "everything_saveable"
 AS_IT_IS = "as written"
 
@@ -93,7 +94,7 @@ def candidates(call: CostedCall) -> tuple[PolicyCandidate, ...]:
     found = [PolicyCandidate("", alone)]
 
     seen: set[frozenset[Equation]] = set()
-    for label in _PRODUCTS:
+    for label in MATMUL_POLICIES:
         policy = getattr(jax.checkpoint_policies, label)
         saved = saved_by(alone.trace, policy)
         if saved is None:

@@ -32,6 +32,7 @@ from rematscope.jax_compat.equations import (
     called_body,
     checkpoint_name,
     effects_of,
+    equations_in,
     forget_forward_rule,
     forward_rule,
     hi_primitive,
@@ -59,6 +60,7 @@ from rematscope.jax_compat.equations import (
     shard_map_of,
     shows_remat3,
     varying,
+    walk_equations,
     while_of,
 )
 from rematscope.jax_compat.policies import STATEFUL, Policy, names_in_policy, policy_name, saving_unrepeatable

@@ -13,7 +13,7 @@ Each function takes a `JaxprEqn` and returns plain data or arrays.
 import dataclasses
 import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -180,6 +180,21 @@ def bodies(eqn: JaxprEqn) -> list[AnyJaxpr]:
     """Return the jaxprs that `eqn` runs: a called function, or the bodies of a loop or a `cond`."""
     body = called_body(eqn)
     return [body] if body is not None else list(jaxprs_in_params(eqn.params))
+
+
+def walk_equations(
+    jaxpr: AnyJaxpr, around: tuple[JaxprEqn, ...] = ()
+) -> Iterator[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]:
+    """Yield every equation, bodies included, with the equations around it."""
+    for eqn in body_of(jaxpr)[0].eqns:
+        yield eqn, around
+        for body in bodies(eqn):
+            yield from walk_equations(body, (*around, eqn))
+
+
+def equations_in(eqn: JaxprEqn) -> Iterator[JaxprEqn]:
+    """Yield all equations in the bodies of an equation."""
+    return (inner for body in bodies(eqn) for inner, _ in walk_equations(body))
 
 
 def varying(aval: Any) -> frozenset[str]:
@@ -362,12 +377,11 @@ def is_repeatable_program(jaxpr: AnyJaxpr, prints: bool = False) -> bool:
 
 
 def _is_repeatable(eqn: JaxprEqn, allowed: frozenset[str]) -> bool:
-    if effects_of(eqn) - allowed or eqn.primitive.name in MAY_DIFFER:
-        return False
     # Writes to a body's own mutable arrays, as in kernels, do not outlive the operation. Writes to other arrays are
     # effects of the operation too.
-    inside = allowed | _WRITES
-    return all(_is_repeatable(inner, inside) for body in bodies(eqn) for inner in body_of(body)[0].eqns)
+    inside = (effects_of(inner) - _WRITES for inner in equations_in(eqn))
+    names = {each.primitive.name for each in (eqn, *equations_in(eqn))}
+    return names.isdisjoint(MAY_DIFFER) and frozenset().union(effects_of(eqn), *inside) <= allowed
 
 
 def branches_of(eqn: JaxprEqn) -> tuple[ClosedJaxpr, ...]:

@@ -22,7 +22,7 @@ from jax import ad_checkpoint
 from jax.extend import linear_util
 
 from rematscope.jax_compat.contexts import outside_transformations
-from rematscope.jax_compat.equations import AnyJaxpr, bodies, body_of
+from rematscope.jax_compat.equations import AnyJaxpr, body_of, walk_equations
 
 Function = Callable[..., Any]
 
@@ -236,16 +236,9 @@ def _raise_gradient_inside(*_: Any, **__: Any) -> Any:
 
 def has_gradient(jaxpr: AnyJaxpr) -> bool:
     """Return whether a program contains a gradient, by the names that JAX gives to transposed operations."""
-    stacks: dict[int, Any] = {}  # few, because equations of the same scope share a stack
-
-    def look(jaxpr: AnyJaxpr) -> None:
-        for eqn in body_of(jaxpr)[0].eqns:
-            stacks[id(eqn.source_info.name_stack)] = eqn.source_info.name_stack
-            for body in bodies(eqn):
-                look(body)
-
-    look(jaxpr)
-    return any("transpose(" in str(stack) for stack in stacks.values())
+    stacks = (eqn.source_info.name_stack for eqn, _ in walk_equations(jaxpr))
+    few = {id(stack): stack for stack in stacks}  # equations of the same scope share a stack
+    return any("transpose(" in str(stack) for stack in few.values())
 
 
 def donated_operands(jaxpr: AnyJaxpr) -> list[int]:

@@ -13,7 +13,7 @@ from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.ir.primitives import MATMULS
 from rematscope.ir.source import Source
 from rematscope.linting.finding import LintFinding, LintKind
-from rematscope.linting.subject import Checkpoint, Subject, on, saved_bytes, source_of, walk_equations, where
+from rematscope.linting.subject import Checkpoint, Subject, on, saved_bytes, source_of, where
 from rematscope.linting.whole_nets import whole_nets
 from rematscope.memory.liveness import live_bytes
 from rematscope.render.units import amount_text, bytes_text, first_of
@@ -59,7 +59,7 @@ def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[Lin
 
 def _unknown_names(subject: Subject, graph: RecomputeGraph) -> Iterator[tuple[LintFinding, list[Checkpoint]]]:
     """Yield findings about names in policies that no value has, with the checkpoints whose policy finds no name."""
-    named = {name for eqn, _ in walk_equations(subject.jaxpr) if (name := jax_compat.checkpoint_name(eqn)) is not None}
+    named = {jax_compat.checkpoint_name(eqn) for eqn, _ in jax_compat.walk_equations(subject.jaxpr)} - {None}
     in_rules = {node.name for node in graph.nodes} - named
     by_names: dict[frozenset[str], list[Checkpoint]] = {}
     for checkpoint in subject.checkpoints:

@@ -11,14 +11,14 @@ from rematscope.ir.source import Source
 from rematscope.linting.dataflow import OWN_RESULT
 from rematscope.linting.finding import LintFinding, LintKind
 from rematscope.linting.names import NameAt, Names, name_at
-from rematscope.linting.subject import source_of, switch_text, walk_equations, where
+from rematscope.linting.subject import source_of, switch_text, where
 from rematscope.render.units import amount_text, bytes_text, first_of
 
 
 def name_findings(names: Names) -> Iterator[LintFinding]:
     """Yield a finding for each name that does not help, in program order."""
     sources: dict[NameAt, Source | None] = {}
-    for eqn, around in walk_equations(names.subject.jaxpr):
+    for eqn, around in jax_compat.walk_equations(names.subject.jaxpr):
         if (name := jax_compat.checkpoint_name(eqn)) is not None:
             source = source_of(eqn, around)
             sources.setdefault(name_at(name, source), source)

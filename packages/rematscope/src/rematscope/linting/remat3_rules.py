@@ -23,7 +23,6 @@ from rematscope.linting.subject import (
     on,
     saved_bytes,
     switch_text,
-    walk_equations,
     where,
 )
 from rematscope.render.units import amount_text, bytes_text, first_of
@@ -68,7 +67,7 @@ def _name_finding(subject: Subject, predicted: RecomputeGraph, name: str) -> Lin
     source = next((equation.source for equation in named if equation.params["name"] == name), None)
     outside = {
         jax_compat.checkpoint_name(eqn)
-        for eqn, around in walk_equations(subject.jaxpr)
+        for eqn, around in jax_compat.walk_equations(subject.jaxpr)
         if not any(map(jax_compat.is_custom_rule, around))
     }
     if name in outside:
@@ -92,7 +91,7 @@ def _not_asked(checkpoint: Checkpoint) -> list[tuple[str, bool]]:
     if policy is None or policy is jax.checkpoint_policies.everything_saveable or checkpoint.outer is not None:
         return []
     found = []
-    for eqn, around in (pair for body in jax_compat.bodies(checkpoint.eqn) for pair in walk_equations(body)):
+    for eqn, around in (pair for body in jax_compat.bodies(checkpoint.eqn) for pair in jax_compat.walk_equations(body)):
         in_rule = any(map(jax_compat.is_custom_rule, around))
         is_asked = jax_compat.checkpoint_name(eqn) is not None or (eqn.primitive.name in _ASKED and not in_rule)
         in_kernel = any(each.primitive.name == "pallas_call" for each in around)

@@ -32,7 +32,9 @@ class Subject:
         # Copies, so that each call of a body that is called twice has equations of its own.
         self.jaxpr = jax_compat.map_equations(jaxpr_of(f, *args, **kwargs), lambda eqn, _: [eqn.replace()])
         self.checkpoints = [
-            Checkpoint(eqn, around) for eqn, around in walk_equations(self.jaxpr) if jax_compat.is_checkpoint(eqn)
+            Checkpoint(eqn, around)
+            for eqn, around in jax_compat.walk_equations(self.jaxpr)
+            if jax_compat.is_checkpoint(eqn)
         ]
         _, self._leaves = flattened(f, args, kwargs)
 
@@ -105,15 +107,7 @@ class Checkpoint:
 
     def equations(self) -> Iterator[JaxprEqn]:
         """Yield the equations inside it."""
-        return (eqn for body in jax_compat.bodies(self.eqn) for eqn, _ in walk_equations(body))
-
-
-def walk_equations(jaxpr: Any, around: tuple[JaxprEqn, ...] = ()) -> Iterator[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]:
-    """Yield every equation, bodies included, with the equations around it."""
-    for eqn in jax_compat.body_of(jaxpr)[0].eqns:
-        yield eqn, around
-        for body in jax_compat.bodies(eqn):
-            yield from walk_equations(body, (*around, eqn))
+        return jax_compat.equations_in(self.eqn)
 
 
 def source_of(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Source | None:

@@ -10,7 +10,7 @@ import numpy as np
 from rematscope.ir.source import Source
 from rematscope.render.parts import Lines, Pictured
 from rematscope.render.theme import COLOURS, KINDS, PLOT_GROUND, PLOT_INK
-from rematscope.render.units import BYTES, SECONDS, bytes_text, seconds_text
+from rematscope.render.units import BYTES, SECONDS, aligned, bytes_text, seconds_text
 from rematscope.render.view import View
 from rematscope.seconds.roofline import TimeEstimate
 
@@ -178,14 +178,12 @@ class Timeline(Pictured):
             numbers = [getattr(self.samples[place], band) for place in columns.values()]
             if band in ("arguments", "nbytes") or any(getattr(m, band) for m in self.samples):
                 rows.append([titles.get(band, band.replace("_", " ")), *map(bytes_text, numbers)])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        table = ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
         return [
             self.title,
             f"forward {self._sparkline_text()} backward",
             f"peak {bytes_text(self.peak_bytes)}, {side}, step {peak} of {last}: {self.peak.operation}{source}",
             "",
-            *(line.rstrip() for line in table),
+            *aligned(rows),
             *([] if self.roofline is None else ["", str(self.roofline)]),
         ]
 

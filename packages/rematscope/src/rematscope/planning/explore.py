@@ -5,7 +5,7 @@ import functools
 import importlib.util
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from rematscope.planning.points import all_points, pareto_front
 from rematscope.render.parts import Lines, Pictured
 from rematscope.render.progress import progress_message
 from rematscope.render.theme import PICTURES, PLOT_INK
-from rematscope.render.units import BYTES, bytes_text, count_text, difference_text, seconds_text
+from rematscope.render.units import BYTES, aligned, bytes_text, count_text, difference_text, seconds_text
 from rematscope.render.view import View
 from rematscope.render.widget import live, show_still, widgets_run
 from rematscope.seconds.devices import Device, device_called
@@ -281,8 +281,7 @@ def _comparison_table(passes: Trace, plain: Trace, device: Device | None) -> lis
         left_out = [", ".join(sorted(getattr(p, cost).uncounted)) or "none" for p in (passes, plain)]
         if left_out != ["none", "none"]:
             rows.append([title, *left_out, ""])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+    return aligned(rows)
 
 
 _WORK = [
@@ -309,15 +308,5 @@ def _checkpoint_names(f: Callable, *args, **kwargs) -> list[str]:
         # The function contains the names of unused values; its derivative contains the names in custom rules.
         return flat(*leaves), jax.vjp(flat, *leaves)
 
-    return list(dict.fromkeys(_names_in(jax_compat.make_jaxpr(both)(*leaves))))
-
-
-def _names_in(jaxpr) -> Iterator[str]:
-    for eqn in jax_compat.body_of(jaxpr)[0].eqns:
-        if (name := jax_compat.checkpoint_name(eqn)) is not None:
-            yield name
-        elif (body := jax_compat.called_body(eqn)) is not None:
-            yield from _names_in(body)
-        else:
-            for body in jax_compat.jaxprs_in_params(eqn.params):
-                yield from _names_in(body)
+    names = (jax_compat.checkpoint_name(e) for e, _ in jax_compat.walk_equations(jax_compat.make_jaxpr(both)(*leaves)))
+    return list(dict.fromkeys(name for name in names if name is not None))

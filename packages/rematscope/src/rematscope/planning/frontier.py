@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from rematscope.choices.build import CostedCall, CostFunction, recompute_cost_of, work
-from rematscope.choices.candidates import candidates
+from rematscope.choices.candidates import MATMUL_POLICIES, candidates
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.errors import TraceError
@@ -84,7 +84,7 @@ class SavedNamesMatrix(View):
 
 
 # JAX's policies without arguments, by increasing saved bytes.
-POLICIES = ("nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveable", "everything_saveable")
+POLICIES = ("nothing_saveable", *MATMUL_POLICIES, "everything_saveable")
 
 
 _SHOWN = 20  # points that the table shows

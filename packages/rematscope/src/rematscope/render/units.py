@@ -81,6 +81,12 @@ def bar_text(fraction: float, width: int = 6) -> str:
     return ("█" * full + _EIGHTHS[part] * (part > 0)).ljust(width)
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table without lines: the first column is aligned to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+
+
 _FACTOR = 9  # a difference of +900 %, ten times as much, is the first that is written as a factor
 
 

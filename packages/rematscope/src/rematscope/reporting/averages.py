@@ -503,11 +503,7 @@ def _fixed_axis(whole: Any, part: Any) -> int | None:
 
 
 def _contains_custom_gradient(eqn: Any) -> bool:
-    return any(
-        jax_compat.primitive_name(inner) in _CUSTOM_GRADIENTS or _contains_custom_gradient(inner)
-        for body in jax_compat.bodies(eqn)
-        for inner in jax_compat.body_of(body)[0].eqns
-    )
+    return any(jax_compat.primitive_name(inner) in _CUSTOM_GRADIENTS for inner in jax_compat.equations_in(eqn))
 
 
 def same_shapes(op: Operation, smaller: Operation, count: int) -> bool:

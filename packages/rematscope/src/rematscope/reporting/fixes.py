@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from rematscope.choices.candidates import MATMUL_POLICIES
 from rematscope.errors import PlanError
 from rematscope.jax_compat.policies import policy_name
 from rematscope.render.units import bytes_text
@@ -15,15 +16,9 @@ from rematscope.reporting.rewrite import Changes
 from rematscope.reporting.subject import Subject, Traced, divisors
 from rematscope.xla.measure import Measurement
 
-_P = jax.checkpoint_policies
 _MARGIN = 0.995  # the usable share of the limit, because other tools may count a few additional scalars
 _SECONDS = 15.0  # the processor time after which no further changes are traced
 _DIVISION_SECONDS = 25.0  # the processor time after which the search for the best number of parts ends
-_POLICIES: tuple[Callable[..., Any] | None, ...] = (
-    None,
-    _P.dots_with_no_batch_dims_saveable,
-    _P.dots_saveable,
-)
 NESTED = ("groups of layers", "halves of layers")
 _FAR = 2.0  # a peak above this multiple of the limit is too far from it for variants of checkpoints
 _NEAR = 1.1  # a peak below this multiple of the lowest one is about the lowest
@@ -206,7 +201,8 @@ class Search:
         # Without the loss's own checkpoints and with layers or loops, one checkpoint around the loss saves no memory.
         has_places = any(Changes(place) in self.tried for place in ("layers", "loops"))
         whole = ["whole"] * (self.subject.has_checkpoints or not has_places)
-        for policy, place in itertools.product(reversed(_POLICIES), ("layers", "loops", *whole)):
+        policies = (*(getattr(jax.checkpoint_policies, name) for name in reversed(MATMUL_POLICIES)), None)
+        for policy, place in itertools.product(policies, ("layers", "loops", *whole)):
             if (place == "whole" or may_fit(place)) and not self._is_cheap_enough():
                 self._trace(Changes(place, policy))
         others = ["segments"] * (not may_fit("layers") and not self.subject.segments_are_layers)

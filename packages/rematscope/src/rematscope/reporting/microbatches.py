@@ -244,8 +244,7 @@ def _draws_for_parts(whole: Any, part: Any, count: int, may_make: bool = True) -
 
 def _drawing_primitives(eqn: Any) -> set[str]:
     """Return the names of the primitives in an operation that draw random numbers."""
-    inside = (_drawing_primitives(e) for body in jax_compat.bodies(eqn) for e in jax_compat.body_of(body)[0].eqns)
-    return set[str]().union({eqn.primitive.name} & _DRAWS, *inside)
+    return {each.primitive.name for each in (eqn, *jax_compat.equations_in(eqn))} & _DRAWS
 
 
 def _loss_of_part(loss: Callable[..., Any], whole: Any, which: Any, count: int, function: str) -> Callable[..., Any]:

@@ -15,13 +15,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Program, Value
 from rematscope.jax_compat import body_of, is_mutable_array, varying
 from rematscope.scheduling.linearize import linearize
+from rematscope.tracing import checkpoints
 from rematscope.tracing.arguments import callable_name, check_differentiable, flattened, step_of_path, type_description
 from rematscope.tracing.checkpoints import CalledOnce, KnownStep, called_once, traced
 from rematscope.tracing.trace import trace
@@ -90,8 +90,8 @@ def with_outer_values(once: CalledOnce, leaves: Sequence[Any], by: str) -> tuple
     first. `by` is the name of the function that needs this, for a message.
     """
     jaxpr: Any = once.jaxpr
-    is_outer = [isinstance(const, jax.core.Tracer) for const in jaxpr.consts]
-    values = [*(const for const, outer in zip(jaxpr.consts, is_outer, strict=True) if outer), *leaves]
+    with_outer, outer = checkpoints.with_outer_values(jaxpr)
+    values = [*outer, *leaves]
     made = (v.aval for eqn in body_of(jaxpr)[0].eqns for v in eqn.outvars)
     if axes := sorted(frozenset[str]().union(*map(varying, (*map(jax.typeof, values), *made)))):
         raise PlanError(
@@ -99,14 +99,8 @@ def with_outer_values(once: CalledOnce, leaves: Sequence[Any], by: str) -> tuple
             f"check_vma=True, which {by} does not support. Put the shard_map into the function that you pass "
             f"to {by}, or pass check_vma=False to the shard_map."
         )
-    if not any(is_outer):
-        return once, [*leaves]
-
-    def with_outer(*operands: Any) -> Any:
-        rest = iter(operands)
-        consts = [next(rest) if outer else const for const, outer in zip(jaxpr.consts, is_outer, strict=True)]
-        return jaxpr_as_fun(jaxpr.replace(consts=consts))(*rest)
-
+    if not outer:
+        return once, values
     longer = jax.make_jaxpr(with_outer)(*values)
     return CalledOnce(once.function, longer, once.returning(jaxpr.out_avals)), values
 

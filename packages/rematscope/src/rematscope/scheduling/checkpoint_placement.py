@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from rematscope.choices.candidates import MATMUL_POLICIES
 from rematscope.ir.source import lines_of
 from rematscope.jax_compat import AnyJaxpr
 from rematscope.scheduling.blocks import Block, bodies, in_blocks, in_iterations, loops_deep
@@ -18,7 +19,7 @@ from rematscope.scheduling.cuts import stretches
 from rematscope.scheduling.settings import SETTINGS
 from rematscope.tracing.checkpoints import with_policy, without_checkpoints
 
-POLICIES = ("dots_saveable", "dots_with_no_batch_dims_saveable")
+POLICIES = MATMUL_POLICIES[::-1]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.expression import Expression, expression_of
 from rematscope.ir.program import Equation, Program, Value
-from rematscope.linting.subject import source_of, walk_equations
+from rematscope.linting.subject import source_of
 from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.tracing.arguments import flattened
@@ -122,9 +122,9 @@ class Nameable:
 def _nameable_spots(jaxpr: Any) -> Iterator[Spot]:
     """Yield the values that a line of the user holds, outside of branches and of loops in loops."""
     levels: dict[int, list[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]] = {}
-    for eqn, around in walk_equations(jaxpr):
+    for eqn, around in jax_compat.walk_equations(jaxpr):
         levels.setdefault(id(around[-1]) if around else 0, []).append((eqn, around))
-    bodies = {id(eqn): jax_compat.bodies(eqn) for eqn, _ in walk_equations(jaxpr)}
+    bodies = {id(eqn): jax_compat.bodies(eqn) for eqn, _ in jax_compat.walk_equations(jaxpr)}
     for level in levels.values():
         around = level[0][1]
         if any(_is_closed(eqn) for eqn in around) or sum(eqn.primitive.name == "scan" for eqn in around) > 1:

@@ -11,8 +11,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
 from rematscope.ir.program import Program, Value
-from rematscope.jax_compat import is_mutable_array, is_repeatable_program, primitive_name
-from rematscope.linting.subject import walk_equations
+from rematscope.jax_compat import is_mutable_array, is_repeatable_program, primitive_name, walk_equations
 from rematscope.scheduling.argnums import guarded
 from rematscope.scheduling.differentiable import differentiable
 from rematscope.scheduling.schedule import Schedule

@@ -24,7 +24,6 @@ from rematscope.errors import PlanError
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Value
 from rematscope.ir.value_numbering import ValueNumbering
-from rematscope.linting.subject import walk_equations
 from rematscope.scheduling.differentiable import jvp_of_some, select_outputs, vjp_of_some
 from rematscope.scheduling.zeros import without
 from rematscope.tracing.arguments import callable_name
@@ -34,7 +33,7 @@ from rematscope.tracing.checkpoints import CalledOnce
 def retracing_rules(f: Callable[..., Any], whole: Any) -> Callable[..., Any]:
     """Return `f`, which evaluates a jaxpr, so that each call makes JAX trace its custom rules with symbolic zeros
     again."""
-    rules = [eqn for eqn, _ in walk_equations(whole) if eqn.params.get("symbolic_zeros")]
+    rules = [eqn for eqn, _ in jax_compat.walk_equations(whole) if eqn.params.get("symbolic_zeros")]
 
     @functools.wraps(f)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -47,7 +46,7 @@ def retracing_rules(f: Callable[..., Any], whole: Any) -> Callable[..., Any]:
 
 def sees_symbolic_zeros(whole: Any) -> bool:
     """Return whether a function, a jaxpr, calls a custom rule that may depend on what is differentiated."""
-    return any(_is_such_rule(eqn) for eqn, _ in walk_equations(whole))
+    return any(_is_such_rule(eqn) for eqn, _ in jax_compat.walk_equations(whole))
 
 
 def _is_such_rule(eqn: Any) -> bool:
@@ -64,7 +63,7 @@ def _is_such_rule(eqn: Any) -> bool:
         return jvp_of_some(lambda *given: jax_compat.run(eqn, list(given)), operands, places, moving)
 
     rule = jax.make_jaxpr(differentiated)(*(v.aval for v in eqn.invars))
-    return any(inner.params.get("symbolic_zeros") for inner, _ in walk_equations(rule))
+    return any(inner.params.get("symbolic_zeros") for inner, _ in jax_compat.walk_equations(rule))
 
 
 def needs_zero_arrays(once: CalledOnce, planned: Sequence[int], asked: Sequence[int], given: Sequence[bool]) -> bool:

@@ -12,8 +12,7 @@ import jax
 
 from rematscope.errors import PlanError
 from rematscope.ir.program import Program
-from rematscope.jax_compat import Policy, is_repeatable, is_repeatable_program, saving_unrepeatable
-from rematscope.linting.subject import walk_equations
+from rematscope.jax_compat import Policy, is_repeatable, is_repeatable_program, saving_unrepeatable, walk_equations
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.captured import traced_for_a_plan, with_outer_values
 from rematscope.scheduling.linearize import linearize

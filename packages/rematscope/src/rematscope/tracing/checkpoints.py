@@ -262,14 +262,8 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
             inner, given = flattened(loss, primals, settings)
             jaxpr: Any
             jaxpr = jax_compat.make_jaxpr(inner)(*given)  # once, because some losses, such as nnx's, allow one call
-            read = [isinstance(x, jax.core.Tracer) for x in jaxpr.consts]
-
-            def alone(*leaves: Any) -> Any:
-                rest = iter(leaves)
-                consts = [next(rest) if taken else x for x, taken in zip(jaxpr.consts, read, strict=True)]
-                return jaxpr_as_fun(jaxpr.replace(consts=consts))(*rest)
-
-            values = [*(x for x, taken in zip(jaxpr.consts, read, strict=True) if taken), *given]
+            alone, outer = with_outer_values(jaxpr)
+            values = [*outer, *given]
             shapes = [shape_struct(jax.typeof(x), sharding=like(x)) for x in values]
             found.append(remap_shard_map(alone, values) if manual_axes() else (alone, shapes))
             raise GradientInside  # the rest of the step is not needed
@@ -281,6 +275,20 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     loss, shapes = found[0]
     loss.__name__ = callable_name(f)
     return called_once(loss, shapes, {}), shapes, {}
+
+
+def with_outer_values(jaxpr: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """Return a jaxpr as a function of the values of outer transformations that it closes over, followed by its
+    arguments; and these values.
+    """
+    is_outer = [isinstance(const, jax.core.Tracer) for const in jaxpr.consts]
+
+    def with_outer(*operands: Any) -> Any:
+        rest = iter(operands)
+        consts = [next(rest) if outer else const for const, outer in zip(jaxpr.consts, is_outer, strict=True)]
+        return jaxpr_as_fun(jaxpr.replace(consts=consts))(*rest)
+
+    return with_outer, [const for const, outer in zip(jaxpr.consts, is_outer, strict=True) if outer]
 
 
 def checkpoints(jaxpr: AnyJaxpr) -> Iterator[JaxprEqn]:

@@ -22,11 +22,18 @@ def scaled(x: jax.Array, factor: float) -> jax.Array:
     return lax.mul(x, lax.full_like(x, factor))
 
 
-def signed_values(low: float, high: float) -> Callable[[np.random.Generator, Any], np.ndarray]:
-    """Return an `expect.sample_input` that generates elements between two bounds, with random signs."""
+def signed_values(
+    low: float, high: float, scale: Callable[[Any], float] = lambda argument: 1.0
+) -> Callable[[np.random.Generator, Any], np.ndarray]:
+    """Return an `expect.sample_input` that generates elements between two bounds, with random signs.
+
+    Args:
+      low, high: the bounds of the magnitudes.
+      scale: returns the number that the elements of an argument are multiplied by.
+    """
 
     def sample_input(rng: np.random.Generator, argument: Any) -> np.ndarray:
-        size = rng.uniform(low, high, argument.shape)
+        size = rng.uniform(low, high, argument.shape) * scale(argument)
         return np.asarray(size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
     return sample_input

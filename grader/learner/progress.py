@@ -1,7 +1,7 @@
 """Progress: every attempt, stored before its verdict is shown, in an SQLite file in the user's data folder.
 
 The file survives a killed kernel, two notebooks at the same time, a full disk and partial damage. Errors are reported
-  in `Progress.notices` and never raised, so that the learner always sees the verdict.
+in `Progress.notices` and never raised, so that the learner always sees the verdict.
 """
 
 import json
@@ -18,6 +18,7 @@ import platformdirs
 from grader.answers import find
 from grader.util.fresh_files import fresh
 from grader.util.versions import now, versions
+from grader.util.words import counted
 from grader.verdicts.verdict import Outcome, Verdict
 
 _SCHEMA_VERSION = 1
@@ -40,24 +41,12 @@ CREATE TABLE hints (
     UNIQUE (exercise, hint)
 );
 """
-
-
 _ATTEMPT = "time, exercise, outcome, evidence, source, verdict, versions"
-
-
 _HINT = "time, exercise, hint"
-
-
 _ADD_ATTEMPT = f"INSERT INTO attempts ({_ATTEMPT}) VALUES (?, ?, ?, ?, ?, ?, ?)"
-
-
 _ADD_HINT = f"INSERT OR IGNORE INTO hints ({_HINT}) VALUES (?, ?, ?)"
-
-
 PATIENCE = 10  # seconds that one process waits while another writes
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-
-
 _FOLDER = "REMAT_WORKBOOK_DATA"
 
 
@@ -224,7 +213,7 @@ class Progress:
             except (sqlite3.Error, OSError):
                 self._add_notice(kept)
                 raise
-            number = f"{len(attempts)} {'attempt' if len(attempts) == 1 else 'attempts'}"
+            number = counted(len(attempts), "attempts")
             self._add_notice(f"{kept} A new file has the {number} that could still be read.")
 
     def _move_aside(self) -> Path:

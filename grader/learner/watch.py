@@ -65,15 +65,17 @@ class Watch:
     def _watched_files(self) -> list[Path]:
         return [self._own] if self._own else [self.page.path, page_text.python_file(self.page)]
 
+    def _existing_files(self) -> list[Path]:
+        return [file for file in self._watched_files() if file.exists()] or self._watched_files()[:1]
+
     def _print_greeting(self, by_keys: bool) -> None:
         say = self.console.print
         say(Rule(Text(self.page.title.replace("`", ""), style="bold"), style="none"))
         say(Prose(page_text.problem(self.page)))
-        files = [file for file in self._watched_files() if file.exists()] or self._watched_files()[:1]
+        files = self._existing_files()
         say(Text(f"\nWatching {' and '.join(map(_relative_path, files))}: your answer is checked whenever you save."))
-        newest = max(files, key=lambda file: _file_stamp(file) or (0,))
-        if _is_begun(newest, self.page.name):
-            self._check_file(newest)
+        if _is_begun(_newest(files), self.page.name):
+            self._check_newest()
         elif by_keys:
             self._say_keys()
 
@@ -109,8 +111,7 @@ class Watch:
                 self._check_file(path)
 
     def _check_newest(self) -> None:
-        there = [path for path in self._watched_files() if path.exists()] or self._watched_files()[:1]
-        self._check_file(max(there, key=lambda path: _file_stamp(path) or (0,)))
+        self._check_file(_newest(self._existing_files()))
 
     def _check_file(self, path: Path) -> None:
         self._checked[path] = _program_text(path)
@@ -216,6 +217,10 @@ def next_page(page: Page) -> Page | None:
     entries = board.board().entries
     (at,) = [number for number, entry in enumerate(entries) if entry.page.name == page.name]
     return next((entry.page for entry in entries[at + 1 :] + entries[:at] if entry.state != "passed"), None)
+
+
+def _newest(files: list[Path]) -> Path:
+    return max(files, key=lambda file: _file_stamp(file) or (0,))
 
 
 def _file_stamp(path: Path) -> tuple[int, ...] | None:

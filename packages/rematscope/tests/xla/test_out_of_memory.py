@@ -1,13 +1,11 @@
 """Messages about a GPU's memory. Those of a TPU's compiler are in test_measure.py."""
 
-import random
-
 import jax
 import jax.numpy as jnp
 import pytest
 
 from rematscope import TargetError, measure
-from rematscope.xla.out_of_memory import PeakBuffer, out_of_memory
+from rematscope.xla.out_of_memory import out_of_memory
 
 # Printed by JAX 0.11.2 on an NVIDIA H200: the exception of a program that runs, and a warning in its log.
 EXCEPTION = (
@@ -26,7 +24,7 @@ AUTOTUNING = (
     "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 128.02GiB with allocator GPU_0_bfc on device 0. "
     "[tf-allocator-allocation-error='']\n=== Source Location Trace: === \n"
 )
-# Printed by an older release: github.com/jax-ml/jax/issues/13428, the first two buffers.
+# Printed by an older release: github.com/jax-ml/jax/issues/13428, the first buffer.
 DUMP = """jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 6291456 bytes.
 BufferAssignment OOM Debugging.
 BufferAssignment stats:
@@ -43,12 +41,6 @@ Peak buffers:
                 XLA Label: concatenate
                 Shape: f32[4096,128,3]
                 ==========================
-
-        Buffer 2:
-                Size: 384.0KiB
-                Entry Parameter Subshape: f32[256,128,3]
-                ==========================
-
 """  # noqa: E501
 MIB, GIB = 2**20, 2**30
 
@@ -66,7 +58,6 @@ def test_the_failed_allocation_is_read(message, needed, text):
     found = out_of_memory(message)
     assert found.needed_bytes == int(needed * GIB) and found.available_bytes is None
     assert found.text.startswith(text) and "[" not in found.text
-    assert found.buffers == () and found.allocations == {}
 
 
 @pytest.mark.parametrize(
@@ -78,8 +69,9 @@ def test_the_failed_allocation_is_read(message, needed, text):
         ("Attempting to reserve 3.95G at the bottom of memory. That was not possible. There are 1.92G free, 0B "
          "reserved, and 1.92G reservable.; ", 3.95, 1.92),
         ("Out of memory allocating 2147483648 bytes.", 2, None),
+        ("Failed to allocate request for 154.06GiB (165425291480B) on device ordinal 0", 154.06, None),
     ],
-    ids=["array", "program", "without a unit"],
+    ids=["array", "program", "without a unit", "request"],
 )  # fmt: skip
 def test_the_messages_of_a_runtime_are_read(message, needed, free):
     found = out_of_memory(f"RESOURCE_EXHAUSTED: {message}")
@@ -87,63 +79,9 @@ def test_the_messages_of_a_runtime_are_read(message, needed, free):
     assert found.available_bytes == (free and int(free * GIB))
 
 
-def test_a_dump_of_an_older_release_is_read():
+def test_a_dump_of_an_older_release_is_left_out():
     found = out_of_memory(DUMP)
     assert (found.text, found.needed_bytes) == ("Out of memory while trying to allocate 6291456 bytes", 6 * MIB)
-    assert found.allocations == {
-        "parameter": 6 * MIB,
-        "constant": 0,
-        "maybe_live_out": 6 * MIB,
-        "preallocated temp": 0,
-        "total": 12 * MIB,
-    }
-    concatenated, argument = found.buffers
-    operation = "jit(concatenate)/jit(main)/concatenate[dimension=0]"
-    assert concatenated == PeakBuffer(6 * MIB, "f32[4096,128,3]", operation, "models.py:689", False)
-    assert argument == PeakBuffer(384 * 1024, "f32[256,128,3]", "", "", True)
-
-
-FAILED = "Failed to allocate request for 154.06GiB (165425291480B) on device ordinal 0"
-
-
-def printed(buffers: list[PeakBuffer], indent: str) -> str:
-    """A dump as XLA's `BufferAssignment::ToVerboseString` prints it."""
-    lines = [
-        f"E0528 pjrt] Execution of replica 0 failed: RESOURCE_EXHAUSTED: {FAILED}",
-        "BufferAssignment OOM Debugging.",
-    ]
-    lines += ["BufferAssignment stats:", "             parameter allocation:   10.04GiB", "Peak buffers:"]
-    for i, buffer in enumerate(buffers, 1):
-        lines += [f"{indent}Buffer {i}:", f"{indent * 2}Size: {buffer.nbytes / MIB:.2f}MiB"]
-        if buffer.operation:
-            file, _, line = buffer.source.partition(":")
-            metadata = f'op_name="{buffer.operation}"' + (f' source_file="{file}" source_line={line}' if file else "")
-            lines.append(f"{indent * 2}Operator: {metadata}")
-        label = "Entry Parameter Subshape" if buffer.is_argument else "XLA Label: fusion\n" + indent * 2 + "Shape"
-        lines += [f"{indent * 2}{label}: {buffer.shape}", f"{indent * 2}==========================", ""]
-    return "\n".join(lines)
-
-
-@pytest.mark.parametrize("indent", ["\t", "        "])
-def test_any_dump_is_read_as_it_was_printed(indent, seed):
-    rng = random.Random(seed)
-
-    def drawn():
-        shape = (
-            f"{rng.choice(('f32', 'bf16', 's8'))}[{','.join(str(rng.randint(1, 9)) for _ in range(rng.randint(0, 4)))}]"
-        )
-        is_argument = rng.random() < 0.3
-        operation = (
-            "" if is_argument else f"jit(f)/layer_{rng.randint(0, 9)}/dot_general[dimension_numbers=(((2,), (0,)))]"
-        )
-        source = f"model.py:{rng.randint(1, 999)}" if operation and rng.random() < 0.7 else ""
-        return PeakBuffer(rng.randint(0, 99) * MIB, shape, operation, source, is_argument)
-
-    buffers = [drawn() for _ in range(rng.randint(0, 15))]
-    found = out_of_memory(printed(buffers, indent))
-    assert found.buffers == tuple(buffers)
-    assert found.needed_bytes == int(154.06 * GIB) and found.allocations == {"parameter": int(10.04 * GIB)}
-    assert found.text == FAILED
 
 
 def test_a_program_that_fails_when_it_runs_does_not_fit(monkeypatch):

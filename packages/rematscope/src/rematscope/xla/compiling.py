@@ -220,7 +220,8 @@ def _compile_subject(
         except jax.errors.JaxRuntimeError as error:
             if (full := out_of_memory(str(error))) is None:
                 raise
-            raise _does_not_fit(passes, target, full) from None  # a GPU fails when it runs, not when it compiles
+            # a GPU fails when it runs, not when it compiles
+            raise TargetError(does_not_fit_text(passes.function, target, full)) from None
         return time.perf_counter() - start
 
     # JAX may return None for both on backends that are not a valid target.
@@ -234,15 +235,16 @@ def _compile_subject(
 
 def _not_fitting(passes: Trace, target: str, lowered: Module | None, full: OutOfMemory) -> Compiled:
     def run() -> float:
-        raise _does_not_fit(passes, target, full)
+        raise TargetError(does_not_fit_text(passes.function, target, full))
 
     return Compiled({}, b"", lowered, b"", run, full)
 
 
-def _does_not_fit(passes: Trace, target: str, full: OutOfMemory) -> TargetError:
-    return TargetError(
-        f"{passes.function} does not fit into the memory of a {spelled(target)}: {full.text}. Save less, reduce the "
-        "batch size, or shard it across several chips."
+def does_not_fit_text(function: str, target: str, full: OutOfMemory) -> str:
+    """Return a message that a function does not fit in the memory of a target, with advice."""
+    return (
+        f"{function} does not fit into the memory of a {spelled(target)}: {full.text}. Save less, reduce the batch "
+        "size, or shard it across several chips."
     )
 
 

@@ -26,7 +26,7 @@ from rematscope.tracing.arguments import flattened, with_own_options
 from rematscope.tracing.trace import Trace, programs_of, trace_call
 from rematscope.xla.buffers import allocation, given_bytes
 from rematscope.xla.collectives import chains_not_counted, collectives_in
-from rematscope.xla.compiling import Compiled, check_target, compile_both, spelled
+from rematscope.xla.compiling import Compiled, check_target, compile_both, does_not_fit_text, spelled
 from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_cost import cost, uncounted
 
@@ -256,10 +256,7 @@ class Measurement(View):
             notes += uncounted(self.made.module)
             notes += chains_not_counted(self.made.module)
         else:
-            notes.append(
-                f"It does not fit into the memory of a {spelled(target)}: {full.text}. Save less, reduce the "
-                "batch size, or shard it across several chips."
-            )
+            notes.append(does_not_fit_text("It", target, full))
         if self._predicted_cost.uncounted:
             notes.append(f"Some predicted operations are {self._predicted_cost.uncounted_text}.")
         notes += [doubt] if (doubt := estimate_warning(passes, self.predicted_peak_bytes)) else []

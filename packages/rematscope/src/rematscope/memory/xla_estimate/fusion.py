@@ -150,9 +150,7 @@ def _matmul_epilogues(
                 heapq.heappop(pending)
             if equation.primitive not in ELEMENTWISE or len(equation.outputs) != 1:
                 break
-            for operand in {
-                _first_alias(v, same) for v in equation.inputs if not isinstance(v, Literal)
-            } & unread.keys():
+            for operand in unread.keys() & _operands(equation, same):
                 unread[operand] -= 1
                 if not unread[operand]:
                     del unread[operand]
@@ -178,7 +176,7 @@ def _find_readers(
     readers: dict[Value, list[Equation]] = {}
     there = {_first_alias(v, same) for v in written if not isinstance(v, Literal)}
     for equation in equations:
-        operands = [_first_alias(v, same) for v in equation.inputs if not isinstance(v, Literal)]
+        operands = _operands(equation, same)
         if equation.primitive == "optimization_barrier" or equation.bodies:
             there.update(operands)
         for operand in dict.fromkeys(operands):
@@ -198,20 +196,16 @@ def scattered_into(program: Program, target: str = "cpu") -> Program:
     readers = collections.Counter(_first_alias(v, same) for v in program.outputs if not isinstance(v, Literal))
     for equation in program.equations:
         if not is_alias(equation):
-            readers.update({_first_alias(v, same) for v in equation.inputs if not isinstance(v, Literal)})
+            readers.update(set(_operands(equation, same)))
 
     def scatter_of(value: Value | Literal) -> Equation | None:
         """Return the scatter that computes a summand without other readers; else None."""
-        maker = (
-            None
-            if isinstance(value, Literal) or readers[_first_alias(value, same)] > 1
-            else makers.get(_first_alias(value, same))
-        )
-        short = target == "cpu" and value.dtype.itemsize == 2
-        return maker if maker is not None and maker.primitive == "scatter-add" and not short else None
+        first, short = _first_alias(value, same), target == "cpu" and value.dtype.itemsize == 2
+        maker = None if short or readers[first] > 1 else makers.get(first)
+        return maker if maker is not None and maker.primitive == "scatter-add" else None
 
     def is_of_zeros(value: Value | Literal) -> bool:
-        maker = None if isinstance(value, Literal) else makers.get(_first_alias(value, same))
+        maker = makers.get(_first_alias(value, same))
         return maker is not None and maker.primitive == "broadcast_in_dim" and maker.inputs[0].name in ("0", "0.0")
 
     equations: list[Equation] = []
@@ -276,15 +270,12 @@ def with_flattened(program: Program, target: str = "cpu") -> Program:
             together = ynnpack_groups(program.equations, readers, there, same) if target == "cpu" else ()
         others = [r for r in reading if r not in flattened]
         if makers[value].primitive == "pad" or any(r in together or r.primitive == "dot_general" for r in others):
-            copy = value_like(value)
             maker = makers[value]
-            copies[value] = Equation("copy", (value,), (copy,), {}, maker.eqn, role=maker.role)
+            copies[value] = Equation("copy", (value,), (value_like(value),), {}, maker.eqn, role=maker.role)
     equations: list[Equation] = []
     for equation in program.equations:
-        if equation.primitive == "dot_general" and not copies.keys().isdisjoint(
-            _first_alias(v, same) for v in equation.inputs
-        ):
-            values = [_first_alias(v, same) for v in equation.inputs]
+        values = [_first_alias(v, same) for v in equation.inputs]
+        if equation.primitive == "dot_general" and not copies.keys().isdisjoint(values):
             inputs = [
                 copies[first].outputs[0] if first in copies and _is_flattened(first, equation) else v
                 for v, first in zip(equation.inputs, values, strict=True)
@@ -327,6 +318,11 @@ def _first_alias(value: Value, same: dict[Value, Value]) -> Value:
     return _first_alias(same[value], same) if value in same else value
 
 
+def _operands(equation: Equation, same: dict[Value, Value]) -> list[Value]:
+    """Return the values that an equation reads, each under its first name, without literals."""
+    return [_first_alias(v, same) for v in equation.inputs if not isinstance(v, Literal)]
+
+
 class _Paths:
     """Decides whether a value can be fused along all paths to a reader (XLA's `CanFuseOnAllPaths`).
 
@@ -349,15 +345,12 @@ class _Paths:
         self._behind: dict[Value, int] = {}  # for each value, the bits of the values that it depends on
         for equation in equations:
             behind = 0
-            for operand in self._operands_of(equation):
+            for operand in _operands(equation, self._aliases):
                 behind |= self._behind.get(operand, 0)
             for value in equation.outputs:
                 if len(readers.get(value, ())) > 1 and equation.primitive in ELEMENTWISE - _EXPENSIVE:
                     self._bits[value] = 1 << len(self._bits)
                 self._behind[value] = behind | self._bits.get(value, 0)
-
-    def _operands_of(self, equation: Equation) -> list[Value]:
-        return [_first_alias(v, self._aliases) for v in equation.inputs if not isinstance(v, Literal)]
 
     def are_fused(self, value: Value, reading: Iterable[Equation]) -> bool:
         """Return whether every reader can fuse all of its operands that depend on the value."""
@@ -370,7 +363,7 @@ class _Paths:
             known.add(equation)
             if not _MOVES.isdisjoint((equation.primitive,)):
                 return False
-            for operand in self._operands_of(equation):
+            for operand in _operands(equation, self._aliases):
                 if operand is value or not self._behind.get(operand, 0) & bit:
                     continue
                 maker = self._makers[operand]

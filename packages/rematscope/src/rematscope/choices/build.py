@@ -28,7 +28,7 @@ from rematscope.errors import PlanError
 from rematscope.ir import roles
 from rematscope.ir.cost import cost_of, program_cost
 from rematscope.ir.primitives import is_opaque
-from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
+from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.jax_compat import Policy
 from rematscope.seconds.devices import REFERENCE_DEVICE, Device
 from rematscope.seconds.roofline import seconds_in
@@ -405,13 +405,7 @@ def _weighing_text(passes: Trace, cost: CostFunction) -> str:
 
 def _recompute_cost(equation: Equation, cost: Callable[[Equation], float]) -> float:
     """Return the cost of recomputing an equation; for a while loop, including its body."""
-    if equation.bodies:
-        return equation.length * sum(
-            _recompute_cost(inner, cost) for body in equation.bodies for inner in body.equations
-        )
-    if equation.role != roles.RECOMPUTED or equation.primitive in BOOKKEEPING:
-        return 0
-    return checked_cost(cost, equation)
+    return sum(times * checked_cost(cost, e) for e, times in equation.walk() if e.role == roles.RECOMPUTED)
 
 
 def checked_cost(cost: Callable[[Equation], Any], equation: Equation) -> float:
@@ -440,7 +434,8 @@ def _uncounted_primitives(equation: Equation, cost: Callable[[Equation], float])
     if equation.bodies:
         inside = [inner for body in equation.bodies for inner in body.equations]
         found = frozenset[str]().union(*(_uncounted_primitives(inner, cost) for inner in inside))
-        return found | {"while"} if not equation.counted and any(map(_is_recomputed, inside)) else found
+        recomputes = any(e.role == roles.RECOMPUTED for e, _ in equation.walk())
+        return found | {"while"} if not equation.counted and recomputes else found
     if equation.role == roles.DEFERRED and is_opaque(equation.primitive):
         return frozenset({equation.primitive})  # it is unknown whether the forward pass computed any of it
     uncounted = cost_of(equation).uncounted if equation.role == roles.RECOMPUTED else frozenset[str]()
@@ -456,12 +451,6 @@ def operations_rerun(passes: Trace) -> list[Equation]:
     )
     lines = {(equation.primitive, equation.source) for equation in forward}
     return [equation for equation in backward if (equation.primitive, equation.source) in lines]
-
-
-def _is_recomputed(equation: Equation) -> bool:
-    if equation.bodies:
-        return any(_is_recomputed(inner) for body in equation.bodies for inner in body.equations)
-    return equation.role == roles.RECOMPUTED and equation.primitive not in BOOKKEEPING
 
 
 def _multiply_by_trip_counts(nodes: Collection[Node]) -> None:

@@ -91,14 +91,8 @@ def place(program: Program) -> None:
 
 def has_auto_sharded_work(program: Program) -> bool:
     """Return whether a program operates on arrays whose sharding the compiler decides."""
-    for equation in program.equations:
-        if any(map(has_auto_sharded_work, equation.bodies)):
-            return True
-        if equation.primitive not in BOOKKEEPING and any(
-            v.shape and not v.placement.is_explicit for v in equation.outputs
-        ):
-            return True
-    return False
+    made = (v for e in program.all_equations() if e.primitive not in BOOKKEEPING for v in e.outputs)
+    return any(v.shape and not v.placement.is_explicit for v in made)
 
 
 def _place_loop(loop: Equation) -> None:

@@ -255,6 +255,14 @@ class Equation:
         equations."""
         return self.inputs[self.first_carry + self.carries :] if self.primitive in ("scan", "shard_map") else ()
 
+    def walk(self) -> Iterator[tuple["Equation", int]]:
+        """Yield the equation, or the equations in its bodies, as `Program.walk` does."""
+        return Program((), [self], ()).walk()
+
+    def nested(self) -> Iterator["Equation"]:
+        """Yield the equation, and all equations in its bodies."""
+        return Program((), [self], ()).all_equations()
+
 
 @dataclasses.dataclass(eq=False)
 class Program:

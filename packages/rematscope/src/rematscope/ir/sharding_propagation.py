@@ -175,17 +175,17 @@ class _Propagation:
         body, carries = loop.bodies[-1], loop.carries
         for array, part in zip(loop.stacked_inputs, body.inputs[carries:], strict=True):
             self._assign_axes(part, self._axes_of(array)[1:])
-        for first, *own in zip(loop.initial, *(program.inputs[:carries] for program in loop.bodies), strict=True):
-            for value in own:
-                self._assign_axes(value, self._join_operands([(first, self._axes_of(first))], value))
+
+        def carry(values: Sequence[Value]) -> None:
+            for program in loop.bodies:
+                for value, own in zip(values, program.inputs[:carries], strict=True):
+                    self._assign_axes(own, self._join_operands([(value, self._axes_of(value))], own))
+
+        carry(loop.initial)
         for _ in range(2):  # a second time, with the new shardings of the carries
             for program in loop.bodies:
                 self.forward(program)
-            for last, *own in zip(
-                body.outputs[:carries], *(program.inputs[:carries] for program in loop.bodies), strict=True
-            ):
-                for value in own:
-                    self._assign_axes(value, self._join_operands([(last, self._axes_of(last))], value))
+            carry(body.outputs[:carries])
         for result, value in zip(loop.outputs, body.inputs[:carries], strict=False):
             self._assign_axes(result, self._axes_of(value))
         for array, part in zip(loop.outputs[carries:], body.outputs[carries:], strict=True):

@@ -172,7 +172,7 @@ class ValueNumbering:
           inside: the lengths of the loops around its body, including this loop.
         """
         if len(inside) == 1:
-            self._steps_left = max(0, self._steps_left) + STEPS_PER_EQUATION * _equation_count(equation)
+            self._steps_left = max(0, self._steps_left) + STEPS_PER_EQUATION * len([*equation.nested()])
         body, carries = equation.bodies[-1], equation.carries
         own = body.inputs[:carries]
         decidable = [i for i, v in enumerate(own) if v not in self._unknown]
@@ -211,8 +211,3 @@ class ValueNumbering:
             if made and made not in self._known.setdefault(loop, []):
                 self._known[loop].append(made)
         return search.numbers
-
-
-def _equation_count(equation: Equation) -> int:
-    """Return the number of equations in an equation, including itself and its bodies."""
-    return 1 + sum(_equation_count(inner) for body in equation.bodies for inner in body.equations)

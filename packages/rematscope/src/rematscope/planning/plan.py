@@ -314,7 +314,6 @@ class Plan(View):
         Args:
           cost: the same value as for `plan`.
 
-
         Raises:
           PlanError: if the saved bytes or the recompute cost differ.
         """

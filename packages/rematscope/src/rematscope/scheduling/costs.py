@@ -20,7 +20,7 @@ def cost_in(linearized: Linearized, cost: CostFunction) -> Callable[[Equation], 
     each = seconds_alone(linearized.primal, cost) if isinstance(cost, Device) else functools.partial(checked_cost, cost)
 
     def whole(equation: Equation) -> float:
-        return sum(times * each(e) for e, times in Program((), [equation], ()).walk())
+        return sum(times * each(e) for e, times in equation.walk())
 
     return work_in if cost == work else whole
 

@@ -197,7 +197,7 @@ class Auto(Constant, Pictured):
         again = (
             (e, e.primitive, times * int(work(e)), i / len(equations))
             for i, whole in enumerate(equations)
-            for e, times in Program((), [whole], ()).walk()
+            for e, times in whole.walk()
             if e.outputs and e.primitive != "device_put"  # which fetches an offloaded value
             if forward.issuperset(made.copies.get(v, v) for v in e.outputs)
         )

@@ -201,12 +201,10 @@ def _bytes_moved(program: Program, kept: set[Value]) -> dict[Equation, int]:
 
 def _add_bodies(program: Program, in_memory: set[Value]) -> None:
     """Add the inputs and results of loops and branches to the values in memory."""
-    for equation in program.equations:
+    for equation in program.all_equations():
         if equation.bodies:
             in_memory.update(equation.inputs)
-            for body in equation.bodies:
-                in_memory.update(body.outputs)
-                _add_bodies(body, in_memory)
+            in_memory.update(v for body in equation.bodies for v in body.outputs)
 
 
 def _is_unfused(equation: Equation) -> bool:

@@ -106,12 +106,7 @@ Makers = dict[Value, tuple[Equation, int]]
 
 def makers_of(program: Program) -> Makers:
     """Return the equation that defines each value of `program`, including its bodies."""
-    makers: Makers = {}
-    for equation in program.equations:
-        makers.update((v, (equation, i)) for i, v in enumerate(equation.defines))
-        for body in equation.bodies:
-            makers.update(makers_of(body))
-    return makers
+    return {v: (equation, i) for equation in program.all_equations() for i, v in enumerate(equation.defines)}
 
 
 def _handed_through(value: Value, makers: Makers) -> Value:

@@ -131,9 +131,7 @@ def _cotangent_places(program: Program, gradient: Gradient, times: int = 1) -> I
 
 def gradient_is_here(equation: Equation, gradient: Gradient) -> bool:
     """Return whether the cotangent of a gradient enters at an equation or inside its bodies."""
-    if equation.primitive == "name" and equation.outputs[0] in gradient.cotangents:
-        return True
-    return any(gradient_is_here(inner, gradient) for body in equation.bodies for inner in body.equations)
+    return any(e.primitive == "name" and e.outputs[0] in gradient.cotangents for e in equation.nested())
 
 
 def _split_at_gradient(whole: Program, body: Program, place: int, gradient: Gradient, start: int, times: int) -> Halves:
@@ -241,19 +239,12 @@ _SAME_DATA = VIEWS | {"convert_element_type", "copy", "sharding_constraint", "tr
 def _source_finder(program: Program) -> Callable[[Value], Value]:
     """Return a function that maps a value to the value of which it is a cast, a reshape or a carry."""
     origin: dict[Value, Value] = {}
-
-    def look(program: Program) -> None:
-        for equation in program.equations:
-            if equation.primitive in _SAME_DATA:
-                origin[equation.outputs[0]] = equation.inputs[0]
-            if equation.primitive in ("scan", "while", "shard_map"):
-                given = equation.inputs[equation.first_carry :]
-                for body in equation.bodies:
-                    origin.update(zip(body.inputs, given, strict=False))
+    for equation in program.all_equations():
+        if equation.primitive in _SAME_DATA:
+            origin[equation.outputs[0]] = equation.inputs[0]
+        if equation.primitive in ("scan", "while", "shard_map"):
             for body in equation.bodies:
-                look(body)
-
-    look(program)
+                origin.update(zip(body.inputs, equation.inputs[equation.first_carry :], strict=False))
 
     def source(value: Value) -> Value:
         while value in origin:
@@ -282,10 +273,5 @@ def is_step(program: Program, gradients: Sequence[Gradient]) -> bool:
 
 def _in_checkpoints(program: Program) -> set[Value]:
     """Return the marked values inside checkpoints, including cotangents."""
-    found: set[Value] = set()
-    for equation in program.equations:
-        if equation.primitive == "name" and any(map(jax_compat.is_checkpoint, equation.calls)):
-            found.update(equation.outputs)
-        for body in equation.bodies:
-            found |= _in_checkpoints(body)
-    return found
+    names = (equation for equation in program.all_equations() if equation.primitive == "name")
+    return {v for equation in names if any(map(jax_compat.is_checkpoint, equation.calls)) for v in equation.outputs}

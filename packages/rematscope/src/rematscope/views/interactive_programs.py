@@ -105,9 +105,8 @@ class _Numbers:
 
 def _scan_slices(program: Program) -> Iterator[tuple[Value, Value]]:
     """Yield (slice, array) for each array of which a scan's body reads one slice per iteration."""
-    for equation in program.equations:
+    for equation in program.all_equations():
         for body in equation.bodies:
-            yield from _scan_slices(body)
             yield from zip(body.inputs[equation.carries :], equation.stacked_inputs, strict=False)
 
 

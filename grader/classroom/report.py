@@ -152,9 +152,8 @@ def completed(
     order = [Outcome.NOT_ATTEMPTED, Outcome.NOT_JUDGED, Outcome.NOT_PASSED, Outcome.PASSED]
     known = set(registry.names())
     best: dict[tuple[str, str, str], Grade] = {}
-    for grade in sorted(
-        graded, key=lambda grade: grade.name
-    ):  # sorted, so that the choice between equal grades does not depend on their order
+    # Sorted, so that the choice between equal grades does not depend on their order.
+    for grade in sorted(graded, key=lambda grade: grade.name):
         exercise = grade.verdict.exercise
         key = grade.learner, exercise, "" if exercise in known else grade.name
         if key not in best or order.index(grade.verdict.outcome) > order.index(best[key].verdict.outcome):

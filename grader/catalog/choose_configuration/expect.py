@@ -17,6 +17,7 @@ from grader.catalog.choose_configuration.task import (
     peak_bytes,
     priced,
     recomputed_flops,
+    weight_count,
 )
 from grader.exercises.feedback import KnownMistake, read_feedback
 from grader.exercises.spec import CostedAnswer, Impossible
@@ -162,7 +163,7 @@ peak_mistakes = (
     mistake(
         "sum_for_one_microbatch",
         _peak_of_altered(
-            lambda parts, *_: parts["state"].update({"sum of the gradients": parts["state"]["gradients"]}),
+            lambda parts, *_: parts["state"].update({"sum of the gradients": parts["state"]["gradients"]})
         ),
     ),
     mistake("without_table", _without_table),
@@ -176,9 +177,7 @@ peak_mistakes = (
     mistake(
         "log_sum_exp_in_two_bytes",
         _peak_of_altered(
-            lambda parts, *_: parts["residuals"].update(
-                {"log-sum-exp": parts["residuals"].get("log-sum-exp", 0) // 2},
-            )
+            lambda parts, *_: parts["residuals"].update({"log-sum-exp": parts["residuals"].get("log-sum-exp", 0) // 2})
         ),
     ),
     mistake("residuals_of_one_layer", _one_layer),
@@ -222,10 +221,7 @@ cost_mistakes = (
     mistake("one_collective", _with_costs(sent=lambda step: link_bytes(step) // 3)),
     mistake("two_collectives", _with_costs(sent=lambda step: link_bytes(step) // 3 * 2)),
     mistake("traffic_in_four_bytes", _with_costs(sent=lambda step: 2 * link_bytes(step))),
-    mistake(
-        "sends_whole_weights",
-        _with_costs(sent=lambda step: 6 * (12 * step.layers * step.width**2 + VOCABULARY * step.width)),
-    ),
+    mistake("sends_whole_weights", _with_costs(sent=lambda step: 6 * weight_count(step))),
     mistake(
         "sends_layers_only",
         _with_costs(sent=lambda step: 72 * step.layers * step.width**2 // step.devices * (step.devices - 1)),

@@ -58,12 +58,17 @@ def configurations(step: Step) -> list[Configuration]:
     return [Configuration(policy, k) for k in numbers for policy in POLICIES]
 
 
+def weight_count(step: Step) -> int:
+    """Return the number of elements of all weights."""
+    return 12 * step.layers * step.width**2 + VOCABULARY * step.width
+
+
 def memory(step: Step, choice: Configuration) -> dict[str, dict[str, int]]:
     """Return the bytes of each array: of the state, of the residuals, and in the backward pass of a layer and of the
     loss."""
     width, length, layers, batch, devices = step
     tokens = batch // choice.microbatches * length
-    shard = (12 * layers * width**2 + VOCABULARY * width) // devices
+    shard = weight_count(step) // devices
     elements = {"qkv_proj": 3 * width, "context": width, "out_proj": width, "mlpwi": 4 * width}
     residuals = {name: 2 * elements[name] * tokens * layers for name in POLICIES[choice.policy]}
     if "context" in residuals:
@@ -116,8 +121,7 @@ def recomputed_flops(step: Step, choice: Configuration) -> int:
 
 def link_bytes(step: Step) -> int:
     """Return the bytes that each device sends per microbatch: two all-gathers and a reduce-scatter of each weight."""
-    weights = 12 * step.layers * step.width**2 + VOCABULARY * step.width
-    return 3 * 2 * weights // step.devices * (step.devices - 1)
+    return 3 * 2 * weight_count(step) // step.devices * (step.devices - 1)
 
 
 def cost(step: Step, choice: Configuration) -> int:
@@ -206,11 +210,8 @@ def _draw_capacity(rng, step, fits):
     if fits == "all":
         return most + int(rng.choice([0, most // 20]))
     best, lowest = [], most
-    for (
-        peak,
-        _,
-        _,
-    ) in found:  # a dearer configuration is the best one for some capacity if it has the lowest peak so far
+    # A dearer configuration is the best one for some capacity if it has the lowest peak so far.
+    for peak, _, _ in found:
         if least < peak < lowest:
             best.append(lowest := peak)
     if best and rng.random() < 0.4:

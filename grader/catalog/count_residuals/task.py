@@ -42,12 +42,7 @@ def cases(rng):
         ("a chain of sines", "none", _waves, _make_ones(b)),
         ("one array passed as three arguments", "none", _modulated, *[_make_ones(b)] * 3),
         ("three arguments", "none", _gated, _make_ones(b), _make_ones(b), _make_ones(b)),
-        (
-            "one array three times in a dict",
-            "none",
-            _wave,
-            dict.fromkeys(("scale", "phase", "height"), _make_ones(b)),
-        ),
+        ("one array three times in a dict", "none", _wave, dict.fromkeys(("scale", "phase", "height"), _make_ones(b))),
         ("a scan", "scan", _deep, _make_ones(length, a, a), _make_ones(a)),
         ("a nested scan", "scan", _deeper, _make_ones(length, a), _make_ones(2, a)),
         ("rows of a table, by index", "none", _rows, _make_ones(length, a, dtype=jnp.float16), places),

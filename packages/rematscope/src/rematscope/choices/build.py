@@ -331,9 +331,8 @@ class _Nodes:
         return node
 
     def _add_operation(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
-        if equation.primitive in self.trace.opaque_primitives and _has_names(
-            equation
-        ):  # a checkpoint in it cannot be seen
+        # A checkpoint in such an operation cannot be seen.
+        if equation.primitive in self.trace.opaque_primitives and _has_names(equation):
             raise PlanError(
                 f"{self.trace.function} has a checkpoint around or inside {equation.primitive}, and its "
                 "recompute cannot be analyzed from outside. Plan the function inside it on its own."

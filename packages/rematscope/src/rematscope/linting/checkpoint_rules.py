@@ -124,17 +124,14 @@ def _why_nothing(checkpoint: Checkpoint, policy: Callable[..., Any]) -> str:
     if "dot" in named and not matmuls:
         return "there is no matmul inside the checkpoint. Name the values to save, and save them by name."
     if "no_batch_dims" in named:
+        lines = first_of(where(source_of(eqn, ())) for eqn in matmuls)
         return (
-            f"every matmul inside it, {_matmul_lines(matmuls)}, has batch dimensions, as vmap over the weights adds "
-            "them. Use dots_saveable, or name the results of the matmuls."
+            f"every matmul inside it, on {lines}, has batch dimensions, as vmap over the weights adds them. Use "
+            "dots_saveable, or name the results of the matmuls."
         )
     if "name" in named:
         return "no value inside the checkpoint has one of its names. Add a name with jax.ad_checkpoint.checkpoint_name."
     return "it returns False for every operation. Remove it, or print the operations that it is called with."
-
-
-def _matmul_lines(eqns: list[JaxprEqn]) -> str:
-    return f"on {first_of(where(source_of(eqn, ())) for eqn in eqns)}"
 
 
 def policy_allows(policy: Callable[..., Any], eqn: JaxprEqn) -> bool:

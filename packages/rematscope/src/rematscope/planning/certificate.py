@@ -78,12 +78,8 @@ class Certificate:
         if alone.uncounted:
             raise PlanError(not_provable(alone))
         graphs = {candidate.label: candidate.graph for candidate in found}
-        same = (alone.trace.function, digest_of(found), tuple(graphs)) == (
-            self.function,
-            self.program,
-            tuple(self.compared),
-        )
-        if not same or self.with_policy not in graphs:
+        here = alone.trace.function, digest_of(found), tuple(graphs)
+        if here != (self.function, self.program, tuple(self.compared)) or self.with_policy not in graphs:
             raise PlanError(
                 f"this certificate is for a different program than {alone.trace.function} with these arguments and "
                 "this cost. Verify it with the arguments of plan and the same jax_remat3, or plan again."

@@ -174,10 +174,9 @@ class Fit(View):
         if self._is_as_written(self.plan):
             notes = [f"{self._function_name} fits as written: change nothing."]
         elif self.names or not self.plan.with_policy:
-            with_policy = f", in addition to what the policy {self.plan.with_policy} saves" * bool(
-                self.plan.with_policy
-            )
-            notes = [f"Save {', '.join(self.names) or 'no name'}{with_policy}."]
+            policy = self.plan.with_policy
+            more = f", in addition to what the policy {policy} saves" if policy else ""
+            notes = [f"Save {', '.join(self.names) or 'no name'}{more}."]
         else:
             notes = [f"Save what the policy {self.plan.with_policy} saves."]
         compiled = [trial for trial in self.trials if not trial.measurement.out_of_memory]

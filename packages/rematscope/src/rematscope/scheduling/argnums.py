@@ -102,10 +102,7 @@ def guarded(
     found = [
         leaf
         if one or not jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact)
-        else without_gradient(
-            leaf,
-            functools.partial(_not_in_argnums_text, callable_name(f), path),
-        )
+        else without_gradient(leaf, functools.partial(_not_in_argnums_text, callable_name(f), path))
         for leaf, path, one in zip(leaves, paths, grad_mask, strict=True)
     ]
     result: tuple[tuple[Any, ...], dict[str, Any]] = jax.tree.unflatten(tree, found)

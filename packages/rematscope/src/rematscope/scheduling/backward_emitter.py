@@ -248,9 +248,7 @@ class BackwardEmitter:
         if is_given or since >= self._heavy_count:
             return since < self._heavy_count
         assert maker is not None, "a value that is not given was recomputed"
-        if (
-            self._state.on_tpu
-        ):  # a barrier forces its operands to memory, but a TPU fuses elementwise operations with its matmuls
+        if self._state.on_tpu:  # a barrier forces elementwise results to memory, which its matmuls would fuse
             return is_heavy(reader) and maker.primitive not in ELEMENTWISE
         return not is_fused(maker)
 

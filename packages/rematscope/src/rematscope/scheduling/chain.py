@@ -128,11 +128,7 @@ def _thin_out(places: Sequence[int], widths: Sequence[int]) -> list[int]:
     while len(found) >= most:
         widest = max(widths[place] for place in found)
         narrower = [place for place in found if widths[place] < widest]
-        found = (
-            narrower
-            if len(narrower) >= SETTINGS.max_chain_segments // 2
-            else found[:: math.ceil((len(found) + 1) / SETTINGS.max_chain_segments)]
-        )
+        found = narrower if len(narrower) >= most // 2 else found[:: math.ceil((len(found) + 1) / most)]
     return found if len(found) >= SETTINGS.min_chain_segments else []
 
 

@@ -72,10 +72,8 @@ class BlockProposer:
         """
         if not self._cuts or not self._is_for:
             return []
-        rows, small = (
-            PeakProgram(self._linearized, cost=self._subject.cost),
-            frozenset(_small_reductions(self._linearized)),
-        )
+        rows = PeakProgram(self._linearized, cost=self._subject.cost)
+        small = frozenset(_small_reductions(self._linearized))
         sizes = {total_bytes(cut): None for cut in self._cuts}
         # If the backward pass also reads the values that leave the last block, the last two blocks would merge. So a
         # second size has room for one more value.

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -298,28 +299,28 @@ def trace_call(
             "trace the gradient that it takes itself, or remove differentiate=."
         )
     check_differentiable((args, kwargs))
-    paths = argument_paths(f, args, kwargs)
+    name, paths = callable_name(f), argument_paths(f, args, kwargs)
+    as_it_stands = functools.partial(_as_it_stands, name, flat.updating, leaves, paths)
     with progress_message("tracing"), gc_paused():
         if differentiate is None:
             try:
-                return _trace_passes(callable_name(f), raise_at_gradients(flat), leaves, paths, grad_mask, stop=True)
+                return _trace_passes(name, raise_at_gradients(flat), leaves, paths, grad_mask, stop=True)
             except GradientInside:
                 pass
             except Exception:  # a step's own gradient or optimizer may have no derivative; then trace it as written
                 with contextlib.suppress(Exception):
-                    if (step := _as_it_stands(callable_name(f), flat.updating, leaves, paths, is_step)) is not None:
+                    if (step := as_it_stands(is_step)) is not None:
                         return step
                 raise
-            if (step := _as_it_stands(callable_name(f), flat.updating, leaves, paths, is_step)) is not None:
+            if (step := as_it_stands(is_step)) is not None:
                 return step
         if differentiate is False:
-            if (step := _as_it_stands(callable_name(f), flat.updating, leaves, paths, lambda *_: True)) is None:
+            if (step := as_it_stands(lambda *_: True)) is None:
                 raise TraceError(
-                    f"{callable_name(f)} takes no gradient itself, so differentiate=False has nothing to trace. "
-                    "Remove it."
+                    f"{name} takes no gradient itself, so differentiate=False has nothing to trace. Remove it."
                 )
             return step
-        return _trace_passes(callable_name(f), flat, leaves, paths, grad_mask)
+        return _trace_passes(name, flat, leaves, paths, grad_mask)
 
 
 def _trace_passes(

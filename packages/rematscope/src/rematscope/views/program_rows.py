@@ -127,9 +127,8 @@ def backward(p: Trace, marked: Collection[Value], spent: Mapping[Value, float]) 
     deferred = _work_text(p.times * p.backward.count(role=roles.DEFERRED), p.deferred_cost)
     microbatches = f"; total of {p.times:,} microbatches" if p.times > 1 else ""
     opaque = f"; not counted: {', '.join(p.opaque_primitives)}" if p.opaque_primitives else ""
-    unproven = f"; {counted(p.unproven_equalities, 'loop')} not compared, counted as deferred" * bool(
-        p.unproven_equalities
-    )
+    loops = p.unproven_equalities
+    unproven = f"; {counted(loops, 'loop')} not compared, counted as deferred" if loops else ""
     auto_sharded = "; FLOPs assume how the compiler shards them" if p.has_auto_sharded_work else ""
     notes = f"{microbatches}{opaque}{unproven}{auto_sharded}"
     return Listing("backward", f"recomputes {recomputed}; defers {deferred}{notes}", rows)

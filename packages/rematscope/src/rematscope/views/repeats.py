@@ -65,31 +65,23 @@ class Repeat(NamedTuple):
 
 def summary(rows: Sequence[ProgramRow], repeat: Repeat) -> ProgramRow:
     """Return the line that summarizes all repetitions but the first: their number, and the bytes that they save."""
-    crossing = tuple(residual for row in rows[repeat.shown : repeat.end] for residual in row.crossing)
     lines = "the line" if repeat.period == 1 else f"the {repeat.period} lines"
     again = f", then the first {repeat.rest} of them" if repeat.rest else ""
     where = f", [i {'+' if repeat.step > 0 else '−'} {abs(repeat.step)}]" * bool(repeat.step)
     but = "" if repeat.exact else " with other constants or shapes"
     text = f"⋮ {repeat.times - 1:,} × {lines} above{again}{but}{where}{_module_range(rows, repeat)}"
-    return _describe_block(
-        rows[repeat.start].line.indent + text, crossing, seconds=_total_seconds(rows[repeat.shown : repeat.end])
-    )
+    return _describe_block(rows[repeat.start].line.indent + text, rows[repeat.shown : repeat.end])
 
 
-def _describe_block(
-    text: str,
-    crossing: tuple[Residual, ...],
-    origin: str = "",
-    seconds: float | None = None,
-    gutter: str = "",
-) -> ProgramRow:
+def _describe_block(text: str, rows: Sequence[ProgramRow], origin: str = "", gutter: str = "") -> ProgramRow:
     """Return a summary line for several rows, with the residuals that they save."""
+    crossing, known = _residuals_in(rows), [row.seconds for row in rows if row.seconds is not None]
+    seconds = sum(known) if known else None
     return ProgramRow("S" if crossing else gutter, Line("{}", (text,)), crossing, origin, seconds=seconds)
 
 
-def _total_seconds(rows: Sequence[ProgramRow]) -> float | None:
-    known = [row.seconds for row in rows if row.seconds is not None]
-    return sum(known) if known else None
+def _residuals_in(rows: Sequence[ProgramRow]) -> tuple[Residual, ...]:
+    return tuple(residual for row in rows for residual in row.crossing)
 
 
 def without_runs(rows: Sequence[ProgramRow], saved: bool = False, roughly: bool = False) -> list[ProgramRow]:
@@ -109,18 +101,13 @@ def without_runs(rows: Sequence[ProgramRow], saved: bool = False, roughly: bool 
     for (plain, _), group in itertools.groupby(rows, run):
         alike = list(group)
         if plain and len(alike) >= _RUN:
-            crossing = tuple(residual for row in alike for residual in row.crossing)
             text = f"{alike[0].line.indent}⋮ {len(alike)} lines"
-            text += f", {len(crossing)} saved" if crossing else ""
+            text += f", {kept} saved" if (kept := len(_residuals_in(alike))) else ""
             source = alike[0].source if len({row.source for row in alike}) == 1 else ""
             letters = collections.Counter(row.gutter.strip("S") for row in alike)
             if len(letters) > 1:
                 text += "".join(f", {count} {word}" for letter, word in LEGEND.items() if (count := letters[letter]))
-            alike = [
-                _describe_block(
-                    text, crossing, source, _total_seconds(alike), alike[0].gutter if len(letters) == 1 else ""
-                )
-            ]
+            alike = [_describe_block(text, alike, source, alike[0].gutter if len(letters) == 1 else "")]
         shown += alike
     return shown
 
@@ -138,10 +125,9 @@ def without_trees(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
     for name, group in itertools.groupby(rows, tree_of):
         alike = list(group)
         if name and len(alike) >= _RUN:
-            crossing = tuple(residual for row in alike for residual in row.crossing)
-            saved = f", {len(crossing):,} saved" if crossing else ""
+            saved = f", {count:,} saved" if (count := len(_residuals_in(alike))) else ""
             given_back = "return d" * (alike[0].returns is not None)
-            alike = [_describe_block(f"⋮ {given_back}{name}: {len(alike):,} arrays{saved}", crossing, alike[0].origin)]
+            alike = [_describe_block(f"⋮ {given_back}{name}: {len(alike):,} arrays{saved}", alike, alike[0].origin)]
         shown += alike
     return shown
 

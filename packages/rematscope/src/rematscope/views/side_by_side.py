@@ -326,10 +326,8 @@ def _lay_out_rows(rows: list[ProgramRow], width: int | None) -> list[list[PieceL
             if time_width:
                 pieces.append((f"  {spent if i == 0 else '':>{time_width}}", "rs-type"))
             if source_width:
-                fits = len(source_text) <= source_width
-                origin = (
-                    _shorten_text(source_text if fits else _short_source(source_text), source_width) if i == 0 else ""
-                )
+                origin = source_text if len(source_text) <= source_width else _short_source(source_text)
+                origin = _shorten_text(origin, source_width) if i == 0 else ""
                 pieces.append((f"  {_pad_right(origin, source_width)}", "rs-source"))
             if saved_width:  # in the last column, so that saved values are next to the backward program
                 pieces.append((f"  {row.saved if i == 0 else '':>{saved_width}}", style))

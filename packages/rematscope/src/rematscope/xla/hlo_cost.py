@@ -26,15 +26,7 @@ _ARITHMETIC = frozenset(
 _COMPLEX = (PrimitiveType.C64, PrimitiveType.C128)
 # Calls that compute nothing.
 _FREE_CALLS = frozenset(
-    {
-        "AsyncCollectiveDone",
-        "AsyncCollectiveStart",
-        "Sharding",
-        "ConcatBitcast",
-        "AllocateBuffer",
-        "MoveToHost",
-        "MoveToDevice",
-    }
+    "AllocateBuffer AsyncCollectiveDone AsyncCollectiveStart ConcatBitcast MoveToDevice MoveToHost Sharding".split()
 )
 
 
@@ -149,12 +141,5 @@ def _in_windows(module: Module, instruction: Instruction, windows: Sequence[int]
 
 
 def _window_reads(window: WindowDimension, axis: int, outputs: int) -> int:
-    return conv_window_reads(
-        axis,
-        outputs,
-        window.size,
-        window.stride,
-        window.padding_low,
-        window.base_dilation,
-        window.window_dilation,
-    )
+    spacing = window.stride, window.padding_low, window.base_dilation, window.window_dilation
+    return conv_window_reads(axis, outputs, window.size, *spacing)

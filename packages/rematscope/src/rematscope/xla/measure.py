@@ -80,25 +80,11 @@ class CollectiveRow:
     @property
     def rows(self) -> tuple[MeasuredRow, MeasuredRow]:
         """The number of runs and the link bytes, as rows of the table."""
-        count, size = self.lowered.count, self.lowered.link_bytes
-        return (
-            MeasuredRow(
-                self.kind,
-                self.predicted.count,
-                self.compiled.count,
-                "runs",
-                _COUNTED[0],
-                f"optimized; {count:,} before",
-            ),
-            MeasuredRow(
-                f"{self.kind}, sent",
-                self.predicted.link_bytes,
-                self.compiled.link_bytes,
-                "bytes",
-                "in a ring",
-                f"optimized; {bytes_text(size)} before",
-            ),
-        )
+        predicted, compiled = self.predicted, self.compiled
+        count, size = f"{self.lowered.count:,}", bytes_text(self.lowered.link_bytes)
+        runs = predicted.count, compiled.count, "runs", _COUNTED[0], f"optimized; {count} before"
+        sent = predicted.link_bytes, compiled.link_bytes, "bytes", "in a ring", f"optimized; {size} before"
+        return MeasuredRow(self.kind, *runs), MeasuredRow(f"{self.kind}, sent", *sent)
 
 
 def _collective_rows(passes: Trace, made: Compiled, module: Module) -> tuple[CollectiveRow, ...]:
@@ -350,15 +336,8 @@ class Measurement(View):
         for row in self.rows:
             text = bytes_text if row.unit == "bytes" else count_text
             figures = ["–" if n is None else text(n) for n in (row.predicted, row.compiled)]
-            cells.append(
-                [
-                    row.metric,
-                    *figures,
-                    "" if row.error is None else difference_text(row.error),
-                    row.predicted_from,
-                    row.compiled_from,
-                ]
-            )
+            error = "" if row.error is None else difference_text(row.error)
+            cells.append([row.metric, *figures, error, row.predicted_from, row.compiled_from])
         return cells
 
 

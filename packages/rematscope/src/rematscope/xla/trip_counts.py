@@ -85,19 +85,17 @@ def _constant_of(found: _Found) -> int | None:
 
 def _initial_value(module: Module, loop: Instruction, carry: int) -> _Found:
     (state,) = _operands_of(module, loop)
-    if not loop.shape.tuple_shapes:
-        return _find_origin(module, state, None)
-    return _find_origin(module, state, None, carry)
+    return _carry_in(module, state, carry)
 
 
-def _next_value(module: Module, body: Instruction, carry: int) -> _Found:
-    """Return the origin of a carry's value after an iteration."""
-    return _find_origin(module, body, None, carry if body.shape.tuple_shapes else None)
+def _carry_in(module: Module, state: Instruction, carry: int) -> _Found:
+    """Return the origin of a carry in a loop's state: its initial state, or the result of its body."""
+    return _find_origin(module, state, None, carry if state.shape.tuple_shapes else None)
 
 
 def _unchanged_constant(module: Module, loop: Instruction, body: Instruction, carry: int) -> int | None:
     """Return the constant that a carry holds in every iteration; None if it changes."""
-    after = _next_value(module, body, carry)
+    after = _carry_in(module, body, carry)
     if after.instruction is not None or after.carry != carry:
         return None
     return _constant_of(_initial_value(module, loop, carry))
@@ -105,7 +103,7 @@ def _unchanged_constant(module: Module, loop: Instruction, body: Instruction, ca
 
 def _carry_step(module: Module, body: Instruction, carry: int) -> int | None:
     """Return the constant that each iteration adds to a carry; None if there is none."""
-    made = _next_value(module, body, carry)
+    made = _carry_in(module, body, carry)
     if made.instruction is None or made.instruction.opcode not in ("add", "subtract"):
         return None
     first, second = (_find_origin(module, each, made.around) for each in _operands_of(module, made.instruction))

@@ -196,12 +196,6 @@ def _is_above(x, bound):
     return lax.gt(x, lax.full_like(x, bound))
 
 
-CALLERS: dict[str, Callable] = {"directly": lambda f, weights: f}
-# Not `jax.jit(f)`, because the function that an answer returns may not be hashable.
-CALLERS["jax.jit"] = lambda f, weights: jax.jit(functools.wraps(f)(lambda *arguments: f(*arguments)))
-CALLERS["jax.vmap"] = lambda f, weights: jax.vmap(f, in_axes=(*(None for _ in range(weights)), 0))
-
-
 def case_of(
     name: str,
     values: Sequence[Value],
@@ -220,7 +214,7 @@ def case_of(
       apply: returns the differentiated function, given an answer and the function in the form that answers get.
       rng: the generator for the shapes and the number of arguments.
       dtype: the dtype of all arguments.
-      called: the transformation, one of `CALLERS`.
+      called: the transformation, one of `CALLED`.
       weights: the number of arguments in addition to `x`; random if None.
       structure: further entries of the case's structure.
     """
@@ -234,7 +228,7 @@ def case_of(
     return Case(
         name,
         tuple(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape in shapes),
-        transform=functools.partial(CALLERS[called], weights=weights),
+        transform=transform(called, (*[None] * weights, 0)),
         apply=lambda answer: apply(answer, given(function, names.__getitem__)),
         function=function,
         structure={"m": len(values), "dtype": dtype, "called": called, "values": tuple(values), **structure},

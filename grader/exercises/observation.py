@@ -76,7 +76,6 @@ class CaseObservation:
       negligible: the FLOPs of the reference's smallest matmul. Fewer FLOPs in total are not a matmul of the model, but
         for example a mean that is written as a matmul.
       barriers: the number of optimization barriers in the backward pass.
-      held: the names of the arguments that are operands of these barriers.
       input_bytes: the total size of the arguments.
       turns: the number of runs of the matmul in loops of both passes that runs the fewest times; 0 if there is none.
       peak: a function that returns the peak memory of both passes in bytes, without arguments and results. If its
@@ -96,7 +95,6 @@ class CaseObservation:
     largest_matmul: int
     negligible: int
     barriers: int
-    held: tuple[str, ...]
     input_bytes: int
     turns: int
     peak: Callable[[bool], int]

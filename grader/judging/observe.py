@@ -99,7 +99,6 @@ def _observe_case(index: int, trial: AnswerRun, asked: set[str], found: Sequence
     matmuls = [matmul for matmul in backward.matmuls if matmul.value in needed_backward]
     of_forward = [matmul for matmul in forward.matmuls if matmul.value in needed_forward]
     barriers = [barrier for barrier in backward.barriers if not needed_backward.isdisjoint(barrier)]
-    held = {value for barrier in barriers for value in barrier}
     wanted = {name: array for name, array in tried.named.items() if name in asked}
     return CaseObservation(
         case=tried.case.name,
@@ -119,11 +118,6 @@ def _observe_case(index: int, trial: AnswerRun, asked: set[str], found: Sequence
         largest_matmul=max(flops_of_each((*of_forward, *matmuls)), default=0),
         negligible=tried.negligible,
         barriers=len(barriers),
-        held=tuple(
-            identity.name
-            for identity, value in zip(found, layout.taken_residuals, strict=True)
-            if identity.kind is ResidualKind.ARGUMENT and identity.name and value in held
-        ),
         input_bytes=sum(array.nbytes for array in tried.inputs),
         turns=min((m.trip_count for m in (*of_forward, *matmuls)), default=0),
         peak=functools.cache(lambda compiled: trial.peak(index, compiled)),

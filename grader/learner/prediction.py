@@ -90,11 +90,9 @@ class Prediction(View):
                 return PredictionResult(f"`{said}` is not a number. Enter digits, such as 12 or 0.5.", self.answer)
             right = math.isclose(number, wanted, rel_tol=0 if wanted.is_integer() else _NEAR)
             nearer = ": it is more" if number < wanted else ": it is less"
-        return (
-            PredictionResult(f"Right: {self.answer}.", right=True)
-            if right
-            else PredictionResult(f"Not {said}{nearer}.", self.answer)
-        )
+        if right:
+            return PredictionResult(f"Right: {self.answer}.", right=True)
+        return PredictionResult(f"Not {said}{nearer}.", self.answer)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self._question_text().replace("`", ""))

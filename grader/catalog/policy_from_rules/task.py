@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises.case_functions import CALLERS, MOST, alike, case_of, values_of
+from grader.exercises.case_functions import CALLED, MOST, alike, case_of, values_of
 from grader.exercises.policies import checkpointed
 from grader.exercises.spec import Case, Integers, OneOf
 
@@ -15,7 +15,7 @@ ranges = {
     "rules": Integers(0, 4),
     "m": Integers(0, MOST),
     "dtype": OneOf(("float32", "float16")),
-    "called": OneOf((*CALLERS, "jax.lax.scan")),
+    "called": OneOf((*CALLED.values, "jax.lax.scan")),
 }
 signature = "policy_from_rules(rules)"
 

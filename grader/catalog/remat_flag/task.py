@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises.case_functions import float32_arrays
+from grader.exercises.case_functions import CALLED, float32_arrays, transform
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("f",)
 ranges = {
     "n": Integers(1, 6),
     "dtype": OneOf(("float32", "float16")),
-    "called": OneOf(("directly", "jax.jit", "jax.vmap")),
+    "called": CALLED,
 }
 signature = "remat_flag(f)"
 
@@ -93,7 +93,7 @@ def _flags_of_many(counts, flags, rng, dtype="float32", called="directly", gain=
     return Case(
         f"{' and '.join(map(str, counts))} arrays, flag {', then '.join(map(str, flags))}",
         tuple(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape in shapes),
-        transform=functools.partial(_CALLED[called], n=most),
+        transform=transform(called, (*[None] * (most - 1), 0)),
         apply=lambda answer: together([answer(calls[n]) for n in counts]),
         function=_function_of_n(most, "*, name", lambda weights, x, name: reference(*weights, x)),
         structure={"n": most, "dtype": dtype, "called": called, "products": sum(n - 2 for n in counts) * len(flags)},
@@ -104,14 +104,6 @@ def _function_of_n(n, last, function) -> Callable:
     """Return a function of n arrays, each with its own parameter, and of one further argument, that passes them on."""
     weights, of = ", ".join("abcdef"[: n - 1]), last.removeprefix("*, ")
     return eval(f"lambda {weights}, x, {last}: function(({weights},), x, {of})", {"function": function})
-
-
-_CALLED: dict[str, Callable] = {
-    "directly": lambda f, n: f,
-    # The function that an answer returns may not be hashable.
-    "jax.jit": lambda f, n: jax.jit(functools.wraps(f)(lambda *arrays: f(*arrays))),
-    "jax.vmap": lambda f, n: jax.vmap(f, in_axes=(*[None] * (n - 1), 0)),
-}
 
 
 def _stack(weights, x, causal):

@@ -1,18 +1,16 @@
 """What an answer is tried on."""
 
-import functools
-
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises.case_functions import CALLERS, MOST, alike, case_of, float32_arrays, values_of
+from grader.exercises.case_functions import CALLED, MOST, alike, case_of, float32_arrays, transform, values_of
 from grader.exercises.spec import Case, Integers, OneOf, given
 
 parameters = ("f", "names")
 ranges = {
     "m": Integers(0, MOST),
     "dtype": OneOf(("float32", "bfloat16", "float16")),
-    "called": OneOf(tuple(CALLERS)),
+    "called": CALLED,
     "n": Integers(0, MOST),
     "type": OneOf(("tuple", "list")),
 }
@@ -66,7 +64,7 @@ def _plain_case(name, function, names, rng, batch=(), prefix=""):
     return Case(
         name,
         float32_arrays(*shapes),
-        transform=functools.partial(CALLERS[called], weights=len(shapes) - 1),
+        transform=transform(called, (*[None] * (len(shapes) - 1), 0)),
         apply=lambda answer: answer(given(function, prefix.__add__), type(names)(prefix + name for name in names)),
         function=function,
         structure={"called": called, "dtype": "float32", **structure},

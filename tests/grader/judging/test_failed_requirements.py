@@ -28,7 +28,6 @@ def behaviour(*saved, recomputed=(), case="float32", barriers=1):
         largest_matmul=50,
         negligible=10,
         barriers=barriers,
-        held=(),
         input_bytes=56,
         turns=0,
         peak=lambda compiled: 0,

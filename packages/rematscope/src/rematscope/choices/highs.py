@@ -10,7 +10,7 @@ import math
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -190,10 +190,14 @@ def _not_all_of(on: np.ndarray, limited: Sequence[float], limit: float) -> Any:
 
 def matrix(program: ZeroOne) -> Any:
     """Return the coefficients of the rows, as SciPy's sparse array of shape (rows, columns)."""
-    places = [(i, j, value) for i, row in enumerate(program.rows) for j, value in row.coefficients.items()]
+    return sparse_rows([row.coefficients for row in program.rows], len(program.columns))
+
+
+def sparse_rows(rows: Sequence[Mapping[int, float]], columns: int) -> Any:
+    """Return rows, which map columns to coefficients, as SciPy's sparse array of shape (len(rows), columns)."""
+    places = [(i, j, value) for i, row in enumerate(rows) for j, value in row.items()]
     i, j, values = map(np.array, zip(*places, strict=True)) if places else ((), (), ())
-    shape = len(program.rows), len(program.columns)
-    return scipy.sparse.csc_array((values, (i, j)), shape=shape, dtype=float)
+    return scipy.sparse.csc_array((values, (i, j)), shape=(len(rows), columns), dtype=float)
 
 
 def bounds(program: ZeroOne) -> np.ndarray:

@@ -24,7 +24,7 @@ import scipy
 
 from rematscope import jax_compat
 from rematscope.choices.build import CostFunction, work
-from rematscope.choices.highs import milp_neighborhood
+from rematscope.choices.highs import milp_neighborhood, sparse_rows
 from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import Equation, Value
 from rematscope.scheduling.costs import cost_in
@@ -289,9 +289,7 @@ class PeakProgram:
                         continue
                     for bin_ in range(self._first[reader], self._last[reader] + 1):
                         self._add_row(rows, source, bin_, self._ran_column(reader, bin_))
-        places = [(i, j, c) for i, (row, _) in enumerate(rows) for j, c in row.items()]
-        i, j, c = map(np.array, zip(*places, strict=True)) if places else ((), (), ())
-        return scipy.sparse.csc_array((c, (i, j)), shape=(len(rows), size), dtype=float), np.array([b for _, b in rows])
+        return sparse_rows([row for row, _ in rows], size), np.array([bound for _, bound in rows])
 
     def _loop_or_none(self, value: Value) -> Equation | None:
         return self._loop_around(value) if value in self._made or value in self._handed else None

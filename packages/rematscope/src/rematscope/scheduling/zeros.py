@@ -145,11 +145,10 @@ class _Level:
 
     def _make_zeros(self, value: Value) -> Value:
         """Return the operation that makes zeros like a value."""
-        number = np.zeros((), value.dtype)
+        literal = Literal(jax.ShapeDtypeStruct((), value.dtype), np.zeros((), value.dtype))
         if not value.shape:
-            return Literal(jax.ShapeDtypeStruct((), value.dtype), number)
+            return literal
         (eqn,) = body_of(jax.make_jaxpr(lambda: jnp.zeros(value.shape, value.dtype))())[0].eqns
         made = Value(value.aval)
-        literal = Literal(jax.ShapeDtypeStruct((), value.dtype), number)
         self.new.append(Equation(eqn.primitive.name, (literal,), (made,), dict(eqn.params), eqn))
         return made

@@ -15,9 +15,10 @@ from ortools.graph.python import max_flow
 
 from rematscope import trace
 from rematscope.choices.build import work
+from rematscope.ir.program import reading
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.fusion import HEAVY
-from rematscope.scheduling.linearize import linearize, reading
+from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.peak_program import PeakProgram
 
 _NEVER = 2**52  # the capacity of edges that must not be cut

@@ -9,9 +9,10 @@ from ortools.sat.python import cp_model
 
 from rematscope import trace
 from rematscope.choices.build import work
+from rematscope.ir.program import reading
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.fusion import HEAVY, Fusion
-from rematscope.scheduling.linearize import linearize, reading
+from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.peak_program import PeakProgram
 from rematscope.scheduling.settings import SETTINGS
 

@@ -435,3 +435,21 @@ def reads(program: Program) -> set[Value]:
         for body in equation.bodies:
             found |= reads(body)
     return found
+
+
+def reading(equation: Equation) -> list[Value]:
+    """Return the operands of an equation and the free values of its bodies, without duplicates and literals."""
+    inside = (v for body in equation.bodies for v in free_values(body))
+    return [v for v in dict.fromkeys((*equation.inputs, *inside)) if not isinstance(v, Literal)]
+
+
+def free_values(program: Program) -> list[Value]:
+    """Return the values that a body reads from outside, in the order of the first reads."""
+    own = own_values(program)
+    found = (v for equation in program.equations for v in reading(equation))
+    return [v for v in dict.fromkeys((*found, *program.outputs)) if v not in own and not isinstance(v, Literal)]
+
+
+def own_values(program: Program) -> set[Value]:
+    """Return the inputs of a body and the results of its equations; a barrier counts as having no results."""
+    return {*program.inputs, *(v for e in program.equations for v in e.defines)}

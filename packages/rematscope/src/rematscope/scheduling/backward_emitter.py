@@ -12,10 +12,10 @@ import jax.numpy as jnp
 
 from rematscope import jax_compat
 from rematscope.ir.primitives import MATMULS
-from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.ir.program import Equation, Literal, Program, Value, reading
 from rematscope.memory.xla_estimate import is_fused
 from rematscope.scheduling.fusion import ELEMENTWISE
-from rematscope.scheduling.linearize import reading, substituted
+from rematscope.scheduling.linearize import substituted
 
 
 @dataclasses.dataclass(frozen=True)

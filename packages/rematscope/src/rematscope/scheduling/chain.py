@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
-from rematscope.ir.program import Equation, Value, total_bytes
+from rematscope.ir.program import Equation, Value, reading, total_bytes
 from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.candidate import Candidate, CandidatePool, Subject
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.cuts import crossings
 from rematscope.scheduling.fusion import HEAVY, Fusion
-from rematscope.scheduling.linearize import Linearized, reading
+from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.revolve import ChainSegment, RevolveSchedule, RevolveTable
 from rematscope.scheduling.settings import SETTINGS
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from rematscope import jax_compat
 from rematscope.ir.primitives import VIEWS
-from rematscope.ir.program import Value, nbytes, total_bytes
+from rematscope.ir.program import Value, nbytes, reading, total_bytes
 from rematscope.jax_compat import AnyJaxpr, is_literal
 from rematscope.scheduling.blocks import OPENED, Block
-from rematscope.scheduling.linearize import Linearized, reading
+from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.settings import SETTINGS
 
 _MOVES = VIEWS | {"slice", "split", "unstack", "transpose", "broadcast_in_dim", "convert_element_type", "iota"}

@@ -19,9 +19,9 @@ import jax
 from jax import lax
 
 from rematscope.ir.inline import Inliner
-from rematscope.ir.program import Equation, Program, Value
+from rematscope.ir.program import Equation, Program, Value, free_values, own_values
 from rematscope.memory.xla_estimate.unrolled import copy_program
-from rematscope.scheduling.linearize import Linearized, free_values, own_values, substituted
+from rematscope.scheduling.linearize import Linearized, substituted
 
 # The index of the loop in `loops_of`, the iterations per segment, and the number of last iterations in no segment.
 Segments = tuple[int, int, int]

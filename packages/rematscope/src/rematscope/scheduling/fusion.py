@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable
 
 from rematscope.ir import primitives
 from rematscope.ir.primitives import FUSED_ATTENTION, MATMULS, REDUCTIONS, VIEWS
-from rematscope.ir.program import Equation, Value
-from rematscope.scheduling.linearize import reading
+from rematscope.ir.program import Equation, Value, reading
 
 # Operations that XLA fuses into their readers.
 ELEMENTWISE = primitives.ELEMENTWISE | {"broadcast_in_dim", "copy", "iota"}

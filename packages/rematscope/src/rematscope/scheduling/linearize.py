@@ -20,7 +20,7 @@ from functools import cached_property
 from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.dependence import mark_dependence
-from rematscope.ir.program import Equation, Literal, Program, Value, nbytes, total_bytes
+from rematscope.ir.program import Equation, Literal, Program, Value, nbytes, own_values, reading, total_bytes
 from rematscope.jax_compat import Policy
 from rematscope.tracing.trace import Trace
 
@@ -109,19 +109,6 @@ def linearize(passes: Trace) -> Linearized:
     return _Sorting(passes, {value for value, mark in marks.items() if mark}).sorted()
 
 
-def reading(equation: Equation) -> list[Value]:
-    """Return the operands of an equation and the free values of its bodies, without duplicates and literals."""
-    inside = (v for body in equation.bodies for v in free_values(body))
-    return [v for v in dict.fromkeys((*equation.inputs, *inside)) if not isinstance(v, Literal)]
-
-
-def free_values(program: Program) -> list[Value]:
-    """Return the values that a body reads from outside, in the order of the first reads."""
-    own = own_values(program)
-    found = (v for equation in program.equations for v in reading(equation))
-    return [v for v in dict.fromkeys((*found, *program.outputs)) if v not in own and not isinstance(v, Literal)]
-
-
 def substituted(equation: Equation, stands_for: Mapping[Value, Value]) -> Equation:
     """Return an equation, including its bodies, with the values that it reads replaced as `stands_for` says."""
 
@@ -138,11 +125,6 @@ def substituted(equation: Equation, stands_for: Mapping[Value, Value]) -> Equati
         for body in equation.bodies
     )
     return dataclasses.replace(equation, inputs=all_of(equation.inputs), bodies=bodies)
-
-
-def own_values(program: Program) -> set[Value]:
-    """Return the inputs of a body and the results of its equations; a barrier counts as having no results."""
-    return {*program.inputs, *(v for e in program.equations for v in e.defines)}
 
 
 def _insert_early(equations: Sequence[Equation], more: Iterable[Equation]) -> list[Equation]:

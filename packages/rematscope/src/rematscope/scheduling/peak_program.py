@@ -26,10 +26,10 @@ from rematscope import jax_compat
 from rematscope.choices.build import CostFunction, work
 from rematscope.choices.highs import milp_neighborhood, sparse_rows
 from rematscope.ir.primitives import VIEWS
-from rematscope.ir.program import Equation, Value
+from rematscope.ir.program import Equation, Value, reading
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.fusion import ELEMENTWISE, HEAVY, Fusion
-from rematscope.scheduling.linearize import Linearized, reading
+from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.settings import SETTINGS
 
 MIB = 2.0**20

@@ -62,11 +62,11 @@ import jax
 
 from rematscope.errors import PlanError
 from rematscope.ir.inline import without_dead_code
-from rematscope.ir.program import Equation, Program, Value
+from rematscope.ir.program import Equation, Program, Value, free_values
 from rematscope.jax_compat import misreads_offloaded_stacks
 from rematscope.memory.xla_estimate import is_tpu
 from rematscope.scheduling.backward_emitter import BackwardEmitter, EmissionState, Snapshot, is_cotangent
-from rematscope.scheduling.linearize import Linearized, free_values
+from rematscope.scheduling.linearize import Linearized
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

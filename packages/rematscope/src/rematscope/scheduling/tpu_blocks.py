@@ -16,14 +16,14 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 
 from rematscope.ir.primitives import REDUCTIONS
-from rematscope.ir.program import Equation, Literal, Value, total_bytes
+from rematscope.ir.program import Equation, Literal, Value, reading, total_bytes
 from rematscope.memory.xla_estimate import is_tpu
 from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.candidate import Candidate, CandidatePool, Subject
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.cuts import crossings
 from rematscope.scheduling.fusion import HEAVY
-from rematscope.scheduling.linearize import Linearized, reading
+from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.peak_program import PeakProgram
 from rematscope.scheduling.settings import SETTINGS
 

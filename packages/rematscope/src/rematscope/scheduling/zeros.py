@@ -23,9 +23,9 @@ import numpy as np
 
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.inline import without_dead_code
-from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.ir.program import Equation, Literal, Program, Value, free_values, reading
 from rematscope.jax_compat import body_of
-from rematscope.scheduling.linearize import free_values, reading, substituted
+from rematscope.scheduling.linearize import substituted
 
 _GIVEN, _ABSENT = 1, 2
 

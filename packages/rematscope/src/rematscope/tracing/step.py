@@ -10,7 +10,7 @@ from rematscope import jax_compat
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.inline import without_dead_code
 from rematscope.ir.primitives import VIEWS
-from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
+from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value, free_values
 from rematscope.jax_compat.vjp_hook import Mark
 
 
@@ -135,56 +135,28 @@ def gradient_is_here(equation: Equation, gradient: Gradient) -> bool:
 
 
 def _split_at_gradient(whole: Program, body: Program, place: int, gradient: Gradient, start: int, times: int) -> Halves:
+    def read_in(equations: list[Equation], outputs: Sequence[Value] = ()) -> list[Value]:
+        return free_values(Program((), equations, tuple(outputs), {}))
+
     equations = body.equations
-    made = {v: i for i, equation in enumerate(equations) for v in equation.outputs if equation.primitive != _BARRIER}
+    made = {v: i for i, equation in enumerate(equations) for v in equation.defines}
     ends = [made[v] for v in gradient.gradients if v in made]
     stop = max([place, *ends]) + 1
     marks = {v for v in gradient.cotangents if v in made}
-    backward = [e for e in equations[place:stop] if marks.isdisjoint(e.outputs) or e.primitive == _BARRIER]
-    own = _computed_in(backward) | marks | whole.constants.keys()
-    crossing = tuple(
-        v
-        for v in dict.fromkeys([*_read_in(backward), *gradient.gradients])
-        if v not in own and not isinstance(v, Literal)
-    )
+    backward = [e for e in equations[place:stop] if marks.isdisjoint(e.defines)]
+    crossing = tuple(v for v in read_in(backward, gradient.gradients) if v not in marks and v not in whole.constants)
     values = tuple(v for v in gradient.values if start <= made.get(v, -1) < place)
     forward = without_dead_code(equations[start:place], [*values, *crossing])
-    there = _computed_in(forward) | whole.constants.keys()
-    needed = dict.fromkeys(v for v in [*_read_in(forward), *values, *crossing] if v not in there)
-    inputs = [v for v in (*whole.inputs, *body.inputs) if v in needed]
-    inputs = list(dict.fromkeys([*inputs, *(v for v in needed if not isinstance(v, Literal))]))
+    needed = dict.fromkeys(v for v in read_in(forward, (*values, *crossing)) if v not in whole.constants)
+    inputs = dict.fromkeys([*(v for v in (*whole.inputs, *body.inputs) if v in needed), *needed])
 
     def constants(equations: list[Equation]) -> dict[Value, object]:
-        used = set(_read_in(equations))
-        return {v: array for v, array in whole.constants.items() if v in used}
+        read = set(read_in(equations))
+        return {v: array for v, array in whole.constants.items() if v in read}
 
     first = Program(tuple(inputs), forward, (*values, *crossing), constants(forward))
     second = Program((*crossing, *gradient.cotangents), backward, gradient.gradients, constants(backward))
     return Halves(gradient, body, first, second, values, crossing, times)
-
-
-_BARRIER = "optimization_barrier"
-
-
-def _computed_in(equations: Iterable[Equation]) -> set[Value]:
-    """Return the values that equations compute, including those in their bodies."""
-    found: set[Value] = set()
-    for equation in equations:
-        if equation.primitive != _BARRIER:
-            found.update(equation.outputs)
-        for body in equation.bodies:
-            found.update(body.inputs, _computed_in(body.equations))
-    return found
-
-
-def _read_in(equations: Iterable[Equation]) -> Iterator[Value]:
-    """Return the values that equations read and none of their bodies computes, in order, without literals."""
-    for equation in equations:
-        read = list(equation.inputs)
-        for body in equation.bodies:
-            own = _computed_in(body.equations) | set(body.inputs)
-            read += [v for v in (*_read_in(body.equations), *body.outputs) if v not in own]
-        yield from (v for v in read if not isinstance(v, Literal))
 
 
 def step_of(program: Program, halves: Sequence[Halves], donated: Collection[Value], shown: Halves) -> Step:

@@ -28,7 +28,7 @@ from rematscope.errors import PlanError
 from rematscope.ir import roles
 from rematscope.ir.cost import cost_of, program_cost
 from rematscope.ir.primitives import is_opaque
-from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.ir.program import Equation, Program, Value
 from rematscope.jax_compat import Policy
 from rematscope.seconds.devices import REFERENCE_DEVICE, Device
 from rematscope.seconds.roofline import seconds_in
@@ -298,8 +298,7 @@ class _Nodes:
 
     def reading(self, values: Iterable[Value]) -> list[Node]:
         """Return the nodes of values without duplicates. Arguments, constants and cotangents have no nodes."""
-        known = (self.of_value[v] for v in values if not isinstance(v, Literal) and v in self.of_value)
-        return list(dict.fromkeys(known))
+        return list(dict.fromkeys(self.of_value[v] for v in values if v in self.of_value))
 
     def add_residuals(self) -> None:
         for residual in self.trace.residuals:

@@ -155,7 +155,7 @@ class _Propagation:
 
     def _assign_backward(self, value: Value, axes: Axes) -> None:
         """Shard replicated values that can be computed in shards at no cost."""
-        if value not in self._bound and not isinstance(value, Literal) and not any(self._axes_of(value)):
+        if value not in self._bound and not any(self._axes_of(value)):
             self._assign_axes(value, axes)
 
     def _join_operands(self, operands: Iterable[tuple[Value, Axes]], result: Value) -> Axes:

@@ -44,7 +44,7 @@ class Broadcasts:
             return
         operand, (result,) = equation.inputs[0], equation.outputs
         if equation.primitive == "name" or equation.primitive in CASTS:
-            if not isinstance(operand, Literal) and operand in self._repeats:
+            if operand in self._repeats:
                 self._repeats[result] = dataclasses.replace(self._repeats[operand], outputs=(result,))
             if (number := self.number(operand)) is not None:
                 self._numbers[result] = number
@@ -55,22 +55,21 @@ class Broadcasts:
             if all(number is not None for number in numbers):
                 self._numbers[result] = _SCALARS[equation.primitive](*numbers)
 
-    def number(self, value: Value | Literal) -> Any:
+    def number(self, value: Value) -> Any:
         """Return the number that a scalar equals or an array is filled with; None if it is not known."""
-        if not isinstance(value, Literal) and value in self._repeats:
+        if value in self._repeats:
             value = self._repeats[value].inputs[0]
         if isinstance(value, Literal):
             return None if value.shape else np.asarray(value.value).item()
         return self._numbers.get(value)
 
-    def of_number(self, value: Value | Literal) -> Equation | None:
+    def of_number(self, value: Value) -> Equation | None:
         """Return the equation that broadcasts a known number to this value; None if there is none."""
-        known = not isinstance(value, Literal) and value in self._repeats and self.number(value) is not None
-        return self._repeats[value] if known else None
+        return None if self.number(value) is None else self._repeats.get(value)
 
-    def is_inverted(self, divisor: Value | Literal, result: Value) -> bool:
+    def is_inverted(self, divisor: Value, result: Value) -> bool:
         """Return whether XLA multiplies by a divisor's reciprocal: a broadcast, or a scalar without other readers."""
-        if not isinstance(divisor, Literal) and divisor in self._repeats:
+        if divisor in self._repeats:
             divisor = self._repeats[divisor].inputs[0]
         if isinstance(divisor, Literal):
             return True

@@ -16,7 +16,7 @@ from rematscope.memory.xla_estimate.broadcasts import value_like
 from rematscope.memory.xla_estimate.hlo_rewrites import is_alias
 
 
-def updated(equation: Equation) -> Sequence[Value | Literal]:
+def updated(equation: Equation) -> Sequence[Value]:
     """Return the operands that an equation overwrites: the target of a scatter, or the carries of a loop."""
     if equation.primitive in UPDATES:
         return equation.inputs[:1]
@@ -41,7 +41,7 @@ def with_copies(program: Program) -> Program:
     for equation in program.equations:
         inputs = list(equation.inputs)
         for value in updated(equation):
-            if not isinstance(value, Literal) and value in made and reads[first.get(value, value)] > 1:
+            if value in made and reads[first.get(value, value)] > 1:
                 copy = value_like(value)
                 copies.setdefault(made[value], []).append(
                     Equation("copy", (value,), (copy,), {}, equation.eqn, role=equation.role)

@@ -198,19 +198,19 @@ def scattered_into(program: Program, target: str = "cpu") -> Program:
         if not is_alias(equation):
             readers.update(set(_operands(equation, same)))
 
-    def scatter_of(value: Value | Literal) -> Equation | None:
+    def scatter_of(value: Value) -> Equation | None:
         """Return the scatter that computes a summand without other readers; else None."""
         first, short = _first_alias(value, same), target == "cpu" and value.dtype.itemsize == 2
         maker = None if short or readers[first] > 1 else makers.get(first)
         return maker if maker is not None and maker.primitive == "scatter-add" else None
 
-    def is_of_zeros(value: Value | Literal) -> bool:
+    def is_of_zeros(value: Value) -> bool:
         maker = makers.get(_first_alias(value, same))
         return maker is not None and maker.primitive == "broadcast_in_dim" and maker.inputs[0].name in ("0", "0.0")
 
     equations: list[Equation] = []
 
-    def write(primitive: str, inputs: Sequence[Value | Literal], like: Equation, **changed: Any) -> Value:
+    def write(primitive: str, inputs: Sequence[Value], like: Equation, **changed: Any) -> Value:
         value = value_like(inputs[0], **changed)
         makers[value] = Equation(primitive, tuple(inputs), (value,), {}, like.eqn, role=like.role)
         readers[value] = 1

@@ -74,7 +74,7 @@ class _Lowering:
         self._target = target
         self._repeated = repeated
         self._table = NumberTable()
-        self._masks: dict[Value, Value | Literal] = {}  # values of 0 and 1, with the predicates that are True for 1
+        self._masks: dict[Value, Value] = {}  # values of 0 and 1, with the predicates that are True for 1
         self._again: set[Value] = set()  # recomputed values
         self._kept: dict[Hashable, Value] = {}  # for each value number or operation key, the first value
 

@@ -106,12 +106,13 @@ class _Invariants:
     def _add_program(self, program: Program) -> None:
         for equation in program.equations:
             self._on_host |= any(value.memory == "host" for value in equation.outputs)
+            varies = not self._varying.isdisjoint(equation.inputs)
             if equation.primitive == "optimization_barrier":
-                if any(map(self._is_varying, equation.inputs)):
+                if varies:
                     self._varying.update(equation.outputs)
             elif equation.primitive == "shard_map":
                 self._add_shard_map(equation)
-            elif equation.bodies or jax_compat.effects_of(equation.eqn) or any(map(self._is_varying, equation.inputs)):
+            elif varies or equation.bodies or jax_compat.effects_of(equation.eqn):
                 self._varying.update(equation.outputs)
             else:
                 self.equations.append(equation)
@@ -120,12 +121,9 @@ class _Invariants:
         (body,) = equation.bodies
         for array, part in zip(equation.inputs, body.inputs, strict=True):
             whole = isinstance(array, Literal) or array.placement.shape != part.placement.shape
-            if whole or self._is_varying(array):
+            if whole or array in self._varying:
                 self._varying.add(part)
             else:
                 self.stands_for[part] = self.stands_for.get(array, array)
         self._add_program(body)
         self._varying.update(equation.outputs)
-
-    def _is_varying(self, value: Value) -> bool:
-        return not isinstance(value, Literal) and value in self._varying

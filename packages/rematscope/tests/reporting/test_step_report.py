@@ -129,6 +129,13 @@ def test_a_step_that_fits_is_not_changed():
     assert report.fits and report.best is None and "Nothing: it fits" in plain_text(report)
 
 
+def test_progress_names_the_function_itself_while_it_compiles():
+    said = []
+    subject = subject_module.Subject(lambda x: jnp.sum(jnp.sin(x)), (jnp.ones(8),), {}, None, "cpu")
+    fixes_module.Search(subject, 1 << 20, 1, lambda text, done: said.append(text)).run()
+    assert said == ["tracing the function", "compiling the function as written"]
+
+
 def test_a_step_whose_arguments_do_not_fit_is_refused_immediately():
     def step(w, state, x):
         gradient = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)

@@ -456,7 +456,7 @@ class Search:
         if in_time and not is_known and len(self.tried) > 4 and self.subject.seconds > _SECONDS:
             self.is_complete = False
             return None
-        self.tell(f"tracing {changes or 'the function'}", 0)
+        self.tell(f"tracing {changes}", 0)
         try:
             self.tried[changes] = self.subject.traced(changes)
         except Exception as error:  # a change that a step cannot have is left out, whatever its library says
@@ -474,7 +474,7 @@ class Search:
     def _compile(self, changes: Changes) -> float:
         """Compile the function with some changes, and return its peak; infinite if the target has no memory for it."""
         if changes not in self.measured:
-            self.tell(f"compiling {changes or 'the function as written'}", 0)
+            self.tell(f"compiling {str(changes) or 'the function as written'}", 0)
             try:
                 self.measured[changes] = self.subject.compiled(changes)
             except PlanError as error:  # for example, rewrite needs arguments that can be hashed

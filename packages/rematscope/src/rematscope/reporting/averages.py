@@ -22,7 +22,6 @@ from jax.ad_checkpoint import checkpoint_name
 from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.source import lines_of
-from rematscope.jax_compat.vjp_hook import Mark
 from rematscope.reporting.batch_axis import (
     NotPaired,
     axes_of,
@@ -37,13 +36,13 @@ from rematscope.reporting.batch_axis import (
 )
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program
 from rematscope.reporting.gathers import with_batched_gathers
+from rematscope.reporting.gradient_loops import Divided, mark_of
 from rematscope.reporting.microbatches import (
+    all_variables,
     check_batch,
     cotangent_divisor,
-    divided,
+    divided_pair,
     jaxpr_of_step,
-    only_loss,
-    paired_draws,
     stack_axis,
 )
 from rematscope.tracing.checkpoints import traced
@@ -107,9 +106,10 @@ class WholeStep:
             def recorded(*primals: Any, **settings: Any) -> Any:
                 once, given = traced(loss, primals, settings)
                 losses.append(once.jaxpr)
-                consts = _with_mark_names(once.jaxpr.consts, "constant")
-                results = jax.core.eval_jaxpr(once.jaxpr.jaxpr, consts, *_with_mark_names(given, "operand"))
-                return once.returning(_with_mark_names(results, "result"))
+                number = len(losses) - 1
+                consts = _with_mark_names(once.jaxpr.consts, number, "constant")
+                results = jax.core.eval_jaxpr(once.jaxpr.jaxpr, consts, *_with_mark_names(given, number, "operand"))
+                return once.returning(_with_mark_names(results, number, "result"))
 
             return functools.wraps(loss, updated=())(recorded)
 
@@ -121,36 +121,39 @@ def why_not_averaged(step: WholeStep, count: int) -> str:
     """Return a sentence on why `count` microbatches are not proved to give a step's results; "" if they are.
 
     Raises:
-      PlanError: if the step cannot be divided; see `rematscope.reporting.microbatches.divided`.
+      PlanError: if the step cannot be divided; see `rematscope.reporting.gradient_loops.divided`.
     """
     axes, function = step.axes, step.function
     check_batch(step.leaves, axes, count, function)
     (whole, losses), (part, smaller) = step.program, step.part(count)
-    program = divided(part, axes, function, paired_draws(whole, part, count, function).keys())
     try:
-        one, other = only_loss(losses), only_loss(smaller)
-        if one is None or other is None:
-            raise NotPaired
-        proof = _Proof(count, one, other, function)
+        (larger, program), _ = divided_pair(whole, part, axes, count, function)
+        proof = _Proof(count, losses, smaller, function, program)
         inputs = [_SAME, *(_SAME if axis is None else _SLICED for axis in axes)]
-        relations = proof.of_program(whole, part, inputs)
+        relations = proof.of_step(larger.program, inputs)
     except NotPaired:
         return f"The program of {function} for a microbatch differs from that for the whole batch."
     if proof.refusal:
         return proof.refusal
-    names = dict(zip(_all_variables(part), _all_variables(whole), strict=True))
-    for v in program.crossing:
-        if v in program.same[0]:
-            continue
-        found, axis = relations.get(names[v], _UNKNOWN), stack_axis(names[v], v, program.gradients, count, function)
-        if v in program.gradients:
-            continue
-        if found not in (_SLICED, _ZERO) if axis is not None else not proof.is_mean(found):
-            what = f"{v.aval.dtype}{list(names[v].aval.shape)}"
-            return (
-                f"{function} returns, or uses after its gradient, {what} that is not proved to be an average over the "
-                f"microbatches{_cause_of(found)}."
-            )
+    names = dict(zip(all_variables(program.program), all_variables(larger.program), strict=True))
+    for loop in program.loops:
+        for v in loop.crossing:
+            if v in loop.same[0]:
+                continue
+            found, axis = relations.get(names[v], _UNKNOWN), stack_axis(names[v], v, loop, count, function)
+            if v in loop.gradients:
+                continue
+            if v in loop.totals:
+                is_known = found in (Relation("sum"), _ZERO)
+            else:
+                is_known = found in (_SLICED, _ZERO) if axis is not None else proof.is_mean(found)
+            if not is_known:
+                what = f"{v.aval.dtype}{list(names[v].aval.shape)}"
+                how = "a sum over the examples" if v in loop.totals else "an average over the microbatches"
+                return (
+                    f"{function} returns, or uses after its gradient, {what} that is not proved to be {how}"
+                    f"{_cause_of(found)}."
+                )
     return ""
 
 
@@ -165,24 +168,35 @@ def why_gradient_differs(step: WholeStep, count: int) -> str:
         return f"{step.function} cannot run with another batch size: {reason:.200}"
 
 
-def _all_variables(program: FlatProgram) -> list[Variable]:
-    return [*program.inputs, *program.constants, *(v for op in program.operations for v in op.outvars)]
-
-
-def _with_mark_names(values: Sequence[Any], what: str) -> list[Any]:
+def _with_mark_names(values: Sequence[Any], loss: int, what: str) -> list[Any]:
     name: Callable[[Any, str], Any] = checkpoint_name
-    return [name(v, f"{_MARK}:{what}:{i}") for i, v in enumerate(values)]
+    return [name(v, f"{_MARK}:{loss}:{what}:{i}") for i, v in enumerate(values)]
+
+
+class _Loss:
+    """A loss of a step, for the whole batch and for a part, and the relations of its operands and results."""
+
+    def __init__(self, whole: Any, part: Any):
+        self.programs = with_batched_gathers(*(flat_program(each, jax_compat.CHECKPOINTS) for each in (whole, part)))
+        self.operands: dict[str, dict[int, Relation]] = {"constant": {}, "operand": {}}
+        self.results: list[Relation] | None = None
 
 
 class _Proof:
-    """The relations between the values of two programs."""
+    """The relations between the values of two programs.
 
-    def __init__(self, count: int, loss: Any, smaller: Any, function: str):
+    Args:
+      count: the number of parts of the batch.
+      losses, smaller: the jaxprs of the losses for the whole batch and for a part, in the order of their traces.
+      function: the name of the step.
+      division: the step for a part, divided at its gradients.
+    """
+
+    def __init__(self, count: int, losses: Sequence[Any], smaller: Sequence[Any], function: str, division: Divided):
         self._count = count
         self._function = function
-        self._losses = with_batched_gathers(*(flat_program(each, jax_compat.CHECKPOINTS) for each in (loss, smaller)))
-        self._operands: dict[str, dict[int, Relation]] = {"constant": {}, "operand": {}}
-        self._results: list[Relation] | None = None
+        self._jaxprs, self._losses = (losses, smaller), dict[tuple[int, int], _Loss]()
+        self._division = division
         self._refusals = list[str]()
         self._has_value = False
         self._whole_of = dict[Any, Variable]()
@@ -192,8 +206,44 @@ class _Proof:
         """Return whether a relation implies that the value for the whole batch is the mean over the parts."""
         return relation in (_SAME, _ZERO, Relation("sum", Fraction(1, self._count)))
 
-    def of_program(self, whole: FlatProgram, part: FlatProgram, inputs: Sequence[Relation]) -> dict[Variable, Relation]:
-        """Return the relation of each variable of a program for the whole batch."""
+    def of_step(self, whole: FlatProgram, inputs: Sequence[Relation]) -> dict[Variable, Relation]:
+        """Return the relations of the variables of a step that are defined in its loops, and before them.
+
+        Each loop reads the results of earlier loops, and of the operations between them, for the whole batch.
+        """
+        division, part = self._division, self._division.program
+        place = {op: i for i, loop in enumerate(division.loops) for op in loop.each}
+        outside = {op for loop in division.loops for op in loop.after}
+        home = {v: place.get(op, len(place) if op in outside else None) for op in part.operations for v in op.outvars}
+
+        def relation_for(op: Operation) -> Callable[[Variable], Relation | None] | None:
+            if op in outside:
+                return None
+
+            def known(v: Variable) -> Relation | None:
+                if home.get(v) in (None, place.get(op)):
+                    return None
+                return _SLICED if v in division.axes else _SAME
+
+            return known
+
+        return self.of_program(whole, part, inputs, relation_for)
+
+    def of_program(
+        self,
+        whole: FlatProgram,
+        part: FlatProgram,
+        inputs: Sequence[Relation],
+        relation_for: Callable[[Operation], Callable[[Variable], Relation | None] | None] = lambda _: lambda _: None,
+    ) -> dict[Variable, Relation]:
+        """Return the relation of each variable of a program for the whole batch.
+
+        Args:
+          whole, part: the program for the whole batch and for a part.
+          inputs: the relations of its inputs.
+          relation_for: returns for an operation for a part the relations of those variables that it does not read from
+            its own loop, or None if the operation is not in a loop, and its results have no relation.
+        """
         found: dict[Variable, Relation] = dict(zip(whole.inputs, inputs, strict=True))
         both = zip(whole, part, strict=True)
         if any(len(one) != len(other) for one, other in both):
@@ -207,15 +257,25 @@ class _Proof:
             if not same or lengths[0] != lengths[1]:
                 raise NotPaired
             self._whole_of.update(zip(smaller.outvars, op.outvars, strict=True))
-            operands = [self._of_atom(a, b, found) for a, b in zip(op.invars, smaller.invars, strict=True)]
+            known = relation_for(smaller)
+            if known is None:
+                self._look_at_operand(op, smaller)
+                continue
+            operands = [self._of_atom(a, b, found, known) for a, b in zip(op.invars, smaller.invars, strict=True)]
             found.update(zip(op.outvars, self._of_operation(op, smaller, operands), strict=True))
         return found
 
-    def _of_atom(self, atom: Any, smaller: Any, found: dict[Variable, Relation]) -> Relation:
+    def _of_atom(
+        self,
+        atom: Any,
+        smaller: Any,
+        found: dict[Variable, Relation],
+        known: Callable[[Variable], Relation | None] = lambda _: None,
+    ) -> Relation:
         if isinstance(atom, Variable):
             if not isinstance(smaller, Variable) or self._whole_of[smaller] is not atom:
                 raise NotPaired
-            return found[atom]
+            return known(smaller) or found[atom]
         if not jax_compat.is_literal(smaller):
             raise NotPaired
         return self._of_literals(jax_compat.literal_value(atom), jax_compat.literal_value(smaller))
@@ -237,10 +297,14 @@ class _Proof:
     def _of_operation(self, op: Operation, smaller: Operation, operands: Sequence[Relation]) -> Sequence[Relation]:
         mark = jax_compat.checkpoint_name(op.eqn) or ""
         if mark.startswith(_MARK):
-            return [self._at_loss(mark, operands[0])]
-        gradient = Mark.read(mark)
+            is_example = smaller in self._division.of_examples
+            other = jax_compat.checkpoint_name(smaller.eqn) or ""
+            return operands if is_example else [self._at_loss(mark, other, operands[0])]
+        gradient = mark_of(op)
         if gradient is not None:
-            self._look_at_gradient(gradient.what, operands[0])
+            self._has_value |= smaller in self._division.of_examples
+            if smaller not in self._division.of_examples:
+                self._look_at_gradient(gradient.what, operands[0])
             return operands
         cause = next((r.cause for r in operands if r.how == "unknown" and r.cause), (op.eqn, smaller.eqn))
         unknown = [Relation("unknown", cause=cause)] * len(op.outvars)
@@ -251,25 +315,38 @@ class _Proof:
         except NotPaired:
             return unknown
 
-    def _at_loss(self, mark: str, relation: Relation) -> Relation:
-        _, what, number = mark.split(":")
+    def _at_loss(self, mark: str, smaller: str, relation: Relation) -> Relation:
+        """Return the relation of an operand or a result of a loss, given the marks for the whole batch and a part."""
+        _, which, what, number = mark.split(":")
+        loss = self._loss(int(which), int(smaller.split(":")[1]))
         if what != "result":
-            self._operands[what][int(number)] = relation
+            loss.operands[what][int(number)] = relation
             return relation
-        if self._results is None:
-            whole, part = self._losses
-            closed_over = self._operands["constant"]
+        if loss.results is None:
+            whole, part = loss.programs
+            closed_over = loss.operands["constant"]
             pairs = zip(whole.constants.values(), part.constants.values(), strict=True)
             constants = [
                 closed_over[i] if i in closed_over else _of_constants(one, other)
                 for i, (one, other) in enumerate(pairs)
             ]
-            operands = [self._operands["operand"].get(i, _UNKNOWN) for i in range(len(whole.inputs))]
+            operands = [loss.operands["operand"].get(i, _UNKNOWN) for i in range(len(whole.inputs))]
             inside = _with_constants_as_inputs(whole), _with_constants_as_inputs(part)
             relations = self.of_program(*inside, [*operands, *constants])
             outputs = zip(whole.outputs, part.outputs, strict=True)
-            self._results = [self._of_atom(a, b, relations) for a, b in outputs]
-        return self._results[int(number)]
+            loss.results = [self._of_atom(a, b, relations) for a, b in outputs]
+        return loss.results[int(number)]
+
+    def _look_at_operand(self, op: Operation, smaller: Operation) -> None:
+        """Record the relation of an operand of a loss that operations outside of loops compute."""
+        mark, other = (jax_compat.checkpoint_name(each.eqn) or "" for each in (op, smaller))
+        if mark.startswith(_MARK):
+            self._at_loss(mark, other, _SLICED if smaller.outvars[0] in self._division.axes else _SAME)
+
+    def _loss(self, whole: int, part: int) -> _Loss:
+        if (whole, part) not in self._losses:
+            self._losses[whole, part] = _Loss(self._jaxprs[0][whole], self._jaxprs[1][part])
+        return self._losses[whole, part]
 
     def _look_at_gradient(self, what: str, relation: Relation) -> None:
         if what == "differentiated" and relation not in (_SAME, _ZERO):

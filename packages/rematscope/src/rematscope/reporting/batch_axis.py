@@ -25,7 +25,7 @@ _POINTWISE = ELEMENTWISE | set("name stop_gradient copy clamp square random_fold
 OPENED = jax_compat.CHECKPOINTS | {"scan"}  # their bodies may contain `MADE` operations
 _NESTED = OPENED | {"cond", "while", "custom_jvp_call", "custom_vjp_call"}
 _OPAQUE = frozenset({"pure_callback"})  # a Python function, which may know the length of the batch
-_LENGTHS = frozenset("shape new_sizes sizes limit_indices slice_sizes reps".split())
+_LENGTHS = frozenset("shape new_sizes sizes limit_indices slice_sizes reps feature_group_count".split())
 # Parameters that contain programs and rules, which are compared separately, or that do not affect a result.
 _PROGRAMS = frozenset(
     "jaxpr call_jaxpr branches body_jaxpr cond_jaxpr fun_jaxpr jvp_jaxpr_fun fwd_jaxpr_thunk bwd out_trees num_consts "
@@ -95,7 +95,11 @@ def same_params(whole: dict[str, Any], part: dict[str, Any]) -> bool:
     """Return whether two equations have the same parameters, ignoring lengths and programs."""
     if whole.keys() != part.keys():
         return False
-    return all(key in _LENGTHS | _PROGRAMS or equal_values(value, part[key]) for key, value in whole.items())
+    updates = [each.get("update_jaxpr") for each in (whole, part)]  # of a scatter
+    if None not in updates and not _same_programs(*updates):
+        return False
+    ignored = _LENGTHS | _PROGRAMS | {"update_jaxpr"}
+    return all(key in ignored or equal_values(value, part[key]) for key, value in whole.items())
 
 
 def _same_lengths(whole: Any, part: Any) -> bool:
@@ -343,9 +347,14 @@ def _dot_rule(eqn: Any, before: Axes, after: Axes) -> bool:
 
 
 def _convolution_rule(eqn: Any, before: Axes, after: Axes) -> bool:
+    """Decide for a convolution of the batch, or of each example with weights of its own, which are groups of features.
+
+    The lengths of the other axes are those of a part, so they determine the numbers of groups for a part.
+    """
     numbers = eqn.params["dimension_numbers"]
-    one_batch = eqn.params["batch_group_count"] == 1 and before[1] is None
-    return one_batch and before[0] == numbers.lhs_spec[0] and after[0] == numbers.out_spec[0]
+    of_batch = before[1] is None and before[0] == numbers.lhs_spec[0] and after[0] == numbers.out_spec[0]
+    features = numbers.lhs_spec[1], numbers.rhs_spec[0], numbers.out_spec[1]
+    return eqn.params["batch_group_count"] == 1 and (of_batch or (*before, *after) == features)
 
 
 def _window_rule(eqn: Any, before: Axes, after: Axes) -> bool:
@@ -358,9 +367,11 @@ def _window_rule(eqn: Any, before: Axes, after: Axes) -> bool:
 
 def _reshape_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     axis, new = before[0], after[0]
-    if axis is None or new is None or eqn.params.get("dimensions") is not None:
+    if axis is None or new is None:
         return False
-    return math.prod(_operand_shape(eqn)[:axis]) == math.prod(eqn.outvars[0].aval.shape[:new])
+    shape, order = _operand_shape(eqn), eqn.params.get("dimensions")
+    earlier = range(axis) if order is None else order[: order.index(axis)]
+    return math.prod(shape[i] for i in earlier) == math.prod(eqn.outvars[0].aval.shape[:new])
 
 
 def _squeeze_rule(eqn: Any, before: Axes, after: Axes) -> bool:
@@ -452,6 +463,22 @@ def _gather_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     return expected == {after[0]}
 
 
+def _scatter_rule(eqn: Any, before: Axes, after: Axes) -> bool:
+    """Decide for a scatter: each example writes to its own row, or each index to the same place of all examples."""
+    numbers, (axis, index_axis, update_axis) = eqn.params["dimension_numbers"], before
+    if axis is None or update_axis is None or after[0] != axis:
+        return False
+    if axis in numbers.operand_batching_dims:
+        rows = [i for i in range(len(eqn.invars[2].aval.shape)) if i not in numbers.update_window_dims]
+        place = numbers.scatter_indices_batching_dims[list(numbers.operand_batching_dims).index(axis)]
+        return index_axis == place and rows[place] == update_axis
+    window = _axis_after_removal(axis, (*numbers.inserted_window_dims, *numbers.operand_batching_dims))
+    if window is None or index_axis is not None or axis in numbers.scatter_dims_to_operand_dims:
+        return False
+    is_whole = _operand_shape(eqn, 2)[update_axis] == _operand_shape(eqn)[axis]
+    return is_whole and numbers.update_window_dims[window] == update_axis
+
+
 def _key_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     """Decide for an operation on keys, whose results have additional trailing axes."""
     return before[0] is not None and set(before) == set(after) and _is_threefry(eqn)
@@ -490,6 +517,7 @@ _RULES: dict[str, Callable[[Any, Axes, Axes], bool]] = {
     "dynamic_slice": _dynamic_slice_rule,
     "dynamic_update_slice": _dynamic_update_rule,
     "gather": _gather_rule,
+    **dict.fromkeys("scatter scatter-add scatter-sub scatter-mul scatter-min scatter-max".split(), _scatter_rule),
 }  # fmt: skip
 
 

@@ -1,18 +1,18 @@
-"""Compute the gradient of a training step in microbatches: run the gradient part of the step's program in a loop.
+"""Compute the gradients of a training step in microbatches: run these parts of the step's program in loops.
 
-The step is traced for one microbatch, so its program reads no other microbatch. The program is divided at the gradient.
-The operations up to the gradient run in a loop, once per microbatch. The rest, such as the optimizer, runs once.
+The step is traced for one microbatch, so its program reads no other microbatch. The program is divided at the
+gradients. The operations up to a gradient run in a loop, once per microbatch. The rest, such as the optimizer, runs
+once. See `rematscope.reporting.gradient_loops`.
 
 The gradient of a mean over k microbatches is the sum of the gradients of 1/k times each microbatch's loss. So the
 cotangents of a microbatch are divided by k, or by the next power of two, which is exact. Each example's cotangents then
 have the size that they have for the whole batch. Otherwise, they would overflow sooner in float16.
 """
 
-import dataclasses
+import contextlib
 import functools
-import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ from jax.sharding import NamedSharding
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
-from rematscope.jax_compat.vjp_hook import Mark, outside_traces, record_gradients, transform_losses
+from rematscope.jax_compat.vjp_hook import outside_traces, record_gradients, transform_losses
 from rematscope.reporting.arrays import in_part, stacked, unstacked
 from rematscope.reporting.batch_axis import OPENED, NotPaired, batch_axis, commutes, makes_batch, same_equation
 from rematscope.reporting.flat_program import (
@@ -31,153 +31,23 @@ from rematscope.reporting.flat_program import (
     Variable,
     evaluate,
     flat_program,
-    has_mutable_arrays,
     value_of,
+    variables_of,
+)
+from rematscope.reporting.gradient_loops import (
+    Divided,
+    Loop,
+    divided,
+    gradient_marks,
+    in_passes,
+    mark_of,
+    operations_before,
+    outside_passes,
+    per_example,
+    without_scale,
 )
 from rematscope.reporting.parts import needs_number, run_equation_part
 from rematscope.tracing.checkpoints import traced
-
-
-@dataclasses.dataclass(frozen=True)
-class Divided:
-    """The program of a step, divided at its gradient.
-
-    Attributes:
-      inputs: the variables of the arguments.
-      constants: values that the program closes over, by variable.
-      once: operations that depend neither on the batch nor on the gradient.
-      each: operations of both passes, and other operations that depend on the batch but not on the gradient.
-      rest: operations that depend on the gradient, or on the batch by the value of the loss alone.
-      crossing: variables that `each` defines, and that `rest` reads or the step returns.
-      gradients: the variables in `crossing` that are gradients.
-      same: the variables in `crossing` that do not depend on the batch, and the operations that define them.
-      outputs: the outputs of the step.
-    """
-
-    inputs: Sequence[Any]
-    constants: dict[Any, Any]
-    once: Sequence[Any]
-    each: Sequence[Any]
-    rest: Sequence[Any]
-    crossing: Sequence[Any]
-    gradients: frozenset[Any]
-    same: tuple[frozenset[Any], Sequence[Any]]
-    outputs: Sequence[Any]
-
-
-def divided(
-    program: FlatProgram, axes: Sequence[int | None], function: str, draws: Collection[Operation] = ()
-) -> Divided:
-    """Divide the program of a step at its gradient.
-
-    Args:
-      program: the step, with marks at its gradient; see `jaxpr_of_step`.
-      axes: the batch axis of each leaf; None for one without.
-      function: the name of the step.
-      draws: operations that make random numbers of the batch; see `paired_draws`.
-
-    Raises:
-      PlanError: if the step takes several gradients, or takes its gradient inside a loop, a `vmap` or a `shard_map`, if
-        it uses its batch after the gradient, or if it uses mutable arrays.
-    """
-    inputs, constants, eqns, outputs = program
-    if has_mutable_arrays(program):
-        raise PlanError(
-            f"{function} uses mutable arrays (jax.new_ref), which microbatches= does not support. Pass their values as "
-            "arguments, and return the new ones."
-        )
-    gradients, numbers = dict[Any, None](), set[int]()
-    marked = set[Operation]()
-    for operation in eqns:
-        mark = Mark.read(jax_compat.checkpoint_name(operation.eqn) or "")
-        if mark is not None:
-            marked.add(operation)
-        if mark is not None and mark.what == "gradient":
-            gradients.update(dict.fromkeys(operation.outvars))
-            numbers.add(mark.gradient)
-    if len(numbers) != 1:
-        what = f"{len(numbers)} gradients" if numbers else "no gradient outside loops and transformations"
-        raise PlanError(
-            f"{function} takes {what}, but microbatches= needs exactly one, at the top level of the step. Pass the "
-            "step that takes the gradient, or split the batch in the step itself, with jax.lax.scan."
-        )
-    on_batch = {inputs[0], *(v for v, axis in zip(inputs[1:], axes, strict=True) if axis is not None)}
-    on_data = set(on_batch)
-    on_gradient = set(gradients)
-    once, each, rest = [], [], []
-    for operation in eqns:
-        operands = [v for v in operation.invars if isinstance(v, Variable)]
-        if any(v in gradients for v in operation.outvars):
-            each.append(operation)
-        elif not on_gradient.isdisjoint(operands):
-            on_gradient.update(operation.outvars)
-            rest.append(operation)
-        elif (
-            operation in draws or operation in marked or not on_batch.isdisjoint(operands)
-        ):  # the marks delimit the passes, so they stay in the loop with both passes
-            each.append(operation)
-        else:
-            once.append(operation)
-            continue
-        on_batch.update(operation.outvars)
-        if operation in draws or not on_data.isdisjoint(operands):
-            on_data.update(operation.outvars)
-    late = _operations_on_the_value(each, on_batch)
-    each = [operation for operation in each if operation not in late]
-    after = late.union(rest)
-    rest = [operation for operation in eqns if operation in after]
-    made = {v for operation in each for v in operation.outvars}
-    read = [v for operation in rest for v in operation.invars] + list(outputs)
-    crossing = [v for v in dict.fromkeys([*gradients, *(v for v in read if isinstance(v, Variable))]) if v in made]
-    if any(v in on_batch - made for v in read if isinstance(v, Variable)):
-        made_of_batch = [v for v in inputs if v in on_batch and v in read]
-        if made_of_batch:
-            raise PlanError(
-                f"{function} returns its batch, or reads it after its gradient, which microbatches= does not support. "
-                "Do so outside of the step."
-            )
-    same = frozenset(v for v in crossing if v not in on_data and v not in gradients)
-    makers = _operations_before(same, each)
-    return Divided(inputs, constants, once, each, rest, crossing, frozenset(gradients), (same, makers), outputs)
-
-
-def _operations_on_the_value(operations: Sequence[Operation], on_batch: Collection[Any]) -> set[Operation]:
-    """Return the operations that depend on the batch only by the value of the loss, such as a perplexity.
-
-    They run once, after the gradient, because such a function of the mean is not the mean of the function. Operations
-    that the gradient depends on are not among them.
-
-    Args:
-      operations: the operations up to the gradient that depend on the batch.
-      on_batch: all variables that depend on the batch.
-    """
-    values, candidates = set[Any](), set[Operation]()
-    for operation in operations:
-        mark = Mark.read(jax_compat.checkpoint_name(operation.eqn) or "")
-        operands = [v for v in operation.invars if isinstance(v, Variable) and v in on_batch]
-        if mark is not None and mark.what == "value":
-            values.update(operation.outvars)
-        elif mark is None and operands and all(v in values for v in operands):
-            values.update(operation.outvars)
-            candidates.add(operation)
-    needed, found = set[Any](), set[Operation]()
-    for operation in reversed(operations):
-        if operation in candidates and needed.isdisjoint(operation.outvars):
-            found.add(operation)
-        else:
-            needed.update(v for v in operation.invars if isinstance(v, Variable))
-    return found
-
-
-def _operations_before(values: Iterable[Any], operations: Sequence[Operation]) -> list[Operation]:
-    """Return the operations that the given values depend on, in order."""
-    needed, found = set(values), list[Operation]()
-    for operation in reversed(operations):
-        if not needed.isdisjoint(operation.outvars):
-            found.append(operation)
-            needed.update(v for v in operation.invars if isinstance(v, Variable))
-    return found[::-1]
-
 
 # Each part of the batch uses its part of the random numbers of the whole batch.
 
@@ -186,7 +56,7 @@ _DRAWS = frozenset("random_bits random_split rng_bit_generator rng_uniform three
 
 
 def paired_draws(whole: FlatProgram, part: FlatProgram, count: int, function: str) -> dict[Operation, Operation]:
-    """Return the operations before the gradient of a step that need the number of their part of the batch.
+    """Return the operations before the gradients of a step that need the number of their part of the batch.
 
     Args:
       whole, part: the step for the whole batch and for one of `count` parts, with marks at its gradient.
@@ -199,12 +69,16 @@ def paired_draws(whole: FlatProgram, part: FlatProgram, count: int, function: st
     Raises:
       PlanError: if an operation draws random numbers, and it is not known which of them belong to a part.
     """
-    one, other = (list(itertools.takewhile(lambda op: not _is_mark(op), each.operations)) for each in (whole, part))
+    one, other = map(_before_last_pass, (whole, part))
     return _operations_with_number(one, other, count, function)
 
 
-def _is_mark(operation: Operation) -> bool:
-    return Mark.read(jax_compat.checkpoint_name(operation.eqn) or "") is not None
+def _before_last_pass(program: FlatProgram) -> list[Operation]:
+    """Return the operations outside of the passes of gradients, up to the passes of the last gradient."""
+    marks = [mark_of(op) for op in program.operations]
+    last = max((i for i, mark in enumerate(marks) if mark is not None and mark.what == "differentiated"), default=0)
+    outside = set(outside_passes(program))
+    return [op for op in program.operations[:last] if op in outside]
 
 
 def _operations_with_number(
@@ -288,10 +162,10 @@ def in_microbatches(
     function: str,
     shardings: Sequence[NamedSharding | None],
 ) -> list[Any]:
-    """Run a step with its gradient computed in microbatches, and return the leaves of its outputs.
+    """Run a step with its gradients computed in microbatches, and return the leaves of its outputs.
 
     Gradients are added up and other floating-point values that depend on the batch, such as the loss, are averaged over
-    the microbatches. Arrays with one entry per example are concatenated.
+    the microbatches. Arrays with one entry per example are concatenated, but gradients per example are added up.
 
     Args:
       flat: the step as a function of flat arrays.
@@ -305,9 +179,97 @@ def in_microbatches(
       PlanError: if the step cannot be divided; see `divided`.
     """
     check_batch(leaves, axes, count, function)
-    program, env = _run_each(flat, leaves, axes, count, function, shardings)
-    evaluate(program.rest, env)
-    return [value_of(v, env) for v in program.outputs]
+    whole, program, draws = _divided_in_parts(flat, leaves, axes, count, function)
+    of_whole, outputs = in_whole(whole, program, function)
+    numbered_leaves = [jnp.zeros((), jnp.int32), *leaves]
+    inputs, constants, larger = program.program.inputs, program.program.constants, whole.program.constants
+    inside = {**constants, **dict(zip(inputs, numbered_leaves, strict=True))}
+    outside = {**dict(zip(constants, larger.values(), strict=True)), **dict(zip(inputs, numbered_leaves, strict=True))}
+    for op in program.once:
+        _evaluate_twice(op, of_whole.get(op), inside, outside)
+    parts = {
+        v: stacked(leaf, axis, count, sharding)
+        for v, leaf, axis, sharding in zip(inputs[1:], leaves, axes, shardings, strict=True)
+        if axis is not None
+    }
+    pairs = list(zip(whole.crossing, program.crossing, strict=True))
+    for loop in program.loops:
+        evaluate([of_whole[op] for op in loop.same[1]], outside)
+        own = [(u, v) for u, v in pairs if v in loop.crossing and v not in loop.same[0]]
+        stack_axes = {v: stack_axis(u, v, loop, count, function) for u, v in own}
+        _run_loop(loop, inputs[0], stack_axes, inside, outside, parts, draws, count)
+        evaluate([of_whole[op] for op in loop.after], outside)
+        known = [*loop.crossing, *(v for op in loop.after for v in op.outvars)]
+        inside |= {v: outside[v] for v in known}
+        parts |= {v: stacked(outside[v], program.axes[v], count) for v in known if v in program.axes}
+    return [value_of(v, outside) for v in outputs]
+
+
+def _evaluate_twice(op: Operation, whole: Operation | None, inside: dict[Any, Any], outside: dict[Any, Any]) -> None:
+    """Run an operation for a part of the batch and, if it differs, for the whole batch.
+
+    Args:
+      op: the operation for a part.
+      whole: the operation for the whole batch; None if only the loops read its results.
+      inside, outside: the values that the loops and the other operations read, to which the results are added.
+    """
+    evaluate([op], inside)
+    if whole is None:
+        return
+    is_same = same_equation(op.eqn, whole.eqn) and all(inside[v] is outside[v] for v in variables_of(op.invars))
+    if is_same:
+        outside |= {v: inside[v] for v in op.outvars}
+    else:
+        evaluate([whole], outside)
+
+
+def _run_loop(
+    loop: Loop,
+    number: Variable,
+    stack_axes: Mapping[Variable, int | None],
+    given: Mapping[Any, Any],
+    outside: dict[Any, Any],
+    parts: Mapping[Any, Any],
+    draws: Mapping[Operation, Operation],
+    count: int,
+) -> None:
+    """Run a loop over the parts of the batch, and add its results to `outside`.
+
+    Args:
+      loop: the loop.
+      number: the variable of the number of the part.
+      stack_axes: what `stack_axis` returns for each of its crossing variables that depends on the batch.
+      given: the values of the variables before the loop.
+      outside: the values of the variables for the whole batch.
+      parts: the stacks of the parts of the divided variables.
+      draws: what `paired_draws` returns.
+      count: the number of parts.
+    """
+    read = {v for op in loop.each for v in variables_of(op.invars)}
+    summed = [v for v, axis in stack_axes.items() if axis is None]
+    listed = [(v, axis) for v, axis in stack_axes.items() if axis is not None]
+    read_parts = {v: stack for v, stack in parts.items() if v in read}
+
+    def turn(sums: list[Any], numbered: tuple[Any, list[Any]]) -> tuple[list[Any], list[Any]]:
+        which, slices = numbered
+        inside = {**given, number: which, **dict(zip(read_parts, slices, strict=True))}
+        _evaluate_part(loop.each, draws, inside, which, count)
+        added = [total + inside[v].astype(total.dtype) for total, v in zip(sums, summed, strict=True)]
+        return added, [inside[v] for v, _ in listed]
+
+    def start(v: Variable) -> Any:
+        is_float = jnp.issubdtype(v.aval.dtype, jnp.inexact)
+        return jnp.zeros(v.aval.shape, jnp.promote_types(v.aval.dtype, jnp.float32) if is_float else v.aval.dtype)
+
+    sums, stacks = lax.scan(
+        turn, [start(v) for v in summed], (jnp.arange(count, dtype=jnp.int32), list(read_parts.values()))
+    )
+    ratio = cotangent_divisor(count) / count
+    for v, total in zip(summed, sums, strict=True):
+        if v not in loop.totals:
+            total = total * ratio if v in loop.gradients else total / count
+        outside[v] = total.astype(v.aval.dtype)
+    outside.update((v, unstacked(x, axis)) for (v, axis), x in zip(listed, stacks, strict=True))
 
 
 def check_batch(leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str) -> None:
@@ -320,88 +282,122 @@ def check_batch(leaves: Sequence[Any], axes: Sequence[int | None], count: int, f
         )
 
 
-def _run_each(
-    flat: Callable[..., Any],
-    leaves: Sequence[Any],
-    axes: Sequence[int | None],
-    count: int,
-    function: str,
-    shardings: Sequence[NamedSharding | None],
-) -> tuple[Divided, dict[Any, Any]]:
-    """Run a step in microbatches up to its gradient, and return its program and the values computed so far."""
-    whole, program, draws = _divided_in_parts(flat, leaves, axes, count, function)
-    of_whole, outputs = in_whole(whole, program, function)
-    numbered_leaves = [jnp.zeros((), jnp.int32), *leaves]
-    env = {**program.constants, **dict(zip(program.inputs, numbered_leaves, strict=True))}
-    evaluate(program.once, env)
-    same, makers = program.same
-    evaluate(makers, env)
-    after = env
-    once = after_gradient(program)
-    if not all(same_equation(op.eqn, of_whole[op].eqn) for op in (*once, *makers)):
-        after = {v: whole.constants[u] for v, u in zip(program.constants, whole.constants, strict=True)}
-        after |= dict(zip(program.inputs, numbered_leaves, strict=True))
-        evaluate([of_whole[op] for op in (*once, *makers)], after)
-    if count == 1:
-        evaluate(program.each, env)
-        return program, env
-    parts_of = {
-        v: stacked(leaf, axis, count, sharding)
-        for v, leaf, axis, sharding in zip(program.inputs[1:], leaves, axes, shardings, strict=True)
-        if axis is not None
-    }
-    pairs = zip(whole.crossing, program.crossing, strict=True)
-    stack_axes = {v: stack_axis(u, v, program.gradients, count, function) for u, v in pairs if v not in same}
-    summed = [v for v, axis in stack_axes.items() if axis is None]
-    listed = [(v, axis) for v, axis in stack_axes.items() if axis is not None]
-
-    def turn(sums: list[Any], numbered: tuple[Any, list[Any]]) -> tuple[list[Any], list[Any]]:
-        which, parts = numbered
-        inside = {**env, program.inputs[0]: which, **dict(zip(parts_of, parts, strict=True))}
-        _evaluate_part(program.each, draws, inside, which, count)
-        added = [total + inside[v].astype(total.dtype) for total, v in zip(sums, summed, strict=True)]
-        return added, [inside[v] for v, _ in listed]
-
-    zeros = [jnp.zeros(v.aval.shape, jnp.promote_types(v.aval.dtype, jnp.float32)) for v in summed]
-    sums, stacks = lax.scan(turn, zeros, (jnp.arange(count, dtype=jnp.int32), list(parts_of.values())))
-    ratio = cotangent_divisor(count) / count
-    totals = [total * ratio if v in program.gradients else total / count for v, total in zip(summed, sums, strict=True)]
-    after.update((v, total.astype(v.aval.dtype)) for v, total in zip(summed, totals, strict=True))
-    after.update((v, unstacked(x, axis)) for (v, axis), x in zip(listed, stacks, strict=True))
-    rest = [of_whole[op] for op in program.rest]
-    return dataclasses.replace(program, rest=rest, outputs=outputs), after
-
-
 def _divided_in_parts(
     flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
 ) -> tuple[Divided, Divided, dict[Operation, Operation]]:
-    """Return a step for the whole batch and for a part, divided at the gradient, and what `paired_draws` returns."""
+    """Return a step for the whole batch and for a part, divided at its gradients, and what `paired_draws` returns."""
     losses: tuple[list[Any], list[Any]] = ([], [])
     whole, plain = (
         flat_program(jaxpr_of_step(flat, leaves, axes, parts, functools.partial(_recording_loss, found=found)))
         for parts, found in zip((1, count), losses, strict=True)
     )
-    draws = paired_draws(whole, plain, count, function)
-    both = divided(whole, axes, function, draws.values()), divided(plain, axes, function, draws.keys())
-    places = [_crossing_places(each) for each in both]
-    if places[0] != places[1]:
-        raise PlanError(f"The program of {function} for a microbatch differs from that for the whole batch.")
-    loss, smaller = map(only_loss, losses)
-    if loss is None or smaller is None:
-        raise PlanError(f"{function} takes gradients of several losses, and microbatches= needs exactly one.")
-    one, other = flat_program(loss).operations, flat_program(smaller).operations
-    if not _operations_with_number(one, other, count, function):
+    try:
+        both, draws = divided_pair(whole, plain, axes, count, function)
+    except NotPaired:
+        raise PlanError(f"The program of {function} for a microbatch differs from that for the whole batch.") from None
+    whole_losses = paired_losses(*losses, function)
+    if not any(
+        _operations_with_number(flat_program(one).operations, flat_program(other).operations, count, function)
+        for one, other in zip(whole_losses, losses[1], strict=True)
+    ):
         return *both, draws
+    remaining = iter(whole_losses)
 
     def of_part(smaller: Callable[..., Any], which: Any) -> Callable[..., Any]:
-        return _loss_of_part(smaller, loss, which, count, function)
+        return _loss_of_part(smaller, next(remaining), which, count, function)
 
     numbered = flat_program(jaxpr_of_step(flat, leaves, axes, count, of_part))
+    numbered_axes = _axes_like(plain, both[1].axes, numbered, function)
+    numbered = without_scale(numbered, per_example(numbered, numbered_axes))
     draws = paired_draws(whole, numbered, count, function)
-    program = divided(numbered, axes, function, draws.keys())
+    program = divided(numbered, axes, function, [*draws], numbered_axes)
     if _comparable_interface(program) != _comparable_interface(both[1]):
         raise PlanError(f"The program of {function} for a microbatch differs with its part of the random numbers.")
     return both[0], program, draws
+
+
+def divided_pair(
+    whole: FlatProgram, part: FlatProgram, axes: Sequence[int | None], count: int, function: str
+) -> tuple[tuple[Divided, Divided], dict[Operation, Operation]]:
+    """Return a step for the whole batch and for a part, divided at its gradients, and what `paired_draws` returns.
+
+    Args:
+      whole, part: the step for the whole batch and for one of `count` parts, with marks at its gradients.
+      axes: the batch axis of each leaf of the arguments; None for one without.
+      count: the number of parts.
+      function: the name of the step.
+
+    Raises:
+      PlanError: as for `divided` and `paired_draws`.
+      NotPaired: if the two programs differ in more than shapes and literals.
+    """
+    draws = paired_draws(whole, part, count, function)
+    own, smaller_own = _paired_axes(whole, part, count)
+    inside, pairs = in_passes(part), zip(whole.operations, part.operations, strict=True)
+    random = [
+        (op, smaller)
+        for op, smaller in pairs
+        if smaller in inside and needs_number(op.eqn, smaller.eqn, count, _POSITIONS)
+    ]
+    one, other = (
+        divided(without_scale(each, per_example(each, found)), axes, function, [*drawn], found, drawn_inside)
+        for each, found, drawn, drawn_inside in (
+            (whole, own, draws.values(), [op for op, _ in random]),
+            (part, smaller_own, draws.keys(), [smaller for _, smaller in random]),
+        )
+    )
+    if _crossing_places(one) != _crossing_places(other):
+        raise NotPaired
+    return (one, other), draws
+
+
+def _paired_axes(whole: FlatProgram, part: FlatProgram, count: int) -> tuple[dict[Variable, int], dict[Variable, int]]:
+    """Return the batch axes of the variables of a step for the whole batch and for a part.
+
+    Raises:
+      NotPaired: if the two programs have other operations.
+    """
+    names = [[(op.name, len(op.outvars)) for op in each.operations] for each in (whole, part)]
+    if names[0] != names[1] or len(whole.constants) != len(part.constants):
+        raise NotPaired
+    pairs = list(zip(all_variables(whole), all_variables(part), strict=True))
+    part_of = dict(pairs)
+    outputs = zip(whole.outputs, part.outputs, strict=True)
+    if any(part_of.get(v) is not u for v, u in outputs if isinstance(v, Variable)):
+        raise NotPaired
+    found = dict[Variable, int](), dict[Variable, int]()
+    for one, other in pairs:
+        with contextlib.suppress(NotPaired):
+            axis = batch_axis(one.aval, other.aval, count)
+            if axis is not None:
+                found[0][one] = found[1][other] = axis
+    return found
+
+
+def all_variables(program: FlatProgram) -> list[Variable]:
+    """Return all variables of a program, in the order of the program."""
+    return [*program.inputs, *program.constants, *(v for op in program.operations for v in op.outvars)]
+
+
+def _axes_like(
+    program: FlatProgram, axes: Mapping[Variable, int], numbered: FlatProgram, function: str
+) -> dict[Variable, int]:
+    """Return the batch axes of the variables of a step outside of the passes of its gradients.
+
+    Args:
+      program, axes: the step for a part of the batch, and the batch axes of its variables.
+      numbered: the same step, whose losses use their part of the random numbers.
+      function: the name of the step.
+    """
+    outside = [outside_passes(each) for each in (program, numbered)]
+    gradients = [[v for _, v in gradient_marks(each)] for each in (program, numbered)]
+    if [op.name for op in outside[0]] != [op.name for op in outside[1]] or len(gradients[0]) != len(gradients[1]):
+        raise PlanError(f"The program of {function} for a microbatch differs with its part of the random numbers.")
+    pairs = [*zip(program.inputs, numbered.inputs, strict=True), *zip(*gradients, strict=True)]
+    for op, other in zip(*outside, strict=True):
+        pairs += zip((*op.invars, *op.outvars), (*other.invars, *other.outvars), strict=True)
+    pairs += zip(program.outputs, numbered.outputs, strict=True)
+    return {other: axes[v] for v, other in pairs if isinstance(v, Variable) and v in axes}
 
 
 def _recording_loss(loss: Callable[..., Any], _: Any, found: list[Any]) -> Callable[..., Any]:
@@ -415,26 +411,46 @@ def _recording_loss(loss: Callable[..., Any], _: Any, found: list[Any]) -> Calla
     return functools.wraps(loss, updated=())(run)
 
 
-def only_loss(losses: Sequence[Any]) -> Any:
-    """Return the loss if all jaxprs are traces of the same loss; None if there are several losses, or none."""
-    if len(losses) > 1 and len({re.sub(r" at 0x[0-9a-f]+", "", str(loss)) for loss in losses}) > 1:
-        return None
-    return losses[-1] if losses else None
+def paired_losses(whole: Sequence[Any], part: Sequence[Any], function: str) -> list[Any]:
+    """Return for each loss of a step for a part of the batch, in the order of its traces, that for the whole batch.
+
+    Args:
+      whole, part: the jaxprs of the losses, in the order of their traces. A loss may be traced more than once.
+      function: the name of the step.
+
+    Raises:
+      PlanError: if it is not known which of several losses belong together.
+    """
+    if len(whole) == len(part):
+        return [*whole]
+    if any(len({re.sub(r" at 0x[0-9a-f]+", "", str(loss)) for loss in each}) != 1 for each in (whole, part)):
+        raise PlanError(f"{function} traces its losses more often for the whole batch than for a microbatch.")
+    return [whole[-1]] * len(part)
 
 
-def _crossing_places(program: Divided) -> list[int]:
-    """Return the indices of the crossing values among all values that are computed before the gradient."""
-    made = [v for op in program.each for v in op.outvars]
-    return [made.index(v) for v in program.crossing]
+def _crossing_places(program: Divided) -> list[list[int]]:
+    """Return the indices of the crossing values of each loop among all values that the loop computes."""
+    made = [{v: i for i, v in enumerate(v for op in loop.each for v in op.outvars)} for loop in program.loops]
+    return [[places[v] for v in loop.crossing] for loop, places in zip(program.loops, made, strict=True)]
 
 
 def _comparable_interface(program: Divided) -> list[Any]:
-    """Return the constants, the crossing values and the operations after the gradient, in a comparable form."""
-    crossing = [(v in program.gradients, v in program.same[0], v.aval.str_short()) for v in program.crossing]
+    """Return the constants, the crossing values and the operations outside of loops, in a comparable form."""
+    crossing = [
+        (
+            v in loop.gradients,
+            v in loop.totals,
+            v in loop.same[0],
+            program.axes.get(v) if loop is not program.loops[-1] else None,
+            v.aval.str_short(),
+        )
+        for loop in program.loops
+        for v in loop.crossing
+    ]
     return [
-        [id(value) for value in program.constants.values()],
+        [id(value) for value in program.program.constants.values()],
         crossing,
-        [op.name for op in program.rest],
+        [[op.name for op in loop.after] for loop in program.loops],
     ]
 
 
@@ -472,14 +488,15 @@ def jaxpr_of_step(
         return jax_compat.make_jaxpr(numbered)(jax.ShapeDtypeStruct((), jnp.int32), *shapes)
 
 
-def after_gradient(program: Divided) -> list[Operation]:
-    """Return the operations without dependence on the batch that the outputs or the rest of the step depend on."""
-    read = [*program.outputs, *(v for op in (*program.rest, *program.same[1]) for v in op.invars)]
-    return _operations_before((v for v in read if isinstance(v, Variable)), program.once)
+def _before_loops(program: Divided) -> list[Operation]:
+    """Return the operations before the loops that the outputs or other operations outside of loops depend on."""
+    outside = [op for loop in program.loops for op in (*loop.same[1], *loop.after)]
+    read = [*program.program.outputs, *(v for op in outside for v in op.invars)]
+    return operations_before(variables_of(read), program.once)
 
 
 def in_whole(whole: Divided, part: Divided, function: str) -> tuple[dict[Operation, Operation], list[Any]]:
-    """Map the operations outside of the gradient of a step for a part to those of the step for the whole batch.
+    """Map the operations outside of the loops of a step for a part to those of the step for the whole batch.
 
     Also return the outputs of the step for the whole batch. Both use the variables of the step for a part. Two paired
     operations compute the same values if none of their literals and shapes depends on the length of the batch.
@@ -487,9 +504,12 @@ def in_whole(whole: Divided, part: Divided, function: str) -> tuple[dict[Operati
     Raises:
       PlanError: if the two programs differ in more than shapes and literals.
     """
-    both = [[*after_gradient(each), *each.same[1], *each.rest] for each in (whole, part)]
+    both = [
+        [*_before_loops(each), *(op for loop in each.loops for op in (*loop.same[1], *loop.after))]
+        for each in (whole, part)
+    ]
     names = [[op.name for op in operations] for operations in both]
-    known = [[*each.inputs, *each.constants, *each.crossing] for each in (whole, part)]
+    known = [[*each.program.inputs, *each.program.constants, *each.crossing] for each in (whole, part)]
     if names[0] != names[1] or len(known[0]) != len(known[1]):
         raise PlanError(f"The program of {function} for a microbatch differs from that for the whole batch.")
     variables: dict[Any, Any] = dict(zip(*known, strict=True))
@@ -498,15 +518,15 @@ def in_whole(whole: Divided, part: Divided, function: str) -> tuple[dict[Operati
         operands = [variables[v] if isinstance(v, Variable) else v for v in op.invars]
         found[other] = Operation(op.eqn, operands, other.outvars)
         variables.update(zip(op.outvars, other.outvars, strict=True))
-    return found, [variables[v] if isinstance(v, Variable) else v for v in whole.outputs]
+    return found, [variables[v] if isinstance(v, Variable) else v for v in whole.program.outputs]
 
 
-def stack_axis(whole: Variable, part: Variable, gradients: frozenset[Any], count: int, function: str) -> int | None:
-    """Return the axis along which the values of all microbatches are concatenated; None if they are averaged.
+def stack_axis(whole: Variable, part: Variable, loop: Loop, count: int, function: str) -> int | None:
+    """Return the axis along which the values of all microbatches are concatenated; None if they are added up.
 
     Args:
       whole, part: a crossing variable of the step for the whole batch, and the same variable for one of `count` parts.
-      gradients: the variables for a part that are gradients.
+      loop: the loop that defines it.
       count: the number of parts.
       function: the name of the step.
 
@@ -521,12 +541,12 @@ def stack_axis(whole: Variable, part: Variable, gradients: frozenset[Any], count
             f"{function} returns, or uses after its gradient, {what}, whose shape does not follow from the length of "
             "the batch, so microbatches= cannot combine its parts. Compute it outside of the step."
         ) from None
-    if axis is not None and part in gradients:
+    if axis is not None and part in loop.gradients:
         raise PlanError(
-            f"{function} takes a gradient per example, or with respect to its batch: {what}. microbatches= only "
-            "averages gradients. Split the batch in the step itself, with jax.lax.scan."
+            f"{function} takes one gradient with respect to its batch, {what}, and to other values, which "
+            "microbatches= does not support. Take two gradients, or split the batch in the step, with jax.lax.scan."
         )
-    if axis is not None or part in gradients or jnp.issubdtype(part.aval.dtype, jnp.floating):
+    if axis is not None or part in loop.gradients | loop.totals or jnp.issubdtype(part.aval.dtype, jnp.floating):
         return axis
     raise PlanError(
         f"{function} returns, or uses after its gradient, an array of {part.aval.dtype} that depends on the batch, and "

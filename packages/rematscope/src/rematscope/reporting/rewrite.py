@@ -671,8 +671,8 @@ def rewrite(
       microbatches: the number of microbatches that the batch is split into. Their gradients are computed one after the
         other and averaged. On the first call with new shapes, the returned function proves from the program of `f` that
         the results stay the same, and refuses the call if it cannot. So it refuses a loss that is not a mean over the
-        examples, such as a sum. Each microbatch uses its part of the batch's random numbers, such as
-        dropout masks.
+        examples, such as a sum. Gradients per example, inside of `jax.vmap`, are added up if the step does so. Each
+        microbatch uses its part of the batch's random numbers, such as dropout masks.
       chunks: the number of chunks of the batch that the loss is computed in, each with a checkpoint around it. The
         result equals that of `f` for any loss: operations across examples, such as batch normalization, still run on
         the whole batch, and random numbers stay the same.

@@ -213,7 +213,14 @@ class Subject:
                 best, most = candidate, hidden
             if _CLEARLY * most >= every:
                 break  # no other axis is preferred
-        return best
+        return best or next(filter(self._divides_gradients, candidates), ())
+
+    def _divides_gradients(self, in_axes: tuple[Any, ...]) -> bool:
+        """Return whether gradients per example, inside of `jax.vmap`, can be computed in microbatches along axes."""
+        if not self.is_step:
+            return False
+        step = self._step_with_axes(in_axes)
+        return not why_gradient_differs(step, divisors(_batch_size(step))[0])
 
     @functools.cached_property
     def _loss_jaxprs(self) -> list[Any]:
@@ -321,21 +328,18 @@ class Subject:
         return jax.tree.leaves((self.arguments.args, self.arguments.kwargs))
 
     @functools.cached_property
-    def _leaf_axes(self) -> list[int | None]:
-        return leaf_axes(self.arguments.args, self.arguments.kwargs, self.in_axes)
+    def _whole_step(self) -> WholeStep:
+        return self._step_with_axes(self.in_axes)
+
+    def _step_with_axes(self, in_axes: tuple[Any, ...]) -> WholeStep:
+        flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
+        axes = leaf_axes(self.arguments.args, self.arguments.kwargs, in_axes)
+        return WholeStep(flat.updating, leaves, axes, self.name)
 
     @functools.cached_property
-    def _whole_step(self) -> WholeStep:
-        flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
-        return WholeStep(flat.updating, leaves, self._leaf_axes, self.name)
-
-    @property
     def batch_size(self) -> int:
         """The length of the batch axis; 0 if there is none."""
-        sizes = (
-            jnp.shape(v)[axis] for v, axis in zip(self._flat_leaves, self._leaf_axes, strict=True) if axis is not None
-        )
-        return int(next(sizes, 0))
+        return _batch_size(self._whole_step)
 
     def why_no_microbatches(self, count: int) -> str:
         """Return a sentence on why the gradient cannot be computed in `count` microbatches; "" if it can."""
@@ -344,12 +348,17 @@ class Subject:
         if self.batch_size < 2:
             return (
                 f"no argument of {self.name} has an axis, such as that of the batch, along which its loss can be "
-                "divided. A gradient inside of jax.vmap, such as one per example, cannot be divided."
+                "divided."
             )
         if count not in self._unproved:
             with self._measure_time():
                 self._unproved[count] = why_gradient_differs(self._whole_step, count)
         return self._unproved[count]
+
+
+def _batch_size(step: WholeStep) -> int:
+    sizes = (jnp.shape(v)[axis] for v, axis in zip(step.leaves, step.axes, strict=True) if axis is not None)
+    return int(next(sizes, 0))
 
 
 def divisors(size: int) -> list[int]:

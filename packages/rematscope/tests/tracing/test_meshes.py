@@ -1,6 +1,7 @@
 """Functions for many devices: both programs run, and bytes, work and collectives are those of one device."""
 
 import collections
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -119,6 +120,43 @@ def test_under_automatic_axes_the_compilers_shardings_are_predicted_and_marked()
         return jnp.sin(lax.with_sharding_constraint(jnp.sin(x), NamedSharding(over, P("d"))))
 
     assert trace(constrained, shape).axes == {"d": 8}
+
+
+def _scan_under_automatic_axes(name):
+    """Return a function of a sharded weight and a sharded batch that has a loop, and shapes of both arguments."""
+    over = meshes.mesh(d=4, e=2)
+    weight, batch = meshes.like(over, None, "e", shape=(64, 64)), meshes.like(over, "d", shape=(32, 64))
+    constrained = NamedSharding(over, P("d", None))
+
+    def layer(c, w):
+        c = jnp.sin(c @ w)
+        return lax.with_sharding_constraint(c, constrained) if name == "constrained" else c
+
+    def f(w, x):
+        match name:
+            case "fori_loop":
+                return lax.fori_loop(0, 5, lambda _, c: layer(c, w), x).sum()
+            case "unchanged":
+                carry = lax.scan(lambda c, _: ((layer(c[0], w * c[1][0, 0]), c[1]), None), (x, x), None, length=5)[0]
+                return carry[0].sum() + (carry[1] ** 2).sum()
+            case "nested":
+                outer = functools.partial(lax.fori_loop, 0, 2, lambda _, c: layer(c, w))
+                return lax.fori_loop(0, 3, lambda _, c: outer(c), x).sum()
+            case _:
+                return lax.scan(lambda c, _: (layer(c, w), None), x, None, length=5)[0].sum()
+
+    return f, (weight, batch)
+
+
+@since("0.10", "the shardings that older releases choose were not compared")
+@pytest.mark.parametrize("name", ["scan", "fori_loop", "constrained", "unchanged", "nested"])
+def test_a_sharding_counts_as_known_only_if_xla_gives_a_residual_that_sharding(name):
+    f, shapes = _scan_under_automatic_axes(name)
+    passes = trace(f, *shapes)
+    arrays = jax.jit(passes.forward)(*meshes.arrays(shapes))[1:]
+    for residual, array in zip(passes.residuals, arrays, strict=True):
+        here = array.addressable_shards[0].data.nbytes
+        assert residual.device_bytes == here or residual in passes.unresolved_shardings
 
 
 @since("0.10", "the shapes of what a function returns say how it is divided")

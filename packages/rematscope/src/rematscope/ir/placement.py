@@ -96,20 +96,29 @@ def has_auto_sharded_work(program: Program) -> bool:
 
 
 def _place_loop(loop: Equation) -> None:
-    """Record that a loop's slices are sharded like their stacks, and its carries like their initial values.
+    """Record that a loop's slices are sharded like their stacks, and its carries like the results of its body.
 
-    The same holds in the other direction.
+    The same holds in the other direction. If the body does not determine the sharding of a carry, the compiler decides
+    it, even if the sharding of the initial value is known. A carry that no iteration changes keeps this sharding.
     """
     body, carries = loop.bodies[-1], loop.carries
     slices = list(zip(loop.stacked_inputs, body.inputs[carries:], strict=True))
     for array, part in slices:
         shape, decided, axes = array.placement
         same(part, Placement(shape[1:], decided, axes and axes[1:]))
-    for first, *own in zip(loop.initial, *(program.inputs[:carries] for program in loop.bodies), strict=True):
-        for value in own:
-            same(value, first.placement)
+    carried = list(zip(loop.initial, body.outputs, *(each.inputs[:carries] for each in loop.bodies), strict=False))
+    for first, out, *own in carried:
+        if out is own[-1]:
+            for value in own:
+                same(value, first.placement)
     for program in loop.bodies:
         place(program)
+    if any(out.placement.is_explicit and not value.placement.is_explicit for _, out, *own in carried for value in own):
+        for _, out, *own in carried:
+            for value in own:
+                same(value, out.placement)
+        for program in loop.bodies:
+            place(program)
     for array, part in (*slices, *zip(loop.outputs[carries:], body.outputs[carries:], strict=True)):
         shape, decided, axes = part.placement
         same(array, Placement((array.shape[0], *shape), decided, axes and ((), *axes)))

@@ -1,11 +1,15 @@
 """`rewrite`: every option leaves values and gradients as they are."""
 
 import dataclasses
+import gc
+import weakref
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from flax import nnx
 from sampling import few
 from steps import STEPS
 from uncompiled import by_operation
@@ -58,8 +62,6 @@ def test_the_results_stay(name, options):
 @pytest.mark.slow
 @pytest.mark.parametrize("options", few([OPTIONS[0], OPTIONS[7], OPTIONS[5]]), ids=written)
 def test_modules_of_nnx_are_changed_in_place(options):
-    from flax import nnx
-
     step, args, _ = STEPS["nnx_in_place"]()
     options = {**options, **({"in_axes": NNX_AXES} if DIVIDED.intersection(options) else {})}
     one, other = (nnx.clone(args[0]), nnx.clone(args[1])), (nnx.clone(args[0]), nnx.clone(args[1]))
@@ -189,21 +191,106 @@ def test_options_are_checked(options, words):
         rewrite(jnp.sin, **options)
 
 
-@pytest.mark.parametrize("options", [{"microbatches": 2, "in_axes": (None, 0)}, {"donate_argnums": 0}], ids=written)
-def test_a_variable_that_modules_share_is_refused(options):
-    from flax import nnx
+class SharingVariables(nnx.Module):
+    """One layer twice, and two dropouts that read one `Rngs`."""
 
-    model = nnx.Sequential(*[nnx.Linear(4, 4, rngs=nnx.Rngs(0))] * 2)
+    def __init__(self):
+        self.rngs = nnx.Rngs(0)
+        self.first = self.second = nnx.Linear(8, 8, rngs=self.rngs)
+        self.dropouts = nnx.List([Dropout(self.rngs), Dropout(self.rngs)])
 
-    @nnx.jit
-    def step(model, x):
-        grads = nnx.grad(lambda model: jnp.mean(model(x) ** 2))(model)
-        nnx.update(model, jax.tree.map(lambda w, g: w - g, nnx.state(model), grads))
+    def __call__(self, x, training):
+        for layer, dropout in zip((self.first, self.second), self.dropouts, strict=True):
+            x = dropout(jnp.tanh(layer(x)), training)
+        return x
 
-    with pytest.raises(PlanError, match=r"one nnx variable .* in several modules"):
-        rewrite(step, **options)(model, jnp.ones((4, 4)))
-    report = rematscope.report(step, model, jnp.ones((512, 4)), memory="4 KiB")
-    assert report.best is None or not report.best.changes.is_flat
+
+class Dropout(nnx.Module):
+    def __init__(self, rngs):
+        self.rngs = rngs
+
+    def __call__(self, x, training):
+        return jnp.where(jax.random.bernoulli(self.rngs.dropout(), 0.8, x.shape), x, 0) if training else x
+
+
+def step_of_nnx(model, optimizer, x, training):
+    def loss(model):
+        return jnp.mean((model(x, training) - 1) ** 2)
+
+    value, gradients = nnx.value_and_grad(loss)(model)
+    optimizer.update(model, gradients)
+    return model, value
+
+
+def shared_arguments():
+    model = SharingVariables()
+    return model, nnx.Optimizer(model, optax.adam(0.01, eps=1.0), wrt=nnx.Param)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"microbatches": 4},
+        {"donate_argnums": (0, 1)},
+        {"checkpoint": "whole", "microbatches": 2, "donate_argnums": (0, 1)},
+        {"chunks": 2, "donate_argnums": (1,)},
+    ],
+    ids=written,
+)
+def test_modules_of_nnx_may_share_variables(options, training):
+    step = nnx.jit(step_of_nnx, static_argnums=3)
+    options = {**options, **({"in_axes": (None, None, 0)} if DIVIDED.intersection(options) else {})}
+    new, one, other = rewrite(step, **options), shared_arguments(), shared_arguments()
+    for i in range(2):  # the second call reads what the first has changed
+        x = jax.random.normal(jax.random.key(i), (16, 8))
+        (_, expected), (model, found) = step(*one, x, training), new(*other, x, training)
+        np.testing.assert_allclose(expected, found, rtol=1e-5)
+        assert model is other[0]
+    for a, b in zip(*(jax.tree.leaves(nnx.state(each)) for each in (one, other)), strict=True):
+        is_key = jnp.issubdtype(a.dtype, jax.dtypes.prng_key)
+        np.testing.assert_allclose(*(jax.random.key_data(v) if is_key else v for v in (a, b)), rtol=1e-4, atol=1e-6)
+    assert int(model.rngs.default.count[...]) == int(one[0].rngs.default.count[...]) == 2 + 4 * training
+
+
+def test_two_patterns_of_shared_variables_are_two_programs():
+    def step(models, x):
+        gradients = nnx.grad(lambda models: jnp.mean((models[0](models[1](models[2](x)))) ** 2))(models)
+        nnx.update(models, jax.tree.map(lambda w, g: w - g, nnx.state(models), gradients))
+
+    new = rewrite(step, donate_argnums=0)
+    for pattern in ([0, 1, 0], [0, 1, 1]):
+        made = [[nnx.Linear(4, 4, rngs=nnx.Rngs(i)) for i in range(2)] for _ in range(2)]
+        one, other = (nnx.List([each[i] for i in pattern]) for each in made)
+        step(one, jnp.ones((4, 4)))
+        new(other, jnp.ones((4, 4)))
+        for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_a_module_of_nnx_whose_variable_would_be_copied_is_refused():
+    def step(model, optimizer, x, training):
+        return step_of_nnx(model, optimizer, x, training)[0].first
+
+    with pytest.raises(PlanError, match=r"returns a module whose nnx variable .* also belongs to"):
+        rewrite(step, donate_argnums=0)(*shared_arguments(), jnp.ones((4, 8)), False)
+
+
+def test_the_report_counts_a_shared_variable_once():
+    step, args = nnx.jit(step_of_nnx, static_argnums=3), (*shared_arguments(), jnp.ones((2048, 8)), True)
+    report = rematscope.report(step, *args, memory="300 KiB")
+    assert report.bytes_by_kind["parameters"] < 500  # 8 × 9 weights, a key and counts
+    assert report.best is not None
+    report.best.function(*args)
+
+
+def test_arguments_are_not_held_after_the_call():
+    step = rewrite(lambda w, x: w - jax.grad(lambda w: jnp.mean(x @ w))(w), microbatches=2, in_axes=(None, 0))
+    w = jnp.ones((8, 8))
+    held = weakref.ref(w)
+    w = step(w, jnp.ones((4, 8)))
+    gc.collect()
+    assert held() is None
 
 
 @pytest.mark.parametrize("width", [128, 512])

@@ -1,6 +1,7 @@
 """Separate the arrays among the arguments of a call from functions, strings and other settings."""
 
 import contextlib
+import copy
 import functools
 import inspect
 import itertools
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from rematscope.reporting.nnx_objects import is_variable, objects_in, set_state, state_of
 from rematscope.tracing.arguments import shape_struct
 
 
@@ -64,9 +66,13 @@ def arguments_of(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
 class Arguments:
     """The arguments of a call, divided into arrays and settings.
 
+    A variable of Flax's nnx that occurs several times, such as one that modules share, counts as an array once.
+
     Attributes:
-      args, kwargs: the arguments with None in place of each setting.
+      args, kwargs: the arguments with None in place of each setting, and of each further occurrence of a variable.
+      given: the arguments as they were given.
       settings: the number of settings.
+      firsts: for each variable of nnx and for each other leaf, the index of its first occurrence among them.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], fixed: Callable[[Any], bool] = is_setting):
@@ -75,33 +81,58 @@ class Arguments:
         fixed: whether a leaf is a setting, which is not traced.
         """
         self.fixed = fixed
-        given = tuple(args), dict(kwargs)
-        self._structure: Any = jax.tree.structure(given, is_leaf=_is_none)
-        leaves = jax.tree.leaves(given, is_leaf=_is_none)
+        self.given = given = tuple(args), dict(kwargs)
+        self._outer: Any  # the structure with variables as leaves
+        self._structure: Any
+        nodes, self._outer = jax.tree.flatten(given, is_leaf=lambda node: node is None or is_variable(node))
+        seen = dict[int, int]()
+        self.firsts = tuple(seen.setdefault(id(v), i) if is_variable(v) else i for i, v in enumerate(nodes))
+        self._has_repeated = self.firsts != tuple(range(len(nodes)))
+        leaves, self._structure = jax.tree.flatten(given, is_leaf=_is_none)
+        lengths = [len(jax.tree.leaves(node, is_leaf=_is_none)) for node in nodes]
+        repeated = [i != first for i, (first, n) in enumerate(zip(self.firsts, lengths, strict=True)) for _ in range(n)]
         self._settings = [v if fixed(v) else _MISSING for v in leaves]
         self.settings = sum(v is not _MISSING and v is not None for v in self._settings)
+        arrays: tuple[Any, Any] = given
         # A container may refuse None or a placeholder, so it is only built anew if it may have settings.
-        arrays: tuple[Any, Any] = jax.tree.map(lambda v: None if fixed(v) else v, given) if self.settings else given
+        if self.settings or self._has_repeated:
+            pairs = zip(leaves, repeated, strict=True)
+            arrays = self._structure.unflatten(None if again or fixed(v) else v for v, again in pairs)
         self.args, self.kwargs = arrays
 
+    def without_arrays(self) -> "Arguments":
+        """Return a copy whose `all` works alike, and which holds no array."""
+        found = copy.copy(self)
+        del found.given, found.args, found.kwargs
+        return found
+
     def all(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return the arguments with the settings restored."""
-        if not self.settings:
-            return tuple(args), dict(kwargs)
-        arrays = self._structure.flatten_up_to((tuple(args), dict(kwargs)))
-        leaves = (a if setting is _MISSING else setting for setting, a in zip(self._settings, arrays, strict=True))
-        found: tuple[Any, Any] = self._structure.unflatten(leaves)
+        """Return the arguments with the settings, and all occurrences of each variable, restored."""
+        found: tuple[Any, Any] = tuple(args), dict(kwargs)
+        if not self.settings and not self._has_repeated:
+            return found
+        arrays = self._structure.flatten_up_to(found)
+        found = self._structure.unflatten(
+            a if setting is _MISSING else setting for setting, a in zip(self._settings, arrays, strict=True)
+        )
+        nodes = self._outer.flatten_up_to(found)
+        found = self._outer.unflatten(nodes[i] for i in self.firsts)
         return found
 
     def bound(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `f` as a function of only the arrays among its arguments, which returns only arrays."""
-        if not self.settings:
+        """Return `f` as a function of only the arrays among its arguments, which returns only arrays.
+
+        The function writes the new state of modules of nnx into its arguments, as `f` does.
+        """
+        if not self.settings and not self._has_repeated:
             return f
 
         @functools.wraps(f, updated=())
         def of_arrays(*args: Any, **kwargs: Any) -> Any:
             given, named = self.all(args, kwargs)
-            return arrays_of(f(*given, **named))
+            returned = arrays_of(f(*given, **named))
+            set_state(objects_in((args, kwargs)), arrays_of(state_of(objects_in((given, named)))))
+            return returned
 
         of_arrays.__name__ = getattr(f, "__name__", type(f).__name__)
         with contextlib.suppress(TypeError, ValueError):

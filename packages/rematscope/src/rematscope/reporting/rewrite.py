@@ -6,7 +6,6 @@ import functools
 import itertools
 import math
 import numbers
-import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -41,6 +40,7 @@ from rematscope.reporting.averages import WholeStep, why_gradient_differs
 from rematscope.reporting.batch_axis import NotPaired
 from rematscope.reporting.chunks import chunked_batch, chunked_head
 from rematscope.reporting.microbatches import in_microbatches
+from rematscope.reporting.nnx_objects import objects_in, set_state, state_of, with_places, without_places
 from rematscope.scheduling.auto import planned_in_step
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
 from rematscope.scheduling.calls import calls_around, first_half, partitions, worth_saving
@@ -358,12 +358,13 @@ class Rewritten(Constant):
         return shardings_of(jax.tree.leaves((arguments.args, arguments.kwargs)))
 
     def _structure(self, arguments: Arguments, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the tree of the arrays among the arguments, the settings, and the shardings across devices.
+        """Return the tree of the arrays among the arguments, the settings, shared variables, and the shardings.
 
         Equal settings may differ in type.
         """
         settings = tuple((type(v), _hashed(v)) for v in jax.tree.leaves((args, kwargs)) if arguments.fixed(v))
-        return jax.tree.structure((arguments.args, arguments.kwargs)), settings, self._shardings(arguments)
+        tree = jax.tree.structure((arguments.args, arguments.kwargs))
+        return tree, settings, arguments.firsts, self._shardings(arguments)
 
 
 def _types(leaves: Iterable[Any]) -> Any:
@@ -393,8 +394,7 @@ class _Program:
         kwargs: Mapping[str, Any],
         tree: Any,
     ):
-        check_unshared((args, kwargs), function.__name__)
-        self._function, self._arguments, self._tree = function, arguments, tree
+        self._function, self._arguments, self._tree = function, arguments.without_arrays(), tree
         changes, f = function.changes, function.__wrapped__
         self._axes = function._leaf_axes(arguments) if changes.microbatches > 1 else []
         self._shardings = function._shardings(arguments)
@@ -430,18 +430,23 @@ class _Program:
 
     def _as_written(self, *leaves: Any) -> list[Any]:
         """Run the function as written, and return the leaves of its outputs and of the objects that it changes."""
-        args, kwargs = self._arguments.all(*jax.tree.unflatten(self._tree, leaves))
-        returned = self._function.__wrapped__(*args, **kwargs)
-        return jax.tree.leaves((arrays_of(returned), arrays_of(_objects((args, kwargs)))))
+        return jax.tree.leaves(arrays_of(self._results(self._function.__wrapped__, leaves)))
 
     def _flat(self, *leaves: Any) -> list[Any]:
-        given = jax.tree.unflatten(self._tree, leaves)
-        args, kwargs = self._arguments.all(*given)
-        returned = self._function._direct(args, kwargs)(*args, **kwargs)
-        objects = _objects((args, kwargs))
-        arrays, changed = arrays_of(returned), arrays_of(objects)
-        self._outs[_types(leaves)] = jax.tree.structure((arrays, changed)), returned, objects
-        return jax.tree.leaves((arrays, changed))
+        def changed(*args: Any, **kwargs: Any) -> Any:
+            return self._function._direct(args, kwargs)(*args, **kwargs)
+
+        results = self._results(changed, leaves)
+        arrays = arrays_of(results)
+        self._outs[_types(leaves)] = jax.tree.structure(arrays), results
+        return jax.tree.leaves(arrays)
+
+    def _results(self, f: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, Any]:
+        """Return what `f` returns, and the new state of the objects of nnx among its arguments."""
+        args, kwargs = self._arguments.all(*jax.tree.unflatten(self._tree, leaves))
+        objects = objects_in((args, kwargs))
+        returned = f(*args, **kwargs)
+        return with_places(returned, objects, self._function.__name__), state_of(objects)
 
     def _split(self, arguments: Arguments) -> tuple[list[Any], list[Any]]:
         leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
@@ -459,11 +464,11 @@ class _Program:
         key = _types(jax.tree.leaves((arguments.args, arguments.kwargs)))
         if key not in self._outs:  # the compiled program came from a cache, so the function was not traced here
             raise PlanError(f"{self._function.__name__} was not traced.")
-        tree, returned, before = self._outs[key]
-        arrays, changed = jax.tree.unflatten(tree, results)
-        if before:
-            _update(_objects(arguments.all(arguments.args, arguments.kwargs)), changed)
-        return _combined(returned, arrays)
+        tree, before = self._outs[key]
+        returned, state = _combined(before, jax.tree.unflatten(tree, results))
+        objects = objects_in(arguments.given)
+        set_state(objects, state)
+        return without_places(returned, objects)
 
     def lower(self, arguments: Arguments) -> Any:
         """Lower the program."""
@@ -503,45 +508,6 @@ def _combined(returned: Any, arrays: Any) -> Any:
         return one if array is None or isinstance(one, numbers.Number) else array
 
     return jax.tree.map(combined, returned, arrays, is_leaf=lambda v: v is None)
-
-
-def _objects(given: Any) -> list[Any]:
-    """Return the modules of Flax's nnx among the arguments, whose state a function may change in place."""
-    nnx = sys.modules.get("flax.nnx")
-    if nnx is None:
-        return []
-    kinds = tuple(kind for kind in (getattr(nnx, "Pytree", None), nnx.Module, nnx.Optimizer) if kind is not None)
-
-    def is_object(node: Any) -> bool:
-        return isinstance(node, kinds)
-
-    return [node for node in jax.tree.leaves(given, is_leaf=is_object) if is_object(node)]
-
-
-def check_unshared(given: Any, function: str) -> None:
-    """Raise PlanError if modules of Flax's nnx among the arguments share a variable.
-
-    A program of flat arrays has two copies of such a variable, so it would update each one by itself.
-    """
-    nnx: Any = sys.modules.get("flax.nnx")
-    if nnx is None:
-        return
-    variables = jax.tree.leaves(_objects(given), is_leaf=lambda v: isinstance(v, nnx.Variable))
-    seen = set[int]()
-    for variable in variables:
-        if isinstance(variable, nnx.Variable) and id(variable) in seen:
-            raise PlanError(
-                f"An argument of {function} has one nnx variable ({type(variable).__name__}) in several modules, which "
-                "microbatches= and donate_argnums= do not support. If it belongs to an nnx.Rngs, give each module its "
-                "own: rngs.fork()."
-            )
-        seen.add(id(variable))
-
-
-def _update(objects: Sequence[Any], changed: Sequence[Any]) -> None:
-    nnx: Any = sys.modules["flax.nnx"]
-    for one, new in zip(objects, changed, strict=True):
-        nnx.update(one, nnx.state(new))
 
 
 def _in_argnums(arguments: Arguments, argnums: Iterable[int], option: str, function: str) -> list[bool]:

@@ -20,7 +20,7 @@ from rematscope.reporting.arrays import arguments_of, leaf_axes, shardings_of
 from rematscope.reporting.averages import WholeStep, why_gradient_differs
 from rematscope.reporting.chunks import chunked_batch
 from rematscope.reporting.head_axes import first_of_head, program_with_head
-from rematscope.reporting.rewrite import Changes, Rewritten, blocks_of, check_unshared, losses_of, takes_gradient
+from rematscope.reporting.rewrite import Changes, Rewritten, blocks_of, losses_of, takes_gradient
 from rematscope.scheduling.blocks import loops_deep
 from rematscope.seconds.devices import Device
 from rematscope.seconds.roofline import estimate_time
@@ -73,7 +73,7 @@ class Subject:
     ):
         flattened(f, (), {})
         self.f, self.name, self.device, self.target = f, callable_name(f), device, target
-        self.arguments, self._given = arguments_of(f, args, kwargs), (args, kwargs)
+        self.arguments = arguments_of(f, args, kwargs)
         self.is_step = takes_gradient(f, args, kwargs)
         self._traced: dict[Changes, Traced] = {}
         self._unproved: dict[int, str] = {}  # for each number of microbatches, why it is not possible
@@ -99,8 +99,6 @@ class Subject:
           PlanError: if the changes cannot be applied to it.
         """
         if changes not in self._traced:
-            if changes.is_flat:
-                check_unshared(self._given, self.name)
             with self._measure_time():
                 if changes.donate_argnums:
                     self._traced[changes] = self._with_donation(changes)

@@ -32,10 +32,13 @@ class FlatFunction:
         return self._f(*args, **kwargs)
 
     def updating(self, *leaves: Any) -> tuple[Any, list[Any]]:
-        """Return the outputs of the function and the new state of the objects that it modifies, such as nnx modules."""
+        """Return the outputs of the function and the new state of the objects that it modifies, such as nnx modules.
+
+        If the function also returns such an object, its state is among the outputs only.
+        """
         given = jax.tree.unflatten(self._tree, leaves)
         returned = self._f(*given[0], **given[1])
-        before = set(map(id, leaves))
+        before = set(map(id, [*leaves, *jax.tree.leaves(returned)]))
         return returned, [leaf for leaf in jax.tree.leaves(given) if id(leaf) not in before]
 
 

@@ -584,6 +584,19 @@ def test_a_custom_gradient_beside_an_integer_is_accepted():
     rewrite(step_of(loss), microbatches=COUNT, in_axes=AXES)(*arguments())
 
 
+def test_a_custom_derivative_that_raises_an_error_is_named():
+    @jax.custom_jvp
+    def not_differentiated(y):
+        return y + 0
+
+    @not_differentiated.defjvp
+    def rule(primals, tangents):
+        raise RuntimeError("a derivative with respect to the data")
+
+    why = proof(step_of(lambda w, x, y: squares(w, x, not_differentiated(y)).mean()))
+    assert "no rule covers custom_jvp_call" in why
+
+
 def test_the_rest_of_the_step_is_proved_too():
     def of_data(w, x, y):
         return jax.grad(lambda x: squares(w, x, y).mean())(x)

@@ -255,7 +255,11 @@ def _derivative_commutes(whole: Any, part: Any, count: int) -> bool:
 
         return jax_compat.make_jaxpr(tangent)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
 
-    return programs_commute(derivative(whole), derivative(part), count, differentiable=False)
+    try:
+        both = derivative(whole), derivative(part)
+    except Exception:  # any error of a rule, such as that of Equinox's `nondifferentiable`
+        return False
+    return programs_commute(*both, count, differentiable=False)
 
 
 def custom_gradient(eqn: Any) -> Any:

@@ -190,7 +190,7 @@ def _ask_in_two_orders(answer: Callable, questions: Sequence[Question], rng: np.
         before, after = first[place], second.get(place, first[place])
         if (before.failure is None) != (after.failure is None):
             replies.append(Traced(question.name, failure=failed_once(before.failure, after.failure)))
-        elif before.data != after.data:
+        elif json.dumps(before.data, sort_keys=True) != json.dumps(after.data, sort_keys=True):  # NaN != NaN
             words = f"it returns {_shortened(before.data)} the first time and {_shortened(after.data)} the second time"
             replies.append(Traced(question.name, failure=changed(words)))
         else:

@@ -240,6 +240,12 @@ def test_plain_data_is_computed_twice():
     assert all("the first time and" in failure.text for failure in failures)
 
 
+@pytest.mark.parametrize("data", [float("nan"), [1, [float("nan")]], {"a": float("nan")}])
+def test_nan_does_not_count_as_a_change(data):
+    cases = capture(lambda n, both: jax.tree.map(float, data), "any", QUESTIONS).cases
+    assert [each.failure for each in cases] == [None] * len(QUESTIONS)
+
+
 def test_an_answer_may_change_the_lists_that_it_is_given():
     def answer(n, both):
         return both["twice"].pop() + both.pop("twice").pop()

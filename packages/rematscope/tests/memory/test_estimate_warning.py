@@ -9,6 +9,14 @@ from jax import lax
 from rematscope import fit, measure
 
 X = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+
+
+def read_back(x):
+    """Return `x`, read from a mutable array."""
+    new_ref = getattr(jax, "new_ref", None) or jax.array_ref
+    return new_ref(x)[...]
+
+
 KINDS = {
     "loops of unknown length": lambda x: (
         x * lax.while_loop(lambda c: c.sum() < 3, lambda c: jnp.sin(c) + 1, lax.stop_gradient(x))
@@ -17,6 +25,7 @@ KINDS = {
     "linear algebra": lambda x: jnp.linalg.qr(x)[1],
     "sorts": lambda x: jnp.sort(x),
     "FFTs": lambda x: jnp.abs(jnp.fft.fft(x)),
+    "mutable arrays": lambda x: read_back(jnp.sin(x)),
     "large closed-over constants": lambda x: jnp.sin(x @ np.eye(16, dtype=np.float32)[:, ::-1]),
 }
 

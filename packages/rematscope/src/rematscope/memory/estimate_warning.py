@@ -11,6 +11,7 @@ _KINDS = {
     "linear algebra": LINEAR_ALGEBRA,
     "sorts": frozenset("approx_top_k sort top_k".split()),
     "FFTs": frozenset({"fft"}),
+    "mutable arrays": frozenset("addupdate get swap".split()),  # XLA may write to them in place
 }
 _MANY = 0.1  # share of the predicted peak above which constants make it unreliable, since XLA folds and copies them
 

@@ -81,6 +81,7 @@ class CaseObservation:
       peak: a function that returns the peak memory of both passes in bytes, without arguments and results. If its
         argument is True, this is the memory that XLA allocates; otherwise, the live bytes in the traced order.
       exchanges: the collectives of both passes that the value and its gradients need.
+      matmuls: the number of matmuls in the text of both passes. A matmul in a loop counts once.
     """
 
     case: str
@@ -99,3 +100,4 @@ class CaseObservation:
     turns: int
     peak: Callable[[bool], int]
     exchanges: tuple[Exchange, ...] = ()
+    matmuls: int = 0

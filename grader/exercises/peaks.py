@@ -102,3 +102,37 @@ class InPieces:
 
     def claim(self, seen: CaseObservation) -> None:
         return None  # PeakAtMost makes this claim
+
+
+@dataclass(frozen=True)
+class InLoops:
+    """The text of both passes contains few matmuls, because loops run them.
+
+    The live bytes in the traced order show the peak of a loop. They do not show the peak of unrolled steps: XLA may run
+    these in another order, and hold the arrays of all steps at the same time.
+
+    Attributes:
+      most: the largest number of matmuls in the text of both passes, in which a matmul in a loop counts once.
+      steps: the name of the steps in findings, in the plural.
+      too_many: the question for an answer with more matmuls.
+    """
+
+    most: int
+    steps: str
+    too_many: str
+    names = ()
+
+    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
+        if seen.matmuls > self.most:
+            yield Finding(
+                FindingKind.PEAK,
+                f"Your two passes contain {seen.matmuls} matmuls, counting each loop's matmuls once. XLA may run "
+                f"unrolled {self.steps} in any order, so the arrays of all {self.steps} may be in memory at the same "
+                "time.",
+                expected=f"at most {counted(self.most, 'matmuls')}, counting each loop's matmuls once",
+                got=counted(seen.matmuls, "matmuls"),
+                next=self.too_many,
+            )
+
+    def claim(self, seen: CaseObservation) -> None:
+        return None  # PeakAtMost makes this claim

@@ -349,7 +349,7 @@ class Recomputes:
 
 @dataclass(frozen=True)
 class SendsAtMost:
-    """The collectives of both passes send at most as many bytes as this many transfers of all weights.
+    """The collectives of both passes send at most as many bytes as this many transfers, such as gathers of all weights.
 
     Bytes are counted, not collectives: a ring of permutations that gathers a weight sends as much as an all-gather, and
     an all-reduce sends twice as much.
@@ -357,11 +357,12 @@ class SendsAtMost:
     Attributes:
       times: the number of transfers. All-gathers of every weight, one each, are a transfer, and so are reduce-scatters.
       of: the bytes that each device sends for one transfer.
-      weights: the number of weights.
+      weights: the number of arrays that a transfer sends, such as weights.
       in_loop: the question for an answer that sends more and runs a collective in a loop.
       all_reduced: the question for one that all-reduces, which sends each array twice.
       too_many: the question for one that runs more collectives of a kind in a pass than there are weights.
       too_large: the question for any other, which sends more bytes per collective.
+      transfer: what one transfer does, as words that follow "as much as it takes to".
     """
 
     times: int
@@ -371,6 +372,7 @@ class SendsAtMost:
     all_reduced: str
     too_many: str
     too_large: str
+    transfer: str = "gather every weight once"
     names = ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
@@ -380,7 +382,7 @@ class SendsAtMost:
             yield Finding(
                 FindingKind.LINK_BYTES,
                 f"Your two passes run {counts}. Each device sends {bytes_text(sent)}, {sent / self.of:.1f} times as "
-                "much as it takes to gather every weight once.",
+                f"much as it takes to {self.transfer}.",
                 expected=f"at most {self.times} times as much ({bytes_text(self.times * self.of)})",
                 got=f"{sent / self.of:.1f} times as much ({bytes_text(sent)})",
                 nbytes=sent - self.times * self.of,

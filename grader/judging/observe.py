@@ -122,6 +122,7 @@ def _observe_case(index: int, trial: AnswerRun, asked: set[str], found: Sequence
         turns=min((m.trip_count for m in (*of_forward, *matmuls)), default=0),
         peak=functools.cache(lambda compiled: trial.peak(index, compiled)),
         exchanges=(*_exchanges_of(forward, needed_forward, False), *_exchanges_of(backward, needed_backward, True)),
+        matmuls=len(of_forward) + len(matmuls),
     )
 
 

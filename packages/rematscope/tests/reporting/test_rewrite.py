@@ -284,6 +284,27 @@ def test_the_report_counts_a_shared_variable_once():
     report.best.function(*args)
 
 
+@pytest.mark.parametrize("donated", [(0,), (1,), (0, 1)])
+def test_an_array_that_a_call_uses_twice_is_donated_once(donated):
+    """The average of weights, or a target network, often starts as the same arrays as the weights."""
+
+    def step(state, target, x):
+        weights, average = state
+        gradient = jax.grad(lambda w: jnp.mean((x @ w - x @ target) ** 2))(weights)
+        weights = weights - gradient
+        return (weights, 0.9 * average + 0.1 * weights), 0.5 * target + 0.5 * weights
+
+    def called_twice(step):
+        weights = jax.random.normal(jax.random.key(1), (4, 4))
+        state, target, x = (weights, weights), weights, jnp.ones((8, 4))
+        for _ in range(2):
+            state, target = step(state, target, x)
+        return state, target
+
+    expected, found = called_twice(step), called_twice(rewrite(step, donate_argnums=donated))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), expected, found)
+
+
 def test_arguments_are_not_held_after_the_call():
     step = rewrite(lambda w, x: w - jax.grad(lambda w: jnp.mean(x @ w))(w), microbatches=2, in_axes=(None, 0))
     w = jnp.ones((8, 8))

@@ -449,10 +449,18 @@ class _Program:
         return with_places(returned, objects, self._function.__name__), state_of(objects)
 
     def _split(self, arguments: Arguments) -> tuple[list[Any], list[Any]]:
+        """Return the leaves that are read only, and those that are overwritten.
+
+        JAX refuses to donate an array that the call uses twice, such as weights whose moving average starts as the same
+        arrays. Such an array is overwritten once, and copied for its other uses.
+        """
         leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
-        kept, overwritten = (
-            [v for v, one in zip(leaves, self._donated, strict=True) if one == which] for which in (False, True)
-        )
+        kept = [leaf for leaf, one in zip(leaves, self._donated, strict=True) if not one]
+        used, overwritten = set(map(id, kept)), []
+        for leaf in (leaf for leaf, one in zip(leaves, self._donated, strict=True) if one):
+            again = id(leaf) in used and isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+            used.add(id(leaf))
+            overwritten.append(jnp.copy(leaf) if again else leaf)
         return kept, overwritten
 
     def call(self, arguments: Arguments, compiled: Callable[..., Any] | None = None) -> Any:

@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import IO
 
 from grader.isolation import bubblewrap_options
 from grader.isolation.control_groups import HOW, ControlGroup, ControlGroups, NotDelegated, limit_of_tasks
@@ -100,6 +101,17 @@ class SandboxedProcess:
             return False
 
 
+def _temporary_file() -> IO[bytes]:
+    """Return a new temporary file. Raises SandboxError if none can be created."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError as error:  # for example under a umask that denies access to one's own new folders
+        raise SandboxError(
+            f"No temporary file can be created in {tempfile.gettempdir()} ({error.strerror}). Check the umask, the "
+            "folder's permissions and the free disk space."
+        ) from None
+
+
 class Zygote:
     """The process in bubblewrap that all sandboxed processes are forked from. Use it as a context, or call `close`.
 
@@ -146,9 +158,11 @@ class Zygote:
             self.uncounted = True
 
     def _start_bubblewrap(self, bwrap: str, as_root: bool) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control = ours
-        with theirs, tempfile.TemporaryFile() as errors:
+        with contextlib.ExitStack() as stack:
+            errors = stack.enter_context(_temporary_file())
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._control = ours
+            stack.enter_context(theirs)
             self._process = subprocess.Popen(
                 [
                     bwrap,

@@ -25,6 +25,9 @@ _PASSED = (
 # Settings of JAX, XLA, NumPy, their threads and Python. PYTHONPATH is not among them, because packages may be there.
 _SETTINGS = ("JAX_", "XLA_", "TF_", "NPY_", "OMP_", "OPENBLAS_", "MKL_", "LIBTPU_", "PYTHON")
 _NO_SETTINGS = ("JAX_REMAT3", "PYTHONPATH", "PYTHONHOME")
+# The values of JAX_REMAT3 that JAX accepts, in lower case.
+REMAT3_ON = ("y", "yes", "t", "true", "on", "1")
+_REMAT3_OFF = ("n", "no", "f", "false", "off", "0")
 
 
 def for_grading(caller: Mapping[str, str]) -> dict[str, str]:
@@ -56,6 +59,9 @@ def restart() -> None:
     """Restart this command in the environment for grading, unless it already runs in it. A restart is necessary because
     Python and its libraries read most variables at startup."""
     _open_standard_descriptors()
+    if (given := os.environ.get("JAX_REMAT3", "0")).lower() not in (*REMAT3_ON, *_REMAT3_OFF):
+        print(f"JAX_REMAT3 is {given!r}, which JAX does not accept. Set it to 1 or 0, or unset it.", file=sys.stderr)
+        sys.exit(2)
     wanted = for_grading(os.environ)
     if dict(os.environ) != wanted or sys.flags.optimize or sys.warnoptions:
         if sys.stdout:

@@ -9,6 +9,8 @@ import platform
 from datetime import UTC, datetime
 from pathlib import Path
 
+from grader.util.environment import REMAT3_ON
+
 
 def now() -> str:
     """Return the time in UTC, ISO 8601, to the second."""
@@ -19,7 +21,7 @@ def versions() -> dict[str, str]:
     """Return the versions of the tools that a verdict depends on, including `JAX_REMAT3` if JAX's new rematerialization
     is on."""
     packages = {"jax": "jax", "jaxlib": "jaxlib", "workbook": "remat-workbook"}
-    on = os.environ.get("JAX_REMAT3", "").lower() in ("1", "true", "on", "yes", "t", "y")  # the values that JAX accepts
+    on = os.environ.get("JAX_REMAT3", "").lower() in REMAT3_ON
     remat3 = {"JAX_REMAT3": "on"} if on else {}
     found = {"python": platform.python_version()} | {k: _package_version(package) for k, package in packages.items()}
     return found | {"code": code()} | remat3

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import errno
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import distributed
 import pytest
 
 from grader.classroom import executors
-from grader.isolation import control_groups
+from grader.isolation import control_groups, sandbox
 from grader.util import environment
 
 NAME = "checkpoint_dot_policy"
@@ -87,6 +88,22 @@ def test_a_check_inherits_paths_and_drops_settings():
     kept = environment.without_settings(given)
     assert {"PYTHONPATH", "PYTHONHOME", "A_NAME", "JAX_REMAT3", "SYSTEMROOT", "HOME"} <= {*kept}
     assert not {"JAX_PLATFORMS", "XLA_FLAGS", "PYTHONOPTIMIZE", "PYTHONWARNINGS", "NPY_PROMOTION_STATE"} & {*kept}
+
+
+def test_a_value_of_jax_remat3_that_jax_refuses_ends_the_command_with_a_sentence(tmp_path):
+    done = batch(tmp_path, {"ada": RIGHT}, {"JAX_REMAT3": "maybe"})
+    assert done.returncode == 2, done
+    assert done.stderr == "JAX_REMAT3 is 'maybe', which JAX does not accept. Set it to 1 or 0, or unset it.\n"
+
+
+@bubblewrap.needed
+def test_a_temporary_folder_that_cannot_be_written_to_ends_the_command_with_a_sentence(monkeypatch):
+    def refuse():
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(sandbox.tempfile, "TemporaryFile", refuse)
+    with pytest.raises(sandbox.SandboxError, match=r"No temporary file can be created in .* \(Permission denied\)"):
+        sandbox.Zygote()
 
 
 @pytest.mark.slow

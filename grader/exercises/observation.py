@@ -58,6 +58,21 @@ class Exchange:
 
 
 @dataclass(frozen=True)
+class WholeArray:
+    """An array that a sharding constraint in one of the two passes makes whole on every device.
+
+    Attributes:
+      backward: whether the backward pass does.
+      count: the number of times.
+      nbytes: the bytes of the whole array.
+    """
+
+    backward: bool
+    count: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class CaseObservation:
     """The observations of an answer in one case, in which its values and gradients are right.
 
@@ -82,6 +97,9 @@ class CaseObservation:
         argument is True, this is the memory that XLA allocates; otherwise, the live bytes in the traced order.
       exchanges: the collectives of both passes that the value and its gradients need.
       matmuls: the number of matmuls in the text of both passes. A matmul in a loop counts once.
+      gathers: the arrays that sharding constraints in both passes gather, if the value and its gradients need them. The
+        backward pass's arrays that depend on the cotangent, such as gradients, are left out.
+      whole_gradients: the names of the arguments whose gradients are whole on every device.
     """
 
     case: str
@@ -101,3 +119,5 @@ class CaseObservation:
     peak: Callable[[bool], int]
     exchanges: tuple[Exchange, ...] = ()
     matmuls: int = 0
+    gathers: tuple[WholeArray, ...] = ()
+    whole_gradients: tuple[str, ...] = ()

@@ -403,6 +403,85 @@ class SendsAtMost:
 
 
 @dataclass(frozen=True)
+class GathersLayers:
+    """Each pass gathers the weights of one layer at a time by sharding constraints, and every weight `times` times.
+
+    Attributes:
+      times: how many times a pass gathers every weight.
+      of: the bytes of all weights of one layer, when they are whole.
+      layers: the number of layers.
+      too_few: the question for an answer in which a pass does not gather every weight.
+      at_once: the question for an answer that gathers several layers at once.
+      too_many: the question for an answer that gathers more.
+    """
+
+    times: int
+    of: int
+    layers: int
+    too_few: str
+    at_once: str
+    too_many: str
+    names = ()
+
+    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
+        if any(each.nbytes > self.of for each in seen.gathers):
+            largest = max(each.nbytes for each in seen.gathers)
+            yield Finding(
+                FindingKind.GATHERS,
+                f"Your answer gathers {bytes_text(largest)} at once. The weights of one layer have "
+                f"{bytes_text(self.of)}.",
+                expected=f"at most {bytes_text(self.of)} at once",
+                got=f"{bytes_text(largest)} at once",
+                nbytes=largest - self.of,
+                next=self.at_once,
+            )
+            return
+        for backward, which in ((False, "forward"), (True, "backward")):
+            got = sum(each.count * each.nbytes for each in seen.gathers if each.backward == backward)
+            most = self.times * self.layers * self.of
+            if self.layers * self.of <= got <= most:
+                continue
+            yield Finding(
+                FindingKind.GATHERS,
+                f"The sharding constraints in your {which} pass gather {bytes_text(got)}. The weights of all layers "
+                f"have {bytes_text(self.layers * self.of)}.",
+                expected=f"{bytes_text(most)} gathered in the {which} pass",
+                got=bytes_text(got),
+                nbytes=abs(got - most),
+                next=self.too_many if got > most else self.too_few,
+            )
+            return
+
+    def claim(self, seen: CaseObservation) -> str:
+        return "each pass gathers the weights of one layer at a time"
+
+
+@dataclass(frozen=True)
+class ShardsGradients:
+    """No sharding constraint gives every device a whole gradient.
+
+    Attributes:
+      whole: the question for an answer with such a gradient.
+    """
+
+    whole: str
+    names = ()
+
+    def findings(self, seen: CaseObservation) -> Iterator[Finding]:
+        if seen.whole_gradients:
+            yield Finding(
+                FindingKind.GATHERS,
+                f"Your sharding constraints give every device the whole gradient of {_in_words(seen.whole_gradients)}.",
+                expected="no gradient that a constraint makes whole",
+                got=f"a whole gradient of {_in_words(seen.whole_gradients)}",
+                next=self.whole,
+            )
+
+    def claim(self, seen: CaseObservation) -> str:
+        return "no sharding constraint makes a gradient whole"
+
+
+@dataclass(frozen=True)
 class AdvisesBarrier:
     """Without a barrier, the compiler may merge recomputed values with the original ones. This is advice, not a
     failure.

@@ -22,7 +22,7 @@ from grader.isolation.sandboxed.lockdown import ProcessLimits
 from grader.isolation.sandboxed.messages import MAX_MESSAGE, counts, nested
 from grader.stablehlo.execution import Arrays, Function
 from grader.stablehlo.numpy_operations import Uninterpreted
-from grader.stablehlo.program import Collective, Matmul, StableHloProgram
+from grader.stablehlo.program import Collective, Gather, Matmul, StableHloProgram
 from grader.stablehlo.types import ProgramError, TensorType
 from grader.stablehlo.value_fingerprints import COLUMNS
 
@@ -161,7 +161,13 @@ class RemoteExecution:
         return ProgramError(f"its two programs crashed the process that ran them ({ended.how()}).")
 
 
-_PARTS = {"input_types": TensorType, "output_types": TensorType, "matmuls": Matmul, "collectives": Collective}
+_PARTS = {
+    "input_types": TensorType,
+    "output_types": TensorType,
+    "matmuls": Matmul,
+    "collectives": Collective,
+    "gathers": Gather,
+}
 
 
 def _read_program(fields: dict) -> StableHloProgram:

@@ -21,6 +21,7 @@ _ABOUT_PROGRAMS = {
     FindingKind.RECOMPUTES,
     FindingKind.EXTRA_MATMULS,
     FindingKind.LINK_BYTES,
+    FindingKind.GATHERS,
 }
 
 

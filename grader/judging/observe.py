@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from grader.exercises.observation import CaseObservation, Exchange, MatchedResidual, ResidualKind
+from grader.exercises.observation import CaseObservation, Exchange, MatchedResidual, ResidualKind, WholeArray
 from grader.judging.answer_run import AnswerRun, CaseRun
 from grader.judging.comparison import tensor_type_of
 from grader.judging.identity import Identity, identities
@@ -123,6 +123,15 @@ def _observe_case(index: int, trial: AnswerRun, asked: set[str], found: Sequence
         peak=functools.cache(lambda compiled: trial.peak(index, compiled)),
         exchanges=(*_exchanges_of(forward, needed_forward, False), *_exchanges_of(backward, needed_backward, True)),
         matmuls=len(of_forward) + len(matmuls),
+        gathers=(
+            *_gathers_of(forward, needed_forward, False),
+            *_gathers_of(backward, needed_backward - of_cotangents, True),
+        ),
+        whole_gradients=tuple(
+            name
+            for name, gradient in zip(tried.argument_names, layout.gradients, strict=True)
+            if gradient in backward.whole
+        ),
     )
 
 
@@ -131,6 +140,12 @@ def _exchanges_of(program: StableHloProgram, needed: Collection[int], backward: 
         if each.value in needed:
             once = link_bytes(each.kind, each.operand_bytes, each.result_bytes, each.devices)
             yield Exchange(each.kind, backward, each.trip_count, each.trip_count * once)
+
+
+def _gathers_of(program: StableHloProgram, needed: Collection[int], backward: bool) -> Iterator[WholeArray]:
+    for each in program.gathers:
+        if each.value in needed:
+            yield WholeArray(backward, each.trip_count, each.nbytes)
 
 
 def _residual_name(identity: Identity) -> str | None:

@@ -22,12 +22,18 @@ from grader.stablehlo.bindings import (
     shape_of,
 )
 from grader.stablehlo.contraction import Contractions
-from grader.stablehlo.devices import COLLECTIVES, Sharding, group_size, manual_computation
-from grader.stablehlo.program import Collective, Matmul, repeated
+from grader.stablehlo.devices import COLLECTIVES, Sharding, constrained_axes, group_size, manual_computation, meshes_of
+from grader.stablehlo.program import Collective, Gather, Matmul, repeated
 from grader.stablehlo.types import DTYPES, MAX_INTEGER, ProgramError
 
 MAX_VALUES = 50_000  # limits nested calls, because functions are read once per call
 MAX_TRIP_COUNT = 100_000
+# Operations that arrange elements or work element by element. XLA shards their results as it shards their operands.
+_KEEP_SHARDING = frozenset(
+    f"stablehlo.{name}"
+    for name in "add broadcast_in_dim concatenate convert divide dynamic_slice dynamic_update_slice gather multiply "
+    "negate pad reduce_precision reverse scatter select slice subtract transpose".split()
+)
 
 
 class Builder:
@@ -39,7 +45,8 @@ class Builder:
       sources: maps a value number to the numbers of the values that it is computed from.
       places: maps a value number to the place of the operation that computes it (`bindings.numbered`), which differs
         between calls of the same function. Values that are only passed through have no place.
-      matmuls, collectives, barriers: those found so far, in program order.
+      matmuls, collectives, gathers, barriers: those found so far, in program order.
+      whole: the numbers of the arrays that every device holds as a whole, as far as sharding constraints show.
       mesh: inside a shard_map, the axes of its mesh with their sizes; otherwise None.
       dynamic_loops: the number of dynamic loops found so far.
     """
@@ -49,6 +56,8 @@ class Builder:
         self.places: dict[int, int] = {}
         self.matmuls: list[Matmul] = []
         self.collectives: list[Collective] = []
+        self.gathers: list[Gather] = []
+        self.whole: set[int] = set()
         self.barriers: list[tuple[int, ...]] = []
         self.mesh: dict[str, int] | None = None
         self.dynamic_loops = 0
@@ -56,8 +65,10 @@ class Builder:
             name: op.regions[0].blocks[0] for name, op in functions(module).items() if len(op.regions[0].blocks)
         }
         self._calls: list[str] = []
+        self._gathered: set[int] = set()
+        self._meshes = meshes_of(module)
         self._contractions = Contractions()
-        self._offsets, self._module = numbered(module), module
+        self._offsets = numbered(module)
         self._first_place = 0  # of the current call
         # The values that determine trip counts, by value number: scalar integers, `a < b` and `a + b`.
         self._constants: dict[int, int] = {}
@@ -128,8 +139,10 @@ class Builder:
                 # JAX passes the incoming cotangent through the same barrier as the residuals.
                 self.barriers.append(tuple(operands))
                 return operands
-            case "stablehlo.reshape" | "sdy.sharding_constraint":
-                return operands  # the same array with another shape or in another memory
+            case "stablehlo.reshape":
+                return operands
+            case "sdy.sharding_constraint":
+                return self._build_constraint(op, operands)
             case "stablehlo.broadcast_in_dim" | "stablehlo.transpose":
                 if _moves_nothing(op):
                     return operands
@@ -148,6 +161,8 @@ class Builder:
             sources += self._build_closed_block(block, [self.new(operands) for _ in block.arguments], numbers)
         results = [self.new(sources) for _ in op.results]
         self.places |= dict.fromkeys(results, self._first_place + self._offsets[op])
+        if op.name in _KEEP_SHARDING and not self.whole.isdisjoint(operands):
+            self.whole.update(results)
         self._note_trip_count_parts(op, operands, results)
         if len(results) == 1 and (flops := self._contractions.flops(op, operands, results[0])):
             spelled_out = op.name not in ("stablehlo.dot_general", "stablehlo.convolution")
@@ -173,7 +188,7 @@ class Builder:
         assembled from the unchanged shards of an array gets the array's number."""
         if self.mesh is not None:
             raise ProgramError("the traced program has a shard_map in a shard_map.")
-        devices = manual_computation(op, self._module)
+        devices = manual_computation(op, self._meshes)
         self.mesh = devices.sizes
         parts = [self.new([operand]) for operand in operands]
         returned = self._build_closed_block(op.regions[0].blocks[0], parts, {}, "a shard_map")
@@ -181,6 +196,20 @@ class Builder:
         whole = dict(zip(zip(parts, map(_rows_sharding, devices.taken), strict=True), operands, strict=True))
         joined = zip(returned, map(_rows_sharding, devices.returned), strict=True)
         return [whole[part] if part in whole else self.new(part[:1]) for part in joined]
+
+    def _build_constraint(self, op: ir.Operation, operands: list[int]) -> list[int]:
+        """Read a sharding constraint. Its result is the same array, perhaps in another memory. The result gets a new
+        number only if the array becomes whole on every device, or is sharded again."""
+        (operand,), (result,) = operands, op.results
+        axes = constrained_axes(op, self._meshes) if self.mesh is None and shape_of(result) else None
+        if axes is None or bool(axes) != (operand in self.whole):
+            return operands
+        if axes:  # an array that is sharded at once after it was gathered does not need the gather
+            return [self.new(self.sources[operand] if operand in self._gathered else operands)]
+        self.gathers.append(Gather(value := self.new(operands), value_bytes(result)))
+        self._gathered.add(value)
+        self.whole.add(value)
+        return [value]
 
     def _build_call(self, call: ir.Operation, operands: list[int]) -> list[int]:
         name = callee(call)
@@ -196,7 +225,8 @@ class Builder:
     def _build_loop(self, op: ir.Operation, starts: list[int], numbers: dict[Value, int]) -> list[int]:
         condition, body = (region.blocks[0] for region in op.regions)
         carries = [self.new([start]) for start in starts]
-        first, first_collective = len(self.matmuls), len(self.collectives)
+        self.whole.update(carry for start, carry in zip(starts, carries, strict=True) if start in self.whole)
+        first, first_collective, first_gather = len(self.matmuls), len(self.collectives), len(self.gathers)
         (going_on,) = self._build_closed_block(condition, carries, numbers)
         nexts = self.block(body, carries, numbers)
         trip_count = self._trip_count(going_on, starts, carries, nexts, list(map(element_type, op.operands)))
@@ -216,7 +246,12 @@ class Builder:
                 raise ProgramError("the traced program has a collective in a loop whose length is not a constant.")
             trips = collective.trip_count * trip_count
             self.collectives[place] = dataclasses.replace(collective, trip_count=trips)
+        for place, gather in enumerate(self.gathers[first_gather:], first_gather):
+            if trip_count is None:
+                raise ProgramError("the traced program gathers an array in a loop whose length is not a constant.")
+            self.gathers[place] = dataclasses.replace(gather, trip_count=gather.trip_count * trip_count)
         self.dynamic_loops += trip_count is None
+        self.whole.update(carry for carry, value in zip(carries, nexts, strict=True) if value in self.whole)
         for carry, value in zip(carries, nexts, strict=True):
             self.sources[carry].append(value)
         return [start if value == carry else carry for start, carry, value in zip(starts, carries, nexts, strict=True)]

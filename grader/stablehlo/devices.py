@@ -5,7 +5,7 @@ is a list of names and sizes, so no real devices are needed.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,13 +70,12 @@ class ManualComputation:
         return slice(place * size // parts, (place + 1) * size // parts)
 
 
-def manual_computation(op: Op, module: ir.Module) -> ManualComputation:
-    """Read the devices of a `sdy.manual_computation`.
+def manual_computation(op: Op, meshes: Mapping[str, Op]) -> ManualComputation:
+    """Read the devices of a `sdy.manual_computation`, given the meshes of its module.
 
     Raises:
       ProgramError: if a sharding is not one that `shard_map` produces.
     """
-    meshes = {text(each, "sym_name"): each for each in operations(module.body) if each.name == "sdy.mesh"}
     shardings = [
         list(map(sdy.TensorShardingAttr, sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings))
         for name in ("in_shardings", "out_shardings")
@@ -94,6 +93,33 @@ def manual_computation(op: Op, module: ir.Module) -> ManualComputation:
     if set(sdy.ManualAxesAttr(op.attributes["manual_axes"])) != sizes.keys():
         raise ProgramError("the traced program has a shard_map over only some of its mesh's axes.")
     return ManualComputation(sizes, *(tuple(map(_parse_sharding, part)) for part in shardings))
+
+
+def constrained_axes(op: Op, meshes: Mapping[str, Op]) -> set[str] | None:
+    """Return the mesh axes across which a `sdy.sharding_constraint` shards an array.
+
+    The set is empty if every device gets the whole array. The result is None if the mesh has only one device, or if the
+    constraint leaves a dimension to the compiler and shards no other one.
+
+    Raises:
+      ProgramError: if the sharding is not one that JAX produces.
+    """
+    sharding = sdy.TensorShardingAttr(op.attributes["sharding"])
+    try:
+        name = ir.FlatSymbolRefAttr(sharding.mesh_or_ref).value
+        mesh = sdy.MeshAttr(meshes[name].attributes["mesh"])
+    except (KeyError, ValueError):
+        raise ProgramError("the traced program has a sharding constraint without a mesh.") from None
+    dims = list(map(sdy.DimensionShardingAttr, sharding.dimension_shardings))
+    axes = {axis for dim in dims for axis in _parse_axes(dim.axes, sdy.AxisRefAttr)}
+    if math.prod(axis.size for axis in map(sdy.MeshAxisAttr, mesh.axes)) == 1:
+        return None
+    return axes if axes or all(dim.is_closed for dim in dims) else None
+
+
+def meshes_of(module: ir.Module) -> dict[str, Op]:
+    """Return the meshes of a module by name."""
+    return {text(each, "sym_name"): each for each in operations(module.body) if each.name == "sdy.mesh"}
 
 
 def _parse_sharding(sharding: sdy.TensorShardingAttr) -> Sharding:

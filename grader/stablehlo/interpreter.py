@@ -20,7 +20,14 @@ from jax.extend.mlir import ir
 from jax.interpreters import mlir
 
 from grader.stablehlo.bindings import Op, Value, callee, dot_dimensions, functions, numbered, operations, shape_of
-from grader.stablehlo.devices import COLLECTIVES, collective, manual_computation, on_each_device, same_on_all
+from grader.stablehlo.devices import (
+    COLLECTIVES,
+    collective,
+    manual_computation,
+    meshes_of,
+    on_each_device,
+    same_on_all,
+)
 from grader.stablehlo.numpy_operations import OPERATIONS, Array, Uninterpreted
 
 # In elements made, summed or multiplied; an operation counts as a thousand, whatever its size. This is a tenth of a
@@ -175,7 +182,7 @@ class _Interpreter:
         return run
 
     def on_devices(self, op: Op, _: dict[Value, int], mesh: Mesh) -> Run:
-        devices = manual_computation(op, self.module)
+        devices = manual_computation(op, meshes_of(self.module))
         block = op.regions[0].blocks[0]
         function = self.framed(block, devices.sizes)
         elements = devices.devices * sum(math.prod(shape_of(value)) for value in block.arguments)

@@ -53,14 +53,30 @@ class Collective:
 
 
 @dataclass(frozen=True)
+class Gather:
+    """A sharding constraint that gives every device a whole array.
+
+    Attributes:
+      value: the number of the whole array.
+      nbytes: its size in bytes.
+      trip_count: the number of its runs: the product of the trip counts of the loops that it is in.
+    """
+
+    value: int
+    nbytes: int
+    trip_count: int = 1
+
+
+@dataclass(frozen=True)
 class StableHloProgram:
     """A program with numbered values.
 
     The text is in static single assignment form (Cytron et al., "Efficiently computing static single assignment form",
     1991): each of its names is bound once. A value number identifies an array. A value that is only passed through a
     call, a barrier, a reshape, or a loop that does not change it, keeps its number, so an output that is an input has
-    the input's number. Unlike in the value numbering of Alpern, Wegman and Zadeck (1988), two operations that compute
-    the same value have two numbers, because the judge looks for recomputed values.
+    the input's number. An array that a sharding constraint gathers gets a new number. Unlike in the value numbering of
+    Alpern, Wegman and Zadeck (1988), two operations that compute the same value have two numbers, because the judge
+    looks for recomputed values.
 
     A dynamic loop has no constant trip count. When the program runs, it returns the trip count of each dynamic loop as
     an int32 scalar, after its outputs.
@@ -76,6 +92,8 @@ class StableHloProgram:
         that are only passed through have no place.
       matmuls: the matmuls in program order, as if all calls were inlined.
       collectives: the collectives, likewise.
+      gathers: the sharding constraints that give every device a whole array, likewise.
+      whole: the numbers of these arrays, and of those that consist of their parts, until another constraint.
       barriers: for each `optimization_barrier`, in the same order, the numbers of its operands.
       dynamic_loops: the number of dynamic loops.
     """
@@ -92,6 +110,8 @@ class StableHloProgram:
     barriers: tuple[tuple[int, ...], ...]
     dynamic_loops: int = 0
     collectives: tuple[Collective, ...] = ()
+    gathers: tuple[Gather, ...] = ()
+    whole: tuple[int, ...] = ()
 
     def counted(self, trip_counts: Sequence[int]) -> "StableHloProgram":
         """Return the program with its matmuls counted as they ran.

@@ -70,6 +70,8 @@ def _read_module(module: ir.Module, text: str, outputs: int | None = None) -> St
         barriers=tuple(builder.barriers),
         dynamic_loops=builder.dynamic_loops,
         collectives=tuple(builder.collectives),
+        gathers=tuple(builder.gathers),
+        whole=tuple(sorted(builder.whole)),
     )
 
 

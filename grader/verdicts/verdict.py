@@ -56,6 +56,7 @@ class FindingKind(StrEnum):
     EXTRA_MATMULS = "extra matmuls"
     PEAK = "peak"
     LINK_BYTES = "link bytes"
+    GATHERS = "gathers"  # a whole array on each device, by a sharding constraint
     NO_BARRIER = "no barrier"
 
     # Answers that are plain data.

@@ -48,6 +48,8 @@ _NO_BOUNDS = {
     "InPieces.of",
     "SendsAtMost.of",
     "SendsAtMost.weights",
+    "GathersLayers.of",
+    "GathersLayers.layers",
 }  # these numbers describe how a value is measured and are not limits
 
 

@@ -1,4 +1,4 @@
-"""Print the out-of-memory message and the memory report on the page of exercise 29: `python benchmarks/oom_dump.py`.
+"""Print the out-of-memory message and the memory report on the page of exercise 31: `python benchmarks/oom_dump.py`.
 
 It reads the model from the page, compiles a training step of it for one chip of a TPU v5e ahead of time, and so needs
 the extra `tpu`. No TPU is used. The page quotes the output with libtpu 0.0.50, in 11 s on two cores.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import nbformat
 
-PAGE = Path(__file__).parents[1] / "exercises" / "29_read_oom.ipynb"
+PAGE = Path(__file__).parents[1] / "exercises" / "31_read_oom.ipynb"
 SIZES = {"layers": 6, "batch": 4, "tokens": 1024, "heads": 16, "head_width": 32, "channels": 64, "hidden": 2048}
 STEP = """
 from jax.experimental import topologies

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 26: a scan over microbatches that adds up gradients and divides once at the end.
+"""Worked answer to exercise 28: a scan over microbatches that adds up gradients and divides once at the end.
 
 The residuals of a microbatch are needed only by its own backward pass. So each iteration runs both passes of one
 microbatch: `jax.value_and_grad` is *inside* the loop. The carry is a sum of gradients, of the size of the parameters,

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 30: compute peak and cost of every configuration, and return the cheapest that fits.
+"""Worked answer to exercise 32: compute peak and cost of every configuration, and return the cheapest that fits.
 
 Eight policies and the divisors of the batch are at most 80 configurations, so all of them can be computed. Shortcuts
 fail. The fewest microbatches that fit leave little memory, so that more must be recomputed. The policy that recomputes

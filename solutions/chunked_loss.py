@@ -1,4 +1,4 @@
-"""Worked answer to exercise 25: a scan over chunks of rows, with a checkpoint around its body.
+"""Worked answer to exercise 27: a scan over chunks of rows, with a checkpoint around its body.
 
 The logits have shape `(n, V)` and are far larger than the hidden states of shape `(n, d)`, so they are the array not to
 save. The loss needs only one number per row, and a scan can sum these: each iteration computes the logits of its chunk

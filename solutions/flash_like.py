@@ -1,4 +1,4 @@
-"""Worked answer to exercise 24: attention that saves two values and names them inside its rule.
+"""Worked answer to exercise 25: attention that saves two values and names them inside its rule.
 
 The backward pass of a softmax needs the attention weights, one for each query and key. Without a custom rule, JAX saves
 them. But they follow from the scores and one number per query, the logarithm of the sum of exponentials: `exp(scores -

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 32: gather inside the checkpoint, and constrain each weight twice.
+"""Worked answer to exercise 24: gather inside the checkpoint, and constrain each weight twice.
 
 The result of a sharding constraint is a value of the traced program. If the matmul uses a whole weight that no
 checkpoint recomputes, the scan stacks the whole weights of all layers. So the constraint to `P()` is *inside* the

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 27: stop the gradient at the frozen weights, and save only residuals of other gradients.
+"""Worked answer to exercise 29: stop the gradient at the frozen weights, and save only residuals of other gradients.
 
 The backward pass of `x @ w` has two matmuls: `ct @ w.T` for the gradient of `x`, and `x.T @ ct` for the gradient of
 `w`. Only the second one needs `x` as a residual. With `stop_gradient(w)`, JAX knows that `w` needs no gradient, so it

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 28: gather outside the loop over microbatches, with a checkpoint around each of the two.
+"""Worked answer to exercise 30: gather outside the loop over microbatches, with a checkpoint around each of the two.
 
 The order of the loops decides how often a weight crosses the links. If the all-gather is inside the loop over
 microbatches, each microbatch gathers the weights in both passes, and the backward pass reduces and scatters a gradient

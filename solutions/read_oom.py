@@ -1,4 +1,4 @@
-"""Worked answer to exercise 29: a checkpoint around the two lines that compute and use the large array.
+"""Worked answer to exercise 31: a checkpoint around the two lines that compute and use the large array.
 
 The report's largest rows have the shape `[6,4,1024,1024,64]`. The leading 6 are the layers of the scan, so these rows
 are residuals. The remaining axes are sequences, tokens, tokens, and 64 channels: `edges` has this shape, before and

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 31: send the blocks around the ring in both passes, and save none of them.
+"""Worked answer to exercise 26: send the blocks around the ring in both passes, and save none of them.
 
 The backward pass of a step needs the step's scores and the block of keys and values that they were computed from. The
 scores can be recomputed from the block. The block came from another device, so there are two choices: save it, or

@@ -99,7 +99,7 @@ BROKEN = """(elements, part) => elements.flatMap(element => {
         ("06_remat_flag", ".jp-RenderedText pre", r"\S+"),
         ("11_scan_layers", ".jp-RenderedText pre", ".+"),
         ("19_activation_bytes", ".jp-RenderedText pre", ".+"),
-        ("29_read_oom", ".jp-RenderedMarkdown pre", ".+"),
+        ("31_read_oom", ".jp-RenderedMarkdown pre", ".+"),
     ],
 )
 def test_words_and_lines_of_code_are_not_broken_in_a_narrow_window(lab, name, where, part):

@@ -1,1 +1,1 @@
-"""Exercise 26: the gradient of a batch, one microbatch after the other."""
+"""Exercise 28: the gradient of a batch, one microbatch after the other."""

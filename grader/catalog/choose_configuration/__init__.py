@@ -1,1 +1,1 @@
-"""Exercise 30: the checkpoint policy and the microbatches of a training step that fits in memory at the lowest cost."""
+"""Exercise 32: the checkpoint policy and the microbatches of a training step that fits in memory at the lowest cost."""

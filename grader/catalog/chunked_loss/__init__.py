@@ -1,1 +1,1 @@
-"""Exercise 25: a loss over a large vocabulary that computes the logits chunk by chunk."""
+"""Exercise 27: a loss over a large vocabulary that computes the logits chunk by chunk."""

@@ -1,1 +1,1 @@
-"""Exercise 24: attention with a custom rule that saves nothing as large as its scores."""
+"""Exercise 25: attention with a custom rule that saves nothing as large as its scores."""

@@ -1,1 +1,1 @@
-"""Exercise 27: an MLP with LoRA adapters that saves nothing for its frozen weights."""
+"""Exercise 29: an MLP with LoRA adapters that saves nothing for its frozen weights."""

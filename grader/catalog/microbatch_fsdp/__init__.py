@@ -1,1 +1,1 @@
-"""Exercise 28: a layer with sharded weights that runs microbatches and gathers each weight once per pass."""
+"""Exercise 30: a layer with sharded weights that runs microbatches and gathers each weight once per pass."""

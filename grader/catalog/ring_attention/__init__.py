@@ -1,1 +1,1 @@
-"""Exercise 31: attention over blocks of keys and values that travel around a ring of devices, in both passes."""
+"""Exercise 26: attention over blocks of keys and values that travel around a ring of devices, in both passes."""

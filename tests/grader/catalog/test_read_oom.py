@@ -1,4 +1,4 @@
-"""The memory report on exercise 29's page belongs to the page's model, and lists the array that the answer removes."""
+"""The memory report on exercise 31's page belongs to the page's model, and lists the array that the answer removes."""
 
 import re
 from collections import Counter

@@ -84,7 +84,11 @@ def _on_page(answer: Callable, _: Path, exercise: str, seed: int) -> Verdict:
 
 
 def _in_terminal(_: Callable, file: Path, exercise: str, seed: int) -> Verdict:
-    return grade_file(file, exercise, seed)
+    before = [*sys.path]
+    try:
+        return grade_file(file, exercise, seed)
+    finally:
+        sys.path[:] = before  # the file's folder would hide the package with the exercise's shipped answers
 
 
 @functools.cache

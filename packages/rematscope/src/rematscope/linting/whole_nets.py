@@ -1,6 +1,7 @@
 """The rule about checkpoints around several layers, which recompute all layers at once and do not lower the peak."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator
 
@@ -40,35 +41,20 @@ def whole_nets(passes: Trace, nothing_saved: Trace, plain: Callable[[], Trace]) 
     for source, layers in found.items():
         text = (
             f"The checkpoint {on(source)} has {layers.count} identical layers in it, those of "
-            f"{where(layers.operation.source)}. The backward pass recomputes all of them at once, so the peak is "
+            f"{where(layers.equations[0].source)}. The backward pass recomputes all of them at once, so the peak is "
             f"{bytes_text(peak)}, and {bytes_text(without)} without a checkpoint. Put one around "
-            f"{'the body of the scan' if layers.scanned else 'each layer'} instead."
+            f"{'the body of the scan' if layers.times > 1 else 'each layer'} instead."
         )
-        yield LintFinding(LintKind.WHOLE_MODEL, text, source or layers.operation.source)
+        yield LintFinding(LintKind.WHOLE_MODEL, text, source or layers.equations[0].source)
 
 
 def _recomputed_work(passes: Trace) -> int:
     return passes.recompute_cost.flops + passes.recompute_cost.transcendentals
 
 
-@dataclasses.dataclass(frozen=True)
-class _Layers:
-    """Repeated layers that a checkpoint recomputes at once.
-
-    Attributes:
-      operation: an operation that each layer has.
-      scanned: whether the layers are iterations of a scan.
-    """
-
-    checkpoint: JaxprEqn
-    count: int
-    operation: Equation
-    scanned: bool
-
-
 @dataclasses.dataclass
-class _RepeatedLine:
-    """The recomputed operations of one source line on arrays of the same types.
+class _Layers:
+    """The operations of one source line on arrays of the same types, which a checkpoint recomputes at once.
 
     Attributes:
       program: the program, or the body of a loop, that contains them.
@@ -76,14 +62,15 @@ class _RepeatedLine:
       equations: the operations, in program order.
     """
 
+    checkpoint: JaxprEqn
     program: Program
     times: int
     equations: list[Equation] = dataclasses.field(default_factory=list)
 
-    def layers(self, checkpoint: JaxprEqn) -> _Layers:
-        """Return as many layers as operations depend on one another, in all iterations."""
-        in_a_row = _chain_length(self.program, self.equations) if len(self.equations) >= _SEVERAL else 1
-        return _Layers(checkpoint, self.times * in_a_row, self.equations[0], self.times > 1)
+    @functools.cached_property
+    def count(self) -> int:
+        """The number of layers: as many as operations depend on one another, in all iterations."""
+        return self.times * (_chain_length(self.program, self.equations) if len(self.equations) >= _SEVERAL else 1)
 
 
 def _layers_at_once(passes: Trace) -> Iterator[_Layers]:
@@ -92,8 +79,7 @@ def _layers_at_once(passes: Trace) -> Iterator[_Layers]:
     Layers are repeated if the same source line multiplies arrays of the same types, one result depending on the other
     or in the iterations of a scan. The number of layers is the median over these lines.
     """
-    checkpoints: dict[int, JaxprEqn] = {}
-    groups: dict[int, dict[tuple[object, ...], _RepeatedLine]] = {}
+    groups: dict[int, dict[tuple[object, ...], _Layers]] = {}
     nested: set[int] = set()
 
     def visit(program: Program, loops: tuple[Equation, ...]) -> None:
@@ -109,17 +95,16 @@ def _layers_at_once(passes: Trace) -> Iterator[_Layers]:
             times = math.prod(loop.length for loop in loops if any(eqn is checkpoint for eqn in loop.calls))
             types = tuple(map(type_text, (*equation.inputs, *equation.outputs)))
             line = source_info_util.summarize(equation.eqn.source_info)
-            checkpoints[id(checkpoint)] = checkpoint
             alike = groups.setdefault(id(checkpoint), {})
             key = id(program), line, equation.primitive, types
-            alike.setdefault(key, _RepeatedLine(program, times)).equations.append(equation)
+            alike.setdefault(key, _Layers(checkpoint, program, times)).equations.append(equation)
 
     visit(passes.backward, ())
     for which, alike in groups.items():
         if which in nested:
             continue
         products = [group for group in alike.values() if group.equations[0].primitive in MATMULS]
-        found = [group.layers(checkpoints[which]) for group in products or alike.values()]
+        found = products or [*alike.values()]
         median = sorted(found, key=lambda layers: layers.count)[(len(found) - 1) // 2]
         if median.count >= _SEVERAL:
             yield median

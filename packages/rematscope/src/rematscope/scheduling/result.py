@@ -29,7 +29,7 @@ from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_w
 from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.planned import Constant
 from rematscope.scheduling.search import Search, SearchOptions
-from rematscope.scheduling.stored_choice import CachedChoice, StoredChoice, digest
+from rematscope.scheduling.stored_choice import StoredChoice, digest
 from rematscope.scheduling.suggested_names import SuggestedNames, save_everything_names, suggested_names
 from rematscope.seconds.devices import Device
 from rematscope.xla.compiling import Compiled
@@ -91,11 +91,10 @@ class Auto(Constant, Pictured):
 
     def _pickle_state(self) -> "_State":
         call = self._call._replace(f=reference(self._call.f))
-        candidates = [CachedChoice.of(candidate, self._own, self.limit, self.bound) for candidate in self.trials]
+        choices = [StoredChoice.of(candidate, self._own) for candidate in self.trials]
         compiled = [one.measurement.made for one in self.trials if one.measurement is not None]
-        candidates = [dataclasses.replace(one, measurement=None) for one in candidates]
         chosen = self.trials.index(self._chosen)
-        return _State(call, self._options, self._argnums, self._structure, candidates, compiled, chosen, self.bound)
+        return _State(call, self._options, self._argnums, self._structure, choices, compiled, chosen, self.bound)
 
     @cached_property
     def suggested_names(self) -> SuggestedNames:
@@ -360,7 +359,7 @@ class _State(NamedTuple):
     options: SearchOptions
     argnums: ArgNums
     structure: tuple[str, str]
-    candidates: list[CachedChoice]
+    choices: list[StoredChoice]
     compiled: list[Compiled]
     chosen: int
     bound: float
@@ -413,8 +412,8 @@ def _load_pickle(pickled: bytes) -> Auto:
                 f"this plan was pickled for another version of {search.name}: its operations or shapes differ now, or "
                 "JAX traces it differently. Let auto plan again."
             )
-        for known, made in zip(state.candidates, state.compiled, strict=True):
-            search.recall(known, made)
+        for choice, made in zip(state.choices, state.compiled, strict=True):
+            search.recall(choice, made)
     return Auto(search, search.compiled[state.chosen], state.options, state.bound, state.argnums)
 
 

@@ -41,7 +41,7 @@ from rematscope.scheduling.peak_program import PeakProgram
 from rematscope.scheduling.peak_proposer import PeakProposer
 from rematscope.scheduling.segments import SegmentProposer
 from rematscope.scheduling.settings import SETTINGS
-from rematscope.scheduling.stored_choice import CachedChoice, ResultCache, digest
+from rematscope.scheduling.stored_choice import CachedChoice, StoredChoice, digest
 from rematscope.scheduling.tpu_blocks import BlockProposer
 from rematscope.seconds.devices import Device
 from rematscope.tracing.checkpoints import checkpoints, recomputes_unrepeatable, without_checkpoints
@@ -49,7 +49,7 @@ from rematscope.tracing.signature import Signature
 from rematscope.xla.compiling import Compiled
 from rematscope.xla.measure import Measurement, measure_call
 
-_RESULTS = ResultCache(SETTINGS.remembered_results)
+_RESULTS: dict[tuple[Any, ...], tuple[CachedChoice, ...]] = {}  # the latest results of each search, by its key
 
 
 class SearchOptions(NamedTuple):
@@ -63,7 +63,6 @@ class SearchOptions(NamedTuple):
     host: HostOffload | None
 
     def search(self, call: GradientCall) -> "Search":
-        """Return a search for a plan of one call."""
         return Search(call, self.target, self.compiles, self.cost, self.host)
 
 
@@ -124,7 +123,6 @@ class Search:
 
     @property
     def name(self) -> str:
-        """The name of the function."""
         return self.linearized.trace.function
 
     @cached_property
@@ -143,22 +141,27 @@ class Search:
         Raises:
           PlanError: if no compiled candidate is within the limit.
         """
-        cached = _RESULTS.within(self.key, limit)
+        known = _RESULTS.get(self.key, ())
+        cached = [one for one in known if one.peak <= limit]
         for one in cached:  # a result for a higher limit is the best here too if it fits, so peaks rise with the limit
             if one.limit >= limit:
-                return self._recall_result(one), one.bound
+                return self._restore(one.choice, one.measurement), one.bound
         self._compile_candidates(max(limit, self.fixed_bytes))
         bound = self._lower_bound(limit)
         least = self._best_cost(limit)
         if cheaper := [one for one in cached if one.recompute_cost < least]:  # found for a lower limit
-            self._recall_result(min(cheaper, key=lambda one: one.recompute_cost))
+            cheapest = min(cheaper, key=lambda one: one.recompute_cost)
+            self._restore(cheapest.choice, cheapest.measurement)
         best = self._best_feasible(limit)
-        if best is None and (smallest := _RESULTS.smallest(self.key)):
-            self._recall_result(smallest)  # the message names the smallest peak that any call has found
+        if best is None and (smallest := min(known, key=lambda one: one.peak, default=None)):
+            # The message names the smallest peak that any call has found.
+            self._restore(smallest.choice, smallest.measurement)
         found = best or min(self.compiled, key=lambda one: one.peak_bytes)
         if found.measurement is not None and math.isfinite(found.peak_bytes):
             found_for = limit if best else int(found.peak_bytes)
-            _RESULTS.add(self.key, CachedChoice.of(found, self.own, found_for, bound))
+            choice, peak, cost = StoredChoice.of(found, self.own), found.measured_bytes, found.recompute_cost
+            result = CachedChoice(choice, found_for, peak, cost, found.measurement, bound)
+            _RESULTS[self.key] = (*known[-SETTINGS.remembered_results :], result)
         if best is None:
             raise PlanError(self._refusal_text(limit, found.peak_bytes))
         return best, bound
@@ -179,9 +182,9 @@ class Search:
         candidate = Candidate(self.subject, self.linearized, solution.saved, moved=solution.moved)
         return self._compile_candidate(candidate), solution.bound
 
-    def recall(self, cached: CachedChoice, made: Compiled) -> None:
+    def recall(self, choice: StoredChoice, made: Compiled) -> None:
         """Add a candidate that another process compiled."""
-        candidate = self._recall_result(cached)
+        candidate = self._restore(choice)
         candidate.measurement = Measurement(self.call.trace(candidate.function), self.target, made)
 
     # Choice of the next candidate to compile
@@ -463,9 +466,8 @@ class Search:
             return PeakProgram(self.linearized, saved, self.cost)
         return HostPeakProgram(self.moves, saved, self.cost)
 
-    def _recall_result(self, cached: CachedChoice) -> Candidate:
-        """Add a candidate that an earlier call compiled."""
-        choice = cached.choice
+    def _restore(self, choice: StoredChoice, measurement: Measurement | None = None) -> Candidate:
+        """Add a candidate that was compiled before."""
         if choice.placement is not None:
             candidate = self._with_checkpoints(choice.placement)
         else:
@@ -475,7 +477,7 @@ class Search:
             candidate = Candidate(
                 self.subject, linearized, saved, snapshots=snapshots, moved=moved, segments=choice.segments
             )
-        candidate.measurement = cached.measurement
+        candidate.measurement = measurement
         self.compiled.append(candidate)
         return candidate
 

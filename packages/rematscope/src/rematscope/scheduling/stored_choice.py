@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 from collections.abc import Iterator
-from typing import Any
 
 from rematscope.ir.program import Literal, Program, Value
 from rematscope.scheduling.backward_emitter import Snapshot
@@ -68,34 +67,8 @@ class CachedChoice:
     limit: int
     peak: float
     recompute_cost: float
-    measurement: Measurement | None
+    measurement: Measurement
     bound: float
-
-    @classmethod
-    def of(cls, candidate: Candidate, own: Linearized | None, limit: int, bound: float) -> "CachedChoice":
-        """Return a compiled candidate in this form."""
-        cost, choice = candidate.recompute_cost, StoredChoice.of(candidate, own)
-        return cls(choice, limit, candidate.measured_bytes, cost, candidate.measurement, bound)
-
-
-class ResultCache:
-    """The latest results of each search."""
-
-    def __init__(self, most: int):
-        self._most = most
-        self._results: dict[tuple[Any, ...], tuple[CachedChoice, ...]] = {}
-
-    def add(self, key: tuple[Any, ...], result: CachedChoice) -> None:
-        """Remember a result."""
-        self._results[key] = (*self._results.get(key, ())[-self._most :], result)
-
-    def within(self, key: tuple[Any, ...], limit: int) -> list[CachedChoice]:
-        """Return the results whose peak is within a limit."""
-        return [one for one in self._results.get(key, ()) if one.peak <= limit]
-
-    def smallest(self, key: tuple[Any, ...]) -> CachedChoice | None:
-        """Return the result with the smallest peak; None without any."""
-        return min(self._results.get(key, ()), key=lambda one: one.peak, default=None)
 
 
 def primal_values(linearized: Linearized) -> list[Value]:

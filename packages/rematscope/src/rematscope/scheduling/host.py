@@ -27,6 +27,7 @@ import numpy as np
 import scipy
 
 from rematscope.choices.build import CostFunction
+from rematscope.choices.highs import sparse_rows
 from rematscope.errors import PlanError
 from rematscope.ir.program import Value
 from rematscope.planning.budget import budget_bytes
@@ -174,10 +175,7 @@ class HostPeakProgram(PeakProgram):
         if self._moves.host.capacity is not None:
             row = {h: -self.weight(v) / MIB for v, h in self.moves.items()}
             rows.append((row, -self._moves.host.available_bytes / MIB))
-        more = scipy.sparse.lil_array((len(rows), size))
-        for i, (row, _) in enumerate(rows):
-            for j, c in row.items():
-                more[i, j] = c
+        more = sparse_rows([row for row, _ in rows], size)
         return scipy.sparse.vstack([matrix, more], format="csc"), np.append(least, [bound for _, bound in rows])
 
     @cached_property

@@ -151,14 +151,9 @@ class PeakProgram:
             by = [e for e in readers.get(value, ()) if e in first]
             found = [*self._asked.get(value, ())]
             for reader in by:
+                runs = self._bin_of_demand(reader, value, last[reader])
                 for made in reader.outputs:
-                    fused = made in self._fusion.unwritten
-                    runs = (
-                        self._bin_of_demand(reader, self._made[value], last[reader])
-                        if value in self._made
-                        else last[reader]
-                    )
-                    found.append(self._end.get(made, 0) if fused else runs)
+                    found.append(self._end.get(made, 0) if made in self._fusion.unwritten else runs)
             return max(found, default=0)
 
         for equation in reversed(self._nodes):
@@ -168,11 +163,8 @@ class PeakProgram:
                 asked = self._asked.get(value, [])
                 by = [e for e in readers.get(value, ()) if e in first]
                 if value not in self.fixed:
-                    starts += [
-                        min(asked, default=self._bins),
-                        *(self._bin_of_demand(e, equation, first[e]) for e in by),
-                    ]
-                    ends += [*asked[:1], *(self._bin_of_demand(e, equation, last[e]) for e in by)]
+                    starts += [min(asked, default=self._bins), *(self._bin_of_demand(e, value, first[e]) for e in by)]
+                    ends += [*asked[:1], *(self._bin_of_demand(e, value, last[e]) for e in by)]
                 self._end[value] = end(value)
             first[equation], last[equation] = min(starts), max(min(ends, default=0), max(ends, default=0))
             last[equation] = max(last[equation], first[equation])
@@ -182,13 +174,12 @@ class PeakProgram:
             for value in loop.bodies[0].inputs[: loop.carries]:
                 self._end[value] = self._span.get(loop, (0, self._bins - 1))[1]
 
-    def _bin_of_demand(self, reader: Equation, read: Equation, bin_: int) -> int:
-        """Return the bin in which a reader needs an operation's result.
-
-        A value that the body of a loop reads from outside is needed when the loop begins.
-        """
-        loop = self._home[reader]
-        return bin_ if loop is None or self._home[read] is loop else self._span.get(loop, (bin_, bin_))[0]
+    def _bin_of_demand(self, reader: Equation, value: Value, bin_: int) -> int:
+        """Return the bin in which a reader needs a value: a result from outside of its loop, when the loop begins."""
+        loop, maker = self._home[reader], self._made.get(value)
+        if loop is None or maker is None or self._home[maker] is loop:
+            return bin_
+        return self._span.get(loop, (bin_, bin_))[0]
 
     def _worth_keeping(self, equation: Equation, value: Value) -> bool:
         """Return whether a value may be worth saving.
@@ -214,9 +205,9 @@ class PeakProgram:
         return value.device_bytes * (loop.length if loop is not None else 1)
 
     def _loop_around(self, value: Value) -> Equation | None:
-        if value in self._handed:
-            return self._handed[value]
-        return self._home[self._made[value]]
+        """Return the loop whose body computes or receives a value; None for a value outside of loops."""
+        maker = self._made.get(value)
+        return self._handed.get(value) or (None if maker is None else self._home[maker])
 
     @cached_property
     def costs(self) -> dict[Equation, float]:
@@ -283,16 +274,13 @@ class PeakProgram:
             for value in reading(reader):
                 source = self._stack_of_slice(value, 0)[0]
                 if source in x or source in self._made:
-                    if loop is not None and self._loop_or_none(source) is not loop:
+                    if loop is not None and self._loop_around(source) is not loop:
                         start = self._span.get(loop, (0, 0))[0]
                         self._add_row(rows, source, start, self._ran_column(reader, self._last[reader]))
                         continue
                     for bin_ in range(self._first[reader], self._last[reader] + 1):
                         self._add_row(rows, source, bin_, self._ran_column(reader, bin_))
         return sparse_rows([row for row, _ in rows], size), np.array([bound for _, bound in rows])
-
-    def _loop_or_none(self, value: Value) -> Equation | None:
-        return self._loop_around(value) if value in self._made or value in self._handed else None
 
     def _add_row(self, rows: list, value: Value, bin_: int, reader: int | None) -> None:
         """Add the row that requires a value to be saved, or recomputed by a bin.

@@ -13,11 +13,11 @@ devices of the ring are not counted.
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rematscope.ir.implicit_collectives import implicit_collectives
-from rematscope.ir.program import BOOKKEEPING, Equation, Program, Value
+from rematscope.ir.program import BOOKKEEPING, Equation, Program, Value, total_bytes
 
 # JAX's primitive → XLA's name.
 KINDS = {
@@ -88,7 +88,7 @@ def exchanges(equation: Equation) -> Iterator[tuple[str, int, int]]:
     """
     if (compiled := kind(equation.primitive)) in ("all-reduce", "collective-permute", "collective-broadcast"):
         count = len(equation.inputs) if compiled == "all-reduce" else 1  # each array has its own all-reduce
-        size = link_bytes(compiled, _device_bytes(equation.inputs), _device_bytes(equation.outputs), equation.devices)
+        size = link_bytes(compiled, total_bytes(equation.inputs), total_bytes(equation.outputs), equation.devices)
         yield compiled, count, size
     elif compiled is not None:
         # XLA does not divide these along the automatic axes of a mesh: it gathers the operands along them first.
@@ -158,7 +158,3 @@ def _block_bytes(value: Value, over: set[str]) -> int:
     """
     is_outside = over.intersection(axis for axes in value.placement.axes or () for axis in axes)
     return value.device_bytes if is_outside else value.nbytes
-
-
-def _device_bytes(values: Sequence[Value]) -> int:
-    return sum(value.device_bytes for value in values)

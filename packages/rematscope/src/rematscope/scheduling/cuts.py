@@ -87,8 +87,8 @@ def _widths_of(body: Any) -> tuple[list[int], list[int]]:
     for i, eqn in enumerate(body.eqns):
         if eqn.primitive.name in _MOVES and arguments.issuperset(v for v in eqn.invars if not is_literal(v)):
             arguments.update(eqn.outvars)
-        live |= {v: _bytes_of(v) for v in eqn.outvars if v not in arguments}
-        ends.append(ends[-1] + sum(map(_bytes_of, eqn.outvars)))
+        live |= {v: nbytes(v.aval) for v in eqn.outvars if v not in arguments}
+        ends.append(ends[-1] + sum(nbytes(v.aval) for v in eqn.outvars))
         live = {v: size for v, size in live.items() if last.get(v, -1) > i}
         widths.append(sum(live.values()))
     return widths, ends[1:]
@@ -120,10 +120,6 @@ def _only_call(body: Any) -> int | None:
     if names.count("shard_map") == 1:
         return names.index("shard_map")
     return 0 if len(names) == 1 and names[0] in OPENED else None
-
-
-def _bytes_of(var: Any) -> int:
-    return nbytes(var.aval)
 
 
 def _place_sets(places: Sequence[int], widths: Sequence[int], ends: Sequence[int]) -> Iterator[list[int]]:

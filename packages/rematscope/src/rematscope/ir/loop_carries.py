@@ -59,7 +59,6 @@ class CarrySearch:
 
     @property
     def pending(self) -> list[Group]:
-        """The groups that are not decided."""
         return [group for group in self.groups if not self.decided.issuperset(group.members)]
 
     def compare(self, loops: Sequence[Sequence[Carry]]) -> None:

@@ -39,11 +39,9 @@ class NumberTable:
             self._same[number] = other
 
     def is_numbered(self, value: Value) -> bool:
-        """Return whether a value has a number."""
         return value in self._of_value
 
     def assign(self, values: Iterable[Value], numbers: Iterable[int]) -> None:
-        """Set the numbers of values."""
         self._of_value.update(zip(values, numbers, strict=True))
 
     def number(self, value: Value) -> int:

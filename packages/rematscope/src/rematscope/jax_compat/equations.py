@@ -123,7 +123,6 @@ def primitive_name(eqn: JaxprEqn) -> str:
 
 
 def is_checkpoint(eqn: JaxprEqn) -> bool:
-    """Return whether an equation is a checkpoint."""
     return eqn.primitive.name in CHECKPOINTS or is_remat3_checkpoint(eqn)
 
 
@@ -153,7 +152,6 @@ def is_custom_rule(eqn: JaxprEqn) -> bool:
 
 
 def policy_of(checkpoint: JaxprEqn) -> Policy | None:
-    """Return the policy of a checkpoint."""
     prim = hi_primitive(checkpoint)
     policy: Policy | None = prim.policy if prim is not None else checkpoint.params["policy"]
     return policy
@@ -283,7 +281,6 @@ class Scan(NamedTuple):
 
 
 def scan_of(eqn: JaxprEqn) -> Scan:
-    """Return the parameters of a `scan`."""
     params = eqn.params
     if "num_consts" in params:  # JAX 0.11 and before
         consts, carries = params["num_consts"], params["num_carry"]
@@ -303,7 +300,6 @@ class While(NamedTuple):
 
 
 def while_of(eqn: JaxprEqn) -> While:
-    """Return the parameters of a `while`."""
     params = eqn.params
     return While(params["cond_jaxpr"], params["cond_nconsts"], params["body_jaxpr"], params["body_nconsts"])
 
@@ -328,7 +324,6 @@ class ShardMap(NamedTuple):
 
 
 def shard_map_of(eqn: JaxprEqn) -> ShardMap:
-    """Return the parameters of a `shard_map`."""
     params = eqn.params
     names = params["newly_manual_axes" if "newly_manual_axes" in params else "manual_axes"]  # the latter in JAX 0.7
     mesh = params["mesh"]
@@ -385,7 +380,6 @@ def _is_repeatable(eqn: JaxprEqn, allowed: frozenset[str]) -> bool:
 
 
 def branches_of(eqn: JaxprEqn) -> tuple[ClosedJaxpr, ...]:
-    """Return the branches of a `cond`."""
     return tuple(eqn.params["branches"])
 
 

@@ -52,7 +52,6 @@ def jaxpr_with_policies(jaxpr: AnyJaxpr, instead: Callable[[Policy | None], Poli
 
 
 def replace_policy(checkpoint: JaxprEqn, policy: Policy | None) -> JaxprEqn:
-    """Return a checkpoint with a new policy."""
     if hi_primitive(checkpoint) is not None:
         return _with_primitive(checkpoint, policy=policy)
     return _replace_fields(checkpoint, params={**checkpoint.params, "policy": policy})

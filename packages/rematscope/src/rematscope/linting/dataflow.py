@@ -109,7 +109,6 @@ class Values:
         return [reader for v in _reachable_values([value], self._to) for reader in self._readers.get(v, ())]
 
     def is_returned(self, value: Value) -> bool:
-        """Return whether the function returns a value."""
         return not self._returned.isdisjoint(_reachable_values([value], self._to))
 
     def given(self, named: Equation) -> str | None:

@@ -86,7 +86,6 @@ class Checkpoint:
 
     @property
     def policy(self) -> Callable[..., Any] | None:
-        """The policy; None without one."""
         return jax_compat.policy_of(self.eqn)
 
     @property

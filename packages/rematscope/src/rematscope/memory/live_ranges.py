@@ -39,7 +39,6 @@ class LiveRanges:
             self._made[value] = len(self.steps) if step is None else step
 
     def use(self, value: Value, step: int) -> None:
-        """Record that a step uses a value."""
         if not isinstance(value, Literal):
             value = self.array(value)
             self._last[value] = max(step, self._last.get(value, 0))

@@ -108,7 +108,6 @@ class Candidate:
 
     @cached_property
     def estimated_bytes(self) -> int:
-        """The estimated bytes of temporaries."""
         programs = self._both_programs
         returned = [*self.linearized.primal.outputs, *programs.backward.outputs]
         return estimate_temporary_bytes([programs.forward, programs.backward], returned, self.subject.target)

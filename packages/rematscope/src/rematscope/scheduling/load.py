@@ -160,7 +160,6 @@ def _read_segments(said: Any) -> Segments:
 
 
 def _read_block(said: Any) -> Block:
-    """Return a block from a file."""
     block = _read_indices(said)
     if len(block) < 2 or block[-2] >= block[-1]:
         raise ValueError("not a block")

@@ -66,7 +66,6 @@ class PeakProposer:
         return attempt >= SETTINGS.solves_per_target and any(other <= target for _, other in solved)
 
     def _make_candidate(self, program: PeakProgram, solution: PeakSolution) -> Candidate:
-        """Return the candidate of a solution for a peak, with its bound."""
         return Candidate(self._subject, program.linearized, solution.saved, moved=solution.moved, bound=solution.bound)
 
 

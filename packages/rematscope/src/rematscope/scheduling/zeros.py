@@ -53,7 +53,6 @@ class _Level:
         self.new: list[Equation] = []  # arrays of zeros that were asked for
 
     def is_zero(self, value: Value) -> bool:
-        """Whether a value is a symbolic zero."""
         return self._marks.get(value, 0) == _ABSENT
 
     def array(self, value: Value) -> Value:

@@ -204,7 +204,6 @@ def _how_to_bind(arguments: Any) -> str:
 
 
 def _is_equinox(node: object) -> bool:
-    """Return whether a value is a module of Equinox."""
     return any(each.__name__ == "Module" and each.__module__.startswith("equinox.") for each in type(node).__mro__)
 
 

@@ -272,7 +272,6 @@ class _Lowering:
         return self._with_copied_operands(equation, turned)
 
     def _with_copied_operands(self, equation: Equation, copied: Sequence[bool], **changed: Any) -> Equation:
-        """Return the equation with copies of some of its operands."""
         copies = [
             self._append_once("copy", [v], equation, **changed) if one and not isinstance(v, Literal) else v
             for v, one in zip(equation.inputs, copied, strict=False)

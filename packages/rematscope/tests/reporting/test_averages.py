@@ -3,6 +3,7 @@
 import functools
 
 import equinox as eqx
+import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -122,6 +123,23 @@ def positions_by_binary_search(w, x, y):
     return (squares(w, x, y) * (1 + place)).mean()
 
 
+def solved_per_example(w, x, y):
+    """Each example has a number of iterations of its own, and a gradient that Equinox defines."""
+
+    def one(x, y):
+        carry = 0.0, eqx.error_if(x, jnp.isnan(y), "not a number")
+        _, h = eqxi.while_loop(
+            lambda carry: carry[0] < jnp.abs(y),
+            lambda carry: (carry[0] + 0.5, jnp.tanh(carry[1] @ w)),
+            carry,
+            max_steps=8,
+            kind="checkpointed",
+        )
+        return squares(w, h, y)
+
+    return jax.vmap(one)(x, y).mean()
+
+
 def mean_of_squares(w, x, y):
     return squares(w, x, y).mean()
 
@@ -210,7 +228,34 @@ def overflow_of_the_whole_sum(w, x, y):
     return (1e4 + 1e4 * jnp.tanh(squares(w, x, y))).sum().astype(jnp.float16).astype(float) / len(x)
 
 
+@jax.custom_batching.custom_vmap
+def plain_or_centered(x):
+    return x
+
+
+plain_or_centered.def_vmap(lambda size, _, x: (x - x.mean(0), True))
+
+
+def mapped(f, **settings):
+    """A mean of values that are computed for each example, from all examples too."""
+    return lambda w, x, y: jax.vmap(lambda one, label: f(w, x, one, label), **settings)(x, y).mean()
+
+
+MAPPED = [
+    mapped(lambda w, x, one, y: squares(w, one - x.mean(0), y)),
+    mapped(lambda w, x, one, y: squares(w, one, y) * jnp.float32(len(x))),
+    mapped(lambda w, x, one, y: squares(times_the_length(w, len(x)), one, y)),
+    mapped(lambda w, x, one, y: squares(w, one - lax.pmean(one, "batch"), y), axis_name="batch"),
+    mapped(lambda w, x, one, y: squares(w, plain_or_centered(one), y)),
+    mapped(lambda w, x, one, y: squares(w, one, y) * (eqxi.unvmap_max(y) == y)),
+    mapped(
+        lambda w, x, one, y: (
+            squares(w, one, y) * jax.pure_callback(lambda v: np.float32(len(x)) * v, y, y, vmap_method="sequential")
+        )
+    ),
+]
 OTHERS = [
+    *MAPPED,
     lambda *args: squares(*args).sum(),
     lambda *args: jnp.sqrt(squares(*args).mean()),
     lambda *args: squares(*args).mean() ** 2,
@@ -505,6 +550,13 @@ def test_an_average_that_is_computed_in_another_order_is_accepted(name):
         step(*arguments()), rewrite(step, microbatches=COUNT, in_axes=AXES)(*arguments()), strict=True
     ):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_examples_of_a_vmap_are_independent_whatever_it_contains():
+    step = step_of(solved_per_example)
+    assert not proof(step) and is_same(step)
+    assert proof(step, 3)  # the cotangents of a third of the batch differ, and the custom gradient is not proved linear
 
 
 @pytest.mark.slow

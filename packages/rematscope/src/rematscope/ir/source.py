@@ -112,6 +112,17 @@ def _parse_frame(summary: str) -> _Frame | None:
     return _Frame(found["file"], int(found["line"]), found["function"], package[0] if package else None)
 
 
+def package_of(record: Any, skipped: str) -> str | None:
+    """Return the name of the installed package whose line made an operation; None for a line of the user's own code.
+
+    Args:
+      record: JAX's record for the operation.
+      skipped: the name of a file whose lines do not count.
+    """
+    packages = (frame.package for frame in _user_frames([record]) if not frame.file.endswith(skipped))
+    return os.path.basename(next(packages, None) or "") or None
+
+
 def calls_to(record: Any) -> tuple[tuple[str, str], ...]:
     """Return the functions on an operation's call stack, outermost first, each with its name and the place in it."""
     return tuple(map(_parse_call, source_info_util.summarize(record, _FRAMES).splitlines()))

@@ -73,6 +73,7 @@ from rematscope.jax_compat.rewriting import (
     trace_single_equation,
     with_name,
 )
+from rematscope.jax_compat.vmap_hook import maps_as_loops
 
 # No line of this package is the user's. JAX compares paths by their beginning.
 source_info_util.register_exclusion(os.path.dirname(os.path.dirname(__file__)) + os.sep)

@@ -8,6 +8,7 @@ The proof runs no operation, so it also works for large models. A value that no 
 proved about the values that depend on it.
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -29,9 +30,11 @@ from rematscope.reporting.batch_axis import (
     custom_gradient,
     equal_values,
     is_float,
+    is_map,
     is_opaque,
     makes_batch,
     same_equation,
+    same_maps,
     same_params,
 )
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program
@@ -40,6 +43,7 @@ from rematscope.reporting.gradient_loops import Divided, mark_of
 from rematscope.reporting.microbatches import (
     all_variables,
     check_batch,
+    comparable_interface,
     cotangent_divisor,
     divided_pair,
     jaxpr_of_step,
@@ -84,14 +88,27 @@ class WholeStep:
       leaves: its arguments: arrays, tracers or shapes.
       axes: the batch axis of each leaf; None for a leaf without a batch axis.
       function: the name of the step.
+      loops: whether each `jax.vmap` over the batch is traced as a loop over its examples.
     """
 
-    def __init__(self, flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], function: str):
-        self.axes, self.function, self._flat = axes, function, flat
+    def __init__(
+        self,
+        flat: Callable[..., Any],
+        leaves: Sequence[Any],
+        axes: Sequence[int | None],
+        function: str,
+        loops: bool = False,
+    ):
+        self.axes, self.function, self._flat, self._loops = axes, function, flat, loops
         self.leaves = [
             jax.ShapeDtypeStruct(jnp.shape(leaf), jax.typeof(leaf).dtype) if isinstance(leaf, jax.core.Tracer) else leaf
             for leaf in leaves
         ]
+
+    @functools.cached_property
+    def in_loops(self) -> "WholeStep":
+        """The step with loops over examples."""
+        return WholeStep(self._flat, self.leaves, self.axes, self.function, loops=True)
 
     @functools.cached_property
     def program(self) -> tuple[FlatProgram, list[Any]]:
@@ -113,18 +130,33 @@ class WholeStep:
 
             return functools.wraps(loss, updated=())(recorded)
 
-        jaxpr = jaxpr_of_step(self._flat, self.leaves, self.axes, count, marked)
+        sizes = (jnp.shape(leaf)[axis] for leaf, axis in zip(self.leaves, self.axes, strict=True) if axis is not None)
+        with jax_compat.maps_as_loops(next(sizes) // count) if self._loops else contextlib.nullcontext():
+            jaxpr = jaxpr_of_step(self._flat, self.leaves, self.axes, count, marked)
         return flat_program(jaxpr, jax_compat.CHECKPOINTS), losses
 
 
 def why_not_averaged(step: WholeStep, count: int) -> str:
     """Return a sentence on why `count` microbatches are not proved to give a step's results; "" if they are.
 
+    A proof for loops over examples in place of each `jax.vmap` is enough: both compute the same values.
+
     Raises:
       PlanError: if the step cannot be divided; see `rematscope.reporting.gradient_loops.divided`.
     """
+    check_batch(step.leaves, step.axes, count, step.function)
+    why, plain = _why_not(step, count)
+    if why and plain is not None:
+        with contextlib.suppress(Exception):  # any error of a step whose maps are replaced
+            other, program = _why_not(step.in_loops, count)
+            if program is not None and comparable_interface(program)[1:] == comparable_interface(plain)[1:]:
+                return why and other and why
+    return why
+
+
+def _why_not(step: WholeStep, count: int) -> tuple[str, Divided | None]:
+    """Return such a sentence for a step as it is, and the step for a part; None if it cannot be divided."""
     axes, function = step.axes, step.function
-    check_batch(step.leaves, axes, count, function)
     (whole, losses), (part, smaller) = step.program, step.part(count)
     try:
         (larger, program), _ = divided_pair(whole, part, axes, count, function)
@@ -132,9 +164,12 @@ def why_not_averaged(step: WholeStep, count: int) -> str:
         inputs = [_SAME, *(_SAME if axis is None else _SLICED for axis in axes)]
         relations = proof.of_step(larger.program, inputs)
     except NotPaired:
-        return f"The program of {function} for a microbatch differs from that for the whole batch."
+        return f"The program of {function} for a microbatch differs from that for the whole batch.", None
+    equations = [[op.eqn for op in each.operations] for each in (whole, part)]
+    if proof.has_maps and not same_maps(*equations):
+        return f"The gradient of {function} for an example depends on the length of the batch.", program
     if proof.refusal:
-        return proof.refusal
+        return proof.refusal, program
     names = dict(zip(all_variables(program.program), all_variables(larger.program), strict=True))
     for loop in program.loops:
         for v in loop.crossing:
@@ -153,8 +188,8 @@ def why_not_averaged(step: WholeStep, count: int) -> str:
                 return (
                     f"{function} returns, or uses after its gradient, {what} that is not proved to be {how}"
                     f"{_cause_of(found)}."
-                )
-    return ""
+                ), program
+    return "", program
 
 
 def why_gradient_differs(step: WholeStep, count: int) -> str:
@@ -199,6 +234,7 @@ class _Proof:
         self._division = division
         self._refusals = list[str]()
         self._has_value = False
+        self.has_maps = False  # whether a scan over examples counts as independent, if its derivative does too
         self._whole_of = dict[Any, Variable]()
         self._is_in_rule = False  # in the rule of a custom gradient, other functions' custom gradients are not used
 
@@ -381,6 +417,11 @@ class _Proof:
     ) -> Sequence[Relation] | None:
         """Return the relations of the results of an operation; None if no rule covers it."""
         axes, name = axes_of(op.outvars, smaller.outvars, self._count), op.name
+        if name == "scan" and not self._is_in_rule and is_map(op.eqn, smaller.eqn, self._count):
+            fixed = jax_compat.scan_of(op.eqn).consts
+            if {*operands[:fixed]} <= {_SAME, _ZERO} and {*operands[fixed:]} <= {_SLICED, _ZERO}:
+                self.has_maps = True
+                return [_SLICED] * len(axes)
         if not jax_compat.is_repeatable(op.eqn, prints=True):  # runs once per part, or accesses a mutable array
             return None
         if name in _CUSTOM_GRADIENTS:

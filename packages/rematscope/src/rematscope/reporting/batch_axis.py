@@ -18,13 +18,16 @@ from jax.extend import random
 
 from rematscope import jax_compat
 from rematscope.ir.primitives import ELEMENTWISE
+from rematscope.ir.source import package_of
 from rematscope.reporting.flat_program import Operation, flat_program
 
 Axes = Sequence[int | None]  # the batch axis of each operand or result; None for one without a batch axis
 _POINTWISE = ELEMENTWISE | set("name stop_gradient copy clamp square random_fold_in sharding_constraint".split())
 OPENED = jax_compat.CHECKPOINTS | {"scan"}  # their bodies may contain `MADE` operations
 _NESTED = OPENED | {"cond", "while", "custom_jvp_call", "custom_vjp_call"}
-_OPAQUE = frozenset({"pure_callback"})  # a Python function, which may know the length of the batch
+# A Python function, which may know the length of the batch, and Equinox's operations on all examples of a `vmap`.
+_OPAQUE = frozenset({"pure_callback", "unvmap_all", "unvmap_any", "unvmap_max"})
+_LIBRARIES = ("equinox", "diffrax")  # they use these only for errors, and so that examples of a `vmap` are independent
 _LENGTHS = frozenset("shape new_sizes sizes limit_indices slice_sizes reps feature_group_count".split())
 # Parameters that contain programs and rules, which are compared separately, or that do not affect a result.
 _PROGRAMS = frozenset(
@@ -95,8 +98,8 @@ def same_params(whole: dict[str, Any], part: dict[str, Any]) -> bool:
     """Return whether two equations have the same parameters, ignoring lengths and programs."""
     if whole.keys() != part.keys():
         return False
-    updates = [each.get("update_jaxpr") for each in (whole, part)]  # of a scatter
-    if None not in updates and not _same_programs(*updates):
+    update, other = whole.get("update_jaxpr"), part.get("update_jaxpr")  # of a scatter
+    if update is not None and other is not None and not same_programs(update, other):
         return False
     ignored = _LENGTHS | _PROGRAMS | {"update_jaxpr"}
     return all(key in ignored or equal_values(value, part[key]) for key, value in whole.items())
@@ -106,9 +109,9 @@ def _same_lengths(whole: Any, part: Any) -> bool:
     return all(equal_values(value, part.params[key]) for key, value in whole.params.items() if key in _LENGTHS)
 
 
-def _same_bodies(whole: Any, part: Any, differentiable: bool = True) -> bool:
+def _same_bodies(whole: Any, part: Any, differentiable: bool = True, deep: bool = True) -> bool:
     bodies, others = jax_compat.bodies(whole), jax_compat.bodies(part)
-    if len(bodies) != len(others) or not all(map(_same_programs, bodies, others)):
+    if len(bodies) != len(others) or not all(same_programs(a, b, deep) for a, b in zip(bodies, others, strict=True)):
         return False
     defines_derivative = whole.primitive.name.startswith("custom_") and differentiable
     try:
@@ -117,9 +120,10 @@ def _same_bodies(whole: Any, part: Any, differentiable: bool = True) -> bool:
         return False
 
 
-def _same_programs(whole: Any, part: Any) -> bool:
+def same_programs(whole: Any, part: Any, differentiable: bool = True) -> bool:
+    """Return whether two jaxprs compute the same values and, if `differentiable`, have the same custom derivatives."""
     pairs = paired_operations(whole, part)
-    return pairs is not None and all(same_equation(op.eqn, other.eqn) for op, other in pairs)
+    return pairs is not None and all(same_equation(op.eqn, other.eqn, differentiable) for op, other in pairs)
 
 
 def paired_operations(whole: Any, part: Any) -> list[tuple[Operation, Operation]] | None:
@@ -149,8 +153,11 @@ def paired_operations(whole: Any, part: Any) -> list[tuple[Operation, Operation]
     return pairs if same(program.outputs, smaller.outputs) else None
 
 
-def same_equation(whole: Any, part: Any) -> bool:
-    """Return whether two equations compute the same values: their types, parameters, literals and bodies are equal."""
+def same_equation(whole: Any, part: Any, differentiable: bool = True) -> bool:
+    """Return whether two equations compute the same values: their types, parameters, literals and bodies are equal.
+
+    If `differentiable`, their custom derivatives must be equal too.
+    """
     if whole.primitive is not part.primitive or len(whole.invars) != len(part.invars):
         return False
     if is_opaque(whole):
@@ -162,13 +169,50 @@ def same_equation(whole: Any, part: Any) -> bool:
             return False
     if not same_params(whole.params, part.params) or not _same_lengths(whole, part):
         return False
-    return _same_bodies(whole, part)
+    return _same_bodies(whole, part, differentiable, differentiable)
+
+
+def same_maps(whole: Sequence[Any], part: Sequence[Any]) -> bool:
+    """Return whether all scans that have another length in one of two sequences of equations have equal bodies."""
+
+    def same(one: Any, other: Any) -> bool:
+        bodies = jax_compat.bodies(one), jax_compat.bodies(other)
+        if one.primitive is not other.primitive or len(bodies[0]) != len(bodies[1]):
+            return False
+        if one.primitive.name == "scan" and jax_compat.scan_of(one).length != jax_compat.scan_of(other).length:
+            return same_programs(bodies[0][0], bodies[1][0], differentiable=False)
+        return all(
+            same_maps(*(jax_compat.body_of(each)[0].eqns for each in pair)) for pair in zip(*bodies, strict=True)
+        )
+
+    return len(whole) == len(part) and all(map(same, whole, part))
+
+
+def is_map(whole: Any, part: Any, count: int) -> bool:
+    """Return whether a scan runs the same function for each example of a batch, as the `vmap` in its place does."""
+    loop, smaller = jax_compat.scan_of(whole), jax_compat.scan_of(part)
+    inside = [*jax_compat.equations_in(whole)]
+    # The gradients of a custom rule need not be linear in its cotangents, which are equal for powers of two.
+    names = {"custom_vmap_call", "rng_bit_generator"} | ({"custom_vjp_call"} if count & (count - 1) else set())
+    return (
+        loop.carries == 0
+        and loop.length == count * smaller.length
+        and axes_of(whole.invars, part.invars, count) == [None] * loop.consts + [0] * (len(whole.invars) - loop.consts)
+        and names.isdisjoint(eqn.primitive.name for eqn in inside)
+        and all(_is_threefry(eqn) and (jax_compat.bodies(eqn) or _is_repeatable(eqn)) for eqn in inside)
+        and same_programs(loop.body, smaller.body, differentiable=False)
+    )
+
+
+def _is_repeatable(eqn: Any) -> bool:
+    """Return whether an equation may run once per example; `is_opaque` decides for callbacks."""
+    return eqn.primitive.name in _OPAQUE or jax_compat.is_repeatable(eqn, prints=True)
 
 
 def is_opaque(eqn: Any) -> bool:
-    """Return whether an equation runs a Python function, or is a `HiPrim` with a derivative rule of its own."""
+    """Return whether an equation may know the length of the batch, or is a `HiPrim` with its own derivative rule."""
     if eqn.primitive.name in _OPAQUE:
-        return True
+        return package_of(eqn.source_info, "_unvmap.py") not in _LIBRARIES
     has_rule = jax_compat.hi_primitive(eqn) is not None and jax_compat.primitive_name(eqn) not in OPENED | {"name"}
     return has_rule and any(is_float(v.aval) for v in eqn.outvars)
 

@@ -311,7 +311,7 @@ def _divided_in_parts(
     numbered = without_scale(numbered, per_example(numbered, numbered_axes))
     draws = paired_draws(whole, numbered, count, function)
     program = divided(numbered, axes, function, [*draws], numbered_axes)
-    if _comparable_interface(program) != _comparable_interface(both[1]):
+    if comparable_interface(program) != comparable_interface(both[1]):
         raise PlanError(f"The program of {function} for a microbatch differs with its part of the random numbers.")
     return both[0], program, draws
 
@@ -434,7 +434,7 @@ def _crossing_places(program: Divided) -> list[list[int]]:
     return [[places[v] for v in loop.crossing] for loop, places in zip(program.loops, made, strict=True)]
 
 
-def _comparable_interface(program: Divided) -> list[Any]:
+def comparable_interface(program: Divided) -> list[Any]:
     """Return the constants, the crossing values and the operations outside of loops, in a comparable form."""
     crossing = [
         (

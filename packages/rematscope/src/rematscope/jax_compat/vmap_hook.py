@@ -1,0 +1,72 @@
+"""Trace a `jax.vmap` as a loop over its examples, which runs the same function for each of them.
+
+JAX has no public API for this, so this module replaces a private function.
+"""
+
+import contextlib
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from rematscope.jax_compat.contexts import is_named_axis
+
+_batching: Any = inspect.unwrap(jax.vmap).__globals__["batching"]
+_patching = threading.RLock()
+
+
+@contextlib.contextmanager
+def maps_as_loops(length: int) -> Iterator[None]:
+    """Trace each outermost `jax.vmap` over `length` examples as a `scan` without carries within the context.
+
+    This excludes maps with an axis name, because collectives may combine their examples.
+    """
+    original, thread, is_inside = _batching.batch, threading.get_ident(), False
+
+    def batch(fun: Any, axis: Any, in_dims: Any, out_dims: Any, *args: Any, **settings: Any) -> Any:
+        is_plain = all(dim is None or type(dim) is int for dim in in_dims) and not is_named_axis(axis.name)
+        is_whole = axis.size == length and axis.spmd_name is None and not is_inside
+        if threading.get_ident() != thread or not (is_plain and is_whole):
+            return original(fun, axis, in_dims, out_dims, *args, **settings)
+        return _Loop(in_loop(fun.call_wrapped), in_dims, out_dims)
+
+    def in_loop(f: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            nonlocal is_inside
+            is_inside = True
+            try:
+                return f(*args)
+            finally:
+                is_inside = False
+
+        return run
+
+    with _patching:
+        _batching.batch = batch
+        try:
+            yield
+        finally:
+            _batching.batch = original
+
+
+class _Loop:
+    """A loop in place of a mapped function, called like the latter."""
+
+    def __init__(self, f: Callable[..., Any], in_dims: Any, out_dims: Callable[[], Any]):
+        self._f, self._in_dims, self._out_dims = f, in_dims, out_dims
+
+    def call_wrapped(self, *args: Any) -> tuple[list[Any], list[Any]]:
+        mapped = [jnp.moveaxis(a, dim, 0) for a, dim in zip(args, self._in_dims, strict=True) if dim is not None]
+
+        def one(_: None, examples: list[Any]) -> tuple[None, list[Any]]:
+            given = iter(examples)
+            pairs = zip(args, self._in_dims, strict=True)
+            return None, list(self._f(*(a if dim is None else next(given) for a, dim in pairs)))
+
+        _, stacks = lax.scan(one, None, mapped)
+        dims = list(self._out_dims())
+        return [v[0] if d is None else jnp.moveaxis(v, 0, d) for v, d in zip(stacks, dims, strict=True)], dims

@@ -140,6 +140,27 @@ def solved_per_example(w, x, y):
     return jax.vmap(one)(x, y).mean()
 
 
+def filtered(w, x, y):
+    h = jnp.fft.irfft(jnp.fft.rfft(jnp.tanh(x @ w), axis=-1)[:, :2] * (1 + 2j), n=x.shape[1], axis=-1)
+    return squares(w, h, y).mean()
+
+
+def whitened(w, x, y):
+    """Solves for each example with a positive definite matrix of its own."""
+    rows = jnp.tanh(x @ w)
+    matrices = jnp.eye(x.shape[1]) + rows[:, :, None] * rows[:, None]
+    factors = jnp.linalg.cholesky(matrices)
+    solved = jax.scipy.linalg.solve_triangular(factors, rows[..., None], lower=True)[..., 0]
+    q, r = jnp.linalg.qr(matrices)
+    values, vectors = jnp.linalg.eigh(matrices + jnp.diag(jnp.arange(x.shape[1])))
+    return squares(w, solved, y).mean() + jnp.mean(r[:, 0] + values + vectors[:, 0] ** 2 + q[:, 0])
+
+
+def in_random_order(w, x, y):
+    order = jnp.argsort(jax.random.uniform(jax.random.key(0), x.shape), axis=1)
+    return squares(w, jnp.take_along_axis(jnp.tanh(x), order[:, ::-1], 1), y).mean()
+
+
 def mean_of_squares(w, x, y):
     return squares(w, x, y).mean()
 
@@ -147,7 +168,7 @@ def mean_of_squares(w, x, y):
 AVERAGES = [
     mean_of_squares, mean_in_a_scan, two_means, per_example_weights, checkpointed,
     positions_in_a_scan, with_sharding_constraints, stacked_and_repeated, dropout_in_a_checkpoint, dropout_in_a_scan,
-    dropout_per_example, positions_by_binary_search,
+    dropout_per_example, positions_by_binary_search, filtered, whitened, in_random_order,
     lambda w, x, y: squares(w, dropped(x, kind="rbg"), y).mean(),
     lambda w, x, y: jnp.square(x @ w)[jnp.arange(len(x)), jnp.int32(y > 0)].mean(),
 ]  # fmt: skip
@@ -256,6 +277,9 @@ MAPPED = [
 ]
 OTHERS = [
     *MAPPED,
+    lambda w, x, y: squares(w, jnp.fft.fft(jnp.tanh(x @ w), axis=0).real, y).mean(),
+    lambda w, x, y: squares(w, jnp.fft.rfft2(jnp.tanh(x @ w))[:, :1].imag + x, y).mean(),
+    lambda w, x, y: jnp.linalg.cholesky(jnp.eye(len(x)) + jnp.tanh(x @ w) @ jnp.tanh(x @ w).T)[:, 0].mean(),
     lambda *args: squares(*args).sum(),
     lambda *args: jnp.sqrt(squares(*args).mean()),
     lambda *args: squares(*args).mean() ** 2,

@@ -365,6 +365,25 @@ def _along_axis_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     return len(axes) == 1 and along % max(len(_operand_shape(eqn)), 1) not in axes
 
 
+def _iota_rule(eqn: Any, before: Axes, after: Axes) -> bool:
+    """Decide for positions along an axis: all examples get the same ones, unless it is the batch axis."""
+    return after[0] != eqn.params["dimension"]
+
+
+def _fft_rule(eqn: Any, before: Axes, after: Axes) -> bool:
+    """Decide for a Fourier transform of the last axes."""
+    axis, last = before[0], len(_operand_shape(eqn)) - len(eqn.params["fft_lengths"])
+    return axis is not None and axis == after[0] and axis < last
+
+
+def _of_matrices_rule(eqn: Any, before: Axes, after: Axes) -> bool:
+    """Decide for an operation on the matrices of the last two axes, such as a Cholesky decomposition."""
+    axis = before[0]
+    if axis is None or {*before, *after} != {axis}:
+        return False
+    return all(axis < len(_operand_shape(eqn, i)) - 2 for i in range(len(before)))
+
+
 def _reversal_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     return before[0] == after[0] and before[0] not in eqn.params["dimensions"]
 
@@ -547,6 +566,9 @@ _RULES: dict[str, Callable[[Any, Axes, Axes], bool]] = {
     **dict.fromkeys("cumsum cumprod cummax cummin cumlogsumexp sort top_k".split(), _along_axis_rule),
     **dict.fromkeys("reduce_window reduce_window_max reduce_window_min reduce_window_sum".split(), _window_rule),
     **dict.fromkeys("random_bits random_split random_wrap random_unwrap random_seed".split(), _key_rule),
+    **dict.fromkeys("cholesky lu qr eigh svd triangular_solve".split(), _of_matrices_rule),
+    "fft": _fft_rule,
+    "iota": _iota_rule,
     "rev": _reversal_rule,
     "dot_general": _dot_rule,
     "conv_general_dilated": _convolution_rule,

@@ -117,8 +117,29 @@ class SideBySide(View):
         return [forward(self.trace, self.marked, by_value), backward(self.trace, self.marked, by_value)]
 
     def _programs_html(self, programs: Sequence[Listing], searched: bool) -> str:
+        forms = Forms()
+        columns = [self._html_column(listing, forms, searched) for listing in programs]
         said: list[PieceLine] = [] if self.device is None else [[(str(estimate_time(self.trace, self.device)), "")]]
-        return _programs_html(programs, self._find_repeats, [_LEGEND, *said], searched)
+        return html_page(columns, [_LEGEND, *said], searched)
+
+    def _html_column(self, listing: Listing, forms: Forms, searched: bool) -> list[PieceLine | Row | Hidden]:
+        title, header, rows = listing
+        found = self._find_repeats(rows, forms)
+        # Hidden rows are laid out with the others, because they use the same columns when they are unfolded.
+        laid_out = _lay_out_rows([*rows, *(summary(rows, repeat) for repeat in found)], None)
+        lines: list[list[PieceLine | Row]] = [
+            [_html_row(row, each)] if searched and not row.heading else list(each)
+            for row, each in zip(rows, laid_out, strict=False)
+        ]
+        column: list[PieceLine | Row | Hidden] = list(_title_lines(title, header))
+        start = 0
+        for repeat, said in zip(found, laid_out[len(rows) :], strict=True):
+            column += _join_lines(lines[start : repeat.shown])
+            column.append(Hidden(said, _join_lines(lines[repeat.shown : repeat.end])))
+            start = repeat.end
+        # On a searchable page, the marked lines do not need to come first.
+        rest = _join_lines(lines[start:]) if searched else _marked_first(_join_lines(laid_out[start : len(rows)]))
+        return [*column, *rest]
 
     @gc_paused()
     def _program_columns(self, width: int) -> tuple[list[list[PieceLine]], bool]:
@@ -213,38 +234,6 @@ def print_fwd_bwd(f: Callable, *args, device: Device | str | None = None, **kwar
     __tracebackhide__ = True
     rates = None if device is None else device_called(device)
     show(SideBySide(trace(f, *args, **kwargs), device=rates))
-
-
-def _programs_html(
-    programs: Sequence[Listing],
-    repeats: Callable[[list[ProgramRow], Forms], list[Repeat]],
-    legend: Sequence[PieceLine],
-    searched: bool,
-) -> str:
-    columns, forms = [], Forms()
-    for title, header, rows in programs:
-        found = repeats(rows, forms)
-        # Hidden rows are laid out with the others, because they use the same columns when they are unfolded.
-        laid_out = _lay_out_rows([*rows, *(summary(rows, repeat) for repeat in found)], None)
-        summaries = laid_out[len(rows) :]
-        lines: list[list[PieceLine | Row]] = [
-            [_html_row(row, each)] if searched and not row.heading else list(each)
-            for row, each in zip(rows, laid_out, strict=False)
-        ]
-        column: list[PieceLine | Row | Hidden] = list(_title_lines(title, header))
-        start = 0
-        for repeat, said in zip(found, summaries, strict=True):
-            column += _join_lines(lines[start : repeat.shown])
-            column.append(Hidden(said, _join_lines(lines[repeat.shown : repeat.end])))
-            start = repeat.end
-        # On a searchable page, the marked lines do not need to come first.
-        columns.append(
-            [
-                *column,
-                *(_join_lines(lines[start:]) if searched else _marked_first(_join_lines(laid_out[start : len(rows)]))),
-            ]
-        )
-    return html_page(columns, legend, searched)
 
 
 def _html_row(row: ProgramRow, lines: list[PieceLine]) -> Row:

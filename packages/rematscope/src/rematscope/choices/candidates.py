@@ -201,13 +201,7 @@ def _checkpoint_recompute(program: Program, in_branch: bool) -> Iterator[tuple[E
         if equation.bodies or equation.role == roles.BACKWARD:
             continue
         inside = _calls_inside(equation)
-        if inside and any(map(_is_rematerialized, (equation.eqn, *inside[:-1]))):
+        # In the body of a checkpoint, name stacks distinguish the recompute from the backward pass.
+        stacks = [eqn.source_info.name_stack for eqn in (equation.eqn, *inside[:-1])]
+        if inside and any("rematted_computation" in str(stack) for stack in stacks):
             yield equation, in_branch
-
-
-def _is_rematerialized(eqn: JaxprEqn) -> bool:
-    """Return whether a checkpoint recomputes an equation, according to the name stack.
-
-    The other equations of the checkpoint's body belong to the backward pass.
-    """
-    return "rematted_computation" in str(eqn.source_info.name_stack)

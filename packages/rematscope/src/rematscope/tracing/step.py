@@ -121,17 +121,12 @@ def _cotangent_places(program: Program, gradient: Gradient, times: int = 1) -> I
     """Yield the programs that contain the gradient's cotangent, outermost first, with its place and the number of runs
     of each."""
     for place, equation in enumerate(program.equations):
-        if not gradient_is_here(equation, gradient):
-            continue
+        if not any(e.primitive == "name" and e.outputs[0] in gradient.cotangents for e in equation.nested()):
+            continue  # no cotangent of the gradient enters here
         yield program, place, times
         for body in equation.bodies:
             yield from _cotangent_places(body, gradient, times * equation.length)
         return
-
-
-def gradient_is_here(equation: Equation, gradient: Gradient) -> bool:
-    """Return whether the cotangent of a gradient enters at an equation or inside its bodies."""
-    return any(e.primitive == "name" and e.outputs[0] in gradient.cotangents for e in equation.nested())
 
 
 def _split_at_gradient(whole: Program, body: Program, place: int, gradient: Gradient, start: int, times: int) -> Halves:

@@ -361,7 +361,7 @@ class _Paths:
             if equation in known:
                 continue
             known.add(equation)
-            if not _MOVES.isdisjoint((equation.primitive,)):
+            if equation.primitive in _MOVES:
                 return False
             for operand in _operands(equation, self._aliases):
                 if operand is value or not self._behind.get(operand, 0) & bit:

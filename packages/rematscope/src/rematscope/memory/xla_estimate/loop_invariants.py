@@ -9,7 +9,6 @@ there.
 """
 
 import dataclasses
-from collections.abc import Iterator
 
 from rematscope import jax_compat
 from rematscope.ir.primitives import VIEWS
@@ -58,17 +57,14 @@ def hoisted(loop: Equation) -> tuple[list[Equation], Equation]:
 
 
 def _without_equations(program: Program, gone: set[tuple[Value, ...]]) -> Program:
-    return dataclasses.replace(program, equations=list(_remaining_equations(program, gone)))
-
-
-def _remaining_equations(program: Program, gone: set[tuple[Value, ...]]) -> Iterator[Equation]:
+    equations: list[Equation] = []
     for equation in program.equations:
         if equation.primitive == "shard_map":
-            yield dataclasses.replace(
-                equation, bodies=tuple(_without_equations(body, gone) for body in equation.bodies)
-            )
+            bodies = tuple(_without_equations(body, gone) for body in equation.bodies)
+            equations.append(dataclasses.replace(equation, bodies=bodies))
         elif equation.primitive == "optimization_barrier" or equation.outputs not in gone:
-            yield equation
+            equations.append(equation)
+    return dataclasses.replace(program, equations=equations)
 
 
 class _Invariants:

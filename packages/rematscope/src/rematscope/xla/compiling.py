@@ -361,8 +361,6 @@ def _on_their_mesh(passes: Trace, subject: _Subject) -> _Subject:
         [shape_struct(jax.typeof(leaf), sharding=_sharding_of(leaf)) for leaf in leaves]
         for leaves in (subject.given, subject.rest)
     )
-    if passes.step is None:
-        rest = [shape_struct(c, sharding=c.sharding) for c in subject.rest]
     if passes.mesh is not None and not any(shape.sharding for shape in (*given, *rest)):
         # Some argument has to name the devices: scalars and replicated arrays are on all of them anyway.
         everywhere = jax.sharding.NamedSharding(passes.mesh, jax.sharding.PartitionSpec())

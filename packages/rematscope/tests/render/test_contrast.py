@@ -12,7 +12,6 @@ from rematscope.memory.timeline import BANDS
 from rematscope.render.theme import (
     BADGES,
     COLOURS,
-    GROUNDS,
     HIGHLIGHTS,
     KINDS,
     ODD_BRIGHTNESS,
@@ -22,6 +21,8 @@ from rematscope.render.theme import (
 )  # fmt: skip
 
 TEXT, GRAPHICS = 4.5, 3.0
+# Backgrounds that a page's text may have: those of JupyterLab, VS Code, a browser and the report.
+GROUNDS = (("#ffffff", "#f6f8fa"), ("#111111", "#1e1e1e", "#121212", "#0f1318", "#181d24"))
 Channels = list[float]
 
 

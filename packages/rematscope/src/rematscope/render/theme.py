@@ -20,9 +20,6 @@ PALETTE = {
 # Colors of highlighted text: (background, text) in a light theme and in a dark one.
 HIGHLIGHTS = {"lit": (("#ffe9a8", "#3d2b00"), ("#5a4300", "#fff1c9"))}
 
-# Backgrounds that a page's text may have: those of JupyterLab, VS Code, a browser and the report.
-GROUNDS = (("#ffffff", "#f6f8fa"), ("#111111", "#1e1e1e", "#121212", "#0f1318", "#181d24"))
-
 # What fills memory. Each is readable below white text and has a contrast of 3 with either theme's ground.
 KINDS = {
     "parameters": "#5b6470",

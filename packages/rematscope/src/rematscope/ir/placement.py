@@ -11,14 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Placement, Program, Value
-
-
-def divided(spec: Any) -> tuple[tuple[str, ...], ...]:
-    """Return the mesh axes that shard each dimension in a partition spec, equal for `P("d")` and `P(("d",), None)`."""
-    axes = [() if entry is None else entry if isinstance(entry, tuple) else (entry,) for entry in spec]
-    while axes and not axes[-1]:
-        axes.pop()
-    return tuple(axes)
+from rematscope.ir.specs import divided, spec_in
 
 
 def index_text(spec: Any) -> str:
@@ -51,12 +44,10 @@ def give_shardings(values: Iterable[Value], shardings: Sequence[Any]) -> list[An
 
 
 def _placement_of(value: Value, sharding: Any) -> Placement:
-    if (spec := getattr(sharding, "spec", None)) is None:
+    if getattr(sharding, "spec", None) is None:
         return Placement(tuple(sharding.shard_shape(value.shape)), True, None)
-    axes = (*divided(spec), *((),) * len(value.shape))[: len(value.shape)]
-    # The sharding's own shard_shape does not work on the mesh inside a shard_map.
-    ways = (math.prod(sharding.mesh.shape.get(name, 1) for name in names) for names in axes)
-    return Placement(tuple(-(-length // parts) for length, parts in zip(value.shape, ways, strict=True)), True, axes)
+    spec = spec_in(sharding, len(value.shape))
+    return Placement(spec.shard_shape(value.shape), True, spec.axes)
 
 
 def place(program: Program) -> None:

@@ -1,14 +1,14 @@
-"""The sharding in the type of an array: the mesh axes that shard each of its dimensions."""
+"""The sharding of an array by a `PartitionSpec`: the mesh axes that shard each of its dimensions."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
 
 class Spec(NamedTuple):
-    """The sharding in the type of an array on a mesh with explicit axes.
+    """The sharding of an array on a mesh.
 
     Attributes:
       axes: for each dimension, the mesh axes that shard it.
@@ -22,30 +22,39 @@ class Spec(NamedTuple):
 
     def ways(self, axes: Iterable[str]) -> int:
         """Return the number of devices along some axes; 0 if it is 1, because one device has no data to exchange."""
-        count = math.prod(self.sizes[axis] for axis in axes)
+        count = math.prod(self.sizes.get(axis, 1) for axis in axes)
         return count if count > 1 else 0
 
+    def shard_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the largest shape of a device's shard; JAX's `shard_shape` fails on the mesh inside a `shard_map`."""
+        return tuple(-(-n // (self.ways(axes) or 1)) for n, axes in zip(shape, self.axes, strict=True))
 
-def _spec_entries(spec: Any) -> tuple[Any, ...]:
-    """Return the entries of a `PartitionSpec`; JAX refuses to iterate over a spec with reduced or unreduced axes."""
-    return tuple(getattr(spec, "partitions", spec))
+
+def divided(spec: Any) -> tuple[tuple[str, ...], ...]:
+    """Return the mesh axes that shard each dimension in a partition spec, equal for `P("d")` and `P(("d",), None)`."""
+    entries = getattr(spec, "partitions", spec)  # JAX refuses to iterate over a spec with reduced or unreduced axes
+    axes = [() if entry is None else entry if isinstance(entry, tuple) else (entry,) for entry in entries]
+    while axes and not axes[-1]:
+        axes.pop()
+    return tuple(axes)
 
 
 def is_trivial(spec: Any) -> bool:
     """Return whether a `PartitionSpec` shards no dimension and marks no axis as reduced or unreduced."""
-    return not (any(_spec_entries(spec)) or getattr(spec, "unreduced", None) or getattr(spec, "reduced", None))
+    return not (divided(spec) or getattr(spec, "unreduced", None) or getattr(spec, "reduced", None))
 
 
 def spec_of(aval: Any) -> Spec | None:
     """Return the sharding in the type of an array; None if the type contains none."""
     sharding = getattr(aval, "sharding", None)
-    if sharding is None or sharding.mesh.empty:
-        return None
-    entries = _spec_entries(sharding.spec)
-    axes = [() if entry is None else entry if isinstance(entry, tuple) else (entry,) for entry in entries]
-    axes += [()] * (len(aval.shape) - len(axes))
+    return None if sharding is None or sharding.mesh.empty else spec_in(sharding, len(aval.shape))
+
+
+def spec_in(sharding: Any, ndim: int) -> Spec:
+    """Return a `NamedSharding` of arrays with a number of dimensions."""
+    axes = (*divided(sharding.spec), *((),) * ndim)[:ndim]
     unreduced = frozenset(getattr(sharding.spec, "unreduced", None) or ())
-    return Spec(tuple(axes), unreduced, dict(sharding.mesh.shape))
+    return Spec(axes, unreduced, dict(sharding.mesh.shape))
 
 
 def device_shape(aval: Any) -> tuple[tuple[int, ...], bool]:
@@ -59,6 +68,4 @@ def device_shape(aval: Any) -> tuple[tuple[int, ...], bool]:
         return shape, False
     kinds = zip(aval.sharding.mesh.axis_types, spec.sizes.values(), strict=True)
     decided = not any(kind == jax.sharding.AxisType.Auto and size > 1 for kind, size in kinds)
-    # The sharding's own shard_shape does not work on the mesh inside a shard_map.
-    ways = (spec.ways(axes) or 1 for axes in spec.axes)
-    return tuple(-(-length // parts) for length, parts in zip(shape, ways, strict=True)), decided
+    return spec.shard_shape(shape), decided

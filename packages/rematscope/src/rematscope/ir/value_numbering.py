@@ -17,8 +17,8 @@ from collections.abc import Hashable, Mapping, Set
 from rematscope.ir.inline import ForwardRule
 from rematscope.ir.loop_carries import Carry, CarrySearch, Group, groups_of
 from rematscope.ir.number_table import NumberTable
-from rematscope.ir.placement import divided
 from rematscope.ir.program import CASTS, Equation, Program, Value
+from rematscope.ir.specs import divided
 
 # A loop is tried under many suppositions, and under each of them so are the loops in it: the work is multiplied with
 # every level of nesting. It is counted in equations numbered, so that it ends at the same point on every machine. An

@@ -384,8 +384,7 @@ def _trace_passes(
     equal = roles.assign_roles(fwd, bwd, incoming, inline.rules)
     name_values(function, fwd, bwd, incoming, equal.forward_value_of)
     saved = residuals_of(fwd, bwd, crossing, outputs)
-    equals = equal.forward_value_of, equal.equal_values, equal.unproven_equalities
-    return Trace(function, fwd, bwd, saved, incoming, *equals, mesh, remat3=inline.has_remat3_checkpoint)
+    return Trace(function, fwd, bwd, saved, incoming, *equal, mesh, remat3=inline.has_remat3_checkpoint)
 
 
 def _as_it_stands(
@@ -423,8 +422,7 @@ def _as_it_stands(
     saved = residuals_of(shown.forward, shown.backward, shown.crossing, shown.values)
     step = step_of(program, halves, [arguments[i] for i in donated_operands(jaxpr)], shown)
     fwd, bwd = shown.forward, shown.backward
-    equals = equal.forward_value_of, equal.equal_values, equal.unproven_equalities
-    return Trace(function, fwd, bwd, saved, incoming, *equals, mesh, step, inline.has_remat3_checkpoint)
+    return Trace(function, fwd, bwd, saved, incoming, *equal, mesh, step, inline.has_remat3_checkpoint)
 
 
 def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:

@@ -249,10 +249,20 @@ def batch(
 
 
 def _refuse_folders(submissions: Path, out: Path, unsandboxed: bool) -> None:
-    """Raise CollectError for folders that the next run or an answer could read."""
+    """Raise CollectError for folders that the next run or an answer could read, or if the current folder contains
+    submissions."""
     from grader.classroom import collect
     from grader.isolation import bubblewrap_options
 
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        raise collect.CollectError("The current folder no longer exists. Change to another folder.") from None
+    if here.is_relative_to(submissions.resolve()) and not unsandboxed:
+        raise collect.CollectError(
+            f"The current folder, {here}, contains submissions. Python looks for modules in the current folder, so a "
+            "submission could run with your permissions. Change to another folder."
+        )
     if out.resolve().is_relative_to(submissions.resolve()):
         raise collect.CollectError(
             f"{out} is inside {submissions}, so the next run would read it as a submission. Choose another folder."

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 # Variables that are always set. Evidence is exported for the CPU and compared there. Matrices are small, so several
-# threads for one matmul would only wait for processors that other jobs use.
+# threads for one matmul would only wait for processors that other jobs use. Modules are never imported from the
+# current folder, because submissions may be there.
 ASSIGNED = {
     "JAX_PLATFORMS": "cpu",
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
+    "PYTHONSAFEPATH": "1",
     "LC_ALL": "C.UTF-8",
 }
 # Variables that are passed on: the paths of files and programs, the terminal, and the connections to systemd and a

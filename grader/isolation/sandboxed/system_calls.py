@@ -27,13 +27,13 @@ _ALLOWED = """
     get_mempolicy 239 236, membarrier 324 283,
 
     read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, lseek 8 62, open 2 -,
-    openat 257 56, close 3 57, close_range 436 436, dup 32 23, dup2 33 -, dup3 292 24, pipe 22 -, pipe2 293 59,
-    fcntl 72 25, ioctl 16 29, stat 4 -, fstat 5 80, lstat 6 -, newfstatat 262 79, statx 332 291, access 21 -,
-    faccessat 269 48, faccessat2 439 439, readlink 89 -, readlinkat 267 78, getdents64 217 61, getcwd 79 17,
+    openat 257 56, close 3 57, close_range 436 436, dup 32 23, dup2 33 -, dup3 292 24, fcntl 72 25,
+    ioctl 16 29, stat 4 -, fstat 5 80, lstat 6 -, newfstatat 262 79, statx 332 291, access 21 -, faccessat 269 48,
+    faccessat2 439 439, readlink 89 -, readlinkat 267 78, getdents64 217 61, getcwd 79 17,
     chdir 80 49, fchdir 81 50, mkdir 83 -, mkdirat 258 34, rmdir 84 -, unlink 87 -, unlinkat 263 35, rename 82 -,
     renameat 264 38, renameat2 316 276, chmod 90 -, fchmod 91 52, fchmodat 268 53, umask 95 166, ftruncate 77 46,
     fsync 74 82, fdatasync 75 83, utimensat 280 88, poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72,
-    socket 41 198, getsockname 51 204, getsockopt 55 209, sendto 44 206, recvfrom 45 207, shutdown 48 210,
+    getsockname 51 204, getsockopt 55 209, sendto 44 206, recvfrom 45 207, shutdown 48 210,
 
     clone 56 220, futex 202 98, set_robust_list 273 99, rseq 334 293, gettid 186 178, sched_yield 24 124,
     sched_getaffinity 204 123, sched_getparam 143 121, sched_getscheduler 145 120, sched_get_priority_max 146 125,
@@ -53,8 +53,11 @@ _ALLOWED = """
 """
 # Calls that Python exposes. They fail with EPERM, which Python shows as PermissionError, a clearer error than for
 # ENOSYS. An answer must have only one process, whose memory is limited, and no memory that is exempt from the limits.
+# Pipes and sockets are refused because the kernel takes their inode numbers from one counter for all processes. If an
+# answer could create many of them, another answer could read how many from the inode number of its own output.
 _REFUSED = """
-    fork 57 -, vfork 58 -, execve 59 221, execveat 322 281, unshare 272 97, setns 308 268, memfd_create 319 279
+    fork 57 -, vfork 58 -, execve 59 221, execveat 322 281, unshare 272 97, setns 308 268, memfd_create 319 279,
+    pipe 22 -, pipe2 293 59, socket 41 198, socketpair 53 199
 """
 
 
@@ -75,11 +78,10 @@ class _Only:
 
 _ONLY = {
     # CLONE_THREAD, CLONE_FILES and CLONE_FS, as C libraries create threads. They use clone if clone3 is missing, and a
-    # filter can read clone's flags. Without CLONE_FILES, each thread could have as many pipes as the limit allows for
-    # the process.
+    # filter can read clone's flags. Without CLONE_FILES, each thread could have as many open files as the limit
+    # allows for the process.
     "clone": _Only(0, values=(0x10600,), mask=0x10600),
     "close_range": _Only(2, values=(0, 4)),  # not CLOSE_RANGE_UNSHARE, for the same reason
-    "socket": _Only(0, values=(1,)),  # AF_UNIX
     # MAP_PRIVATE, the only kind of mapping whose pages are counted as the process's own, and no MAP_HUGETLB. Shared
     # memory stays allocated when all of its pages except one are unmapped, and no limit counts it. Huge pages are
     # reserved for other programs.
@@ -89,8 +91,7 @@ _ONLY = {
     # GUARD_INSTALL, GUARD_REMOVE. Not MERGEABLE: the time of a write to a merged page reveals whether another process
     # has a page with the same content.
     "madvise": _Only(2, values=(0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 102, 103)),
-    # No locks, which use kernel memory without a limit, and no larger pipes: F_DUPFD, F_GETFD, F_SETFD, F_GETFL,
-    # F_SETFL, F_DUPFD_CLOEXEC.
+    # No locks, which use kernel memory without a limit: F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC.
     "fcntl": _Only(1, values=(0, 1, 2, 3, 4, 1030)),
     # Queries whether a file is a terminal, and its size (TCGETS, TCGETS2, TIOCGWINSZ); FIONREAD, FIONBIO, FIONCLEX,
     # FIOCLEX.

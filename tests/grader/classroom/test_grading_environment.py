@@ -106,6 +106,26 @@ def test_a_temporary_folder_that_cannot_be_written_to_ends_the_command_with_a_se
         sandbox.Zygote()
 
 
+@pytest.mark.parametrize("folder", [".", "week 1"])
+def test_a_current_folder_with_submissions_is_refused_and_none_of_them_runs(folder, tmp_path):
+    """`python -m` puts the current folder first on the path of modules."""
+    here = tmp_path / "in" / folder
+    here.mkdir(parents=True)
+    for name in ("random", "glob", "jax", "numpy", "rematscope", "typer"):
+        (here / f"{name}.py").write_text("import os\nos.write(2, b'it runs')")
+    command = [sys.executable, "-m", "grader", "batch", tmp_path / "in", "--out", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=here)
+    said = f"The current folder, {here.resolve()}, contains submissions."
+    assert done.returncode == 2 and done.stderr.startswith(said) and not (tmp_path / "out").exists(), done
+
+
+def test_a_current_folder_that_has_been_deleted_ends_the_command_with_a_sentence(tmp_path):
+    done = batch(
+        tmp_path, {"ada": RIGHT}, (), f"mkdir {tmp_path}/gone; cd {tmp_path}/gone; rmdir {tmp_path}/gone; exec"
+    )
+    assert done.returncode == 2 and done.stderr.startswith("The current folder no longer exists."), done
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "named"),

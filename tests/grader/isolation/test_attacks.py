@@ -202,10 +202,8 @@ attack(
 attack(
     "sockets", NOT_PASSED, "LookupError: 0 sockets",
     r"""
-    kinds = [socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET, socket.AF_VSOCK]
+    kinds = [socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET, socket.AF_VSOCK]
     found = [kind for kind in kinds if type(tries(socket.socket, kind, socket.SOCK_DGRAM)) is not int]
-    for path in ["/run/dbus/system_bus_socket", "/var/run/docker.sock", "\0/tmp/.X11-unix/X0"]:
-        found += [path] if tries(socket.socket(socket.AF_UNIX).connect, path) is None else []
     raise LookupError(f"{len(found)} sockets {found}")
     """,
 )  # fmt: skip
@@ -345,16 +343,6 @@ attack(
     changes += [(os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1)), (resource.prlimit, 0, 0, (1, 1))]
     changed = [change[0].__name__ for change in changes if type(tries(*change)) is not int]
     raise LookupError(f"{len(changed)} changed {changed}")
-    """,
-)  # fmt: skip
-attack(
-    "names that need no file", NOT_PASSED, "LookupError: 0 heard",
-    r"""
-    def unlike(kind):
-        line = socket.socket(socket.AF_UNIX, kind)
-        return [tries(line.bind, "\0a"), tries(line.sendto, b"a", "\0a"), tries(line.setsockopt, 1, 16, 1)]
-    heard = [done for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM) for done in unlike(kind) if done in (None, 1)]
-    raise LookupError(f"{len(heard)} heard")
     """,
 )  # fmt: skip
 if os.uname().machine == "x86_64":

@@ -72,8 +72,6 @@ for folder in ["/", "/tmp", "/dev", "/dev/shm", "/proc", "/etc", "/usr", *sys.pa
         continue  # its own
     left += [tries(os.mkdir, folder + "/left"), tries(os.utime, folder), tries(os.chmod, folder, 0o777)]
     left += [tries(open, folder + "/left", "w")]
-line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-left += [tries(line.bind, "\\0left"), tries(line.bind, "/learner/left"), tries(line.connect, "\\0left")]
 finds({*left})
 """
 SEES = """
@@ -95,6 +93,16 @@ def test_an_answer_finds_no_traces_of_the_previous_answer(grader_in_sandbox):
     assert made <= {"OSError", "PermissionError", "FileNotFoundError", "NotADirectoryError"}, (
         "but in a folder of its own"
     )
+
+
+@bubblewrap.needed
+def test_an_answer_cannot_advance_the_kernels_counter_of_inode_numbers(grader_in_sandbox):
+    """Pipes and sockets of all processes share this counter, and an answer can read it: its output is a pipe."""
+    body = """
+    made = [tries(os.pipe), tries(os.eventfd, 0), tries(os.memfd_create, "x"), tries(socket.socketpair)]
+    finds({*made, *(tries(socket.socket, family) for family in range(46)), tries(os.utime, 0)})
+    """
+    assert found(body, grader_in_sandbox()) <= {"OSError", "PermissionError"}
 
 
 @bubblewrap.needed

@@ -27,10 +27,11 @@ from rematscope.memory.xla_estimate import allocations
 from rematscope.render.view import plain_text
 from rematscope.reporting import fixes as fixes_module
 from rematscope.reporting import subject as subject_module
-from rematscope.reporting.page import document
+from rematscope.reporting.contents import Module, grouped_modules
+from rematscope.reporting.page import _fitting_label, document
 from rematscope.reporting.report import Report, _target_for
 from rematscope.reporting.rewrite import Changes, Rewritten
-from rematscope.reporting.tree import tree_of
+from rematscope.reporting.tree import Node, tree_of
 from rematscope.seconds.devices import device_called
 from rematscope.tracing.trace import trace_call
 
@@ -397,6 +398,25 @@ def test_the_tree_adds_up_at_every_node():
         assert not node.children or node.nbytes >= sum(child.nbytes for child in node.children.values())
     pruned = tree_of(report.peak, 20)
     assert pruned.nbytes == tree.nbytes and sum(1 for _ in pruned.walk()) < sum(1 for _ in tree.walk())
+
+
+def test_grouped_modules_add_up_and_repeated_layers_are_one_group():
+    layers = [Module(("net", f"layer_{i}"), i, 2 * i, 3 * i, 4) for i in range(12)]
+    head = Module(("net", "head_0"), 1, 0, 2, 100)
+    assert grouped_modules([head, *layers]) == [(1, head), (12, Module(("net", "layer_*"), 66, 132, 198, 48))]
+
+
+@since("0.11", "XLA on a CPU recomputes what a checkpoint says")
+def test_a_page_names_its_legend_and_stays_light_in_print(tmp_path):
+    text = document(reported(SMALL[0]))
+    assert text.count('class="key"') == 2 and "@media screen and (prefers-color-scheme: dark)" in text
+
+
+def test_labels_of_narrow_parts_keep_the_number_of_a_repeated_layer():
+    assert _fitting_label(Node("Block_11", 1024), 30) == "Block_11 1 KiB"
+    assert _fitting_label(Node("Block_11", 1024), 9) == "Block_11"
+    assert _fitting_label(Node("Block_11", 1024), 5) == "Bl…11" and _fitting_label(Node("Block_11", 1024), 3) == "…11"
+    assert _fitting_label(Node("Block_11", 1024), 2) == "" and _fitting_label(Node("attention", 1024), 4) == "att…"
 
 
 def test_buffers_of_equal_size_are_listed_in_the_order_of_the_arguments():

@@ -122,6 +122,23 @@ def grouped(buffers: Iterable[Buffer]) -> list[BufferGroup]:
     return sorted((BufferGroup(tuple(each)) for each in groups.values()), key=lambda group: -group.nbytes)
 
 
+def grouped_modules(modules: Iterable[Module]) -> list[tuple[int, Module]]:
+    """Add up modules whose paths differ only in numbers.
+
+    Returns:
+      for each group, by decreasing bytes at the peak: its number of modules, and a module with their sums.
+    """
+    groups: dict[tuple[str, ...], list[Module]] = {}
+    for module in modules:
+        groups.setdefault(tuple(map(_any_number, module.path)), []).append(module)
+    found = []
+    for path, group in groups.items():
+        columns = [(m.forward_flops, m.recompute_flops, m.backward_flops, m.peak_bytes) for m in group]
+        sums = Module(path, *map(sum, zip(*columns, strict=True)))
+        found.append((len(group), sums if len(group) > 1 else group[0]))
+    return sorted(found, key=lambda each: -each[1].peak_bytes)
+
+
 class Contents:
     """The buffers of a function over time, from its trace."""
 

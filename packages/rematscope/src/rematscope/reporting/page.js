@@ -47,9 +47,20 @@
     const nodes = data.nodes, wide = icicle.viewBox.baseVal.width;  // [parent, start, bytes, depth, name, about, count]
     const groups = [...icicle.querySelectorAll(".node")], note = document.getElementById("part");
     const rects = groups.map((group) => group.firstElementChild), labels = groups.map((group) => group.lastElementChild);
+    const row = rects[0].height.baseVal.value;
     let zoomed = 0, current = 0;
+    // A label of at most so many letters; the number at the end of a name stays, as in "…11".
+    const fitting = (node, letters) => {
+      if (letters < 3) return "";
+      const [name, label] = [node[4], `${node[4]} ${text(node[2])}`];
+      if (label.length <= letters) return label;
+      if (name.length <= letters) return name;
+      const number = name.match(/\d+$/)?.[0] ?? "", tail = number.length < letters ? number : "";
+      return `${name.slice(0, letters - 1 - tail.length)}…${tail}`;
+    };
     const draw = () => {
       const [, start, bytes] = nodes[zoomed], scale = wide / bytes;
+      let rows = 1;
       const letter = 0.55 * parseFloat(getComputedStyle(icicle).fontSize);
       nodes.forEach((node, i) => {
         const x = Math.max(0, (node[1] - start) * scale);
@@ -57,16 +68,16 @@
         groups[i].style.display = size > 0.4 ? "" : "none";
         if (size <= 0.4) return;
         rects[i].setAttribute("x", x); rects[i].setAttribute("width", size);
-        const room = Math.floor((size - 8) / letter), label = `${node[4]} ${text(node[2])}`;
+        rows = Math.max(rows, node[3] + 1);
         labels[i].setAttribute("x", x + 4);
-        labels[i].textContent = room < 3 ? "" : label.length <= room ? label : `${label.slice(0, room - 1)}…`;
+        labels[i].textContent = fitting(node, Math.floor((size - 8) / letter));
       });
+      icicle.setAttribute("viewBox", `0 0 ${wide} ${rows * row}`);
       const tooWide = groups.map((_, i) => i).filter((i) => !groups[i].style.display && labels[i].textContent)
-        .map((i) => [labels[i], (rects[i].width.baseVal.value - 8) / labels[i].getComputedTextLength()])
+        .map((i) => [i, (rects[i].width.baseVal.value - 8) / labels[i].getComputedTextLength()])
         .filter(([, share]) => share < 1);  // measured in one layout, because letters are not equally wide
-      for (const [label, share] of tooWide) {
-        const letters = Math.floor(label.textContent.length * share) - 1;
-        label.textContent = letters < 2 ? "" : `${label.textContent.slice(0, letters)}…`;
+      for (const [i, share] of tooWide) {
+        labels[i].textContent = fitting(nodes[i], Math.floor(labels[i].textContent.length * share));
       }
     };
     const path = (i) => { const names = []; for (; i > 0; i = nodes[i][0]) names.unshift(nodes[i][4]); return names.join(" / "); };

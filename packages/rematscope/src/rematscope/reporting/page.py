@@ -11,7 +11,7 @@ from typing import Any
 from rematscope.render.theme import KINDS as KIND_COLORS
 from rematscope.render.theme import ODD_BRIGHTNESS, variables
 from rematscope.render.units import bytes_text, count_text, difference_text, seconds_text
-from rematscope.reporting.contents import KINDS, Timeline, grouped
+from rematscope.reporting.contents import KINDS, Timeline, grouped, grouped_modules
 from rematscope.reporting.fixes import described_changes
 from rematscope.reporting.tree import Node, tree_of
 
@@ -21,7 +21,8 @@ _ROW = 26  # height of a level of the icicle
 _LETTER = 6.6  # width of a letter, about
 _LISTED = 20
 _NUMERIC = ' class="n"'
-_PARTS_OF_NAMES = re.compile(r"(?<=[/_.(=])(?!$)|(?<=[a-z\d])(?=[A-Z])")
+_PARTS_OF_NAMES = re.compile(r"(?<=[/_.(=])(?!\*|$)|(?<=[a-z\d])(?=[A-Z])")
+_END_NUMBER = re.compile(r"\d+$")
 _DOTS = re.compile(r"(?<=\.)(?=[a-z])|(?<=rewrite\()")
 
 
@@ -29,7 +30,7 @@ def document(report: Any) -> str:
     """Return the whole page."""
     style, script = (Path(__file__).with_name(f"page.{ending}").read_text(encoding="utf-8") for ending in ("css", "js"))
     light, dark = (f":root {{ {variables(dark)} }}" for dark in (False, True))
-    style = f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{style}{_kind_styles()}"
+    style = f"{light}\n@media screen and (prefers-color-scheme: dark) {{ {dark} }}\n{style}{_kind_styles()}"
     tree = tree_of(report.peak)
     data = json.dumps({"timeline": _timeline_data(report.timeline), "nodes": _node_data(tree)}, separators=(",", ":"))
     data = data.replace("</", "<\\/")
@@ -93,15 +94,17 @@ def _fit_html(report: Any) -> list[str]:
 
 def _contents_html(report: Any, tree: Node) -> list[str]:
     rows = [["Bytes", "Array", "Kind", "Module", "Operation", "Line"]]
-    for group in grouped(report.peak)[:_LISTED]:
+    groups = grouped(report.peak)
+    for group in groups[:_LISTED]:
         operation, source = group.buffers[0].operation, group.buffers[0].source
         rows.append([bytes_text(group.nbytes), group.array, group.kind, group.name(), operation, source])
     modules = [["Module", "At the peak", "Forward FLOPs", "Recomputed FLOPs", "Backward FLOPs"]]
-    for each in report.modules[:_LISTED]:
+    summed = grouped_modules(report.modules)
+    for count, each in summed[:_LISTED]:
         flops = (each.forward_flops, each.recompute_flops, each.backward_flops)
         modules.append(
             [
-                "/".join(each.path),
+                f"{count} × " * (count > 1) + "/".join(each.path),
                 bytes_text(each.peak_bytes),
                 *(count_text(n) if n else "–" for n in flops),
             ]
@@ -109,19 +112,24 @@ def _contents_html(report: Any, tree: Node) -> list[str]:
     return [
         "<h2>2. What fills it?</h2>",
         "<h3>Live memory over time, by kind and module</h3>",
-        '<p class="soft">Each band is a module; bands of one kind have one color. Point at a moment, or use the arrow '
-        "keys.</p>",
+        '<p class="soft">Bytes in memory after each operation, in the order of execution. Each band is a module; bands '
+        "of one kind have one color. Point at a moment, or use the arrow keys.</p>",
+        _legend_html(dict.fromkeys(band.kind for band in report.timeline.bands), False),
         timeline_svg(report.timeline, report.limit),
         '<p class="note" id="moment" aria-live="polite">The peak is marked by a triangle.</p>',
         "<h3>The moment of the peak, by module, operation and line</h3>",
+        '<p class="soft">Each part is as wide as its bytes, and has the color of the kind that most of them belong '
+        "to.</p>",
         '<div class="tools no-script-hidden"><label>Search <input id="search" type="search" '
-        'size="26" placeholder="attention, f32[, model.py"></label><span id="found" aria-live="polite"></span>'
+        'size="22" placeholder="attention, f32[, model.py"></label><span id="found" aria-live="polite"></span>'
         '<button type="button" id="whole">Show all</button><span class="soft">Click or Enter zooms, Escape zooms out, '
         "arrow keys move.</span></div>",
         icicle_svg(tree),
         '<p class="note" id="part" aria-live="polite">Point at a part to see its arrays.</p>',
         f"<h3>The largest buffers at the peak</h3>{_table_html(rows, {0}, code={1, 3, 4, 5})}",
+        *_rest_html(len(groups), "groups of buffers"),
         f"<h3>FLOPs and memory by module</h3>{_table_html(modules, {1, 2, 3, 4}, code={0})}",
+        *_rest_html(len(summed), "modules"),
     ]
 
 
@@ -168,6 +176,11 @@ def _assumptions_html(report: Any) -> list[str]:
 
 
 # Pieces of HTML.
+
+
+def _rest_html(count: int, noun: str) -> list[str]:
+    """Return a sentence that says how many rows a table lacks, if any."""
+    return [f'<p class="soft">Not shown: {count - _LISTED} smaller {noun}.</p>'] * (count > _LISTED)
 
 
 def _table_html(
@@ -305,7 +318,9 @@ def timeline_svg(timeline: Timeline, limit: int) -> str:
     if limit <= most:
         across = f'x1="{_LEFT}" x2="{_WIDE - 6}" y1="{y(limit):.1f}" y2="{y(limit):.1f}"'
         marks.append(f'<line class="limit-under" {across}/><line class="limit" {across}/>')
-        marks.append(f'<text class="limit-text" x="{_LEFT + 6}" y="{y(limit) - 5:.1f}">capacity</text>')
+        marks.append(
+            f'<text class="limit-text" x="{_WIDE - 10}" y="{y(limit) - 5:.1f}" text-anchor="end">capacity</text>'
+        )
     edge = x(next((i for i, each in enumerate(timeline.samples) if each >= timeline.boundary), len(timeline.samples)))
     marks.append(f'<line class="edge" x1="{edge:.1f}" x2="{edge:.1f}" y1="{_TOP}" y2="{_TOP + _HIGH}"/>')
     at = totals.index(peak) if totals else 0
@@ -357,14 +372,12 @@ def _timeline_data(timeline: Timeline) -> dict[str, object]:
 def icicle_svg(tree: Node) -> str:
     """Return the memory at the peak as an icicle: each level is a row, and each part is as wide as its bytes."""
     nodes = list(tree.walk())
-    rows = max((depth for _, _, depth in nodes), default=0) + 1
-    parts, odd = [], dict[int, bool]()
+    rows, parts, odd = 1, [], dict[int, bool]()
     for node, start, depth in nodes:
         x, width = start / max(tree.nbytes, 1) * _WIDE, node.nbytes / max(tree.nbytes, 1) * _WIDE
         odd[depth] = not odd.get(depth, True)
-        room = int((width - 8) / _LETTER)
-        label = f"{node.name} {bytes_text(node.nbytes)}"
-        label = "" if room < 3 else label if len(label) <= room else f"{label[: room - 1]}…"
+        rows = max(rows, depth + 1) if width > 0.4 else rows
+        label = _fitting_label(node, int((width - 8) / _LETTER))
         about = escape(f"{node.name}, {bytes_text(node.nbytes)}. {node.about}")
         hidden = ' style="display:none"' if width <= 0.4 else ""
         shade = " odd" if odd[depth] else ""
@@ -378,6 +391,18 @@ def icicle_svg(tree: Node) -> str:
         f'<svg id="icicle" viewBox="0 0 {_WIDE} {rows * _ROW}" role="tree" aria-label="Memory at the peak by module">'
         f"{''.join(parts)}</svg>"
     )
+
+
+def _fitting_label(node: Node, room: int) -> str:
+    """Return a label of at most `room` characters; the number at the end of a name stays, as in `…11`."""
+    label = f"{node.name} {bytes_text(node.nbytes)}"
+    if len(label) > room:
+        label = node.name
+    if len(label) > room:
+        number = _END_NUMBER.search(label)
+        tail = number[0] if number and len(number[0]) < room else ""
+        label = f"{label[: room - 1 - len(tail)]}…{tail}"
+    return label if room >= 3 else ""
 
 
 def _node_data(tree: Node) -> list[list[object]]:

@@ -19,16 +19,18 @@ window.fetch = async (address) => {
 """
 
 
+# Elements without text that a reader searches for; of links and foldable parts, only those of a class.
+_LEFT_OUT = {"script": "", "style": "", "button": "", "a": "headerlink", "details": "to-run"}
+
+
 class _Sections(HTMLParser):
     """The sections of a page with their texts, as HTML without any other element."""
-
-    _LEFT_OUT = ("script", "style", "button")
 
     def __init__(self, path: Path):
         super().__init__()
         self.html: list[str] = []
         self._depth = 0  # of elements within the article
-        self._left_out = 0
+        self._left_out: list[bool] = []  # of the open elements with these tags, whether each is left out
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -39,21 +41,23 @@ class _Sections(HTMLParser):
             self._depth += 1
         if not self._depth:
             return
-        self._left_out += tag in self._LEFT_OUT
+        if tag in _LEFT_OUT:
+            self._left_out.append(_LEFT_OUT[tag] in (found.get("class") or ""))
         if tag == "section":
             self.html.append(f'<section id="{escape(found.get("id") or "")}">')
 
     def handle_endtag(self, tag: str) -> None:
         if not self._depth:
             return
-        self._left_out -= tag in self._LEFT_OUT
+        if tag in _LEFT_OUT:
+            self._left_out.pop()
         if tag == "section":
             self.html.append("</section>")
         elif tag == "article":
             self._depth -= 1
 
     def handle_data(self, data: str) -> None:
-        if self._depth and not self._left_out:
+        if self._depth and not any(self._left_out):
             self.html.append(escape(data))
 
 

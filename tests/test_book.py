@@ -56,8 +56,9 @@ def test_search_has_excerpts_of_the_text_of_pages(tmp_path, browser, served):
     (tmp_path / "_static").mkdir()
     (tmp_path / "search.html").write_text('<html data-content_root="./"><head></head><body></body></html>')
     (tmp_path / "a.html").write_text(
-        "<body>menu<article class='bd-article'><section id='s1'><h1>Title &lt;b&gt;</h1><p>in <b>bold</b></p>"
-        "<script>no()</script></section></article>foot</body>"
+        "<body>menu<article class='bd-article'><section id='s1'><h1>Title &lt;b&gt;"
+        "<a class='headerlink' href='#s1'>#</a></h1><details class='to-run'>Run <a href='b'>it</a></details>"
+        "<p>in <b>bold</b></p><script>no()</script></section></article>foot</body>"
     )
     excerpts.write_excerpts(tmp_path)
     page = browser.new_page()

@@ -23,3 +23,8 @@ const allowBreaks = (code) => {
   code.innerHTML = code.innerHTML.replace(/[_.,(/[=+](?=[\w"'])/g, "$&<wbr>");
 };
 document.addEventListener("DOMContentLoaded", () => document.querySelectorAll("td code .pre").forEach(allowBreaks));
+
+// The theme's buttons that unfold a part of the sidebar have no text for screen readers.
+document.addEventListener("DOMContentLoaded", () => document.querySelectorAll("summary:has(> .toctree-toggle)").forEach(
+  (button) => button.setAttribute("aria-label", `Pages of ${button.closest("li").querySelector("a").textContent.trim()}`),
+));

@@ -74,14 +74,16 @@ class Board(View):
             yield Note("Please note", notice)
 
     def html(self) -> Markup:
-        left, right = Markup('style="text-align: left"'), Markup('style="text-align: right"')
-        of_chapter = Markup('<tr><th scope="row" {}>{}</th><td {}>{}</td><td {}>{}</td><td></td></tr>')
+        left, right = (Markup('style="text-align: {}; white-space: nowrap"').format(side) for side in ("left", "right"))
+        of_chapter = Markup(
+            '<tr><th scope="row" style="text-align: left">{}</th><td {}>{}</td><td {}>{}</td><td></td></tr>'
+        )
         of_exercise = Markup(
             '<tr><th scope="row" style="text-align: left; padding-left: 2em; font-weight: normal">{}</th>'
             "<td {}>{}</td><td {}>{}</td><td {}>{}</td></tr>"
         )
         rows = Markup().join(
-            of_chapter.format(left, page_link(page), right, _minutes_text(page), left, state)
+            of_chapter.format(page_link(page), right, _minutes_text(page), left, state)
             if page is None or page.chapter is None
             else of_exercise.format(page_link(page), right, _minutes_text(page), left, state, right, attempts)
             for page, state, attempts in self._board_rows()

@@ -1,13 +1,14 @@
-"""Training steps of libraries for `hard_steps.py`: a mixture of experts, LoRA, and a loss that defines its gradient."""
+"""Training steps of libraries for `hard_steps.py`: experts, LoRA, a loss that defines its gradient, a neural ODE."""
 
 import functools
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from hard_steps import Subject, cross_entropy, hard, ids, norm, weights
+from hard_steps import Subject, cross_entropy, hard, ids, norm, normal, weights
 from jax import lax
 
 WIDTH, WORDS = 64, 128
@@ -169,3 +170,41 @@ def gru_with_a_defined_gradient():
 
     tokens = ids(0, (129, 32), WORDS)
     return Subject(train_step, (params, tx.init(params), tokens[:-1], tokens[1:]))
+
+
+class NeuralODE(eqx.Module):
+    field: eqx.nn.MLP
+
+    def __call__(self, times, start):
+        solution = diffrax.diffeqsolve(
+            diffrax.ODETerm(lambda t, y, args: self.field(y)),
+            diffrax.Tsit5(),
+            t0=times[0],
+            t1=times[-1],
+            dt0=times[1] - times[0],
+            y0=start,
+            stepsize_controller=diffrax.PIDController(rtol=1e-3, atol=1e-6),
+            saveat=diffrax.SaveAt(ts=times),
+            max_steps=64,
+        )
+        return solution.ys
+
+
+@hard
+def neural_ode():
+    """Diffrax: each example is solved in steps of its own, in a loop with checkpoints that Equinox differentiates."""
+    model = NeuralODE(eqx.nn.MLP(8, 8, 128, 2, jax.nn.softplus, key=jax.random.key(0)))
+    tx = optax.adabelief(3e-3, eps=1.0)
+
+    @eqx.filter_value_and_grad
+    def loss_fn(model, times, paths):
+        return jnp.mean((jax.vmap(model, in_axes=(None, 0))(times, paths[:, 0]) - paths) ** 2)
+
+    @eqx.filter_jit
+    def make_step(model, opt_state, times, paths):
+        loss, grads = loss_fn(model, times, paths)
+        updates, opt_state = tx.update(grads, opt_state)
+        return eqx.apply_updates(model, updates), opt_state, loss
+
+    state = tx.init(eqx.filter(model, eqx.is_inexact_array))
+    return Subject(make_step, (model, state, jnp.linspace(0.0, 1.0, 10), normal(1, 64, 10, 8)))

@@ -123,6 +123,10 @@ def positions_by_binary_search(w, x, y):
     return (squares(w, x, y) * (1 + place)).mean()
 
 
+def checked_per_example(w, x, y):
+    return jax.vmap(lambda x, y: eqx.error_if(squares(w, x, y), jnp.isnan(y), "not a number"))(x, y).mean()
+
+
 def solved_per_example(w, x, y):
     """Each example has a number of iterations of its own, and a gradient that Equinox defines."""
 
@@ -168,7 +172,7 @@ def mean_of_squares(w, x, y):
 AVERAGES = [
     mean_of_squares, mean_in_a_scan, two_means, per_example_weights, checkpointed,
     positions_in_a_scan, with_sharding_constraints, stacked_and_repeated, dropout_in_a_checkpoint, dropout_in_a_scan,
-    dropout_per_example, positions_by_binary_search, filtered, whitened, in_random_order,
+    dropout_per_example, positions_by_binary_search, filtered, whitened, in_random_order, checked_per_example,
     lambda w, x, y: squares(w, dropped(x, kind="rbg"), y).mean(),
     lambda w, x, y: jnp.square(x @ w)[jnp.arange(len(x)), jnp.int32(y > 0)].mean(),
 ]  # fmt: skip

@@ -93,6 +93,12 @@ def block_parameters(d, tokens=None, shape=shape):
     return p | ({"memory": shape(*tokens)} if tokens else {})
 
 
+def mixer_parameters(d, tokens, hidden, shape=shape):
+    """Return the weights that a `mixer_layer` reads. A compiled plan counts unused arguments, as checkpoints do not."""
+    p = {n: array for n, array in block_parameters(d, shape=shape).items() if n not in "qkvo"}
+    return p | {"tokens": shape(tokens, hidden), "back": shape(hidden, tokens)}
+
+
 def expert_parameters(d, shape=shape):
     return {"gate": shape(d, 4), "up": shape(4, d, d), "down": shape(4, d, d), "s1": shape(d)}
 
@@ -272,7 +278,7 @@ MODELS = {
     ),
     "mixer, 6 layers in a scan": (
         functools.partial(scanned, mixer_layer),
-        (stacked(block_parameters(D) | {"tokens": shape(128, 256), "back": shape(256, 128)}, 6), X),
+        (stacked(mixer_parameters(D, 128, 256), 6), X),
     ),
     "selective state spaces, 4 layers in a scan": (
         functools.partial(scanned, selective_layer),
@@ -316,7 +322,7 @@ def wide(d=1024, batch=64):
     """Models that are too large for a TPU's on-chip memory."""
     of = functools.partial(shape, dtype=jnp.bfloat16)
     x, block = of(batch, 512, d), functools.partial(block_parameters, d, shape=of)
-    mixer = stacked(block() | {"tokens": of(512, d), "back": of(d, 512)}, 6)
+    mixer = stacked(mixer_parameters(d, 512, d, of), 6)
     cells = {"w": of(d, 4 * d), "u": of(d, 4 * d), "b": of(4 * d)}
     return {
         "GPT, 4 layers": (functools.partial(unrolled, gpt_layer), ([block()] * 4, x)),

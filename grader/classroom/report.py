@@ -162,6 +162,9 @@ def completed(
     files: dict[str, list[str]] = defaultdict(list)
     for each in not_graded:
         files[each.learner].append(f"{each.path} ({each.reason})")
+    for grade in best.values():
+        if grade.name and grade.verdict.exercise not in known and grade.learner not in (unreadable or {}):
+            files[grade.learner].append(f"{grade.name} (see its own row)")
     for learner in learners:
         text = "There is no answer to this exercise."
         if files[learner]:

@@ -7,6 +7,7 @@ temporary folder in memory.
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -188,6 +189,11 @@ class Zygote:
                 ready = b""
             if ready != b"ready":
                 self.close()
+                if self._process.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL):
+                    raise SandboxError(
+                        "The sandbox was killed before it was ready. Free some memory or lower --jobs, then start "
+                        "again. If there are grades already, add --resume."
+                    )
                 errors.seek(0)
                 said = errors.read()[-1000:].decode(errors="replace").strip().splitlines()
                 raise SandboxError(_no_sandbox(said[-1] if said else "it printed no message"))

@@ -57,6 +57,11 @@ def test_a_spreadsheet_takes_every_cell_for_text(report):
     assert "without a sandbox" in dataclasses.replace(report, sandboxed=False).csv()
 
 
+def test_a_row_without_an_answer_names_a_file_that_could_not_be_judged():
+    _, row = completed([LOST], ["ben"], [NAME])
+    assert row.verdict.outcome == "not attempted" and row.reason.endswith("Not graded: =link.py (see its own row).")
+
+
 def test_json_and_gradescopes_results_have_every_grade(report, tmp_path):
     report.write(tmp_path, gradescope=True)
     content = json.loads((tmp_path / "grades.json").read_text())

@@ -324,6 +324,14 @@ def test_without_namespaces_there_is_a_sentence(monkeypatch, tmp_path):
         sandbox.Zygote()
 
 
+def test_a_sandbox_that_is_killed_while_it_starts_is_not_taken_for_one_that_is_forbidden(monkeypatch, tmp_path):
+    (tmp_path / "bwrap").write_text("#!/bin/sh\nkill -9 $$")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(sandbox.SandboxError, match=r"was killed before it was ready.*add --resume"):
+        sandbox.Zygote()
+
+
 class Groups:
     """Control groups that processes can join only `joinable` times."""
 

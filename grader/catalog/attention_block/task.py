@@ -25,18 +25,13 @@ def cases(rng):
     """
     jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
     return (
-        _make_case(int(rng.integers(2, 4)), 4, int(rng.integers(5, 8)), "float32", "directly"),
-        _make_case(2, int(rng.integers(3, 5)), 64, "float32", jit),
-        _make_case(4, 2, 23, "float32", vmap),
-        _make_case(2, 4, 25, "bfloat16", "directly"),
-        _make_case(4, 4, int(rng.integers(17, 40)), "bfloat16", "jax.jit"),
-        _make_case(1, 2, 4, "float32", "directly"),
+        case(rng, int(rng.integers(2, 4)), 4, int(rng.integers(5, 8))),
+        case(rng, 2, int(rng.integers(3, 5)), 64, called=jit),
+        case(rng, 4, 2, 23, called=vmap),
+        case(rng, 2, 4, 25, "bfloat16"),
+        case(rng, 4, 4, int(rng.integers(17, 40)), "bfloat16", "jax.jit"),
+        case(rng, 1, 2, 4),
     )
-
-
-def case(rng, a, d, s, dtype, called):
-    """Return a block of these sizes."""
-    return _make_case(a, d, s, dtype, called)
 
 
 def fits(structure):
@@ -55,7 +50,8 @@ def _compute_block(wq, wk, wv, wo, x, *, name=lambda value, name: value):
     return name(x + jnp.einsum("sad,adh->sh", context, wo), "the result")
 
 
-def _make_case(a, d, s, dtype, called, title=None):
+def case(rng, a, d, s, dtype="float32", called="directly", title=None):
+    """Return a block of these sizes."""
     h = a * d
     batch = (2,) if called == "jax.vmap" else ()
     shapes = *[(h, a, d)] * 3, (a, d, h), (*batch, s, h)
@@ -71,4 +67,4 @@ def _make_case(a, d, s, dtype, called, title=None):
     )
 
 
-shown = _make_case(4, 16, 512, "float32", "directly", title="for 512 tokens, width 64 and 4 heads")
+shown = case(None, 4, 16, 512, title="for 512 tokens, width 64 and 4 heads")

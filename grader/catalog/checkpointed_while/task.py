@@ -28,12 +28,12 @@ def cases(rng):
     return (
         # 58 differs by at least 2 from the multiples of 4 to 7, so that whole segments have at least two steps too many
         # or too few. The arrays are so large that the alignment of buffers does not matter.
-        _waves_case(58, int(rng.integers(4, 8)), 58, rng, rows=int(rng.integers(24, 40)), width=8),
-        _waves_case(2, 2, 0, rng, rows=5, width=7, dtype="float16", called="under jax.jit"),
+        case(rng, 58, 58, int(rng.integers(4, 8)), rows=int(rng.integers(24, 40))),
+        case(rng, 0, 2, 2, rows=5, width=7, dtype="float16", called="under jax.jit"),
         _tanks_case(many, 1, few, width=int(rng.integers(16, 20))),
         # Segments of equal length, and a cond that stays true. There are so many steps that all their states need more
         # memory than the segments' first states and the states of one segment; an odd number, as 58 is even.
-        _waves_case(whole, 3, whole, rng, rows=5, width=7, dtype="float16"),
+        case(rng, whole, whole, 3, rows=5, width=7, dtype="float16"),
     )
 
 
@@ -41,11 +41,6 @@ def fits(structure):
     """Return whether float16 can count this many steps; 58 steps are reserved for the case that measures memory."""
     short = structure["t"] < 6 or structure["dtype"] == "float32" or structure["t"] == structure["max_steps"]
     return structure["max_steps"] < 58 and short
-
-
-def case(rng, t, dtype, max_steps, c, called):
-    """Return a case whose loop takes `t` of at most `max_steps` steps."""
-    return _waves_case(max_steps, c, t, rng, rows=24, width=8, dtype=dtype, called=called)
 
 
 def _case_name(max_steps, c, t):
@@ -82,8 +77,11 @@ def _loop(body, x, max_steps, c, t, of_each, name):
     return last, others
 
 
-def _waves_case(max_steps, c, t, rng, rows, width, dtype="float32", called="directly", name=None):
-    """Return a case with sines of a matmul, which change for many steps, and one row that ends the loop after `t`."""
+def case(rng, t, max_steps, c, dtype="float32", called="directly", rows=24, width=8, name=None):
+    """Return a case whose loop takes `t` of at most `max_steps` steps.
+
+    Its state has sines of a matmul, which change for many steps, and one row that ends the loop after `t`.
+    """
     w = np.linalg.qr(rng.normal(size=(width, width)))[0].astype(dtype)
 
     def cond(x):
@@ -147,4 +145,4 @@ def _tanks_case(max_steps, c, t, width):
     )
 
 
-shown = _waves_case(64, 8, 64, np.random.default_rng(0), rows=256, width=64, name="for 64 steps in 8 segments")
+shown = case(np.random.default_rng(0), 64, 64, 8, rows=256, width=64, name="for 64 steps in 8 segments")

@@ -24,20 +24,16 @@ def cases(rng):
     many, rows = map(int, rng.integers([8, 5], [12, 8]))
     return (
         # So large that the alignment of buffers does not matter, and that one chunk is small compared with all chunks.
-        _make_case(96, 12, rng, d=8, V=200),
+        case(rng, 96, 12, d=8, V=200),
         # So many chunks that all logits need more memory than one chunk's and the vocabulary's gradient.
-        _make_case(many * rows - int(rng.integers(1, rows)), many, rng, d=8, V=int(rng.integers(90, 110))),
-        _make_case(1, 1, rng, d=16, V=40, called="jax.jit"),
-        _make_case(few := int(rng.integers(5, 9)), few, rng, dtype="float16"),
+        case(rng, many * rows - int(rng.integers(1, rows)), many, d=8, V=int(rng.integers(90, 110))),
+        case(rng, 1, 1, d=16, V=40, called="jax.jit"),
+        case(rng, few := int(rng.integers(5, 9)), few, dtype="float16"),
     )
 
 
-def case(rng, n, d, V, chunks, dtype, called):
+def case(rng, n, chunks, d=None, V=None, dtype="float32", called="directly", name=None):
     """Return a case with `n` rows in `chunks` chunks."""
-    return _make_case(n, chunks, rng, d, V, dtype, called)
-
-
-def _make_case(n, chunks, rng, d=None, V=None, dtype="float32", called="directly", name=None):
     d, V = d or int(rng.integers(9, 16)), V or int(rng.integers(60, 100))
     labels = rng.integers(V, size=n).astype(np.int32)  # a NumPy array, because importing this module must not start JAX
 
@@ -74,6 +70,4 @@ def _make_case(n, chunks, rng, d=None, V=None, dtype="float32", called="directly
     )
 
 
-shown = _make_case(
-    512, 8, np.random.default_rng(0), d=64, V=4096, name="for 512 rows, a vocabulary of 4,096 and 8 chunks"
-)
+shown = case(np.random.default_rng(0), 512, 8, d=64, V=4096, name="for 512 rows, a vocabulary of 4,096 and 8 chunks")

@@ -29,12 +29,12 @@ def cases(rng):
     some, d, e = int(rng.integers(5, 12)), *map(int, rng.permutation(np.arange(5, 12))[:2])
     jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
     return (
-        _make_case(24, 12, d, 2, "nothing", rng),
-        _make_case(some, 24, 2, e, "a checkpoint", rng),
-        _make_case(1, 4 * int(rng.integers(2, 6)), 12, e, "nothing", rng, jit),
-        _make_case(some + 1, 4, d, 12, "a checkpoint", rng, vmap),
-        _make_case(24, 4 * int(rng.integers(2, 6)), 12, 2, "a checkpoint", rng, jit),
-        _make_case(some, (4, 24)[rng.integers(2)], 2, 12, "nothing", rng, vmap),
+        case(rng, 24, 12, d, 2, "nothing"),
+        case(rng, some, 24, 2, e, "a checkpoint"),
+        case(rng, 1, 4 * int(rng.integers(2, 6)), 12, e, "nothing", jit),
+        case(rng, some + 1, 4, d, 12, "a checkpoint", vmap),
+        case(rng, 24, 4 * int(rng.integers(2, 6)), 12, 2, "a checkpoint", jit),
+        case(rng, some, (4, 24)[rng.integers(2)], 2, 12, "nothing", vmap),
     )
 
 
@@ -43,12 +43,8 @@ def fits(structure):
     return structure["m"] % 4 == 0
 
 
-def case(rng, n, m, d, e, around, called):
+def case(rng, n, m, d, e, around, called="directly", name=None):
     """Return a case for a layer of these sizes."""
-    return _make_case(n, m, d, e, around, rng, called)
-
-
-def _make_case(n, m, d, e, around, rng, called="directly", name=None):
     batch = (2,) if called == "jax.vmap" else ()
     width = int(rng.integers(3, 8))
 
@@ -104,12 +100,12 @@ def _found_by_name(queries, e):
     return policy
 
 
-shown = _make_case(
+shown = case(
+    np.random.default_rng(0),
     1024,
     1024,
     64,
     64,
     "a checkpoint",
-    np.random.default_rng(0),
     name="for 1,024 tokens of width 64, under a checkpoint",
 )

@@ -25,15 +25,10 @@ devices = 8
 def cases(rng):
     """Draw few and many layers, narrow and wide."""
     return (
-        _make_case(int(rng.integers(3, 7)), 1, 1, int(rng.integers(2, 4))),
-        _make_case(12, int(rng.integers(1, 4)), int(rng.integers(1, 3)), 1, called="jax.jit"),
-        _make_case(2, 3, 2, 3, dtype="float16"),
+        case(rng, int(rng.integers(3, 7)), 1, 1, int(rng.integers(2, 4))),
+        case(rng, 12, int(rng.integers(1, 4)), int(rng.integers(1, 3)), 1, called="jax.jit"),
+        case(rng, 2, 3, 2, 3, dtype="float16"),
     )
-
-
-def case(rng, L, n, u, v, dtype, called):
-    """Return a case for a stack of this height and these widths."""
-    return _make_case(L, n, u, v, dtype, called)
 
 
 def _function(up, down, x, *, name=lambda value, called: value):
@@ -59,7 +54,8 @@ _NAMES = (
 )
 
 
-def _make_case(L, n, u, v, dtype="float32", called="directly", title=None):
+def case(rng, L, n, u, v, dtype="float32", called="directly", title=None):
+    """Return a case for a stack of this height and these widths."""
     mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
     rows, d, m = 8 * n, 8 * u, 8 * v
     across = case_functions.transform(called)
@@ -83,4 +79,4 @@ def _make_case(L, n, u, v, dtype="float32", called="directly", title=None):
     )
 
 
-shown = _make_case(12, 64, 16, 64, title="for 12 layers of width 128 on eight devices")
+shown = case(None, 12, 64, 16, 64, title="for 12 layers of width 128 on eight devices")

@@ -23,15 +23,10 @@ devices = 8
 def cases(rng):
     """Draw narrow and wide layers with few and many rows."""
     return (
-        _make_case(int(rng.integers(3, 8)), 2, int(rng.integers(2, 4))),
-        _make_case(8, 1, 4, called="jax.jit"),
-        _make_case(2, 3, 1, dtype="float16"),
+        case(rng, int(rng.integers(3, 8)), 2, int(rng.integers(2, 4))),
+        case(rng, 8, 1, 4, called="jax.jit"),
+        case(rng, 2, 3, 1, dtype="float16"),
     )
-
-
-def case(rng, n, u, v, dtype, called):
-    """Return a case for a layer of these widths."""
-    return _make_case(n, u, v, dtype, called)
 
 
 def _function(up, down, x, *, name=lambda value, called: value):
@@ -43,7 +38,8 @@ def _function(up, down, x, *, name=lambda value, called: value):
     return x + name(sine @ down, "the second matmul")
 
 
-def _make_case(n, u, v, dtype="float32", called="directly", title=None):
+def case(rng, n, u, v, dtype="float32", called="directly", title=None):
+    """Return a case for a layer of these widths."""
     mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
     d, m = 8 * u, 8 * v
     across = case_functions.transform(called)
@@ -58,4 +54,4 @@ def _make_case(n, u, v, dtype="float32", called="directly", title=None):
     )
 
 
-shown = _make_case(64, 16, 64, title="for a layer of width 128 on eight devices")
+shown = case(None, 64, 16, 64, title="for a layer of width 128 on eight devices")

@@ -25,16 +25,11 @@ signature = "lora_layer(frozen, adapters, x)"
 def cases(rng):
     """Draw an adapter at each of the weights and at both, the smallest and the largest sizes, and sizes in between."""
     return (
-        _make_case("up", int(rng.integers(4, 8)), int(rng.integers(5, 8)), int(rng.integers(9, 16)), 2),
-        _make_case("down", 8, 8, 16, 3, called="jax.jit"),
-        _make_case("both", int(rng.integers(4, 8)), 6, int(rng.integers(9, 16)), 2, dtype="float16"),
-        _make_case("both", 3, 4, 4, 1, called="jax.jit"),
+        case(rng, "up", int(rng.integers(4, 8)), int(rng.integers(5, 8)), int(rng.integers(9, 16)), 2),
+        case(rng, "down", 8, 8, 16, 3, called="jax.jit"),
+        case(rng, "both", int(rng.integers(4, 8)), 6, int(rng.integers(9, 16)), 2, dtype="float16"),
+        case(rng, "both", 3, 4, 4, 1, called="jax.jit"),
     )
-
-
-def case(rng, adapted, n, d, m, r, dtype, called):
-    """Return a case of these sizes."""
-    return _make_case(adapted, n, d, m, r, dtype, called)
 
 
 def _compute_layer(up, down, adapters, x, name):
@@ -71,7 +66,8 @@ def _adapted_both(up, down, up_a, up_b, down_a, down_b, x, *, name=_unnamed):
 _FUNCTIONS: dict[str, Callable] = {"up": _adapted_up, "down": _adapted_down, "both": _adapted_both}
 
 
-def _make_case(adapted, n, d, m, r, dtype="float32", called="directly", title=None):
+def case(rng, adapted, n, d, m, r, dtype="float32", called="directly", title=None):
+    """Return a case of these sizes."""
     keys = ("up", "down") if adapted == "both" else (adapted,)
     weights = {"up": (d, m), "down": (m, d)}
     adapters = [shape for key in keys for shape in ((weights[key][0], r), (r, weights[key][1]))]
@@ -98,4 +94,4 @@ def _make_case(adapted, n, d, m, r, dtype="float32", called="directly", title=No
     )
 
 
-shown = _make_case("up", 512, 128, 512, 8, title="for an adapter of rank 8 at up, 512 rows, widths 128 and 512")
+shown = case(None, "up", 512, 128, 512, 8, title="for an adapter of rank 8 at up, 512 rows, widths 128 and 512")

@@ -24,16 +24,11 @@ devices = 8
 def cases(rng):
     """Draw many microbatches, so that one is small compared with all of them; few; and a single one."""
     return (
-        _make_case(int(rng.integers(4, 8)), 8, 1, int(rng.integers(5, 8))),
-        _make_case(8, int(rng.integers(6, 9)), 1, 4, called="jax.jit"),
-        _make_case(2, int(rng.integers(2, 4)), 2, 2, dtype="float16"),
-        _make_case(int(rng.integers(2, 9)), 1, 1, 8),
+        case(rng, int(rng.integers(4, 8)), 8, 1, int(rng.integers(5, 8))),
+        case(rng, 8, int(rng.integers(6, 9)), 1, 4, called="jax.jit"),
+        case(rng, 2, int(rng.integers(2, 4)), 2, 2, dtype="float16"),
+        case(rng, int(rng.integers(2, 9)), 1, 1, 8),
     )
-
-
-def case(rng, r, k, u, v, dtype, called):
-    """Return a case with `k` microbatches of `r` rows."""
-    return _make_case(r, k, u, v, dtype, called)
 
 
 def most_hidden(r, k, d, m):
@@ -53,7 +48,8 @@ def is_wide(r, k, d, m):
     return r >= 4 and k >= 6 and m >= 4 * d
 
 
-def _make_case(r, k, u, v, dtype="float32", called="directly", title=None):
+def case(rng, r, k, u, v, dtype="float32", called="directly", title=None):
+    """Return a case with `k` microbatches of `r` rows."""
     mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
     d, m = 8 * u, 8 * v
     across = case_functions.transform(called)
@@ -80,4 +76,4 @@ def _make_case(r, k, u, v, dtype="float32", called="directly", title=None):
     )
 
 
-shown = _make_case(64, 8, 16, 64, title="for 8 microbatches of 64 rows per device and a layer of width 128")
+shown = case(None, 64, 8, 16, 64, title="for 8 microbatches of 64 rows per device and a layer of width 128")

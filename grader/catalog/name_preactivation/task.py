@@ -29,20 +29,20 @@ def cases(rng):
     least, most = np.array([1, 2, 2, 1]), np.full(4, 32)
     jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
     return (
-        _make_case(np.where(ends, least, most), "float32", "directly"),
-        _make_case(np.where(ends, most, least), "float32", jit),
-        _make_case(rng.integers(8, 32, size=4), "float16", vmap),
-        _make_case(rng.integers(8, 32, size=4), "bfloat16", str(rng.choice(case_functions.CALLED.values))),
+        case(rng, *map(int, np.where(ends, least, most))),
+        case(rng, *map(int, np.where(ends, most, least)), called=jit),
+        case(rng, *map(int, rng.integers(8, 32, size=4)), dtype="float16", called=vmap),
+        case(
+            rng,
+            *map(int, rng.integers(8, 32, size=4)),
+            dtype="bfloat16",
+            called=str(rng.choice(case_functions.CALLED.values)),
+        ),
     )
 
 
-def case(rng, n, a, b, c, dtype, called):
+def case(rng, n, a, b, c, *, dtype="float32", called="directly"):
     """Return a case with these numbers of rows and these widths."""
-    return _make_case((n, a, b, c), dtype, called)
-
-
-def _make_case(sizes, dtype, called):
-    n, a, b, c = map(int, sizes)
     batch = (2,) if called == "jax.vmap" else ()
     return Case(
         f"{dtype}, {n} {'row' if n == 1 else 'rows'}, widths {a}, {b}, {c}{case_functions.where(called)}",

@@ -26,12 +26,12 @@ def cases(rng):
     one, each = map(int, np.exp(rng.uniform(np.log(2), np.log(36), 2)))
     odd, third = ((9, 3), (15, 3), (15, 5), (21, 3), (21, 7), (25, 5))[rng.integers(6)]
     return (
-        _make_case(6, 3, rng, elements="(n, d)"),
-        _make_case(1, 1, rng, elements="(n, d)"),
-        _make_case(one, 1, rng, called="under jax.jit"),
-        _make_case(each, each, rng, carry="(d, e)", elements="(n, d, e)"),
-        _make_case(36, int(rng.choice([2, 3, 4, 6, 9, 12, 18])), rng, dtype="float16", called="under jax.vmap"),
-        _make_case(odd, third, rng, elements="(n, d)"),
+        case(rng, 6, 3, elements="(n, d)"),
+        case(rng, 1, 1, elements="(n, d)"),
+        case(rng, one, 1, called="under jax.jit"),
+        case(rng, each, each, carry="(d, e)", elements="(n, d, e)"),
+        case(rng, 36, int(rng.choice([2, 3, 4, 6, 9, 12, 18])), dtype="float16", called="under jax.vmap"),
+        case(rng, odd, third, elements="(n, d)"),
     )
 
 
@@ -40,12 +40,8 @@ def fits(structure):
     return structure["elements"] in ("(n,)", structure["carry"].replace("d", "n, d", 1).replace(",)", ")"))
 
 
-def case(rng, carry, dtype, n, elements, outer, called):
+def case(rng, n, outer, carry="(d,)", elements="(n,)", dtype="float32", called="directly", width=None, name=None):
     """Return a case with `n` elements in `outer` groups."""
-    return _make_case(n, outer, rng, carry, elements, dtype, called)
-
-
-def _make_case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", called="directly", width=None, name=None):
     width = width or int(rng.choice([5, 7, 8]))
     w = mixing_weights(rng, width, 1.2, dtype)
     inner = n // outer
@@ -95,4 +91,4 @@ def _make_case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", ca
 _ORDINAL = {2: "2nd", 3: "3rd"} | {n: f"{n}th" for n in range(4, 65)}
 
 
-shown = _make_case(64, 8, np.random.default_rng(0), width=256, name="for 64 elements in 8 groups")
+shown = case(np.random.default_rng(0), 64, 8, width=256, name="for 64 elements in 8 groups")

@@ -22,16 +22,11 @@ signature = "offload_carry(layer)"
 def cases(rng):
     """Draw stacks of few and many layers, whose layers name values of their own or do not."""
     return (
-        _make_case(5, int(rng.integers(2, 8)), int(rng.integers(6, 12)), named="no"),
-        _make_case(int(rng.integers(6, 32)), 8, 12, named="yes", called="jax.jit"),
-        _make_case(2, 1, 3, named="yes", dtype="float16"),
-        _make_case(32, int(rng.integers(2, 8)), int(rng.integers(4, 12)), named="no", called="jax.vmap"),
+        case(rng, 5, int(rng.integers(2, 8)), int(rng.integers(6, 12)), named="no"),
+        case(rng, int(rng.integers(6, 32)), 8, 12, named="yes", called="jax.jit"),
+        case(rng, 2, 1, 3, named="yes", dtype="float16"),
+        case(rng, 32, int(rng.integers(2, 8)), int(rng.integers(4, 12)), named="no", called="jax.vmap"),
     )
-
-
-def case(rng, named, L, n, d, dtype, called):
-    """Return a case with `L` layers on arrays of this shape."""
-    return _make_case(L, n, d, named, dtype, called)
 
 
 def _layer(w, x):
@@ -58,7 +53,8 @@ def _function(ws, x, *, name=lambda value, called: value):
     return name(result, "the result")
 
 
-def _make_case(L, n, d, named, dtype="float32", called="directly", title=None):
+def case(rng, L, n, d, named, dtype="float32", called="directly", title=None):
+    """Return a case with `L` layers on arrays of this shape."""
     batch = (2,) if called == "jax.vmap" else ()
     layer = {"no": _layer, "yes": _layer_with_names}[named]
     what = f"{L} layers{' that name values' * (named == 'yes')}" + ", in float16" * (dtype == "float16")
@@ -72,4 +68,4 @@ def _make_case(L, n, d, named, dtype="float32", called="directly", title=None):
     )
 
 
-shown = _make_case(48, 128, 256, named="no", title="for 48 layers of width 256")
+shown = case(None, 48, 128, 256, named="no", title="for 48 layers of width 256")

@@ -26,15 +26,10 @@ _WEIGHTS = "query", "key", "value", "out", "scale", "shift", "bias", "up", "down
 def cases(rng):
     """Draw few and many layers, heads and sequences."""
     return (
-        _make_case(2, 1, int(rng.integers(21, 27)), 2, 24, int(rng.integers(14, 20))),
-        _make_case(3, 1, 20, 3, 32, 13, called="jax.jit"),
-        _make_case(2, 2, 28, 2, int(rng.integers(25, 32)), 20),
+        case(rng, 2, 1, int(rng.integers(21, 27)), 2, 24, int(rng.integers(14, 20))),
+        case(rng, 3, 1, 20, 3, 32, 13, called="jax.jit"),
+        case(rng, 2, 2, 28, 2, int(rng.integers(25, 32)), 20),
     )
-
-
-def case(rng, L, b, n, a, c, m, called):
-    """Return a case of these sizes."""
-    return _make_case(L, b, n, a, c, m, called)
 
 
 def normalize(x):
@@ -78,24 +73,25 @@ def _function(
     return jnp.mean((y - targets) ** 2)
 
 
-def _make_case(layers, b, n, a, c, m, called="directly", title=None, head_width=_HEAD_WIDTH):
+def case(rng, L, b, n, a, c, m, called="directly", title=None, head_width=_HEAD_WIDTH):
+    """Return a case of these sizes."""
     d = a * head_width
-    projection = (layers, d, a, head_width)
-    shapes = [projection] * 3 + [(layers, a, head_width, d), (layers, c), (layers, c), (layers, c, a)]
-    shapes += [(layers, d, m), (layers, m, d), (b, n, d), (b, n, n, c), (b, n, d)]
+    projection = (L, d, a, head_width)
+    shapes = [projection] * 3 + [(L, a, head_width, d), (L, c), (L, c), (L, c, a)]
+    shapes += [(L, d, m), (L, m, d), (b, n, d), (b, n, n, c), (b, n, d)]
 
     def apply(answer):
         return lambda *arrays: answer(dict(zip(_WEIGHTS, arrays[:-3], strict=True)), *arrays[-3:])
 
     counts = f"{b} sequence{'s' * (b > 1)} of {n} tokens, {a} heads, {c} channels"
     return Case(
-        title or f"{layers} layers, {counts}, hidden width {m}" + case_functions.where(called),
+        title or f"{L} layers, {counts}, hidden width {m}" + case_functions.where(called),
         float32_arrays(*shapes),
         transform=case_functions.transform(called),
         apply=apply,
         function=_function,
-        structure={"L": layers, "b": b, "n": n, "a": a, "c": c, "m": m, "called": called},
+        structure={"L": L, "b": b, "n": n, "a": a, "c": c, "m": m, "called": called},
     )
 
 
-shown = _make_case(6, 4, 1024, 16, 64, 2048, title="for the sizes of the memory report", head_width=32)
+shown = case(None, 6, 4, 1024, 16, 64, 2048, title="for the sizes of the memory report", head_width=32)

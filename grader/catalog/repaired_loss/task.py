@@ -24,15 +24,10 @@ _WEIGHTS = "query", "key", "value", "out", "gate", "up", "down"
 def cases(rng):
     """Draw few and many layers, one and several heads."""
     return (
-        _make_case(3, 9, 2, int(rng.integers(10, 16))),
-        _make_case(2, 8, 1, 9, called="jax.jit"),
-        _make_case(4, 10, 3, 16),
+        case(rng, 3, 9, 2, int(rng.integers(10, 16))),
+        case(rng, 2, 8, 1, 9, called="jax.jit"),
+        case(rng, 4, 10, 3, 16),
     )
-
-
-def case(rng, L, n, a, m, called):
-    """Return a case of these sizes."""
-    return _make_case(L, n, a, m, called)
 
 
 def rms_norm(x):
@@ -86,23 +81,24 @@ def _function(query, key, value, out, gate, up, down, x, targets, *, name=lambda
     return jnp.mean(error**2) + 0.1 * jnp.mean(penalties)
 
 
-def _make_case(layers, n, a, m, called="directly", title=None, head_width=_HEAD_WIDTH):
+def case(rng, L, n, a, m, called="directly", title=None, head_width=_HEAD_WIDTH):
+    """Return a case of these sizes."""
     d = a * head_width
-    attention, mlp = (layers, d, a, head_width), (layers, d, m)
-    shapes = [attention] * 3 + [(layers, a, head_width, d), mlp, mlp, (layers, m, d), (n, d), (n, d)]
+    attention, mlp = (L, d, a, head_width), (L, d, m)
+    shapes = [attention] * 3 + [(L, a, head_width, d), mlp, mlp, (L, m, d), (n, d), (n, d)]
 
     def apply(answer):
         return lambda *arrays: answer(dict(zip(_WEIGHTS, arrays[:-2], strict=True)), *arrays[-2:])
 
     heads = f"{a} head{'s' * (a > 1)}"
     return Case(
-        title or f"{layers} layers, {n} tokens, {heads}, MLP width {m}" + case_functions.where(called),
+        title or f"{L} layers, {n} tokens, {heads}, MLP width {m}" + case_functions.where(called),
         float32_arrays(*shapes),
         transform=case_functions.transform(called),
         apply=apply,
         function=_function,
-        structure={"L": layers, "n": n, "a": a, "m": m, "called": called},
+        structure={"L": L, "n": n, "a": a, "m": m, "called": called},
     )
 
 
-shown = _make_case(4, 128, 4, 256, title="for 4 layers of width 64 with 4 heads and 128 tokens", head_width=16)
+shown = case(None, 4, 128, 4, 256, title="for 4 layers of width 64 with 4 heads and 128 tokens", head_width=16)

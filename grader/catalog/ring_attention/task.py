@@ -23,16 +23,11 @@ devices = 8
 def cases(rng):
     """Draw many devices, so that all blocks together are large compared with one block; few; and any number."""
     return (
-        _make_case(8, int(rng.integers(3, 8)), 8, int(rng.integers(5, 8))),
-        _make_case(8, 8, int(rng.integers(5, 8)), 8, called="jax.jit"),
-        _make_case(2, 2, int(rng.integers(3, 8)), 2),
-        _make_case(4, int(rng.integers(2, 9)), 2, int(rng.integers(3, 8))),
+        case(rng, 8, int(rng.integers(3, 8)), 8, int(rng.integers(5, 8))),
+        case(rng, 8, 8, int(rng.integers(5, 8)), 8, called="jax.jit"),
+        case(rng, 2, 2, int(rng.integers(3, 8)), 2),
+        case(rng, 4, int(rng.integers(2, 9)), 2, int(rng.integers(3, 8))),
     )
-
-
-def case(rng, p, c, d, e, called):
-    """Return a case with `p` devices and `c` rows per device."""
-    return _make_case(p, c, d, e, called)
 
 
 def most_blocks(c, d, e):
@@ -48,7 +43,8 @@ def weights(scores, keys):
     return jax.nn.sigmoid(scores - jnp.log(jnp.float32(keys)))
 
 
-def _make_case(p, c, d, e, called="directly", title=None):
+def case(rng, p, c, d, e, called="directly", title=None):
+    """Return a case with `p` devices and `c` rows per device."""
     # The programs of all cases need meshes of one size: rings of fewer devices run side by side.
     axes = ("rings", "devices")
     mesh = AbstractMesh((8 // p, p), axes, axis_types=(AxisType.Auto,) * 2)
@@ -80,4 +76,4 @@ def _make_case(p, c, d, e, called="directly", title=None):
     )
 
 
-shown = _make_case(8, 512, 64, 64, title="for 4,096 tokens of width 64 on 8 devices")
+shown = case(None, 8, 512, 64, 64, title="for 4,096 tokens of width 64 on 8 devices")

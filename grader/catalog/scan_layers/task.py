@@ -18,20 +18,16 @@ signature = "scan_layers(ws, x)"
 def cases(rng):
     """Return the stacks of all heights and widths. To trace a high one takes no longer, and it is interpreted."""
     return (
-        _make_case(5, int(rng.integers(6, 10)), "float32", "directly"),
-        _make_case(1, 1, "float32", "directly"),
-        _make_case(int(rng.integers(2, 6)), 12, "float16", "under jax.vmap"),
-        _make_case(int(rng.integers(6, 64)), int(rng.integers(2, 12)), "float32", "under jax.vmap"),
-        _make_case(64, int(rng.integers(2, 12)), "float32", "under jax.jit"),
+        case(rng, 5, int(rng.integers(6, 10))),
+        case(rng, 1, 1),
+        case(rng, int(rng.integers(2, 6)), 12, "float16", "under jax.vmap"),
+        case(rng, int(rng.integers(6, 64)), int(rng.integers(2, 12)), called="under jax.vmap"),
+        case(rng, 64, int(rng.integers(2, 12)), called="under jax.jit"),
     )
 
 
-def case(rng, L, d, dtype, called):
+def case(rng, L, d, dtype="float32", called="directly", name=None):
     """Return a stack of this height and width."""
-    return _make_case(L, d, dtype, called)
-
-
-def _make_case(L, d, dtype, called, name=None):
     batch = (2,) if called == "under jax.vmap" else ()
     what = f"{L} layer{'s' * (L > 1)} of width {d}" + " in float16" * (dtype == "float16")
     return Case(
@@ -42,4 +38,4 @@ def _make_case(L, d, dtype, called, name=None):
     )
 
 
-shown = _make_case(48, 256, "float32", "directly", name="for 48 layers of width 256")
+shown = case(None, 48, 256, name="for 48 layers of width 256")

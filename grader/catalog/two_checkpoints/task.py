@@ -19,24 +19,20 @@ def cases(rng):
 
     In the first case, a comparison of any other widths, or of the sizes of the weights, gives the wrong order.
     """
-    jit, vmap = rng.permutation(["jax.jit", "jax.vmap"])
-    narrow = rng.integers(2, 31)
+    jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
+    narrow = int(rng.integers(2, 31))
     neighbors, doubled = rng.permutation([narrow, narrow + 1]), rng.choice([(8, 16), (15, 30), (4, 9)])
     return (
-        _make_case((32, 1, 32, 32), "float32", "directly"),
-        _make_case((1, 32, 1, 1), "float32", jit),
-        _make_case((rng.integers(2, 32), *neighbors, rng.integers(2, 32)), "float16", vmap),
-        _make_case(
-            (rng.integers(8, 32), *rng.permutation(doubled), rng.integers(8, 32)),
-            "bfloat16",
-            rng.choice(case_functions.CALLED.values),
+        case(rng, 32, 1, 32, 32),
+        case(rng, 1, 32, 1, 1, called=jit),
+        case(rng, *map(int, (rng.integers(2, 32), *neighbors, rng.integers(2, 32))), dtype="float16", called=vmap),
+        case(
+            rng,
+            *map(int, (rng.integers(8, 32), *rng.permutation(doubled), rng.integers(8, 32))),
+            dtype="bfloat16",
+            called=str(rng.choice(case_functions.CALLED.values)),
         ),
     )
-
-
-def case(rng, a, b, c, d, dtype, called):
-    """Return layers of these widths."""
-    return _make_case((a, b, c, d), dtype, called)
 
 
 def fits(structure):
@@ -44,19 +40,15 @@ def fits(structure):
     return structure["b"] != structure["c"]
 
 
-def _make_case(widths, dtype, called, title=None):
-    a, b, c, d = map(int, widths)
+def case(rng, a, b, c, d, *, dtype="float32", called="directly", title=None):
+    """Return layers of these widths."""
+    shapes = (b, a), (c, b), (d, c), ((3, a) if called == "jax.vmap" else (a,))
     return Case(
         title or f"{dtype}, widths {a}, {b}, {c}, {d}{case_functions.where(called)}",
-        _argument_shapes(a, b, c, d, dtype=dtype, batch=(3,) if called == "jax.vmap" else ()),
+        tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes),
         transform=case_functions.transform(called, in_axes=(None, None, None, 0)),
-        structure={"a": a, "b": b, "c": c, "d": d, "dtype": str(dtype), "called": str(called)},
+        structure={"a": a, "b": b, "c": c, "d": d, "dtype": dtype, "called": called},
     )
 
 
-def _argument_shapes(a, b, c, d, dtype, batch=()):
-    shapes = [(b, a), (c, b), (d, c), (*batch, a)]
-    return tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
-
-
-shown = _make_case((4, 5, 6, 7), "float32", "directly", title="at the page's shapes")
+shown = case(None, 4, 5, 6, 7, title="at the page's shapes")

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from grader.exercises.observation import CaseObservation
+from grader.exercises.requirements import Requirement
 from grader.util.words import counted, joined
 from grader.verdicts.verdict import Finding, FindingKind
 
 
 @dataclass(frozen=True)
-class PeakAtMost:
+class PeakAtMost(Requirement):
     """The peak memory of both passes, without arguments and results, is within a limit.
 
     The residuals do not show the peak, because recomputed values take memory too. The peak is that of the compiled
@@ -69,7 +70,7 @@ class PeakAtMost:
 
 
 @dataclass(frozen=True)
-class InPieces:
+class InPieces(Requirement):
     """No matmul processes more rows at once than a piece has. Unlike a peak, this also applies to small arrays.
 
     Attributes:
@@ -85,7 +86,6 @@ class InPieces:
     pieces: str
     too_large: str
     counts: str = "rows"
-    names = ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         of_a_row = max(seen.reference_flops) // self.of
@@ -100,12 +100,9 @@ class InPieces:
                 next=self.too_large,
             )
 
-    def claim(self, seen: CaseObservation) -> None:
-        return None  # PeakAtMost makes this claim
-
 
 @dataclass(frozen=True)
-class InLoops:
+class InLoops(Requirement):
     """The text of both passes contains few matmuls, because loops run them.
 
     The live bytes in the traced order show the peak of a loop. They do not show the peak of unrolled steps: XLA may run
@@ -120,7 +117,6 @@ class InLoops:
     most: int
     steps: str
     too_many: str
-    names = ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         if seen.matmuls > self.most:
@@ -133,6 +129,3 @@ class InLoops:
                 got=counted(seen.matmuls, "matmuls"),
                 next=self.too_many,
             )
-
-    def claim(self, seen: CaseObservation) -> None:
-        return None  # PeakAtMost makes this claim

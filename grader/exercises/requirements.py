@@ -4,7 +4,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from grader.exercises.observation import CaseObservation, Exchange, MatchedResidual, ResidualKind
 from grader.util.words import counted, joined
@@ -17,25 +16,25 @@ _NO_CHECKPOINT = (
 )
 
 
-class Requirement(Protocol):
-    """A requirement of an exercise, checked in each case separately.
-
-    Attributes:
-      names: the reference's values that the requirement refers to.
-    """
+class Requirement:
+    """A requirement of an exercise, checked in each case separately."""
 
     @property
-    def names(self) -> tuple[str, ...]: ...
+    def names(self) -> tuple[str, ...]:
+        """The names of the reference's values that the requirement refers to."""
+        return ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         """Yield a finding for each violation in a case."""
+        raise NotImplementedError
 
     def claim(self, seen: CaseObservation) -> str | None:
         """Return what a case without findings shows, as the end of a sentence; None if there is nothing to say."""
+        return None
 
 
 @dataclass(frozen=True)
-class Saves:
+class Saves(Requirement):
     """The forward pass saves exactly these computed values. It may also save arguments and constants, which take no
     memory.
 
@@ -166,7 +165,7 @@ class Saves:
 
 
 @dataclass(frozen=True)
-class SavesAtMost:
+class SavesAtMost(Requirement):
     """The computed residuals take no more memory than a value of the reference.
 
     Attributes:
@@ -211,7 +210,7 @@ class SavesAtMost:
 
 
 @dataclass(frozen=True)
-class StillSaves:
+class StillSaves(Requirement):
     """The forward pass still saves these values, whatever else it saves.
 
     Attributes:
@@ -246,7 +245,7 @@ class StillSaves:
 
 
 @dataclass(frozen=True)
-class MatmulsAtMost:
+class MatmulsAtMost(Requirement):
     """The matmuls of both passes take at most `max_ratio` times the FLOPs of the reference, which saves everything.
 
     Attributes:
@@ -256,7 +255,6 @@ class MatmulsAtMost:
 
     max_ratio: int
     too_many: str
-    names = ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         once = sum(seen.reference_flops)
@@ -279,7 +277,7 @@ class MatmulsAtMost:
 
 
 @dataclass(frozen=True)
-class Recomputes:
+class Recomputes(Requirement):
     """The backward pass recomputes at most `count` matmuls, and none of them is hidden by a fake use of the cotangent.
 
     A matmul is recomputed if it does not depend on the cotangent. Because `x + 0 * cotangent` would make any recomputed
@@ -295,7 +293,6 @@ class Recomputes:
     count: int
     too_many: str
     elsewhere: str = "Which of your matmuls belongs to neither the plain function nor its gradient?"
-    names = ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         if self._is_too_much(seen.recomputed, seen):
@@ -348,7 +345,7 @@ class Recomputes:
 
 
 @dataclass(frozen=True)
-class SendsAtMost:
+class SendsAtMost(Requirement):
     """The collectives of both passes send at most as many bytes as this many transfers, such as gathers of all weights.
 
     Bytes are counted, not collectives: a ring of permutations that gathers a weight sends as much as an all-gather, and
@@ -373,7 +370,6 @@ class SendsAtMost:
     too_many: str
     too_large: str
     transfer: str = "gather every weight once"
-    names = ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         sent = sum(each.link_bytes for each in seen.exchanges)
@@ -403,7 +399,7 @@ class SendsAtMost:
 
 
 @dataclass(frozen=True)
-class GathersLayers:
+class GathersLayers(Requirement):
     """Each pass gathers the weights of one layer at a time by sharding constraints, and every weight `times` times.
 
     Attributes:
@@ -421,7 +417,6 @@ class GathersLayers:
     too_few: str
     at_once: str
     too_many: str
-    names = ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         if any(each.nbytes > self.of for each in seen.gathers):
@@ -457,7 +452,7 @@ class GathersLayers:
 
 
 @dataclass(frozen=True)
-class ShardsGradients:
+class ShardsGradients(Requirement):
     """No sharding constraint gives every device a whole gradient.
 
     Attributes:
@@ -465,7 +460,6 @@ class ShardsGradients:
     """
 
     whole: str
-    names = ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         if seen.whole_gradients:
@@ -482,12 +476,10 @@ class ShardsGradients:
 
 
 @dataclass(frozen=True)
-class AdvisesBarrier:
+class AdvisesBarrier(Requirement):
     """Without a barrier, the compiler may merge recomputed values with the original ones. This is advice, not a
     failure.
     """
-
-    names = ()
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         if seen.barriers == 0:
@@ -499,9 +491,6 @@ class AdvisesBarrier:
                 "prevent_cse=True, is safer.",
                 advice=True,
             )
-
-    def claim(self, seen: CaseObservation) -> None:
-        return None
 
 
 def _collectives_text(exchanges: Iterable[Exchange]) -> str:

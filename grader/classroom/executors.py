@@ -50,7 +50,7 @@ def local_executor(jobs: int, sandboxed: bool, needs_groups: bool) -> Iterator["
 
 
 class LocalExecutor:
-    """A `grade_class.Place` that grades on this machine.
+    """Grades on this machine.
 
     Args:
       executor: the executor that calls `grade`.
@@ -58,6 +58,8 @@ class LocalExecutor:
       grade: a function that grades a submission, such as `SandboxGrader.grade`.
 
     Attributes:
+      losses: the errors that `grade_of` raises if a machine was lost.
+      set_aside: maps machines that cannot grade to the reasons.
       without_groups: why answers have no control groups; "" if they have control groups; None if unknown.
       uncounted: whether answers run as root, whose threads Linux does not limit.
     """
@@ -77,11 +79,11 @@ class LocalExecutor:
         self._executor, self._grade = executor, grade
 
     def submit(self, submission: Submission, seed: int, secret: int, seconds: float) -> Future:
-        """Have a submission graded."""
+        """Submit a submission for grading; see `SandboxGrader.grade`."""
         return self._executor.submit(self._grade, submission, seed, secret, seconds)
 
     def grade_of(self, future: Future) -> Grade:
-        """Return the grade of a future from `submit`. Raises the error that grading raised."""
+        """Return the grade of a future from `submit`. Raises TimedOut, or another error that grading raised."""
         grade: Grade = future.result()
         return grade
 
@@ -114,7 +116,7 @@ def on_cluster(scheduler: str, sandboxed: bool, needs_groups: bool) -> Iterator[
 
 
 class Cluster:
-    """A `grade_class.Place` that grades on the workers of a Dask cluster, except rejected ones. Workers may join later.
+    """Grades on the workers of a Dask cluster, except rejected ones, like `LocalExecutor`. Workers may join later.
 
     Args:
       client: Dask's client.

@@ -20,11 +20,10 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from dataclasses import replace
-from typing import Protocol
 
 from grader.classroom.collect import Class, Listed, NotGraded, Refused, Submission
 from grader.classroom.control import Control
-from grader.classroom.executors import WorkerRejected
+from grader.classroom.executors import Cluster, LocalExecutor, WorkerRejected
 from grader.classroom.grade import Grade
 from grader.classroom.report import Report, completed
 from grader.classroom.run_folder import Run, Tries
@@ -42,32 +41,11 @@ _SECONDS_BETWEEN_REPORTS = 600
 _CONTROL_SECONDS = 8.0  # the time limit of a worked answer
 
 
-class Place(Protocol):
-    """A place where submissions are graded.
-
-    Attributes:
-      ahead: the maximum number of submissions that are being graded at the same time.
-      losses: the errors that `grade_of` raises if a machine was lost.
-      set_aside: maps machines that cannot grade to the reasons.
-    """
-
-    ahead: int
-    losses: tuple[type[Exception], ...]
-    set_aside: dict[str, str]
-
-    def submit(self, submission: Submission, seed: int, secret: int, seconds: float) -> Future:
-        """Submit a submission for grading; see `SandboxGrader.grade`. Raises RunError if no machine is left."""
-
-    def grade_of(self, future: Future) -> Grade:
-        """Return the grade of a future from `submit`.
-
-        Raises:
-          WorkerRejected: if another machine must grade this submission. TimedOut, `losses`: if there is no grade.
-        """
-
-
 def grade_class(
-    handed_in: Class, run: Run, place: Place, meanwhile: Callable[[Report], None] = lambda report: None
+    handed_in: Class,
+    run: Run,
+    place: LocalExecutor | Cluster,
+    meanwhile: Callable[[Report], None] = lambda report: None,
 ) -> tuple[Report, int]:
     """Grade the answers that have no grade yet, and show a progress bar.
 
@@ -125,7 +103,7 @@ class _Turns:
       lost: the number of submissions without a verdict because a machine was lost.
     """
 
-    def __init__(self, run: Run, place: Place, before: Sequence[Grade], tell: Callable[[int], None]):
+    def __init__(self, run: Run, place: LocalExecutor | Cluster, before: Sequence[Grade], tell: Callable[[int], None]):
         self.graded: list[Grade] = []
         self.lost = 0
         self._run, self._place, self._tell = run, place, tell

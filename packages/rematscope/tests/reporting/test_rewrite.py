@@ -1,6 +1,7 @@
 """`rewrite`: every option leaves values and gradients as they are."""
 
 import dataclasses
+import functools
 import gc
 import weakref
 
@@ -10,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from jax import lax
 from sampling import few
 from steps import STEPS
 from uncompiled import by_operation
@@ -108,6 +110,23 @@ def test_groups_of_layers_have_a_lower_peak_than_layers(around):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), layers(*args), groups(*args))
     first, second = (jax.jit(f).lower(*args).compile().memory_analysis().temp_size_in_bytes for f in (layers, groups))
     assert second < 0.6 * first
+
+
+@pytest.mark.slow
+def test_nested_checkpoints_finish_one_call_of_a_model_before_the_other():
+    def layer(w, x):
+        return x + jnp.sin(x @ w) * jnp.tanh(x @ w)
+
+    def twice(ws, x, y):  # a gradient is the sum of those of both calls, so XLA may run the calls side by side
+        return sum(jnp.mean(functools.reduce(lambda x, w: layer(w, x), ws, z) ** 2) for z in (x, lax.stop_gradient(y)))
+
+    args = [jnp.eye(8) / (i + 1) for i in range(8)], jnp.ones((4096, 8)), jnp.ones((4096, 8))
+    places = "layers", "groups of layers", "halves of layers"
+    steps = [rewrite(jax.grad(twice), checkpoint=place) for place in places]
+    layers, *nested = (jax.jit(f).lower(*args).compile().memory_analysis().temp_size_in_bytes for f in steps)
+    assert max(nested) < 0.6 * layers
+    for step in steps:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), step(*args), jax.grad(twice)(*args))
 
 
 def normalized_step(ws, state, x, y):

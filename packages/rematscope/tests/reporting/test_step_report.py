@@ -26,6 +26,7 @@ from rematscope import PlanError
 from rematscope.memory.xla_estimate import allocations
 from rematscope.render.view import plain_text
 from rematscope.reporting import fixes as fixes_module
+from rematscope.reporting import rewrite as rewrite_module
 from rematscope.reporting import subject as subject_module
 from rematscope.reporting.contents import Module, grouped_modules
 from rematscope.reporting.page import _fitting_label, document
@@ -522,7 +523,7 @@ def test_checkpoints_that_save_more_are_traced_only_if_those_that_save_less_may_
     peak = rematscope.report(step, *args, memory="1 TiB", compiles=1).peak_bytes
     tried = rematscope.report(step, *args, memory=int(peak / 8))._search.tried
     assert tried[Changes("layers")].memory.peak_bytes > peak / 8
-    assert {changes.checkpoint for changes in tried} <= {None, "layers", "segments", *fixes_module.NESTED}
+    assert {changes.checkpoint for changes in tried} <= {None, "layers", "segments", *rewrite_module.NESTED}
 
 
 @pytest.mark.parametrize("name", SMALL)

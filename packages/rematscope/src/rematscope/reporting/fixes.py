@@ -12,14 +12,13 @@ from rematscope.choices.candidates import MATMUL_POLICIES
 from rematscope.errors import PlanError
 from rematscope.jax_compat.policies import policy_name
 from rematscope.render.units import bytes_text
-from rematscope.reporting.rewrite import Changes
+from rematscope.reporting.rewrite import NESTED, Changes
 from rematscope.reporting.subject import Subject, Traced, divisors
 from rematscope.xla.measure import Measurement
 
 _MARGIN = 0.995  # the usable share of the limit, because other tools may count a few additional scalars
 _SECONDS = 15.0  # the processor time after which no further changes are traced
 _DIVISION_SECONDS = 25.0  # the processor time after which the search for the best number of parts ends
-NESTED = ("groups of layers", "halves of layers")
 _FAR = 2.0  # a peak above this multiple of the limit is too far from it for variants of checkpoints
 _NEAR = 1.1  # a peak below this multiple of the lowest one is about the lowest
 _CHEAP = 1.02  # work below this multiple of that of the function as written is almost no recompute
@@ -146,7 +145,7 @@ class Search:
             found = self._compile_in_order(self.compiles + 2)
         if found is None and Changes("layers") in self.tried:
             self._nest_checkpoints()
-            found = self._compile_in_order(self.compiles + 3)
+            found = self._compile_in_order(len(self.measured) + 1)
         if found is None:
             found = self._plan_gradient()
         return found if found is None else self._improve(found)

@@ -60,7 +60,8 @@ from rematscope.tracing.checkpoints import (
 
 source_info_util.register_exclusion(__file__)
 
-_LAYERS = ("layers", "all layers but the last", "groups of layers", "halves of layers")
+NESTED = ("groups of layers", "halves of layers")
+_LAYERS = ("layers", "all layers but the last", *NESTED)
 _LOOPS = ("loops", "inner loops", "offloaded loops")
 PLACES = (*_LAYERS, "segments", *_LOOPS, "whole")
 
@@ -219,8 +220,8 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
         if not blocks:
             raise PlanError(f"The loss has no repeated {place}: checkpoint={place!r} has no effect.")
         saved = () if changes.saved is None else most_valuable(once, blocks, changes.saved, *args, **kwargs)
-        nested = list(blocks)
-        if place in ("groups of layers", "halves of layers"):
+        nested, is_nested = list(blocks), place in NESTED
+        if is_nested:
             whole = jaxpr_of(without_checkpoints(once), *args, **kwargs)
             nested += groups_of(calls_around(whole, blocks))
             if place == "groups of layers" and len(nested) == len(blocks):
@@ -230,7 +231,7 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
                 )
             if place == "halves of layers":
                 nested += [first_half(whole, block) for block in blocks]
-        return in_blocks(once, list(dict.fromkeys(nested)), policy, frozenset(saved))(*args, **kwargs)
+        return in_blocks(once, list(dict.fromkeys(nested)), policy, frozenset(saved), is_nested)(*args, **kwargs)
 
     return functools.wraps(loss, updated=())(changed)
 

@@ -40,12 +40,15 @@ def in_blocks(
     blocks: Sequence[Block],
     policy: Policy | None = None,
     saved: Collection[Block] = (),
+    in_order: bool = False,
 ) -> Callable[..., Any]:
     """Return `f` with a plain checkpoint around each block.
 
     Args:
       blocks: blocks that are pairwise disjoint or nested.
       saved: the paths of operations in blocks whose results are saved, if there is no policy.
+      in_order: whether the backward pass of each outermost block ends before that of the block before it starts. By
+        default, XLA may run the backward passes of independent blocks, such as two calls of a model, at the same time.
     """
     policy = jax.checkpoint_policies.save_only_these_names(_SAVED) if saved else policy
     opened = {block[:end] for block in blocks for end in range(len(block) - 1)}
@@ -71,8 +74,13 @@ def in_blocks(
             operands: Sequence[Any],
         ) -> list[Any]:
             env = dict(zip(read, operands, strict=True))
+            varying = _varying(body) if in_order and not path else set[Any]()
             for first, last, around in _divide_into_stretches(_outermost_spans(spans), start, end):
                 eqns = body.eqns[first:last]
+                if around and varying:
+                    live = [v for e in body.eqns[first:] for v in e.invars if not is_literal(v) and v in env]
+                    live = [v for v in dict.fromkeys(live) if v in varying]
+                    env |= zip(live, lax.optimization_barrier([env[v] for v in live]), strict=True)
                 later = {v for e in body.eqns[last:] for v in e.invars if not is_literal(v)}
                 later.update(v for v in body.outvars if not is_literal(v))
                 results = [v for e in eqns for v in e.outvars if v in later]
@@ -90,6 +98,15 @@ def in_blocks(
         return run_span(0, len(body.eqns), spans, read, body.outvars, (*consts, *operands))
 
     return _rewrite_without_checkpoints(f, functools.partial(divided, ()))
+
+
+def _varying(body: Any) -> set[Any]:
+    """Return the floating-point values of a jaxpr that depend on its inputs; its constants have no gradients."""
+    found = {v for v in body.invars if jnp.issubdtype(v.aval.dtype, jnp.inexact)}
+    for eqn in body.eqns:
+        if eqn.primitive.name != "stop_gradient" and any(not is_literal(v) and v in found for v in eqn.invars):
+            found.update(v for v in eqn.outvars if jnp.issubdtype(v.aval.dtype, jnp.inexact))
+    return found
 
 
 def in_iterations(

@@ -53,8 +53,8 @@ def requirements(case):
         [
             Saves(
                 (f"layer {narrower}'s output",),
-                too_much="Is each of the three layers, with its sine, inside a checkpoint? Which of the two outputs "
-                "between layers is narrower here?",
+                too_much="Is this value an input of a function with a checkpoint, or does an operation outside all "
+                "checkpoints need it? Which of the two outputs between layers is narrower here?",
                 too_little="A value that is computed and used inside one checkpoint is not saved. Where must the first "
                 "checkpoint end so that the narrower output is passed to the second one?",
             ),

@@ -150,7 +150,7 @@ def why_not_averaged(step: WholeStep, count: int) -> str:
         with contextlib.suppress(Exception):  # any error of a step whose maps are replaced
             other, program = _why_not(step.in_loops, count)
             if program is not None and comparable_interface(program)[1:] == comparable_interface(plain)[1:]:
-                return why and other and why
+                return why if other else ""
     return why
 
 

@@ -10,7 +10,7 @@ of `z_loss` uses values of their size. They are saved for every layer.
 
 A checkpoint around the scan's body contains both the layer and its penalty, which leaves the checkpoint as a scalar.
 The other suspects are harmless: `prevent_cse=False` is right inside a scan, the rotary tables and the mask depend on no
-argument, and a named value is saved only if a policy says so.
+argument, a named value is saved only if a policy says so, and the logged score has no gradient.
 """
 
 import jax

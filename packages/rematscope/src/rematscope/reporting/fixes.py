@@ -538,7 +538,7 @@ class Search:
         return any(t.memory.peak_bytes <= self.limit for t in fresh)
 
     def _improve(self, found: Changes) -> Changes:
-        """Compile changes that are cheaper than those that fit, if later compiles suggest that they fit too."""
+        """Compile changes that are cheaper than the fitting ones, if later compiles suggest that they fit too."""
         best = found
         if best.microbatches == 1 and best.saved is None and best.checkpoint in ("layers", "segments"):
             peak = self._compile(best)

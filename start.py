@@ -199,8 +199,9 @@ def choose_settings():
     notebook, so that a verdict is still visible when the notebook is opened again. In a narrow window, the first line
     of a folded cell is cut off and long names in text and in tables are broken, so that pages do not scroll sideways.
     Long lines of printed text wrap between words, and code in text does not wrap, like code in cells. In a narrow
-    window, prompts, code and outputs are smaller, so that printed tables of 80 characters do not wrap and tables of
-    residuals have no scroll bar. A folded output shows three dots without its first line, which is HTML.
+    window, prompts, code and outputs are smaller, so that printed tables of 80 characters do not wrap, few names in
+    tables are broken, and tables of residuals have no scroll bar. A folded output shows three dots without its first
+    line, which is HTML.
     """
     folder = SETTINGS / "config" / "labconfig"
     folder.mkdir(parents=True, exist_ok=True)
@@ -218,13 +219,16 @@ def choose_settings():
         ".jp-RenderedText { container-type: inline-size; }\n"
         "body .jp-OutputArea .jp-RenderedText pre { font-size: clamp(10px, 2cqi, var(--jp-code-font-size)); }\n"
         "@media (max-width: 1240px) {\n  .jp-RenderedMarkdown code { overflow-wrap: anywhere; }\n"
-        "  .jp-RenderedMarkdown td:has(code) { min-width: 6.5em; }\n"
-        "  .jp-RenderedMarkdown tr:not(:has(> :nth-child(4))) td:has(code) { min-width: 8em; }\n"
-        "  .jp-RenderedMarkdown tr:not(:has(> :nth-child(3))) td:has(code) { min-width: 11em; }\n}\n"
+        "  .jp-RenderedMarkdown td:has(code) { min-width: min(8em, 14vw); }\n"
+        "  .jp-RenderedMarkdown tr:not(:has(> :nth-child(4))) td:has(code) { min-width: min(11em, 18vw); }\n"
+        "  .jp-RenderedMarkdown tr:not(:has(> :nth-child(3))) td:has(code) { min-width: min(14em, 28vw); }\n}\n"
         "@media (max-width: 1000px) {\n  body { --jp-cell-prompt-width: 32px; --jp-code-font-size: 11px; }\n"
-        "  body :is(.jp-InputPrompt, .jp-OutputPrompt) { font-size: 10px; padding-inline: 0 2px; }\n"
+        "  body :is(.jp-InputPrompt, .jp-OutputPrompt) { font-size: 10px; letter-spacing: -0.5px;\n"
+        "    padding-inline: 0 1px; }\n"
         "  body .jp-MarkdownCell .jp-MarkdownOutput pre { font-size: var(--jp-code-font-size); }\n"
-        "  body .rematscope .rs-table { font-size: 10px; }\n"
+        "  body .jp-RenderedMarkdown :is(td, th) { padding-inline: 0.3em; }\n"
+        "  body .jp-RenderedMarkdown td code { font-size: var(--jp-code-font-size); padding-inline: 2px; }\n"
+        "  body :is(.rematscope .rs-table, .rematscope.rematscope > pre) { font-size: 10px; }\n"
         "  body .rematscope .rs-table :is(td, th) { padding-right: 0.6em; }\n"
         "  body .rematscope .rs-table td:last-child { min-width: 9ch; }\n}\n"
     )

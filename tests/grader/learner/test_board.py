@@ -203,7 +203,12 @@ def test_a_chapter_leads_to_all_exercises_that_the_board_lists_under_it(chapter)
 def test_a_chapter_takes_about_as_long_as_it_says(path):
     head = json.loads(path.read_text())["cells"][0]["source"]
     (said,) = re.findall(r"^\*About (\d+) minutes\.\*$", "".join(head), re.MULTILINE)
-    assert int(said) % 5 == 0 and int(said) == pytest.approx(store.minutes(path), abs=5)
+    assert int(said) % 5 == 0 and int(said) == pytest.approx(store.minutes(path), abs=2.5)
+
+
+@pytest.mark.parametrize("page", pages.exercises(), ids=lambda page: page.path.stem)
+def test_an_exercise_takes_at_least_the_time_to_read_its_page(page):
+    assert page.minutes >= store.minutes(page.path) - 2.5
 
 
 def test_titles_and_chapters_are_the_pages_own():

@@ -197,11 +197,11 @@ def choose_settings():
 
     JupyterLab does not ask about news and updates, follows the system's light or dark theme, and saves widgets in the
     notebook, so that a verdict is still visible when the notebook is opened again. In a narrow window, the first line
-    of a folded cell is cut off and long names in text and in tables are broken, so that pages do not scroll sideways.
-    Long lines of printed text wrap between words, and code in text does not wrap, like code in cells. In a narrow
-    window, prompts, code and outputs are smaller, so that printed tables of 80 characters do not wrap, few names in
-    tables are broken, and tables of residuals have no scroll bar. A folded output shows three dots without its first
-    line, which is HTML.
+    of a folded cell is cut off and long names in text are broken, so that pages do not scroll sideways. Names in tables
+    are broken only in a very narrow window. Long lines of printed text wrap between words, and code in text does not
+    wrap, like code in cells. In a narrow window, prompts, code and outputs are smaller, so that printed tables of 80
+    characters do not wrap, and tables have no scroll bar. A folded output shows three dots without its first line,
+    which is HTML.
     """
     folder = SETTINGS / "config" / "labconfig"
     folder.mkdir(parents=True, exist_ok=True)
@@ -219,18 +219,19 @@ def choose_settings():
         ".jp-RenderedText { container-type: inline-size; }\n"
         "body .jp-OutputArea .jp-RenderedText pre { font-size: clamp(10px, 2cqi, var(--jp-code-font-size)); }\n"
         "@media (max-width: 1240px) {\n  .jp-RenderedMarkdown code { overflow-wrap: anywhere; }\n"
-        "  .jp-RenderedMarkdown td:has(code) { min-width: min(8em, 14vw); }\n"
-        "  .jp-RenderedMarkdown tr:not(:has(> :nth-child(4))) td:has(code) { min-width: min(11em, 18vw); }\n"
-        "  .jp-RenderedMarkdown tr:not(:has(> :nth-child(3))) td:has(code) { min-width: min(14em, 28vw); }\n}\n"
+        "  .jp-RenderedMarkdown td code { overflow-wrap: break-word; }\n}\n"
         "@media (max-width: 1000px) {\n  body { --jp-cell-prompt-width: 32px; --jp-code-font-size: 11px; }\n"
         "  body :is(.jp-InputPrompt, .jp-OutputPrompt) { font-size: 10px; letter-spacing: -0.5px;\n"
         "    padding-inline: 0 1px; }\n"
         "  body .jp-MarkdownCell .jp-MarkdownOutput pre { font-size: var(--jp-code-font-size); }\n"
-        "  body .jp-RenderedMarkdown :is(td, th) { padding-inline: 0.3em; }\n"
-        "  body .jp-RenderedMarkdown td code { font-size: var(--jp-code-font-size); padding-inline: 2px; }\n"
+        "  body .jp-MarkdownCell .jp-MarkdownOutput :is(td, th) { padding-inline: 0.3em; }\n"
+        "  body .jp-MarkdownCell .jp-MarkdownOutput td code { font-size: var(--jp-code-font-size);\n"
+        "    padding-inline: 2px; }\n"
         "  body :is(.rematscope .rs-table, .rematscope.rematscope > pre) { font-size: 10px; }\n"
-        "  body .rematscope .rs-table :is(td, th) { padding-right: 0.6em; }\n"
-        "  body .rematscope .rs-table td:last-child { min-width: 9ch; }\n}\n"
+        "  body .rematscope .rs-table :is(td, th) { padding-right: 0.4em; }\n"
+        "  body .rematscope .rs-table td:last-child { min-width: 8ch; }\n}\n"
+        "@media (max-width: 700px) {\n  .jp-RenderedMarkdown td code { overflow-wrap: anywhere; }\n"
+        "  .jp-RenderedMarkdown td:has(code) { min-width: 6em; }\n}\n"
     )
 
 

@@ -69,10 +69,13 @@ def open_narrow(lab, path):
 
 @pytest.mark.slow
 @in_light
-@pytest.mark.parametrize("name", ["05_names", "06_policies", "13_offload"])
-def test_a_narrow_page_does_not_scroll_sideways(lab, name):
-    with open_narrow(lab, f"notebooks/{name}.ipynb") as notebook:
-        scrolling = notebook.page.locator(".jp-WindowedPanel-outer, .jp-RenderedMarkdown")
+@pytest.mark.parametrize(
+    "path",
+    ["notebooks/06_policies", "notebooks/13_offload", "notebooks/19_from_your_framework", "exercises/24_fsdp_layers"],
+)
+def test_a_narrow_page_does_not_scroll_sideways(lab, path):
+    with open_narrow(lab, f"{path}.ipynb") as notebook:
+        scrolling = notebook.page.locator(".jp-WindowedPanel-outer, .jp-RenderedMarkdown, .jp-RenderedMarkdown pre")
         assert scrolling.evaluate_all("all => Math.max(...all.map(each => each.scrollWidth - each.clientWidth))") == 0
 
 
@@ -93,17 +96,20 @@ BROKEN = """(elements, part) => elements.flatMap(element => {
 @pytest.mark.slow
 @in_light
 @pytest.mark.parametrize(
-    "name, where, part",
+    "path, where, part",
     [
-        ("01_predict_residuals", ".jp-RenderedMarkdown td code", r"\S+"),
-        ("06_remat_flag", ".jp-RenderedText pre", r"\S+"),
-        ("11_scan_layers", ".jp-RenderedText pre", ".+"),
-        ("19_activation_bytes", ".jp-RenderedText pre", ".+"),
-        ("31_read_oom", ".jp-RenderedMarkdown pre", ".+"),
+        ("notebooks/03_checkpoint", ".jp-RenderedMarkdown td", r"\w+"),
+        ("notebooks/19_from_your_framework", ".jp-RenderedMarkdown td", r"[^\W_]+"),
+        ("notebooks/12_without_names", ".rematscope > pre", "forward.*backward"),
+        ("exercises/01_predict_residuals", ".jp-RenderedMarkdown td code", r"\S+"),
+        ("exercises/06_remat_flag", ".jp-RenderedText pre", r"\S+"),
+        ("exercises/11_scan_layers", ".jp-RenderedText pre", ".+"),
+        ("exercises/19_activation_bytes", ".jp-RenderedText pre", ".+"),
+        ("exercises/31_read_oom", ".jp-RenderedMarkdown pre", ".+"),
     ],
 )
-def test_words_and_lines_of_code_are_not_broken_in_a_narrow_window(lab, name, where, part):
-    with open_narrow(lab, f"exercises/{name}.ipynb") as notebook:
+def test_words_and_lines_are_not_broken_in_a_narrow_window(lab, path, where, part):
+    with open_narrow(lab, f"{path}.ipynb") as notebook:
         shown = notebook.page.locator(where)
         assert shown.count() and shown.evaluate_all(BROKEN, part) == []
 

@@ -179,6 +179,17 @@ def test_a_narrow_page_of_the_book_wraps_code_and_a_printed_page_shows_only_the_
     page.close()
 
 
+def test_a_narrow_page_of_the_book_shows_programs_from_their_left_edge(browser):
+    sheet = (Path(start.ROOT) / "book" / "static" / "book.css").read_text()
+    page = browser.new_page(viewport={"width": 420, "height": 700})
+    programs = rematscope.SideBySide(rematscope.trace(lambda x: x * x, 1.0)).html()
+    page.set_content(f"<style>{sheet}</style><div class=bd-content>{programs}</div>")
+    left = "all => all.map(each => each.getBoundingClientRect().left)"
+    (table,), lines = (page.locator(where).evaluate_all(left) for where in (".rs-programs", ".rs-programs pre"))
+    assert lines and min(lines) >= table
+    page.close()
+
+
 def test_names_in_tables_of_the_book_break_only_after_punctuation(browser):
     static = Path(start.ROOT) / "book" / "static"
     names = "".join(f"<td><code><span class=pre>{name}</span></code></td>" for name in ("context", "save_only_these"))

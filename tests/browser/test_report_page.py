@@ -1,4 +1,4 @@
-"""The saved page of a report, in a narrow window and printed."""
+"""The saved page of a report, in narrow windows and printed."""
 
 import jax
 import jax.numpy as jnp
@@ -49,3 +49,12 @@ def test_no_source_line_is_broken_and_nothing_scrolls_sideways(page, media, widt
     assert words and all(lines == 1 for _, lines in words), words
     scrolled = "all => Math.max(...all.map(each => each.scrollWidth - each.clientWidth))"
     assert page.locator("html, .scroll").evaluate_all(scrolled) == 0
+
+
+@pytest.mark.slow
+def test_text_in_pictures_is_readable_in_a_window_as_narrow_as_a_phone(page):
+    page.set_viewport_size({"width": 420, "height": 900})
+    page.emulate_media(media="screen")
+    size = "all => Math.min(...all.map(e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a))"
+    assert page.locator("svg text").evaluate_all(size) >= 11
+    assert page.evaluate("document.scrollingElement.scrollWidth") == 420

@@ -86,7 +86,7 @@ def _fit_html(report: Any) -> list[str]:
     rows.append(["capacity", bytes_text(report.limit), "", report.device.name if report.device else ""])
     return [
         "<h2>1. Does it fit?</h2>",
-        _bar_svg(report),
+        _scrolling(_bar_svg(report), "Peak memory"),
         _legend_html(report.bytes_by_kind, math.isfinite(report.peak_bytes)),
         _table_html(rows, {1, 2, 3}, small=True),
     ]
@@ -115,7 +115,7 @@ def _contents_html(report: Any, tree: Node) -> list[str]:
         '<p class="soft">Bytes in memory after each operation, in the order of execution. Each band is a module; bands '
         "of one kind have one color. Point at a moment, or use the arrow keys.</p>",
         _legend_html(dict.fromkeys(band.kind for band in report.timeline.bands), False),
-        timeline_svg(report.timeline, report.limit),
+        _scrolling(timeline_svg(report.timeline, report.limit), "Live memory over time"),
         '<p class="note" id="moment" aria-live="polite">The peak is marked by a triangle.</p>',
         "<h3>The moment of the peak, by module, operation and line</h3>",
         '<p class="soft">Each part is as wide as its bytes, and has the color of the kind that most of them belong '
@@ -124,7 +124,7 @@ def _contents_html(report: Any, tree: Node) -> list[str]:
         'size="22" placeholder="attention, f32[, model.py"></label><span id="found" aria-live="polite"></span>'
         '<button type="button" id="whole">Show all</button><span class="soft">Click or Enter zooms, Escape zooms out, '
         "arrow keys move.</span></div>",
-        icicle_svg(tree),
+        _scrolling(icicle_svg(tree), "Memory at the peak"),
         '<p class="note" id="part" aria-live="polite">Point at a part to see its arrays.</p>',
         f"<h3>The largest buffers at the peak</h3>{_table_html(rows, {0}, code={1, 3, 4, 5})}",
         *_rest_html(len(groups), "groups of buffers"),
@@ -206,7 +206,12 @@ def _table_html(
     ]
     kind = ' class="small"' if small else ""
     body = f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-    return f'<div class="scroll" tabindex="0" role="group" aria-label="table">{body}</div>'
+    return _scrolling(body, "table")
+
+
+def _scrolling(content: str, label: str) -> str:
+    """Return content that scrolls sideways in a narrow window, also with the keyboard."""
+    return f'<div class="scroll" tabindex="0" role="group" aria-label="{label}">{content}</div>'
 
 
 def _breakable(text: str, title: str) -> str:

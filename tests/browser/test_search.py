@@ -114,3 +114,17 @@ def test_columns_line_up_whatever_font_the_page_around_them_has(browser, saved):
     fonts = page.locator("pre, .rs-table").evaluate_all("all => all.map(each => getComputedStyle(each).fontFamily)")
     assert set(fonts) == {"ui-monospace, monospace"}
     page.close()
+
+
+def test_a_narrow_window_wraps_code_and_cuts_off_no_bytes(browser, tmp_path):
+    def sums(weights, inputs):
+        return jnp.sum(jnp.sin(weights["hidden"] @ weights["output"] @ inputs["queries"]))
+
+    square = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+    arguments = {"hidden": square, "output": square}, {"queries": square}
+    SideBySide(trace(jax.checkpoint(sums), *arguments)).save(tmp_path / "sums.html")
+    page = browser.new_page(viewport={"width": 430, "height": 700})
+    page.goto((tmp_path / "sums.html").as_uri())
+    hidden = "all => all.map(each => each.scrollWidth - each.clientWidth)"
+    assert page.locator(".rs-programs td").evaluate_all(hidden) == [0, 0]
+    page.close()

@@ -89,7 +89,10 @@ def html_page(
 
 
 def _column_style(lines: Sequence[PieceLine | Row | Hidden]) -> str:
-    """Return the style of a column: its grid, and the minimum widths of code and source lines before columns stack."""
+    """Return the style of a column: its grid, and the minimum widths of code and source lines before columns stack.
+
+    A column that is alone in its row may be narrower: its code wraps before its last column is cut off.
+    """
     widths: dict[int, int] = {}
     shortest: dict[int, int] = {}
     for line in _all_lines(lines):
@@ -104,12 +107,13 @@ def _column_style(lines: Sequence[PieceLine | Row | Hidden]) -> str:
     if not widths:
         return style
     # One more character than a source line needs, because browsers round widths.
-    tracks = " ".join(f"minmax({shortest[i]}ch, {w + 1}ch)" if i in shortest else f"{w}ch" for i, w in widths.items())
+    least_of = shortest | {1: min(shortest.get(1, 0), LEAST_CODE_ALONE)}
+    tracks = " ".join(f"minmax({least_of[i]}ch, {w + 1}ch)" if i in shortest else f"{w}ch" for i, w in widths.items())
     least, most = sum((widths | shortest).values()), sum(widths.values()) + len(shortest)
     return f"{style}; --rs-columns: {tracks}; flex: 1 1 {least}ch; max-width: min(100%, {most}ch)"
 
 
-LEAST_CODE = 22  # characters, for code next to another program
+LEAST_CODE, LEAST_CODE_ALONE = 22, 16  # characters, for code next to another program and alone
 
 
 def _all_lines(lines: Iterable[PieceLine | Row | Hidden]) -> Iterator[PieceLine]:

@@ -59,6 +59,7 @@ _LINEAR = frozenset(
 _SUMS = frozenset({"add", "sub", "add_any", "concatenate"})
 _PRODUCTS = frozenset({"mul", "dot_general", "conv_general_dilated"})
 _MARK = "rematscope.loss"
+USE_CHUNKS = " Use chunks=, which computes the same gradient."
 
 
 class Relation(NamedTuple):
@@ -401,8 +402,8 @@ class _Proof:
             elif not self.is_mean(relation):
                 self._refusals.append(
                     f"The loss of {self._function} is not proved to be an average over the examples"
-                    f"{_cause_of(relation)}. (A weighted mean, batch normalization and a contrastive loss are not.) "
-                    "Use chunks=, which computes the same gradient."
+                    f"{_cause_of(relation)}. (A weighted mean, batch normalization and a contrastive loss are not.)"
+                    f"{USE_CHUNKS}"
                 )
 
     @property

@@ -21,6 +21,7 @@ from rematscope.render.parts import Lines, Paragraph, Stack, TextTable
 from rematscope.render.progress import progress
 from rematscope.render.units import bar_text, bytes_text, count_text, counted, difference_text, seconds_text
 from rematscope.render.view import View
+from rematscope.reporting.averages import USE_CHUNKS
 from rematscope.reporting.contents import Buffer, Contents, Module, Timeline, grouped
 from rematscope.reporting.fixes import Fix, Search, described_changes
 from rematscope.reporting.page import document, pictures
@@ -437,7 +438,7 @@ def _advice(report: Report) -> list[str]:
     if report.fits:
         return []
     if why := search.refused.get("microbatches"):
-        found.append(f"No microbatches: {why}")
+        found.append(f"No microbatches: {why.removesuffix(USE_CHUNKS)}")  # the search tries chunks by itself
     if why := search.refused.get("auto"):
         found.append(f"No plan of auto: {why} To make one, try rewrite({report.function}, auto=…).")
     largest = [b for b in report.peak if b.kind not in ("parameters", "optimizer state", "arguments", "outputs")][:1]

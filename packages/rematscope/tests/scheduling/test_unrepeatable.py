@@ -105,7 +105,9 @@ def assert_gradient_of_the_numbers_drawn(f):
         return jnp.sum(x)
 
     expected = jax.jit(jax.grad(known, (0, 1)))(WS, X)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), gradients, expected)
+    # An element may be a small sum of large terms, so its rounding errors grow with the largest elements. Other numbers
+    # drawn would change some elements by a third of the largest.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4 * np.abs(b).max()), gradients, expected)
 
 
 @pytest.mark.slow

@@ -99,10 +99,14 @@ class Lab:
         page.on("pageerror", lambda error: problems.append(f"page error: {error}"))
         page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
         page.goto(f"{self.server.address}/lab/workspaces/{next(self._opened)}/tree/{path}")
-        page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
-        # JupyterLab loses requests to run a cell that are made before the kernel is ready.
-        page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
+        _wait_until_ready(page)
         return OpenPage(page, self.folder / path, problems, self.theme)
+
+
+def _wait_until_ready(page):
+    page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
+    # JupyterLab loses requests to run a cell that are made before the kernel is ready.
+    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
 
 
 def tab_to(page, element):
@@ -204,12 +208,21 @@ class OpenPage:
         return element
 
     def show_panel(self):
-        """Scroll to the check's panel until it is visible. Outputs above it may still grow and push it out of view."""
-        for _ in range(30):
-            self.show(".jp-CodeCell:has-text('from grader import check')")
+        """Scroll to the check's panel until it is visible. Outputs above it may still grow and push it out of view.
+
+        If the kernel's answer to JupyterLab's question for its widgets is lost, a stored panel says "Loading widget..."
+        for ever. This happens rarely, on busy machines; then reload the page, as a reader would.
+        """
+        cell = self.page.locator(".jp-CodeCell:has-text('from grader import check')").first
+        for tries in range(60):
+            cell.scroll_into_view_if_needed()
             with contextlib.suppress(TimeoutError):
                 return self.panel.wait_for(timeout=2000)
-        pytest.fail("the panel does not appear")
+            if tries % 15 == 14 and "Loading widget" in cell.inner_text():
+                self.page.reload()
+                _wait_until_ready(self.page)
+        self.picture("no_panel")
+        pytest.fail(f"The panel does not appear. Its cell shows: {cell.inner_text()!r}")
 
     def picture(self, name: str):
         """Save a screenshot to test-output/ for visual inspection."""

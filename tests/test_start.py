@@ -433,7 +433,7 @@ def lab(workbook):
         start_new_session=True,
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not opened.exists():
             assert process.poll() is None and time.monotonic() < deadline, "it opened no browser"
             time.sleep(0.05)

@@ -34,7 +34,7 @@ class Server:
             self._process = subprocess.Popen(
                 self._command, cwd=self._folder, env=self._environment, stdout=out, stderr=out
             )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")

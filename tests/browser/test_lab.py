@@ -134,7 +134,7 @@ def test_in_a_narrow_window_tables_have_columns_and_stacked_programs_start_at_on
 @in_light
 def test_a_folded_output_shows_no_html(lab):
     first_line = lab.open("notebooks/03_checkpoint.ipynb").page.locator(".jp-OutputPlaceholder .jp-PlaceholderText")
-    expect(first_line).to_have_css("display", "none", timeout=10_000)
+    expect(first_line).to_have_css("display", "none")
 
 
 # Each chapter runs in one theme only; test_learner.py tests an exercise in both, test_widgets.py the widgets.

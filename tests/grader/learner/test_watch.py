@@ -61,7 +61,7 @@ class Terminal:
 
     def wait_for(self, words: str) -> str:
         """Wait until these words appear, across any line breaks, and return the output since the last call."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         pattern = re.compile(r"\s+".join(map(re.escape, words.split())))
         new = ""
         while not pattern.search(new):
@@ -76,7 +76,7 @@ class Terminal:
 
     def ended(self) -> int:
         """Wait until the program ends, check that the terminal's settings are restored, and return the exit status."""
-        status = self._child.wait(30)
+        status = self._child.wait(300)
         left = termios.tcgetattr(self._slave)
         os.close(self._master)
         os.close(self._slave)

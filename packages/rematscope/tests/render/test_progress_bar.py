@@ -77,7 +77,7 @@ def test_a_long_call_shows_its_task_in_a_notebook(cell, monkeypatch):
     assert cell == []
     monkeypatch.setattr(bars, "DELAY_S", 0)
     with progress_message("planning"), progress_message("the inner"):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not cell or not cell[0]:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -88,7 +88,7 @@ def test_a_long_call_shows_its_task_in_a_notebook(cell, monkeypatch):
 def test_a_notebook_shows_the_seconds_while_a_call_does_not_return(cell):
     with progress() as tell:
         tell("compiling", 0)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while "compiling … 2 s" not in cell[0]:
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 import textwrap
+import time
 import types
 
 import jax
@@ -226,7 +227,7 @@ def normalized_layers():
 
 @pytest.mark.slow
 def test_a_step_that_fits_only_with_a_plan_of_auto_gets_one(monkeypatch):
-    monkeypatch.setattr(fixes_module, "_PLAN_SECONDS", float("inf"))
+    monkeypatch.setattr(fixes_module, "_PLAN_OPERATIONS", float("inf"))
     step, args = normalized_layers()
     found = rematscope.report(step, *args, memory="730 KiB")
     assert found.best is not None and "auto=" in found.best.snippet, found.nothing_fits
@@ -335,7 +336,7 @@ def test_each_device_computes_a_part_of_each_microbatch(batch):
 
 
 def test_a_plan_of_auto_that_would_take_too_long_is_not_made(monkeypatch):
-    monkeypatch.setattr(fixes_module, "_PLAN_SECONDS", 0.0)
+    monkeypatch.setattr(fixes_module, "_PLAN_OPERATIONS", 0)
     step, args = normalized_layers()
     found = rematscope.report(step, *args, memory="730 KiB")
     assert found.best is None and all(changes.auto is None for changes in found._search.tried)
@@ -436,27 +437,30 @@ def test_perfetto_gets_a_counter_that_reaches_the_peak(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_time_limit_counts_the_search_for_the_batch_axis_and_the_proof(monkeypatch):
-    clock, calls = [0.0], []
+def test_a_report_does_not_depend_on_the_speed_of_the_machine(monkeypatch):
+    """Its search ends after a number of operations, even if its clock runs a thousand times faster."""
+    step, args, _ = STEPS["low_rank_adapters"]()
+    peak = rematscope.report(step, *args, memory="1 TiB", compiles=1).peak_bytes
+    monkeypatch.setattr(fixes_module, "_OPERATIONS", 1_000)
+    monkeypatch.setattr(fixes_module, "_DIVISION_OPERATIONS", 3_000)
+    texts, clock = [], time.process_time
+    for speed in (1, 1_000):
+        monkeypatch.setattr(time, "process_time", lambda speed=speed: speed * clock())
+        found = rematscope.report(step, *args, memory=int(peak / 4))
+        texts.append(str(found))
+        assert not found._search.is_complete
+    assert texts[0] == texts[1]
 
-    def slow(name):
-        original = getattr(subject_module, name)
 
-        def run(*args, **kwargs):
-            clock[0] += 100.0
-            calls.append(name)
-            return original(*args, **kwargs)
-
-        monkeypatch.setattr(subject_module, name, run)
-
-    monkeypatch.setattr(subject_module, "time", types.SimpleNamespace(process_time=lambda: clock[0]))
-    for name in ("trace_call", "losses_of", "why_gradient_differs"):
-        slow(name)
+@pytest.mark.slow
+def test_the_limit_counts_the_search_for_the_batch_axis_and_the_proof():
     step, args, _ = STEPS["low_rank_adapters"]()
     found = subject_module.Subject(step, args, {}, None, "cpu")
-    assert found.why_no_microbatches(2) == ""
-    assert set(calls) == {"trace_call", "losses_of", "why_gradient_differs"}
-    assert found.seconds == clock[0]
+    counts = [found.operations]
+    for work in (lambda: found.in_axes, lambda: found.why_no_microbatches(2), lambda: found.traced(Changes("whole"))):
+        work()
+        counts.append(found.operations)
+    assert counts == sorted(set(counts)), "each of them counts"
 
 
 @pytest.mark.slow
@@ -548,20 +552,20 @@ def deep_mean(ws, x):
     return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws))
 
 
-def test_donation_is_added_to_traced_changes_even_if_time_is_up(monkeypatch):
+def test_donation_is_added_to_traced_changes_beyond_the_limit(monkeypatch):
     args = [jnp.eye(8)] * 16, jnp.ones((4096, 8))
     search = fixes_module.Search(subject_module.Subject(deep_mean, args, {}, None, "cpu"), 1, 1, lambda *_: None)
     policies = jax.checkpoint_policies
     first, *others = (Changes("whole", policy) for policy in (None, policies.dots_saveable, policies.nothing_saveable))
     assert all(search._trace(changes) for changes in (Changes(), Changes(donate_argnums=(0,)), first, *others))
-    monkeypatch.setattr(fixes_module, "_SECONDS", -1.0)
+    monkeypatch.setattr(fixes_module, "_OPERATIONS", -1)
     assert search._trace(dataclasses.replace(first, donate_argnums=(0,)))
     assert not search._trace(Changes("whole", policies.everything_saveable)) and not search.is_complete
 
 
 @pytest.mark.slow
-def test_no_more_microbatches_than_needed_are_proposed_if_time_is_up(monkeypatch):
-    monkeypatch.setattr(fixes_module, "_DIVISION_SECONDS", -1.0)
+def test_no_more_microbatches_than_needed_are_proposed_beyond_the_limit(monkeypatch):
+    monkeypatch.setattr(fixes_module, "_DIVISION_OPERATIONS", -1)
     args = [jnp.eye(8)] * 16, jnp.ones((4096, 8))
     peak = rematscope.report(deep_mean, *args, memory="1 TiB", compiles=1).peak_bytes
     best = rematscope.report(deep_mean, *args, memory=int(peak / 2)).best

@@ -17,14 +17,15 @@ from rematscope.reporting.subject import Subject, Traced, divisors
 from rematscope.xla.measure import Measurement
 
 _MARGIN = 0.995  # the usable share of the limit, because other tools may count a few additional scalars
-_SECONDS = 15.0  # the processor time after which no further changes are traced
-_DIVISION_SECONDS = 25.0  # the processor time after which the search for the best number of parts ends
+# The limits of the search count operations, so that every machine proposes the same: see `Subject.operations`.
+_OPERATIONS = 12_000  # the operations, about 15 seconds, after which no further changes are traced
+_DIVISION_OPERATIONS = 20_000  # the operations after which the search for the best number of parts ends
 _FAR = 2.0  # a peak above this multiple of the limit is too far from it for variants of checkpoints
 _NEAR = 1.1  # a peak below this multiple of the lowest one is about the lowest
 _CHEAP = 1.02  # work below this multiple of that of the function as written is almost no recompute
 _SMALL = 0.9  # a predicted peak below this share of the limit is expected to fit
 _OVER = 1.1  # changes with a predicted peak above this multiple of the limit do not fit
-_PLAN_SECONDS = 60.0  # the processor time within which a plan of `auto` must be expected to be ready
+_PLAN_OPERATIONS = 120_000  # the operations within which a plan of `auto` must be expected to be ready
 _PLAN_TRACES = 30  # the traces of the step as written that take about as long as the search for a plan
 _PLANS = 4  # the limits for which `auto` plans the gradient
 _FEW = 0.1  # donated bytes below this share of the free memory do not change what checkpoints can save
@@ -118,14 +119,12 @@ class Search:
         self.measured: dict[Changes, Measurement] = {}
         self.refused: dict[str, str] = {}
         self.tried: dict[Changes, Traced] = {}
-        self._base_seconds = 0.0  # the processor time of the trace of the function as written
-        self.is_complete = True  # whether all changes were traced in time
+        self.is_complete = True  # whether all changes were traced
 
     def run(self) -> Changes | None:
         """Return the cheapest changes that were compiled and fit; None if none do."""
         self.tell("tracing the function", 0)
         self.tried[Changes()] = self.subject.traced(Changes())  # an error of the function itself is the caller's
-        self._base_seconds = self.subject.seconds
         if self._compile(Changes()) <= self.limit:
             return Changes()
         if self.least_fixed_bytes > self.limit:
@@ -284,7 +283,7 @@ class Search:
     def _offload(self) -> None:
         """Trace loops whose carries are offloaded to host memory, alone and in microbatches if these can be used."""
         offloaded = Changes("offloaded loops", donate_argnums=self._useful_donation)
-        found = self._trace(offloaded, in_time=False)
+        found = self._trace(offloaded, within_limit=False)
         if found is None or not found.passes.host_bytes():
             self.tried.pop(offloaded, None)
             return
@@ -335,11 +334,11 @@ class Search:
             return self._are_small(self._trace_parts(chosen, option, counts[which]))
 
         last, which = len(counts) - 1, counts.index(self._enough_parts(counts, found, option))
-        is_known = which == last or is_small(which)  # one number is traced even if time is up
-        while not is_known and which < last and self._has_time:
+        is_known = which == last or is_small(which)  # one number is traced despite the limit
+        while not is_known and which < last and self._may_divide_further:
             which += 1
             is_known = is_small(which)
-        while is_known and which > 0 and self._has_time and is_small(which - 1):
+        while is_known and which > 0 and self._may_divide_further and is_small(which - 1):
             which -= 1
         return True
 
@@ -393,16 +392,16 @@ class Search:
         for changes in chosen:
             if self._least_peak(changes, option, count) > _OVER * self.limit:
                 continue
-            if self._has_time or not any(made):
-                made.append(self._trace(dataclasses.replace(changes, **parts), in_time=False))
+            if self._may_divide_further or not any(made):
+                made.append(self._trace(dataclasses.replace(changes, **parts), within_limit=False))
         return [t for t in made if t is not None]
 
     @property
-    def _has_time(self) -> bool:
-        """Whether there is time to trace more numbers of parts; if not, the search is marked as incomplete."""
-        has_time = self.subject.seconds <= _DIVISION_SECONDS
-        self.is_complete &= has_time
-        return has_time
+    def _may_divide_further(self) -> bool:
+        """Whether to trace more numbers of parts; if not, the search is marked as incomplete."""
+        may_divide = self.subject.operations <= _DIVISION_OPERATIONS
+        self.is_complete &= may_divide
+        return may_divide
 
     def _chunk(self) -> None:
         """Trace the loss in chunks, alone and with the checkpoints that have the lowest peaks."""
@@ -416,7 +415,7 @@ class Search:
         lowest = min(self.tried.values(), key=lambda t: t.memory.peak_bytes).changes
         for place in NESTED:
             nested = dataclasses.replace(lowest, checkpoint=place, policy=None, saved=None)
-            found = self._trace(nested, in_time=False)
+            found = self._trace(nested, within_limit=False)
             if found is not None and self._are_small([found]):
                 break
 
@@ -424,21 +423,20 @@ class Search:
         """Compile the step with plans of `auto` for its loss, with lower limits until the step fits."""
         if self.subject.target != jax.default_backend():
             return None  # `rewrite` plans for the device that JAX uses
-        takes = _PLAN_TRACES * self._base_seconds
+        takes = _PLAN_TRACES * self.subject.size
         donated = self._useful_donation
         around = self.tried[Changes(donate_argnums=donated)].memory.fixed_bytes - self.subject.gradient_bytes
         excess = 0.0
         for _ in range(_PLANS):
             peak = whole_kib(_MARGIN * self.limit - around - excess)
             changes = Changes(auto=peak, donate_argnums=donated)
-            if self.subject.seconds + takes > _PLAN_SECONDS:
+            self.subject.operations += takes
+            if self.subject.operations > _PLAN_OPERATIONS:
                 self.is_complete = False
-                self.refused["auto"] = f"the search for a plan would take about {takes:.0f} seconds of processor time."
+                self.refused["auto"] = "the search for a plan would take minutes for so many operations."
                 return None
-            start = self.subject.seconds
-            if peak <= 0 or self._trace(changes, in_time=False) is None:
+            if peak <= 0 or self._trace(changes, within_limit=False) is None:
                 return None
-            takes = self.subject.seconds - start
             over = self._compile(changes) - self.limit
             if over <= 0:
                 return changes
@@ -447,12 +445,12 @@ class Search:
 
     # Tracing and compiling changes
 
-    def _trace(self, changes: Changes, in_time: bool = True) -> Traced | None:
-        """Trace the function with some changes; None if they cannot be applied, or if time is up."""
+    def _trace(self, changes: Changes, within_limit: bool = True) -> Traced | None:
+        """Trace the function with some changes; None if they cannot be applied, or if the limit is reached."""
         if changes in self.tried:
             return self.tried[changes]
         is_known = bool(changes.donate_argnums) and dataclasses.replace(changes, donate_argnums=()) in self.tried
-        if in_time and not is_known and len(self.tried) > 4 and self.subject.seconds > _SECONDS:
+        if within_limit and not is_known and len(self.tried) > 4 and self.subject.operations > _OPERATIONS:
             self.is_complete = False
             return None
         self.tell(f"tracing {changes}", 0)

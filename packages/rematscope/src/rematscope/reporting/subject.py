@@ -1,11 +1,9 @@
 """The subject of a report: a function and its arguments, traced as written and with changes."""
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -77,8 +75,7 @@ class Subject:
         self.is_step = takes_gradient(f, args, kwargs)
         self._traced: dict[Changes, Traced] = {}
         self._unproved: dict[int, str] = {}  # for each number of microbatches, why it is not possible
-        self.seconds = 0.0  # the processor time spent on everything but compiling
-        self._is_timed = False
+        self.operations = 0  # the work of the search so far: the operations of the function, once per trace or proof
 
     def changed(self, changes: Changes, is_checked: bool = False) -> Callable[..., Any]:
         """Return the function with some changes; `is_checked` is for calls with the arguments of the report only."""
@@ -99,19 +96,20 @@ class Subject:
           PlanError: if the changes cannot be applied to it.
         """
         if changes not in self._traced:
-            with self._measure_time():
-                if changes.donate_argnums:
-                    self._traced[changes] = self._with_donation(changes)
-                    return self._traced[changes]
-                f = self.arguments.bound(self.changed(changes, is_checked=True))
-                differentiate = False if self.is_step else None
-                passes = trace_call(f, self.arguments.args, self.arguments.kwargs, differentiate)
-                self._check_outputs(passes)
-                work = passes.cost.flops + passes.cost.transcendentals
-                offloaded = changes.microbatches * passes.host_bytes()
-                link_bytes = passes.cost.link_bytes + 2 * offloaded
-                memory, seconds = allocations(passes, self.target), self._seconds(passes, offloaded)
-                self._traced[changes] = Traced(changes, passes, memory, work, seconds, link_bytes)
+            if changes.donate_argnums:
+                self._traced[changes] = self._with_donation(changes)
+                return self._traced[changes]
+            if changes != Changes():
+                self.operations += self.size
+            f = self.arguments.bound(self.changed(changes, is_checked=True))
+            differentiate = False if self.is_step else None
+            passes = trace_call(f, self.arguments.args, self.arguments.kwargs, differentiate)
+            self._check_outputs(passes)
+            work = passes.cost.flops + passes.cost.transcendentals
+            offloaded = changes.microbatches * passes.host_bytes()
+            link_bytes = passes.cost.link_bytes + 2 * offloaded
+            memory, seconds = allocations(passes, self.target), self._seconds(passes, offloaded)
+            self._traced[changes] = Traced(changes, passes, memory, work, seconds, link_bytes)
         return self._traced[changes]
 
     def _seconds(self, passes: Trace, offloaded: int) -> float:
@@ -135,17 +133,12 @@ class Subject:
         passes = dataclasses.replace(found.passes, step=with_donated(step, donated))
         return found._replace(changes=changes, passes=passes, memory=allocations(passes, self.target))
 
-    @contextlib.contextmanager
-    def _measure_time(self) -> Iterator[None]:
-        """Add the processor time of a `with` block to `seconds`, once if such blocks are nested."""
-        start, is_outermost = time.process_time(), not self._is_timed
-        self._is_timed = True
-        try:
-            yield
-        finally:
-            if is_outermost:
-                self._is_timed = False
-                self.seconds += time.process_time() - start
+    @functools.cached_property
+    def size(self) -> int:
+        """The number of operations of the function as written, with its gradient; those of a loop count once."""
+        passes = self.traced(Changes()).passes
+        programs = [passes.step.program] if passes.step else [passes.forward, passes.backward]
+        return sum(1 for program in programs for _ in program.walk())
 
     def _check_outputs(self, passes: Trace) -> None:
         """Raise PlanError if a changed step returns arrays of other shapes than the step as written."""
@@ -193,14 +186,11 @@ class Subject:
 
         If there are several candidates, it is the one along which most bytes of the loss's values can be divided.
         """
-        with self._measure_time():
-            return self._best_axes()
-
-    def _best_axes(self) -> tuple[Any, ...]:
         whole = self._loss_jaxprs
         best, most = (), 0
         candidates = self._axes_candidates()
         for candidate in candidates:
+            self.operations += self.size
             try:
                 hidden, every = self._hidden_bytes(whole, candidate)
             except Exception:  # any error of the step for another length of this axis
@@ -222,8 +212,8 @@ class Subject:
 
     @functools.cached_property
     def _loss_jaxprs(self) -> list[Any]:
-        with self._measure_time():
-            return losses_of(self.f, self.arguments, [None] * len(self._flat_leaves), Changes(), self.is_step)
+        self.operations += self.size
+        return losses_of(self.f, self.arguments, [None] * len(self._flat_leaves), Changes(), self.is_step)
 
     @property
     def gradient_bytes(self) -> int:
@@ -349,8 +339,8 @@ class Subject:
                 "divided."
             )
         if count not in self._unproved:
-            with self._measure_time():
-                self._unproved[count] = why_gradient_differs(self._whole_step, count)
+            self.operations += self.size
+            self._unproved[count] = why_gradient_differs(self._whole_step, count)
         return self._unproved[count]
 
 

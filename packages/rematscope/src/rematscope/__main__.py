@@ -15,7 +15,6 @@ import importlib.util
 import json
 import re
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 import jax
 
 import rematscope
-from rematscope.errors import PlanError, TargetError, TraceError
+from rematscope.errors import PlanError, TargetError, TraceError, describe_error
 from rematscope.ir.cost import Cost
 from rematscope.ir.program import DTYPE_LETTERS
 from rematscope.memory.liveness import live_bytes
@@ -127,7 +126,7 @@ def _run_command(
         print(error, file=sys.stderr)
         return 1
     except Exception as error:  # any error of the user's function
-        print(f"{asked.function} cannot be traced with these arguments: {_describe_failure(error)}", file=sys.stderr)
+        print(f"{asked.function} cannot be traced with these arguments: {describe_error(error)}", file=sys.stderr)
         return 1
     if asked.save:
         try:
@@ -183,7 +182,7 @@ def _load_object(text: str) -> Any:
             f"{where} cannot be imported: {error}. Run the command in the folder that contains it."
         ) from error
     except Exception as error:
-        raise _Unknown(f"{where} cannot be imported: {_describe_failure(error)}") from error
+        raise _Unknown(f"{where} cannot be imported: {describe_error(error)}") from error
     try:
         for part in name.split("."):
             found = getattr(found, part)
@@ -192,21 +191,6 @@ def _load_object(text: str) -> Any:
         meant = f" Did you mean {near[0]}?" if near else ""
         raise _Unknown(f"there is no {name} in {where}: {error}.{meant}") from error
     return found
-
-
-def _describe_failure(error: Exception) -> str:
-    """Return a one-line description of an error, with the line of the user's code."""
-    frames = traceback.extract_tb(error.__traceback__)
-    users = [frame for frame in frames if not _NOT_THE_USERS.search(frame.filename)]
-    place = f" ({Path(users[-1].filename).name}:{users[-1].lineno})" if users else ""
-    if isinstance(error, SyntaxError):
-        place = f" ({Path(error.filename or '').name}:{error.lineno})"
-        return f"{type(error).__name__}, {error.msg}{place}."
-    said = next(iter(str(error).splitlines()), "").rstrip(".")
-    return f"{type(error).__name__}{', ' * bool(said)}{said}{place}."
-
-
-_NOT_THE_USERS = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]rematscope[/\\]|^<|[/\\]lib[/\\]python3")
 
 
 def _import_module(where: str) -> Any:

@@ -1,5 +1,11 @@
 """Errors that name the cause and the next step."""
 
+import re
+import traceback
+from pathlib import Path
+
+_NOT_THE_USERS = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]src[/\\]rematscope[/\\]|^<|[/\\]lib[/\\]python3")
+
 
 class _Sentence(ValueError):
     def _render_traceback_(self) -> list[str]:
@@ -20,3 +26,15 @@ class PlanError(_Sentence):
 
     The message names the cause and the next step.
     """
+
+
+def describe_error(error: Exception) -> str:
+    """Return a one-line description of an error of a user's code, with the line where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in frames if not _NOT_THE_USERS.search(frame.filename)]
+    place = f" ({Path(users[-1].filename).name}:{users[-1].lineno})" if users else ""
+    if isinstance(error, SyntaxError):
+        place = f" ({Path(error.filename or '').name}:{error.lineno})"
+        return f"{type(error).__name__}, {error.msg}{place}."
+    said = next(iter(str(error).splitlines()), "").rstrip(".")
+    return f"{type(error).__name__}{', ' * bool(said)}{said}{place}."

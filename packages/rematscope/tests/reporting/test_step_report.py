@@ -10,6 +10,7 @@ import re
 import textwrap
 import time
 import types
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -341,6 +342,24 @@ def test_a_plan_of_auto_that_would_take_too_long_is_not_made(monkeypatch):
     found = rematscope.report(step, *args, memory="730 KiB")
     assert found.best is None and all(changes.auto is None for changes in found._search.tried)
     assert any("No plan of auto" in sentence for sentence in found.advice)
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_batch_size_that_the_code_states_is_named_as_the_obstacle(stated):
+    def step(w, x):
+        def loss(w):
+            y = x.reshape(8, 4, 16) if stated else x.reshape(-1, 4, 16)
+            return jnp.mean(jnp.tanh(jnp.tanh(y @ w) @ w))
+
+        return w - jax.grad(loss)(w)
+
+    args = jax.ShapeDtypeStruct((16, 16), jnp.float32), jax.ShapeDtypeStruct((8, 4, 16), jnp.float32)
+    why = subject_module.Subject(step, args, {}, None, "cpu").why_no_microbatches(2)
+    if stated:
+        line = step.__code__.co_firstlineno + 2
+        assert f"({Path(__file__).name}:{line}). If its code states the batch size as a number" in why
+    else:
+        assert why == ""
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rematscope.errors import PlanError
+from rematscope.errors import PlanError, describe_error
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import Value
 from rematscope.memory.xla_estimate import Allocations, allocations
@@ -75,6 +75,7 @@ class Subject:
         self.is_step = takes_gradient(f, args, kwargs)
         self._traced: dict[Changes, Traced] = {}
         self._unproved: dict[int, str] = {}  # for each number of microbatches, why it is not possible
+        self._length_error = ""  # the step's first error for another length of an axis
         self.operations = 0  # the work of the search so far: the operations of the function, once per trace or proof
 
     def changed(self, changes: Changes, is_checked: bool = False) -> Callable[..., Any]:
@@ -193,7 +194,8 @@ class Subject:
             self.operations += self.size
             try:
                 hidden, every = self._hidden_bytes(whole, candidate)
-            except Exception:  # any error of the step for another length of this axis
+            except Exception as error:  # any error of the step for another length of this axis
+                self._length_error = self._length_error or describe_error(error)
                 # Different axes of two arguments, such as time and batch, may have the same length.
                 candidates += [each for each in self._by_argument(candidate) if each not in candidates]
                 continue
@@ -334,10 +336,16 @@ class Subject:
         if not self.is_step:
             return f"{self.name} is a loss: microbatches are a matter of the step around it."
         if self.batch_size < 2:
-            return (
+            why = (
                 f"no argument of {self.name} has an axis, such as that of the batch, along which its loss can be "
                 "divided."
             )
+            if self._length_error:
+                why += (
+                    f" With another length of an axis, it raises {self._length_error} If its code states the batch "
+                    "size as a number, take this number from the shape of an argument instead."
+                )
+            return why
         if count not in self._unproved:
             self.operations += self.size
             self._unproved[count] = why_gradient_differs(self._whole_step, count)

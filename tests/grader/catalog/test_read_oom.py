@@ -19,7 +19,7 @@ def report_of_the_page():
     """Return the message and the rows of the page's report: bytes, and the shapes listed there."""
     cells = nbformat.read(oom_dump.PAGE, as_version=4).cells
     (text,) = (cell.source for cell in cells if "RESOURCE_EXHAUSTED" in cell.source and cell.cell_type == "markdown")
-    rows = re.findall(r"%\); +([\d.]+)(GiB|MiB); +\d+; +\d+; (.*)", text)
+    rows = re.findall(r"%\); +([\d.]+)(GiB|MiB); (.*)", text)
     unit = {"GiB": 2**30, "MiB": 2**20}
     return out_of_memory(text), [(float(size) * unit[of], shapes) for size, of, shapes in rows]
 

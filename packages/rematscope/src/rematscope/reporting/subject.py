@@ -76,7 +76,8 @@ class Subject:
         self._traced: dict[Changes, Traced] = {}
         self._unproved: dict[int, str] = {}  # for each number of microbatches, why it is not possible
         self._length_error = ""  # the step's first error for another length of an axis
-        self.operations = 0  # the work of the search so far: the operations of the function, once per trace or proof
+        # The work of the search so far: the operations of the function, per trace, candidate for `in_axes` and proof.
+        self.operations = 0
 
     def changed(self, changes: Changes, is_checked: bool = False) -> Callable[..., Any]:
         """Return the function with some changes; `is_checked` is for calls with the arguments of the report only."""

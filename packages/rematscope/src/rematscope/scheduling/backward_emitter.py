@@ -14,6 +14,7 @@ from rematscope import jax_compat
 from rematscope.ir.primitives import MATMULS
 from rematscope.ir.program import Equation, Literal, Program, Value, reading
 from rematscope.memory.xla_estimate import is_fused
+from rematscope.memory.xla_estimate.broadcasts import value_like
 from rematscope.scheduling.fusion import ELEMENTWISE
 from rematscope.scheduling.linearize import substituted
 
@@ -59,8 +60,7 @@ class EmissionState:
         """Return a copy of an operation with new result values, which later operations read."""
         outputs = []
         for value in equation.outputs:
-            copy = Value(value.aval, value.name)
-            copy.sharding = value.sharding
+            copy = value_like(value)
             self.latest[value] = copy
             self.copies[copy] = value
             outputs.append(copy)

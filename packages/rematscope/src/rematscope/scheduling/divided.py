@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from jax import lax
@@ -39,12 +39,6 @@ def backward_of(linearized: Linearized, loop: Equation) -> Equation | None:
     return found[0] if len(found) == 1 and found[0].reverse != loop.reverse else None
 
 
-def replaced(program: Program, equation: Equation, instead: Sequence[Equation]) -> Program:
-    """Return a program with other operations in the place of one."""
-    equations = [new for e in program.equations for new in (instead if e is equation else [e])]
-    return dataclasses.replace(program, equations=equations)
-
-
 def array(value: Value, *shape: int) -> Any:
     """Return an array type of a value's dtype and a shape."""
     return jax.ShapeDtypeStruct(shape, value.dtype)
@@ -60,14 +54,6 @@ def operations(f: Callable[..., Any], operands: Sequence[Value], result: Value) 
     jaxpr = jax.make_jaxpr(f)(*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in operands))
     *others, last = Inliner().program(jaxpr, operands).equations
     return [*others, dataclasses.replace(last, outputs=(result,))]
-
-
-class _Replacement(NamedTuple):
-    """What replaces a loop: `loop`, and the operations that slice and concatenate its stacks."""
-
-    before: list[Equation]
-    loop: Equation
-    after: list[Equation]
 
 
 def in_words(linearized: Linearized, segments: Iterable[Segments]) -> str:
@@ -90,15 +76,32 @@ def divided(linearized: Linearized, segments: Iterable[Segments]) -> Linearized:
         loop, backward = loops[place], backward_of(linearized, loops[place])
         if backward is None or not 0 < iterations <= loop.length - last or (loop.length - last) % iterations:
             raise IndexError(f"no loop {place} that can be in segments of {iterations} iterations before {last} others")
-        linearized = _in_segments(linearized, loop, backward, iterations, last)
+        if last:
+            linearized, loop, backward = _without_last_iterations(linearized, loop, backward, last)
+        linearized = _in_segments(linearized, loop, backward, iterations)
     return linearized
 
 
-def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, iterations: int, last: int) -> Linearized:
+def _without_last_iterations(
+    linearized: Linearized, loop: Equation, backward: Equation, last: int
+) -> tuple[Linearized, Equation, Equation]:
+    """Return a linearized function in which the last iterations are a loop of their own; and the two other loops."""
+    (body,), (backward_body,) = loop.bodies, backward.bodies
+    last_values: dict[Value, Value] = {}  # maps values of the loop's body to those of the last iterations
+    tail_body, tail_backward_body = copy_program(body, last_values), copy_program(backward_body, dict(last_values))
+    forward, head, tail = _split_loop(loop, last, tail_body, tail_first=False)
+    backwards, head_backward, tail_backward = _split_loop(backward, last, tail_backward_body, tail_first=True)
+    pairs = zip(body.equations, tail_body.equations, strict=True)
+    late = {copy for equation, copy in pairs if equation in linearized.deferred}
+    kept = linearized.kept.union(last_values[v] for v in linearized.kept & own_values(body))
+    loops = {tail_backward: tail, head_backward: head}
+    split = _replaced_loops(linearized, backward, forward, backwards, loops)
+    return dataclasses.replace(split, kept=kept, deferred=linearized.deferred | late), head, head_backward
+
+
+def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, iterations: int) -> Linearized:
     (body,), (backward_body,) = loop.bodies, backward.bodies
     own = own_values(body)
-    loops = {key: value for key, value in linearized.loops.items() if key is not backward}
-    kept, late = linearized.kept - own, set(linearized.deferred)
 
     # The values of a primal iteration that the backward loop reads: its slices, or stacks that the inner loop makes.
     slices = {part: Value(stacked(part, iterations)) for part in body.inputs[loop.carries :]}
@@ -110,39 +113,33 @@ def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, ite
         tuple(parts.get(v, v) for v in backward_body.outputs),
     )
     stacks = {v: stack for v, stack in read.items() if v not in slices}
+    own_slices = [Value(stacked(part, iterations)) for part in backward_body.inputs[backward.carries :]]
+    also_read = [(read[v], parts[v]) for v in read]
+    forward, outer = _nest_loop(loop, body, iterations, [*slices.values()], [], stacks)
+    backwards, outer_backward = _nest_loop(backward, inner_backward, iterations, own_slices, also_read, {})
+    linearized = _replaced_loops(linearized, backward, forward, backwards, {outer_backward: outer})
+    return dataclasses.replace(linearized, kept=linearized.kept - own)
 
-    def in_loop(head: Equation) -> _Replacement:
-        return _nest_loop(head, body, iterations, [*slices.values()], [], stacks)
 
-    def in_backward_loop(head: Equation) -> _Replacement:
-        own_slices = [Value(stacked(part, iterations)) for part in backward_body.inputs[backward.carries :]]
-        return _nest_loop(head, inner_backward, iterations, own_slices, [(read[v], parts[v]) for v in read], {})
+def _replaced_loops(
+    linearized: Linearized,
+    backward: Equation,
+    forwards: Sequence[Equation],
+    backwards: Sequence[Equation],
+    loops: dict[Equation, Equation],
+) -> Linearized:
+    """Return a linearized function with other operations in the place of a backward loop and of its primal loop.
 
-    if last:
-        last_values: dict[Value, Value] = {}  # maps values of the loop's body to those of the last iterations
-        tail, tail_backward = copy_program(body, last_values), copy_program(backward_body, dict(last_values))
-        kept = kept.union(last_values[v] for v in linearized.kept & own)
-        pairs = zip(body.equations, tail.equations, strict=True)
-        late.update(copy for equation, copy in pairs if equation in linearized.deferred)
-        forward, outer, tail_loop = _split_loop(loop, last, tail, in_loop, tail_first=False)
-        backwards, outer_backward, tail_backward_loop = _split_loop(
-            backward, last, tail_backward, in_backward_loop, True
-        )
-        loops[tail_backward_loop] = tail_loop
-    else:
-        made, made_backward = in_loop(loop), in_backward_loop(backward)
-        forward, outer = [*made.before, made.loop, *made.after], made.loop
-        backwards = [*made_backward.before, made_backward.loop, *made_backward.after]
-        outer_backward = made_backward.loop
-    loops[outer_backward] = outer
-    return dataclasses.replace(
-        linearized,
-        primal=replaced(linearized.primal, loop, forward),
-        backward=replaced(linearized.backward, backward, backwards),
-        loops=loops,
-        kept=frozenset(kept),
-        deferred=frozenset(late),
+    Args:
+      loops: maps the backward loops among these operations to the primal loops.
+    """
+    loops = {key: value for key, value in linearized.loops.items() if key is not backward} | loops
+    instead = {linearized.loops[backward]: forwards, backward: backwards}
+    primal, reverse = (
+        dataclasses.replace(program, equations=[new for e in program.equations for new in instead.get(e, [e])])
+        for program in (linearized.primal, linearized.backward)
     )
+    return dataclasses.replace(linearized, primal=primal, backward=reverse, loops=loops)
 
 
 def _nest_loop(
@@ -152,8 +149,8 @@ def _nest_loop(
     slices: Sequence[Value],
     also_read: Sequence[tuple[Value, Value]],
     also_stacked: dict[Value, Value],
-) -> _Replacement:
-    """Return a loop around a loop of so many iterations.
+) -> tuple[list[Equation], Equation]:
+    """Return the operations that replace a loop by a loop around a loop of so many iterations, and the outer loop.
 
     Args:
       slices: the slice of each stack that an iteration of the outer loop gets.
@@ -190,21 +187,20 @@ def _nest_loop(
         bodies=(Program((*start, *slices), [inner], (*end, *made)),),
         length=count,
     )
-    return _Replacement(before, outer, after)
+    return [*before, outer, *after], outer
 
 
 def _split_loop(
-    loop: Equation, last: int, tail_body: Program, in_head: Callable[[Equation], _Replacement], tail_first: bool
+    loop: Equation, last: int, tail_body: Program, *, tail_first: bool
 ) -> tuple[list[Equation], Equation, Equation]:
     """Return the operations that replace a loop whose last iterations become a loop of their own.
 
     Args:
       last: the number of iterations of the second loop, in the order of the forward pass.
-      in_head: returns what replaces the loop of the other iterations.
       tail_first: whether the loop is a backward loop, which begins with the last iterations.
 
     Returns:
-      All operations, the loop of the other iterations as it was replaced, and the loop of the last ones.
+      All operations, the loop of the other iterations, and the loop of the last ones.
     """
     carries, length = loop.carries, loop.length
     around = loop.inputs[: loop.first_carry]
@@ -243,7 +239,5 @@ def _split_loop(
         bodies=(tail_body,),
         length=last,
     )
-    made = in_head(head)
-    segments = [*made.before, made.loop, *made.after]
-    order = [tail, *segments] if tail_first else [*segments, tail]
-    return [*equations, *order, *after], made.loop, tail
+    order = [tail, head] if tail_first else [head, tail]
+    return [*equations, *order, *after], head, tail

@@ -183,7 +183,7 @@ class HostPeakProgram(PeakProgram):
         matrix, given = super()._peak_rows
         x, _, size = self._column_layout
         # An offloaded stack of n slices frees its device memory except for the slices of two iterations.
-        less = [2 / max(loop.length, 2) - 1 for v in self.moves if (loop := self._loop_around(v)) is not None]
+        less = [2 / max(self.linearized.loop_of[v].length, 2) - 1 for v in self.moves]
         places = [x[v] for v in self.moves], [*self.moves.values()]
         return matrix + matrix @ scipy.sparse.csc_array((less, places), shape=(size, size)), given
 

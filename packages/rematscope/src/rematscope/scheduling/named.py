@@ -119,21 +119,18 @@ class Nameable:
         return found
 
 
-def _nameable_spots(jaxpr: Any) -> Iterator[Spot]:
+def _nameable_spots(jaxpr: Any, around: tuple[JaxprEqn, ...] = ()) -> Iterator[Spot]:
     """Yield the values that a line of the user holds, outside of branches and of loops in loops."""
-    levels: dict[int, list[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]] = {}
-    for eqn, around in jax_compat.walk_equations(jaxpr):
-        levels.setdefault(id(around[-1]) if around else 0, []).append((eqn, around))
-    bodies = {id(eqn): jax_compat.bodies(eqn) for eqn, _ in jax_compat.walk_equations(jaxpr)}
-    for level in levels.values():
-        around = level[0][1]
-        if any(_is_closed(eqn) for eqn in around) or sum(eqn.primitive.name == "scan" for eqn in around) > 1:
-            continue
-        body = bodies[id(around[-1])][0] if around else jaxpr
-        returned = set[Any]()
-        if not around or around[-1].primitive.name == "scan":
-            returned = {v for v in jax_compat.body_of(body)[0].outvars if not jax_compat.is_literal(v)}
-        yield from _spots_of_level([eqn for eqn, _ in level], around, returned)
+    body = jax_compat.body_of(jaxpr)[0]
+    returned = set[Any]()
+    if not around or around[-1].primitive.name == "scan":
+        returned = {v for v in body.outvars if not jax_compat.is_literal(v)}
+    yield from _spots_of_level(body.eqns, around, returned)
+    for eqn in body.eqns:
+        inside = (*around, eqn)
+        if not _is_closed(eqn) and sum(each.primitive.name == "scan" for each in inside) <= 1:
+            for inner in jax_compat.bodies(eqn):
+                yield from _nameable_spots(inner, inside)
 
 
 def _spots_of_level(eqns: Sequence[JaxprEqn], around: tuple[JaxprEqn, ...], returned: set[Any]) -> Iterator[Spot]:

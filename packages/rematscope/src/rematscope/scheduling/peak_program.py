@@ -122,7 +122,6 @@ class PeakProgram:
         self._home: dict[Equation, Equation | None] = dict.fromkeys(primal.equations)
         self._home |= {e: loop for loop in self._loops for e in loop.bodies[0].equations}
         self._made = {v: e for e in self._home for v in e.defines}
-        self._handed = {v: loop for loop in self._loops for v in loop.bodies[0].inputs}
         self._slices: dict[Value, Value] = {}
         for loop in self._loops:
             self._slices.update(zip(loop.bodies[0].inputs[loop.carries :], loop.stacked_inputs, strict=True))
@@ -130,7 +129,7 @@ class PeakProgram:
     def _stack_of_slice(self, value: Value, bin_: int) -> tuple[Value, int]:
         """Return the value that a read needs, and the bin from which: for a slice, its stack when the loop begins."""
         while value in self._slices:
-            bin_ = self._span.get(self._handed[value], (bin_, bin_))[0]
+            bin_ = self._span.get(self.linearized.loop_of[value], (bin_, bin_))[0]
             value = self._slices[value]
         return value, bin_
 
@@ -166,8 +165,7 @@ class PeakProgram:
                     starts += [min(asked, default=self._bins), *(self._bin_of_demand(e, value, first[e]) for e in by)]
                     ends += [*asked[:1], *(self._bin_of_demand(e, value, last[e]) for e in by)]
                 self._end[value] = end(value)
-            first[equation], last[equation] = min(starts), max(min(ends, default=0), max(ends, default=0))
-            last[equation] = max(last[equation], first[equation])
+            first[equation], last[equation] = min(starts), max([min(starts), *ends])
         self._first, self._last = first, last
         self._end |= {value: end(value) for value in self.fixed}
         for loop in self._loops:
@@ -201,25 +199,14 @@ class PeakProgram:
 
     def weight(self, value: Value) -> int:
         """Return the bytes of a saved value; for a value in a loop, those of all iterations."""
-        loop = self._loop_around(value)
+        loop = self.linearized.loop_of.get(value)
         return value.device_bytes * (loop.length if loop is not None else 1)
-
-    def _loop_around(self, value: Value) -> Equation | None:
-        """Return the loop whose body computes or receives a value; None for a value outside of loops."""
-        maker = self._made.get(value)
-        return self._handed.get(value) or (None if maker is None else self._home[maker])
 
     @cached_property
     def costs(self) -> dict[Equation, float]:
         """The cost of recomputing each operation, over all iterations of its loop; 0 if JAX defers it anyway."""
-        found = dict.fromkeys(self._nodes, 0.0)
-        for equation in self._nodes:
-            if equation in self.linearized.deferred:
-                continue
-            loop = self._home[equation]
-            times = loop.length if loop is not None else 1
-            found[equation] = times * self._cost_of(equation)
-        return found
+        times = {e: 1 if (loop := self._home[e]) is None else loop.length for e in self._nodes}
+        return {e: 0.0 if e in self.linearized.deferred else n * self._cost_of(e) for e, n in times.items()}
 
     @cached_property
     def _cotangent_bytes(self) -> list[int]:
@@ -274,7 +261,7 @@ class PeakProgram:
             for value in reading(reader):
                 source = self._stack_of_slice(value, 0)[0]
                 if source in x or source in self._made:
-                    if loop is not None and self._loop_around(source) is not loop:
+                    if loop is not None and self.linearized.loop_of.get(source) is not loop:
                         start = self._span.get(loop, (0, 0))[0]
                         self._add_row(rows, source, start, self._ran_column(reader, self._last[reader]))
                         continue
@@ -310,7 +297,7 @@ class PeakProgram:
         j: list[int] = []
         c: list[float] = []
         for value, place in x.items():
-            loop = self._loop_around(value)
+            loop = self.linearized.loop_of.get(value)
             end = self._end.get(value, 0) if loop is None else self._span.get(loop, (0, self._bins - 1))[1]
             i += range(end + 1)
             j += [place] * (end + 1)

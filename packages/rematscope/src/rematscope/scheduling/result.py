@@ -311,16 +311,13 @@ class Auto(Constant, Pictured):
         yield TextTable(
             self._table_cells(), self.certificate, numeric=("Saved", "Recomputed", "Peak predicted", "Peak compiled")
         )
-        if self.saved_values:
-            yield TextTable(_line_table(self.saved_values, ["Saved", "Type", "Line"], bytes_text), numeric=("Saved",))
-        if self.offloaded_values:
-            yield TextTable(
-                _line_table(self.offloaded_values, ["Host memory", "Type", "Line"], bytes_text),
-                numeric=("Host memory",),
-            )
-        if self.recomputed_values:
-            titles = ["Recomputed", "Op", "Position in backward", "Line"]
-            yield TextTable(_line_table(self.recomputed_values, titles, count_text), numeric=("Recomputed",))
+        for lines, titles, text in (
+            (self.saved_values, ["Saved", "Type", "Line"], bytes_text),
+            (self.offloaded_values, ["Host memory", "Type", "Line"], bytes_text),
+            (self.recomputed_values, ["Recomputed", "Op", "Position in backward", "Line"], count_text),
+        ):
+            if lines:
+                yield TextTable(_line_table(lines, titles, text), numeric=titles[:1])
         yield Lines(["Live bytes with everything saved, then of the plan:"])
         yield from self.timeline_baseline.parts()
         yield from self.timeline.parts()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -198,14 +199,10 @@ def _unused_name(spot: Spot, used: set[str]) -> str:
     source = spot.expression.source
     function = re.sub(r"\W+", "", source.function.rpartition(".")[2])
     stem = f"{function}_{source.line}"
-    for letter in ("", *"abcdefghijklmnopqrstuvwxyz"):
-        if f"{stem}{letter}" not in used:
-            stem += letter
-            break
-    else:
-        stem += f"_{len(used)}"
-    used.add(stem)
-    return stem
+    names = (f"{stem}{end}" for end in ("", *string.ascii_lowercase, f"_{len(used)}"))
+    name = next(name for name in names if name not in used)
+    used.add(name)
+    return name
 
 
 def _code_to_write(spot: Spot, name: str) -> str:

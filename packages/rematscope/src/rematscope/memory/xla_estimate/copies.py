@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from rematscope.ir.primitives import UPDATES
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.xla_estimate.broadcasts import value_like
-from rematscope.memory.xla_estimate.hlo_rewrites import is_alias
+from rematscope.memory.xla_estimate.hlo_rewrites import find_aliases, first_alias, is_alias, operands
 
 
 def updated(equation: Equation) -> Sequence[Value]:
@@ -25,23 +25,18 @@ def updated(equation: Equation) -> Sequence[Value]:
 
 def with_copies(program: Program) -> Program:
     """Return the program with copies of overwritten values that have other readers, inserted as early as possible."""
-    first: dict[Value, Value] = {}
-    made: dict[Value, Equation] = {}
-    reads = collections.Counter[Value]()
+    same = find_aliases(program.equations)
+    made = {value: equation for equation in program.equations for value in equation.outputs}
+    reads = collections.Counter(first_alias(v, same) for v in program.outputs if not isinstance(v, Literal))
     for equation in program.equations:
-        made.update(dict.fromkeys(equation.outputs, equation))
-        inputs = [v for v in equation.inputs if not isinstance(v, Literal)]
-        if is_alias(equation) and inputs:
-            first[equation.outputs[0]] = first.get(inputs[0], inputs[0])
-        else:
-            reads.update(first.get(v, v) for v in inputs)
-    reads.update(first.get(v, v) for v in program.outputs if not isinstance(v, Literal))
+        if not is_alias(equation):
+            reads.update(operands(equation, same))
     changed: dict[Equation, Equation] = {}
     copies: dict[Equation, list[Equation]] = {}
     for equation in program.equations:
         inputs = list(equation.inputs)
         for value in updated(equation):
-            if value in made and reads[first.get(value, value)] > 1:
+            if value in made and reads[first_alias(value, same)] > 1:
                 copy = value_like(value)
                 copies.setdefault(made[value], []).append(
                     Equation("copy", (value,), (copy,), {}, equation.eqn, role=equation.role)

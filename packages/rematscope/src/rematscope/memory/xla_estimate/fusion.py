@@ -29,7 +29,14 @@ from rematscope.ir.primitives import DUPLICABLE, FUSIBLE, MATMULS, MOVES, REDUCT
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.xla_estimate.broadcasts import value_like
 from rematscope.memory.xla_estimate.dot_layout import has_batch_of_one
-from rematscope.memory.xla_estimate.hlo_rewrites import ELEMENTWISE, MIXED, is_alias
+from rematscope.memory.xla_estimate.hlo_rewrites import (
+    ELEMENTWISE,
+    MIXED,
+    find_aliases,
+    first_alias,
+    is_alias,
+    operands,
+)
 from rematscope.memory.xla_estimate.ynnpack import ynnpack_groups
 
 _EXPENSIVE = ELEMENTWISE - DUPLICABLE
@@ -60,7 +67,7 @@ class Fused:
 
 def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = "cpu") -> Fused:
     """Return the values of one level that a compiler computes inside their readers."""
-    same = _find_aliases(equations)
+    same = find_aliases(equations)
     readers, there = _find_readers(equations, written, same)
     found = Fused()
     together = ynnpack_groups(equations, readers, there, same) if target == "cpu" else {}
@@ -92,7 +99,7 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
         cheap = not expensive and once
         fusible = [reader.primitive in in_place and reader not in together for reader in reading]
         if equation in padded and all(fusible) and (len(reading) > 1 or value in parts):
-            parts.update(_first_alias(v, same) for v in equation.inputs)
+            parts.update(first_alias(v, same) for v in equation.inputs)
             if equation.primitive != "pad":
                 found.fused_away[value] = equation
             continue
@@ -150,7 +157,7 @@ def _matmul_epilogues(
                 heapq.heappop(pending)
             if equation.primitive not in ELEMENTWISE or len(equation.outputs) != 1:
                 break
-            for operand in unread.keys() & _operands(equation, same):
+            for operand in unread.keys() & operands(equation, same):
                 unread[operand] -= 1
                 if not unread[operand]:
                     del unread[operand]
@@ -174,12 +181,12 @@ def _find_readers(
 ) -> tuple[dict[Value, list[Equation]], set[Value]]:
     """Return the readers of each value, its aliases included, and the values that leave the level."""
     readers: dict[Value, list[Equation]] = {}
-    there = {_first_alias(v, same) for v in written if not isinstance(v, Literal)}
+    there = {first_alias(v, same) for v in written if not isinstance(v, Literal)}
     for equation in equations:
-        operands = _operands(equation, same)
+        read = operands(equation, same)
         if equation.primitive == "optimization_barrier" or equation.bodies:
-            there.update(operands)
-        for operand in dict.fromkeys(operands):
+            there.update(read)
+        for operand in dict.fromkeys(read):
             if not is_alias(equation):
                 readers.setdefault(operand, []).append(equation)
     return readers, there
@@ -191,21 +198,21 @@ def scattered_into(program: Program, target: str = "cpu") -> Program:
     If both summands are scatters and the updates are smaller than the result, XLA concatenates the updates and scatters
     them into the sum of the targets. On a CPU, this does not apply to two-byte types, which are added in four bytes.
     """
-    same = _find_aliases(program.equations)
+    same = find_aliases(program.equations)
     makers: dict[Value, Equation] = {}
-    readers = collections.Counter(_first_alias(v, same) for v in program.outputs if not isinstance(v, Literal))
+    readers = collections.Counter(first_alias(v, same) for v in program.outputs if not isinstance(v, Literal))
     for equation in program.equations:
         if not is_alias(equation):
-            readers.update(set(_operands(equation, same)))
+            readers.update(set(operands(equation, same)))
 
     def scatter_of(value: Value) -> Equation | None:
         """Return the scatter that computes a summand without other readers; else None."""
-        first, short = _first_alias(value, same), target == "cpu" and value.dtype.itemsize == 2
+        first, short = first_alias(value, same), target == "cpu" and value.dtype.itemsize == 2
         maker = None if short or readers[first] > 1 else makers.get(first)
         return maker if maker is not None and maker.primitive == "scatter-add" else None
 
     def is_of_zeros(value: Value) -> bool:
-        maker = makers.get(_first_alias(value, same))
+        maker = makers.get(first_alias(value, same))
         return maker is not None and maker.primitive == "broadcast_in_dim" and maker.inputs[0].name in ("0", "0.0")
 
     equations: list[Equation] = []
@@ -245,7 +252,7 @@ def with_flattened(program: Program, target: str = "cpu") -> Program:
     A matmul's operand is reshaped to rows and columns, and a cheap operand is computed together with the reshape.
     Batched matmuls and libraries read the operand unchanged.
     """
-    same = _find_aliases(program.equations)
+    same = find_aliases(program.equations)
     makers = {e.outputs[0]: e for e in program.equations if len(e.outputs) == 1}
     spread = _broadcast_values(program.equations, same)
     readers, there = _find_readers(program.equations, program.outputs, same)
@@ -255,7 +262,7 @@ def with_flattened(program: Program, target: str = "cpu") -> Program:
     def is_cheap(value: Value) -> bool:
         maker = makers.get(value)
         if maker is not None and maker.primitive == "transpose":
-            maker = makers.get(_first_alias(maker.inputs[0], same))
+            maker = makers.get(first_alias(maker.inputs[0], same))
         return (
             maker is not None
             and maker.primitive in ELEMENTWISE - _EXPENSIVE - {"copy"}
@@ -274,7 +281,7 @@ def with_flattened(program: Program, target: str = "cpu") -> Program:
             copies[value] = Equation("copy", (value,), (value_like(value),), {}, maker.eqn, role=maker.role)
     equations: list[Equation] = []
     for equation in program.equations:
-        values = [_first_alias(v, same) for v in equation.inputs]
+        values = [first_alias(v, same) for v in equation.inputs]
         if equation.primitive == "dot_general" and not copies.keys().isdisjoint(values):
             inputs = [
                 copies[first].outputs[0] if first in copies and _is_flattened(first, equation) else v
@@ -299,28 +306,10 @@ def _padded_sums(equations: Sequence[Equation]) -> set[Equation]:
     return found
 
 
-def _find_aliases(equations: Iterable[Equation]) -> dict[Value, Value]:
-    """Return, for each alias, the value that it is a name or a reshape of."""
-    same: dict[Value, Value] = {}  # in a schedule, two values may name each other; the check below avoids a cycle
-    for value, operand in ((e.outputs[0], e.inputs[0]) for e in equations if is_alias(e)):
-        if not isinstance(operand, Literal) and (first := _first_alias(operand, same)) is not value:
-            same[value] = first
-    return same
-
-
 def _broadcast_values(equations: Iterable[Equation], same: dict[Value, Value]) -> set[Value]:
     """Return the results of broadcasts and iotas, with their aliases."""
     spread = {e.outputs[0] for e in equations if e.primitive in ("broadcast_in_dim", "iota")}
-    return spread | {value for value in same if _first_alias(value, same) in spread}
-
-
-def _first_alias(value: Value, same: dict[Value, Value]) -> Value:
-    return _first_alias(same[value], same) if value in same else value
-
-
-def _operands(equation: Equation, same: dict[Value, Value]) -> list[Value]:
-    """Return the values that an equation reads, each under its first name, without literals."""
-    return [_first_alias(v, same) for v in equation.inputs if not isinstance(v, Literal)]
+    return spread | {value for value in same if first_alias(value, same) in spread}
 
 
 class _Paths:
@@ -345,7 +334,7 @@ class _Paths:
         self._behind: dict[Value, int] = {}  # for each value, the bits of the values that it depends on
         for equation in equations:
             behind = 0
-            for operand in _operands(equation, self._aliases):
+            for operand in operands(equation, self._aliases):
                 behind |= self._behind.get(operand, 0)
             for value in equation.outputs:
                 if len(readers.get(value, ())) > 1 and equation.primitive in ELEMENTWISE - _EXPENSIVE:
@@ -363,7 +352,7 @@ class _Paths:
             known.add(equation)
             if equation.primitive in _MOVES:
                 return False
-            for operand in _operands(equation, self._aliases):
+            for operand in operands(equation, self._aliases):
                 if operand is value or not self._behind.get(operand, 0) & bit:
                     continue
                 maker = self._makers[operand]

@@ -344,3 +344,21 @@ class _Lowering:
 def is_alias(equation: Equation) -> bool:
     """Return whether an equation's result is its operand with another name or shape."""
     return equation.primitive in VIEWS
+
+
+def find_aliases(equations: Iterable[Equation]) -> dict[Value, Value]:
+    """Return, for each alias, the value that it is a name or a reshape of."""
+    same: dict[Value, Value] = {}  # in a schedule, two values may name each other; the check below avoids a cycle
+    for value, operand in ((e.outputs[0], e.inputs[0]) for e in equations if is_alias(e)):
+        if not isinstance(operand, Literal) and (first := first_alias(operand, same)) is not value:
+            same[value] = first
+    return same
+
+
+def first_alias(value: Value, same: dict[Value, Value]) -> Value:
+    return first_alias(same[value], same) if value in same else value
+
+
+def operands(equation: Equation, same: dict[Value, Value]) -> list[Value]:
+    """Return the values that an equation reads, each under its first name, without literals."""
+    return [first_alias(v, same) for v in equation.inputs if not isinstance(v, Literal)]

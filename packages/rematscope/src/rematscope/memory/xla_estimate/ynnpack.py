@@ -8,13 +8,13 @@ and the result of a group are written to memory; values inside the group are not
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import jax
 import numpy as np
 
 from rematscope.ir.program import Equation, Literal, Value
-from rematscope.memory.xla_estimate.hlo_rewrites import LEAST, SUMS
+from rematscope.memory.xla_estimate.hlo_rewrites import LEAST, SUMS, operands
 
 _COMPUTED = frozenset(
     "abs add add_any ceil convert_element_type cos div erf exp expm1 floor integer_pow log log1p "
@@ -26,7 +26,7 @@ def ynnpack_groups(
     equations: Sequence[Equation],
     readers: Mapping[Value, Sequence[Equation]],
     written: Collection[Value],
-    same: Mapping[Value, Value],
+    same: dict[Value, Value],
 ) -> dict[Equation, Equation]:
     """Return the equations that the library computes in groups, each with the last equation of its group.
 
@@ -36,12 +36,6 @@ def ynnpack_groups(
     """
     makers = {v: equation for equation in equations for v in equation.outputs}
     last: dict[Equation, Equation] = {}
-
-    def operands(equation: Equation) -> Iterator[Value]:
-        for value in equation.inputs:
-            while value in same:
-                value = same[value]
-            yield value
 
     def alone(value: Value, group: Collection[Equation]) -> bool:
         return value not in written and all(reader in group for reader in readers.get(value, ()))
@@ -55,9 +49,9 @@ def ynnpack_groups(
             grown = False
             pending = list(group)
             while pending:
-                for value in operands(pending.pop()):
+                for value in operands(pending.pop(), same):
                     maker = makers.get(value)
-                    if maker is None or maker in last or maker in group or isinstance(value, Literal):
+                    if maker is None or maker in last or maker in group:
                         continue
                     if alone(value, group) and _is_computed(maker):
                         group[maker] = None
@@ -71,7 +65,7 @@ def ynnpack_groups(
                 grown = True
         while end.primitive == "broadcast_in_dim":  # computed by its readers, outside of the library
             del group[end]
-            (end,) = (maker for v in operands(end) if (maker := makers[v]) in group)
+            (end,) = (maker for v in operands(end, same) if (maker := makers[v]) in group)
         last.update(dict.fromkeys(group, end))
     return last
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Placement, Program, Value
+from rematscope.ir.program import BOOKKEEPING, RENAMES, Equation, Literal, Placement, Program, Value
 from rematscope.ir.specs import divided, spec_in
 
 
@@ -54,9 +54,7 @@ def place(program: Program) -> None:
     """Record the shardings of all values for which an equation of the program determines the sharding."""
     for equation in program.equations:
         match equation.primitive:
-            case "name":
-                same(equation.outputs[0], equation.inputs[0].placement)
-            case primitive if primitive in CASTS:
+            case primitive if primitive in RENAMES:
                 same(equation.outputs[0], equation.inputs[0].placement)
             case "sharding_constraint":
                 sharding = equation.params["sharding"]

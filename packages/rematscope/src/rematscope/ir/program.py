@@ -336,8 +336,11 @@ class Program:
 # Inside a shard_map, what says of a value that it may differ from device to device, or is summed or not.
 CASTS = frozenset({"pvary", "preduced", "reduced_vary_cast", "vary_unreduced_cast"})
 
+# Equations whose result is their operand.
+RENAMES = CASTS | {"name"}
+
 # Equations that move no data and compute nothing.
-BOOKKEEPING = frozenset({"name", "optimization_barrier"}) | CASTS
+BOOKKEEPING = RENAMES | {"optimization_barrier"}
 
 _Env = dict[Value, Any]  # the array that each value is
 

@@ -11,7 +11,7 @@ keeps it, and the second is gathered.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Placement, Program, Value
+from rematscope.ir.program import BOOKKEEPING, RENAMES, Equation, Literal, Placement, Program, Value
 
 Axes = tuple[tuple[str, ...], ...]  # for each dimension, the mesh axes that it is sharded across
 
@@ -96,7 +96,7 @@ class _Propagation:
                     self._bound.update(equation.outputs)
                 for value in equation.outputs:
                     self._assign_axes(value, self._result_axes(equation, value))
-            elif equation.primitive == "name" or equation.primitive in CASTS:
+            elif equation.primitive in RENAMES:
                 self._assign_axes(equation.outputs[0], self._axes_of(equation.inputs[0]))
 
     def copy(self, like: Mapping[Value, Value]) -> None:

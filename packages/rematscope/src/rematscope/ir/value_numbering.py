@@ -17,7 +17,7 @@ from collections.abc import Hashable, Mapping, Set
 from rematscope.ir.inline import ForwardRule
 from rematscope.ir.loop_carries import Carry, CarrySearch, Group, groups_of
 from rematscope.ir.number_table import NumberTable
-from rematscope.ir.program import CASTS, Equation, Program, Value
+from rematscope.ir.program import RENAMES, Equation, Program, Value
 from rematscope.ir.specs import divided
 
 # A loop is tried under many suppositions, and under each of them so are the loops in it: the work is multiplied with
@@ -82,9 +82,7 @@ class ValueNumbering:
 
     def _number_outputs(self, equation: Equation, around: _Around) -> list[int]:
         match equation.primitive:
-            case "name" | "device_put":
-                return self._numbers_of(equation.inputs)
-            case primitive if primitive in CASTS:
+            case primitive if primitive in RENAMES or primitive == "device_put":
                 return self._numbers_of(equation.inputs)
             case "scan":
                 return self._number_scan(equation, around)

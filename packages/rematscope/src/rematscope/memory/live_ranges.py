@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from rematscope.ir import roles
 from rematscope.ir.pretty_print import code
-from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Program, Value
+from rematscope.ir.program import BOOKKEEPING, RENAMES, Equation, Literal, Program, Value
 from rematscope.memory.timeline import BANDS, MemorySample
 from rematscope.tracing.residuals import Residual
 
@@ -65,7 +65,7 @@ class LiveRanges:
             if not self.boundary and equation.primitive == "name" and equation.outputs[0] in self.cotangents:
                 self.boundary = len(self.steps)
                 self.steps.append("boundary")
-            if equation.primitive == "name" or equation.primitive in CASTS:
+            if equation.primitive in RENAMES:
                 if not isinstance(equation.inputs[0], Literal):
                     self.alias(equation.outputs[0], equation.inputs[0])
             elif equation.primitive in BOOKKEEPING:

@@ -222,23 +222,26 @@ def check_differentiable(arguments: Any) -> None:
 
 def argument_paths(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
     """Return the path of each leaf of the arguments, such as `params.w.0`, with the names of the parameters of `f`."""
-    try:
-        bound = inspect.signature(f).bind(*args, **kwargs).arguments
-        parameters = inspect.signature(f).parameters
-        names = []
-        for name, value in bound.items():
-            kind = parameters[name].kind
-            if kind is kind.VAR_POSITIONAL:
-                names += [f"{name}[{i}]" for i in range(len(value))]
-            elif kind is kind.POSITIONAL_ONLY or (kind is not kind.VAR_KEYWORD and name not in kwargs):
-                names.append(name)
-    except (TypeError, ValueError):
-        names = [f"arg{i}" for i in range(len(args))]
+    names = argument_names(f, len(args))
     with_paths, _ = jax.tree.flatten_with_path((tuple(args), dict(kwargs)))
     return [
         (first.key if which.idx else names[first.idx]) + "".join(map(step_of_path, rest))
         for (which, first, *rest), _ in with_paths
     ]
+
+
+def argument_names(f: Callable[..., Any], count: int) -> list[str]:
+    """Return the names of the first `count` positional arguments of a function."""
+    names: list[str] = []
+    try:
+        for name, parameter in inspect.signature(f).parameters.items():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                names += [f"{name}[{i}]" for i in range(count - len(names))]
+            elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                names.append(name)
+    except (TypeError, ValueError):
+        pass
+    return [*names[:count], *(f"arg{i}" for i in range(len(names), count))]
 
 
 def callable_name(f: Callable[..., Any]) -> str:

@@ -1,6 +1,5 @@
 """Signatures of calls: calls with equal signatures can share one trace, as with the cache key of `jax.jit`."""
 
-import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +11,14 @@ from rematscope.errors import PlanError
 from rematscope.ir.program import Value, type_text
 from rematscope.ir.specs import is_trivial
 from rematscope.jax_compat import varying
-from rematscope.tracing.arguments import argument_paths, callable_name, check_arrays, flattened, step_of_path
+from rematscope.tracing.arguments import (
+    argument_names,
+    argument_paths,
+    callable_name,
+    check_arrays,
+    flattened,
+    step_of_path,
+)
 
 # JAX's settings that a trace or its results depend on, as attributes of jax.config. Some releases lack some of them.
 SETTINGS = (
@@ -114,7 +120,7 @@ class Signature:
 
     @property
     def _call_text(self) -> str:
-        names = [*_argument_names(self._f, self._positional), *(f"{name}=…" for name in self._keywords)]
+        names = [*argument_names(self._f, self._positional), *(f"{name}=…" for name in self._keywords)]
         return f"{callable_name(self._f)}({', '.join(names)})"
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -170,7 +176,7 @@ class Signature:
         if call != self._call_text:
             return f"that was called as {self._call_text}, and this as {call}. Call it as planned, or plan again."
         positional, named = self._tree.children()
-        names = [*_argument_names(self._f, len(args)), *sorted(kwargs)]
+        names = [*argument_names(self._f, len(args)), *sorted(kwargs)]
         given = [*args, *(kwargs[name] for name in sorted(kwargs))]
         for name, planned, value in zip(names, [*positional.children(), *named.children()], given, strict=True):
             for path, then, now in _structure_differences(planned, value, name):
@@ -183,20 +189,6 @@ def _current_settings() -> dict[str, Any]:
     # Inside a shard_map, arrays are one device's shards. A plan made outside of the shard_map is for such shards too.
     around = None if mesh.empty or AxisType.Manual in mesh.axis_types else mesh
     return {name: getattr(jax.config, name) for name in SETTINGS if hasattr(jax.config, name)} | {"the mesh": around}
-
-
-def _argument_names(f: Callable[..., Any], count: int) -> list[str]:
-    """Return the names of the first `count` positional arguments of a function."""
-    names: list[str] = []
-    try:
-        for name, parameter in inspect.signature(f).parameters.items():
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                names += [f"{name}[{i}]" for i in range(count - len(names))]
-            elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                names.append(name)
-    except (TypeError, ValueError):
-        pass
-    return [*names[:count], *(f"arg{i}" for i in range(len(names), count))]
 
 
 def _structure_differences(planned: Any, value: Any, path: str) -> Iterator[tuple[str, str, str]]:

@@ -169,7 +169,6 @@ class Forms:
         self._numbers: dict[tuple, int] = {}
         self._types: dict[Value, object] = {}
         self._exact: dict[ProgramRow, tuple[int, tuple[int, ...]]] = {}
-        self._mentions: dict[ProgramRow, Sequence[Value]] = {}
         self._rough: dict[ProgramRow, int] = {}
 
     def exact(self, row: ProgramRow) -> tuple[int, tuple[int, ...]]:
@@ -177,13 +176,6 @@ class Forms:
         if (known := self._exact.get(row)) is None:
             form, slices = _form_of(row, self._types)
             known = self._exact[row] = self._numbers.setdefault(form, len(self._numbers)), slices
-        return known
-
-    def mentions(self, row: ProgramRow) -> Sequence[Value]:
-        """Return the values in a line; none for a returned gradient, which is compared by name."""
-        if (known := self._mentions.get(row)) is None:
-            of_code = [part for part in row.line.parts if isinstance(part, Value)]
-            known = self._mentions[row] = of_code if row.returns is None else ()
         return known
 
     def rough(self, row: ProgramRow) -> int:
@@ -232,7 +224,9 @@ class _Search:
         }
         self.reads, self.back = [], []
         for place, (row, slices) in enumerate(zip(rows, self.slices, strict=True)):
-            reads = [made.get(value, -1) for value in forms.mentions(row)]
+            # A returned gradient is compared by name.
+            values = row.line.parts if row.returns is None else ()
+            reads = [made.get(value, -1) for value in values if isinstance(value, Value)]
             self.reads.append(reads)
             self.back.append([None if read < 0 else place - read for read in reads])
             self.back[-1] += slices

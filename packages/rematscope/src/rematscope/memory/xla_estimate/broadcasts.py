@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
+from rematscope.ir.program import RENAMES, Equation, Literal, Program, Value
 
 # Operations on scalars that are evaluated at compile time: JAX's variance tests whether there is more than one element.
 _SCALARS: dict[str, Callable[..., Any]] = {
@@ -43,7 +43,7 @@ class Broadcasts:
         if len(equation.outputs) != 1 or equation.bodies or not equation.inputs:
             return
         operand, (result,) = equation.inputs[0], equation.outputs
-        if equation.primitive == "name" or equation.primitive in CASTS:
+        if equation.primitive in RENAMES:
             if operand in self._repeats:
                 self._repeats[result] = dataclasses.replace(self._repeats[operand], outputs=(result,))
             if (number := self.number(operand)) is not None:

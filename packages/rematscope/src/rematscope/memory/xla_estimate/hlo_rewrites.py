@@ -38,7 +38,7 @@ from jax.lax import GatherScatterMode
 from rematscope.ir import primitives, roles
 from rematscope.ir.number_table import NumberTable
 from rematscope.ir.primitives import DUPLICABLE, MOVES, VIEWS
-from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
+from rematscope.ir.program import RENAMES, Equation, Literal, Program, Value
 from rematscope.ir.sharding_propagation import read_as
 from rematscope.memory.xla_estimate.broadcasts import Broadcasts, value_like
 from rematscope.memory.xla_estimate.dot_layout import is_copied, is_outer, is_swapped
@@ -51,7 +51,7 @@ LEAST = 4096  # elements, from which on a CPU's library computes reductions with
 SUMS = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
 MIXED = "threefry2x32"  # the loop that mixes random bits
 # Operations that a cheap branch may contain in addition to elementwise ones (`ConditionalSimplifier`).
-_CHEAP = SUMS | frozenset("concatenate dynamic_slice name reduce_and reduce_or reduce_prod split".split())
+_CHEAP = SUMS | frozenset("concatenate dynamic_slice reduce_and reduce_or reduce_prod split".split())
 
 
 def rewrite_as_hlo(program: Program, target: str) -> Program:
@@ -94,7 +94,7 @@ class _Lowering:
         if (operand := self._operand_as_result(equation)) is not None:
             equation = dataclasses.replace(equation, primitive="name", inputs=(operand,))
             self._repeated.note(equation)
-        if equation.primitive == "name" or equation.primitive in CASTS:
+        if equation.primitive in RENAMES:
             self._table.assign(equation.outputs, map(self._table.number, equation.inputs))
             self.equations.append(equation)
         elif equation.primitive == "cond" and self._is_choice(equation):
@@ -160,9 +160,7 @@ class _Lowering:
     def _is_choice(self, equation: Equation) -> bool:
         """Return whether both branches of a `cond` are cheap, so that XLA computes both and selects the results."""
         return len(equation.bodies) == 2 and all(
-            inner.primitive in ELEMENTWISE | VIEWS | _CHEAP or inner.primitive in CASTS
-            for body in equation.bodies
-            for inner in body.equations
+            inner.primitive in ELEMENTWISE | VIEWS | _CHEAP for body in equation.bodies for inner in body.equations
         )
 
     def _add_choice(self, equation: Equation) -> None:

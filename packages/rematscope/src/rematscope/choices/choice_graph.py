@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, Self, TypeVar
 
+from rematscope.ir.dependence import reachable
+
 
 class Dependent(Protocol):
     """A node of a dependency graph."""
@@ -26,15 +28,7 @@ def dependencies_of(starts: Iterable[AnyDependent], saved: Collection[str]) -> s
     The result includes saved names, but not the operations that compute them. The backward pass recomputes all other
     nodes of the result. This is graph reachability; its time is proportional to the size of the reached subgraph.
     """
-    found = set(starts)
-    pending = list(found)
-    while pending:
-        step = pending.pop()
-        if step.name is None or step.name not in saved:
-            new = [read for read in step.reads if read not in found]
-            found.update(new)
-            pending += new
-    return found
+    return set(reachable(starts, lambda step: () if step.name is not None and step.name in saved else step.reads))
 
 
 @dataclasses.dataclass(eq=False, repr=False)  # `reads` and `readers` are cyclic

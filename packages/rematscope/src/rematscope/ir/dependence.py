@@ -2,9 +2,24 @@
 
 import functools
 import operator
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from rematscope.ir.program import Equation, Program, Value
+
+Node = TypeVar("Node")
+
+
+def reachable(starts: Iterable[Node], next_of: Callable[[Node], Iterable[Node]]) -> list[Node]:
+    """Return the nodes of a graph that can be reached from `starts`, the nearest first, `starts` included."""
+    found = dict.fromkeys(starts)
+    pending = deque(found)
+    while pending:
+        new = [node for node in next_of(pending.popleft()) if node not in found]
+        found.update(dict.fromkeys(new))
+        pending += dict.fromkeys(new)
+    return list(found)
 
 
 def mark_dependence(program: Program, marks: dict[Value, int]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from rematscope import jax_compat
 from rematscope.choices.recompute_graph import Node
+from rematscope.ir.dependence import reachable
 from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import Equation, Program, Value
 from rematscope.linting.subject import source_of, where
@@ -71,9 +72,7 @@ class Values:
 
     def makers(self, value: Value) -> list[Equation]:
         """Return the operations that may compute a value: several if branches or iterations meet."""
-        return [
-            self._maker[v] for v in _reachable_values([value], self._from) if v in self._maker and v not in self._from
-        ]
+        return [self._maker[v] for v in _followed(value, self._from) if v in self._maker and v not in self._from]
 
     def origin(self, value: Value) -> Equation | None:
         """Return the operation that computed a value, skipping names and moves of data; None for an input.
@@ -106,10 +105,10 @@ class Values:
 
     def readers(self, value: Value) -> list[Equation]:
         """Return the operations that read a value, in bodies too, names included."""
-        return [reader for v in _reachable_values([value], self._to) for reader in self._readers.get(v, ())]
+        return [reader for v in _followed(value, self._to) for reader in self._readers.get(v, ())]
 
     def is_returned(self, value: Value) -> bool:
-        return not self._returned.isdisjoint(_reachable_values([value], self._to))
+        return not self._returned.isdisjoint(_followed(value, self._to))
 
     def given(self, named: Equation) -> str | None:
         """Describe the named value if it is an argument, a constant, or an input of the checkpoint; else None."""
@@ -130,7 +129,7 @@ class Values:
         pending = [value for equation in named for value in equation.outputs]
         seen = set()
         while pending:
-            for value in _reachable_values([pending.pop()], self._to):
+            for value in _followed(pending.pop(), self._to):
                 for reader in self._readers.get(value, ()):
                     if reader.primitive != "name":
                         found.append(reader)
@@ -154,12 +153,5 @@ class Values:
             yield from layer
 
 
-def _reachable_values(values: Iterable[Value], step: dict[Value, list[Value]]) -> list[Value]:
-    found: dict[Value, None] = {}
-    pending = list(values)
-    while pending:
-        value = pending.pop(0)
-        if value not in found:
-            found[value] = None
-            pending += step.get(value, ())
-    return list(found)
+def _followed(value: Value, step: dict[Value, list[Value]]) -> list[Value]:
+    return reachable([value], lambda v: step.get(v, []))

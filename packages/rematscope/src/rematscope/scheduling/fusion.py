@@ -7,6 +7,7 @@ to be in memory instead.
 from collections.abc import Collection, Iterable
 
 from rematscope.ir import primitives
+from rematscope.ir.dependence import reachable
 from rematscope.ir.primitives import FUSED_ATTENTION, MATMULS, REDUCTIONS, VIEWS
 from rematscope.ir.program import Equation, Value, reading
 
@@ -64,13 +65,5 @@ class Fusion:
 
     def stands_for(self, value: Value) -> list[Value]:
         """Return the values that have to be in memory if this value is read."""
-        found, pending, seen = [], [value], {value}
-        while pending:
-            value = pending.pop()
-            if value not in self.unwritten:
-                found.append(value)
-                continue
-            new = [v for v in reading(self._made[value]) if v not in seen]
-            seen.update(new)
-            pending += new
-        return found
+        reached = reachable([value], lambda v: reading(self._made[v]) if v in self.unwritten else ())
+        return [v for v in reached if v not in self.unwritten]

@@ -1,6 +1,7 @@
 """`python -m rematscope`: a look at a function without a notebook, as text, as data and as a page."""
 
 import json
+import shlex
 
 import pytest
 
@@ -8,6 +9,8 @@ from rematscope import __main__ as command_line
 from rematscope import trace
 
 MODEL = """
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -33,6 +36,23 @@ def drawn(key, x):
 
 def whole(n):
     return n
+
+class Model(NamedTuple):
+    w: jax.ShapeDtypeStruct
+
+    def __call__(self, x):
+        return jnp.sin(x @ self.w)
+
+model = Model(fixed["w"])
+
+def apply(model, x):
+    return jnp.sum(model(x))
+
+pair = fixed["scales"][0], fixed["scales"][0]
+given = fixed, jax.ShapeDtypeStruct((2, 8), "bfloat16")
+
+def scale(w, factors):
+    return jnp.sum(w) * factors[0] * factors[1]
 
 def step(ws, x):
     def loss(ws):
@@ -170,7 +190,7 @@ def test_a_function_that_cannot_be_traced_is_reported_with_a_sentence(said):
 def test_an_error_in_the_function_is_reported_with_its_line(said, given, why):
     status, out, err = said("the_model:loss", "--args", *given)
     assert status == 1 and out == "" and "Traceback" not in err and err.count("\n") == 1 and why in err
-    assert "the_model.py:6" in err or "missing" in err
+    assert "the_model.py:8" in err or "missing" in err
 
 
 @pytest.mark.parametrize(
@@ -184,6 +204,31 @@ def test_an_error_in_the_module_is_reported_with_its_line(said, tmp_path, code, 
 
 def test_an_object_that_is_no_function_is_reported(said):
     assert said("the_model:fixed")[::2] == (2, "the_model:fixed is not a function, but of type dict.\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["the_model:apply", "--args", "the_model:model", "bf16[2,8]"],
+        ["the_model:scale", "--args", "bf16[8,4]", "the_model:pair"],
+        ["the_model:loss", "--args", "the_model:given"],
+        ["the_model:loss", "--args", "the_model:arguments", "2.0"],
+    ],
+)
+def test_a_model_that_can_be_called_and_a_tuple_beside_others_are_one_argument(said, words):
+    assert said(*words)[::2] == (0, "")
+
+
+def test_an_argument_without_args_says_where_arguments_are_written(said):
+    status, out, err = said("the_model:block", *TYPES)
+    assert (status, out) == (2, "") and f"after --args: --args {shlex.join(TYPES)}" in err
+    assert "unrecognized arguments: --memry" in said("the_model:block", "--memry", "3")[2]
+
+
+def test_a_function_that_makes_no_arguments_is_reported(said):
+    status, out, err = said("the_model:block", "--args", "the_model:drawn")
+    assert (status, out) == (2, "")
+    assert err.startswith("the_model:drawn cannot be called without arguments: TypeError, ")
 
 
 def test_help_says_how_arguments_are_written_within_80_columns(said):

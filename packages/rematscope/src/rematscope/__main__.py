@@ -10,10 +10,13 @@ import argparse
 import ast
 import dataclasses
 import difflib
+import functools
 import importlib
 import importlib.util
+import inspect
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,8 +43,8 @@ _EPILOG = """\
 An ARGUMENT is an array type as JAX prints it, such as f32[8,64], bf16[4] or
 i32[] (key is a PRNG key); a number; a list, tuple or dict of these; or
 MODULE:NAME, the name of a value in a module. If the value is a function, it is
-called without arguments and its result is used; if it is a tuple, each element
-is one argument.
+called without arguments and its result is used. Each element of a tuple is one
+argument if a function returned the tuple, or if no other ARGUMENT is given.
 """
 
 
@@ -64,7 +67,7 @@ def _run_report(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--device", metavar="NAME", help='use the memory capacity of this device, such as "tpu v5e" or "h100"'
     )
-    asked = parser.parse_args(arguments)
+    asked = _parse_command(parser, arguments)
     return _run_command(
         asked, lambda f, args: (rematscope.report(f, *args, device=asked.device, memory=asked.memory), None)
     )
@@ -83,6 +86,13 @@ def _make_parser(prog: str, description: str, example: str) -> argparse.Argument
     return parser
 
 
+def _parse_command(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    asked, others = parser.parse_known_args(arguments)
+    if others and not any(each.startswith("-") for each in others):
+        parser.error(f"write the arguments of the function after --args: --args {shlex.join(others)}")
+    return asked if not others else parser.parse_args(arguments)
+
+
 def _run_show(arguments: Sequence[str]) -> int:
     """Print both programs and the residuals of a function."""
     description = (
@@ -98,7 +108,7 @@ def _run_show(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--device", metavar="NAME", help='also show the estimated time of each line on this device, such as "tpu v5e"'
     )
-    asked = parser.parse_args(arguments)
+    asked = _parse_command(parser, arguments)
 
     def view_of(function: Callable[..., Any], given: Sequence[Any]) -> tuple[View, dict[str, Any] | None]:
         device = None if asked.device is None else device_called(asked.device)
@@ -118,7 +128,8 @@ def _run_command(
         function = _load_object(asked.function)
         if not callable(function):
             raise _Unknown(f"{asked.function} is not a function, but of type {type(function).__name__}.")
-        view, data = view_of(function, [each for text in asked.args for each in _parse_arguments(text)])
+        is_only = len(asked.args) == 1
+        view, data = view_of(function, [each for text in asked.args for each in _parse_arguments(text, is_only)])
     except (_Unknown, TargetError, PlanError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -209,13 +220,20 @@ def _import_module(where: str) -> Any:
     return module
 
 
-def _parse_arguments(text: str) -> Sequence[Any]:
-    """Return the arguments that an ARGUMENT of the command stands for: one, or the elements of a named tuple."""
+def _parse_arguments(text: str, is_only: bool) -> Sequence[Any]:
+    """Return the arguments that an ARGUMENT of the command stands for: one, or the elements of a tuple.
+
+    A tuple that has a name, such as the state of an optimizer, is one argument if there are others.
+    """
     if re.fullmatch(r"[\w./\\-]+:[\w.]+", text):
         found = _load_object(text)
-        if callable(found):
-            found = found()
-        return found if isinstance(found, tuple) else [found]
+        if _is_function(found):
+            is_only = True
+            try:
+                found = found()
+            except Exception as error:
+                raise _Unknown(f"{text} cannot be called without arguments: {describe_error(error)}") from error
+        return found if is_only and type(found) is tuple else [found]
     try:
         return [_parse_value(ast.parse(re.sub(r"(\w)\[\]", r"\1[()]", text), mode="eval").body)]  # the type of a scalar
     except (SyntaxError, ValueError, TypeError) as error:
@@ -223,6 +241,16 @@ def _parse_arguments(text: str) -> Sequence[Any]:
         raise _Unknown(
             f"{text!r} is not an argument: {why}. Write a type such as f32[8,64], or MODULE:NAME."
         ) from error
+
+
+def _is_function(value: Any) -> bool:
+    """Return whether a value is a function or a class, and not a model, which libraries make callable too."""
+    return (
+        inspect.isroutine(value)
+        or inspect.isclass(value)
+        or isinstance(value, functools.partial)
+        or hasattr(value, "__wrapped__")  # what `jax.jit` and other decorators return
+    )
 
 
 def _parse_value(node: ast.expr) -> Any:

@@ -11,6 +11,7 @@ import textwrap
 import time
 import types
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -420,6 +421,31 @@ def test_the_tree_adds_up_at_every_node():
         assert not node.children or node.nbytes >= sum(child.nbytes for child in node.children.values())
     pruned = tree_of(report.peak, 20)
     assert pruned.nbytes == tree.nbytes and sum(1 for _ in pruned.walk()) < sum(1 for _ in tree.walk())
+
+
+def test_buffers_of_a_model_name_its_classes_and_the_operations_that_make_them():
+    class Block(NamedTuple):
+        w: jax.Array
+
+        def __call__(self, x):
+            return jnp.sin(x @ self.w)
+
+    class Net(NamedTuple):
+        blocks: list[Block]
+
+        def __call__(self, x):
+            for block in self.blocks:
+                x = block(x)
+            return x
+
+    def loss(net, x):
+        return jnp.sum(net(x))
+
+    net = Net([Block(jnp.ones((64, 64)))] * 3)
+    report = rematscope.report(loss, net, jnp.ones((512, 64)), memory="1 TiB")
+    computed = {(*buffer.module[-2:], buffer.operation) for buffer in report.peak if buffer.operation}
+    assert ("Net", "Block", "dot_general") in computed or ("Net", "Block", "cos") in computed, computed
+    assert "Operation" in str(report) and "Net/Block" in str(report)
 
 
 def test_grouped_modules_add_up_and_repeated_layers_are_one_group():

@@ -449,13 +449,14 @@ def _inner_maker(value: Value, makers: dict[Value, Equation]) -> tuple[Equation 
 def path_of(equation: Equation) -> tuple[str, ...]:
     """Return the parts of an operation's module path.
 
-    For an operation without a module, return the names of the user's functions that called it, outermost first.
+    For an operation without a module, return the names of the user's functions that called it, outermost first. A
+    model's `__call__` has the name of its class.
     """
     if equation.module:
         return tuple(equation.module.split("/"))
     for record in (equation.eqn.source_info, *(eqn.source_info for eqn in equation.calls)):
         names = [
-            call.rstrip(")").rpartition(" ")[2].rpartition(".")[2]
+            call.rstrip(")").rpartition(" ")[2].rpartition("<locals>.")[2].removesuffix(".__call__")
             for call, place in calls_to(record)
             if _is_users(place)
         ]

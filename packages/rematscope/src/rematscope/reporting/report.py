@@ -259,12 +259,13 @@ class Report(View):
     def _peak_tables(self) -> list[View]:
         step, last = self.contents.peak_step, len(self.contents.memory.steps)
         where = "backward" if step >= self.contents.backward[0] else "forward"
-        rows = [["Bytes", "Array", "Kind", "Made by", "Line"]]
+        rows = [["Bytes", "Array", "Kind", "Operation", "Made by", "Line"]]
         groups = grouped(self.peak)
         for group in groups[:_ROWS]:
             line = group.buffers[0].source
             line = line.rpartition(" → ")[0] or line
-            rows.append([bytes_text(group.nbytes), group.array, group.kind, group.name(2), line])
+            operation = group.buffers[0].operation
+            rows.append([bytes_text(group.nbytes), group.array, group.kind, operation, group.name(2), line])
         rest = [buffer for group in groups[_ROWS:] for buffer in group.buffers]
         more = f"and {counted(len(rest), 'more buffer')}: {bytes_text(sum(b.nbytes for b in rest))}" if rest else None
         table = TextTable(rows, more, numeric=("Bytes",))

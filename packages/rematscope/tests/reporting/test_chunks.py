@@ -216,6 +216,53 @@ def test_a_loop_that_depends_on_the_length_of_the_batch_is_not_divided(loss):
         assert "cannot be computed in 3 chunks" in str(error)
 
 
+@jax.custom_vjp
+def clip_examples(x):
+    return x
+
+
+clip_examples.defvjp(lambda x: (x, None), lambda _, ct: (ct / jnp.linalg.norm(ct, axis=(1, 2), keepdims=True),))
+
+
+def clipped_before_a_mean(w, x, y):
+    x = clip_examples(jnp.tanh(x @ w))
+    return jnp.mean(jnp.tanh(x - x.mean((0, 1))).sum((1, 2)) * y)
+
+
+def clipped_in_a_scan_before_a_mean(w, x, y):
+    x, _ = lax.scan(lambda x, _: (clip_examples(jnp.tanh(x @ w)), None), x, None, length=2)
+    return jnp.mean(jnp.tanh(x - x.mean((0, 1))).sum((1, 2)) * y)
+
+
+@pytest.mark.parametrize("loss", [clipped_before_a_mean, clipped_in_a_scan_before_a_mean], ids=lambda f: f.__name__)
+def test_a_custom_gradient_gets_the_cotangents_of_all_loops_at_once(loss):
+    step = step_of(loss)
+    changed = rewrite(step, chunks=3, checkpoint="whole", in_axes=(None, 0, 0))
+    assert_same_results(step, changed, arguments())
+
+
+@pytest.mark.parametrize("checkpoint", ["layers", "whole"])
+def test_loops_over_chunks_recompute_the_values_inside_of_checkpoints(checkpoint):
+    step, args = (
+        step_of(batch_normalization),
+        [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 64), (96, 50, 64), (96,))],
+    )
+    peaks = [
+        rewrite(step, chunks=12, in_axes=(None, 0, 0), **more).lower(*args).compile().memory_analysis()
+        for more in ({}, {"checkpoint": checkpoint})
+    ]
+    assert peaks[1].temp_size_in_bytes < 0.75 * peaks[0].temp_size_in_bytes
+
+
+def test_the_report_proposes_chunks_with_recompute_for_batch_normalization():
+    step = step_of(batch_normalization)
+    args = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 64), (96, 50, 64), (96,))]
+    whole = report(step, *args, memory="1 GiB").peak_bytes
+    found = report(step, *args, memory=int(whole / 3))
+    assert found.best is not None and found.best.changes.chunks > 1, found.nothing_fits
+    assert found.best.changes.checkpoint == "whole"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", few(LOSSES[:3]), ids=lambda loss: loss.__name__)
 def test_chunks_lower_the_peak(loss):

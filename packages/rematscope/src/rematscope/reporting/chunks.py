@@ -3,12 +3,13 @@
 Operations that process each example independently (`rematscope.reporting.batch_axis`) run in a loop over parts of the
 batch, with a checkpoint around each iteration. All other operations, such as means, batch normalization or a
 contrastive loss, run once on the whole batch, between two such loops. So the loss may combine examples in any way, and
-only the order of summation changes.
+only the order of summation changes. A loop recomputes the values inside of checkpoints that it reads from earlier
+loops, so that only the inputs and outputs of checkpoints are stored for the whole batch.
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -60,6 +61,16 @@ class _Step:
     stage: int = 0
     makes: bool = False
     eqn: Any = None
+
+    @property
+    def is_recomputable(self) -> bool:
+        """Whether several loops may run the operation, each with the cotangent of its own result.
+
+        A custom gradient, such as one that limits the norm of a cotangent, need not be the sum of the gradients for
+        cotangents that add up to its own.
+        """
+        equations = [] if self.eqn is None else [self.eqn, *jax_compat.equations_in(self.eqn)]
+        return self.part is not None and not any(each.primitive.name.startswith("custom_vjp") for each in equations)
 
 
 class ChunkedLoss:
@@ -167,18 +178,31 @@ class ChunkedLoss:
 
     def _make_regions(self, steps: Sequence[_Step]) -> list["_Region"]:
         makers = {v: step for step in steps for v in step.outvars}
+        loops = {
+            stage: self._steps_of_loop(stage, steps, makers)
+            for stage in sorted({step.stage for step in steps if step.part is not None})
+        }
         read_outside = set(variables_of(self._program.outputs))
-        for step in steps:
-            for v in variables_of(step.invars):
-                maker = makers.get(v)
-                if maker is not None and maker.part is not None and (step.part is None or step.stage != maker.stage):
-                    read_outside.add(v)
+        read_outside.update(v for step in steps if step.part is None for v in variables_of(step.invars))
+        read_outside.update(v for inside in loops.values() for v in _read_by(inside))
         found = []
-        for stage in sorted({step.stage for step in steps if step.part is not None}):
-            inside = [step for step in steps if step.part is not None and step.stage == stage]
-            outputs = [v for step in inside for v in step.outvars if v in read_outside]
+        for stage, members in loops.items():
+            inside = [step for step in steps if step in members]
+            outputs = [v for step in inside if step.stage == stage for v in step.outvars if v in read_outside]
             if outputs:
                 found.append(_Region(stage, self._with_casts(inside, makers), outputs))
+        return found
+
+    def _steps_of_loop(self, stage: int, steps: Sequence[_Step], makers: Mapping[Any, _Step]) -> set[_Step]:
+        """Return the steps of a loop, with those of earlier loops whose results are recomputed in this loop."""
+        found = {step for step in steps if step.part is not None and step.stage == stage}
+        remaining = [*found]
+        while remaining:
+            for v in variables_of(remaining.pop().invars):
+                maker = makers.get(v)
+                if v in self._program.recomputed and maker is not None and maker.is_recomputable:
+                    remaining += {maker} - found
+                    found.add(maker)
         return found
 
     def _with_casts(self, inside: list[_Step], makers: dict[Any, _Step]) -> list[_Step]:
@@ -347,6 +371,11 @@ class _Region:
     stage: int
     steps: Sequence[_Step]
     outputs: Sequence[Variable]
+
+
+def _read_by(steps: Collection[_Step]) -> set[Variable]:
+    """Return the variables that steps read, and that others define."""
+    return {v for step in steps for v in variables_of(step.invars)} - {v for step in steps for v in step.outvars}
 
 
 def _same_for_all_parts(run: Runner) -> Callable[[Sequence[Any], Any], list[Any]]:

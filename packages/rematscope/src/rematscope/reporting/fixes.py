@@ -140,10 +140,13 @@ class Search:
             self._offload()
             found = self._compile_in_order(self.compiles + 1)
         if found is None:
-            self._chunk()
+            self._chunk(self._smallest_undivided())
             found = self._compile_in_order(self.compiles + 2)
         if found is None and Changes("layers") in self.tried:
             self._nest_checkpoints()
+            found = self._compile_in_order(len(self.measured) + 1)
+        if found is None:  # each loop over the chunks recomputes the loss from its start, and stores no activations
+            self._chunk([Changes("whole", donate_argnums=self._useful_donation)])
             found = self._compile_in_order(len(self.measured) + 1)
         if found is None:
             found = self._plan_gradient()
@@ -403,12 +406,12 @@ class Search:
         self.is_complete &= may_divide
         return may_divide
 
-    def _chunk(self) -> None:
-        """Trace the loss in chunks, alone and with the checkpoints that have the lowest peaks."""
+    def _chunk(self, chosen: Sequence[Changes]) -> None:
+        """Trace the loss in chunks, with each of the chosen changes."""
         if not self.subject.in_axes:
             self.refused["chunks"] = f"{self.subject.name} has no argument with a batch axis."
             return
-        self._divide(self._smallest_undivided(), "chunks", divisors(self.subject.batch_size))
+        self._divide(chosen, "chunks", divisors(self.subject.batch_size))
 
     def _nest_checkpoints(self) -> None:
         """Trace the changes with the lowest peak, with checkpoints around groups and halves of layers instead."""

@@ -38,12 +38,14 @@ class FlatProgram(NamedTuple):
       constants: the values that it closes over, by variable.
       operations: its operations in their order.
       outputs: variables, and literals.
+      recomputed: the variables inside of opened checkpoints without a policy, but for the results of these checkpoints.
     """
 
     inputs: Sequence[Variable]
     constants: dict[Variable, Any]
     operations: Sequence[Operation]
     outputs: Sequence[Any]
+    recomputed: Collection[Any] = ()
 
 
 def flat_program(jaxpr: Any, opened: Collection[Any] = ()) -> FlatProgram:
@@ -55,6 +57,7 @@ def flat_program(jaxpr: Any, opened: Collection[Any] = ()) -> FlatProgram:
     """
     operations: list[Operation] = []
     constants: dict[Variable, Any] = {}
+    recomputed = set[Variable]()
 
     def add(jaxpr: Any, operands: Sequence[Any]) -> list[Any]:
         body, constvars, consts = jax_compat.body_of(jaxpr)
@@ -70,7 +73,11 @@ def flat_program(jaxpr: Any, opened: Collection[Any] = ()) -> FlatProgram:
             given = [named(v) for v in eqn.invars]
             is_call = eqn.primitive.name in jax_compat.JITS or jax_compat.is_call_without_gradient(eqn)
             if is_call or jax_compat.primitive_name(eqn) in opened or eqn in opened:
+                start = len(operations)
                 results = add(jax_compat.bodies(eqn)[0], given)
+                if jax_compat.is_checkpoint(eqn) and eqn.params.get("policy", "unknown") is None:
+                    inside = {v for op in operations[start:] for v in op.outvars}
+                    recomputed.update(inside.difference(variables_of(results)))
             else:
                 results = [Variable(v.aval) for v in eqn.outvars]
                 operations.append(Operation(eqn, given, results))
@@ -79,7 +86,7 @@ def flat_program(jaxpr: Any, opened: Collection[Any] = ()) -> FlatProgram:
 
     inputs = [Variable(v.aval) for v in jax_compat.body_of(jaxpr)[0].invars]
     outputs = add(jaxpr, inputs)
-    return FlatProgram(inputs, constants, operations, outputs)
+    return FlatProgram(inputs, constants, operations, outputs, recomputed)
 
 
 def evaluate(operations: Sequence[Operation], env: dict[Variable, Any]) -> None:

@@ -650,7 +650,8 @@ def rewrite(
         microbatch uses its part of the batch's random numbers, such as dropout masks.
       chunks: the number of chunks of the batch that the loss is computed in, each with a checkpoint around it. The
         result equals that of `f` for any loss: operations across examples, such as batch normalization, still run on
-        the whole batch, and random numbers stay the same.
+        the whole batch, and random numbers stay the same. Values inside of checkpoints are recomputed instead of stored
+        for a loop over the chunks that follows such an operation, at the cost of one more run per such loop.
       head_chunks: the number of chunks that the head of the loss is computed in, each with a checkpoint around it. The
         head is the end of the loss, which starts at the matmul with the largest result, such as the logits of a
         language model. The chunks divide the batch, the tokens or another axis of this matmul's operand: the axis that

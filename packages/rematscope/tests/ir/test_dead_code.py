@@ -36,6 +36,16 @@ def test_a_carry_that_nothing_else_reads_is_dropped():
     assert [e.primitive for e in loop.bodies[0].equations] == ["sin"]
 
 
+def test_a_slice_that_nothing_reads_is_dropped_although_a_result_has_its_index():
+    def f(x, unread):
+        return lax.scan(lambda carry, parts: (carry + 1.0, jnp.sin(parts[1])), 0.0, (unread, x))[1]
+
+    program = program_of(f, X, X)
+    (loop,) = program.equations
+    assert loop.inputs == program.inputs[:1]
+    assert jnp.allclose(program(jnp.ones((16, 16)), jnp.zeros((16, 16)))[0], jnp.sin(1.0))
+
+
 def test_carries_that_a_while_loops_condition_reads_are_not_removed():
     def f(x):
         start = 0, x, x

@@ -277,7 +277,7 @@ def _without_unused(equation: Equation, needed: set[Value]) -> Equation:
     read = set[Value]().union(*map(reads, bodies))
     around, given = equation.inputs[:first], equation.inputs[first:]
     if is_loop:  # a body's inputs are the carries, then the slices of arrays
-        own = [i for i in range(len(given)) if i in kept or (i >= carries and _is_read(equation, bodies, i))]
+        own = [i for i in range(len(given)) if (i in kept if i < carries else _is_read(equation, bodies, i))]
         bodies = [dataclasses.replace(b, inputs=tuple(b.inputs[i] for i in own)) for b in bodies]
         around, given = tuple(v for v in around if v in read), tuple(given[i] for i in own)
     else:  # the first operand selects the branch

@@ -82,7 +82,7 @@ class _Level:
             elif equation.primitive == "cond":
                 equation = self._prune_cond(equation)
             elif equation.primitive == "shard_map":
-                equation = self._shard_map(equation)
+                equation = self._prune_shard_map(equation)
             else:
                 for value in zeros:
                     self.array(value)
@@ -92,54 +92,39 @@ class _Level:
             self.new.clear()
         return found
 
-    def _prune_body(self, body: Program, inputs: tuple[Value, ...], kept: Sequence[int]) -> Program:
-        """Return a loop's body or a branch with some of its inputs and results."""
+    def _prune_body(self, body: Program, results: Sequence[Value], inputs: tuple[Value, ...] | None = None) -> Program:
+        """Return a body that does not compute the symbolic zeros among its results.
+
+        `without_dead_code` removes these results, with the carries and slices that only they depend on.
+        """
         inside = _Level(self._marks, dict(self._instead))
         equations = inside.pruned(body.equations)
-        outputs = tuple(inside.array(body.outputs[i]) for i in kept)
+        pairs = zip(body.outputs, results, strict=True)
+        outputs = tuple(v if self.is_zero(result) else inside.array(v) for v, result in pairs)
+        inputs = body.inputs if inputs is None else inputs
         return dataclasses.replace(body, inputs=inputs, equations=[*equations, *inside.new], outputs=outputs)
 
     def _prune_cond(self, equation: Equation) -> Equation:
-        kept = [i for i, v in enumerate(equation.outputs) if not self.is_zero(v)]
-        bodies = tuple(self._prune_body(body, (), kept) for body in equation.bodies)
+        bodies = tuple(self._prune_body(body, equation.outputs) for body in equation.bodies)
         around = dict.fromkeys(v for body in bodies for v in free_values(body))
-        return dataclasses.replace(
-            equation,
-            inputs=(self.array(equation.inputs[0]), *around),
-            outputs=tuple(equation.outputs[i] for i in kept),
-            bodies=bodies,
-        )
+        return dataclasses.replace(equation, inputs=(self.array(equation.inputs[0]), *around), bodies=bodies)
 
     def _prune_scan(self, equation: Equation) -> Equation:
-        (body,) = equation.bodies
-        kept = [i for i, v in enumerate(equation.outputs) if not self.is_zero(v)]
-        carried = [i for i in kept if i < equation.carries]
-        initial = tuple(self.array(equation.initial[i]) for i in carried)
-        slices = zip(equation.stacked_inputs, body.inputs[equation.carries :], strict=True)
-        read = [(self.array(stack), part) for stack, part in slices if not self.is_zero(part)]
-        inner = self._prune_body(body, (*(body.inputs[i] for i in carried), *(part for _, part in read)), kept)
+        inner = self._prune_body(equation.bodies[0], equation.outputs)
         around = free_values(inner)
-        return dataclasses.replace(
-            equation,
-            inputs=(*around, *initial, *(stack for stack, _ in read)),
-            outputs=tuple(equation.outputs[i] for i in kept),
-            first_carry=len(around),
-            carries=len(carried),
-            bodies=(inner,),
-        )
+        given = zip((*equation.initial, *equation.stacked_inputs), inner.inputs, strict=True)
+        operands = (outer if self.is_zero(own) else self.array(outer) for outer, own in given)
+        return dataclasses.replace(equation, inputs=(*around, *operands), first_carry=len(around), bodies=(inner,))
 
-    def _shard_map(self, equation: Equation) -> Equation:
+    def _prune_shard_map(self, equation: Equation) -> Equation:
         (body,) = equation.bodies
-        kept = [i for i, v in enumerate(equation.outputs) if not self.is_zero(v)]
         read = [i for i, part in enumerate(body.inputs) if not self.is_zero(part)]
-        specs_in, specs_out = equation.params["in_specs"], equation.params["out_specs"]
-        specs = {"in_specs": tuple(specs_in[i] for i in read), "out_specs": tuple(specs_out[i] for i in kept)}
+        specs = tuple(equation.params["in_specs"][i] for i in read)
         return dataclasses.replace(
             equation,
             inputs=tuple(self.array(equation.inputs[i]) for i in read),
-            outputs=tuple(equation.outputs[i] for i in kept),
-            params=equation.params | specs,
-            bodies=(self._prune_body(body, tuple(body.inputs[i] for i in read), kept),),
+            params=equation.params | {"in_specs": specs},
+            bodies=(self._prune_body(body, equation.outputs, tuple(body.inputs[i] for i in read)),),
         )
 
     def _make_zeros(self, value: Value) -> Value:

@@ -161,7 +161,7 @@ class CaseRun:
       inputs: one array per argument.
       cotangents: one array per output.
       outputs: the results of the answer, one array per leaf of its structure.
-      undifferentiated: the results if the answer is not differentiated; empty if they cannot differ.
+      undifferentiated: the results if the answer is not differentiated; empty if the evidence has none.
       residuals: the values that the answer's forward pass saves for its backward pass.
       gradients: the results of the backward pass, one array per argument, with the argument's shape and dtype.
       wanted_output: the result of the reference.

@@ -25,7 +25,6 @@ from grader.tracing.apply import applied
 from grader.tracing.evidence import Evidence, Failure, FailureKind, Traced
 from grader.tracing.failures import Unusable, failure_of, message_of, refuse_none
 from grader.tracing.retrace import Attempt, Pass, changed, changed_cases, failed_once
-from grader.tracing.statefulness import may_be_stateful, may_have_rules
 from grader.util.jax_settings import default_settings
 from grader.verdicts.verdict import Verdict, not_judged
 from rematscope.extend import sources_of
@@ -42,8 +41,7 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question], s
     """Trace an answer in every case, without running it on data, and ask it every question.
 
     The answer is tried twice: in a random order, and then in the opposite order; of many questions, a quarter is asked
-    again. If its behavior differs the second time, it keeps state, which a `Failure` reports. An answer that cannot
-    keep state is traced once.
+    again. If its behavior differs the second time, it keeps state, which a `Failure` reports.
 
     Args:
       answer: the answer, a function of arrays that returns an array, or another value that a case or a question can
@@ -71,24 +69,22 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question], s
 def _capture_two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: np.random.Generator) -> Evidence:
     order = _draw_order(cases, rng)
     first = Attempt(answer, cases, order)
-    second = Attempt(answer, cases, order[::-1]) if may_be_stateful(answer) else None
+    second = Attempt(answer, cases, order[::-1])
     again = []
 
     # One module for all cases, because exporting costs more per module than per operation. The second attempt is traced
     # inside the first, so that the answer can reuse a table that it computes once. The second attempt is not exported.
     def forward(arguments):
         results = first.forward(arguments)
-        if second:
-            again.append(jax.make_jaxpr(second.forward, return_shape=True)(arguments))
+        again.append(jax.make_jaxpr(second.forward, return_shape=True)(arguments))
         # This comes last, because an answer that keeps state may behave differently afterwards.
-        values = first.undifferentiated(arguments, differ=bool(second) or may_have_rules(answer))
+        values = first.undifferentiated(arguments)
         return [(*own, value) for own, value in zip(results, values, strict=True)]
 
     # The backward program is traced separately, from residuals and cotangents alone, so these are all that it can use.
     def backward(residuals, cotangents):
         gradients = first.backward(residuals, cotangents)
-        if second:
-            again.append(jax.make_jaxpr(second.backward, return_shape=True)(residuals, cotangents))
+        again.append(jax.make_jaxpr(second.backward, return_shape=True)(residuals, cotangents))
         return gradients
 
     # keep_unused, because an argument that the answer ignores is still an input of the program.
@@ -108,10 +104,8 @@ def _capture_two_programs(answer: Callable, exercise: str, cases: Sequence[Case]
         return Evidence(exercise, parameters(answer), "", "", leaks)
     # These return the cached traces of the export.
     traces = forward.trace(arguments), backward.trace(*handed_over)
-    failures = first.failures | first.primal_failures
-    if second:
-        passes = [Pass.of(once.jaxpr, once.out_info, *twice) for once, twice in zip(traces, again, strict=True)]
-        failures = failures | changed_cases(first, second, *passes)
+    passes = [Pass.of(once.jaxpr, once.out_info, *twice) for once, twice in zip(traces, again, strict=True)]
+    failures = first.failures | first.primal_failures | changed_cases(first, second, *passes)
     sources = _residual_sources(traces[0].jaxpr, shapes)
     return Evidence(
         exercise=exercise,
@@ -183,8 +177,7 @@ def _ask_in_two_orders(answer: Callable, questions: Sequence[Question], rng: np.
     # Up to 4 questions are slow (they compile), and more than 16 are slow in total: ask a quarter of these again, those
     # that came first, because most calls happened since.
     twice = order if 4 < len(order) <= 16 else order[: math.ceil(len(order) / 4)]
-    again = reversed(twice) if questions and may_be_stateful(answer) else ()
-    second = {place: _ask_question(answer, questions[place]) for place in again}
+    second = {place: _ask_question(answer, questions[place]) for place in reversed(twice)}
     replies = []
     for place, question in enumerate(questions):
         before, after = first[place], second.get(place, first[place])

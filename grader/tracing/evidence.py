@@ -64,7 +64,7 @@ class Traced:
         them after the outputs, and `backward` takes them before the cotangents. Untrusted, so they only affect
         feedback.
       undifferentiated: the number of arrays that `forward` returns after the residuals: the outputs of the answer
-        without differentiation. 0 if these cannot differ from the outputs.
+        without differentiation. 0 if the answer raises in this case.
       data: the data that the answer returned, as JSON's types, if the answer is plain data. The programs are then
         empty.
       failure: the reason why the programs or the data of this case are missing, or None.

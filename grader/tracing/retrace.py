@@ -70,11 +70,11 @@ class Attempt:
                     self.failures[index] = failure_of(error)
         return gradients
 
-    def undifferentiated(self, arguments: Sequence[Sequence[jax.Array]], differ: bool) -> list[list[jax.Array]]:
-        """Return each case's outputs without differentiation; empty lists unless they may differ from those of
-        `forward`, because a function with a custom rule may return a different result."""
+    def undifferentiated(self, arguments: Sequence[Sequence[jax.Array]]) -> list[list[jax.Array]]:
+        """Return each case's outputs without differentiation, which may differ from those of `forward`, because a
+        function with a custom rule may return a different result."""
         outputs: list[list[jax.Array]] = [[] for _ in self._cases]
-        for index in self._order if differ else ():
+        for index in self._order:
             if index in self.outputs and index not in self.failures:
                 try:
                     function = _returning_arrays(applied(self._answer, self._cases[index]))

@@ -48,7 +48,6 @@ class SlicedAnswer:
       before: the statements that run before the answer is checked and may affect it, in case `statements` are not
         enough; empty if there are no others.
       kept: the statements that are handed in as the text of the answer.
-      differs: whether `before` may define a different answer than `statements`, if none of these statements raises.
       module: the value of `__name__` for these statements.
       replaced: the places of other definitions of the answer, which are not stubs but have no effect.
     """
@@ -57,7 +56,6 @@ class SlicedAnswer:
     statements: tuple[PlacedStatement, ...]
     before: tuple[PlacedStatement, ...]
     kept: tuple[PlacedStatement, ...]
-    differs: bool
     module: str
     replaced: tuple[str, ...] = ()
 

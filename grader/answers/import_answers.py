@@ -59,9 +59,8 @@ def read_answers(
     folder = path.parent.resolve()
     sys.path.insert(0, str(folder))  # notebooks import from their own folder
     with Page(sliced.module) as page:
-        yield (first := _run_statements(sliced, page, sliced.statements, False, folder))
-    # If the statements raise again, the answer may work without the line that raises.
-    if sliced.before and (isinstance(first, Verdict) or sliced.differs):
+        yield _run_statements(sliced, page, sliced.statements, False, folder)
+    if sliced.before:
         with Page(sliced.module) as page:
             yield _run_statements(sliced, page, sliced.before, True, folder)
 

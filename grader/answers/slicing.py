@@ -23,7 +23,6 @@ from grader.answers.effects import (
     imports_of,
     outside_definitions,
 )
-from grader.answers.side_effect_free import side_effect_free
 
 
 class Slice(NamedTuple):
@@ -34,16 +33,14 @@ class Slice(NamedTuple):
         needed, and neither is the answer's stub, unless the page has nothing else.
       before: the statements that run before the answer is checked, without checks, plots and magics that the answer
         does not depend on. If the last check is below the answer, these are the statements above that check; else they
-        are all statements of the page. Empty if they have no effect on the answer that the needed statements lack.
+        are all statements of the page. Empty if the others only bind their own names.
       kept: the text that is handed in: the needed statements, statements that may change what the needed ones define,
         and the dependencies of both.
-      differs: whether `before` may define a different answer than `needed`, if none of these statements raises.
     """
 
     needed: tuple[PlacedStatement, ...]
     before: tuple[PlacedStatement, ...]
     kept: tuple[PlacedStatement, ...]
-    differs: bool
 
 
 def slice_of(answer: str, statements: Sequence[PlacedStatement]) -> Slice:
@@ -59,9 +56,7 @@ def slice_of(answer: str, statements: Sequence[PlacedStatement]) -> Slice:
     if not page.makes_a_difference(before, needed):
         before = []
     kept = needed | page.needed(page.touching(before, needed))
-    before = page.without_side_effect_free(before, needed)
-    parts = [tuple(page.statements[i] for i in indices) for indices in (sorted(needed), before, sorted(kept))]
-    return Slice(parts[0], parts[1], parts[2], page.makes_a_difference(before, needed))
+    return Slice(*(tuple(page.statements[i] for i in indices) for indices in (sorted(needed), before, sorted(kept))))
 
 
 _TO_LOOK_AT = {"IPython", "altair", "bokeh", "grader", "ipywidgets", "matplotlib", "plotly", "seaborn"}
@@ -132,21 +127,6 @@ class _Page:
         if self._find_names(needed):
             return before != sorted(needed)
         return [i for i in before if i in needed or not _is_idle(self.statements[i].node)] != sorted(needed)
-
-    def without_side_effect_free(self, before: list[int], needed: set[int]) -> list[int]:
-        """Return the statements before the answer that may make a difference, with their dependencies."""
-        if self._find_names(needed):
-            return before
-        looking = side_effect_free(self._answer, self.statements, self.effects, before, needed)
-        todo = [index for index in before if index not in looking]
-        while todo:
-            effects = self.effects[todo.pop()]
-            used = {
-                each for each in looking if self.effects[each].binds & (effects.reads_on_run | effects.reads_on_call)
-            }
-            looking -= used
-            todo += used
-        return [index for index in before if index not in looking]
 
     def touching(self, before: list[int], needed: set[int]) -> list[int]:
         """Return the indices of statements before the answer that get its dependencies as arguments and may change

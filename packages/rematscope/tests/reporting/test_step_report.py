@@ -151,6 +151,11 @@ def test_a_step_whose_arguments_do_not_fit_is_refused_immediately():
     assert report.best is None and len(report._search.tried) <= 2
     assert "take 130 KiB, even if everything that can be donated is." in report.nothing_fits
     assert "take 130 KiB" in document(report).partition("1. Does it fit?")[0]
+    larger = rematscope.report(step, jnp.eye(128), jnp.zeros((128, 128)), jnp.ones((4, 128)), memory="180 KiB")
+    assert larger.best is None
+    assert "the gradients take 64 KiB: together 194 KiB, if all gradients are live at once." in larger.nothing_fits
+    assert "reduce the batch size" not in larger.nothing_fits
+    assert "Parameters, optimizer state and gradients alone take 192 KiB" in larger.nothing_fits
 
 
 def test_a_capacity_is_needed_and_explained():

@@ -259,6 +259,13 @@ class Search:
         """The bytes of the arguments and results, which are live throughout, after all donations."""
         return self.tried[Changes()].memory.fixed_bytes - self._donation_bytes()
 
+    @property
+    def gradient_bytes(self) -> int:
+        """The bytes of the largest gradient that the function as written takes; of a gradient per example, of one."""
+        passes = self.tried[Changes()].passes
+        taken = [passes.backward.outputs] if passes.step is None else [g.differentiated for g in passes.step.gradients]
+        return max(sum(v.device_bytes for v in {*each}) for each in taken)
+
     def _donate(self) -> None:
         """Trace earlier changes with donation: the cheapest ones that may fit, and those with the lowest peak."""
         argnums, spared = self.subject.updated_argnums, self._donation_bytes()

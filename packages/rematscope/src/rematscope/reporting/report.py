@@ -315,13 +315,28 @@ class Report(View):
     @property
     def nothing_fits(self) -> str:
         """Sentences that say that no change fits, and what you can do instead."""
-        fixed = self._search.least_fixed_bytes
-        why = f"None of the changes that rematscope can apply fits into {bytes_text(self.limit)}. {self._floor}"
+        fixed, gradients = self._search.least_fixed_bytes, self._search.gradient_bytes
         if fixed > self.limit:
             why = (
                 f"No change of the step's computation can make it fit into {bytes_text(self.limit)}: the arguments and "
                 f"results, which are live throughout the step, take {bytes_text(fixed)}, even if everything that can "
                 "be donated is."
+            )
+        else:
+            why = f"None of the changes that rematscope can apply fits into {bytes_text(self.limit)}. {self._floor}"
+        if fixed <= self.limit < fixed + gradients:
+            why += (
+                f" The arguments and results take {bytes_text(fixed)}, even if everything that can be donated is, and "
+                f"the gradients take {bytes_text(gradients)}: together {bytes_text(fixed + gradients)}, if all "
+                "gradients are live at once."
+            )
+        kinds = self.bytes_by_kind
+        state = kinds.get("parameters", 0) + kinds.get("optimizer state", 0) + gradients
+        if state > self.limit:
+            return (
+                f"{why} Parameters, optimizer state and gradients alone take {bytes_text(state)}, so a smaller batch "
+                "helps only if they depend on its size. Shard the step across devices, or choose a device with more "
+                "memory."
             )
         return f"{why} Shard the step across devices, reduce the batch size, or choose a device with more memory."
 

@@ -139,8 +139,7 @@ import jax.numpy as jnp
 
 from grader.exercises.spec import Case, Integers
 
-# STUB: the arguments' names, the ranges and the call, as on the page.
-parameters = ("x",)
+# STUB: the ranges and the call, as on the page.
 ranges = {"n": Integers(1, 9)}
 signature = "NAME(x)"
 

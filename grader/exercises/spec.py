@@ -1,6 +1,7 @@
 """Exercises: the cases or questions that test an answer, and the interfaces of the catalog's modules."""
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -211,7 +212,6 @@ class Task(Protocol):
     need no devices, because a case's `transform` can map over a `jax.sharding.AbstractMesh`.
 
     Attributes:
-      parameters: the names of an answer's arguments, in order.
       ranges: maps the symbols in the page's table (numbers of layers, sizes, dtypes) to their allowed values. Cases
         cover all of them.
       signature: the answer's signature, as the page spells it, such as `"predict_residuals(op)"`.
@@ -220,7 +220,6 @@ class Task(Protocol):
         answers are plain data.
     """
 
-    parameters: tuple[str, ...]
     ranges: Mapping[str, Integers | OneOf]
     signature: str
     returns: str
@@ -233,6 +232,11 @@ class Task(Protocol):
         findings, simple ones first; answers are traced in a random order. If an answer has both cases and questions, as
         a policy does, cases come first.
         """
+
+
+def parameters_of(task: Task) -> tuple[str, ...]:
+    """Return the names of the arguments in a task's signature, in order."""
+    return tuple(re.findall(r"\w+", task.signature)[1:])
 
 
 class TaskOfAnyStructure(Task, Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import jax
 
 from grader.exercises import registry
-from grader.exercises.spec import Case, Expect, Question, Task
+from grader.exercises.spec import Case, Expect, Question, Task, parameters_of
 from grader.judging.answer_run import AnswerRun, Execute
 from grader.judging.findings import all_right, failed_requirements, group_findings
 from grader.judging.observe import observe_cases
@@ -104,7 +104,7 @@ _BEFORE_REQUIREMENTS = {FindingKind.RAISES, FindingKind.WRONG_TYPE, FindingKind.
 def _argument_order(evidence: Evidence, task: Task, findings: Sequence[Finding]) -> list[Finding]:
     """Return the finding about arguments in the wrong order, which explains all others, or none."""
     # Parameter names never make an answer fail. They only explain results that are already wrong.
-    asked = task.parameters
+    asked = parameters_of(task)
     if evidence.parameters == asked or sorted(evidence.parameters) != sorted(asked):
         return []
     given, wanted = ", ".join(evidence.parameters), ", ".join(asked)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from grader.exercises.feedback import KnownMistake
-from grader.exercises.spec import Choice, CostedAnswer, Expect, Impossible, Question, Task, plain
+from grader.exercises.spec import Choice, CostedAnswer, Expect, Impossible, Question, Task, parameters_of, plain
 from grader.judging.findings import CaseFinding
 from grader.stablehlo.types import ProgramError
 from grader.tracing.evidence import Evidence
@@ -303,7 +303,7 @@ def _cost_text(cost: int, unit: str) -> str:
 
 def _for_numbers(question: Question, task: Task) -> str:
     """Return the numbers in a question's arguments, in words, so that the learner can try the same numbers."""
-    named = zip(task.parameters, question.arguments, strict=True)
+    named = zip(parameters_of(task), question.arguments, strict=True)
     numbers = [f"{name} = {value}" for name, value in named if isinstance(value, int)]
     return f" for {joined(numbers)}" if numbers else ""
 

@@ -7,7 +7,6 @@ import numpy as np
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("loss", "params", "batch", "k")
 ranges = {
     "params": OneOf(("dict", "tuple")),
     "dtype": OneOf(("float32", "float16")),

@@ -6,7 +6,6 @@ from grader.exercises.spec import Integers, OneOf, Question
 
 MODES = "tensor", "tensor+sequence", "tensor+selective", "tensor+sequence+selective", "full"
 
-parameters = ("s", "b", "h", "a", "t", "mode")
 ranges = {
     "s": Integers("t", 4096, "a multiple of `t`"),
     "b": Integers(1, 8),

@@ -7,7 +7,6 @@ import numpy as np
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("wq", "wk", "wv", "wo", "x")
 ranges = {
     "a": Integers(1, 4),
     "d": Integers(2, 4),

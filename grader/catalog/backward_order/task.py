@@ -5,7 +5,6 @@ import string
 
 from grader.exercises.spec import Integers, Question
 
-parameters = ("equations", "residuals")
 ranges = {"n": Integers(1, 14)}
 signature = "backward_order(equations, residuals)"
 returns = "a list of names such as ['a', 'b']"

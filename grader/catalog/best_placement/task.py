@@ -12,7 +12,6 @@ from grader.exercises.case_functions import mixing_weights
 from grader.exercises.spec import Case, Integers, OneOf
 from grader.tracing.failures import Unusable
 
-parameters = ("stages",)
 ranges = {
     "n": Integers(1, 8),
     "axes": Integers(1, 3),

@@ -9,7 +9,6 @@ from grader.exercises.spec import Integers, OneOf, Question
 from rematscope import recompute_graph
 from rematscope.extend import ChoiceGraph, Part, best_points, every_choice, link
 
-parameters = ("block", "budget_bytes")
 ranges = {"names": Integers(1, 11), "fits": OneOf(("nothing else", "some names", "every name"))}
 signature = "best_policy(block, budget_bytes)"
 returns = "a list of names"

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("w1", "w2", "x")
 ranges = {
     "d": Integers(1, 32),
     "N": Integers(1, 600),
@@ -15,6 +14,7 @@ ranges = {
     "called": OneOf(("directly", "jax.jit")),
 }
 signature = "checkpoint_dot_policy(w1, w2, x)"
+_ARRAYS = "w1", "w2", "x"
 
 
 def cases(rng):
@@ -24,7 +24,7 @@ def cases(rng):
     axes = {name: int(rng.integers(2)) for name in pair}
     # Mapped over x's last axis, so that the matmul no longer contracts over the last axis.
     one_by_one = [(2, {str(name): 2 if name == "x" else 0}) for name in rng.permutation(["x", "w1"])]
-    all_of_them = [(2, dict.fromkeys(names, 0)) for names in (parameters, inner)]
+    all_of_them = [(2, dict.fromkeys(names, 0)) for names in (_ARRAYS, inner)]
     return (
         # So many rows that the matmuls are larger than on the page, because a wrong policy may depend on the size.
         _make_case("float32", 600, 32, "float32", "none"),
@@ -48,7 +48,7 @@ def case(rng, d, N, dtype, mapped, called):
     vmaps = {
         "one by one": [(2, {name: 0}) for name in ("x", "w1")],
         "two": [(2, dict.fromkeys(("x", "w1"), 0))],
-        "all": [(2, dict.fromkeys(parameters, 0))],
+        "all": [(2, dict.fromkeys(_ARRAYS, 0))],
     }.get(mapped, [])
     what = {"none": "", "one by one": "x, and over w1", "two": "x and w1", "all": "all three arguments"}[mapped]
     return _make_case(f"{dtype}{' under vmap over ' * bool(what)}{what}", N, d, dtype, mapped, *vmaps, called=called)
@@ -61,7 +61,7 @@ def _make_case(name, rows, width, dtype, mapped, *vmaps, called=None):
     def transform(answer):
         function = case_functions.transform(called)(answer)
         for _, axes in reversed(vmaps):
-            function = jax.vmap(function, in_axes=tuple(axes.get(name) for name in parameters))
+            function = jax.vmap(function, in_axes=tuple(axes.get(name) for name in _ARRAYS))
         return function
 
     rows, width = int(rows), int(width)
@@ -72,7 +72,7 @@ def _make_case(name, rows, width, dtype, mapped, *vmaps, called=None):
             shapes[argument] = (*shapes[argument][:axis], size, *shapes[argument][axis:])
     return Case(
         name + (", jax.jit inside" if called == "jax.jit" else ""),
-        tuple(jax.ShapeDtypeStruct(shapes[name], dtype) for name in parameters),
+        tuple(jax.ShapeDtypeStruct(shapes[name], dtype) for name in _ARRAYS),
         transform=transform,
         structure={
             "d": width,

@@ -7,7 +7,6 @@ import numpy as np
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("cond", "body", "x", "max_steps", "c")
 ranges = {
     "t": Integers(0, "max_steps"),
     "dtype": OneOf(("float32", "float16")),

@@ -8,7 +8,6 @@ from grader.exercises.spec import Integers, OneOf, Question
 
 FITS = "none", "one", "some", "all"
 
-parameters = ("width", "sequence_length", "layers", "batch", "devices", "capacity")
 ranges = {
     "heads": Integers(8, 128),
     "sequence_length": Integers(1024, 65536, "a power of two"),

@@ -7,7 +7,6 @@ import numpy as np
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("hidden", "vocabulary", "labels", "chunks")
 ranges = {
     "n": Integers(1, 96),
     "d": Integers(8, 16),

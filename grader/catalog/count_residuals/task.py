@@ -8,7 +8,6 @@ import numpy as np
 
 from grader.exercises.spec import Integers, OneOf, Question
 
-parameters = ("f", "args")
 ranges = {
     "uses": OneOf(("none", "jit", "scan", "checkpoint")),
     "dtype": OneOf(("float32", "float16", "bfloat16", "int32")),

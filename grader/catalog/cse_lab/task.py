@@ -5,7 +5,6 @@ import jax.numpy as jnp
 
 from grader.exercises.spec import Integers, Question
 
-parameters = ("layer", "w", "x", "n")
 ranges = {"n": Integers(1, 4)}
 signature = "cse_lab(layer, w, x, n)"
 returns = "a dict of three pairs of integers, {'barriers': …, 'lowered': …, 'compiled': …},"

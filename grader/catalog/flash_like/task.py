@@ -11,7 +11,6 @@ from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 from rematscope.extend import default_remat
 
-parameters = ("q", "k", "v")
 ranges = {
     "n": Integers(1, 24),
     "m": Integers(4, 24, "a multiple of 4"),

@@ -9,7 +9,6 @@ from jax.sharding import AbstractMesh, AxisType
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("params", "x", "mesh")
 ranges = {
     "L": Integers(2, 12),
     "n": Integers(1, 3),

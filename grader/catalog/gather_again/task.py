@@ -8,7 +8,6 @@ from jax.sharding import PartitionSpec as P
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("params", "x")
 ranges = {
     "n": Integers(2, 8),
     "u": Integers(1, 3),

@@ -10,7 +10,6 @@ from grader.exercises.spec import Case, OneOf, Question
 
 _MENU = "full", "save_out_proj", "save_qkv_proj", "minimal", "minimal_with_context"
 
-parameters = ("name",)
 ranges = {"name": OneOf(_MENU)}
 signature = "gpt_block_policy(name)"
 

@@ -9,7 +9,6 @@ from jax.lax import stop_gradient
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("frozen", "adapters", "x")
 ranges = {
     "adapted": OneOf(("up", "down", "both")),
     "n": Integers(3, 8),

@@ -7,7 +7,6 @@ import numpy as np
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("x", "W1", "W2")
 ranges = {
     "n": Integers(1, 32),
     "a": Integers(2, 32),

@@ -8,7 +8,6 @@ from grader.exercises import case_functions
 from grader.exercises.case_functions import mixing_weights
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("f", "c", "xs", "outer")
 ranges = {
     "carry": OneOf(("(d,)", "(d, e)")),
     "dtype": OneOf(("float32", "float16")),

@@ -7,7 +7,6 @@ from jax.ad_checkpoint import checkpoint_name
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("layer",)
 ranges = {
     "named": OneOf(("no", "yes")),
     "L": Integers(2, 32),

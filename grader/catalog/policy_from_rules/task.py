@@ -10,7 +10,6 @@ from grader.exercises.case_functions import CALLED, MOST, alike, case_of, values
 from grader.exercises.policies import checkpointed
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("rules",)
 ranges = {
     "rules": Integers(0, 4),
     "m": Integers(0, MOST),

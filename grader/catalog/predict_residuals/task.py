@@ -4,7 +4,6 @@ from grader.exercises.spec import OneOf, Question
 
 OPERATIONS = "sin", "exp", "relu", "tanh", "log", "sigmoid", "cube", "add", "dot"
 
-parameters = ("op",)
 ranges = {"op": OneOf(OPERATIONS)}
 signature = "predict_residuals(op)"
 returns = "a list of names"

@@ -7,7 +7,6 @@ from grader.exercises import case_functions
 from grader.exercises.case_functions import float32_arrays
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("params", "x", "pairs", "targets")
 ranges = {
     "L": Integers(2, 3),
     "b": Integers(1, 2),

@@ -11,7 +11,6 @@ from jax.ad_checkpoint import checkpoint_name
 from grader.exercises.case_functions import CALLED, float32_arrays, transform
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("f",)
 ranges = {
     "n": Integers(1, 6),
     "dtype": OneOf(("float32", "float16")),

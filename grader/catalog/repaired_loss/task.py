@@ -7,7 +7,6 @@ from grader.exercises import case_functions
 from grader.exercises.case_functions import float32_arrays
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("params", "x", "targets")
 ranges = {
     "L": Integers(2, 4),
     "n": Integers(8, 10),

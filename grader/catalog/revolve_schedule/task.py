@@ -2,7 +2,6 @@
 
 from grader.exercises.spec import Integers, Question
 
-parameters = ("n", "s")
 ranges = {"n": Integers(1, 110), "s": Integers(1, 20)}
 signature = "revolve_schedule(n, s)"
 returns = "a list of pairs such as ('step', 0)"

@@ -8,7 +8,6 @@ from jax.sharding import PartitionSpec as P
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("q", "k", "v")
 ranges = {
     "p": Integers(2, 8, "a power of two"),
     "c": Integers(2, 8),

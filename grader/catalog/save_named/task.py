@@ -6,7 +6,6 @@ from jax.ad_checkpoint import checkpoint_name
 from grader.exercises.case_functions import CALLED, MOST, alike, case_of, float32_arrays, transform, values_of
 from grader.exercises.spec import Case, Integers, OneOf, given
 
-parameters = ("f", "names")
 ranges = {
     "m": Integers(0, MOST),
     "dtype": OneOf(("float32", "bfloat16", "float16")),

@@ -5,7 +5,6 @@ import jax
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("ws", "x")
 ranges = {
     "L": Integers(1, 64),
     "d": Integers(1, 12),

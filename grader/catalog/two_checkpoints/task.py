@@ -5,7 +5,6 @@ import jax
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
 
-parameters = ("W1", "W2", "W3", "x")
 ranges = {
     **{width: Integers(1, 32) for width in "abcd"},
     "dtype": OneOf(("float32", "float16", "bfloat16")),

@@ -17,7 +17,6 @@ from grader.exercises.spec import Case, Integers, OneOf
 from grader.tracing.evidence import FailureKind
 from grader.tracing.failures import Unusable, failure_of, message_of, refuse_none
 
-parameters = ("g", "h", "x")
 ranges = {
     "saved": OneOf(("floats", "its input", "a mask", "integers and floats")),
     "axes": Integers(1, 3),

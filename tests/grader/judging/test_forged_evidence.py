@@ -18,6 +18,7 @@ from sampling import few
 
 from grader.answers import find
 from grader.exercises import registry
+from grader.exercises.spec import parameters_of
 from grader.isolation.remote_execution import RemoteExecution
 from grader.judging import judge
 from grader.stablehlo.reader import read
@@ -79,7 +80,7 @@ def keeping_more(where):
     shapes = jax.tree.unflatten(first.out_tree, first.out_avals)
     second = _exported(backward, [kept for _, kept in shapes], [out for out, _ in shapes])
     cases = tuple(Traced(case.name, "*", 1, (None,) * len(kept)) for case, (_, kept) in zip(CASES, shapes, strict=True))
-    return Evidence(NAME, TASK.parameters, capture.program_text(first), capture.program_text(second), cases)
+    return Evidence(NAME, parameters_of(TASK), capture.program_text(first), capture.program_text(second), cases)
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ class Folded:
     An answer that saves only the result must recompute the matmul. One that also saves the sign need not.
     """
 
-    parameters = ("w", "v", "x")
     signature = "folded(w, v, x)"
     mistakes = ()
     feedback = Feedback({}, (), "", "", {})

@@ -10,7 +10,7 @@ from grader.judging.findings import group_findings
 from grader.judging.wrong_data import differences
 from grader.tracing.capture import capture
 
-TASK = types.SimpleNamespace(parameters=("n",), signature="square(n)", returns="an integer", shown=None)
+TASK = types.SimpleNamespace(signature="square(n)", returns="an integer", shown=None)
 MISTAKES = (
     KnownMistake("it doubles", lambda n: 2 * n),
     KnownMistake("it adds two", lambda n: n + 2),

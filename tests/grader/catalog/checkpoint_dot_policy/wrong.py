@@ -10,6 +10,7 @@ from sample_answers import Answers, also_run_backward
 WRONG = Answers()
 fails_with = WRONG.fails_with
 NO_BATCH = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+without_batch = functools.partial(jax.checkpoint, policy=NO_BATCH)
 
 
 def pipeline(w1, w2, x):
@@ -112,12 +113,10 @@ def wrong_value_named(w1, w2, x):
 
 
 @fails_with("recomputes", "recomputes 3 matmuls", "more than once")
+@without_batch
 def inner_checkpoint_too(w1, w2, x):
-    def answer(w1, w2, x):
-        h = jax.checkpoint(lambda x: jax.nn.relu(x @ w1), policy=NO_BATCH)(x)
-        return jnp.sum((h @ w2) ** 2)
-
-    return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
+    h = jax.checkpoint(lambda x: jax.nn.relu(x @ w1), policy=NO_BATCH)(x)
+    return jnp.sum((h @ w2) ** 2)
 
 
 @fails_with("wrong memory", "x @ w1, f32[", "in pinned_host memory", "x @ w1 in device memory")
@@ -127,12 +126,10 @@ def offloaded(w1, w2, x):
 
 
 @fails_with("extra matmuls", "extra matmul")
+@without_batch
 def trace_of_a_third_product(w1, w2, x):
-    def answer(w1, w2, x):
-        z = jax.nn.relu(x @ w1) @ w2
-        return jnp.trace(z @ z.T)
-
-    return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
+    z = jax.nn.relu(x @ w1) @ w2
+    return jnp.trace(z @ z.T)
 
 
 # Residuals in disguise: gradients by hand
@@ -210,12 +207,10 @@ def two_values_in_one(w1, w2, x):
 
 
 @fails_with("also saved", "x @ w1, f32[")
+@without_batch
 def saved_twice_as_wide(w1, w2, x):
-    def forward(w1, w2, x):
-        y = jnp.matmul(x, w1, preferred_element_type=jnp.float32)
-        return jnp.sum((jax.nn.relu(y).astype(x.dtype) @ w2) ** 2)
-
-    return jax.checkpoint(forward, policy=NO_BATCH)(w1, w2, x)
+    y = jnp.matmul(x, w1, preferred_element_type=jnp.float32)
+    return jnp.sum((jax.nn.relu(y).astype(x.dtype) @ w2) ** 2)
 
 
 # Values and gradients
@@ -247,30 +242,24 @@ def not_a_number(w1, w2, x):
 
 
 @fails_with("wrong gradient", " w1", "zero everywhere")
+@without_batch
 def gradient_stopped(w1, w2, x):
-    def stopped(w1, w2, x):
-        return jnp.sum((jax.lax.stop_gradient(jax.nn.relu(x @ w1)) @ w2) ** 2)
-
-    return jax.checkpoint(stopped, policy=NO_BATCH)(w1, w2, x)
+    return jnp.sum((jax.lax.stop_gradient(jax.nn.relu(x @ w1)) @ w2) ** 2)
 
 
 @fails_with("wrong gradient", " w2", "wrong")
+@without_batch
 def half_of_the_gradient(w1, w2, x):
-    def half(w1, w2, x):
-        z = jax.nn.relu(x @ w1) @ w2
-        return jnp.sum(z * jax.lax.stop_gradient(z))
-
-    return jax.checkpoint(half, policy=NO_BATCH)(w1, w2, x)
+    z = jax.nn.relu(x @ w1) @ w2
+    return jnp.sum(z * jax.lax.stop_gradient(z))
 
 
 @fails_with("wrong gradient", " w1", "wrong")
+@without_batch
 def straight_through_relu(w1, w2, x):
-    def straight(w1, w2, x):
-        y = x @ w1
-        h = y + jax.lax.stop_gradient(jax.nn.relu(y) - y)
-        return jnp.sum((h @ w2) ** 2)
-
-    return jax.checkpoint(straight, policy=NO_BATCH)(w1, w2, x)
+    y = x @ w1
+    h = y + jax.lax.stop_gradient(jax.nn.relu(y) - y)
+    return jnp.sum((h @ w2) ** 2)
 
 
 # How it is called and what it returns

@@ -49,14 +49,6 @@ def plain(q, k, v):
 
 
 @fails_with("also saved", "the weights, f32[24,12]", "forward rule decides")
-def names_without_a_rule(q, k, v):
-    scores = scores_of(q, k)
-    lse = checkpoint_name(jax.lax.stop_gradient(jax.nn.logsumexp(scores, -1)), "lse")
-    powers = jnp.exp(scores - lse[:, None])
-    return checkpoint_name((powers / powers.sum(-1, keepdims=True)) @ v, "out")
-
-
-@fails_with("also saved", "the weights, f32[24,12]", "forward rule decides")
 def rule_that_keeps_the_weights(q, k, v):
     def forward(q, k, v):
         p = jax.nn.softmax(scores_of(q, k))
@@ -125,25 +117,11 @@ def lse_named_alone(q, k, v):
 
 
 @fails_with("not saved", "lse, f32[", "are they the named values")
-def names_thrown_away(q, k, v):
-    def dropped(out, lse):
-        named(out, lse)
-        return out, lse
-
-    return flash((q, k, v), functools.partial(keeps_both, named=dropped))
-
-
-@fails_with("not saved", "lse, f32[", "are they the named values")
 def rule_that_keeps_its_arguments_alone(q, k, v):
     def forward(q, k, v):
         return checkpoint_name(attend(q, k, v)[0], "out"), (q, k, v)
 
     return flash((q, k, v), forward, lambda kept, ct: gradients((*kept, *attend(*kept)), ct))
-
-
-@fails_with("not saved", "lse, f32[", "are they the named values")
-def a_checkpoint_and_no_rule(q, k, v):
-    return checkpoint_name(jax.checkpoint(lambda *own: attend(*own)[0])(q, k, v), "out")
 
 
 @fails_with("recomputes", "at most 1 matmul", "without a name")

@@ -58,24 +58,6 @@ def gathered_outside_the_checkpoint(params, x, mesh):
 
 
 @fails_with("also saved", "a copy of up", "a copy of down")
-def shards_constrained_outside_the_checkpoint(params, x, mesh):
-    """The checkpoint's inputs are the constraint's results, so the loop copies the shards of all layers."""
-    layer = jax.checkpoint(lambda x, *w: plain(x, *constrained(w, mesh)), policy=SAVING_H)
-    return scanned(lambda x, *weights: layer(x, *constrained(weights, mesh, "devices")), params, x)
-
-
-@fails_with("also saved", "a copy of up", "a copy of down")
-def gathered_weights_saved_by_name(params, x, mesh):
-    return right(params, x, mesh, policy=saving("h", "weight"))
-
-
-@fails_with("also saved", "a copy of up", "a copy of down")
-def all_saved_but_the_weights_names(params, x, mesh):
-    """The policy saves the constraint's result, of which the named value is a copy."""
-    return right(params, x, mesh, policy=policies.save_anything_except_these_names("weight"))
-
-
-@fails_with("also saved", "a copy of up", "a copy of down")
 def everything_saveable(params, x, mesh):
     return right(params, x, mesh, policy=policies.everything_saveable)
 
@@ -154,12 +136,6 @@ def left_to_the_compiler(params, x, mesh):
     return right(params, x, mesh, whole=lambda w, mesh: constrained(w, mesh, P.UNCONSTRAINED, None))
 
 
-@fails_with("gathers", "forward pass gather 0 B")
-def resharded_on_automatic_axes(params, x, mesh):
-    """On a mesh with automatic axes, `jax.reshard` becomes no constraint in the program."""
-    return right(params, x, mesh, whole=lambda w, mesh: jax.reshard(w, NamedSharding(mesh, P())))
-
-
 @fails_with("gathers", "forward pass gather 0 B", "Which matmul uses its result")
 def results_of_the_constraints_unused(params, x, mesh):
     def ignored(w, mesh):
@@ -229,11 +205,6 @@ def gradient_of_down_is_whole(params, x, mesh):
         return plain(x, gathered(up, mesh), constrained(down, mesh))
 
     return scanned(jax.checkpoint(one, policy=SAVING_H), params, x)
-
-
-@fails_with("gathers", "forward pass gather 0 B")
-def constraints_in_the_opposite_order(params, x, mesh):
-    return right(params, x, mesh, whole=lambda w, mesh: constrained(constrained(w, mesh), mesh, "devices"))
 
 
 @fails_with("gathers", "forward pass gather 0 B", "Which matmul uses its result")

@@ -1,5 +1,7 @@
 """Right answers to gather_again, spelled in many ways."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -17,20 +19,16 @@ def gathered(w):
 
 
 @passes
+@functools.partial(jax.checkpoint, policy=policies.dots_saveable)
 def products_saved_by_kind(params, x):
-    def layer(params, x):
-        return x + jnp.sin(x @ gathered(params[0])) @ gathered(params[1])
-
-    return jax.checkpoint(layer, policy=policies.dots_saveable)(params, x)
+    return x + jnp.sin(x @ gathered(params[0])) @ gathered(params[1])
 
 
 @passes
+@functools.partial(jax.checkpoint, policy=policies.save_only_these_names("product"))
 def other_names_not_saved(params, x):
-    def layer(params, x):
-        up, down = (checkpoint_name(gathered(part), "weight") for part in params)
-        return x + jnp.sin(checkpoint_name(x @ up, "product")) @ down
-
-    return jax.checkpoint(layer, policy=policies.save_only_these_names("product"))(params, x)
+    up, down = (checkpoint_name(gathered(part), "weight") for part in params)
+    return x + jnp.sin(checkpoint_name(x @ up, "product")) @ down
 
 
 @passes
@@ -41,13 +39,11 @@ def one_checkpoint_a_product(params, x):
 
 
 @passes
+@functools.partial(jax.checkpoint, policy=lambda operation, *_, **__: operation.name == "dot_general")
 def policy_of_ones_own(params, x):
-    def layer_of_parts(params, x):
-        up, down = params
-        whole = [jnp.reshape(jax.lax.all_gather(part, "devices"), (-1, part.shape[1])) for part in (up, down)]
-        return x + jnp.sin(jnp.einsum("nd,dm->nm", x, whole[0])) @ whole[1]
-
-    return jax.checkpoint(layer_of_parts, policy=lambda operation, *_, **__: operation.name == "dot_general")(params, x)
+    up, down = params
+    whole = [jnp.reshape(jax.lax.all_gather(part, "devices"), (-1, part.shape[1])) for part in (up, down)]
+    return x + jnp.sin(jnp.einsum("nd,dm->nm", x, whole[0])) @ whole[1]
 
 
 @passes

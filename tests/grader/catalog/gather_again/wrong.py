@@ -34,16 +34,6 @@ def no_checkpoint(params, x):
 
 
 @fails_with("also saved", "the gathered up", "the gathered down")
-def gathered_weights_saved_by_name(params, x):
-    return jax.checkpoint(layer, policy=keeping("h", "gathered"))(params, x)
-
-
-@fails_with("also saved", "the gathered up", "the gathered down")
-def gathered_weights_saved_in_place_of_h(params, x):
-    return jax.checkpoint(layer, policy=keeping("gathered"))(params, x)
-
-
-@fails_with("also saved", "the gathered up", "the gathered down")
 def everything_saveable(params, x):
     return jax.checkpoint(layer, policy=policies.everything_saveable)(params, x)
 

@@ -25,12 +25,10 @@ def decorated(x, W1, W2):
 
 
 @passes
+@functools.partial(jax.remat, policy=policies.save_any_names_but_these())
 def any_name(x, W1, W2):
-    def inner(x, W1, W2):
-        y = checkpoint_name(jnp.einsum("na,ab->nb", x, W1), "y")
-        return jnp.dot(wave(y), W2)
-
-    return jax.remat(inner, policy=policies.save_any_names_but_these())(x, W1, W2)
+    y = checkpoint_name(jnp.einsum("na,ab->nb", x, W1), "y")
+    return jnp.dot(wave(y), W2)
 
 
 @passes

@@ -77,11 +77,6 @@ def penalty_in_a_checkpoint_of_its_own(params, x, targets):
 
 
 @fails_with("also saved", "extra residuals")
-def penalty_alone_in_a_checkpoint(params, x, targets):
-    return loss(params, x, targets, functools.partial(body, z_loss=jax.checkpoint(z_loss)))
-
-
-@fails_with("also saved", "extra residuals")
 def attention_alone_in_a_checkpoint(params, x, targets):
     def attending(weights, x):
         attended, scores = attention(weights, rms_norm(x))

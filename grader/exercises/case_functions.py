@@ -82,9 +82,9 @@ def transform(called: str, in_axes: Any = 0) -> Callable[[Callable], Callable]:
     return transformed
 
 
-def where(called: str) -> str:
-    """Return the end of a case's name, which states the transformation."""
-    return "" if called == "directly" else f", under {called}"
+def where(called: str, dtype: str = "float32") -> str:
+    """Return the end of a case's name, which states the dtype and the transformation."""
+    return ("" if dtype == "float32" else f", in {dtype}") + ("" if called == "directly" else f", under {called}")
 
 
 MOST = 8  # the maximum number of named values of a function

@@ -108,11 +108,7 @@ def _make_case(
 
     what = f"{k} microbatch{'es' * (k > 1)} of {r} row{'s' * (r > 1)}"
     return Case(
-        name
-        or what
-        + ", the first and last of weight 0" * weightless
-        + ", in float16" * (dtype == "float16")
-        + case_functions.where(called),
+        name or what + ", the first and last of weight 0" * weightless + case_functions.where(called, dtype),
         (jax.ShapeDtypeStruct((inner, width), dtype), jax.ShapeDtypeStruct((width, inner), dtype)),
         transform=case_functions.transform(called),
         apply=apply,

@@ -55,10 +55,7 @@ def case(rng, a, d, s, dtype="float32", called="directly", title=None):
     batch = (2,) if called == "jax.vmap" else ()
     shapes = *[(h, a, d)] * 3, (a, d, h), (*batch, s, h)
     return Case(
-        title
-        or f"{s} tokens, width {h}, {a} head{'s' * (a > 1)}"
-        + ", in bfloat16" * (dtype == "bfloat16")
-        + case_functions.where(called),
+        title or f"{s} tokens, width {h}, {a} head{'s' * (a > 1)}" + case_functions.where(called, dtype),
         tuple(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape in shapes),
         transform=case_functions.transform(called, in_axes=(None, None, None, None, 0)),
         function=_compute_block,

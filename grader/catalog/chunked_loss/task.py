@@ -57,10 +57,7 @@ def case(rng, n, chunks, d=None, V=None, dtype="float32", called="directly", nam
         return lambda hidden, vocabulary: answer(hidden, vocabulary, own, chunks)
 
     return Case(
-        name
-        or f"{n} row{'s' * (n > 1)} in {chunks} chunk{'s' * (chunks > 1)}"
-        + ", in float16" * (dtype == "float16")
-        + case_functions.where(called),
+        name or f"{n} row{'s' * (n > 1)} in {chunks} chunk{'s' * (chunks > 1)}" + case_functions.where(called, dtype),
         (jax.ShapeDtypeStruct((n, d), dtype), jax.ShapeDtypeStruct((V, d), dtype)),
         transform=case_functions.transform(called),
         apply=apply,

@@ -67,9 +67,9 @@ def case(rng, L, n, u, v, dtype="float32", called="directly", title=None):
 
         return across(call)
 
-    what = f"{L} layers of width {d}, hidden width {m}, {rows} rows" + ", in float16" * (dtype == "float16")
+    what = f"{L} layers of width {d}, hidden width {m}, {rows} rows"
     return Case(
-        title or what + case_functions.where(called),
+        title or what + case_functions.where(called, dtype),
         tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((L, d, m), (L, m, d), (rows, d))),
         apply=lambda answer: lambda up, down, x: answer((up, down), x, mesh),
         transform=on_mesh,

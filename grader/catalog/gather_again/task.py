@@ -42,9 +42,9 @@ def case(rng, n, u, v, dtype="float32", called="directly", title=None):
     mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
     d, m = 8 * u, 8 * v
     across = case_functions.transform(called)
-    what = f"width {d}, hidden width {m}" + ", in float16" * (dtype == "float16")
+    what = f"width {d}, hidden width {m}"
     return Case(
-        title or what + case_functions.where(called),
+        title or what + case_functions.where(called, dtype),
         tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((d, m), (m, d), (8 * n, d))),
         apply=lambda answer: lambda up, down, x: answer((up, down), x),
         transform=lambda one: across(jax.shard_map(one, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))),

@@ -81,10 +81,7 @@ def case(rng, adapted, n, d, m, r, dtype="float32", called="directly", title=Non
 
     place = "adapters at up and down" if adapted == "both" else f"an adapter at {adapted}"
     return Case(
-        title
-        or f"{place}, {n} rows, widths {d} and {m}, rank {r}"
-        + ", in float16" * (dtype == "float16")
-        + case_functions.where(called),
+        title or f"{place}, {n} rows, widths {d} and {m}, rank {r}" + case_functions.where(called, dtype),
         tuple(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape in (*weights.values(), *adapters, (n, d))),
         transform=case_functions.transform(called),
         apply=apply,

@@ -66,7 +66,7 @@ def case(rng, r, k, u, v, dtype="float32", called="directly", title=None):
 
     what = f"{k} microbatch{'es' * (k > 1)} of {r} rows, width {d}, hidden width {m}"
     return Case(
-        title or what + ", in float16" * (dtype == "float16") + case_functions.where(called),
+        title or what + case_functions.where(called, dtype),
         tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((d, m), (m, d), (8 * k * r, d))),
         apply=lambda answer: lambda up, down, x: answer((up, down), x, k),
         transform=lambda one: across(jax.shard_map(one, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))),

@@ -56,9 +56,9 @@ def case(rng, L, n, d, named, dtype="float32", called="directly", title=None):
     """Return a case with `L` layers on arrays of this shape."""
     batch = (2,) if called == "jax.vmap" else ()
     layer = {"no": _layer, "yes": _layer_with_names}[named]
-    what = f"{L} layers{' that name values' * (named == 'yes')}" + ", in float16" * (dtype == "float16")
+    what = f"{L} layers{' that name values' * (named == 'yes')}"
     return Case(
-        title or what + case_functions.where(called),
+        title or what + case_functions.where(called, dtype),
         (jax.ShapeDtypeStruct((L, d, d), dtype), jax.ShapeDtypeStruct((*batch, n, d), dtype)),
         transform=case_functions.transform(called, in_axes=(None, 0)),
         apply=lambda answer: answer(lambda w, x: layer(w, x)),

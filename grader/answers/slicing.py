@@ -10,7 +10,7 @@ import bisect
 import collections
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 from grader.answers.cells import PlacedStatement
 from grader.answers.effects import (
@@ -24,27 +24,11 @@ from grader.answers.effects import (
     outside_definitions,
 )
 
-
-class Slice(NamedTuple):
-    """The statements of a page that matter to an answer, in the order of the page.
-
-    Attributes:
-      needed: the statements that the answer depends on. A definition that is replaced before its first use is not
-        needed, and neither is the answer's stub, unless the page has nothing else.
-      before: the statements that run before the answer is checked, without checks, plots and magics that the answer
-        does not depend on. If the last check is below the answer, these are the statements above that check; else they
-        are all statements of the page. Empty if the others only bind their own names.
-      kept: the text that is handed in: the needed statements, statements that may change what the needed ones define,
-        and the dependencies of both.
-    """
-
-    needed: tuple[PlacedStatement, ...]
-    before: tuple[PlacedStatement, ...]
-    kept: tuple[PlacedStatement, ...]
+type Statements = tuple[PlacedStatement, ...]
 
 
-def slice_of(answer: str, statements: Sequence[PlacedStatement]) -> Slice:
-    """Return the statements that an answer depends on, and the other statements that may make a difference.
+def slice_of(answer: str, statements: Sequence[PlacedStatement]) -> tuple[Statements, Statements, Statements]:
+    """Return `statements`, `before` and `kept` of `find.SlicedAnswer`.
 
     This is a backward slice (Weiser, Program slicing, 1981) along reaching definitions. The body of a function uses the
     definitions that exist when it is called. The mutations by the functions that a statement calls are found once per
@@ -56,7 +40,9 @@ def slice_of(answer: str, statements: Sequence[PlacedStatement]) -> Slice:
     if not page.makes_a_difference(before, needed):
         before = []
     kept = needed | page.needed(page.touching(before, needed))
-    return Slice(*(tuple(page.statements[i] for i in indices) for indices in (sorted(needed), before, sorted(kept))))
+    chosen = sorted(needed), before, sorted(kept)
+    of_answer, above, handed_in = (tuple(page.statements[i] for i in indices) for indices in chosen)
+    return of_answer, above, handed_in
 
 
 _TO_LOOK_AT = {"IPython", "altair", "bokeh", "grader", "ipywidgets", "matplotlib", "plotly", "seaborn"}

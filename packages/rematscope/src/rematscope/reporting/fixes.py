@@ -145,11 +145,11 @@ class Search:
         if found is None and Changes("layers") in self.tried:
             self._nest_checkpoints()
             found = self._compile_in_order(len(self.measured) + 1)
+        if found is None:
+            found = self._plan_gradient()
         if found is None:  # each loop over the chunks recomputes the loss from its start, and stores no activations
             self._chunk([Changes("whole", donate_argnums=self._useful_donation)])
             found = self._compile_in_order(len(self.measured) + 1)
-        if found is None:
-            found = self._plan_gradient()
         return found if found is None else self._improve(found)
 
     # Changes to consider

@@ -445,7 +445,7 @@ def test_text_has_findings_and_places():
 About       Finding
 ────────────────────────────────────────────────────────────────────────────────────────────────────
 own result  'h' on test_lint.py:{line} takes 512 B but avoids no recompute: the derivative of tanh on
-            test_lint.py:{line} uses its own result, which is the value before the name. Name the result
+            test_lint.py:{line} uses its own result, which is computed before the name. Name the result
             of a matmul on test_lint.py:{line} (f32[16,8]) instead: it avoids 2,048 operations for 512
             B.
 <lambda>: 1 finding

@@ -80,7 +80,7 @@ def _explain_idle_name(names: Names, at: NameAt) -> tuple[LintKind, str]:
     last = max(costs, key=lambda equation: (costs[equation], equation.primitive in OWN_RESULT))
     made = f"{last.primitive} on {where(last.source)}"
     if last.primitive in OWN_RESULT:
-        why = f"the derivative of {made} uses its own result, which is the value before the name"
+        why = f"the derivative of {made} uses its own result, which is computed before the name"
         return LintKind.OWN_RESULT, f"{saving}: {why}. {_suggest_place(names, equations)}"
     if uses := names.values.unnamed_uses(equations):
         why = f"{_list_operations(uses)} reads the same value without the name"

@@ -98,6 +98,7 @@ SLIPS = {
         "each name as a separate argument",
     ),
     "a place that there is none of": (lambda x: jax.checkpoint(flagged, static_argnums=(5,))(x, 1), "counts positions"),
+    "a checkpoint around a result": (lambda x: x @ jax.checkpoint(f(x)), "which function did you wrap?"),
     "no static flag": (lambda x: jax.checkpoint(flagged)(x, True), "no values"),
     "a name before its value": (lambda x: f(checkpoint_name("y", x)), "in this order"),
     "no name": (lambda x: f(checkpoint_name(x)), "in this order"),

@@ -26,6 +26,7 @@ class CaseFinding(NamedTuple):
 
 
 _LISTED = 9  # if there are at most this many cases or questions, a finding names all that show it
+_CLAIMS = 3  # what an answer saves and recomputes is stated for at most this many groups of cases, and the rest counted
 
 
 def group_findings(seen: Iterable[CaseFinding], of: int = 0) -> list[Finding]:
@@ -78,6 +79,7 @@ def failed_requirements(
     """
     advice: list[Finding] = []
     shown = ["Values and gradients match the reference in every case."]
+    claimed: dict[str, list[str]] = {}  # maps claims to the cases that show them
     for groups in itertools.zip_longest(*requirements, fillvalue=()):
         asked = [(behaviour, group) for behaviour, group in zip(observe_cases, groups, strict=True) if group]
         found = group_findings(
@@ -89,12 +91,20 @@ def failed_requirements(
         if mistakes := [finding for finding in found if not finding.advice]:
             return _without_consequences(mistakes), []
         advice += found
-        claimed: dict[str, list[str]] = {}  # maps claims to the cases that show them
         for behaviour, group in asked:
             if claims := [claim for requirement in group if (claim := requirement.claim(behaviour))]:
                 claimed.setdefault("; ".join(claims), []).append(behaviour.case)
-        shown += [_claims_sentence(claims, names, len(observe_cases)) for claims, names in claimed.items()]
-    return advice, shown
+    return advice, [*shown, *_list_claims(claimed, len(observe_cases))]
+
+
+def _list_claims(claimed: dict[str, list[str]], of: int) -> list[str]:
+    """Return a sentence for each claim, from those that hold in most cases; if there are many, only for the first."""
+    ordered = sorted(claimed.items(), key=lambda each: -len(each[1]))
+    shown = [_claims_sentence(claims, cases, of) for claims, cases in ordered]
+    if len(shown) <= _CLAIMS + 1:
+        return shown
+    others = len({case for _, cases in ordered[_CLAIMS:] for case in cases})
+    return [*shown[:_CLAIMS], f"In {others} more cases: other residuals or other recompute, also as required."]
 
 
 def _claims_sentence(claims: str, cases: Sequence[str], of: int) -> str:

@@ -116,3 +116,15 @@ def test_claims_that_hold_in_some_cases_count_them():
         "In 2 of 3 cases: the forward pass saves h, and otherwise only arguments.",
         "In 1 of 3 cases (three): the forward pass saves only arguments.",
     ]
+
+
+def test_only_the_claims_of_most_cases_are_listed():
+    saved = [("h",), ("y",), ("y",), (), ("h", "y"), ("h", "h")]
+    seen = [behaviour(*map(residual, names), case=f"case {number}") for number, names in enumerate(saved)]
+    _, shown = failed_requirements([[[Saves(names, "Too much?")]] for names in saved], seen)
+    assert shown[1:] == [
+        "In 2 of 6 cases: the forward pass saves y, and otherwise only arguments.",
+        "In 1 of 6 cases (case 0): the forward pass saves h, and otherwise only arguments.",
+        "In 1 of 6 cases (case 3): the forward pass saves only arguments.",
+        "In 2 more cases: other residuals or other recompute, also as required.",
+    ]

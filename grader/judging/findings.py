@@ -101,10 +101,11 @@ def _list_claims(claimed: dict[str, list[str]], of: int) -> list[str]:
     """Return a sentence for each claim, from those that hold in most cases; if there are many, only for the first."""
     ordered = sorted(claimed.items(), key=lambda each: -len(each[1]))
     shown = [_claims_sentence(claims, cases, of) for claims, cases in ordered]
-    if len(shown) <= _CLAIMS + 1:
+    stated = {case for _, names in ordered[:_CLAIMS] for case in names}
+    others = {case for _, names in ordered[_CLAIMS:] for case in names} - stated
+    if len(shown) <= _CLAIMS + 1 or len(others) < 2:
         return shown
-    others = len({case for _, cases in ordered[_CLAIMS:] for case in cases})
-    return [*shown[:_CLAIMS], f"In {others} more cases: other residuals or other recompute, also as required."]
+    return [*shown[:_CLAIMS], f"In {len(others)} more cases: other residuals or other recompute, also as required."]
 
 
 def _claims_sentence(claims: str, cases: Sequence[str], of: int) -> str:

@@ -29,11 +29,16 @@ def train_step(weights, x):
 
 
 @pytest.fixture(scope="module")
-def page(browser, tmp_path_factory):
-    """Open the page of a report in a window that is 900 px wide."""
+def report():
     weights, x = [jax.ShapeDtypeStruct((64, 64), jnp.float32)] * 3, jax.ShapeDtypeStruct((512, 64), jnp.float32)
+    return rematscope.report(train_step, weights, x, memory="700 KiB")
+
+
+@pytest.fixture(scope="module")
+def page(browser, report, tmp_path_factory):
+    """Open the page of a report in a window that is 900 px wide."""
     file = tmp_path_factory.mktemp("report") / "report.html"
-    rematscope.report(train_step, weights, x, memory="700 KiB").save(file)
+    report.save(file)
     with browser.new_context(viewport={"width": 900, "height": 900}) as window:
         page = window.new_page()
         page.goto(file.as_uri())
@@ -58,3 +63,20 @@ def test_text_in_pictures_is_readable_in_a_window_as_narrow_as_a_phone(page):
     size = "all => Math.min(...all.map(e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a))"
     assert page.locator("svg text").evaluate_all(size) >= 11
     assert page.evaluate("document.scrollingElement.scrollWidth") == 420
+
+
+# The font sizes of texts in px, and by how many px texts are wider than their rectangles or the picture.
+SIZES = "all => all.map(text => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a)"
+TOO_WIDE = """all => all.map(text => text.getBoundingClientRect().right -
+    (text.previousElementSibling ?? text.closest('svg')).getBoundingClientRect().right)"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [490, 1100])
+def test_text_in_a_notebooks_pictures_is_readable_and_inside_its_rectangle(browser, report, width):
+    with browser.new_context(viewport={"width": width, "height": 900}) as window:
+        page = window.new_page()
+        page.set_content(f'<body style="margin: 0">{report.html()}</body>')
+        texts = page.locator(".rs-report svg text")
+        assert texts.count() > 5 and min(texts.evaluate_all(SIZES)) > 9
+        assert max(page.locator(".rs-report .node text").evaluate_all(TOO_WIDE)) < 1

@@ -17,6 +17,7 @@ from rematscope.reporting.tree import Node, tree_of
 
 Scale = Callable[[float], float]
 _LEFT, _WIDE, _HIGH, _TOP = 84, 1180, 300, 14
+_NOTEBOOK, _NARROW = 760, 15  # in a notebook: the width of the pictures, and the font size where it is narrower
 _ROW = 26  # height of a level of the icicle
 _LETTER = 6.6  # width of a letter, about
 _LISTED = 20
@@ -55,10 +56,13 @@ def document(report: Any) -> str:
 def pictures(report: Any) -> str:
     """Return the pictures without a script, for a notebook or a page on which none runs."""
     return (
-        f"<style>{_kind_styles()} .rs-report svg {{ max-width: 100%; height: auto; font: 12px sans-serif; }} "
+        f"<style>{_kind_styles()} .rs-report {{ container-type: inline-size; }} "
+        f".rs-report svg {{ display: block; width: min(100%, {_NOTEBOOK}px); height: auto; font: 12px sans-serif; }} "
+        f"@container (max-width: 640px) {{ .rs-report svg {{ font-size: {_NARROW}px; }} }} "
         ".rs-report svg text { fill: currentColor; } .rs-report .node text { fill: #fff; } "
         ".rs-report .limit, .rs-report .edge, .rs-report .grid { stroke: currentColor; stroke-dasharray: 4 4; }</style>"
-        f'<div class="rs-report">{timeline_svg(report.timeline, report.limit)}{icicle_svg(tree_of(report.peak))}</div>'
+        f'<div class="rs-report">{timeline_svg(report.timeline, report.limit, _NOTEBOOK)}'
+        f"{icicle_svg(tree_of(report.peak), _NOTEBOOK, _LETTER * _NARROW / 12)}</div>"
     )
 
 
@@ -288,12 +292,12 @@ def _bar_svg(report: Any) -> str:
     )
 
 
-def timeline_svg(timeline: Timeline, limit: int) -> str:
+def timeline_svg(timeline: Timeline, limit: int, wide: int = _WIDE) -> str:
     """Return the timeline as SVG, each band a step function."""
     totals = timeline.totals
     peak, count = max(totals, default=0), max(len(totals), 1)
     most = max(peak, min(limit, 1.3 * peak)) * 1.08 or 1
-    width = _WIDE - _LEFT - 6
+    width = wide - _LEFT - 6
 
     def x(i: float) -> float:
         return _LEFT + i / count * width
@@ -315,27 +319,28 @@ def timeline_svg(timeline: Timeline, limit: int) -> str:
         base = top
     grid = []
     for level in _axis_levels(most):
-        grid.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDE - 6}" y1="{y(level):.1f}" y2="{y(level):.1f}"/>')
+        grid.append(f'<line class="grid" x1="{_LEFT}" x2="{wide - 6}" y1="{y(level):.1f}" y2="{y(level):.1f}"/>')
         grid.append(
             f'<text class="axis" x="{_LEFT - 6}" y="{y(level) + 4:.1f}" text-anchor="end">{bytes_text(level)}</text>'
         )
     marks = []
     if limit <= most:
-        across = f'x1="{_LEFT}" x2="{_WIDE - 6}" y1="{y(limit):.1f}" y2="{y(limit):.1f}"'
+        across = f'x1="{_LEFT}" x2="{wide - 6}" y1="{y(limit):.1f}" y2="{y(limit):.1f}"'
         marks.append(f'<line class="limit-under" {across}/><line class="limit" {across}/>')
         marks.append(
-            f'<text class="limit-text" x="{_WIDE - 10}" y="{y(limit) - 5:.1f}" text-anchor="end">capacity</text>'
+            f'<text class="limit-text" x="{wide - 10}" y="{y(limit) - 5:.1f}" text-anchor="end">capacity</text>'
         )
     edge = x(next((i for i, each in enumerate(timeline.samples) if each >= timeline.boundary), len(timeline.samples)))
     marks.append(f'<line class="edge" x1="{edge:.1f}" x2="{edge:.1f}" y1="{_TOP}" y2="{_TOP + _HIGH}"/>')
     at = totals.index(peak) if totals else 0
     marks.append(f'<path d="M{x(at + 0.5):.1f},{y(peak) - 1:.1f} l-5,-9 h10 z" fill="currentColor"/>')
     bottom = _TOP + _HIGH + 18
-    words = f'<text class="axis" x="{_LEFT}" y="{bottom}">forward pass</text>' if edge > _LEFT + 90 else ""
-    words += f'<text class="axis" x="{edge + 4:.1f}" y="{bottom}">backward pass and update →</text>'
+    words = f'<text class="axis" x="{_LEFT}" y="{bottom}">forward pass</text>' if edge > _LEFT + 110 else ""
+    place = f'x="{edge + 4:.1f}"' if edge < wide - 220 else f'x="{wide - 6}" text-anchor="end"'
+    words += f'<text class="axis" {place} y="{bottom}">backward pass and update →</text>'
     about = f"Memory over time: up to {bytes_text(peak)}, at operation {timeline.peak_step:,} of {timeline.steps:,}"
     return (
-        f'<svg id="timeline" viewBox="0 0 {_WIDE} {bottom + 8}" role="img" tabindex="0" aria-label="{escape(about)}">'
+        f'<svg id="timeline" viewBox="0 0 {wide} {bottom + 8}" role="img" tabindex="0" aria-label="{escape(about)}">'
         f"{''.join(grid)}{''.join(parts)}{''.join(marks)}{words}"
         f'<line class="cursor" y1="{_TOP}" y2="{_TOP + _HIGH}" x1="0" x2="0"/></svg>'
     )
@@ -374,15 +379,15 @@ def _timeline_data(timeline: Timeline) -> dict[str, object]:
     }
 
 
-def icicle_svg(tree: Node) -> str:
+def icicle_svg(tree: Node, wide: int = _WIDE, letter: float = _LETTER) -> str:
     """Return the memory at the peak as an icicle: each level is a row, and each part is as wide as its bytes."""
     nodes = list(tree.walk())
     rows, parts, odd = 1, [], dict[int, bool]()
     for node, start, depth in nodes:
-        x, width = start / max(tree.nbytes, 1) * _WIDE, node.nbytes / max(tree.nbytes, 1) * _WIDE
+        x, width = start / max(tree.nbytes, 1) * wide, node.nbytes / max(tree.nbytes, 1) * wide
         odd[depth] = not odd.get(depth, True)
         rows = max(rows, depth + 1) if width > 0.4 else rows
-        label = _fitting_label(node, int((width - 8) / _LETTER))
+        label = _fitting_label(node, int((width - 8) / letter))
         about = escape(f"{node.name}, {bytes_text(node.nbytes)}. {node.about}")
         hidden = ' style="display:none"' if width <= 0.4 else ""
         shade = " odd" if odd[depth] else ""
@@ -393,7 +398,7 @@ def icicle_svg(tree: Node) -> str:
             f'<text x="{x + 4:.2f}" y="{depth * _ROW + 17}">{escape(label)}</text></g>'
         )
     return (
-        f'<svg id="icicle" viewBox="0 0 {_WIDE} {rows * _ROW}" role="tree" aria-label="Memory at the peak by module">'
+        f'<svg id="icicle" viewBox="0 0 {wide} {rows * _ROW}" role="tree" aria-label="Memory at the peak by module">'
         f"{''.join(parts)}</svg>"
     )
 

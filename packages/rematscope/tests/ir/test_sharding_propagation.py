@@ -14,6 +14,10 @@ OVER = meshes.mesh(data=4, model=2)
 
 OPERATIONS = {
     "elementwise": lambda x, w, v: jnp.sin(x) * 2 + x,
+    "scaled": lambda x, w, v: x.mean(0, keepdims=True) * jnp.sin(x),
+    "scaled in three axes": lambda x, w, v: v.max((0, 1), keepdims=True) * jnp.sin(v),
+    "masked": lambda x, w, v: jnp.where(v.sum((0, 2), keepdims=True) > 0, jnp.zeros((1, 1, 6)), jnp.cos(v)),
+    "clipped": lambda x, w, v: jnp.clip(jnp.sin(x), x.min(0, keepdims=True), 1.0),
     "columns": lambda x, w, v: x @ w,
     "rows": lambda x, w, v: (x @ w) @ w.T,
     "batched": lambda x, w, v: jnp.einsum("ab,acd->acbd", x, v),

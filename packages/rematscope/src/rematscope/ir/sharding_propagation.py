@@ -213,8 +213,7 @@ class _Propagation:
             case "gather":
                 found = self._gather_axes(equation, result)
             case "concatenate" | "dynamic_update_slice" | "select_and_scatter_add" | "scatter" | "scatter-add":
-                same = [(v, a) for v, a in operands if len(v.shape) == len(whole)]
-                found = self._join_operands([(v, _shardings_of_equal_sizes(v, result, a)) for v, a in same], result)
+                found = self._join_operands(_of_equal_sizes(operands, result), result)
             case name if "axes" in params and len(first.shape) > len(whole):
                 found = tuple(over for d, over in enumerate(axes) if d not in params["axes"])
                 if any(over and d in params["axes"] for d, over in enumerate(axes)):
@@ -227,8 +226,8 @@ class _Propagation:
                 found = tuple(() if d == along else over for d, over in enumerate(axes))
             case _ if all(v.shape == result.shape or not v.shape for v, _ in operands):
                 found = self._join_operands([(v, a) for v, a in operands if v.shape], result)
-            case _ if len(first.shape) == len(whole):
-                found = _shardings_of_equal_sizes(first, result, axes)
+            case _ if len(first.shape) == len(whole):  # also elementwise, where an axis of length 1 is broadcast
+                found = self._join_operands(_of_equal_sizes(operands, result), result)
             case _:
                 found = whole
         return found if any(found) or result.sharding is None else self._axes_of(result)
@@ -283,9 +282,13 @@ class _Propagation:
         return tuple(found)
 
 
-def _shardings_of_equal_sizes(value: Value, result: Value, axes: Axes) -> Axes:
-    """Return the same sharding for dimensions of equal size, and none for others."""
-    return tuple(over if n == m else () for over, n, m in zip(axes, value.shape, result.shape, strict=True))
+def _of_equal_sizes(operands: Iterable[tuple[Value, Axes]], result: Value) -> list[tuple[Value, Axes]]:
+    """Return the operands with as many dimensions as the result, each sharded only where the sizes are equal."""
+    return [
+        (v, tuple(over if n == m else () for over, n, m in zip(axes, v.shape, result.shape, strict=True)))
+        for v, axes in operands
+        if len(v.shape) == len(result.shape)
+    ]
 
 
 def _reshape_groups(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:

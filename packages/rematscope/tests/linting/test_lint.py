@@ -432,6 +432,25 @@ def test_a_function_that_cannot_be_traced_gets_a_reason():
         lint(lambda x: jax.grad(lambda x: jax.checkpoint(jnp.sin)(x).sum())(x).sum(), ARGS[0])
 
 
+def test_the_place_that_is_suggested_instead_of_a_name_avoids_as_much_per_byte():
+    def layer(weights, x):
+        project, out, up, down = weights
+        q, k, v = (part.reshape(*x.shape[:2], 4, -1) for part in jnp.split(x @ project, 3, -1))
+        context = checkpoint_name(jax.nn.dot_product_attention(q, k, v, is_causal=True), "context")
+        h = x + context.reshape(x.shape) @ out
+        return h + jnp.tanh(h @ up) @ down
+
+    def loss(weights, x):
+        return jnp.mean(jax.lax.scan(lambda x, layers: (layer(layers, x), None), x, weights)[0] ** 2)
+
+    shapes = [(4, 32, 96), (4, 32, 32), (4, 32, 128), (4, 128, 32), (4, 32, 32)]
+    *weights, x = (jax.ShapeDtypeStruct(shape, "float32") for shape in shapes)
+    (finding,) = lint(loss, weights, x).findings
+    # The name avoids 1.05 M operations for 64 KiB; the probabilities, which are nearer, only 65.5 k for 256 KiB.
+    assert "takes 64 KiB but avoids only 1.05 M of" in finding.text
+    assert "(f32[4,32,96]) instead: it avoids 3.15 M operations for 192 KiB." in finding.text
+
+
 # Display
 
 

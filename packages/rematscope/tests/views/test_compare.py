@@ -4,6 +4,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import meshes
 import pytest
 
 from rematscope import SideBySide, compare, liveness, trace
@@ -110,3 +111,12 @@ def test_a_saved_timeline_has_its_picture_and_its_words(tmp_path):
         r'<img [^>]*src="data:image/png;base64,[^"]+" [^>]*alt="([^"]+)"', page.read_text(encoding="utf-8")
     )
     assert found and "bytes" in found[1]
+
+
+def test_it_says_that_shardings_which_the_compiler_decides_are_estimates():
+    over = meshes.mesh(data=4)
+    x, w = meshes.like(over, "data", shape=(64, 16)), meshes.like(over, shape=(16, 16))
+    assert "is an estimate, the compiler decides" in " ".join(
+        str(compare({"": lambda w, x: jnp.sin(x @ w)}, w, x)).split()
+    )
+    assert "estimate" not in str(compare({"": lambda w, x: jnp.sin(x @ w)}, jnp.ones((16, 16)), jnp.ones((64, 16))))

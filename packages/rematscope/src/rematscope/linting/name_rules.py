@@ -75,13 +75,14 @@ def _explain_idle_name(names: Names, at: NameAt) -> tuple[LintKind, str]:
     part = "no recompute"
     if total.spared:
         part = f"only {amount_text(total.spared)} of {amount_text(total.spared + total.again)} recomputed operations"
-    saving = f"takes {bytes_text(sum(node.nbytes for node in names.nodes[at]))} but avoids {part}"
+    nbytes = sum(node.nbytes for node in names.nodes[at])
+    saving = f"takes {bytes_text(nbytes)} but avoids {part}"
     costs = {node.equation: node.cost for node in most.ends if node.equation is not None}
     last = max(costs, key=lambda equation: (costs[equation], equation.primitive in OWN_RESULT))
     made = f"{last.primitive} on {where(last.source)}"
     if last.primitive in OWN_RESULT:
         why = f"the derivative of {made} uses its own result, which is computed before the name"
-        return LintKind.OWN_RESULT, f"{saving}: {why}. {_suggest_place(names, equations)}"
+        return LintKind.OWN_RESULT, f"{saving}: {why}. {_suggest_place(names, equations, total.spared, nbytes)}"
     if uses := names.values.unnamed_uses(equations):
         why = f"{_list_operations(uses)} reads the same value without the name"
         return LintKind.USED_UNNAMED, f"{saving}: {why}. Use the named value there."
@@ -92,7 +93,7 @@ def _explain_idle_name(names: Names, at: NameAt) -> tuple[LintKind, str]:
             instead = f"To save both, {SAVED_BY_A_RULE}"
         return LintKind.TOO_LATE, f"{saving}: {why}. {instead}"
     why = f"{made} is recomputed anyway, because the derivative on {_costliest_reader(names, most.ends)} needs it"
-    return LintKind.TOO_LATE, f"{saving}: {why}. {_suggest_place(names, equations)}"
+    return LintKind.TOO_LATE, f"{saving}: {why}. {_suggest_place(names, equations, total.spared, nbytes)}"
 
 
 def _costliest_reader(names: Names, nodes: list[Node]) -> str:
@@ -106,12 +107,16 @@ def _costliest_reader(names: Names, nodes: list[Node]) -> str:
     return where(None)
 
 
-def _suggest_place(names: Names, equations: list[Equation]) -> str:
-    """Return the next step for a name in the wrong place: the nearest place before it that is worth a name."""
+def _suggest_place(names: Names, equations: list[Equation], spared: float = 0, nbytes: int = 1) -> str:
+    """Return the next step for a name in the wrong place: the nearest place before it that avoids as much per byte.
+
+    Args:
+      spared, nbytes: the operations that the name avoids, and the bytes that it takes.
+    """
     own = {names.values.origin(e.outputs[0]) for e in equations}
     for equation in names.values.before(equations):
-        if equation in names.place_of and equation not in own:
-            place = names.place_of[equation]
+        place = names.place_of.get(equation)
+        if place is not None and equation not in own and place.avoided * nbytes >= spared * place.nbytes:
             return (
                 f"Name {place} instead: it avoids {amount_text(place.avoided)} operations for "
                 f"{bytes_text(place.nbytes)}."
@@ -120,7 +125,7 @@ def _suggest_place(names: Names, equations: list[Equation]) -> str:
             at = name_at(equation.params["name"], equation.source)
             if at in names.helping:
                 return f"Remove it: {at.name!r}, from which it is computed, has a name that helps."
-    return "Remove the name."
+    return "No value before it avoids as much per byte." if spared else "Remove the name."
 
 
 def _list_operations(equations: list[Equation]) -> str:

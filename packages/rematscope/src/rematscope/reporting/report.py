@@ -150,6 +150,7 @@ class Report(View):
         base = search.tried[Changes()]
         self.measurement = search.measured[Changes()]
         self.contents = Contents(base.passes, base.memory)
+        self._more_devices = "more devices" if base.passes.devices > 1 else "devices"
         self.fixes: list[Fix] = search.fixes()
         self.best: Proposal | None = None
         if found is not None and found != Changes():
@@ -335,10 +336,13 @@ class Report(View):
         if state > self.limit:
             return (
                 f"{why} Parameters, optimizer state and gradients alone take {bytes_text(state)}, so a smaller batch "
-                "helps only if they depend on its size. Shard the step across devices, or choose a device with more "
-                "memory."
+                f"helps only if they depend on its size. Shard the step across {self._more_devices}, or choose a "
+                "device with more memory."
             )
-        return f"{why} Shard the step across devices, reduce the batch size, or choose a device with more memory."
+        return (
+            f"{why} Shard the step across {self._more_devices}, reduce the batch size, or choose a device with more "
+            "memory."
+        )
 
     @property
     def _floor(self) -> str:
@@ -469,8 +473,8 @@ def _advice(report: Report) -> list[str]:
     state = kinds.get("parameters", 0) + kinds.get("optimizer state", 0) + kinds.get("outputs", 0)
     if report.best is None and state > 0.5 * report.limit:
         found.append(
-            f"Parameters, optimizer state and outputs alone take {bytes_text(state)}. Shard them across devices "
-            "(FSDP), or use an optimizer with less state, such as optax.adafactor."
+            f"Parameters, optimizer state and outputs alone take {bytes_text(state)}. Shard them across "
+            f"{report._more_devices} (FSDP), or use an optimizer with less state, such as optax.adafactor."
         )
     if offload := _offload_advice(report):
         found.append(offload)

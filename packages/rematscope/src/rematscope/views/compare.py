@@ -138,6 +138,8 @@ class Comparison(View):
             text += " At the peak, recomputed and deferred values take the place of unsaved residuals."
         if any(title.endswith(_COUNTS["transcendentals"]) for title in self._columns):
             text += " transc.: transcendental evaluations, one per element."
+        if any(row.trace.unresolved_shardings for row in self.rows):
+            text += " The sharding of some residuals is an estimate, the compiler decides."
         text += " Traced with jax_remat3." if any(row.trace.remat3 for row in self.rows) else ""
         device = self.rows[0].device
         return f"{text} Times: roofline estimates of both passes for {device.name}." if device else text

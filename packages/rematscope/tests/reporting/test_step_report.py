@@ -239,6 +239,8 @@ def test_a_step_that_fits_only_with_a_plan_of_auto_gets_one(monkeypatch):
     found = rematscope.report(step, *args, memory="730 KiB")
     assert found.best is not None and "auto=" in found.best.snippet, found.nothing_fits
     assert found.best.peak_bytes <= found.limit
+    whole = [changes for changes in found._search.tried if changes.checkpoint == "whole" and changes.chunks > 1]
+    assert not whole, "a plan recomputes less than chunks that recompute the whole loss for each loop"
     expected = step(*args)
     for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found.best.function(*args)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)

@@ -26,7 +26,6 @@ class CaseFinding(NamedTuple):
 
 
 _LISTED = 9  # if there are at most this many cases or questions, a finding names all that show it
-_CLAIMS = 3  # what an answer saves and recomputes is stated for at most this many groups of cases, and the rest counted
 
 
 def group_findings(seen: Iterable[CaseFinding], of: int = 0) -> list[Finding]:
@@ -94,18 +93,8 @@ def failed_requirements(
         for behaviour, group in asked:
             if claims := [claim for requirement in group if (claim := requirement.claim(behaviour))]:
                 claimed.setdefault("; ".join(claims), []).append(behaviour.case)
-    return advice, [*shown, *_list_claims(claimed, len(observe_cases))]
-
-
-def _list_claims(claimed: dict[str, list[str]], of: int) -> list[str]:
-    """Return a sentence for each claim, from those that hold in most cases; if there are many, only for the first."""
-    ordered = sorted(claimed.items(), key=lambda each: -len(each[1]))
-    shown = [_claims_sentence(claims, cases, of) for claims, cases in ordered]
-    stated = {case for _, names in ordered[:_CLAIMS] for case in names}
-    others = {case for _, names in ordered[_CLAIMS:] for case in names} - stated
-    if len(shown) <= _CLAIMS + 1 or len(others) < 2:
-        return shown
-    return [*shown[:_CLAIMS], f"In {len(others)} more cases: other residuals or other recompute, also as required."]
+    most_first = sorted(claimed.items(), key=lambda each: -len(each[1]))
+    return advice, [*shown, *(_claims_sentence(claims, cases, len(observe_cases)) for claims, cases in most_first)]
 
 
 def _claims_sentence(claims: str, cases: Sequence[str], of: int) -> str:

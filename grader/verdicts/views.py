@@ -97,7 +97,7 @@ def text_html(text: str) -> Markup:
 _BADGE = {Outcome.PASSED: "#ffffff on #1a7f37", Outcome.NOT_PASSED: "#ffffff on #8a5a00"}
 _THEME_COLOUR = {Outcome.PASSED: "--jp-success-color1", Outcome.NOT_PASSED: "--jp-warn-color1"}
 _BAR = 12  # the number of characters of the longest bar
-_MOST_SHOWN = 4  # the number of sentences about a passing answer that a page shows without folding
+_MOST_SHOWN = 4  # the number of sentences about a passing answer that are shown, on a page without folding
 _WITH_BARS = 60  # the minimum number of terminal columns for showing bars
 
 
@@ -111,7 +111,12 @@ class VerdictView(View):
         verdict = self.verdict
         badge = _BADGE.get(verdict.outcome, "#ffffff on #005a8f")
         yield Text.assemble((HEADLINE[verdict.outcome], f"bold {badge}"), f": {verdict.exercise}")
-        for sentence in verdict.shown:
+        shown = list(verdict.shown)
+        if len(shown) > _MOST_SHOWN + 1:  # the panel folds the others
+            shown[_MOST_SHOWN:] = [
+                f"And {len(shown) - _MOST_SHOWN} more sentences on other cases, which --json prints."
+            ]
+        for sentence in shown:
             yield Padding(Text(sentence), (0, 0, 0, 2))
         for number, finding in enumerate(verdict.findings, 1):
             label = "Advice: " if finding.advice else f"{number}. "

@@ -12,6 +12,7 @@ from jax.experimental import sparse
 from sampling import few, sampled
 
 from rematscope import PlanError, jax_compat, report, rewrite
+from rematscope.ir.program import nbytes
 from rematscope.reporting.arrays import arguments_of
 from rematscope.reporting.batch_axis import makes_batch, programs_commute, run_part
 from rematscope.reporting.rewrite import Changes, losses_of
@@ -252,6 +253,45 @@ def test_loops_over_chunks_recompute_the_values_inside_of_checkpoints(checkpoint
         for more in ({}, {"checkpoint": checkpoint})
     ]
     assert peaks[1].temp_size_in_bytes < 0.75 * peaks[0].temp_size_in_bytes
+
+
+def normalized(ws, x):
+    for w in ws:
+        h = x @ w
+        x = jnp.tanh((h - h.mean(0)) / jnp.sqrt(h.var(0) + 1e-3))
+    return jnp.sum(x**3)
+
+
+def test_the_gradients_of_all_loops_are_added_up_in_one_array():
+    loss = rewrite(normalized, chunks=4, checkpoint="whole", in_axes=(None, 0))
+    ws = [jax.ShapeDtypeStruct((128, 128), jnp.float32)] * 6
+    batch = jax.ShapeDtypeStruct((32, 128), jnp.float32)
+    compiled = jax.jit(jax.grad(loss)).lower(ws, batch).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < sum(nbytes(w) for w in ws)
+
+
+DERIVATIVES = {
+    "gradient of the batch": lambda loss: jax.grad(loss, 1),
+    "gradient of one weight": lambda loss: lambda ws, x: jax.grad(lambda w: loss([w, *ws[1:]], x))(ws[0]),
+    "hessian": lambda loss: jax.hessian(loss),
+    "gradient of a gradient": lambda loss: jax.grad(lambda ws, x: sum(jnp.sum(g**2) for g in jax.grad(loss)(ws, x))),
+    "vmapped": lambda loss: jax.vmap(jax.grad(loss), (0, None)),
+}
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES.values(), ids=DERIVATIVES.keys())
+def test_a_loss_in_chunks_has_the_same_derivatives(derivative):
+    changed = rewrite(normalized, chunks=3, checkpoint="whole", in_axes=(None, 0))
+    ws, x = jnp.arange(27.0).reshape(3, 3, 3) / 9 - jnp.eye(3), jnp.sin(jnp.arange(18.0)).reshape(6, 3)
+    args = (ws[None], x) if derivative is DERIVATIVES["vmapped"] else (ws, x)
+    for expected, found in zip(*(jax.tree.leaves(derivative(f)(*args)) for f in (normalized, changed)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-4 * float(jnp.abs(expected).max()))
+
+
+def test_forward_mode_does_not_apply_to_a_loss_in_chunks():
+    changed = rewrite(normalized, chunks=3, in_axes=(None, 0))
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jacfwd(changed)([jnp.eye(3)], jnp.ones((6, 3)))
 
 
 def test_the_report_proposes_chunks_with_recompute_for_batch_normalization():

@@ -1,5 +1,6 @@
 """Losses in chunks: what may be divided, and that the results stay."""
 
+import dataclasses
 import functools
 
 import jax
@@ -11,7 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import sparse
 from sampling import few, sampled
 
-from rematscope import PlanError, jax_compat, report, rewrite
+from rematscope import PlanError, jax_compat, report, rewrite, trace
 from rematscope.ir.program import nbytes
 from rematscope.reporting.arrays import arguments_of
 from rematscope.reporting.batch_axis import makes_batch, programs_commute, run_part
@@ -145,7 +146,15 @@ def arguments():
     return jax.random.normal(a, (8, 8)) / 3, jax.random.normal(b, (12, 5, 8)), jax.random.normal(c, (12,))
 
 
-@pytest.mark.parametrize("options", few([{"chunks": 3}, {"chunks": 2, "checkpoint": "whole"}, {"chunks": 12}]), ids=str)
+OPTIONS: list[dict[str, object]] = [
+    {"chunks": 3},
+    {"chunks": 2, "checkpoint": "whole"},
+    {"chunks": 3, "checkpoint": "whole", "saved": "3 KiB"},
+    {"chunks": 12},
+]
+
+
+@pytest.mark.parametrize("options", few(OPTIONS), ids=str)
 @pytest.mark.parametrize("loss", sampled(LOSSES, 2), ids=lambda loss: loss.__name__)
 def test_a_loss_in_chunks_has_the_same_value_and_gradient(loss, options):
     step = step_of(loss)
@@ -255,11 +264,13 @@ def test_loops_over_chunks_recompute_the_values_inside_of_checkpoints(checkpoint
     assert peaks[1].temp_size_in_bytes < 0.75 * peaks[0].temp_size_in_bytes
 
 
+def normalized_layer(x, w):
+    h = x @ w
+    return jnp.tanh((h - h.mean(0)) / jnp.sqrt(h.var(0) + 1e-3))
+
+
 def normalized(ws, x):
-    for w in ws:
-        h = x @ w
-        x = jnp.tanh((h - h.mean(0)) / jnp.sqrt(h.var(0) + 1e-3))
-    return jnp.sum(x**3)
+    return jnp.sum(functools.reduce(normalized_layer, ws, x) ** 3)
 
 
 def test_the_gradients_of_all_loops_are_added_up_in_one_array():
@@ -268,6 +279,24 @@ def test_the_gradients_of_all_loops_are_added_up_in_one_array():
     batch = jax.ShapeDtypeStruct((32, 128), jnp.float32)
     compiled = jax.jit(jax.grad(loss)).lower(ws, batch).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < sum(nbytes(w) for w in ws)
+
+
+def test_loops_over_chunks_store_results_within_a_limit():
+    ws = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 256), (256, 64))] * 3
+    batch = jax.ShapeDtypeStruct((32, 64), jnp.float32)
+
+    def traced(**saved):
+        changed = rewrite(normalized, chunks=4, checkpoint="whole", in_axes=(None, 0), **saved)
+        found = trace(changed, ws, batch)
+        return found.saved_bytes(), found.recompute_cost.flops
+
+    least, most = traced()
+    results = 32 * 64 * 4
+    for limit in (results - 1, results, 3 * results, 100 * results):
+        saved, recompute = traced(saved=limit)
+        assert saved - least <= limit
+        assert (recompute < most) == (limit >= results)
+        most = recompute if limit >= results else most
 
 
 DERIVATIVES = {
@@ -301,6 +330,28 @@ def test_the_report_proposes_chunks_with_recompute_for_batch_normalization():
     found = report(step, *args, memory=int(whole / 3))
     assert found.best is not None and found.best.changes.chunks > 1, found.nothing_fits
     assert found.best.changes.checkpoint == "whole"
+
+
+def convolutions_with_batch_normalization(kernels, x):
+    for kernel in kernels:
+        x = lax.conv_general_dilated(x, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = jax.nn.relu((x - x.mean((0, 1, 2))) / jnp.sqrt(x.var((0, 1, 2)) + 1e-3))
+    return jnp.sum(x**3)
+
+
+def test_the_report_stores_as_many_results_for_later_loops_as_fit():
+    def step(kernels, x):
+        gradient = jax.grad(convolutions_with_batch_normalization)(kernels, x)
+        return jax.tree.map(jnp.subtract, kernels, gradient)
+
+    kernels = [jax.ShapeDtypeStruct((3, 3, n, n + 8), jnp.float32) for n in (8, 16, 24, 32)]
+    args = kernels, jax.ShapeDtypeStruct((128, 32, 32, 8), jnp.float32)
+    peak = report(step, *args, memory="1 GiB").peak_bytes
+    less, more = (report(step, *args, memory=int(peak / factor)) for factor in (3, 2.2))
+    assert less.best is not None and more.best is not None
+    assert 0 < less.best.changes.saved < more.best.changes.saved
+    (without,) = (f for f in less.fixes if f.changes == dataclasses.replace(less.best.changes, saved=None))
+    assert more.best.extra_work <= less.best.extra_work < without.extra_work
 
 
 @pytest.mark.slow

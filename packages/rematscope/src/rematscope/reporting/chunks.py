@@ -9,6 +9,7 @@ loops, so that only the inputs and outputs of checkpoints are stored for the who
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,8 @@ from rematscope.reporting.flat_program import (
 from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.head_axes import axes_of_results, heads, part_equations, program_with_head
 from rematscope.reporting.parts import run_equation_part
+from rematscope.reporting.stored_results import most_valuable
+from rematscope.scheduling.calls import computes
 
 Parts = Mapping[Operation, Any]
 Runner = Callable[[Sequence[Any]], list[Any]]
@@ -81,12 +84,15 @@ class ChunkedLoss:
       all_bytes: the bytes of all results.
     """
 
-    def __init__(self, program: FlatProgram, axes: Mapping[Variable, int | None], parts: Parts, count: int):
+    def __init__(
+        self, program: FlatProgram, axes: Mapping[Variable, int | None], parts: Parts, count: int, stored_bytes: int = 0
+    ):
         """Args:
           program: the program of the loss.
           axes: the axis along which each variable is divided; None, or no entry, for a variable that is not divided.
           parts: for each operation that may run in a loop, the equation for one of `count` parts.
           count: the number of parts.
+          stored_bytes: a limit on the results inside of checkpoints that are stored for later loops.
 
         Raises:
           NotPaired: if no operation can run in a loop.
@@ -98,9 +104,12 @@ class ChunkedLoss:
                 "chunks= and head_chunks= need. Use values in place of these arrays."
             )
         self._count, self._program = count, program
+        self._stored: Collection[Variable] = ()
         self._axes = dict(axes)
         steps = [step for op in program.operations for step in self._make_steps(op, parts.get(op))]
         self._set_stages(steps)
+        if stored_bytes:
+            self._stored = self._most_valuable(steps, stored_bytes)
         self._regions = self._make_regions(steps)
         self._outside = [step for step in steps if step.part is None]
         returned = {v for region in self._regions for v in region.outputs}
@@ -176,6 +185,27 @@ class ChunkedLoss:
                 step.makes = True
                 step.stage = min(reader.stage - (reader.part is None) for reader in later)
 
+    def _most_valuable(self, steps: Sequence[_Step], limit: int) -> Collection[Variable]:
+        makers = {v: step for step in steps for v in step.outvars}
+        loops: dict[int, list[_Step]] = {}
+        for step in steps:
+            if step.part is not None:
+                loops.setdefault(step.stage, []).append(step)
+        stored = most_valuable(
+            loops,
+            loop_of=lambda step: step.stage,
+            operands=functools.cache(lambda step: self._recomputed_for(step, makers)),
+            cost=functools.cache(lambda step: 0.0 if step.eqn is None else computes(step.eqn)),
+            size=lambda step: sum(nbytes(v.aval) for v in step.outvars),
+            limit=limit,
+        )
+        return {v for step in stored for v in step.outvars}
+
+    def _recomputed_for(self, step: _Step, makers: Mapping[Any, _Step]) -> list[_Step]:
+        """Return the steps that a loop recomputes to run a step of another loop, or of its own."""
+        read = [v for v in variables_of(step.invars) if v in self._program.recomputed and v in makers]
+        return [makers[v] for v in read if v not in self._stored and makers[v].is_recomputable]
+
     def _make_regions(self, steps: Sequence[_Step]) -> list["_Region"]:
         makers = {v: step for step in steps for v in step.outvars}
         loops = {
@@ -198,11 +228,9 @@ class ChunkedLoss:
         found = {step for step in steps if step.part is not None and step.stage == stage}
         remaining = [*found]
         while remaining:
-            for v in variables_of(remaining.pop().invars):
-                maker = makers.get(v)
-                if v in self._program.recomputed and maker is not None and maker.is_recomputable:
-                    remaining += {maker} - found
-                    found.add(maker)
+            for maker in self._recomputed_for(remaining.pop(), makers):
+                remaining += {maker} - found
+                found.add(maker)
         return found
 
     def _with_casts(self, inside: list[_Step], makers: dict[Any, _Step]) -> list[_Step]:
@@ -286,12 +314,13 @@ def _as_original_dtype(value: Any, original: Any) -> Any:
     return value.astype(original.dtype) if jnp.result_type(value) != jnp.result_type(original) else value
 
 
-def chunked_batch(whole: Any, part: Any, count: int) -> ChunkedLoss:
+def chunked_batch(whole: Any, part: Any, count: int, stored_bytes: int = 0) -> ChunkedLoss:
     """Return a loss that computes all operations in chunks of the batch that commute with slicing.
 
     Args:
       whole, part: the jaxprs of the loss for the whole batch and for one of `count` parts.
       count: the number of parts.
+      stored_bytes: a limit on the results inside of checkpoints that are stored for later loops.
 
     Raises:
       NotPaired: if the two programs differ in more than the length of the batch axis.
@@ -301,7 +330,7 @@ def chunked_batch(whole: Any, part: Any, count: int) -> ChunkedLoss:
         program, axes, parts = _pair_programs(one, other, count)
         if all(op.name not in jax_compat.CHECKPOINTS or commutes(op.eqn, parts[op], count) for op in parts):
             break
-    return ChunkedLoss(program, axes, parts, count)
+    return ChunkedLoss(program, axes, parts, count, stored_bytes)
 
 
 def chunked_head(whole: Any, count: int) -> ChunkedLoss:

@@ -233,16 +233,18 @@ class Search:
             for room in rooms if not self._is_cheap_enough() else ():
                 self._trace_with_saved(Changes(place), free + room, room)
 
-    def _trace_with_saved(self, changes: Changes, free: float, room: float = 0.0) -> None:
+    def _trace_with_saved(self, changes: Changes, free: float, room: float = 0.0, within_limit: bool = True) -> None:
         """Trace checkpoints that also save as much as is expected to fit.
 
         Args:
           changes: the checkpoints.
           free: the free memory in bytes.
           room: the bytes by which donation will lower the peak.
+          within_limit: whether the limit on traced operations applies.
         """
         for share in _SAVED if free > 0 else ():
-            found = self._trace(dataclasses.replace(changes, saved=whole_kib(share * free), policy=None))
+            saving = dataclasses.replace(changes, saved=whole_kib(share * free), policy=None)
+            found = self._trace(saving, within_limit)
             if found is not None and self._expected(found) - room <= _MARGIN * self.limit:
                 return
 
@@ -548,11 +550,13 @@ class Search:
     def _improve(self, found: Changes) -> Changes:
         """Compile changes that are cheaper than the fitting ones, if later compiles suggest that they fit too."""
         best = found
-        if best.microbatches == 1 and best.saved is None and best.checkpoint in ("layers", "segments"):
-            peak = self._compile(best)
-            free = _MARGIN * self.limit - peak
+        chunked = best.chunks > 1 and best.checkpoint in (*NESTED, "layers", "segments", "whole")
+        whole = best.microbatches == 1 and best.saved is None and best.checkpoint in ("layers", "segments")
+        if chunked or whole:
+            free = _MARGIN * self.limit - self._compile(best)
             if free > 0.02 * self.limit:
-                self._trace_with_saved(best, free)
+                # Between two loops, a result, its cotangent so far and the next loop's share of it are live.
+                self._trace_with_saved(best, free / 3 if chunked else free, within_limit=not chunked)
         for _ in range(2):
             cheaper = [
                 t.changes

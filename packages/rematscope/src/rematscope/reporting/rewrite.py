@@ -178,7 +178,7 @@ def in_chunks(loss: Callable[..., Any], part: Any, changes: Changes) -> Callable
     def changed(*args: Any, **kwargs: Any) -> Any:
         once, leaves = traced(with_checkpoints(loss, changes), args, kwargs)
         try:
-            chunked = chunked_batch(once.jaxpr, part, changes.chunks)
+            chunked = chunked_batch(once.jaxpr, part, changes.chunks, changes.saved or 0)
         except NotPaired:
             raise PlanError(
                 f"The loss cannot be computed in {changes.chunks} chunks along in_axes={changes.in_axes}: "
@@ -219,7 +219,8 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
         blocks = blocks_of(once, str(place), *args, **kwargs)
         if not blocks:
             raise PlanError(f"The loss has no repeated {place}: checkpoint={place!r} has no effect.")
-        saved = () if changes.saved is None else most_valuable(once, blocks, changes.saved, *args, **kwargs)
+        chosen = changes.saved if changes.chunks == 1 else None  # in chunks, the loops choose what they store
+        saved = () if chosen is None else most_valuable(once, blocks, chosen, *args, **kwargs)
         nested, is_nested = list(blocks), place in NESTED
         if is_nested:
             whole = jaxpr_of(without_checkpoints(once), *args, **kwargs)
@@ -638,7 +639,7 @@ def rewrite(
       policy: the policy of each checkpoint, as for `jax.checkpoint`.
       saved: instead of `policy`, a limit on the saved bytes, such as `"120 MiB"`. Within this limit, the checkpoints
         around layers or segments save the results of the matmuls and convolutions that avoid the most recompute per
-        byte.
+        byte. With `chunks`, the loops over chunks store results of all checkpoints within this limit.
       auto: instead of checkpoints and chunks, a limit on the peak of the loss's gradient, such as `"2 GiB"`. The loss
         gets the plan that `auto` makes for this limit and for the device that JAX uses. The plan is made when the step
         is traced. The peak of the step may differ from this limit: the step also holds the state of the optimizer, but
@@ -693,10 +694,12 @@ def rewrite(
         raise PlanError("policy= and saved= need checkpoints. Add checkpoint='layers'.")
     if policy is not None and checkpoint == "offloaded loops":
         raise PlanError("checkpoint='offloaded loops' has a policy of its own. Remove policy=, or use 'loops'.")
-    if saved is not None and (
-        policy is not None or checkpoint not in ("layers", "all layers but the last", "segments")
-    ):
-        raise PlanError("saved= is for checkpoint='layers' or 'segments' without a policy=.")
+    places = ("layers", "all layers but the last", "segments", *((*NESTED, "whole") if chunks > 1 else ()))
+    if saved is not None and (policy is not None or checkpoint not in places):
+        raise PlanError(
+            "saved= is for checkpoint='layers' or 'segments' without a policy=, and with chunks= for all others but "
+            "loops."
+        )
     for name, number in (("microbatches", microbatches), ("chunks", chunks), ("head_chunks", head_chunks)):
         if type(number) is not int or number < 1:
             raise PlanError(f"{name}={number!r} is not valid. Give a whole number, 1 or more.")

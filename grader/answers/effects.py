@@ -1,16 +1,16 @@
-"""Find which names of a page a statement binds, mutates and reads, both when the statement runs and when the functions
-that it defines are called.
+"""Find which names of a page a statement binds and reads, both when the statement runs and when the functions that it
+defines are called.
 
 Stores are recognized in any position: `names["a"] = f`, `helper.scale = 2`, `del names[0]`, `setattr(Config, "a", 1)`,
-`globals()["a"] = f`; calls that may mutate their arguments are recognized by their form: `names.append("b")`,
-`@registry.add`, `register(Params)`.
+`globals()["a"] = f`. Calls are not looked into: `slicing` assumes that a call may change all values that it can reach.
 """
 
 import ast
 import re
 import symtable
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from grader.answers.cells import PlacedStatement, magic_of, segment
 
@@ -18,30 +18,11 @@ ANY = "*"  # stands for any name: `import *`, exec and %run may bind any name
 IMPORTS = "import"  # the state that imports depend on: sys.modules, sys.path, the environment
 # Names that look up other names by strings.
 BY_TEXT = {"__import__", "__main__", "__name__", "eval", "exec", "globals", "importlib", "locals", "vars"}
+TO_LOOK_AT = {"IPython", "altair", "bokeh", "grader", "ipywidgets", "matplotlib", "plotly", "seaborn"}
+_WITHOUT_EFFECT = sys.stdlib_module_names | {"jax", "numpy", "rematscope", "scipy", "solutions"} | TO_LOOK_AT
 _MODULE_TABLES = ("module", "class")
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-_CHANGING = {
-    *("append", "extend", "insert", "add", "update", "setdefault", "set", "pop", "popitem", "remove", "discard"),
-    *("clear", "sort", "reverse", "appendleft", "extendleft", "__setitem__", "__enter__", "enter_context"),
-}
-
-
-@dataclass
-class Mutations:
-    """The mutations by a piece of Python.
-
-    Attributes:
-      assigned: the names whose values it replaces or stores into.
-      mutated: the names whose values it mutates with calls, unless the values are modules or functions.
-      mutates_arguments: for a function, whether it mutates its arguments.
-      passed: maps each name that it calls to the names that it passes as arguments.
-    """
-
-    assigned: set[str] = field(default_factory=set)
-    mutated: set[str] = field(default_factory=set)
-    mutates_arguments: bool = False
-    passed: dict[str, set[str]] = field(default_factory=dict)
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -51,35 +32,53 @@ class Effects:
     Attributes:
       binds: the names that it binds or stores into; includes `ANY` if it may bind any name.
       replaces: the bound names that keep nothing of their earlier values.
-      on_run: the mutations when the statement runs.
-      on_call: the mutations when the functions in it are called.
+      binds_on_call: the names that the functions in it bind when they are called, with `global`; includes `ANY` if they
+        may bind any name.
       reads_on_run: the names that it reads when it runs.
       reads_on_call: the names that the functions in it read when they are called.
-      constant: whether no call can change the defined object. A call can change the result of a decorator, as
-        `f.defvjp(…)` does.
+      constant: whether no call can change the defined object, because it is a module or a function. A call can change
+        the result of a decorator, as `f.defvjp(…)` does.
+      idle: whether the statement only binds its own names.
     """
 
     binds: set[str]
     replaces: set[str]
-    on_run: Mutations
-    on_call: Mutations
+    binds_on_call: set[str]
     reads_on_run: set[str]
     reads_on_call: set[str]
     constant: bool
+    idle: bool
 
 
 def effects_of(placed: PlacedStatement) -> Effects:
     """Return the effects of a statement on the names of its page."""
-    node = placed.node
-    now, later = Mutations(), Mutations()
-    _collect_mutations(node, now, later)
-    reads_on_run, reads_on_call = _used_names(placed)
-    constant = isinstance(node, ast.Import | ast.ImportFrom) or (
-        isinstance(node, DEFINITIONS) and not node.decorator_list
-    )
-    return Effects(
-        bound_names(node) | now.assigned, _replaced_names(node), now, later, reads_on_run, reads_on_call, constant
-    )
+    source, node = placed
+    tables = list(_all_tables(symtable.symtable(segment(source, (node,)), source.place, "exec")))
+    on_call = [table for table in tables if table.get_type() not in _MODULE_TABLES]
+    reads_on_run = set().union(*(_looked_up(table) for table in tables if table.get_type() in _MODULE_TABLES))
+    reads_on_call = set().union(*map(_looked_up, on_call))
+    binds, binds_on_call = bound_names(node), set().union(*map(_globals_bound, on_call))
+    # An augmented assignment reads its target, which symtable does not report.
+    stored = (inner.target for inner in outside_definitions(node) if isinstance(inner, ast.AugAssign))
+    reads_on_run |= {target.id for target in stored if isinstance(target, ast.Name)}
+    if BY_TEXT & (reads_on_run | reads_on_call):
+        constants = (inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant))
+        words = {word for text in constants if isinstance(text, str) for word in re.findall(r"\w+", text)}
+        binds_on_call |= {ANY} if BY_TEXT & reads_on_call else set()
+        reads_on_run |= words
+        reads_on_call |= reads_on_run
+    if imports_of(node):
+        reads_on_run.add(IMPORTS)
+    idle = _is_idle(node)
+    if "sys" in reads_on_run and not idle:
+        binds.add(IMPORTS)
+    if "sys" in reads_on_call:
+        binds_on_call.add(IMPORTS)
+    function = isinstance(node, _FUNCTIONS) and not node.decorator_list
+    if not function:  # a lambda, a comprehension or an argument of a decorator may be called immediately
+        reads_on_run |= reads_on_call
+    constant = function or isinstance(node, ast.Import | ast.ImportFrom)
+    return Effects(binds, _replaced_names(node), binds_on_call, reads_on_run, reads_on_call, constant, idle)
 
 
 def bound_names(statement: ast.stmt) -> set[str]:
@@ -146,67 +145,6 @@ def _replaced_names(statement: ast.stmt) -> set[str]:
     return set()  # an if, a loop, `x += 1`, `table["a"] = 1`
 
 
-def _collect_mutations(statement: ast.stmt, now: Mutations, later: Mutations) -> None:
-    """Record what a statement does when it runs, and what the functions in it do when they are called."""
-    todo: list[tuple[ast.AST, _Scope | None]] = [(statement, None)]
-    while todo:
-        node, scope = todo.pop()
-        inner = scope
-        if isinstance(node, _FUNCTIONS):
-            inner = _Scope.of(node, scope)
-            body = node.body if isinstance(node.body, list) else [node.body]
-            todo += [(child, inner) for child in body]
-            todo += [(child, scope) for child in ast.iter_child_nodes(node) if child not in body]
-        else:
-            todo += [(child, scope) for child in ast.iter_child_nodes(node)]
-        _note_mutation(node, now if scope is None else later, scope)
-
-
-@dataclass(frozen=True)
-class _Scope:
-    """The enclosing functions of a node: their local names, their parameters, and the names they declare global."""
-
-    own: frozenset[str]
-    given: frozenset[str]
-
-    @classmethod
-    def of(cls, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, outer: "_Scope | None") -> "_Scope":
-        each = node.args
-        parameters = [*each.posonlyargs, *each.args, *each.kwonlyargs, each.vararg, each.kwarg]
-        given = {p.arg for p in parameters if p is not None} - {"self", "cls"}
-        nodes = [inner for inner in ast.walk(node) if inner is not node]
-        stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        stored |= {n.name for n in nodes if isinstance(n, DEFINITIONS)} | {"self", "cls"}
-        stored -= {name for n in nodes if isinstance(n, ast.Global) for name in n.names}
-        own = given | stored | (outer.own if outer else frozenset())
-        return cls(frozenset(own), frozenset(given | (outer.given if outer else frozenset())))
-
-
-def _note_mutation(node: ast.AST, doing: Mutations, scope: _Scope | None) -> None:
-    stores: set[str] = set()
-    changes: set[str] = set()
-    match node:
-        case ast.Global(names=names) if scope:
-            stores = set(names)
-        case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del()):
-            stores = _stored_names(node)
-        case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):
-            changes = _root_names(method)
-        case ast.Call():
-            stores, changes = _bound_by_call(node), _changed_by_call(node)
-            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-            for callee in _root_names(node.func):
-                doing.passed.setdefault(callee, set()).update(*map(_root_names, arguments))
-        case ast.FunctionDef(decorator_list=decorators) | ast.ClassDef(decorator_list=decorators):
-            for decorator in decorators:
-                called = decorator.func if isinstance(decorator, ast.Call) else decorator
-                changes |= _root_names(called) if isinstance(called, ast.Attribute) else set()
-    own, given = (scope.own, scope.given) if scope else (frozenset(), frozenset())
-    doing.assigned |= stores - own
-    doing.mutated |= changes - own
-    doing.mutates_arguments |= bool((stores | changes) & given)
-
-
 def _bound_by_call(call: ast.Call) -> set[str]:
     """Return the names that `exec`, `setattr`, `%run` or `globals().update` binds or stores into."""
     match call:
@@ -216,9 +154,7 @@ def _bound_by_call(call: ast.Call) -> set[str]:
             except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
                 return {ANY}
         case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[target, name, *_]):
-            if "sys" in _root_names(target):  # sys.modules[__name__]
-                return _name_in_key(name) | {IMPORTS}
-            return _root_names(target)
+            return _name_in_key(name) if "sys" in _root_names(target) else _root_names(target)  # sys.modules[__name__]
         case ast.Call(
             func=ast.Attribute(value=ast.Call(func=ast.Name(id="globals" | "vars" | "locals"), args=[])) as f
         ):
@@ -226,22 +162,11 @@ def _bound_by_call(call: ast.Call) -> set[str]:
             return (
                 given | ({ANY} if call.args else set()) if f.attr in ("update", "setdefault", "__setitem__") else set()
             )
-        case ast.Call(func=ast.Attribute() as f) if _about_imports(f):
-            return {IMPORTS}
-        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name.startswith("register"):
-            return {name for argument in call.args for name in _root_names(argument)}
     match magic_of(call):
         case _, ["run", _]:
             return {ANY}
         case _, ["env" | "set_env", _]:
             return {"os", IMPORTS}
-    return set()
-
-
-def _changed_by_call(call: ast.Call) -> set[str]:
-    match call.func:
-        case ast.Attribute(attr=name) if name in _CHANGING:
-            return _root_names(call.func)
     return set()
 
 
@@ -252,7 +177,7 @@ def _stored_names(target: ast.expr) -> set[str]:
             return _name_in_key(key)
         case ast.Attribute(value=ast.Name(id="builtins" | "__main__"), attr=name):
             return {name, *_root_names(target)}
-    return _root_names(target) | ({IMPORTS} if _about_imports(target) else set())
+    return _root_names(target)
 
 
 def _name_in_key(name: ast.expr) -> set[str]:
@@ -263,38 +188,6 @@ def _root_names(node: ast.expr) -> set[str]:
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return {node.id} if isinstance(node, ast.Name) else set()
-
-
-def _about_imports(node: ast.expr) -> bool:
-    """Return whether an expression is `sys.modules`, `sys.path` or a part of one of them."""
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        match node:
-            case ast.Attribute(value=ast.Name(id="sys"), attr="modules" | "path"):
-                return True
-        node = node.value
-    return False
-
-
-def _used_names(placed: PlacedStatement) -> tuple[set[str], set[str]]:
-    source, statement = placed
-    tables = list(_all_tables(symtable.symtable(segment(source, (statement,)), source.place, "exec")))
-    reads_on_run = set().union(*(_looked_up(table) for table in tables if table.get_type() in _MODULE_TABLES))
-    called = set().union(*(_looked_up(table) for table in tables if table.get_type() not in _MODULE_TABLES))
-    nodes = list(ast.walk(statement))
-    if any(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes):
-        reads_on_run.add(IMPORTS)
-    stored = (node.target for node in outside_definitions(statement) if isinstance(node, ast.AugAssign))
-    reads_on_run |= {
-        target.id for target in stored if isinstance(target, ast.Name)
-    }  # a use that symtable does not report
-    if BY_TEXT & (reads_on_run | called):
-        texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-        reads_on_run |= {word for text in texts for word in re.findall(r"\w+", text)}
-        called |= reads_on_run
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and not statement.decorator_list:
-        return reads_on_run, called
-    # A lambda, a comprehension or an argument of a decorator may also be called immediately.
-    return reads_on_run | called, called
 
 
 def _all_tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
@@ -310,3 +203,22 @@ def _looked_up(table: symtable.SymbolTable) -> set[str]:
         for symbol in table.get_symbols()
         if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module")
     }
+
+
+def _globals_bound(table: symtable.SymbolTable) -> set[str]:
+    """Return the names of the page that a function binds, with `global`."""
+    return {symbol.get_name() for symbol in table.get_symbols() if symbol.is_declared_global() and symbol.is_assigned()}
+
+
+def _is_idle(statement: ast.stmt) -> bool:
+    """Return whether a statement only binds its own names."""
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {package for package, _ in imports_of(statement)} <= _WITHOUT_EFFECT
+    if isinstance(statement, DEFINITIONS):  # a class may register itself with its base class
+        return isinstance(statement, _FUNCTIONS) and not statement.decorator_list
+    active = ast.Call | ast.Await | ast.Delete | ast.AugAssign | ast.Import | ast.ImportFrom
+    return not any(
+        isinstance(node, active)
+        or (isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store))
+        for node in outside_definitions(statement)
+    )

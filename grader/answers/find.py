@@ -45,13 +45,14 @@ class SlicedAnswer:
     Attributes:
       exercise: the exercise's name.
       statements: the statements that the answer depends on, as far as its text shows. A definition that is replaced
-        before its first use is left out, and so is the answer's stub, unless the page has nothing else.
+        before its first use is left out, and so is the answer's stub, unless the page has nothing else. A statement
+        above the check that may change the value of a dependency is included.
       before: the statements that run before the answer is checked, in case `statements` are not enough, without checks,
         plots and magics that the answer does not depend on. If the last check is below the answer, these are the
         statements above that check; else they are all statements of the page. Empty if the others only bind their own
         names.
-      kept: the statements that are handed in as the text of the answer: `statements`, others that may change what these
-        define, and the dependencies of both.
+      kept: the statements that are handed in as the text of the answer: `statements`, and if these look up names by
+        strings, also the others above the check.
       module: the value of `__name__` for these statements.
       replaced: the places of other definitions of the answer, which are not stubs but have no effect.
     """

@@ -8,21 +8,11 @@ answers, against 0.6 s for the statements that these build on.
 import ast
 import bisect
 import collections
-import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TypeGuard
 
 from grader.answers.cells import PlacedStatement
-from grader.answers.effects import (
-    ANY,
-    BY_TEXT,
-    DEFINITIONS,
-    IMPORTS,
-    bound_names,
-    effects_of,
-    imports_of,
-    outside_definitions,
-)
+from grader.answers.effects import ANY, BY_TEXT, DEFINITIONS, IMPORTS, TO_LOOK_AT, bound_names, effects_of, imports_of
 
 type Statements = tuple[PlacedStatement, ...]
 
@@ -31,22 +21,19 @@ def slice_of(answer: str, statements: Sequence[PlacedStatement]) -> tuple[Statem
     """Return `statements`, `before` and `kept` of `find.SlicedAnswer`.
 
     This is a backward slice (Weiser, Program slicing, 1981) along reaching definitions. The body of a function uses the
-    definitions that exist when it is called. The mutations by the functions that a statement calls are found once per
-    function, for any arguments (as in Banning, 1979), and again for the actual arguments.
+    definitions that exist when it is called. A call may change every value that it reaches: through its arguments, and
+    through the names that the page's functions read.
     """
     page = _Page(answer, statements)
-    needed = page.needed()
-    before = page.before(needed)
-    if not page.makes_a_difference(before, needed):
+    bound = page.needed()
+    before = page.before(bound)
+    needed = page.needed(set(before))
+    kept = needed | set(before) if page.finds_names(needed) else needed
+    if not page.makes_a_difference(before, bound):
         before = []
-    kept = needed | page.needed(page.touching(before, needed))
     chosen = sorted(needed), before, sorted(kept)
     of_answer, above, handed_in = (tuple(page.statements[i] for i in indices) for indices in chosen)
     return of_answer, above, handed_in
-
-
-_TO_LOOK_AT = {"IPython", "altair", "bokeh", "grader", "ipywidgets", "matplotlib", "plotly", "seaborn"}
-_WITHOUT_EFFECT = sys.stdlib_module_names | {"jax", "numpy", "rematscope", "scipy", "solutions"} | _TO_LOOK_AT
 
 
 class _Page:
@@ -59,35 +46,37 @@ class _Page:
         self._answer = answer
         self.statements = statements
         self.effects = [effects_of(each) for each in statements]
-        self._defining: dict[str, list[int]] = collections.defaultdict(list)
+        binding = collections.defaultdict[str, list[int]](list)
+        self._reading = collections.defaultdict[str, list[int]](list)  # the statements that read a name when they run
+        reached, self._reached_from = (collections.defaultdict[str, set[str]](set) for _ in range(2))
         for index, effects in enumerate(self.effects):
+            through = effects.reads_on_call | effects.binds_on_call
+            through |= set() if effects.constant else effects.reads_on_run
             for name in effects.binds:
-                self._defining[name].append(index)
-        self._done_by = self._done_by_names()
-        binding, changing = collections.defaultdict(list), collections.defaultdict(list)
-        called = self._called_by_the_answer()
-        for index, effects in enumerate(self.effects):
-            stores, changes = self._through_calls(index, called)
-            for name in effects.binds | stores:
                 binding[name].append(index)
-            for name in effects.on_run.mutated | changes:
-                changing[name].append(index)
+                reached[name] |= through
+                for each in through:
+                    self._reached_from[each].add(name)
+            for name in effects.reads_on_run:
+                self._reading[name].append(index)
+        self._defined = max(binding[answer], default=-1)
         self._any_name = binding.pop(ANY, [])
-        self._binding = {
-            name: indices if name == IMPORTS else sorted({*indices, *self._any_name})
-            for name, indices in binding.items()
-        }
-        self._changing = changing
+        self._binding = {IMPORTS: binding.pop(IMPORTS, [])}
+        self._binding |= {name: sorted({*indices, *self._any_name}) for name, indices in binding.items()}
+        self._bound_by_calls = set().union(*(effects.binds_on_call for effects in self.effects))
+        self._called = _closure({answer}, reached)  # by the answer; other calls of these functions are demonstrations
+        self._changes: dict[str, list[int]] = {}
 
-    def needed(self, others: Collection[int] = ()) -> set[int]:
-        """Return the indices of the statements that the answer and some other statements depend on."""
-        kept = {index for index, each in enumerate(self.statements) if is_future(each.node)} | set(others)
-        todo = {(self._answer, len(self.statements))} | {(n, i) for i in others for n in self.effects[i].reads_on_run}
+    def needed(self, changing: Set[int] = frozenset()) -> set[int]:
+        """Return the indices of the statements that the answer depends on: those that bind names, and those in
+        `changing` that may change the names' values."""
+        kept = {index for index, each in enumerate(self.statements) if is_future(each.node)}
+        todo = {(self._answer, len(self.statements))}
         done: set[tuple[str, int]] = set()
         while todo:
             done.add(asked := todo.pop())
             name, when = asked
-            for index in self._reaching_definitions(name, when):
+            for index in self._reaching_definitions(name, when, changing):
                 effects = self.effects[index]
                 if index not in kept:
                     kept.add(index)
@@ -99,44 +88,22 @@ class _Page:
     def before(self, needed: set[int]) -> list[int]:
         """Return the indices of the statements before the answer's check, except statements that only display."""
         verbs = self._functions_calling(self._imported_from({"grader"}))
-        shown = self._functions_calling({"get_ipython", "display", *self._imported_from(_TO_LOOK_AT)})
-        defined = max(self._defining[self._answer], default=-1)
+        shown = self._functions_calling({"get_ipython", "display", *self._imported_from(TO_LOOK_AT)})
         checks = [
             i for i, each in enumerate(self.effects) if self._answer in each.reads_on_run and each.reads_on_run & verbs
         ]
-        end = next((i for i in reversed(checks) if i > defined), len(self.statements))
+        end = next((i for i in reversed(checks) if i > self._defined), len(self.statements))
         looks = [bool(each.reads_on_run & shown) or set() < each.binds <= shown for each in self.effects]
         return [i for i in range(end) if i in needed or not looks[i]]
 
-    def makes_a_difference(self, before: list[int], needed: set[int]) -> bool:
-        """Return whether running all statements before the answer may give a different answer than the needed ones."""
-        if self._find_names(needed):
-            return before != sorted(needed)
-        return [i for i in before if i in needed or not _is_idle(self.statements[i].node)] != sorted(needed)
+    def makes_a_difference(self, before: list[int], bound: set[int]) -> bool:
+        """Return whether running all statements before the answer may give a different answer than those that bind its
+        names."""
+        if self.finds_names(bound):
+            return before != sorted(bound)
+        return [i for i in before if i in bound or not self.effects[i].idle] != sorted(bound)
 
-    def touching(self, before: list[int], needed: set[int]) -> list[int]:
-        """Return the indices of statements before the answer that get its dependencies as arguments and may change
-        them."""
-        if self._find_names(needed):
-            return before
-        exposed = {  # maps each name to the moment since which it may be changed
-            name: i
-            for i in sorted(needed)
-            if not self.effects[i].constant or isinstance(self.statements[i].node, ast.ClassDef)
-            for name in self.effects[i].replaces - {self._answer}
-        }
-        found = []
-        for i in before:
-            node = self.statements[i].node
-            if i in needed or all(exposed.get(name, i) >= i for name in self.effects[i].reads_on_run):
-                continue
-            if not _is_idle(node):
-                found.append(i)
-            elif isinstance(node, ast.Assign):  # both names may refer to the same object
-                exposed |= dict.fromkeys(self.effects[i].binds, i)
-        return found
-
-    def _find_names(self, indices: Iterable[int]) -> bool:
+    def finds_names(self, indices: Iterable[int]) -> bool:
         """Return whether any of these statements looks up names by strings."""
         return any(BY_TEXT & (self.effects[i].reads_on_run | self.effects[i].reads_on_call) for i in indices)
 
@@ -161,83 +128,51 @@ class _Page:
             found |= more
         return found
 
-    def _reaching_definitions(self, name: str, when: int) -> list[int]:
+    def _reaching_definitions(self, name: str, when: int, changing: Set[int]) -> list[int]:
         """Return the statements that determine a name's value at a moment: the last one that bound it, and those that
         changed it since."""
         found, since = [], -1
-        for index in _indices_before(self._binding.get(name, [] if name == IMPORTS else self._any_name), when):
+        for index in _indices_before(self._binding.get(name, self._any_name), when):
             found.append(index)
             if name in self.effects[index].replaces:
                 since = index
                 break
-        if not all(self.effects[index].constant for index in found):
-            found += [index for index in _indices_before(self._changing[name], when) if index > since]
+        if self._bound_by_calls & {name, ANY} or not all(self.effects[index].constant for index in found):
+            later = self._changes_of(name)
+            found += [index for index in later[bisect.bisect_right(later, since) :] if index in changing]
         return found
 
-    def _called_by_the_answer(self) -> set[str]:
-        """Return the names that the answer reads when it is called. Other calls of these functions are
-        demonstrations."""
-        found, todo = set(), {self._answer}
-        while todo:
-            found.add(name := todo.pop())
-            for index in self._defining.get(name, ()):
-                todo |= self.effects[index].reads_on_call - found
-                if name == self._answer and isinstance(self.statements[index].node, ast.Assign):
-                    todo |= self.effects[index].reads_on_run - found
-        return found
+    def _changes_of(self, name: str) -> list[int]:
+        """Return the statements that may change a name's value with a call, from wherever they reach the value."""
+        if name not in self._changes:
+            through = _closure({name, ANY}, self._reached_from)
+            found = {i for used in through for i in self._reading[used] if self._may_change(i, name, used)}
+            self._changes[name] = sorted(found)
+        return self._changes[name]
 
-    def _through_calls(self, index: int, called: set[str]) -> tuple[set[str], set[str]]:
-        """Return the names that are assigned and mutated by the functions that a statement calls."""
-        effects, stores, changes = self.effects[index], set(), set()
-        defines = isinstance(self.statements[index].node, DEFINITIONS)
-        for name in effects.reads_on_run if defines else effects.reads_on_run - called:
-            done = self._done_by[name]
-            stores |= {each for what, each in done if what == "stores"}
-            changes |= {each for what, each in done if what == "changes"}
-            if ("arguments", "") in done:
-                changes |= effects.on_run.passed.get(name, set())
-        return stores, changes
+    def _may_change(self, index: int, name: str, used: str) -> bool:
+        """Return whether a statement may change a name's value, which it reaches through a name that it uses."""
+        node = self.statements[index].node
+        if self.effects[index].idle or isinstance(node, ast.Import | ast.ImportFrom):
+            return False
+        if name == self._answer:  # other calls of the answer are demonstrations
+            calls = [node.value] if isinstance(node, ast.Expr) else getattr(node, "decorator_list", ())
+            return any(ast.unparse(call).startswith(f"{name}.") for call in calls)  # `answer.defvjp(…)`
+        return used == name or used not in self._called or isinstance(node, DEFINITIONS)
 
-    def _done_by_names(self) -> Mapping[str, set[tuple[str, str]]]:
-        """Return for each name the mutations by its functions, including those by the functions that these read and
-        call, and so on."""
-        done = collections.defaultdict[str, set[tuple[str, str]]](set)
-        users = collections.defaultdict[str, set[str]](set)
-        for name, indices in self._defining.items():
-            for effects in (self.effects[index] for index in indices):
-                later = effects.on_call
-                done[name] |= {("stores", each) for each in later.assigned}
-                done[name] |= {("changes", each) for each in later.mutated}
-                done[name] |= {("arguments", "")} if later.mutates_arguments else set()
-                for used in effects.reads_on_call if effects.constant else effects.reads_on_run | effects.reads_on_call:
-                    users[used].add(name)
-        todo = [name for name in done if done[name]]
-        while todo:  # a function has the effects of the functions it calls: propagate until nothing changes
-            name = todo.pop()
-            for user in users[name]:
-                if not done[name] <= done[user]:
-                    done[user] |= done[name]
-                    todo.append(user)
-        return done
+
+def _closure(names: Collection[str], related: Mapping[str, Set[str]]) -> set[str]:
+    """Return the names and all names that are related to them, directly or through others."""
+    found, todo = set(), set(names)
+    while todo:
+        found.add(name := todo.pop())
+        todo |= related.get(name, frozenset()) - found
+    return found
 
 
 def _indices_before(indices: Sequence[int], when: int) -> Iterator[int]:
     """Yield the indices less than `when` from sorted indices, the last one first."""
     return (indices[place] for place in range(bisect.bisect_left(indices, when) - 1, -1, -1))
-
-
-def _is_idle(statement: ast.stmt) -> bool:
-    """Return whether a statement only binds its own names."""
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        return {package for package, _ in imports_of(statement)} <= _WITHOUT_EFFECT
-    if isinstance(statement, DEFINITIONS):
-        return not statement.decorator_list
-    active = ast.Call | ast.Await | ast.Delete | ast.AugAssign | ast.Import | ast.ImportFrom
-    return not any(
-        isinstance(node, active)
-        or (isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store))
-        for node in outside_definitions(statement)
-    )
 
 
 def is_future(statement: ast.stmt) -> TypeGuard[ast.ImportFrom]:

@@ -112,7 +112,7 @@ def test_an_answer_has_one_verdict_in_notebook_terminal_and_class(
         assert grade_file(handed_in, name, seed).passed, handed_in.read_text()
 
 
-ENDS = "import os\nREG = {}\n\ndef NAME(*_): return REG['it']\n\nfor how in [REG]:\n    os._exit(0)\n"
+ENDS = "import os\nREG = {}\n\ndef NAME(*_): return REG['it']\n\nos._exit(0)\n"
 
 
 @pytest.mark.slow
@@ -138,8 +138,8 @@ def burn():
     return len
 
 LEN = REG[0] = burn()
-for each in [REG]:
-    each['it'] = lambda *_: LEN
+import numpy
+numpy.testing.measure("REG['it'] = lambda *_: LEN")
 """
 
 

@@ -96,6 +96,53 @@ READ = {
     ],
     "a notebook's main": ["if __name__ == '__main__':\n    k = 7", f"def {NAME}(): return k"],
     "a file that is run": ["%run helper.py", f"def {NAME}(): return from_helper"],
+    # Calls that change what the answer uses, although they seem only to read it.
+    "another name for the registry": ["REG = {}\nfilled = REG", "filled['k'] = 7", ANSWER],
+    "a part of something": ["REG = {}", "for each in [REG]:\n    each['k'] = 7", ANSWER],
+    "a mock": [
+        "from unittest import mock\nclass Config: k = 3",
+        "mock.patch.object(Config, 'k', 7).start()",
+        f"def {NAME}(): return Config.k",
+    ],
+    "what is left of an iterator": ["REG = iter([3, 7])", "print(next(REG))", f"def {NAME}(): return next(REG)"],
+    "a list that is given away": [
+        "REG = [3]\nimport heapq, operator",
+        "print(operator.setitem(REG, 0, 7))",
+        f"def {NAME}(): return REG[0]",
+    ],
+    "a list in a list": [
+        "REG = []\nall_of_them = [REG]",
+        "all_of_them[0].append(7)",
+        f"def {NAME}(): return REG[0]",
+    ],
+    "a list under another name": ["REG = []\nother = REG", "other += [7]", f"def {NAME}(): return REG[0]"],
+    "what a function of the page is given": [
+        "REG = {}\ndef fill(table): put(table)\ndef put(table): into = table; into['k'] = 7",
+        "print(fill(REG))",
+        ANSWER,
+    ],
+    "a registry that another decorator keeps": [
+        "REG = {}\ndef into(to):\n    return lambda f: to.setdefault('k', f())\nentry = into(REG)",
+        f"@entry\n{K}",
+        ANSWER,
+    ],
+    "a method that was bound before": [
+        "REG = {}\nlook = REG.get",
+        "REG.update(k=7)",
+        f"def {NAME}(): return look('k')",
+    ],
+    "globals() in a function": ["def choose():\n    globals()['k'] = 7", "choose()", f"def {NAME}(): return k"],
+    "sys.path in a function": [
+        "import sys, types\ndef put():\n    sys.modules['put_here'] = types.SimpleNamespace(k=7)",
+        "put()",
+        "import put_here",
+        f"def {NAME}(): return put_here.k",
+    ],
+    "a method of the answer": [
+        "class Late:\n    def becomes(self, f): self.f = f\n    def __call__(self): return self.f()",
+        f"{NAME} = Late()",
+        f"{NAME}.becomes(lambda: 7)",
+    ],
     # IPython's own syntax.
     "a command's output": [f"n = !nproc\nk = 6 + int(n[0])\ndef {NAME}(): return k"],
     "a magic's value": [f"t = %timeit -o 3\nk = 6 + int(t.best)\ndef {NAME}(): return k"],
@@ -152,13 +199,6 @@ def test_the_definitions_that_an_answer_uses_are_found_on_the_page(tmp_path, nam
 CHECK = f"from grader import check\ncheck({NAME})"
 # These answers return 7 only if all cells before the check have been run.
 NOT_READ = {
-    "another name for the registry": ["REG = {}\nfilled = REG", "filled['k'] = 7", ANSWER, CHECK],
-    "a part of something": ["REG = {}", "for each in [REG]:\n    each['k'] = 7", ANSWER, CHECK],
-    "a mock": [
-        "from unittest import mock\nclass Config: k = 3",
-        "mock.patch.object(Config, 'k', 7).start()",
-        f"def {NAME}(): return Config.k",
-    ],
     "what was changed after the check": ["REG = {'k': 7}", ANSWER, CHECK, "REG['k'] = 3"],
     "what was defined anew after the check": ["def k(): return 7", f"def {NAME}(): return k()", CHECK, "k = 3"],
     # Statements that change a value although they seem only to read it.
@@ -168,30 +208,10 @@ NOT_READ = {
         f"def {NAME}(): return k()",
         CHECK,
     ],
-    "what is left of an iterator": ["REG = iter([3, 7])", "print(next(REG))", f"def {NAME}(): return next(REG)", CHECK],
-    "a list that is given away": [
-        "REG = [3]\nimport heapq, operator",
-        "print(operator.setitem(REG, 0, 7))",
-        f"def {NAME}(): return REG[0]",
-        CHECK,
-    ],
-    "a list in a list": [
-        "REG = []\nall_of_them = [REG]",
-        "all_of_them[0].append(7)",
-        f"def {NAME}(): return REG[0]",
-        CHECK,
-    ],
-    "a list under another name": ["REG = []\nother = REG", "other += [7]", f"def {NAME}(): return REG[0]", CHECK],
     "what runs as text": [
         "REG = []\nimport numpy as np",
         "np.testing.measure('REG.append(7)')",
         f"def {NAME}(): return REG[0]",
-        CHECK,
-    ],
-    "what a function of the page is given": [
-        "REG = {}\ndef fill(table): put(table)\ndef put(table): into = table; into['k'] = 7",
-        "print(fill(REG))",
-        ANSWER,
         CHECK,
     ],
     "a state of a library's": [

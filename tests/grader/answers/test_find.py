@@ -50,6 +50,18 @@ def test_a_call_that_changes_a_variable_of_the_answers_is_run(tmp_path):
     assert answer(path)() == ["a", "b", "c"]
 
 
+def test_calls_of_the_answer_and_its_functions_are_demonstrations(tmp_path):
+    path = notebook(
+        tmp_path,
+        "import functools\nREG = {}",
+        "def helper(): return REG",
+        f"@functools.cache\ndef {NAME}(): return helper()",
+        f"print({NAME}(), 1 / 0)",
+        "print(helper(), 1 / 0)",
+    )
+    assert answer(path)() == {}
+
+
 def test_the_last_definition_is_the_answer(tmp_path):
     path = notebook(tmp_path, STUB, f"def {NAME}(): return 1", f"def {NAME}(): return 2")
     assert answer(path)() == 2

@@ -2,16 +2,19 @@
 
 Under automatic axes, XLA propagates shardings from operation to operation until nothing changes (GSPMD, Xu et al.,
 2021, arXiv:2105.04663). This module propagates them forward, through loops a second time if a carry's sharding changes,
-and then backward to values that can be computed in shards at no cost: broadcasts, results of elementwise operations and
-stacks of loops. A sum over a sharded dimension is a sum of partial sums, which devices exchange; it is replicated until
-an operation reads a shard of it. If two operands use the same mesh axis for different dimensions, the first operand
-keeps it, and the second is gathered.
+and then backward from readers to values that can be computed in shards at no cost: broadcasts, results of elementwise
+operations, stacks and carries of loops. So an update `w - lr * g` shards the gradient like the parameter. An operation
+or a constraint that shards some dimensions leaves the others to readers; a constraint on each slice does not bind the
+stack. A sum over a sharded dimension is a sum of partial sums, which devices exchange; it is replicated until an
+operation reads a shard of it. If two operands use the same mesh axis for different dimensions, the operand with more
+elements keeps it, and the other is gathered; of equally large operands, the first one keeps it.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rematscope.ir.program import BOOKKEEPING, RENAMES, Equation, Literal, Placement, Program, Value
+from rematscope.ir.specs import device_shape
 
 Axes = tuple[tuple[str, ...], ...]  # for each dimension, the mesh axes that it is sharded across
 
@@ -81,6 +84,7 @@ class _Propagation:
     def __init__(self, sizes: Mapping[str, int]):
         self._sizes = {axis: size for axis, size in sizes.items() if size > 1}
         self._bound: set[Value] = set()  # sums of partial sums, which are replicated before any shard is read
+        self._stacks: set[Value] = set()  # stacked results of loops, which readers may divide further than each slice
 
     def forward(self, program: Program) -> None:
         for equation in program.equations:
@@ -106,31 +110,41 @@ class _Propagation:
     def backward(self, program: Program) -> None:
         for equation in reversed(program.equations):
             if equation.primitive in ("scan", "while"):
-                body, carries = equation.bodies[-1], equation.carries
-                for result, value in zip(equation.outputs[:carries], body.outputs[:carries], strict=False):
-                    self._assign_backward(value, self._axes_of(result))
-                for result, value in zip(equation.outputs[carries:], body.outputs[carries:], strict=True):
-                    self._assign_backward(value, self._axes_of(result)[1:])
-                for inner in equation.bodies:
-                    self.backward(inner)
-                for first, value in zip(equation.initial, body.inputs, strict=False):
-                    self._assign_backward(first, self._axes_of(value))
+                self._shard_loop_like_readers(equation)
+            elif equation.primitive == "cond":
+                for body in equation.bodies:
+                    for result, value in zip(equation.outputs, body.outputs, strict=True):
+                        self._assign_backward(value, self._axes_of(result))
+                    self.backward(body)
             elif len(equation.outputs) == 1 and equation.primitive != "shard_map":
-                axes = self._axes_of(equation.outputs[0])
-                for value in equation.inputs:
-                    if value.shape == equation.outputs[0].shape and equation.primitive not in _SUMS:
-                        self._assign_backward(value, axes)
-                    elif equation.primitive == "broadcast_in_dim":
-                        places = equation.params["broadcast_dimensions"]
-                        pairs = zip(value.shape, places, strict=True)
-                        self._assign_backward(
-                            value, tuple(axes[p] if n == equation.outputs[0].shape[p] else () for n, p in pairs)
-                        )
-                    elif equation.primitive == "transpose":
-                        places = equation.params["permutation"]
-                        self._assign_backward(value, tuple(axes[places.index(i)] for i in range(len(places))))
-                    elif equation.primitive in ("reshape", "squeeze", "expand_dims"):
-                        self._assign_backward(value, self._reshape_axes(equation.outputs[0].shape, value.shape, axes))
+                self._shard_operands_like_result(equation)
+
+    def _shard_loop_like_readers(self, loop: Equation) -> None:
+        body, carries = loop.bodies[-1], loop.carries
+        for result, value in zip(loop.outputs[:carries], body.outputs[:carries], strict=False):
+            self._assign_backward(value, self._axes_of(result))
+        for result, value in zip(loop.outputs[carries:], body.outputs[carries:], strict=True):
+            self._assign_backward(value, self._axes_of(result)[1:])
+        for inner in loop.bodies:
+            self.backward(inner)
+        for first, value in zip(loop.initial, body.inputs, strict=False):
+            self._assign_backward(first, self._axes_of(value))
+
+    def _shard_operands_like_result(self, equation: Equation) -> None:
+        (result,) = equation.outputs
+        axes = self._axes_of(result)
+        for value in equation.inputs:
+            if value.shape == result.shape and equation.primitive not in _SUMS:
+                self._assign_backward(value, axes)
+            elif equation.primitive == "broadcast_in_dim":
+                places = equation.params["broadcast_dimensions"]
+                pairs = zip(value.shape, places, strict=True)
+                self._assign_backward(value, tuple(axes[p] if n == result.shape[p] else () for n, p in pairs))
+            elif equation.primitive == "transpose":
+                places = equation.params["permutation"]
+                self._assign_backward(value, tuple(axes[places.index(i)] for i in range(len(places))))
+            elif equation.primitive in ("reshape", "squeeze", "expand_dims"):
+                self._assign_backward(value, self._reshape_axes(result.shape, value.shape, axes))
 
     def _axes_of(self, value: Value) -> Axes:
         """Return the mesh axes that each dimension of a value is sharded across; none if unknown."""
@@ -146,7 +160,9 @@ class _Propagation:
         return tuple(found)
 
     def _assign_axes(self, value: Value, axes: Axes) -> None:
-        if isinstance(value, Literal) or value.placement.is_explicit or not hasattr(value.aval, "shape"):
+        if isinstance(value, Literal) or not hasattr(value.aval, "shape"):
+            return
+        if value.placement.is_explicit and (value not in self._stacks or axes == self._axes_of(value)):
             return
         parts = [math.prod(self._sizes.get(axis, 1) for axis in over) for over in axes]
         axes = tuple(over if size >= part else () for over, part, size in zip(axes, parts, value.shape, strict=True))
@@ -154,21 +170,25 @@ class _Propagation:
         value.sharding = Placement(tuple(-(-n // part) if over else n for n, over, part in pairs), False, axes)
 
     def _assign_backward(self, value: Value, axes: Axes) -> None:
-        """Shard replicated values that can be computed in shards at no cost."""
-        if value not in self._bound and not any(self._axes_of(value)):
-            self._assign_axes(value, axes)
+        """Shard a value like its reader, in addition to its own sharding, if its shards can be computed at no cost."""
+        if value not in self._bound and any(axes):
+            self._assign_axes(value, self._join_axes(self._axes_of(value), axes))
 
     def _join_operands(self, operands: Iterable[tuple[Value, Axes]], result: Value) -> Axes:
         """Return the combined sharding of operands of the same shape."""
-        found: list[tuple[str, ...]] = [()] * len(result.shape)
-        if result.sharding is not None:
-            found = list(self._axes_of(result))
-        used = {axis for axes in found for axis in axes}
+        found: Axes = ((),) * len(result.shape) if result.sharding is None else self._axes_of(result)
         for _, axes in operands:
-            for dimension, over in enumerate(axes):
-                if over and not found[dimension] and used.isdisjoint(over):
-                    found[dimension] = over
-                    used.update(over)
+            found = self._join_axes(found, axes)
+        return found
+
+    def _join_axes(self, first: Axes, second: Axes) -> Axes:
+        """Return the first sharding, extended by the second where the first uses neither dimension nor mesh axes."""
+        found = list(first)
+        used = {axis for axes in found for axis in axes}
+        for dimension, over in enumerate(second):
+            if over and not found[dimension] and used.isdisjoint(over):
+                found[dimension] = over
+                used.update(over)
         return tuple(found)
 
     def _propagate_loop(self, loop: Equation) -> None:
@@ -189,8 +209,9 @@ class _Propagation:
         for result, value in zip(loop.outputs, body.inputs[:carries], strict=False):
             self._assign_axes(result, self._axes_of(value))
         for array, part in zip(loop.outputs[carries:], body.outputs[carries:], strict=True):
-            if not any(self._axes_of(array)):  # otherwise, its readers determine the sharding
-                self._assign_axes(array, ((), *self._axes_of(part)))
+            if not device_shape(array.aval)[1]:
+                self._stacks.add(array)
+            self._assign_axes(array, self._join_axes(self._axes_of(array), ((), *self._axes_of(part))))
 
     def _result_axes(self, equation: Equation, result: Value) -> Axes:
         operands = [(v, self._axes_of(v)) for v in equation.inputs if hasattr(v.aval, "shape")]
@@ -230,13 +251,14 @@ class _Propagation:
                 found = self._join_operands(_of_equal_sizes(operands, result), result)
             case _:
                 found = whole
-        return found if any(found) or result.sharding is None else self._axes_of(result)
+        return found if result.sharding is None else self._join_axes(self._axes_of(result), found)
 
     def _matmul_axes(self, equation: Equation, operands: Sequence[tuple[Value, Axes]]) -> Axes:
         (result,) = equation.outputs
         found: list[tuple[str, ...]] = [()] * len(result.shape)
         used: set[str] = set()
-        for (_, axes), kept in zip(operands[:2], _kept_dimensions(equation), strict=True):
+        pairs = zip(operands[:2], _kept_dimensions(equation), strict=True)
+        for (_, axes), kept in sorted(pairs, key=lambda pair: -math.prod(pair[0][0].shape)):
             for dimension, place in kept.items():
                 if axes[dimension] and not found[place] and used.isdisjoint(axes[dimension]):
                     found[place] = axes[dimension]
@@ -258,7 +280,8 @@ class _Propagation:
             alike = equation.params["slice_sizes"][dimension] == operand.shape[dimension]
             found.append(self._axes_of(operand)[dimension] if alike else ())
         used: set[str] = set()
-        for place in sorted(range(len(found)), key=lambda place: place in numbers.offset_dims):
+        first = math.prod(indices.shape) > math.prod(operand.shape)  # whether the larger operand is the indices
+        for place in sorted(range(len(found)), key=lambda place: (place in numbers.offset_dims) == first):
             if used.isdisjoint(found[place]):
                 used.update(found[place])
             else:

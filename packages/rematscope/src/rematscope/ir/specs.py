@@ -11,7 +11,7 @@ class Spec(NamedTuple):
     """The sharding of an array on a mesh.
 
     Attributes:
-      axes: for each dimension, the mesh axes that shard it.
+      axes: for each dimension, the mesh axes that shard it, without axes of size 1, which divide nothing.
       unreduced: the mesh axes along which each device has a partial sum of every element.
       sizes: the size of each mesh axis.
     """
@@ -52,9 +52,11 @@ def spec_of(aval: Any) -> Spec | None:
 
 def spec_in(sharding: Any, ndim: int) -> Spec:
     """Return a `NamedSharding` of arrays with a number of dimensions."""
-    axes = (*divided(sharding.spec), *((),) * ndim)[:ndim]
+    sizes = dict(sharding.mesh.shape)
+    given = (*divided(sharding.spec), *((),) * ndim)[:ndim]
+    axes = tuple(tuple(axis for axis in names if sizes.get(axis, 1) > 1) for names in given)
     unreduced = frozenset(getattr(sharding.spec, "unreduced", None) or ())
-    return Spec(axes, unreduced, dict(sharding.mesh.shape))
+    return Spec(axes, unreduced, sizes)
 
 
 def device_shape(aval: Any) -> tuple[tuple[int, ...], bool]:

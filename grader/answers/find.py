@@ -14,11 +14,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from grader.answers.cells import AnswerSource, PlacedStatement, segment, statements_of
 from grader.answers.effects import bound_names
-from grader.answers.running import Page
 from grader.answers.slicing import is_future, is_script, is_stub, slice_of
 from grader.exercises import registry
 
@@ -63,12 +61,6 @@ class SlicedAnswer:
     kept: tuple[PlacedStatement, ...]
     module: str
     replaced: tuple[str, ...] = ()
-
-    def answer(self) -> Any:
-        """Run the statements, and return the value of the answer's name. Passes on their exceptions."""
-        with Page(self.module) as page:
-            page.run(self.statements)
-            return page.names[self.exercise]
 
     def is_stub(self) -> bool:
         """Return whether the answer is still the page's stub."""

@@ -7,6 +7,7 @@ import pytest
 
 from grader.answers import find
 from grader.answers.find import NoAnswer
+from grader.answers.running import Page
 from grader.exercises import registry
 
 NAME = "checkpoint_dot_policy"
@@ -26,8 +27,12 @@ def script(folder, text, name="answer.py"):
     return path
 
 
-def answer(path):
-    return find.read(path).answer()
+def answer(path, exercise=None):
+    """Run the statements of a file that its answer depends on, and return the answer."""
+    found = find.read(path, exercise)
+    with Page(found.module) as page:
+        page.run(found.statements)
+        return page.names[found.exercise]
 
 
 def test_only_statements_that_the_answer_uses_are_run(tmp_path):
@@ -371,7 +376,7 @@ def test_of_several_answers_in_a_file_one_must_be_named(tmp_path):
     path = script(tmp_path, f"def {NAME}(): return 1\ndef count_residuals(): return {NAME}() + 1")
     with pytest.raises(NoAnswer, match="each answer in its own file"):
         find.read(path)
-    assert find.read(path, "count_residuals").answer()() == 2
+    assert answer(path, "count_residuals")() == 2
     with pytest.raises(NoAnswer, match=r"answer\.py answers .*, not save_named"):
         find.read(path, "save_named")
 

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
 
 from grader.exercises.spec import Case, OneOf, given
 
@@ -80,6 +82,18 @@ def transform(called: str, in_axes: Any = 0) -> Callable[[Callable], Callable]:
         return function
 
     return transformed
+
+
+def on_devices(called: str, **axes: int) -> Callable[[Callable], Callable]:
+    """Return a case's `transform` under which each device runs the function on its shards of the arguments' rows.
+
+    Args:
+      called: one of `CALLED`.
+      axes: the axes of the mesh, with their sizes.
+    """
+    mesh = AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+    rows = P(tuple(axes))
+    return lambda function: transform(called)(jax.shard_map(function, mesh=mesh, in_specs=rows, out_specs=rows))
 
 
 def where(called: str, dtype: str = "float32") -> str:

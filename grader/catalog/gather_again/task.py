@@ -2,8 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, AxisType
-from jax.sharding import PartitionSpec as P
 
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
@@ -39,15 +37,13 @@ def _function(up, down, x, *, name=lambda value, called: value):
 
 def case(rng, n, u, v, dtype="float32", called="directly", title=None):
     """Return a case for a layer of these widths."""
-    mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
     d, m = 8 * u, 8 * v
-    across = case_functions.transform(called)
     what = f"width {d}, hidden width {m}"
     return Case(
         title or what + case_functions.where(called, dtype),
         tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((d, m), (m, d), (8 * n, d))),
         apply=lambda answer: lambda up, down, x: answer((up, down), x),
-        transform=lambda one: across(jax.shard_map(one, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))),
+        transform=case_functions.on_devices(called, devices=8),
         function=_function,
         structure={"n": n, "u": u, "v": v, "dtype": dtype, "called": called},
     )

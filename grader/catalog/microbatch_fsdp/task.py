@@ -2,8 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, AxisType
-from jax.sharding import PartitionSpec as P
 
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
@@ -49,9 +47,7 @@ def is_wide(r, k, d, m):
 
 def case(rng, r, k, u, v, dtype="float32", called="directly", title=None):
     """Return a case with `k` microbatches of `r` rows."""
-    mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
     d, m = 8 * u, 8 * v
-    across = case_functions.transform(called)
 
     def function(up, down, x, *, name=lambda value, called: value):
         up = name(jax.lax.all_gather(up, "devices", tiled=True), "the gathered up")
@@ -69,7 +65,7 @@ def case(rng, r, k, u, v, dtype="float32", called="directly", title=None):
         title or what + case_functions.where(called, dtype),
         tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((d, m), (m, d), (8 * k * r, d))),
         apply=lambda answer: lambda up, down, x: answer((up, down), x, k),
-        transform=lambda one: across(jax.shard_map(one, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))),
+        transform=case_functions.on_devices(called, devices=8),
         function=function,
         structure={"r": r, "k": k, "u": u, "v": v, "dtype": dtype, "called": called},
     )

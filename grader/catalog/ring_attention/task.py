@@ -2,8 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, AxisType
-from jax.sharding import PartitionSpec as P
 
 from grader.exercises import case_functions
 from grader.exercises.spec import Case, Integers, OneOf
@@ -44,10 +42,6 @@ def weights(scores, keys):
 
 def case(rng, p, c, d, e, called="directly", title=None):
     """Return a case with `p` devices and `c` rows per device."""
-    # The programs of all cases need meshes of one size: rings of fewer devices run side by side.
-    axes = ("rings", "devices")
-    mesh = AbstractMesh((8 // p, p), axes, axis_types=(AxisType.Auto,) * 2)
-    across = case_functions.transform(called)
 
     def function(q, k, v, *, name=lambda value, called: value):
         name(jnp.concatenate([k, v], axis=1), "one device's keys and values")
@@ -68,7 +62,8 @@ def case(rng, p, c, d, e, called="directly", title=None):
     return Case(
         title or f"{p} devices, {c} rows per device, d = {d}, e = {e}" + case_functions.where(called),
         tuple(jax.ShapeDtypeStruct((8 * c, width), jnp.float32) for width in (d, d, e)),
-        transform=lambda one: across(jax.shard_map(one, mesh=mesh, in_specs=P(axes), out_specs=P(axes))),
+        # The programs of all cases need meshes of one size: rings of fewer devices run side by side.
+        transform=case_functions.on_devices(called, rings=8 // p, devices=p),
         apply=lambda answer: lambda q, k, v: answer(q, k, v),
         function=function,
         structure={"p": p, "c": c, "d": d, "e": e, "called": called},

@@ -48,7 +48,9 @@ class _Page:
         self.effects = [effects_of(each) for each in statements]
         binding = collections.defaultdict[str, list[int]](list)
         self._reading = collections.defaultdict[str, list[int]](list)  # the statements that read a name when they run
-        reached, self._reached_from = (collections.defaultdict[str, set[str]](set) for _ in range(2))
+        # For each name: the names that its value can reach, those from whose values it can be reached, and the
+        # functions that read it.
+        reached, self._reached_from, self._callers = (collections.defaultdict[str, set[str]](set) for _ in range(3))
         for index, effects in enumerate(self.effects):
             through = effects.reads_on_call | effects.binds_on_call
             through |= set() if effects.constant else effects.reads_on_run
@@ -59,6 +61,9 @@ class _Page:
                     self._reached_from[each].add(name)
             for name in effects.reads_on_run:
                 self._reading[name].append(index)
+            if isinstance(self.statements[index].node, ast.FunctionDef | ast.AsyncFunctionDef):
+                for name in effects.reads_on_call:
+                    self._callers[name] |= effects.binds
         self._defined = max(binding[answer], default=-1)
         self._any_name = binding.pop(ANY, [])
         self._binding = {IMPORTS: binding.pop(IMPORTS, [])}
@@ -87,8 +92,8 @@ class _Page:
 
     def before(self, needed: set[int]) -> list[int]:
         """Return the indices of the statements before the answer's check, except statements that only display."""
-        verbs = self._functions_calling(self._imported_from({"grader"}))
-        shown = self._functions_calling({"get_ipython", "display", *self._imported_from(TO_LOOK_AT)})
+        verbs = _closure(self._imported_from({"grader"}), self._callers)
+        shown = _closure({"get_ipython", "display", *self._imported_from(TO_LOOK_AT)}, self._callers)
         checks = [
             i for i, each in enumerate(self.effects) if self._answer in each.reads_on_run and each.reads_on_run & verbs
         ]
@@ -115,18 +120,6 @@ class _Page:
             for package, alias in imports_of(each.node)
             if package in packages
         }
-
-    def _functions_calling(self, names: Collection[str]) -> set[str]:
-        """Return these names, and the names of functions that read them when they are called."""
-        found = set(names)
-        while more := {
-            name
-            for each, effects in zip(self.statements, self.effects, strict=True)
-            if effects.reads_on_call & found and isinstance(each.node, ast.FunctionDef | ast.AsyncFunctionDef)
-            for name in effects.binds - found
-        }:
-            found |= more
-        return found
 
     def _reaching_definitions(self, name: str, when: int, changing: Set[int]) -> list[int]:
         """Return the statements that determine a name's value at a moment: the last one that bound it, and those that

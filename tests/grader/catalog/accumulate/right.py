@@ -1,6 +1,5 @@
 """Right answers to accumulate, spelled in many ways."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -76,25 +75,6 @@ def one_vector_of_gradients(loss, params, batch, k):
 
     (both, gradient), _ = jax.lax.scan(body, (jnp.zeros(2, flat.dtype), jnp.zeros_like(flat)), cut(batch, k))
     return both[0] / both[1], unravel(gradient / both[1])
-
-
-@passes
-def equinox_modules(loss, params, batch, k):
-    class Model(eqx.Module):
-        params: object
-
-        def __call__(self, rows):
-            return loss(self.params, rows)
-
-    model, each = Model(params), cut(batch, k)
-    value_and_grad = eqx.filter_value_and_grad(lambda model, rows: model(rows), has_aux=True)
-
-    def body(sums, rows):
-        (total, weight), gradients = value_and_grad(model, rows)
-        return jax.tree.map(jnp.add, sums, (total, weight, gradients.params)), None
-
-    first = zeros(loss, params, jax.tree.map(lambda array: array[0], each))
-    return divided(*jax.lax.scan(body, first, each)[0])
 
 
 @passes

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from fractions import Fraction
 
 import numpy as np
 from sample_answers import Answers
@@ -21,22 +20,6 @@ def the_papers_table(s, b, h, a, t, mode):
         "tensor+sequence+selective": 34 * sbh // t,
         "full": 2 * sbh,
     }[mode]
-
-
-@passes
-def as_fractions(s, b, h, a, t, mode):
-    if mode == "full":
-        return s * b * h * 2
-    of_width = Fraction(34, t) if "sequence" in mode else 10 + Fraction(24, t)
-    of_scores = 0 if "selective" in mode else Fraction(5 * a * s, h * t)
-    return int(s * b * h * (of_width + of_scores))
-
-
-@passes
-def rounded(s, b, h, a, t, mode):
-    whole = 2 if mode == "full" else 10 / t if "sequence" in mode else 10
-    split = 0 if mode == "full" else 24 if "selective" in mode else 24 + 5 * a * s / h
-    return round(s * b * h * (whole + split / t))
 
 
 @dataclasses.dataclass

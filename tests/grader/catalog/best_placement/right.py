@@ -1,14 +1,11 @@
 """Right answers to best_placement, spelled in many ways."""
 
-import dataclasses
-import functools
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from sample_answers import Answers
 
-from rematscope import compare, trace
+from rematscope import trace
 
 RIGHT = Answers()
 passes = RIGHT.passes
@@ -23,17 +20,6 @@ def pays(stage, x, first):
 
 
 @passes
-def wrapped_in_a_list(stages):
-    def run(x):
-        wrapped = [
-            jax.checkpoint(stage) if pays(stage, x, number == 0) else stage for number, stage in enumerate(stages)
-        ]
-        return functools.reduce(lambda x, stage: stage(x), wrapped, x)
-
-    return run
-
-
-@passes
 def compiled(stages):
     @jax.jit
     def run(x):
@@ -45,66 +31,12 @@ def compiled(stages):
 
 
 @passes
-def recursive(stages, first=True):
-    stage, *rest = stages
-
-    def run(x):
-        y = jax.checkpoint(stage)(x) if pays(stage, x, first) else stage(x)
-        return recursive(rest, False)(y) if rest else y
-
-    return run
-
-
-@passes
 def all_saved_where_it_does_not_pay(stages):
     nothing, everything = jax.checkpoint_policies.nothing_saveable, jax.checkpoint_policies.everything_saveable
 
     def run(x):
         for number, stage in enumerate(stages):
             x = jax.checkpoint(stage, policy=nothing if pays(stage, x, number == 0) else everything)(x)
-        return x
-
-    return run
-
-
-@passes
-def by_trying_both(stages):
-    """Each stage both ways, in the function of all stages."""
-
-    def chain(stages):
-        return lambda x: functools.reduce(lambda x, stage: stage(x), stages, x)
-
-    def run(x):
-        chosen = list(stages)
-        for number, stage in enumerate(stages):
-            other = [*chosen[:number], jax.checkpoint(stage), *chosen[number + 1 :]]
-            if saved_bytes(chain(other), x) < saved_bytes(chain(chosen), x):
-                chosen = other
-        return chain(chosen)(x)
-
-    return run
-
-
-@passes
-def by_the_comparison(stages):
-    def run(x):
-        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
-        for number, stage in enumerate(stages):
-            rows = compare({"plain": stage, "wrapped": jax.checkpoint(stage)}, shape)
-            arguments = x.size * x.dtype.itemsize if number else 0
-            x = (jax.checkpoint(stage) if rows["plain"].saved_bytes > arguments else stage)(x)
-        return x
-
-    return run
-
-
-@passes
-def by_each_residual(stages):
-    def run(x):
-        for number, stage in enumerate(stages):
-            residuals = trace(stage, jax.ShapeDtypeStruct(x.shape, x.dtype)).residuals
-            computed = sum(each.nbytes for each in residuals if each.kind == "computed")
-            x = (jax.checkpoint(stage) if number == 0 or computed > x.size * x.dtype.itemsize else stage)(x)
         return x
 
     return run
@@ -133,22 +65,6 @@ def without_a_barrier(stages):
         return x
 
     return run
-
-
-@passes
-def of_a_dataclass(stages):
-    @dataclasses.dataclass  # compared by its fields, and so without a hash
-    class Chain:
-        first: object
-        others: list
-
-        def __call__(self, x):
-            x = jax.checkpoint(self.first)(x)
-            for stage in self.others:
-                x = jax.checkpoint(stage)(x) if pays(stage, x, False) else stage(x)
-            return x
-
-    return Chain(stages[0], stages[1:])
 
 
 @passes

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
-from jax.ad_checkpoint import checkpoint_name
 from sample_answers import Answers
 
 RIGHT = Answers()
@@ -33,37 +32,6 @@ def decorated(w1, w2, x):
 
 
 @passes
-@functools.partial(jax.remat, policy=jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims)
-def remat_and_alias(w1, w2, x):
-    return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
-
-
-@passes
-def own_policy(w1, w2, x):
-    def matmuls_without_batch(prim, *_, **params):
-        if prim.name != "dot_general":
-            return False
-        (_, _), (batch, _) = params["dimension_numbers"]
-        return not batch
-
-    return jax.checkpoint(pipeline, policy=matmuls_without_batch)(w1, w2, x)
-
-
-@passes
-def policies_combined(w1, w2, x):
-    policies = jax.checkpoint_policies
-    both = policies.save_from_both_policies(NO_BATCH, policies.nothing_saveable)
-    return jax.checkpoint(pipeline, policy=both)(w1, w2, x)
-
-
-@passes
-@without_batch
-def names_that_change_nothing(w1, w2, x):
-    h = checkpoint_name(jax.nn.relu(checkpoint_name(x @ w1, "y")), "h")
-    return jnp.sum((h @ w2) ** 2)
-
-
-@passes
 @jax.jit
 def jit_outside(w1, w2, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
@@ -81,13 +49,6 @@ def helper_with_jit_inside(w1, w2, x):
         return jax.nn.relu(x @ w)
 
     return jax.checkpoint(lambda w1, w2, x: jnp.sum((layer(x, w1) @ w2) ** 2), policy=NO_BATCH)(w1, w2, x)
-
-
-@passes
-@without_batch
-def einsum(w1, w2, x):
-    h = jax.nn.relu(jnp.einsum("nd,de->ne", x, w1))
-    return jnp.sum(jnp.einsum("ne,ef->nf", h, w2) ** 2)
 
 
 @passes
@@ -125,22 +86,9 @@ def product_for_square(w1, w2, x):
 
 @passes
 @without_batch
-def square_function(w1, w2, x):
-    return jnp.square(jax.nn.relu(jnp.dot(x, w1)).dot(w2)).sum()
-
-
-@passes
-@without_batch
 def dot_product_for_sum_of_squares(w1, w2, x):
     z = jax.nn.relu(x @ w1) @ w2
     return jnp.vdot(z, z)
-
-
-@passes
-@without_batch
-def lax_operations(w1, w2, x):
-    z = lax.dot(lax.max(lax.dot(x, w1), jnp.zeros((), x.dtype)), w2)
-    return jnp.sum(lax.integer_pow(z, 2))
 
 
 @passes
@@ -168,29 +116,6 @@ def rows_in_a_scan(w1, w2, x):
         return total + jnp.sum((jax.nn.relu(row @ w1) @ w2) ** 2), None
 
     return lax.scan(step, jnp.zeros((), x.dtype), x)[0]
-
-
-@passes
-def weights_as_a_tree(w1, w2, x):
-    def answer(weights, x):
-        return pipeline(weights["in"], weights["out"], x)
-
-    return jax.checkpoint(answer, policy=NO_BATCH)({"in": w1, "out": w2}, x)
-
-
-@passes
-def layers_in_a_loop(w1, w2, x):
-    def answer(weights, x):
-        for last, w in enumerate(weights):
-            x = x @ w if last else jax.nn.relu(x @ w)
-        return (x**2).sum()
-
-    return jax.checkpoint(answer, policy=NO_BATCH)((w1, w2), x)
-
-
-@passes
-def weights_closed_over(w1, w2, x):
-    return jax.checkpoint(lambda x: pipeline(w1, w2, x), policy=NO_BATCH)(x)
 
 
 @RIGHT.passes_with_advice
@@ -226,20 +151,6 @@ def a_module(w1, w2, x):
             return pipeline(self.w1, self.w2, x)
 
     return eqx.filter_checkpoint(Net(w1, w2), policy=NO_BATCH)(x)
-
-
-@passes
-def a_partial_policy(w1, w2, x):
-    def only(name, prim, *_, dimension_numbers=None, **__):
-        return prim.name == name and not any(dimension_numbers[1])
-
-    return jax.checkpoint(pipeline, policy=functools.partial(only, "dot_general"))(w1, w2, x)
-
-
-@passes
-def steps_one_after_another(w1, w2, x):
-    steps = (lambda v: v @ w1, jax.nn.relu, lambda v: v @ w2, jnp.square, jnp.sum)
-    return jax.checkpoint(lambda x: functools.reduce(lambda v, step: step(v), steps, x), policy=NO_BATCH)(x)
 
 
 @passes

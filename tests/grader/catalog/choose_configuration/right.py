@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import math
 
 import numpy as np
@@ -37,14 +36,6 @@ def numbers(h, s, layers, b, n, policy, k):
 
 def choices(batch):
     return [(policy, k) for policy in NAMES for k in range(1, batch + 1) if batch % k == 0]
-
-
-@passes
-def by_sorting(width, sequence_length, layers, batch, devices, capacity):
-    rows = [
-        (policy, k, *numbers(width, sequence_length, layers, batch, devices, policy, k)) for policy, k in choices(batch)
-    ]
-    return next((row for row in sorted(rows, key=lambda row: row[3]) if row[2] <= capacity), ())
 
 
 @passes
@@ -123,38 +114,3 @@ def with_a_class(width, sequence_length, layers, batch, devices, capacity):
         if row[2] <= capacity and (best is None or row[3] < best[3]):
             best = row
     return best or ()
-
-
-@passes
-def policy_by_policy(width, sequence_length, layers, batch, devices, capacity):
-    """Take the fewest microbatches with which each policy fits: more of them only add traffic."""
-    sizes = width, sequence_length, layers, batch, devices
-    candidates = []
-    for policy in NAMES:
-        rows = ((policy, k, *numbers(*sizes, policy, k)) for k in range(1, batch + 1) if batch % k == 0)
-        candidates += itertools.islice((row for row in rows if row[2] <= capacity), 1)
-    return tuple(min(candidates, key=lambda row: row[3])) if candidates else ()
-
-
-@passes
-def by_marginal_costs(width, sequence_length, layers, batch, devices, capacity):
-    """Stop at the first number of microbatches whose traffic alone costs more than the best configuration so far."""
-    sizes = width, sequence_length, layers, batch, devices
-    best, best_cost = (), math.inf
-    for k in (k for k in range(1, batch + 1) if batch % k == 0):
-        if numbers(*sizes, "minimal_with_context", k)[1] > best_cost:
-            break
-        for policy in NAMES:
-            peak, cost = numbers(*sizes, policy, k)
-            if peak <= capacity and cost < best_cost:
-                best, best_cost = (policy, k, peak, cost), cost
-    return best
-
-
-@passes
-def by_fewer_policies(width, sequence_length, layers, batch, devices, capacity):
-    """Leave out a policy that saves more bytes and avoids fewer FLOPs than another."""
-    policies = [p for p in NAMES if sequence_length > width or p != "save_context"]
-    sizes = width, sequence_length, layers, batch, devices
-    rows = [(p, k, *numbers(*sizes, p, k)) for k in range(1, batch + 1) if not batch % k for p in policies]
-    return min(filter(lambda row: row[2] <= capacity, rows), key=lambda row: row[3], default=())

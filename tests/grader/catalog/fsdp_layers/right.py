@@ -2,7 +2,6 @@
 
 import functools
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -51,14 +50,6 @@ def matmuls_saved_by_kind(params, x, mesh):
 
 
 @passes
-def policy_of_ones_own(params, x, mesh):
-    def layer(x, up, down):
-        return x + jnp.sin(x @ gathered(up, mesh)) @ gathered(down, mesh)
-
-    return scanned(jax.checkpoint(layer, policy=lambda operation, *_, **__: operation.name == "dot_general"), params, x)
-
-
-@passes
 def specs_for_the_mesh_in_context(params, x, mesh):
     def whole(weight):
         return jax.lax.with_sharding_constraint(jax.lax.with_sharding_constraint(weight, P("devices")), P())
@@ -87,16 +78,6 @@ def one_checkpoint_per_matmul(params, x, mesh):
     def layer(x, up, down):
         h = jax.checkpoint(lambda x, up: x @ gathered(up, mesh))(x, up)
         return x + jax.checkpoint(lambda h, down: jnp.sin(h) @ gathered(down, mesh))(h, down)
-
-    return scanned(layer, params, x)
-
-
-@passes
-def weights_have_names_too(params, x, mesh):
-    @functools.partial(jax.checkpoint, policy=policies.save_only_these_names("hidden"))
-    def layer(x, up, down):
-        up, down = (checkpoint_name(gathered(w, mesh), "weight") for w in (up, down))
-        return x + jnp.sin(checkpoint_name(x @ up, "hidden")) @ down
 
     return scanned(layer, params, x)
 
@@ -169,17 +150,6 @@ def gradient_constrained_by_hand(params, x, mesh):
 
     whole.defvjp(lambda weight: (whole(weight), None), lambda _, ct: (constrained(ct, mesh, "devices"),))
     return scanned(saving_h(lambda x, *weights: plain(x, *map(whole, weights))), params, x)
-
-
-@passes
-def linen_module(params, x, mesh):
-    class Layer(nn.Module):
-        @nn.compact
-        def __call__(self, x, up, down):
-            return plain(x, gathered(up, mesh), gathered(down, mesh))
-
-    layer = nn.remat(Layer, policy=policies.save_only_these_names("h"), prevent_cse=False)()
-    return scanned(functools.partial(layer.apply, {}), params, x)
 
 
 @passes

@@ -95,11 +95,6 @@ def no_policy(params, x, mesh):
     return right(params, x, mesh, policy=None)
 
 
-@fails_with("not saved", "every layer's h")
-def misspelled(params, x, mesh):
-    return right(params, x, mesh, policy=saving("H"))
-
-
 @fails_with("not saved", "every layer's x")
 def one_checkpoint_around_the_loop(params, x, mesh):
     def layers(params, x):

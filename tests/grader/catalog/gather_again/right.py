@@ -2,7 +2,6 @@
 
 import functools
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -81,17 +80,6 @@ def round_in_a_ring(params, x):
         return x + jnp.sin(checkpoint_name(x @ up, "h")) @ down
 
     return jax.checkpoint(layer, policy=policies.save_only_these_names("h"))(params, x)
-
-
-@passes
-def a_linen_module(params, x):
-    class Layer(nn.Module):
-        @nn.compact
-        def __call__(self, params, x):
-            up, down = map(gathered, params)
-            return x + jnp.sin(checkpoint_name(x @ up, "h")) @ down
-
-    return nn.remat(Layer, policy=policies.save_only_these_names("h"))().apply({}, params, x)
 
 
 @passes

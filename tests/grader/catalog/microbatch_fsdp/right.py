@@ -1,9 +1,7 @@
 """Right answers to microbatch_fsdp, spelled in many ways."""
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from sample_answers import Answers
 
@@ -133,34 +131,6 @@ def round_in_a_ring(params, x, k):
         return jax.lax.map(jax.checkpoint(lambda rows: layer(up, down, rows)), x.reshape(k, -1, x.shape[1]))
 
     return run(params, x).reshape(x.shape)
-
-
-@passes
-def linen_module(params, x, k):
-    class Rows(nn.Module):
-        @nn.compact
-        def __call__(self, up, down, rows):
-            return layer(up, down, rows)
-
-    class Layer(nn.Module):
-        @nn.compact
-        def __call__(self, params, x):
-            up, down = map(gathered, params)
-            one = nn.remat(Rows)()
-            return jax.lax.map(lambda rows: one(up, down, rows), x.reshape(k, -1, x.shape[1])).reshape(x.shape)
-
-    return nn.remat(Layer)().apply({}, params, x)
-
-
-@passes
-def nnx_remat(params, x, k):
-    @nnx.remat
-    def run(up, down, x):
-        up, down = gathered(up), gathered(down)
-        rows = jax.checkpoint(lambda rows: layer(up, down, rows))
-        return jax.lax.map(rows, x.reshape(k, -1, x.shape[1])).reshape(x.shape)
-
-    return run(*params, x)
 
 
 @passes

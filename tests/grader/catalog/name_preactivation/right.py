@@ -25,23 +25,6 @@ def decorated(x, W1, W2):
 
 
 @passes
-@functools.partial(jax.remat, policy=policies.save_any_names_but_these())
-def any_name(x, W1, W2):
-    y = checkpoint_name(jnp.einsum("na,ab->nb", x, W1), "y")
-    return jnp.dot(wave(y), W2)
-
-
-@passes
-def output_outside(x, W1, W2):
-    @functools.partial(jax.checkpoint, policy=policies.save_only_these_names("y"))
-    def inner(x, W1, W2):
-        h = wave(checkpoint_name(x @ W1, "y"))
-        return checkpoint_name(h @ W2, "z")
-
-    return inner(x, W1, W2)
-
-
-@passes
 def handed_from_one_to_the_next(x, W1, W2):
     y = x @ W1  # linear: only its arguments are saved
     return jax.checkpoint(lambda y, W2: wave(y) @ W2)(y, W2)

@@ -3,7 +3,6 @@
 import functools
 
 import equinox as eqx
-import flax.linen as nn
 import jax
 from jax.ad_checkpoint import Offloadable, checkpoint_name
 from sample_answers import Answers
@@ -76,19 +75,6 @@ def other_names_saved_where_there_are_none(layer):
     )
     body = jax.checkpoint(lambda x, w: (named(layer)(w, x),) * 2, policy=policy, prevent_cse=False)
     return lambda ws, x: jax.lax.scan(body, x, ws)[1][-1]
-
-
-@passes
-def linen_modules(layer):
-    class Layer(nn.Module):
-        def __call__(self, x, w):
-            return named(layer)(w, x), None
-
-    def net(ws, x):
-        layers = nn.scan(nn.remat(Layer, policy=to_host, prevent_cse=False), variable_broadcast=False, split_rngs={})
-        return layers().apply({}, x, ws)[0]
-
-    return net
 
 
 @passes

@@ -44,11 +44,6 @@ def no_policy(layer):
     return scanned(layer)
 
 
-@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
-def misspelled(layer):
-    return scanned(named(layer), policy=sending("carries"))
-
-
 @fails_with("also saved", "the layers' inputs, f32[5,", "720 B", "start from")
 def kept_in_both_memories(layer):
     step = jax.checkpoint(named(layer), policy=sending("carry"))

@@ -4,7 +4,6 @@ import functools
 import inspect
 
 import equinox as eqx
-import flax.linen as nn
 import jax
 from flax import nnx
 from sample_answers import Answers
@@ -35,15 +34,6 @@ def compiled(f):
 @RIGHT.passes_with_advice
 def without_a_barrier(f):
     return jax.checkpoint(f, static_argnums=(-1,), prevent_cse=False)
-
-
-@passes
-def a_linen_module(f):
-    class Layer(nn.Module):
-        def __call__(self, flag, *arrays):
-            return f(*arrays, flag)
-
-    return lambda *arguments: nn.remat(Layer, static_argnums=1)().apply({}, arguments[-1], *arguments[:-1])
 
 
 class Branches:

@@ -1,7 +1,6 @@
 """Right answers to save_named, spelled in many ways."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,15 +17,6 @@ policies = jax.checkpoint_policies
 @passes
 def save_only_these_names(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names))
-
-
-@passes
-def remat_in_a_function(f, names):
-    def saving(*arguments):
-        kept = functools.partial(jax.remat, policy=policies.save_only_these_names(*set(names)))
-        return kept(lambda *arguments: f(*arguments))(*arguments)
-
-    return saving
 
 
 @passes
@@ -63,12 +53,3 @@ def of_flax(f, names):
 def all_arguments_as_one(f, names):
     kept = jax.checkpoint(lambda arguments: f(*arguments), policy=policies.save_only_these_names(*names))
     return lambda *arguments: kept(arguments)
-
-
-@passes
-def a_class_of_policies_in_the_answer(f, names):
-    class Only:
-        def __call__(self, prim, *avals, **params):
-            return prim.name == "name" and params["name"] in names
-
-    return jax.checkpoint(f, policy=Only())

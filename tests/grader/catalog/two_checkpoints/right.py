@@ -2,10 +2,8 @@
 
 import functools
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from sample_answers import Answers
 
@@ -34,43 +32,10 @@ def in_two(wrapped, *arguments):
 
 
 @passes
-def two_branches(W1, W2, W3, x):
-    if W1.shape[0] < W2.shape[0]:
-        x = jax.checkpoint(layer)(W1, x)
-        return jax.checkpoint(lambda W2, W3, x: layer(W3, layer(W2, x)))(W2, W3, x)
-    x = jax.checkpoint(lambda W1, W2, x: layer(W2, layer(W1, x)))(W1, W2, x)
-    return jax.checkpoint(layer)(W3, x)
-
-
-@passes
 def in_a_loop(W1, W2, W3, x):
     for weights in split(W1, W2, W3):
         x = jax.remat(run)(weights, x)
     return x
-
-
-@passes
-def by_the_least_width(*arguments):
-    *weights, x = arguments
-    at = 1 + min(range(2), key=lambda number: weights[number].shape[0])
-    return jax.checkpoint(run)(weights[at:], jax.checkpoint(run)(weights[:at], x))
-
-
-@passes
-def weights_closed_over(W1, W2, W3, x):
-    for weights in split(W1, W2, W3):
-        x = jax.checkpoint(lambda x, weights=weights: run(weights, x))(x)
-    return x
-
-
-@passes
-def a_name_in_one_checkpoint(W1, W2, W3, x):
-    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("boundary"))
-    def model(W1, W2, W3, x):
-        first, second = split(W1, W2, W3)
-        return run(second, checkpoint_name(run(first, x), "boundary"))
-
-    return model(W1, W2, W3, x)
 
 
 @passes
@@ -97,30 +62,8 @@ def without_a_barrier(W1, W2, W3, x):
 
 
 @passes
-def modules(W1, W2, W3, x):
-    class Segment(eqx.Module):
-        weights: tuple[jax.Array, ...]
-
-        def __call__(self, x):
-            return run(self.weights, x)
-
-    first, second = map(Segment, split(W1, W2, W3))
-    return eqx.filter_checkpoint(second)(eqx.filter_checkpoint(first)(x))
-
-
-@passes
 def columns(W1, W2, W3, x):
     return in_two(jax.checkpoint(run), W1, W2, W3, x[:, None])[:, 0]
-
-
-@passes
-def lax_operations(W1, W2, W3, x):
-    def segment(weights, x):
-        for W in weights:
-            x = jax.lax.sin(jax.lax.dot(W, x))
-        return x
-
-    return in_two(jax.checkpoint(segment, policy=jax.checkpoint_policies.nothing_saveable), W1, W2, W3, x)
 
 
 @passes
@@ -154,19 +97,3 @@ def multiplied_and_summed(W1, W2, W3, x):
         return x
 
     return in_two(jax.checkpoint(segment), W1, W2, W3, x)
-
-
-class Segment(nnx.Module):
-    def __init__(self, weights):
-        self.weights = nnx.List([nnx.Param(W) for W in weights])
-
-    @nnx.remat
-    def __call__(self, x):
-        return run([W[...] for W in self.weights], x)
-
-
-@passes
-def nnx_modules(W1, W2, W3, x):
-    for segment in map(Segment, split(W1, W2, W3)):
-        x = segment(x)
-    return x

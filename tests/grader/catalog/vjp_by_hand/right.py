@@ -1,9 +1,7 @@
 """Right answers to vjp_by_hand, spelled in many ways."""
 
 import functools
-from collections.abc import Callable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from sample_answers import Answers
@@ -16,17 +14,6 @@ passes = RIGHT.passes
 def closure(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
     return z, lambda dz: jax.vjp(g, x)[1](*h_vjp(dz))[0]
-
-
-@passes
-def partial(g, h, x):
-    def backward(kept, dz):
-        x, h_vjp = kept
-        _, g_vjp = jax.vjp(g, x)
-        return g_vjp(h_vjp(dz)[0])[0]
-
-    z, h_vjp = jax.vjp(h, g(x))
-    return z, jax.tree_util.Partial(backward, (x, h_vjp))
 
 
 @passes
@@ -71,37 +58,6 @@ def as_a_class(g, h, x):
     backward = Backward()
     z, backward.h_vjp = jax.vjp(h, g(x))
     return [z, backward]
-
-
-@passes
-def leaves_of_the_pullback(g, h, x):
-    z, h_vjp = jax.vjp(h, g(x))
-    kept, tree = jax.tree.flatten((x, h_vjp))
-
-    def bwd(dz):
-        x, h_vjp = jax.tree.unflatten(tree, kept)
-        return jax.vjp(g, x)[1](*h_vjp(dz))[0]
-
-    return z, bwd
-
-
-@passes
-def equinox_vjp(g, h, x):
-    z, h_vjp = eqx.filter_vjp(h, g(x))
-    return z, lambda dz: eqx.filter_vjp(g, x)[1](h_vjp(dz)[0])[0]
-
-
-@passes
-def a_module(g, h, x):
-    class Backward(eqx.Module):
-        x: jax.Array
-        h_vjp: Callable
-
-        def __call__(self, dz):
-            return jax.vjp(g, self.x)[1](*self.h_vjp(dz))[0]
-
-    z, h_vjp = jax.vjp(h, g(x))
-    return z, Backward(x, h_vjp)
 
 
 @passes

@@ -472,9 +472,9 @@ def test_invalid_functions_and_options_are_refused_with_a_sentence(what):
         auto(f, **{"peak": "1 MiB"} | options).plan(np.arange(3) if what == "integers" else X)
 
 
-def test_a_function_of_a_string_is_refused():
+def test_a_string_as_an_array_is_refused():
     with pytest.raises(TraceError, match="'relu', a str"):
-        auto(lambda x, how: x.sum(), peak="1 MiB").plan(X, "relu")
+        auto(lambda x, how: (x @ how).sum(), peak="1 MiB").plan(X, "relu")
 
 
 @pytest.mark.slow

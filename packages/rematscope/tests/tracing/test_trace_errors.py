@@ -82,9 +82,9 @@ def test_nothing_floating_returned(function):
         (object(), "a value of type object"),
     ],
 )
-def test_an_argument_that_is_no_array(argument, described):
+def test_arguments_of_which_none_is_an_array(argument, described):
     with pytest.raises(TraceError) as raised:
-        trace(lambda x, y: x, X, argument)
+        trace(lambda y: 1.0, argument)
     message = str(raised.value)
     assert message.startswith(f"an argument holds {described}")
     assert message.endswith(

@@ -32,8 +32,8 @@ from rematscope.ir.program import Equation, Program, Value
 from rematscope.jax_compat import Policy
 from rematscope.seconds.devices import REFERENCE_DEVICE, Device
 from rematscope.seconds.roofline import seconds_in
-from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.checkpoints import nothing, with_policies, with_policy
+from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.trace import Trace, trace
 
 # The price of a byte over links, in FLOPs: those of bfloat16 matmuls that the reference device computes while a ring

@@ -17,7 +17,7 @@ from rematscope.render.parts import Lines, Stack, TextTable
 from rematscope.render.progress import progress_message
 from rematscope.render.units import amount_text, amount_texts, bytes_text
 from rematscope.render.view import View
-from rematscope.tracing.arguments import with_own_options
+from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.trace import Trace, trace
 
 _SHOWN = 10  # places in the table

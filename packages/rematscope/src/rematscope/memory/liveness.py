@@ -8,7 +8,7 @@ from rematscope.memory.timeline import Timeline
 from rematscope.render.progress import progress_message
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import estimate_time, spent_by
-from rematscope.tracing.arguments import with_own_options
+from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.step import Step
 from rematscope.tracing.trace import Trace, trace
 

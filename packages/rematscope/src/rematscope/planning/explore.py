@@ -28,8 +28,9 @@ from rematscope.render.view import View
 from rematscope.render.widget import live, show_still, widgets_run
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import estimate_time
-from rematscope.tracing.arguments import flattened, with_own_options
+from rematscope.tracing.arguments import flattened
 from rematscope.tracing.checkpoints import loss_inside
+from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.trace import Trace, trace
 from rematscope.views.interactive_programs import InteractivePrograms
 

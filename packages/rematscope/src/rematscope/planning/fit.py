@@ -19,7 +19,7 @@ from rematscope.render.units import bytes_text, counted, difference_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called, resolve_cost
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
-from rematscope.tracing.arguments import with_own_options
+from rematscope.tracing.entry_points import with_own_options
 from rematscope.xla.compiling import check_target, spelled
 from rematscope.xla.measure import Measurement, measure
 

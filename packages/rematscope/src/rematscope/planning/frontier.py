@@ -22,8 +22,8 @@ from rematscope.render.theme import COLOURS, KINDS, PLOT_INK
 from rematscope.render.units import BYTES, SECONDS, THOUSANDS, bytes_text, counted, first_of
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, resolve_cost
-from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.checkpoints import called_once, with_policy
+from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.trace import Trace, trace
 
 _COLUMNS, _MOST_COLUMNS = 72, 500  # points that the matrix shows, as text and in a notebook

@@ -40,8 +40,10 @@ from rematscope.render.progress import progress_message
 from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, resolve_cost
-from rematscope.tracing.arguments import shapes_of, with_own_options
+from rematscope.tracing.arguments import shapes_of
 from rematscope.tracing.checkpoints import called_once, original_function, without_checkpoints
+from rematscope.tracing.entry_points import with_own_options
+from rematscope.tracing.static_values import calling_with_static
 from rematscope.tracing.trace import Trace, trace
 
 
@@ -138,7 +140,7 @@ def best_plan(call: CostedCall, found: Sequence[PolicyCandidate], limit: int) ->
     assert best is not None, "the choice that saves least is within the limit"
     _, chosen, names = best
     passes = chosen.trace or call.trace(chosen.planned(call.f, names))
-    planned = chosen.planned(original_function(call.f), names)
+    planned = calling_with_static(chosen.planned(original_function(call.f), names), (call.args, call.kwargs))
     given = shapes_of(call.args, call.kwargs)
 
     def plain() -> Trace:
@@ -176,7 +178,8 @@ def plan_as_written(call: CostedCall, found: Sequence[PolicyCandidate]) -> "Plan
     saved, again = written.graph.evaluate(())
     bound = min(again, best_plan(call, found, saved).bound) if again else again
     compared = (*found, *[written] * (written not in found))
-    return Plan(compared, written, (), original_function(call.f), passes, saved, bound, lambda: passes)
+    planned = calling_with_static(original_function(call.f), (call.args, call.kwargs))
+    return Plan(compared, written, (), planned, passes, saved, bound, lambda: passes)
 
 
 class Plan(View):

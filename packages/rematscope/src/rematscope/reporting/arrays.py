@@ -15,6 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from rematscope.reporting.nnx_objects import is_variable, objects_in, set_state, state_of
 from rematscope.tracing.arguments import shape_struct
+from rematscope.tracing.static_values import is_array
 
 
 class _Missing:
@@ -29,15 +30,6 @@ _MISSING = _Missing()
 
 def _is_none(leaf: Any) -> bool:
     return leaf is None
-
-
-def is_array(leaf: Any) -> bool:
-    """Whether JAX can trace a leaf: an array, a number or a shape."""
-    try:
-        jax.typeof(leaf)
-    except TypeError:
-        return False
-    return True
 
 
 def is_setting(leaf: Any) -> bool:

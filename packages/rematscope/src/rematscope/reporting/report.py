@@ -1,5 +1,6 @@
 """`report(f, *args, memory=…)`: whether a training step fits, what fills its memory, and what to change."""
 
+import functools
 import importlib.util
 import json
 import math
@@ -29,8 +30,8 @@ from rematscope.reporting.rewrite import Changes, blocks_of
 from rematscope.reporting.subject import Subject, Traced
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words
 from rematscope.seconds.devices import DEVICES, Device, device_called
-from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.checkpoints import jaxpr_of, loss_inside, without_checkpoints
+from rematscope.tracing.entry_points import with_own_options
 from rematscope.xla.compiling import check_target, spelled
 from rematscope.xla.measure import Measurement
 
@@ -508,7 +509,7 @@ def _target_for(device: Device | None, target: str | None) -> str:
     return "gpu" if jax.default_backend() == "gpu" else "cpu"
 
 
-@with_own_options
+@functools.partial(with_own_options, divides=True)
 def report(
     f: Callable[..., Any],
     *args: Any,

@@ -25,6 +25,7 @@ from rematscope.scheduling.search import Search, SearchOptions
 from rematscope.scheduling.settings import SETTINGS
 from rematscope.seconds.devices import DEVICES, Device, device_called, resolve_cost
 from rematscope.tracing.checkpoints import traced
+from rematscope.tracing.static_values import of_arrays
 from rematscope.xla.compiling import check_target
 
 P = ParamSpec("P")
@@ -59,13 +60,13 @@ class AutoFunction(PlannedPerCall[P, R]):
         use.
 
         Args:
-          *args, **kwargs: the arguments of the function: arrays, or `jax.ShapeDtypeStruct`s.
+          *args, **kwargs: the arguments of the function, as for `trace`.
 
         Raises:
           PlanError, TraceError, TargetError: as for a call; see `auto`.
         """
         __tracebackhide__ = True
-        result: Auto = self._plan_for_call(args, kwargs)
+        result: Auto = self._plan_for_call(*of_arrays(self.__wrapped__, args, kwargs))
         return result
 
     def _make_plan(self, call: GradientCall) -> Auto:

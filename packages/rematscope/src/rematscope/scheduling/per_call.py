@@ -17,6 +17,7 @@ from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.planned import Constant, Planned
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call, flattened, shapes_of
 from rematscope.tracing.signature import Signature
+from rematscope.tracing.static_values import of_arrays, restored
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,7 +42,8 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         __tracebackhide__ = True
         check_call(self.__wrapped__, args, kwargs, "call .plan with shapes to plan without arrays")
-        return cast(R, self._function_of(self._plan_for_call(args, kwargs)).call(args, kwargs))
+        f, given, named = of_arrays(self.__wrapped__, args, kwargs)
+        return cast(R, restored(self._function_of(self._plan_for_call(f, given, named)).call(given, named)))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -49,16 +51,20 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
     def gradient_mask(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[bool] | None:
         return gradient_mask(self.__wrapped__, args, kwargs, self.argnums)
 
-    def _plan_for_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return the plan for calls like this one, and make it if there is none."""
+    def _plan_for_call(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the plan for calls like this one, and make it if there is none.
+
+        Args:
+          f, args, kwargs: the function and its arguments, from `of_arrays`.
+        """
         __tracebackhide__ = True
-        signature = Signature(self.__wrapped__, args, kwargs)
+        signature = Signature(f, args, kwargs)
         with self._one:
             found = self._plans.pop(signature, None)
             if found is None:
                 _check_place(self.__name__, signature)
                 grad_mask = self.gradient_mask(args, kwargs)
-                call = GradientCall(self.__wrapped__, *shapes_of(args, kwargs), grad_mask)
+                call = GradientCall(f, *shapes_of(args, kwargs), grad_mask)
                 with outside_traces():
                     found = self._make_plan(call)
             self._plans[signature] = found

@@ -20,6 +20,7 @@ from rematscope.scheduling.zeros import without
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
+from rematscope.tracing.static_values import restored, with_static
 
 
 class Constant:
@@ -58,9 +59,10 @@ class Planned(Constant, PartlyDifferentiable):
         self._run = retracing_rules(run, once.jaxpr)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        self._signature.check(args, kwargs)
-        check_call(self._function, args, kwargs, "use jax.eval_shape for the shape of the result")
-        return self.call(args, kwargs)
+        given, named = with_static(args, kwargs)
+        self._signature.check(given, named)
+        check_call(self._function, given, named, "use jax.eval_shape for the shape of the result")
+        return restored(self.call(given, named))
 
     def gradient_mask(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[bool] | None:
         return self._grad_mask

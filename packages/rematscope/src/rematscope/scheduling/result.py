@@ -32,6 +32,7 @@ from rematscope.scheduling.search import Search, SearchOptions
 from rematscope.scheduling.stored_choice import StoredChoice, digest
 from rematscope.scheduling.suggested_names import SuggestedNames, save_everything_names, suggested_names
 from rematscope.seconds.devices import Device
+from rematscope.tracing.static_values import OfArrays, has_static
 from rematscope.xla.compiling import Compiled
 from rematscope.xla.measure import Measurement
 
@@ -90,7 +91,8 @@ class Auto(Constant, Pictured):
         return _load_pickle, (_dump_pickle(self._pickle_state()),)
 
     def _pickle_state(self) -> "_State":
-        call = self._call._replace(f=reference(self._call.f))
+        f = self._call.f
+        call = self._call._replace(f=reference(f.function if isinstance(f, OfArrays) else f))
         choices = [StoredChoice.of(candidate, self._own) for candidate in self.trials]
         compiled = [one.measurement.made for one in self.trials if one.measurement is not None]
         chosen = self.trials.index(self._chosen)
@@ -401,7 +403,8 @@ def _dump_pickle(state: _State) -> bytes:
 def _load_pickle(pickled: bytes) -> Auto:
     state: _State = pickle.loads(pickled)
     call, f = state.call, state.call.f
-    call = call._replace(f=f.by.__wrapped__ if isinstance(f, Decorated) else f)
+    f = f.by.__wrapped__ if isinstance(f, Decorated) else f
+    call = call._replace(f=OfArrays(f) if has_static(call[1:3]) else f)
     with outside_traces():
         search = state.options.search(call)
         if search.key[:2] != state.structure:

@@ -20,6 +20,7 @@ from rematscope.scheduling.planned import scheduled_function
 from rematscope.scheduling.schedule import schedule
 from rematscope.tracing.arguments import callable_name, check_call, flattened, type_description
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policy, without_checkpoints
+from rematscope.tracing.static_values import of_arrays, restored
 from rematscope.tracing.trace import Trace, trace
 from rematscope.xla.compiling import check_target
 
@@ -77,8 +78,9 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
     @functools.wraps(f)
     def function(*args: P.args, **kwargs: P.kwargs) -> R:
         check_call(f, args, kwargs, "use jax.eval_shape for the shape of the result")
+        called, given, named = of_arrays(f, args, kwargs)
         once, leaves = with_outer_values(
-            traced_for_a_plan(f, args, kwargs), jax.tree.leaves((args, kwargs)), "with_schedule"
+            traced_for_a_plan(called, given, named), jax.tree.leaves((given, named)), "with_schedule"
         )
         repeatable = is_repeatable_program(once.jaxpr, prints=True)
         passes = _trace_with_policy(once, chosen if repeatable else saving_unrepeatable(chosen), leaves)
@@ -100,7 +102,7 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
             saved = plain.saved_by(chosen or nothing)
             if (inside := schedule(plain, saved, target=target)).saved_bytes <= late.saved_bytes:
                 made = scheduled_function(once, inside, None)
-        return cast(R, made(*leaves))
+        return cast(R, restored(made(*leaves)))
 
     return function
 

@@ -1,11 +1,10 @@
 """The arguments of a function as a flat list of arrays, and the displayed names of functions and arguments."""
 
 import abc
-import contextvars
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +14,6 @@ from jax.sharding import AxisType
 
 from rematscope.errors import TraceError
 from rematscope.ir.program import Value
-
-_Given = ParamSpec("_Given")
-_Found = TypeVar("_Found")
-_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("_inside", default=False)
 
 
 class FlatFunction:
@@ -78,56 +73,6 @@ def vjp_for(flat: Callable[..., Any], leaves: Sequence[Any], grad_mask: Sequence
     return result
 
 
-def with_own_options(entry: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
-    """Decorate a function of rematscope that passes keyword arguments to the user's function.
-
-    If both functions have a parameter with the name of a keyword argument, the call raises an error, because it is
-    ambiguous.
-
-    Args:
-      entry: a function that takes the user's function, or several in a mapping, and then its arguments. The parameters
-        of `entry` are its options.
-    """
-    own = inspect.signature(entry).parameters.keys() - {"args", "kwargs"} | {"differentiate"}  # an option of `trace`
-
-    @functools.wraps(entry)
-    def function(*given: _Given.args, **kwargs: _Given.kwargs) -> _Found:
-        __tracebackhide__ = True
-        if _inside.get():  # called by another decorated function, which has already checked the names
-            return entry(*given, **kwargs)
-        functions = [each for each in given[:2] if callable(each) or isinstance(each, Mapping)][:1]
-        for f in functions[0].values() if functions and isinstance(functions[0], Mapping) else functions:
-            place = next((i + 1 for i, each in enumerate(given[:2]) if each is f), 1)
-            _refuse_shared(f, given[place:], sorted(own & kwargs.keys()), entry.__name__)
-        token = _inside.set(True)
-        try:
-            return entry(*given, **kwargs)
-        finally:
-            _inside.reset(token)
-
-    return function
-
-
-def _refuse_shared(f: Any, args: Sequence[Any], options: Sequence[str], entry: str) -> None:
-    """Raise TraceError if a function has an unbound parameter with the name of an option."""
-    bound = set[str]()
-    inner = f
-    while isinstance(inner, functools.partial):
-        bound |= inner.keywords.keys()
-        inner = inner.func
-    try:
-        parameters = inspect.signature(f).parameters
-        bound |= inspect.signature(f).bind_partial(*args).arguments.keys()
-    except (TypeError, ValueError):
-        return
-    for name in options:
-        if name in parameters and name not in bound:
-            raise TraceError(
-                f"{name}= is an option of {entry}, and also a parameter of {callable_name(f)}. Bind the parameter "
-                f"first: {entry}(functools.partial({callable_name(f)}, {name}=…), …). Then {name}= sets the option."
-            )
-
-
 def shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the arguments of a call as `jax.ShapeDtypeStruct`s, so that no array or tracer is held.
 
@@ -168,7 +113,7 @@ def check_arrays(arguments: Any) -> None:
         except TypeError:
             raise TraceError(
                 f"an argument holds {type_description(leaf)}, and only arrays, numbers and jax.ShapeDtypeStructs can "
-                f"be traced. {_how_to_bind(arguments)}"
+                "be traced. Bind it first: functools.partial(f, name=value)."
             ) from None
 
 
@@ -190,21 +135,6 @@ def check_call(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
                 f"sizes, but a schedule needs constant sizes. Export for constant shapes, or export {callable_name(f)} "
                 "without a schedule."
             )
-
-
-def _how_to_bind(arguments: Any) -> str:
-    """Return a sentence on how to remove values that are not arrays from the arguments."""
-    modules = [node for node in jax.tree.leaves(arguments, is_leaf=_is_equinox) if _is_equinox(node)]
-    if not modules:
-        return "Bind it first: functools.partial(f, name=value)."
-    return (
-        f"Split the {type(modules[0]).__name__} first: params, static = eqx.partition(model, eqx.is_array). Pass "
-        "a function of params that calls eqx.combine(params, static)."
-    )
-
-
-def _is_equinox(node: object) -> bool:
-    return any(each.__name__ == "Module" and each.__module__.startswith("equinox.") for each in type(node).__mro__)
 
 
 def check_differentiable(arguments: Any) -> None:

@@ -19,6 +19,7 @@ from rematscope.tracing.arguments import (
     flattened,
     step_of_path,
 )
+from rematscope.tracing.static_values import Static
 
 # JAX's settings that a trace or its results depend on, as attributes of jax.config. Some releases lack some of them.
 SETTINGS = (
@@ -208,7 +209,9 @@ def _structure_differences(planned: Any, value: Any, path: str) -> Iterator[tupl
         if before[1] != now[1]:
             then, new = _differing_parts(before[1], now[1])
             if then != new:
-                which = "" if before[0] in (dict, list, tuple) else f" in the static part of {before[0].__name__}"
+                which = (
+                    "" if before[0] in (dict, list, tuple, Static) else f" in the static part of {before[0].__name__}"
+                )
                 yield path, f"{then}{which}", f"{new}{which}"
         yield path, f"a {before[0].__name__}", f"a {now[0].__name__} with another structure or other static values"
     yield path, _node_text(planned), _node_text(given)

@@ -41,8 +41,8 @@ from rematscope.tracing.arguments import (
     check_differentiable,
     flattened,
     vjp_for,
-    with_own_options,
 )
+from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.residuals import Residual, makers_of, origin_of, residuals_of
 from rematscope.tracing.step import Gradient, Halves, Step, gradients_of, halves_of, is_step, step_of
 
@@ -247,7 +247,8 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
       f: a function of pytrees of arrays that is differentiable in reverse mode, or a training step.
       *args, **kwargs: the arguments of `f`: pytrees of arrays, Python scalars or `jax.ShapeDtypeStruct`s. `trace` uses
         only their shapes, dtypes and shardings. Integers, booleans and PRNG keys are allowed in addition to
-        floating-point values.
+        floating-point values. All other leaves, such as strings and the activation functions in an Equinox model, are
+        static: `f` gets them unchanged.
       differentiate: whether to differentiate `f`. By default, `trace` treats `f` as a training step, and does not
         differentiate it, if `f` takes a gradient outside of a checkpoint and returns values with the shapes of the
         arguments with respect to which it differentiates.
@@ -256,8 +257,8 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
       The two programs, the residuals between them, and their costs.
 
     Raises:
-      TraceError: if there is nothing to differentiate, if a leaf of an argument is not an array, if `f` has no
-        reverse-mode derivative, or if `differentiate` is not valid.
+      TraceError: if there is nothing to differentiate, if an argument holds an array that JAX cannot trace, such as one
+        of strings, if `f` has no reverse-mode derivative, or if `differentiate` is not valid.
 
     Example:
       >>> import jax, jax.numpy as jnp

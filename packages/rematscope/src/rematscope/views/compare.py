@@ -14,7 +14,8 @@ from rematscope.render.units import amount_texts, bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
-from rematscope.tracing.arguments import type_description, with_own_options
+from rematscope.tracing.arguments import type_description
+from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.trace import Trace, trace
 
 

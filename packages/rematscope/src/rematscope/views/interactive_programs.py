@@ -9,7 +9,7 @@ from rematscope.render.parts import Stack
 from rematscope.render.units import bytes_text
 from rematscope.render.widget import live
 from rematscope.seconds.devices import Device, device_called
-from rematscope.tracing.arguments import with_own_options
+from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Trace, trace
 from rematscope.views.program_rows import LEGEND, Listing, ProgramRow

@@ -15,7 +15,7 @@ from rematscope.render.units import bytes_text, counted, seconds_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import estimate_time, spent_by
-from rematscope.tracing.arguments import with_own_options
+from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.residuals import Residual, makers_of, origin_of
 from rematscope.tracing.trace import Trace, trace
 from rematscope.views.program_rows import saved_text

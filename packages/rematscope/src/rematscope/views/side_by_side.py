@@ -17,7 +17,7 @@ from rematscope.render.view import View, show
 from rematscope.render.wrapping import wrap
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import estimate_time, spent_by
-from rematscope.tracing.arguments import with_own_options
+from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.trace import Trace, trace
 from rematscope.views.program_rows import LEGEND, Listing, ProgramRow, backward, forward
 from rematscope.views.repeats import (

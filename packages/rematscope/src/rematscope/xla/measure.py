@@ -22,7 +22,8 @@ from rematscope.render.units import bytes_text, count_text, difference_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
-from rematscope.tracing.arguments import flattened, with_own_options
+from rematscope.tracing.arguments import flattened
+from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.trace import Trace, programs_of, trace_call
 from rematscope.xla.buffers import allocation, given_bytes
 from rematscope.xla.collectives import chains_not_counted, collectives_in

@@ -1,0 +1,84 @@
+"""A decorator for rematscope's functions that analyze a call of the user's function."""
+
+import contextvars
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from rematscope.errors import TraceError
+from rematscope.tracing.arguments import callable_name
+from rematscope.tracing.static_values import of_arrays
+
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
+_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("_inside", default=False)
+
+
+def with_own_options(entry: Callable[_Given, _Found], *, divides: bool = False) -> Callable[_Given, _Found]:
+    """Decorate a function of rematscope that takes the user's function and its arguments.
+
+    `entry` gets the arguments with a `Static` in place of each value that is not an array, and a function of these.
+
+    If both functions have a parameter with the name of a keyword argument, the call raises an error, because it is
+    ambiguous.
+
+    Args:
+      entry: a function that takes the user's function, or several in a mapping, and then its arguments. The parameters
+        of `entry` are its options.
+      divides: whether `entry` itself divides the arguments into arrays and other values, and gets them as given.
+    """
+    own = inspect.signature(entry).parameters.keys() - {"args", "kwargs"} | {"differentiate"}  # an option of `trace`
+
+    @functools.wraps(entry)
+    def function(*given: _Given.args, **kwargs: _Given.kwargs) -> _Found:
+        __tracebackhide__ = True
+        if _inside.get():  # called by another decorated function, which has already checked the names
+            return entry(*given, **kwargs)
+        functions = [each for each in given[:2] if callable(each) or isinstance(each, Mapping)][:1]
+        for f in functions[0].values() if functions and isinstance(functions[0], Mapping) else functions:
+            place = next((i + 1 for i, each in enumerate(given[:2]) if each is f), 1)
+            _refuse_shared(f, given[place:], sorted(own & kwargs.keys()), entry.__name__)
+        passed, named = (given, kwargs) if divides else _of_arrays(given, kwargs, own)
+        token = _inside.set(True)
+        try:
+            return entry(*passed, **named)
+        finally:
+            _inside.reset(token)
+
+    return function
+
+
+def _of_arrays(given: Any, kwargs: Any, options: Collection[str]) -> tuple[Any, Any]:
+    """Return the arguments of a decorated function with each static value of the user's arguments in a `Static`."""
+    theirs = {name: value for name, value in kwargs.items() if name not in options}
+    if not given:
+        return given, kwargs
+    f: Any = given[0]
+    if isinstance(f, Mapping):
+        several = {label: of_arrays(each, given[1:], theirs) for label, each in f.items()}
+        f = {label: each for label, (each, _, _) in several.items()}
+        args, named = next(((args, named) for _, args, named in several.values()), (given[1:], theirs))
+    else:
+        f, args, named = of_arrays(f, given[1:], theirs)
+    return (f, *args), {**kwargs, **named}
+
+
+def _refuse_shared(f: Any, args: Sequence[Any], options: Sequence[str], entry: str) -> None:
+    """Raise TraceError if a function has an unbound parameter with the name of an option."""
+    bound = set[str]()
+    inner = f
+    while isinstance(inner, functools.partial):
+        bound |= inner.keywords.keys()
+        inner = inner.func
+    try:
+        parameters = inspect.signature(f).parameters
+        bound |= inspect.signature(f).bind_partial(*args).arguments.keys()
+    except (TypeError, ValueError):
+        return
+    for name in options:
+        if name in parameters and name not in bound:
+            raise TraceError(
+                f"{name}= is an option of {entry}, and also a parameter of {callable_name(f)}. Bind the parameter "
+                f"first: {entry}(functools.partial({callable_name(f)}, {name}=…), …). Then {name}= sets the option."
+            )

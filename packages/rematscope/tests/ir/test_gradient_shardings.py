@@ -11,7 +11,7 @@ from jax import lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from rematscope import liveness, trace
+from rematscope import liveness, measure, trace
 from rematscope.memory.xla_estimate import estimate_compiled_bytes
 
 PROGRAMS = ("unrolled", "scan", "microbatches", "tied weights")
@@ -156,3 +156,17 @@ def test_the_larger_operand_keeps_a_mesh_axis():
     predicted = [v.on_device.shape for v in trace(results, *args).outputs]
     assert predicted == [(16, 4), (4, 32), (16, 4)]
     assert predicted == [s.shard_shape(v.shape) for v, s in zip(trace(results, *args).outputs, shardings, strict=True)]
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_a_dimension_that_an_axis_does_not_divide_is_padded(rows):
+    over = meshes.mesh(rows=4, columns=2)
+
+    def loss(weights, x):
+        for w in weights:
+            x = lax.with_sharding_constraint(jnp.tanh(x @ w), NamedSharding(over, P("rows")))
+        return jnp.sum(jnp.sin(x))
+
+    weights = [meshes.like(over, None, shape=shape) for shape in ((128, 64), (64, 32), (32, 48))]
+    found = measure(jax.jit(jax.grad(loss)), weights, meshes.like(over, None, shape=(rows, 128)))
+    assert found.trace.cost.flops == pytest.approx(found.cost.flops, rel=0.05)

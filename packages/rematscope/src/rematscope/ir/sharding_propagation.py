@@ -165,7 +165,6 @@ class _Propagation:
         if value.placement.is_explicit and (value not in self._stacks or axes == self._axes_of(value)):
             return
         parts = [math.prod(self._sizes.get(axis, 1) for axis in over) for over in axes]
-        axes = tuple(over if size >= part else () for over, part, size in zip(axes, parts, value.shape, strict=True))
         pairs = zip(value.shape, axes, parts, strict=True)
         value.sharding = Placement(tuple(-(-n // part) if over else n for n, over, part in pairs), False, axes)
 

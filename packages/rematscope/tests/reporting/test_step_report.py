@@ -714,3 +714,51 @@ def test_an_error_of_the_step_itself_is_raised_as_it_is():
 
     with pytest.raises(jax.errors.TracerBoolConversionError):
         rematscope.report(step, jnp.ones((4, 4)), jnp.ones((2, 4)), memory="1 KiB")
+
+
+def too_high_under_automatic_sharding():
+    """Return a step whose predicted peak is 42 % too high, and its weights."""
+    mesh = jax.make_mesh((8,), ("columns",), axis_types=(AxisType.Auto,))
+
+    def constraint(x, *spec):
+        return lax.with_sharding_constraint(x, NamedSharding(mesh, P(*spec)))
+
+    @jax.checkpoint
+    def layer(x, w):
+        hidden = constraint(jnp.tanh(x @ w["up"]), None, "columns")
+        return constraint(x + hidden @ w["down"], None, None)
+
+    def loss(weights):
+        x = jnp.sin(jnp.arange(1024 * 32, dtype=jnp.float32)).reshape(1024, 32)
+        for w in weights:
+            x = layer(x, w)
+        return jnp.mean(x * x)
+
+    def step(weights, momentum):
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, jax.grad(loss)(weights))
+        return jax.tree.map(lambda w, m: w - 0.1 * m, weights, momentum), momentum
+
+    def like(shape, *spec):
+        return jax.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    weights = [{"up": like((32, 512), None, "columns"), "down": like((512, 32), "columns", None)}] * 3
+    return step, weights
+
+
+def test_changes_are_compiled_before_the_verdict_that_none_fits():
+    step, weights = too_high_under_automatic_sharding()
+    found = rematscope.report(step, weights, weights, memory=int(1.08 * 2**20))
+    assert found.best is not None
+    assert found.best.peak_bytes <= found.limit
+    (row,) = [fix for fix in found.fixes if fix.changes == found.best.changes]
+    assert row.peak_bytes > 1.1 * found.limit
+
+
+@pytest.mark.slow
+def test_the_verdict_that_none_fits_says_which_peaks_are_predictions():
+    step, weights = too_high_under_automatic_sharding()
+    found = rematscope.report(step, weights, weights, memory=int(1.05 * 2**20))
+    counts = (
+        r"rematscope compiled [1-9]\d* of them; the peaks of the other \d+ are predictions, which may be far too high\."
+    )
+    assert re.search(counts, found.nothing_fits)

@@ -11,6 +11,7 @@ import jax
 from rematscope.choices.candidates import MATMUL_POLICIES
 from rematscope.errors import PlanError
 from rematscope.jax_compat.policies import policy_name
+from rematscope.memory.estimate_warning import estimate_warning
 from rematscope.render.units import bytes_text
 from rematscope.reporting.rewrite import NESTED, Changes
 from rematscope.reporting.subject import Subject, Traced, divisors
@@ -28,6 +29,7 @@ _OVER = 1.1  # changes with a predicted peak above this multiple of the limit do
 _PLAN_OPERATIONS = 120_000  # the operations within which a plan of `auto` must be expected to be ready
 _PLAN_TRACES = 30  # the traces of the step as written that take about as long as the search for a plan
 _PLANS = 4  # the limits for which `auto` plans the gradient
+_GROUP_COMPILES = 4  # the groups of which one change is compiled if none of them is predicted to fit
 _FEW = 0.1  # donated bytes below this share of the free memory do not change what checkpoints can save
 _SAVED = (0.92, 0.7)  # the shares of the free memory that checkpoints fill with saved values until they fit
 
@@ -104,6 +106,13 @@ def described_changes(changes: Changes) -> str:
     return " + ".join(parts)
 
 
+def _group(changes: Changes) -> tuple[bool, ...]:
+    """Return a key that is equal for changes of the same group of the search."""
+    nested, donated = changes.checkpoint in NESTED, bool(changes.donate_argnums)
+    parts = changes.head_chunks > 1, changes.microbatches > 1, changes.chunks > 1
+    return changes.checkpoint is not None, nested, changes.auto is not None, donated, *parts
+
+
 class Search:
     """The search for the cheapest changes within a limit.
 
@@ -150,6 +159,8 @@ class Search:
         if found is None:  # each loop over the chunks recomputes the loss from its start, and stores no activations
             self._chunk([Changes("whole", donate_argnums=self._useful_donation)])
             found = self._compile_in_order(len(self.measured) + 1)
+        if found is None and self.is_far_off:
+            found = self._compile_each_group()
         return found if found is None else self._improve(found)
 
     # Changes to consider
@@ -541,6 +552,26 @@ class Search:
             changes = min((t.changes for t in pool), key=order)
             if self._compile(changes) <= self.limit:
                 return changes
+        return None
+
+    @property
+    def is_far_off(self) -> bool:
+        """Whether predicted peaks may be far too high: the compiler decides shardings, or see `estimate_warning`."""
+        base = self.tried[Changes()]
+        return base.passes.has_auto_sharded_work or bool(estimate_warning(base.passes, base.memory.peak_bytes))
+
+    def _compile_each_group(self) -> Changes | None:
+        """Compile the changes with the lowest predicted peak of each group without compiled changes, until one fits."""
+        known = {_group(changes) for changes in self.measured}
+        compiles = 0
+        for found in sorted(self.tried.values(), key=lambda t: t.memory.peak_bytes):
+            group = _group(found.changes)
+            if group in known or found.memory.peak_bytes > _FAR * self.limit or compiles == _GROUP_COMPILES:
+                continue
+            known.add(group)
+            compiles += 1
+            if self._compile(found.changes) <= self.limit:
+                return found.changes
         return None
 
     def _last_resort(self, fresh: list[Traced]) -> bool:

@@ -325,7 +325,8 @@ class Report(View):
                 "be donated is."
             )
         else:
-            why = f"None of the changes that rematscope can apply fits into {bytes_text(self.limit)}. {self._floor}"
+            none = f"None of the changes that rematscope can apply fits into {bytes_text(self.limit)}."
+            why = " ".join(filter(None, (none, self._uncompiled, self._floor)))
         if fixed <= self.limit < fixed + gradients:
             why += (
                 f" The arguments and results take {bytes_text(fixed)}, even if everything that can be donated is, and "
@@ -344,6 +345,21 @@ class Report(View):
             f"{why} Shard the step across {self._more_devices}, reduce the batch size, or choose a device with more "
             "memory."
         )
+
+    @property
+    def _uncompiled(self) -> str:
+        """A sentence that says how many changes were not compiled; "" if all were."""
+        compiled = len([changes for changes in self._search.measured if changes != Changes()])
+        rest = len(self._search.tried) - 1 - compiled
+        if not rest:
+            return ""
+        peaks = (
+            "the peak of the other one is a prediction"
+            if rest == 1
+            else f"the peaks of the other {rest} are predictions"
+        )
+        doubt = ", which may be far too high" if self._search.is_far_off else ""
+        return f"rematscope compiled {compiled} of them; {peaks}{doubt}."
 
     @property
     def _floor(self) -> str:

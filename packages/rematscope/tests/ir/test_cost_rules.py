@@ -126,6 +126,15 @@ def test_decompositions_of_tall_and_wide_matrices():
             values_and_vectors = flops(lambda a: lax.linalg.svd(a, full_matrices=False), array(*shape))
             close(values_and_vectors, min(14 * m * n**2 + 8 * n**3, 6 * m * n**2 + 20 * n**3))
         close(flops(lambda a: lax.linalg.qr(a, full_matrices=False), array(m, n)), 4 * m * n**2 - 4 * n**3 / 3)
+        close(flops(lax.linalg.svd, array(m, n)), min(4 * m**2 * n + 8 * m * n**2 + 9 * n**3, 4 * m**2 * n + 22 * n**3))
+
+
+def test_products_with_reflectors_and_transposes_cost_the_flops_of_textbooks():
+    for m, n in ((96, 32), (64, 64)):
+        close(flops(lax.linalg.householder_product, array(m, n), array(n)), 2 * n**2 * (m - n / 3))
+        if hasattr(lax.linalg, "ormqr"):  # older releases have none
+            close(flops(lax.linalg.ormqr, array(m, n), array(n), array(m, 24)), 2 * 24 * n * (2 * m - n))
+        close(flops(lax.linalg.symmetric_product, array(m, n), array(m, m)), 2 * m * m * n)
 
 
 def test_a_solver_costs_the_flops_of_textbooks():
@@ -164,6 +173,14 @@ def test_reduce_windows_cost_the_flops_that_xla_reports(padding, strides):
         close(flops(pooled, x), flops_of_xla(pooled, x))
 
 
+def test_the_derivative_of_a_maximum_in_windows_compares_each_window():
+    def pooled(x):
+        return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+
+    x = array(2, 17, 17, 3)
+    assert flops(lambda x, t: jax.jvp(pooled, (x,), (t,))[1], x, x) == flops(pooled, x)
+
+
 def test_a_reduction_of_the_users_own_costs_its_rule_for_each_element():
     def larger(a, b):
         return jnp.where(jnp.abs(a) > jnp.abs(b), a, b)  # which JAX calls as a function
@@ -178,6 +195,11 @@ def test_sorting_takes_n_log_n_comparisons_of_each_row():
             sorts = [e for e in program(f, array(5, n)).equations if e.primitive == "sort"]
             assert sum(cost_of(e).flops for e in sorts) == 5 * n * math.ceil(math.log2(n))
     close(flops(lambda x: lax.top_k(x, 8), array(5, 1000)), 5 * 1000 * 3)
+
+
+def test_a_running_log_sum_exp_costs_two_transcendentals_an_element():
+    found = program_cost(program(lax.cumlogsumexp, array(7, 5)))
+    assert (found.flops, found.transcendentals) == (4 * 35, 2 * 35)
 
 
 def test_running_sums_cost_one_operation_an_element():
@@ -226,6 +248,17 @@ def test_a_kernel_costs_its_authors_estimate():
     ).equations
     found = cost_of(kernel)
     assert (found.flops, found.transcendentals, found.bytes, found.uncounted) == (1, 2, 3, frozenset())
+
+
+def test_a_kernel_costs_every_iteration_of_a_loop_of_known_length():
+    def kernel(x, out):
+        _, out[...] = lax.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 1, c[1] * 2.0), (0, x[...]))
+
+    def f(x):
+        return pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), grid=(3,))(x)
+
+    found = program_cost(program(f, array(8)))
+    assert (found.flops, found.uncounted) == (3 * 5 * (8 + 1 + 1), frozenset())  # products, a sum and a comparison
 
 
 # Operations of unknown cost.

@@ -14,11 +14,10 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from jax.extend.core import JaxprEqn
-
 from rematscope import jax_compat
 from rematscope.errors import TraceError
 from rematscope.ir import collectives
+from rematscope.ir.inline import Inliner
 from rematscope.ir.primitives import MATMULS, work_of
 from rematscope.ir.program import BOOKKEEPING, Equation, Part, Program, nbytes
 from rematscope.ir.sharding_propagation import read_as
@@ -76,6 +75,11 @@ class Cost:
         return f"Cost({figures}{f', uncounted={sorted(self.uncounted)}' if self.uncounted else ''})"
 
 
+def operations(cost: Cost) -> int:
+    """Return the number of operations: FLOPs and transcendentals."""
+    return cost.flops + cost.transcendentals
+
+
 def cost_of(equation: Equation) -> Cost:
     """Return the cost of one run of `equation`.
 
@@ -109,10 +113,11 @@ _known: weakref.WeakKeyDictionary[Equation, Cost] = weakref.WeakKeyDictionary() 
 
 
 def _count_on_device(equation: Equation) -> Cost:
-    here = [v.on_device for v in equation.inputs]
+    inputs: list[Any] = [v.on_device for v in equation.inputs]
+    outputs = [v.on_device for v in equation.outputs]
     if equation.primitive in MATMULS:
-        here = [Part(place.shape, v.dtype) for v, place in zip(equation.inputs, read_as(equation), strict=True)]
-    cost = _cost_of_primitive(equation.primitive, here, [v.on_device for v in equation.outputs], equation.params)
+        inputs = [Part(place.shape, v.dtype) for v, place in zip(equation.inputs, read_as(equation), strict=True)]
+    cost = _cost_of_primitive(equation.primitive, inputs, outputs, equation.params)
     return dataclasses.replace(cost, link_bytes=collectives.sent(equation))
 
 
@@ -136,9 +141,8 @@ def program_cost(program: Program, role: str | None = None) -> Cost:
     return total
 
 
-def _costliest_branch(branches: Iterable[Cost]) -> Cost:
+def _costliest_branch(branches: list[Cost]) -> Cost:
     """Return the cost of the branch with the most FLOPs, with the uncounted primitives of all branches."""
-    branches = list(branches)
     most = max(branches, key=lambda cost: (cost.flops, cost.bytes))
     return dataclasses.replace(
         most,
@@ -153,8 +157,7 @@ def _count_one_iteration(parts: Iterable[Cost]) -> Cost:
     return total + Cost(uncounted=frozenset({"while"})) if total != Cost() else total
 
 
-def _cost_of_primitive(primitive: str, inputs: Iterable[Any], outputs: Iterable[Any], params: dict[str, Any]) -> Cost:
-    inputs, outputs = list(inputs), list(outputs)
+def _cost_of_primitive(primitive: str, inputs: list[Any], outputs: list[Any], params: dict[str, Any]) -> Cost:
     if primitive in BOOKKEEPING:
         return Cost()
     moved = sum(nbytes(v) for v in (*inputs, *outputs) if hasattr(v, "dtype"))  # a token has none
@@ -180,22 +183,5 @@ def _kernel_cost(params: dict[str, Any], moved: int) -> Cost:
 
 
 def _jaxpr_cost(jaxpr: AnyJaxpr) -> Cost:
-    return sum((_eqn_cost(eqn) for eqn in jax_compat.body_of(jaxpr)[0].eqns), Cost())
-
-
-def _eqn_cost(eqn: JaxprEqn) -> Cost:
-    if (body := jax_compat.called_body(eqn)) is not None:
-        return _jaxpr_cost(body)
-    match eqn.primitive.name:
-        case "scan":
-            scan = jax_compat.scan_of(eqn)
-            return _jaxpr_cost(scan.body) * scan.length
-        case "while":
-            loop = jax_compat.while_of(eqn)
-            return _count_one_iteration([_jaxpr_cost(loop.condition), _jaxpr_cost(loop.body)])
-        case "cond":
-            return _costliest_branch(map(_jaxpr_cost, jax_compat.branches_of(eqn)))
-        case primitive:
-            return _cost_of_primitive(
-                primitive, [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars], eqn.params
-            )
+    with jax_compat.default_remat():  # under jax_remat3, the forward rules of derivatives would be traced, too
+        return program_cost(Inliner().whole(jaxpr))

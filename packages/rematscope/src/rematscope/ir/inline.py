@@ -63,6 +63,10 @@ class Inliner:
         program.constants = {v: array for v, array in self._constants.values() if v in used}
         return program
 
+    def whole(self, jaxpr: AnyJaxpr) -> Program:
+        """Convert a jaxpr to a program with inputs of its own."""
+        return self.program(jaxpr, [Value(v.aval) for v in jax_compat.body_of(jaxpr)[0].invars])
+
     def _constant_value(self, array: Any) -> Value:
         if id(array) not in self._constants:
             # A function that converts an array, as in `w.astype(x.dtype)`, makes a new one whenever it runs.

@@ -86,6 +86,8 @@ def test_scan_counts_every_iteration():
     assert passes.recompute_cost.flops == 7 * (2 * 4 * 4)
     assert passes.recompute_cost.transcendentals == 7 * 4
     assert passes.deferred_cost.transcendentals == 7 * 4
+    (scan,) = (equation for equation in passes.forward.equations if equation.primitive == "scan")
+    assert (cost_of(scan).flops, cost_of(scan).transcendentals) == (7 * (2 * 4 * 4), 7 * 4)
 
 
 def test_nested_scans_multiply():

@@ -213,6 +213,20 @@ CHECKPOINTS = {
         ARGS,
         "save_from_both_policies",
     ),
+    "no name inside": (
+        "unknown name",
+        saving(policies.save_only_these_names("h"), lambda x, u, v: jnp.sin(jnp.sin(x @ u) @ v)),
+        ARGS,
+        "No value inside it has a name.",
+    ),
+    "name outside": (
+        "unknown name",
+        lambda x, u, v: saving(policies.save_only_these_names("h"), lambda h: jnp.sin(jnp.sin(h) @ v))(
+            checkpoint_name(x @ u, "h")
+        ),
+        ARGS,
+        "A value outside of it does: move that value into the checkpoint",
+    ),
     "stub": ("ignored names", saving(policies.save_anything_except_these_names("h")), ARGS, "saves everything"),
     "batched": ("saves nothing", *batched(policies.dots_with_no_batch_dims_saveable), "has batch dimensions"),
     "no product": (

@@ -122,6 +122,17 @@ def test_under_automatic_axes_the_compilers_shardings_are_predicted_and_marked()
     assert trace(constrained, shape).axes == {"d": 8}
 
 
+def test_a_constraint_that_shards_another_axis_exchanges_all_shards():
+    over = meshes.mesh(d=8)
+
+    def turned(x):
+        x = lax.with_sharding_constraint(jnp.sin(x), NamedSharding(over, P("d")))
+        return jnp.sin(lax.with_sharding_constraint(x, NamedSharding(over, P(None, "d"))))
+
+    passes = trace(turned, meshes.like(over, "d", shape=(16, 32)))
+    assert passes.collectives() == {"all-to-all": CollectiveStats(2, 2 * (4 * 16 * 32 // 8) * 7 // 8)}
+
+
 def _scan_under_automatic_axes(name):
     """Return a function of a sharded weight and a sharded batch that has a loop, and shapes of both arguments."""
     over = meshes.mesh(d=4, e=2)

@@ -26,7 +26,7 @@ from rematscope.choices.merge import parts_of
 from rematscope.choices.recompute_graph import Node, RecomputeGraph
 from rematscope.errors import PlanError
 from rematscope.ir import roles
-from rematscope.ir.cost import cost_of, program_cost
+from rematscope.ir.cost import cost_of, operations, program_cost
 from rematscope.ir.primitives import is_opaque
 from rematscope.ir.program import Equation, Program, Value
 from rematscope.jax_compat import Policy
@@ -51,7 +51,7 @@ class _Work:
 
     def __call__(self, equation: Equation) -> int:
         cost = cost_of(equation)
-        return cost.flops + cost.transcendentals + FLOPS_PER_LINK_BYTE * cost.link_bytes
+        return operations(cost) + FLOPS_PER_LINK_BYTE * cost.link_bytes
 
     def __repr__(self) -> str:
         return "work"

@@ -8,7 +8,7 @@ from functools import cached_property
 from rematscope.choices.choice_graph import ChoiceGraph, dependencies_of
 from rematscope.ir.program import Equation, Value
 from rematscope.jax_compat import Policy
-from rematscope.render.units import amount_texts, counted, seconds_text
+from rematscope.render.units import amount_texts, counted, joined, seconds_text
 from rematscope.tracing.trace import Trace
 
 
@@ -86,9 +86,7 @@ class RecomputeGraph(ChoiceGraph):
     @property
     def uncounted_text(self) -> str:
         """A clause such as `the cost of ffi_call and while is not known`; empty if all costs are known."""
-        *others, last = sorted(self.uncounted) or [""]
-        listed = f"{', '.join(others)} and {last}" if others else last
-        return f"the cost of {listed} is not known" if last else ""
+        return f"the cost of {joined(sorted(self.uncounted))} is not known" if self.uncounted else ""
 
     def amount(self, cost: float) -> str:
         """Return a cost with its unit: `1.2 M`, or `5.58 ms` if costs are seconds."""

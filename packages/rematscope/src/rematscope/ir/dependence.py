@@ -31,12 +31,12 @@ def mark_dependence(program: Program, marks: dict[Value, int]) -> None:
         if equation.primitive == "optimization_barrier":
             continue
         if not equation.bodies:
-            outs = [_union_of_marks(marks, equation.inputs)] * len(equation.outputs)
+            outs = [union_of_marks(marks, equation.inputs)] * len(equation.outputs)
         elif equation.primitive == "cond":
             for body in equation.bodies:
                 mark_dependence(body, marks)
             rows = zip(*(body.outputs for body in equation.bodies), strict=True)
-            outs = [_union_of_marks(marks, [equation.inputs[0], *row]) for row in rows]
+            outs = [union_of_marks(marks, [equation.inputs[0], *row]) for row in rows]
         else:
             outs = _mark_loop(equation, marks)
         marks.update(zip(equation.outputs, outs, strict=True))
@@ -54,12 +54,13 @@ def _mark_loop(equation: Equation, marks: dict[Value, int]) -> list[int]:
             marks.update(zip(program.inputs[:carries], carried, strict=True))
             mark_dependence(program, marks)
         # The trip count of a while_loop affects all its results.
-        stop = _union_of_marks(marks, [program.outputs[0] for program in condition])
+        stop = union_of_marks(marks, [program.outputs[0] for program in condition])
         grown = [mark | stop | marks.get(v, 0) for mark, v in zip(carried, body.outputs[:carries], strict=True)]
         if grown == carried:
             return carried + [marks.get(v, 0) for v in body.outputs[carries:]]
         carried = grown
 
 
-def _union_of_marks(marks: dict[Value, int], values: Iterable[Value]) -> int:
+def union_of_marks(marks: dict[Value, int], values: Iterable[Value]) -> int:
+    """Return all marks of some values."""
     return functools.reduce(operator.or_, (marks.get(v, 0) for v in values), 0)

@@ -74,8 +74,6 @@ class CarrySearch:
         if any(self._equals_known(known) for known in loops):
             return
         for known in loops:
-            if self.decided and self._equals_known(known):
-                return
             self._match_groups(known)
 
     def _equals_known(self, known: Sequence[Carry]) -> bool:

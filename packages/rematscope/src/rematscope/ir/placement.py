@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rematscope.ir.program import BOOKKEEPING, RENAMES, Equation, Literal, Placement, Program, Value
-from rematscope.ir.specs import divided, spec_in
+from rematscope.ir.specs import across_devices, divided, spec_in
 
 
 def index_text(spec: Any) -> str:
@@ -38,7 +38,7 @@ def meshes_in(program: Program) -> Iterator[Any]:
 def give_shardings(values: Iterable[Value], shardings: Sequence[Any]) -> list[Any]:
     """Record the given shardings of values, and return the meshes of these shardings."""
     for value, sharding in zip(values, shardings, strict=False):
-        if getattr(sharding, "num_devices", 1) > 1:
+        if across_devices(sharding) is not None:
             same(value, _placement_of(value, sharding))
     return [mesh for mesh in map(mesh_of, shardings) if mesh is not None]
 

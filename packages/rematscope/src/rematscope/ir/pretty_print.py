@@ -8,6 +8,7 @@ from rematscope.ir import collectives
 from rematscope.ir.placement import index_text
 from rematscope.ir.program import CASTS, Equation, Literal, Program, Value, type_text
 from rematscope.ir.source import Source
+from rematscope.render.units import counted
 
 # Text in pieces: where it names a value, the piece is that value.
 Pieces = tuple[str | Value, ...]
@@ -85,8 +86,7 @@ def lines(program: Program, indent: str = "") -> Iterator[Line]:
     for equation in program.equations:
         match equation.primitive:
             case "optimization_barrier":
-                count = len(equation.inputs)
-                yield Line(f"{indent}── barrier: {count} value{'s' * (count > 1)} ──")
+                yield Line(f"{indent}── barrier: {counted(len(equation.inputs), 'value')} ──")
             case "scan":
                 yield from _scan_lines(equation, indent)
             case "while":

@@ -26,6 +26,7 @@ from rematscope import jax_compat
 from rematscope.errors import TraceError
 from rematscope.ir.source import Source
 from rematscope.ir.specs import device_shape
+from rematscope.render.units import counted
 
 
 class Typed(Protocol):
@@ -294,8 +295,7 @@ class Program:
           TypeError: if the number of arrays differs from the number of inputs.
         """
         if len(arrays) != len(self.inputs):
-            plural = "s" * (len(self.inputs) != 1)
-            raise TypeError(f"this program takes {len(self.inputs)} array{plural}, but got {len(arrays)}")
+            raise TypeError(f"this program takes {counted(len(self.inputs), 'array')}, but got {len(arrays)}")
         env = dict(self.constants)
         return _run_program(self, arrays, env)
 

@@ -44,6 +44,18 @@ def is_trivial(spec: Any) -> bool:
     return not (divided(spec) or getattr(spec, "unreduced", None) or getattr(spec, "reduced", None))
 
 
+def across_devices(sharding: Any) -> Any:
+    """Return the sharding of an array if it is for several devices; else None."""
+    return sharding if getattr(sharding, "num_devices", 1) > 1 else None
+
+
+def explicit_sharding(aval: Any) -> Any:
+    """Return the sharding in the type of an array if it is over explicit mesh axes; else None."""
+    sharding = getattr(aval, "sharding", None)
+    explicit = sharding is not None and jax.sharding.AxisType.Explicit in getattr(sharding.mesh, "axis_types", ())
+    return sharding if explicit else None
+
+
 def spec_of(aval: Any) -> Spec | None:
     """Return the sharding in the type of an array; None if the type contains none."""
     sharding = getattr(aval, "sharding", None)

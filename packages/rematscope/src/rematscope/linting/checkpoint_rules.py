@@ -10,6 +10,7 @@ from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
 from rematscope.choices.recompute_graph import RecomputeGraph
+from rematscope.ir.cost import operations
 from rematscope.ir.primitives import MATMULS
 from rematscope.ir.source import Source
 from rematscope.linting.finding import LintFinding, LintKind
@@ -18,7 +19,6 @@ from rematscope.linting.whole_nets import whole_nets
 from rematscope.memory.liveness import live_bytes
 from rematscope.render.units import amount_text, bytes_text, first_of
 from rematscope.tracing.checkpoints import nothing
-from rematscope.tracing.trace import Trace
 
 
 def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[LintFinding]:
@@ -149,7 +149,7 @@ def _nested_findings(subject: Subject, group: list[Checkpoint], around: Checkpoi
     outer = f"another one {outer}" if line == outer else f"the one {outer}"
     now, without = subject.trace, subject.without(group)
     peaks = [live_bytes(passes).peak_bytes for passes in (now, without)]
-    more = _total_work(now) - _total_work(without)
+    more = operations(now.cost) - operations(without.cost)
     if peaks[1] <= peaks[0] and more >= 0:
         counted = not (now.cost.uncounted or without.cost.uncounted)
         as_much = ", with equal compute" if counted else ""
@@ -172,7 +172,3 @@ def _nested_findings(subject: Subject, group: list[Checkpoint], around: Checkpoi
                 "policy to the outer checkpoint, or remove the outer checkpoint."
             )
             yield LintFinding(LintKind.OVERRIDDEN, text, first.source)
-
-
-def _total_work(passes: Trace) -> int:
-    return passes.cost.flops + passes.cost.transcendentals

@@ -19,14 +19,7 @@ SAME_DATA = VIEWS | frozenset("broadcast_in_dim convert_element_type copy rev tr
 
 def upstream(nodes: Iterable[Node], enters: Callable[[Node], bool]) -> list[Node]:
     """Return nodes and all nodes that they depend on, except for nodes that `enters` rejects."""
-    found: dict[Node, None] = {}
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        if node not in found and enters(node):
-            found[node] = None
-            pending += node.reads
-    return list(found)
+    return reachable(filter(enters, nodes), lambda node: filter(enters, node.reads))
 
 
 class Values:

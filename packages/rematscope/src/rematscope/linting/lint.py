@@ -15,7 +15,7 @@ from rematscope.linting.remat3_rules import remat3_findings
 from rematscope.linting.subject import Subject, on
 from rematscope.render.parts import Lines, Stack, TextTable
 from rematscope.render.progress import progress_message
-from rematscope.render.units import amount_text, amount_texts, bytes_text
+from rematscope.render.units import amount_text, amount_texts, bytes_text, counted
 from rematscope.render.view import View
 from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.trace import Trace, trace
@@ -63,8 +63,7 @@ class Lint(View):
             for found in self.findings:
                 alike.setdefault((found.kind, found.source), []).append(found)
             rows = [["About", "Finding"], *([kind, _fold_findings(group)] for (kind, _), group in alike.items())]
-            count = len(self.findings)
-            views.append(TextTable(rows, f"{function}: {count} finding{'s' * (count > 1)}"))
+            views.append(TextTable(rows, f"{function}: {counted(len(self.findings), 'finding')}"))
         else:
             views.append(Lines([f"{function}: no findings"]))
         if not self.findings or any(found.name for found in self.findings):

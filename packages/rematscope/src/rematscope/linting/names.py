@@ -11,7 +11,7 @@ from rematscope import jax_compat
 from rematscope.choices.build import graph_of
 from rematscope.choices.recompute_graph import Node, RecomputeGraph
 from rematscope.ir.inline import Inliner
-from rematscope.ir.program import Equation, Value
+from rematscope.ir.program import Equation
 from rematscope.ir.source import Source, common_path
 from rematscope.linting.dataflow import Values, upstream
 from rematscope.linting.finding import NameSuggestion
@@ -144,8 +144,7 @@ class Names:
 
 def names_of(subject: Subject) -> Names:
     """Return the names of a function, from a trace with a name on every value that may be worth naming."""
-    inputs = [Value(v.aval) for v in jax_compat.body_of(subject.jaxpr)[0].invars]
-    values = Values(Inliner().program(subject.jaxpr, inputs))
+    values = Values(Inliner().whole(subject.jaxpr))
     candidates = find_candidates(values)
     name_of = {id(eqn): name for name, candidate in candidates.items() for eqn in candidate.eqns}
 

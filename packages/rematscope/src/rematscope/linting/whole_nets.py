@@ -10,6 +10,7 @@ from jax.extend.core import JaxprEqn
 
 from rematscope import jax_compat
 from rematscope.ir import roles
+from rematscope.ir.cost import operations
 from rematscope.ir.primitives import MATMULS
 from rematscope.ir.program import Equation, Program, Value, type_text
 from rematscope.ir.source import Source
@@ -33,7 +34,7 @@ def whole_nets(passes: Trace, nothing_saved: Trace, plain: Callable[[], Trace]) 
     found = {Source.of(layers.checkpoint.source_info): layers for layers in _layers_at_once(nothing_saved)}
     if not found:
         return
-    if _recomputed_work(passes) < _ALL * _recomputed_work(nothing_saved):
+    if operations(passes.recompute_cost) < _ALL * operations(nothing_saved.recompute_cost):
         return  # the policy saves much of what they compute: they are not recomputed at once
     peak, without = live_bytes(passes).peak_bytes, live_bytes(plain()).peak_bytes
     if peak < 0.9 * without:
@@ -46,10 +47,6 @@ def whole_nets(passes: Trace, nothing_saved: Trace, plain: Callable[[], Trace]) 
             f"{'the body of the scan' if layers.times > 1 else 'each layer'} instead."
         )
         yield LintFinding(LintKind.WHOLE_MODEL, text, source or layers.equations[0].source)
-
-
-def _recomputed_work(passes: Trace) -> int:
-    return passes.recompute_cost.flops + passes.recompute_cost.transcendentals
 
 
 @dataclasses.dataclass

@@ -2,6 +2,7 @@
 
 from rematscope.ir.primitives import LINEAR_ALGEBRA
 from rematscope.memory.xla_estimate import distinct_constants
+from rematscope.render.units import joined
 from rematscope.tracing.trace import Trace, programs_of
 
 # Operations whose memory does not follow from the trace, and their primitives.
@@ -24,7 +25,5 @@ def estimate_warning(passes: Trace, predicted: int) -> str:
     constants = {v: array for program in programs for v, array in program.constants.items()}
     if sum(v.device_bytes for v in distinct_constants(constants)) > _MANY * predicted:
         found.append("large closed-over constants")
-    if not found:
-        return ""
-    listed = f"{', '.join(found[:-1])} and {found[-1]}" if len(found) > 1 else found[0]
-    return f"The predicted peak is an estimate and may be far off, because the program has {listed}."
+    why = f"The predicted peak is an estimate and may be far off, because the program has {joined(found)}."
+    return why if found else ""

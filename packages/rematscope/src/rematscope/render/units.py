@@ -64,6 +64,12 @@ def counted(count: int, word: str) -> str:
     return f"{count:,} {word}{'s' * (count != 1)}"
 
 
+def joined(words: Sequence[str]) -> str:
+    """Return words as text: `a`, `a and b`, or `a, b and c`; empty without words."""
+    *others, last = words or [""]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def first_of(texts: Iterable[str], most: int = 3) -> str:
     """Return the first of some texts without duplicates, and how many more there are: `a, b, c and 2 more`."""
     distinct = list(dict.fromkeys(texts))

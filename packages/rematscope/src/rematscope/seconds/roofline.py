@@ -17,7 +17,7 @@ from typing import Any
 
 from rematscope.errors import TraceError
 from rematscope.ir import roles
-from rematscope.ir.cost import Cost, cost_of, program_cost
+from rematscope.ir.cost import Cost, cost_of
 from rematscope.ir.primitives import (
     DUPLICABLE,
     FUSED_ATTENTION,
@@ -33,7 +33,7 @@ from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.render.units import seconds_text
 from rematscope.seconds.devices import Device, device_called
 from rematscope.tracing.arguments import type_description
-from rematscope.tracing.trace import Trace, programs_of
+from rematscope.tracing.trace import Trace, programs_of, whole_cost
 
 _CONTRACTIONS = MATMULS | FUSED_ATTENTION
 
@@ -121,8 +121,7 @@ def estimate_time(passes: Trace, device: Device | str) -> TimeEstimate:
     forward, backward = (sum(spent.get(e, 0.0) for e, _ in p.walk()) for p in (passes.forward, passes.backward))
     again, late = (sum(s for e, s in spent.items() if e.role == role) for role in (roles.RECOMPUTED, roles.DEFERRED))
     rest = 0.0 if passes.step is None else max(0.0, sum(spent.values()) - forward - backward)
-    uncounted = passes.cost.uncounted if passes.step is None else program_cost(passes.step.program).uncounted
-    return TimeEstimate(rates.name, forward, backward, again, late, uncounted, rest)
+    return TimeEstimate(rates.name, forward, backward, again, late, whole_cost(passes).uncounted, rest)
 
 
 def spent_by(passes: Trace, device: Device) -> dict[Equation, float]:

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.export import is_symbolic_dim
-from jax.sharding import AxisType
 
 from rematscope.errors import TraceError
 from rematscope.ir.program import Value
+from rematscope.ir.specs import across_devices, explicit_sharding
 
 
 class FlatFunction:
@@ -87,15 +87,10 @@ def shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]
 def _shape_of(leaf: Any) -> Any:
     aval: Any = jax.typeof(leaf)
     if isinstance(leaf, jax.core.Tracer):
-        sharding = getattr(aval, "sharding", None)
-        explicit = sharding is not None and AxisType.Explicit in getattr(sharding.mesh, "axis_types", ())
-        sharding = sharding if explicit else None
-    else:
-        sharding = getattr(leaf, "sharding", None)
-        if Value(aval).memory == "host":
-            return leaf
-        sharding = sharding if getattr(sharding, "num_devices", 1) > 1 else None
-    return shape_struct(aval, sharding=sharding)
+        return shape_struct(aval, sharding=explicit_sharding(aval))
+    if Value(aval).memory == "host":
+        return leaf
+    return shape_struct(aval, sharding=across_devices(getattr(leaf, "sharding", None)))
 
 
 def shape_struct(aval: Any, shape: Sequence[int] | None = None, sharding: Any = None) -> Any:

@@ -13,7 +13,7 @@ from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.inline import Inliner
 from rematscope.ir.placement import place
-from rematscope.ir.program import Value
+from rematscope.ir.specs import across_devices
 from rematscope.jax_compat import AnyJaxpr, Policy
 from rematscope.jax_compat.vjp_hook import (
     GradientInside,
@@ -228,7 +228,7 @@ def traced(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 def _takes_step(flat: FlatFunction, leaves: list[Any]) -> bool:
     inline = Inliner()
     jaxpr = jax_compat.make_jaxpr(record_gradients(flat.updating))(*leaves)
-    program = inline.program(jaxpr, [Value(v.aval) for v in jax_compat.body_of(jaxpr)[0].invars])
+    program = inline.whole(jaxpr)
     place(program)
     return is_step(program, gradients_of(inline.marks))
 
@@ -254,8 +254,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     def like(value: Any) -> Any:
         """Return the sharding that all of the step's arguments of this shape have; None if there is no such one."""
         several = shardings.get(value.shape, set())
-        sharding = next(iter(several)) if len(several) == 1 else None
-        return sharding if getattr(sharding, "num_devices", 1) > 1 else None
+        return across_devices(next(iter(several))) if len(several) == 1 else None
 
     def look(loss: Callable[..., Any]) -> Callable[..., Any]:
         def seen(*primals: Any, **settings: Any) -> Any:

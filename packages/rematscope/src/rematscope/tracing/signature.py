@@ -9,7 +9,7 @@ from jax.sharding import AxisType
 
 from rematscope.errors import PlanError
 from rematscope.ir.program import Value, type_text
-from rematscope.ir.specs import is_trivial
+from rematscope.ir.specs import explicit_sharding, is_trivial
 from rematscope.jax_compat import varying
 from rematscope.tracing.arguments import (
     argument_names,
@@ -61,10 +61,9 @@ class _Type(NamedTuple):
     @classmethod
     def of(cls, leaf: Any) -> "_Type":
         aval: Any = jax.typeof(leaf)
-        sharding: Any = getattr(aval, "sharding", None)
-        explicit = sharding is not None and AxisType.Explicit in getattr(sharding.mesh, "axis_types", ())
+        sharding = explicit_sharding(aval)
         weak = bool(getattr(aval, "weak_type", False))
-        spec = sharding.spec if explicit and not is_trivial(sharding.spec) else None
+        spec = None if sharding is None or is_trivial(sharding.spec) else sharding.spec
         return cls(aval.shape, aval.dtype, weak, spec, varying(aval), Value(aval).memory)
 
     def __str__(self) -> str:

@@ -1,13 +1,11 @@
 """Training steps: functions that take gradients themselves, analyzed as written."""
 
 import dataclasses
-import functools
-import operator
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from rematscope import jax_compat
-from rematscope.ir.dependence import mark_dependence
+from rematscope.ir.dependence import mark_dependence, union_of_marks
 from rematscope.ir.inline import without_dead_code
 from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value, free_values
@@ -166,8 +164,8 @@ def step_of(program: Program, halves: Sequence[Halves], donated: Collection[Valu
     parameters = {source(v) for gradient in gradients for v in gradient.differentiated} & set(program.inputs)
     marks = {value: 1 << i for i, value in enumerate(program.inputs)}
     mark_dependence(program, marks)
-    losses = functools.reduce(operator.or_, (marks.get(v, 0) for each in halves for v in each.forward.inputs), 0)
-    returned = functools.reduce(operator.or_, (marks.get(v, 0) for v in program.outputs), 0)
+    losses = union_of_marks(marks, (v for each in halves for v in each.forward.inputs))
+    returned = union_of_marks(marks, program.outputs)
     state = {value for i, value in enumerate(program.inputs) if (returned & ~losses) >> i & 1}
     return Step(
         program,

@@ -193,10 +193,7 @@ class Trace:
         Args:
           role: count only collectives with this role in the backward pass, such as `"R"` for recomputed ones.
         """
-        if self.step is not None:
-            return tallied(collectives_of(self.step.program, role))
-        forward = collectives_of(self.forward) if role is None else ()
-        return tallied([*forward, *collectives_of(self.backward, role)])
+        return tallied(found for program in programs_of(self) for found in collectives_of(program, role))
 
     def bytes_by_kind(self) -> dict[str, int]:
         """Return the saved bytes by kind of residual: `"computed"`, `"argument"` and `"constant"`.
@@ -230,6 +227,11 @@ class Trace:
 def programs_of(passes: Trace) -> tuple[Program, ...]:
     """Return both programs of a trace; for a training step, the program of the whole step instead."""
     return (passes.forward, passes.backward) if passes.step is None else (passes.step.program,)
+
+
+def whole_cost(passes: Trace, role: str | None = None) -> Cost:
+    """Return the cost of both programs, or of their operations with a role; for a training step, of the whole step."""
+    return sum((program_cost(program, role) for program in programs_of(passes)), Cost())
 
 
 @with_own_options
@@ -379,9 +381,7 @@ def _trace_passes(
     incoming = tuple(Value(v.aval) for v in backward_jaxpr.invars[len(crossing) :])
     bwd = inline.program(backward_jaxpr, [*crossing, *incoming])
 
-    shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
-    meshes = inline.meshes + placement.give_shardings(fwd.inputs, shardings)
-    mesh = _assign_shardings(fwd, bwd, outputs, incoming, meshes)
+    mesh = _assign_shardings(fwd, bwd, outputs, incoming, leaves, inline.meshes)
     equal = roles.assign_roles(fwd, bwd, incoming, inline.rules)
     name_values(function, fwd, bwd, incoming, equal.forward_value_of)
     saved = residuals_of(fwd, bwd, crossing, outputs)
@@ -401,9 +401,7 @@ def _as_it_stands(
     operands = jax_compat.body_of(jaxpr)[0].invars
     arguments = [Value(v.aval, path) for v, path in zip(operands, paths, strict=True)]
     program = inline.program(jaxpr, arguments)
-    shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
-    meshes = inline.meshes + placement.give_shardings(program.inputs, shardings)
-    mesh = _assign_shardings(program, Program((), [], ()), (), (), meshes)
+    mesh = _assign_shardings(program, Program((), [], ()), (), (), leaves, inline.meshes)
     gradients = gradients_of(inline.marks)
     if not gradients or not accepted(program, gradients) or not (halves := halves_of(program, gradients)):
         return None
@@ -428,17 +426,23 @@ def _as_it_stands(
 
 def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:
     """Return the user's source line that computed each output of a jaxpr, as for `Residual.source`."""
-    program = Inliner().program(jaxpr, [Value(v.aval) for v in jax_compat.body_of(jaxpr)[0].invars])
+    program = Inliner().whole(jaxpr)
     makers = makers_of(program)
     origins = [origin_of(value, makers)[1] for value in program.outputs]
     return tuple(None if equation is None else equation.source for equation in origins)
 
 
 def _assign_shardings(
-    fwd: Program, bwd: Program, outputs: Sequence[Value], cotangents: Sequence[Value], meshes: Sequence[Any]
+    fwd: Program,
+    bwd: Program,
+    outputs: Sequence[Value],
+    cotangents: Sequence[Value],
+    leaves: Sequence[Any],
+    meshes: Sequence[Any],
 ) -> Any:
     """Record the sharding of the values of both programs, and return the largest mesh, if possible a concrete one."""
-    found = [*meshes, *placement.meshes_in(fwd), *placement.meshes_in(bwd)]
+    given = placement.give_shardings(fwd.inputs, [getattr(leaf, "sharding", None) for leaf in leaves])
+    found = [*meshes, *given, *placement.meshes_in(fwd), *placement.meshes_in(bwd)]
     several = [mesh for mesh in found if mesh.size > 1]
     if not several:
         return None

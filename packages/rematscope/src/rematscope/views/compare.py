@@ -6,7 +6,7 @@ from functools import cached_property
 
 from rematscope.errors import TraceError
 from rematscope.ir import roles
-from rematscope.ir.cost import Cost, program_cost
+from rematscope.ir.cost import Cost
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import MemorySample, Timeline
 from rematscope.render.parts import TextTable
@@ -16,7 +16,7 @@ from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
 from rematscope.tracing.arguments import type_description
 from rematscope.tracing.entry_points import with_own_options
-from rematscope.tracing.trace import Trace, trace
+from rematscope.tracing.trace import Trace, trace, whole_cost
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +41,12 @@ class ComparisonRow:
     @cached_property
     def recompute_cost(self) -> Cost:
         """The cost of all recomputed operations; for a training step, the sum over all its backward passes."""
-        step = self.trace.step
-        return self.trace.recompute_cost if step is None else program_cost(step.program, roles.RECOMPUTED)
+        return whole_cost(self.trace, roles.RECOMPUTED)
 
     @cached_property
     def deferred_cost(self) -> Cost:
         """The cost of all deferred operations, which moved from the forward to the backward pass and run once."""
-        step = self.trace.step
-        return self.trace.deferred_cost if step is None else program_cost(step.program, roles.DEFERRED)
+        return whole_cost(self.trace, roles.DEFERRED)
 
     @cached_property
     def seconds(self) -> TimeEstimate | None:

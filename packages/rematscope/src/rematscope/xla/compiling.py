@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rematscope.errors import TargetError
+from rematscope.ir.specs import across_devices
 from rematscope.jax_compat import assuming_gpu, start_no_absent_tpu
 from rematscope.tracing.arguments import FlatFunction, shape_struct, vjp_for
 from rematscope.tracing.step import Step
@@ -358,7 +359,7 @@ def _unoptimized_module(lowered: Any) -> Module:
 def _on_their_mesh(passes: Trace, subject: _Subject) -> _Subject:
     """Return the arguments as shapes with their shardings; the compiler places an argument without a sharding."""
     given, rest = (
-        [shape_struct(jax.typeof(leaf), sharding=_sharding_of(leaf)) for leaf in leaves]
+        [shape_struct(jax.typeof(leaf), sharding=across_devices(getattr(leaf, "sharding", None))) for leaf in leaves]
         for leaves in (subject.given, subject.rest)
     )
     if passes.mesh is not None and not any(shape.sharding for shape in (*given, *rest)):
@@ -375,11 +376,6 @@ def _on_their_mesh(passes: Trace, subject: _Subject) -> _Subject:
                 for leaves, chosen in ((given, [not one for one in donated]), (rest, donated))
             )
     return dataclasses.replace(subject, given=given, rest=rest)
-
-
-def _sharding_of(leaf: Any) -> Any:
-    sharding = getattr(leaf, "sharding", None)
-    return sharding if getattr(sharding, "num_devices", 1) > 1 else None
 
 
 def _present_devices(target: str) -> list[Any]:

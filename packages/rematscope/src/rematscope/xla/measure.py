@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 from rematscope.ir.collectives import CollectiveStats, collectives_of, tallied
-from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.program import Value
 from rematscope.memory.estimate_warning import estimate_warning
 from rematscope.memory.liveness import live_bytes
@@ -24,7 +23,7 @@ from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.entry_points import with_own_options
-from rematscope.tracing.trace import Trace, programs_of, trace_call
+from rematscope.tracing.trace import Trace, programs_of, trace_call, whole_cost
 from rematscope.xla.buffers import allocation, given_bytes
 from rematscope.xla.collectives import chains_not_counted, collectives_in
 from rematscope.xla.compiling import Compiled, check_target, compile_both, does_not_fit_text, spelled
@@ -244,8 +243,8 @@ class Measurement(View):
             notes += chains_not_counted(self.made.module)
         else:
             notes.append(does_not_fit_text("It", target, full))
-        if self._predicted_cost.uncounted:
-            notes.append(f"Some predicted operations are {self._predicted_cost.uncounted_text}.")
+        if uncounted_text := whole_cost(passes).uncounted_text:
+            notes.append(f"Some predicted operations are {uncounted_text}.")
         notes += [doubt] if (doubt := estimate_warning(passes, self.predicted_peak_bytes)) else []
         notes += target_notes(passes, target)
         notes += _moved_out(passes, target)
@@ -285,7 +284,7 @@ class Measurement(View):
         what = ("with cotangents", "with gradients") if step is None else ("the whole step", "the whole step")
         kept = self.compiled.samples[self.compiled.boundary].residuals if self.compiled else None
         host = self.host_bytes if self.host_bytes or passes.host_bytes() else None
-        saved, cost = passes.device_bytes_by_kind()["computed"], self._predicted_cost
+        saved, cost = passes.device_bytes_by_kind()["computed"], whole_cost(passes)
         fits = self.out_of_memory is None
         said = "all allocations" if fits else f"temporaries alone, {_MESSAGE}"
         available = None if self.out_of_memory is None else self.out_of_memory.available_bytes
@@ -313,10 +312,6 @@ class Measurement(View):
         if step is None or not (step.donated or self.overwritten_bytes):
             return 0, None
         return _device_bytes(step.aliased.values()), self.overwritten_bytes
-
-    @property
-    def _predicted_cost(self) -> Cost:
-        return self.trace.cost if self.trace.step is None else program_cost(self.trace.step.program)
 
     def parts(self) -> Iterable[View]:
         cells = self._table_cells()
@@ -390,16 +385,21 @@ def measure(
     __tracebackhide__ = True
     check_target(target)
     rates = None if device is None else device_called(device)
-    with progress_message(f"compiling for {target}"):
-        passes = trace_call(f, args, kwargs, differentiate)
-        roofline = None if rates is None else estimate_time(passes, rates)
-        return Measurement(passes, target, compile_both(passes, *flattened(f, args, kwargs), target), roofline)
+    return measure_call(f, args, kwargs, target, None, differentiate, rates)
 
 
 def measure_call(
-    f: Callable, args: Sequence[Any], kwargs: Mapping[str, Any], target: str, grad_mask: Sequence[bool] | None
+    f: Callable,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    target: str,
+    grad_mask: Sequence[bool] | None,
+    differentiate: bool | None = None,
+    rates: Device | None = None,
 ) -> Measurement:
     """Measure a call like `measure`, without restrictions on the names of the keyword arguments of `f`."""
+    __tracebackhide__ = True
     with progress_message(f"compiling for {target}"):
-        passes = trace_call(f, args, kwargs, grad_mask=grad_mask)
-        return Measurement(passes, target, compile_both(passes, *flattened(f, args, kwargs), target))
+        passes = trace_call(f, args, kwargs, differentiate, grad_mask)
+        roofline = None if rates is None else estimate_time(passes, rates)
+        return Measurement(passes, target, compile_both(passes, *flattened(f, args, kwargs), target), roofline)

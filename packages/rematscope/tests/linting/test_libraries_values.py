@@ -88,3 +88,15 @@ def test_if_all_values_are_inside_a_library_no_name_is_advised():
 def test_places_are_plain_data():
     (first, *_) = lint(*attending()).places
     assert dataclasses.asdict(first)["alternative"] == "" and str(first).endswith(f"({first.type})")
+
+
+def test_a_plan_says_how_to_save_values_that_only_a_library_has():
+    class Net(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            return jnp.sum(linen.MultiHeadDotProductAttention(2)(x))
+
+    parameters = jax.eval_shape(Net().init, jax.random.key(0), X)
+    made = plan(jax.checkpoint(Net().apply), parameters, X, saved=0)
+    assert "inside library calls, where you cannot add a name. Save the " in made.about_names
+    assert ") with a subclass of the module that adds a name; the " in made.about_names

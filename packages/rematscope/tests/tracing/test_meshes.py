@@ -122,6 +122,20 @@ def test_under_automatic_axes_the_compilers_shardings_are_predicted_and_marked()
     assert trace(constrained, shape).axes == {"d": 8}
 
 
+def test_the_result_of_a_convolution_is_sharded_like_its_images():
+    over = meshes.mesh(d=8)
+
+    def f(x, w):
+        y = lax.conv_general_dilated(jnp.sin(x), w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return jnp.sin(y).sum()
+
+    kernel = meshes.like(over, shape=(3, 3, 3, 4))
+    passes = trace(f, meshes.like(over, "d", shape=(16, 8, 8, 3)), kernel)
+    part = jax.ShapeDtypeStruct((2, 8, 8, 3), jnp.float32)
+    alone = trace(f, part, jax.ShapeDtypeStruct(kernel.shape, jnp.float32))
+    assert passes.saved_device_bytes() == alone.saved_bytes() and passes.cost.flops == alone.cost.flops
+
+
 def test_a_constraint_that_shards_another_axis_exchanges_all_shards():
     over = meshes.mesh(d=8)
 

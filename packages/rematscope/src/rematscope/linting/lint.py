@@ -176,8 +176,8 @@ def no_names(f: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     )
     text = f"{found.function} names no value that the backward pass could use. {reasons}".rstrip()
     if not found.places and found.out_of_reach:
-        inside = "; ".join(f"{place}: save it with {place.alternative}" for place in found.out_of_reach[:3])
-        return f"{text} The values worth saving are inside library calls, where you cannot add a name. {inside}."
+        inside = "; ".join(f"{place} with {place.alternative}" for place in found.out_of_reach[:3])
+        return f"{text} The values worth saving are inside library calls, where you cannot add a name. Save {inside}."
     if not found.places:
         counted = f" of known cost; {found.uncounted}" if found.uncounted else ""
         return f"{text} Saving other values would avoid no recompute{counted}."

@@ -1,9 +1,7 @@
 """`explore(f, *args)`: an interactive panel that shows the effect of each checkpoint policy."""
 
-import dataclasses
 import functools
 import importlib.util
-import itertools
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,11 +13,10 @@ from rich.text import Text
 from rematscope import jax_compat
 from rematscope.choices.build import CostedCall
 from rematscope.choices.candidates import candidates
-from rematscope.choices.enumeration import are_few
 from rematscope.errors import PlanError, TraceError
 from rematscope.memory.liveness import live_bytes
 from rematscope.planning.frontier import POLICIES, Frontier, point_of
-from rematscope.planning.points import all_points, pareto_front
+from rematscope.planning.points import pareto_front, points_of_all
 from rematscope.render.parts import Lines, Pictured
 from rematscope.render.progress import progress_message
 from rematscope.render.theme import PICTURES, PLOT_INK
@@ -140,11 +137,7 @@ def _best_points(f: Callable, *args, **kwargs) -> Frontier | None:
         found = candidates(CostedCall(jax.checkpoint(f), args, kwargs))
     except (TraceError, PlanError):
         return None
-    points = []
-    for candidate in found:
-        most = None if are_few(candidate.graph) else _SPREAD
-        for point, _ in itertools.islice(all_points(candidate.graph), most):
-            points.append(dataclasses.replace(point, with_policy=candidate.label))
+    points = [point for point, _ in points_of_all(found, _SPREAD)]
     return Frontier(found[0].graph, tuple(pareto_front(points)), (), {}, None, True)
 
 

@@ -33,10 +33,14 @@ class Point:
     with_policy: str = ""
 
 
-def points_of_all(found: Sequence[PolicyCandidate]) -> Iterator[tuple[Point, float]]:
-    """Yield choices of all candidates, including all Pareto-optimal ones, each with the progress of the search."""
+def points_of_all(found: Sequence[PolicyCandidate], most: int | None = None) -> Iterator[tuple[Point, float]]:
+    """Yield choices of all candidates, including all Pareto-optimal ones, each with the progress of the search.
+
+    Of a candidate with many names, `most` limits how many choices are yielded; the first ones span the whole range.
+    """
     for i, candidate in enumerate(found):
-        for point, share in all_points(candidate.graph):
+        limit = None if are_few(candidate.graph) else most
+        for point, share in itertools.islice(all_points(candidate.graph), limit):
             yield dataclasses.replace(point, with_policy=candidate.label), (i + share) / len(found)
 
 

@@ -229,6 +229,16 @@ def programs_of(passes: Trace) -> tuple[Program, ...]:
     return (passes.forward, passes.backward) if passes.step is None else (passes.step.program,)
 
 
+def inputs_of(passes: Trace) -> tuple[Value, ...]:
+    """Return the inputs of the function and the cotangents; for a training step, the inputs of the whole step."""
+    return (*passes.forward.inputs, *passes.cotangents) if passes.step is None else passes.step.program.inputs
+
+
+def results_of(passes: Trace) -> tuple[Value, ...]:
+    """Return the outputs and the gradients; for a training step, the outputs of the whole step."""
+    return (*passes.outputs, *passes.backward.outputs) if passes.step is None else passes.step.program.outputs
+
+
 def whole_cost(passes: Trace, role: str | None = None) -> Cost:
     """Return the cost of both programs, or of their operations with a role; for a training step, of the whole step."""
     return sum((program_cost(program, role) for program in programs_of(passes)), Cost())

@@ -23,7 +23,7 @@ from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.entry_points import with_own_options
-from rematscope.tracing.trace import Trace, programs_of, trace_call, whole_cost
+from rematscope.tracing.trace import Trace, inputs_of, programs_of, results_of, trace_call, whole_cost
 from rematscope.xla.buffers import allocation, given_bytes
 from rematscope.xla.collectives import chains_not_counted, collectives_in
 from rematscope.xla.compiling import Compiled, check_target, compile_both, does_not_fit_text, spelled
@@ -278,9 +278,7 @@ class Measurement(View):
     def rows(self) -> tuple[MeasuredRow, ...]:
         """The rows of the table."""
         passes, step = self.trace, self.trace.step
-        given = (*passes.forward.inputs, *passes.cotangents) if step is None else step.program.inputs
-        gradients = tuple(gradient for _, gradient in passes.gradients)
-        returned = (*passes.outputs, *gradients) if step is None else step.program.outputs
+        given, returned = inputs_of(passes), results_of(passes)
         what = ("with cotangents", "with gradients") if step is None else ("the whole step", "the whole step")
         kept = self.compiled.samples[self.compiled.boundary].residuals if self.compiled else None
         host = self.host_bytes if self.host_bytes or passes.host_bytes() else None

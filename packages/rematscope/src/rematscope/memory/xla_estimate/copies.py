@@ -6,14 +6,13 @@ multiplies a cotangent by the weight, because the update of the weight does not 
 also copies the momentum of Lion, because two results are computed from it.
 """
 
-import collections
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from rematscope.ir.primitives import UPDATES
-from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.ir.program import Equation, Program, Value
 from rematscope.memory.xla_estimate.broadcasts import value_like
-from rematscope.memory.xla_estimate.hlo_rewrites import find_aliases, first_alias, is_alias, operands
+from rematscope.memory.xla_estimate.hlo_rewrites import count_readers, find_aliases, first_alias, is_alias
 
 
 def updated(equation: Equation) -> Sequence[Value]:
@@ -27,10 +26,7 @@ def with_copies(program: Program) -> Program:
     """Return the program with copies of overwritten values that have other readers, inserted as early as possible."""
     same = find_aliases(program.equations)
     made = {value: equation for equation in program.equations for value in equation.outputs}
-    reads = collections.Counter(first_alias(v, same) for v in program.outputs if not isinstance(v, Literal))
-    for equation in program.equations:
-        if not is_alias(equation):
-            reads.update(operands(equation, same))
+    reads = count_readers(program, same)
     changed: dict[Equation, Equation] = {}
     copies: dict[Equation, list[Equation]] = {}
     for equation in program.equations:

@@ -51,7 +51,7 @@ from rematscope.memory.xla_estimate.fusion import (
     with_flattened,
 )
 from rematscope.memory.xla_estimate.hlo_rewrites import rewrite_as_hlo
-from rematscope.tracing.trace import Trace, programs_of
+from rematscope.tracing.trace import Trace, inputs_of, programs_of, results_of
 
 
 class FirstFit:
@@ -162,17 +162,13 @@ class Allocations:
 
 def allocations(passes: Trace, target: str = "cpu") -> Allocations:
     """Return the buffers that a compiler allocates for both passes as one program, or for the step around them."""
-    step = passes.step
-    if step is None:
-        given = [*passes.forward.inputs, *passes.cotangents]
-        constants = {**passes.forward.constants, **passes.backward.constants}
-        returned = [*passes.outputs, *passes.backward.outputs]
-    else:
-        given, constants, returned = list(step.program.inputs), step.program.constants, list(step.program.outputs)
-    lives = _WrittenRanges(target, {} if step is None else step.aliased)
+    given, returned = inputs_of(passes), results_of(passes)
+    constants = {v: array for program in programs_of(passes) for v, array in program.constants.items()}
+    aliased = {} if passes.step is None else passes.step.aliased
+    lives = _WrittenRanges(target, aliased)
     lives.program(_as_one_program(programs_of(passes), returned, target))
     results = dict.fromkeys(lives.array(v) for v in returned if not isinstance(v, Literal))
-    overwritten = {lives.array(v): argument for v, argument in step.aliased.items()} if step is not None else {}
+    overwritten = {lives.array(v): argument for v, argument in aliased.items()}
     # Not in sets, whose order differs from run to run.
     throughout = [v for v in dict.fromkeys((*given, *distinct_constants(constants))) if v.memory == "device"]
     fixed = {*given, *constants}

@@ -17,7 +17,6 @@ A TPU fuses more operations: the operands of matmuls and convolutions, however e
 on the result of a matmul or convolution if the result has no other readers.
 """
 
-import collections
 import dataclasses
 import heapq
 import itertools
@@ -32,6 +31,7 @@ from rematscope.memory.xla_estimate.dot_layout import has_batch_of_one
 from rematscope.memory.xla_estimate.hlo_rewrites import (
     ELEMENTWISE,
     MIXED,
+    count_readers,
     find_aliases,
     first_alias,
     is_alias,
@@ -200,10 +200,7 @@ def scattered_into(program: Program, target: str = "cpu") -> Program:
     """
     same = find_aliases(program.equations)
     makers: dict[Value, Equation] = {}
-    readers = collections.Counter(first_alias(v, same) for v in program.outputs if not isinstance(v, Literal))
-    for equation in program.equations:
-        if not is_alias(equation):
-            readers.update(set(operands(equation, same)))
+    readers = count_readers(program, same)
 
     def scatter_of(value: Value) -> Equation | None:
         """Return the scatter that computes a summand without other readers; else None."""

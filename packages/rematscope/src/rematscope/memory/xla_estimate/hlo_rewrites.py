@@ -26,6 +26,7 @@ In addition, on a CPU:
 * A grouped matmul is dense: it has one copy of its operand per group, with zeros for the rows of the other groups.
 """
 
+import collections
 import dataclasses
 import math
 from collections.abc import Hashable, Iterable, Sequence
@@ -355,6 +356,15 @@ def find_aliases(equations: Iterable[Equation]) -> dict[Value, Value]:
 
 def first_alias(value: Value, same: dict[Value, Value]) -> Value:
     return first_alias(same[value], same) if value in same else value
+
+
+def count_readers(program: Program, same: dict[Value, Value]) -> collections.Counter[Value]:
+    """Return how often each value is read, under its first name; returning a value also reads it."""
+    readers = collections.Counter(first_alias(v, same) for v in program.outputs if not isinstance(v, Literal))
+    for equation in program.equations:
+        if not is_alias(equation):
+            readers.update(operands(equation, same))
+    return readers
 
 
 def operands(equation: Equation, same: dict[Value, Value]) -> list[Value]:

@@ -156,3 +156,11 @@ def test_no_plan_is_made_twice_for_budgets_in_between(monkeypatch):
     assert between
     for (larger, first), (smaller, _) in itertools.pairwise(between):
         assert first.saved_bytes > smaller, f"the plan of {larger} B is also the plan of {smaller} B"
+
+
+def test_a_function_that_offloads_is_also_compiled_as_written():
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["a"], offload_src="device", offload_dst="pinned_host"
+    )
+    found = fit(jax.checkpoint(lambda w, x: layer(x, w)[0].sum(), policy=policy), array(64, 64), ARGS[1], peak="1 GiB")
+    assert [trial.plan.with_policy for trial in found.trials].count("as written") == 1

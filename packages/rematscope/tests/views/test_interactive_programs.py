@@ -115,3 +115,9 @@ def test_showing_something_imports_no_jax():
     code = "import sys, rematscope, rematscope.render.parts; print('jax' in sys.modules, 'numpy' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "False False\n"
+
+
+def test_with_a_device_each_residual_has_its_time(capsys):
+    interactive_programs(layer, ARGUMENTS[0], ARGUMENTS[2], device="tpu v5e")
+    printed = capsys.readouterr().out
+    assert "Time" in printed and "Estimated by a roofline of tpu v5e" in printed

@@ -20,7 +20,7 @@ from grader.isolation.sandbox import SandboxedProcess, Zygote
 from grader.isolation.sandboxed import messages, protocol
 from grader.isolation.sandboxed.lockdown import ProcessLimits
 from grader.isolation.sandboxed.messages import MAX_MESSAGE, counts, nested
-from grader.stablehlo.execution import Arrays, Function
+from grader.stablehlo.execution import Arrays, Function, ResultsAndReference
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.program import Collective, Gather, Matmul, StableHloProgram
 from grader.stablehlo.types import ProgramError, TensorType
@@ -84,9 +84,7 @@ class RemoteExecution:
         own._is_shadow = True
         return own
 
-    def run(
-        self, inputs: Arrays, cotangents: Arrays, reference: Function
-    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]:
+    def run(self, inputs: Arrays, cotangents: Arrays, reference: Function) -> ResultsAndReference:
         """Do the same as `Execution.run`, but run the reference in the caller's process."""
         with contextlib.suppress(Uninterpreted):
             wanted = reference.interpreted(inputs, cotangents)

@@ -6,13 +6,13 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from grader.exercises.spec import Case, Expect, Task
 from grader.judging.reference import argument_names, traced_reference
-from grader.stablehlo.execution import Arrays, Execution, Function, split
+from grader.stablehlo.execution import Arrays, Execution, Function, ResultsAndReference, split
 from grader.stablehlo.float64 import widened_array
 from grader.stablehlo.program import StableHloProgram
 from grader.stablehlo.types import ProgramError, TensorType
@@ -128,9 +128,7 @@ class TwoPrograms(Protocol):
     @property
     def shadow(self) -> "TwoPrograms": ...
 
-    def run(
-        self, inputs: Arrays, cotangents: Arrays, reference: Function
-    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]: ...
+    def run(self, inputs: Arrays, cotangents: Arrays, reference: Function) -> ResultsAndReference: ...
 
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]: ...
 

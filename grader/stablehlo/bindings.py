@@ -25,7 +25,7 @@ def numbered(module: ir.Module) -> dict[ir.Operation, int]:
     A call takes as many offsets as the called function has operations. So the sum of an operation's offset and the
     offsets of the calls that lead to it is a unique place for each call of its function.
     """
-    bodies = {name: _walked(function) for name, function in functions(module).items()}
+    bodies = {name: walked(function) for name, function in functions(module).items()}
     offsets: dict[ir.Operation, int] = {}
     sizes: dict[str, int] = {}
 
@@ -43,14 +43,15 @@ def numbered(module: ir.Module) -> dict[ir.Operation, int]:
     return offsets
 
 
-def _walked(function: ir.Operation) -> list[ir.Operation]:
+def walked(op: Op) -> list[ir.Operation]:
+    """Return an operation and all operations in it, each after those in its own regions."""
     walked: list[ir.Operation] = []
 
-    def look(op: ir.Operation) -> ir.WalkResult:
-        walked.append(op)
+    def look(inner: ir.Operation) -> ir.WalkResult:
+        walked.append(inner)
         return ir.WalkResult.ADVANCE
 
-    function.walk(look)
+    op.walk(look)
     return walked
 
 

@@ -33,6 +33,7 @@ MAX_BYTES = 2**28  # of results and intermediate values; the programs of the lar
 type Arrays = Sequence[Sequence[np.ndarray]]  # case by case
 # Outputs, outputs of the undifferentiated answer, residuals, gradients, and the trip counts of both programs.
 type Results = tuple[Arrays, Arrays, Arrays, Arrays, Arrays]
+type ResultsAndReference = tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]  # followed by the reference's results
 type Runner = Callable[..., Sequence[Any]]  # takes and returns NumPy arrays or JAX tracers
 
 
@@ -67,9 +68,7 @@ class Execution:
         own.forward, own.backward = promote_to_float64(self.forward), promote_to_float64(self.backward)
         return own
 
-    def run(
-        self, inputs: Arrays, cotangents: Arrays, reference: "Function"
-    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]:
+    def run(self, inputs: Arrays, cotangents: Arrays, reference: "Function") -> ResultsAndReference:
         """Run the forward program, the backward program on its residuals and the cotangents, and the reference.
 
         Either all are interpreted or all are compiled, because XLA rounds small floats less often.
@@ -100,14 +99,12 @@ class Execution:
         """Compile and run both programs like `run`, without the reference."""
         return self._run_compiled(inputs, cotangents, lambda *_: None)[:5]
 
-    def _run_compiled(
-        self, inputs: Arrays, cotangents: Arrays, reference: Callable[..., Any]
-    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]:
+    def _run_compiled(self, inputs: Arrays, cotangents: Arrays, reference: Callable[..., Any]) -> ResultsAndReference:
         # Compiled as one module, because compiling costs more per module than per operation.
         def run(inputs: Arrays, cotangents: Arrays) -> Any:
             return *self._run_passes(traceable, inputs, cotangents), reference(inputs, cotangents)
 
-        results: tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any] = _run_compiled(run, inputs, cotangents)
+        results: ResultsAndReference = _run_compiled(run, inputs, cotangents)
         return results
 
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]:

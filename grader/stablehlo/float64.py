@@ -16,7 +16,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import mlir
 
-from grader.stablehlo.bindings import Op, element_type, function_type, functions, operations, splat
+from grader.stablehlo.bindings import Op, element_type, function_type, functions, operations, splat, walked
 from grader.stablehlo.program import StableHloProgram
 from grader.stablehlo.types import DTYPES, TensorType
 
@@ -61,15 +61,10 @@ def _wide_type(kind: TensorType) -> TensorType:
 
 def _keep_narrow(module: ir.Module) -> None:
     """Mark the values that keep their dtype, and insert conversions between them and all other values."""
-    marked: list[ir.Operation] = []
-
-    def look(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "stablehlo.bitcast_convert" or (op.name == "stablehlo.constant" and _splat_text(op) is None):
-            marked.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
-    for op in marked:
+    for op in walked(module.operation):
+        is_list = op.name == "stablehlo.constant" and _splat_text(op) is None
+        if not is_list and op.name != "stablehlo.bitcast_convert":
+            continue
         op.attributes[_NARROW] = ir.UnitAttr.get()
         (result,) = op.results
         uses = [(use.owner, use.operand_number) for use in result.uses]

@@ -78,8 +78,7 @@ def _read_module(module: ir.Module, text: str, outputs: int | None = None) -> St
 def _refuse_unknown_operations(module: ir.Module) -> None:
     refused: set[str] = set()
     types: set[ir.Type] = set()
-
-    def look(op: ir.Operation) -> ir.WalkResult:
+    for op in bindings.walked(module.operation):
         name, taken, made = op.name, [operand.type for operand in op.operands], [result.type for result in op.results]
         if name == "stablehlo.custom_call":
             target = bindings.text(op, "call_target_name")
@@ -89,9 +88,6 @@ def _refuse_unknown_operations(module: ir.Module) -> None:
         elif name not in SUPPORTED_OPERATIONS:
             refused.add(name)
         types.update(made)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
     refused |= {op.name for op in bindings.operations(module.body)} - {"func.func", "sdy.mesh"}  # a nested module
     if refused:
         raise ProgramError(f"the traced program uses {', '.join(sorted(refused))}, which this exercise does not need.")

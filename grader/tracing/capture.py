@@ -21,6 +21,7 @@ from jax.extend.mlir.dialects import func
 from jax.interpreters import mlir
 
 from grader.exercises.spec import Case, Question, plain
+from grader.stablehlo.bindings import walked
 from grader.tracing.apply import applied
 from grader.tracing.evidence import Evidence, Failure, FailureKind, Traced
 from grader.tracing.failures import Unusable, failure_of, message_of, refuse_none
@@ -240,15 +241,7 @@ def program_text(exported: jax.export.Exported) -> str:
 
 
 def _call_composites(module: ir.Module) -> None:
-    found: list[ir.Operation] = []
-
-    def look(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "stablehlo.composite":
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
-    for op in found:
+    for op in [op for op in walked(module.operation) if op.name == "stablehlo.composite"]:
         with ir.InsertionPoint(op), ir.Location.unknown():
             call = func.CallOp(op.results.types, op.attributes["decomposition"], op.operands)
         for result, called in zip(op.results, call.results, strict=True):

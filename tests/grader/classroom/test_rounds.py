@@ -354,13 +354,6 @@ KINDS, HOSTILES = ["one answer", "several answers", "slow"], ["all the time", "m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "kind", "hostile"), list(zip(range(3), KINDS, HOSTILES, strict=True)))
-def test_honest_learners_wait_little_longer_next_to_hostile_ones(seed, kind, hostile, tmp_path):
-    alone, with_hostile, _ = waits(kind, hostile, seed, tmp_path)
-    assert with_hostile <= 1.5 * alone
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("hostile", HOSTILES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_honest_learners_wait_little_longer_in_each_of_thirty_classes(kind, hostile, tmp_path):

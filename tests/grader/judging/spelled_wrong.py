@@ -78,7 +78,6 @@ PRODUCTS = {
         .reshape(*x.shape, -1)
         .sum(1)
     ),
-    "multiplied_converted_and_summed": lambda x, W: outer(x, W).astype(jnp.float32).sum(1).astype(x.dtype),
     "multiplied_selected_and_summed": lambda x, W: jnp.where(jnp.isfinite(outer(x, W)), outer(x, W), 0).sum(1),
     "summed_one_by_one": lambda x, W: functools.reduce(jnp.add, [x[:, k, None] * W[k] for k in range(len(W))]),
     "summed_by_scan": summed_by_scan,
@@ -89,7 +88,6 @@ PRODUCTS = {
     "by_tensordot": lambda x, W: jnp.tensordot(x, W, 1),
     "row_by_row_in_a_map": lambda x, W: lax.map(lambda row: row @ W, x),
     "row_by_row_multiplied_and_summed": lambda x, W: lax.map(lambda row: jnp.sum(row[:, None] * W, 0), x),
-    "row_by_row_under_vmap": lambda x, W: jax.vmap(lambda row: jnp.sum(row[:, None] * W, 0))(x),
     "by_squares_of_sums": quarters,
     "by_logarithms": logarithms,
 }

@@ -51,22 +51,6 @@ def by_flops(wq, wk, wv, wo, x):
 
 
 @passes
-def all_names_but_some(wq, wk, wv, wo, x):
-    """Everything that has a name, in a block that names what it saves."""
-    wanted = ("context",) if is_long(x) else ("q", "k", "v")
-
-    def name(value, which):
-        return checkpoint_name(value, "saved") if which in wanted else value
-
-    @saving("saved")
-    def block(wq, wk, wv, wo, x):
-        context = name(jax.nn.dot_product_attention(*project(x, wq, wk, wv, name=name)), "context")
-        return x + jnp.einsum("sad,adh->sh", context, wo)
-
-    return block(wq, wk, wv, wo, x)
-
-
-@passes
 def without_names(wq, wk, wv, wo, x):
     """The values passed from one checkpoint to the next are saved."""
     plain = functools.partial(project, name=lambda value, _: value)

@@ -12,11 +12,11 @@ Other layers have other counts. In `jnp.sin(x) @ w`, the backward pass does not 
 gradient needs `w` and the sine. So both programs have `3 n - 1` matmuls, lowered and compiled. The function counts, so
 it does not depend on such formulas.
 
-`prevent_cse=True` adds a barrier around the inputs of each recompute. XLA does not optimize across it, so for XLA the
-two matmuls have different operands, and both remain. XLA removes the barriers at the end.
+`prevent_cse=True` passes the inputs of each recompute, and the cotangent, through a barrier. XLA does not optimize
+across it, so for XLA the two matmuls have different operands, and both remain. XLA removes the barriers at the end.
 
 In a loop, the two matmuls are in different loops, and XLA does not merge operations across loops. Inside
-`jax.lax.scan`, `prevent_cse=False` is therefore safe.
+`jax.lax.scan` with `unroll=1`, the default, `prevent_cse=False` is therefore safe.
 """
 
 import jax

@@ -131,21 +131,36 @@ def _board_entry(page: Page, attempts: Sequence[Attempt]) -> Entry:
 
 
 def _next_entry(sections, attempts: Sequence[Attempt]) -> tuple[str | Page, ...]:
-    """Return the exercise to do next: the one that was begun last, or the first one in the course's order."""
+    """Return the exercise to do next, and say which exercises the learner skipped before it.
+
+    It is the exercise that was begun last. If that one is passed, it is the next new exercise in the course's order.
+    """
     entries = {entry.page.name: entry for _, entries in sections for entry in entries}
     for attempt in reversed(attempts):
         entry = entries.get(attempt.exercise)
         if entry and entry.state != "passed":
             return "Next: continue with ", entry.page, "."
+    ordered = list(entries.values())
+    passed_last = next((ordered.index(entries[a.exercise]) for a in reversed(attempts) if a.exercise in entries), -1)
+    new = [position for position, entry in enumerate(ordered) if entry.state == "not begun"]
+    if not new:
+        return ("You have passed every exercise.",)
+    position = next((each for each in new if each > passed_last), new[0])
+    skipped = [ordered[each].page for each in new if each < position]
     to_read: list[Page] = []  # the chapters after the last chapter with a begun exercise
     for chapter, here in sections:
         to_read += [chapter] if chapter else []
         if any(entry.state != "not begun" for entry in here):
             to_read.clear()
-        for entry in here:
-            if entry.state == "not begun":
-                return _read_entries(to_read, entry.page)
-    return ("You have passed every exercise.",)
+        if ordered[position] in here:
+            break
+    return *_read_entries(to_read, ordered[position].page), *_skipped_entries(skipped)
+
+
+def _skipped_entries(skipped: Sequence[Page]) -> tuple[str | Page, ...]:
+    if not skipped:
+        return ()
+    return " (You skipped ", skipped[0] if len(skipped) == 1 else f"{len(skipped)} exercises", ".)"
 
 
 def _read_entries(chapters: Sequence[Page], exercise: Page) -> tuple[str | Page, ...]:

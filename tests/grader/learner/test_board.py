@@ -63,7 +63,16 @@ def test_the_board_as_text_lists_every_page_its_state_and_the_next_page(course):
     [
         ([], "Next: read chapter 1, then solve exercise 1."),
         ([("one", Outcome.PASSED)], "Next: exercise 2."),
-        ([("two", Outcome.PASSED)], "Next: exercise 1."),
+        (
+            [("two", Outcome.PASSED)],
+            "Next: read chapter 2, chapter 3 and chapter 4, then solve exercise 7. (You skipped exercise 1.)",
+        ),
+        (
+            [("two", Outcome.PASSED), ("gone", Outcome.PASSED)],
+            "Next: read chapter 2, chapter 3 and chapter 4, then solve exercise 7. (You skipped exercise 1.)",
+        ),
+        ([("seven", Outcome.PASSED)], "Next: read chapter 1, then solve exercise 1."),
+        ([("seven", Outcome.PASSED), ("two", Outcome.PASSED)], "Next: exercise 1."),
         (
             [("one", Outcome.PASSED), ("two", Outcome.PASSED)],
             "Next: read chapter 2, chapter 3 and chapter 4, then solve exercise 7.",
@@ -83,6 +92,11 @@ def test_the_board_as_text_lists_every_page_its_state_and_the_next_page(course):
 def test_started_pages_come_next_then_the_order_of_the_course(course, attempts, next_):
     did(*attempts)
     assert said(board()) == next_
+
+
+def test_many_skipped_exercises_are_counted():
+    did(("predict_residuals", Outcome.PASSED), ("nested_scan", Outcome.PASSED))
+    assert said(board()) == "Next: exercise 15. (You skipped 12 exercises.)"
 
 
 def test_passed_once_is_passed_and_every_check_is_counted(course):

@@ -115,9 +115,8 @@ STUB: each number and choice that may vary, with its range, as `ranges` in task.
         """
 ## Stuck?
 
-`hint()` asks a question about the last finding. Call it again for the next hint. `failing_case()` runs your answer in
-the case that the finding names. `solution()` shows a worked answer next to yours, after you pass or after three
-different attempts. All three are also buttons above the verdict.
+The buttons above the verdict show a hint, the failing case, or a worked answer. They call `hint()`, `failing_case()` and
+`solution()`, which [Checking answers](../docs/checking.md) explains.
 """,
     ),
 ]

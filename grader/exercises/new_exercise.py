@@ -115,8 +115,8 @@ STUB: each number and choice that may vary, with its range, as `ranges` in task.
         """
 ## Stuck?
 
-The buttons above the verdict show a hint, the failing case, or a worked answer. They call `hint()`, `failing_case()` and
-`solution()`, which [Checking answers](../docs/checking.md) explains.
+The buttons above the verdict show a hint, the failing case, or a worked answer. They call `hint()`, `failing_case()`
+and `solution()`, which [Checking answers](../docs/checking.md) explains.
 """,
     ),
 ]

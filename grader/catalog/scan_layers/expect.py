@@ -71,7 +71,7 @@ def requirements(case):
                 too_much="Which loop runs the layers in your answer? What does one iteration save if the whole "
                 "iteration is inside a checkpoint?",
                 too_little="What does your checkpoint contain: one layer, or several layers with the carries between "
-                "them?",
+                "them? The backward pass holds the residuals of all layers of a checkpoint at once.",
                 by_hand=True,  # with prevent_cse=False, which is right inside a scan, there is no barrier to see
                 spare=() if layers > 1 else ("the layers' inputs", "a copy of x"),
             )

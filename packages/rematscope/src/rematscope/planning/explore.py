@@ -249,28 +249,19 @@ def _comparison_table(passes: Trace, plain: Trace, device: Device | None) -> lis
     """Return the saved bytes and the recomputed and deferred work, next to those without a checkpoint."""
     saved, before = passes.saved_device_bytes(), plain.saved_device_bytes()
     share = f" ({difference_text((saved - before) / before, 0)})" if before and saved != before else ""
-    rows = [
-        ["", "this choice", "no checkpoint", "change"],
-        [
-            f"saved{' per device' if passes.axes else ''}, with arguments",
-            bytes_text(saved),
-            bytes_text(before),
-            _signed_text(saved - before, bytes_text) + share,
-        ],
-    ]
-    if passes.host_bytes() or plain.host_bytes():
-        hosts = passes.host_bytes(), plain.host_bytes()
-        rows.append(["bytes in host memory", *map(bytes_text, hosts), _signed_text(hosts[0] - hosts[1], bytes_text)])
-    for title, cost, unit in _WORK:
-        now, then = (getattr(getattr(p, cost), unit) for p in (passes, plain))
-        if unit == "flops" or now or then:
-            rows.append([title, count_text(now), count_text(then), _signed_text(now - then, count_text)])
+    rows = [["", "this choice", "no checkpoint", "change"]]
+    for title, figure, text, always in _FIGURES:
+        now, then = figure(passes), figure(plain)
+        if always or now or then:
+            rows.append([title, text(now), text(then), _signed_text(now - then, text)])
+    rows[1][3] += share
+    if passes.axes:
+        rows[1][0] = "saved per device, with arguments"
     if device is not None:
-        now, then = (estimate_time(p, device) for p in (passes, plain))
-        texts = ["{} ({})".format(*s.recompute_texts) if s.recompute else "0 s" for s in (now, then)]
-        rows.append(
-            [f"recompute time, {device.name}", *texts, _signed_text(now.recompute - then.recompute, seconds_text)]
-        )
+        times = [estimate_time(p, device) for p in (passes, plain)]
+        texts = ["{} ({})".format(*s.recompute_texts) if s.recompute else "0 s" for s in times]
+        more = times[0].recompute - times[1].recompute
+        rows.append([f"recompute time, {device.name}", *texts, _signed_text(more, seconds_text)])
     for title, cost in _UNCOUNTED:
         left_out = [", ".join(sorted(getattr(p, cost).uncounted)) or "none" for p in (passes, plain)]
         if left_out != ["none", "none"]:
@@ -278,12 +269,15 @@ def _comparison_table(passes: Trace, plain: Trace, device: Device | None) -> lis
     return aligned(rows)
 
 
-_WORK = [
-    ("FLOPs recomputed", "recompute_cost", "flops"),
-    ("FLOPs deferred", "deferred_cost", "flops"),
-    ("transcendentals recomputed", "recompute_cost", "transcendentals"),
-    ("transcendentals deferred", "deferred_cost", "transcendentals"),
-    ("link bytes recomputed", "recompute_cost", "link_bytes"),
+# The title of a row, its figure and text, and whether the row is shown if both figures are 0.
+_FIGURES: list[tuple[str, Callable[[Trace], int], Callable[[Any], str], bool]] = [
+    ("saved, with arguments", Trace.saved_device_bytes, bytes_text, True),
+    ("bytes in host memory", Trace.host_bytes, bytes_text, False),
+    ("FLOPs recomputed", lambda p: p.recompute_cost.flops, count_text, True),
+    ("FLOPs deferred", lambda p: p.deferred_cost.flops, count_text, True),
+    ("transcendentals recomputed", lambda p: p.recompute_cost.transcendentals, count_text, False),
+    ("transcendentals deferred", lambda p: p.deferred_cost.transcendentals, count_text, False),
+    ("link bytes recomputed", lambda p: p.recompute_cost.link_bytes, count_text, False),
 ]
 
 # Rows for what those leave out.

@@ -11,6 +11,7 @@ from sampling import sampled
 from test_xla_estimate import MODELS, measured
 
 from rematscope import trace
+from rematscope.memory.live_ranges import LiveRanges
 from rematscope.memory.xla_estimate import broadcasts, estimate, estimate_compiled_bytes, fusion, hlo_rewrites
 from rematscope.memory.xla_estimate.estimate import FirstFit, _WrittenRanges
 from rematscope.memory.xla_estimate.hlo_rewrites import _Lowering
@@ -31,7 +32,8 @@ RULES = {
     "elementwise operations come before broadcasts": ("quotients", broadcasts.Broadcasts, "later", nothing),
     "a quotient by a broadcast is a product": ("quotients", broadcasts.Broadcasts, "is_inverted", lambda *_: False),
     "constants sink into loops": ("numbers", _Lowering, "_with_constants_inside", unchanged),
-    "a cheap cond computes both branches": ("step_accumulated", _Lowering, "_is_choice", lambda *_: False),
+    "a cond with a constant index is one branch": ("step_accumulated", _Lowering, "_only_branch", nothing),
+    "a branch writes the results of a cond": ("step_if_finite", _WrittenRanges, "_add_cond", LiveRanges._add_cond),
     "a product with a mask is a select": ("points", _Lowering, "_masked_as_select", unchanged),
     "a matmul's operands are copied to rows and columns": ("language_model", _Lowering, "_expand_matmul", unchanged),
     "a convolution's operands are copied": ("small_sides", _Lowering, "_expand_convolution", unchanged),

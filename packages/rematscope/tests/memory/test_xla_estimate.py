@@ -387,6 +387,7 @@ def divided(step, parameters, state, batch):
 
 
 CLIPPED = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-3))
+IF_FINITE = optax.apply_if_finite(optax.adamw(1e-3), 3)
 MODELS = {
     "transformer": transformer(64, 4, 64),
     "language_model": language_model(2048, 32, 4, 64),
@@ -418,6 +419,7 @@ MODELS = {
     "step_muon": stepping(*perceptron(2, 16, 256), donate=True, optimizer=optax.contrib.muon(1e-3)),
     "step_clipped": stepping(*perceptron(4, 16, 256), donate=True, optimizer=CLIPPED),
     "step_accumulated": stepping(*perceptron(4, 16, 256), donate=True, optimizer=optax.MultiSteps(CLIPPED, 4)),
+    "step_if_finite": stepping(*perceptron(4, 16, 256), donate=True, optimizer=IF_FINITE),
     "numbers": between_numbers(4, 256),
     "step_followed": followed(3, 16, 256),
     "step_preferred": stepping(*preferred(1024, 128, 256), donate=True),

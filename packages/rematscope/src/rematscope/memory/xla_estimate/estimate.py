@@ -11,6 +11,7 @@ every target:
   transposition of a matmul's result, needs no copy.
 * The operands of a matmul, a convolution or a sort are live while it runs. On a GPU, the operands of a matmul are live
   until the next matmul has run, because the schedule may run either matmul first.
+* A branch writes the results of a `cond` into their buffers.
 * An elementwise result reuses the buffer of an operand without other readers. A scatter, and a loop's carry, reuse only
   the buffer that they overwrite.
 * The buffers of results are allocated from the start. Before a result is written, its buffer may hold other values. On
@@ -292,6 +293,23 @@ class _WrittenRanges(LiveRanges):
         before, self._start = self._start, len(self.steps)
         super().program(program)
         self._known, self._start = {}, before
+
+    def _add_cond(self, equation: Equation) -> None:
+        """Add all branches; the first branch that computes a result writes it into the result's buffer."""
+        made = list[set[Value]]()  # for each branch, the values that it computes
+        for body in equation.bodies:
+            before = set(self._made)
+            self.program(body)
+            for value in body.outputs:
+                self.use(value, len(self.steps) - 1)
+            made.append(self._made.keys() - before)
+        self._add_operation(equation)
+        for i, result in enumerate(equation.outputs):
+            results = [(body.outputs[i], own) for body, own in zip(equation.bodies, made, strict=True)]
+            computed = [v for v, own in results if not isinstance(v, Literal) and self.array(v) in own]
+            if computed and result in self._made:
+                del self._made[result]
+                self.alias(result, computed[0])
 
     def _add_loop(self, equation: Equation) -> None:
         super()._add_loop(equation)

@@ -6,7 +6,7 @@ measures the effect of each rule. On every target:
 * XLA computes equal operations once (`HloCSE`), unless a barrier separates them. Here, recomputed operations are never
   merged with those of the forward pass. If XLA merges them and so undoes a checkpoint, the estimate is too low.
 * The broadcast of an operand becomes a separate operation; see `broadcasts.py`.
-* If both branches of a `cond` are cheap, both run and a select picks each result (`ConditionalSimplifier`).
+* Of a `cond` with a constant index, only the chosen branch remains (`ConditionalSimplifier`).
 * A multiplication by a mask becomes a select. A matmul that contracts an axis of length one becomes elementwise.
 * A few iterations of a scan may be unrolled; see `unrolled.py`.
 * The broadcast of a constant outside a loop moves into the loop's body (`SinkConstantsToControlFlow`).
@@ -51,8 +51,6 @@ ELEMENTWISE = primitives.ELEMENTWISE | (MOVES & DUPLICABLE) - {"transpose"}
 LEAST = 4096  # elements, from which on a CPU's library computes reductions with the operations around them
 SUMS = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
 MIXED = "threefry2x32"  # the loop that mixes random bits
-# Operations that a cheap branch may contain in addition to elementwise ones (`ConditionalSimplifier`).
-_CHEAP = SUMS | frozenset("concatenate dynamic_slice reduce_and reduce_or reduce_prod split".split())
 
 
 def rewrite_as_hlo(program: Program, target: str) -> Program:
@@ -98,8 +96,11 @@ class _Lowering:
         if equation.primitive in RENAMES:
             self._table.assign(equation.outputs, map(self._table.number, equation.inputs))
             self.equations.append(equation)
-        elif equation.primitive == "cond" and self._is_choice(equation):
-            self._add_choice(equation)
+        elif equation.primitive == "cond" and (branch := self._only_branch(equation)) is not None:
+            for inner in branch.equations:
+                self.add(inner)
+            for result, value in zip(equation.outputs, branch.outputs, strict=True):
+                self._repeated.note(self._append_operation("name", [value], result, equation))
         elif equation.bodies:
             equation = self._with_constants_inside(equation)
             bodies = tuple(rewrite_as_hlo(body, self._target) for body in equation.bodies)
@@ -158,20 +159,10 @@ class _Lowering:
         inputs = (*rest, *loop.inputs[loop.first_carry :])
         return dataclasses.replace(loop, inputs=inputs, first_carry=len(rest), bodies=(body,))
 
-    def _is_choice(self, equation: Equation) -> bool:
-        """Return whether both branches of a `cond` are cheap, so that XLA computes both and selects the results."""
-        return len(equation.bodies) == 2 and all(
-            inner.primitive in ELEMENTWISE | VIEWS | _CHEAP for body in equation.bodies for inner in body.equations
-        )
-
-    def _add_choice(self, equation: Equation) -> None:
-        for body in equation.bodies:
-            for inner in body.equations:
-                self.add(inner)
-        outputs = [body.outputs for body in equation.bodies]
-        for result, *values in zip(equation.outputs, *outputs, strict=True):
-            inputs = (equation.inputs[0], *values)
-            self.add(Equation("select_n", inputs, (result,), {}, equation.eqn, role=equation.role))
+    def _only_branch(self, equation: Equation) -> Program | None:
+        """Return the only branch of a `cond` that runs, if its index is constant; else None."""
+        index = self._repeated.number(equation.inputs[0])
+        return None if index is None else equation.bodies[min(max(int(index), 0), len(equation.bodies) - 1)]
 
     def _merge_key(self, primitive: str | None, inputs: Sequence[Value], like: Equation) -> tuple[Hashable, ...]:
         again = like.role == roles.RECOMPUTED or not self._again.isdisjoint(inputs)

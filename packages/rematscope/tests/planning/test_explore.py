@@ -228,7 +228,9 @@ def test_a_choice_is_shown_among_the_best_ones_and_over_time(panel):
         )
         assert said and (said[1] == other.with_policy if other.cost < cost else said[1] is None)
         captions = re.findall(r'<img [^>]*alt="([^"]*)"', shown.pane.html)
-        assert len(captions) == 2 and f"gated: {len(best.points)} Pareto-optimal choices of its 3 names" in captions[0]
+        assert (
+            len(captions) == 2 and f"gated: {len(best.points)} points on the Pareto front of its 3 names" in captions[0]
+        )
         before = liveness(gated, *shapes).peak_bytes
         assert captions[1].endswith(
             f"the peak is {bytes_text(way.peak_bytes)}, and {bytes_text(before)} without a checkpoint"

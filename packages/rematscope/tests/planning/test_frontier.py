@@ -159,7 +159,7 @@ def test_the_text_lists_every_point_with_its_names(trade):
         all_but = [name for name in trade.graph.names if name not in left_out]
         listed = {"": [], "all names": trade.graph.names}.get(names, all_but if "but" in names else names.split(", "))
         assert point.names in (tuple(listed), ()), row
-    counted = f"block: {len(trade.points)} Pareto-optimal choices of its 5 names and of policies"
+    counted = f"block: {len(trade.points)} points on the Pareto front of its 5 names and of policies"
     assert table.splitlines()[-1] == counted
     assert [line.split()[0] for line in others.splitlines()[2:6]] == [point.label for point in trade.presets]
     lines = matrix.splitlines()[1:-1]
@@ -182,7 +182,7 @@ def test_a_long_frontier_is_folded_and_says_so(trade):
 def test_a_notebook_is_shown_a_picture_and_its_numbers(trade):
     shown = trade._repr_mimebundle_()
     assert re.search(
-        r'<img [^>]*src="data:image/png;base64,iVBOR[^"]+"[^>]* alt="block: \d+ Pareto', shown["text/html"]
+        r'<img [^>]*src="data:image/png;base64,iVBOR[^"]+"[^>]* alt="block: \d+ points', shown["text/html"]
     )
     assert shown["text/plain"] == str(trade) and shown["text/html"].count("<table") == 3
 

@@ -103,7 +103,7 @@ def test_without_names_a_plan_is_the_best_policy_and_says_where_names_would_help
 def test_a_frontier_has_the_pareto_optimal_policies():
     found = frontier(layer, *SHAPES)
     assert [point.with_policy for point in found.points] == ["", LABELS[0], "as written"]
-    assert "3 Pareto-optimal choices of policies (it has no names to choose)\n" in str(found)
+    assert "3 points on the Pareto front of policies (it has no names to choose)\n" in str(found)
     for point in found.presets:
         assert found.within(point.nbytes).cost <= point.cost
 

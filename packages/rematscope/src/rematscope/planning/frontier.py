@@ -1,4 +1,4 @@
-"""`frontier(f, *args)`: all Pareto-optimal choices of saved bytes and recompute, compared with JAX's policies."""
+"""`frontier(f, *args)`: the Pareto front of saved bytes and recompute, compared with JAX's policies."""
 
 import dataclasses
 import functools
@@ -100,7 +100,7 @@ def frontier(
     device: Device | str | None = None,
     **kwargs: Any,
 ) -> "Frontier":
-    """Find all choices of names and policies that are Pareto-optimal in saved bytes and recompute cost.
+    """Find the Pareto front of saved bytes and recompute cost over all choices of names and policies.
 
     The choices are the same as for `plan`: all choices of names, alone and combined with `dots_saveable` or
     `dots_with_no_batch_dims_saveable`; `everything_saveable`; and `f` as written. For comparison, the view also shows
@@ -120,7 +120,7 @@ def frontier(
       device: the device for `cost="seconds"`: a name such as `"tpu v5e"`, a `Device`, or `calibrate()`.
 
     Returns:
-      The Pareto-optimal choices (`.points`), each with its saved bytes and its recompute cost.
+      The points of the Pareto front (`.points`), each with its saved bytes, its recompute cost and one choice.
 
     Raises:
       TraceError, PlanError: as for `recompute_graph`; PlanError also if only one of `cost="seconds"` and `device` is
@@ -185,14 +185,14 @@ def point_of(passes: Trace, label: str, cost: CostFunction = work) -> Point:
 
 
 class Frontier(Pictured):
-    """All Pareto-optimal choices, by increasing saved bytes, displayed as a plot with a table of its values.
+    """The points of the Pareto front, by increasing saved bytes, displayed as a plot with a table of its values.
 
     Attributes:
-      points: the Pareto-optimal choices. Each point saves more and recomputes less than the previous point.
+      points: the points of the Pareto front. Each saves more bytes and recomputes less than the previous point.
       presets: the points of JAX's policies, each from a trace.
       greedy: maps the saved bytes of a point to the greedy choice within these bytes.
       current: the point of `f` as written, from a trace; None if `f` has no policies.
-      complete: False if the search was interrupted; then `points` may lack some Pareto-optimal choices.
+      complete: False if the search was interrupted; then `points` may lack some points of the front.
       refused: the names of the policies under which JAX cannot differentiate `f`, for example because they save complex
         values.
       graph: the recompute graph; `graph.evaluate(names)` returns the saved bytes and the recompute cost of any choice
@@ -283,7 +283,7 @@ class Frontier(Pictured):
         found, of = len(self.points), len(self.graph.names)
         what = f"its {counted(of, 'name')} and of policies" if of else "policies (it has no names to choose)"
         mode = " under jax_remat3" if self.graph.remat3 else ""
-        text = f"{self.graph.trace.function}{mode}: {counted(found, 'Pareto-optimal choice')} of {what}"
+        text = f"{self.graph.trace.function}{mode}: {counted(found, 'point')} on the Pareto front of {what}"
         if self.graph.uncounted:
             text += f", by known costs only, since {self.graph.uncounted_text}"
         text += f"; bytes{self.graph.trace.per_device_text}" if self.graph.trace.axes else ""

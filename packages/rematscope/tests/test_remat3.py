@@ -338,6 +338,29 @@ def test_for_a_name_inside_a_rule_lint_names_the_switch_that_remat3_needs(remat3
     assert ("jax_custom_vjp3" in text) == remat3
 
 
+@jax.custom_jvp
+def exponential(x):
+    return jnp.exp(x)
+
+
+@exponential.defjvp
+def exponential_rule(primals, tangents):
+    result = checkpoint_name(jnp.exp(primals[0]), "y")
+    return result, result * tangents[0]
+
+
+def test_lint_does_not_propose_the_switch_for_a_name_inside_a_custom_jvp():
+    """The switch does not change what JAX saves there."""
+    f = jax.checkpoint(lambda x, w: exponential(x @ w) @ w, policy=policies.save_only_these_names("y"))
+    args = np.ones((4, 4), np.float32), np.ones((4, 4), np.float32)
+    assert "y" in [residual.name for residual in trace(f, *args).residuals]
+    with jax_compat.use_remat3(True):
+        (text,) = (each.text for each in lint(f, *args).findings if each.kind == "jax_remat3")
+        assert "custom_jvp" in text and "jax_custom_vjp3" not in text
+        with config.custom_vjp3(True):
+            assert "y" not in [residual.name for residual in trace(f, *args).residuals]
+
+
 def test_a_policy_that_saves_all(remat3):
     """sin(sin x) needs cos x and cos(sin x). Saving everything saves sin x too if the policy sees every operation."""
     f = jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)), policy=lambda *_, **__: True)

@@ -76,11 +76,16 @@ def _name_finding(subject: Subject, predicted: RecomputeGraph, name: str) -> Lin
             "rematerialization, such as once per iteration of a loop in which it does not change. Compute the value "
             "outside of the loop, and name it there."
         )
-    else:
+    elif any(eqn.primitive.name == "custom_vjp_call" for eqn, _ in jax_compat.walk_equations(subject.jaxpr)):
         text = (
             f"{name!r} on {where(source)} is inside the forward rule of a custom_vjp. With jax_remat3, JAX 0.12.0.1 "
             "does not save such a name (JAX PR 40309 restores that). Name the inputs of the function instead, or "
             f"{RULE_SWITCH}."
+        )
+    else:
+        text = (
+            f"{name!r} on {where(source)} is inside the derivative rule of a custom_jvp. With jax_remat3, JAX 0.12.0.1 "
+            "does not save such a name. Name the inputs of the function instead."
         )
     return LintFinding(LintKind.REMAT3, text, source, name)
 

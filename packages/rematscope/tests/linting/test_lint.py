@@ -8,7 +8,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import checkify
 
-from rematscope import Lint, LintKind, PlanError, TraceError, lint, liveness, plan, recompute_graph
+from rematscope import Lint, LintKind, PlanError, TraceError, lint, liveness, measure, plan, recompute_graph
 from rematscope.choices.enumeration import every_choice
 from rematscope.render.units import amount_text, bytes_text
 from rematscope.render.view import plain_text
@@ -185,6 +185,14 @@ def scanned(around=lambda f: f, each=lambda f: f):
     return around(lambda x, u, v: lax.scan(lambda x, _: (each(sound)(x, u, v), None), x, None, length=5)[0])
 
 
+def scanned_without_barrier(unroll, reduced=jnp.sum):
+    layer = jax.checkpoint(lambda c, w: (jnp.tanh(jnp.sin(c @ w) @ w.T), None), prevent_cse=False)
+    return lambda w, x: reduced(lax.scan(layer, x, w, unroll=unroll)[0])
+
+
+SCANNED = array(6, 16, 16), array(8, 16)
+
+
 def in_another(around, inside):
     return around(lambda x, u, v: inside(sound)(x, u, v) * 2)
 
@@ -243,6 +251,12 @@ CHECKPOINTS = {
     ),
     "own": ("saves nothing", saving(lambda *_, **__: False), ARGS, "returns False for every operation"),
     "no barrier": ("undone", saving(None, prevent_cse=False), ARGS, "Remove prevent_cse=False"),
+    "unrolled": (
+        "undone",
+        scanned_without_barrier(unroll=True),
+        SCANNED,
+        "inside a scan with 6 iterations and unroll=6",
+    ),
     "in another": ("nested", in_another(jax.checkpoint, jax.checkpoint), ARGS, "and has no effect"),
     "overridden": ("overridden", layers(jax.checkpoint, dots), ARGS, "policy decides: the forward pass saves 0 B"),
     "whole model": ("whole model", layers(jax.checkpoint), ARGS, "4 identical layers"),
@@ -287,6 +301,34 @@ def test_every_kind_of_finding_has_a_case():
     assert {kind for kind, *_ in (*NAMES.values(), *CHECKPOINTS.values())} == set(LintKind) - elsewhere
     (finding,) = lint(discarded, *ARGS).findings
     assert finding.kind is LintKind.DISCARDED and finding.kind == "discarded" and str(finding.kind) == "discarded"
+
+
+@pytest.mark.parametrize(
+    ("length", "unroll", "is_undone"),
+    [(6, 1, False), (6, 3, False), (6, 5, False), (6, 6, True), (6, 9, True), (6, True, True), (1, 1, True)],
+)
+def test_a_checkpoint_in_a_scan_is_undone_where_xla_undoes_it(length, unroll, is_undone):
+    f, args = scanned_without_barrier(unroll), (array(length, 16, 16), array(8, 16))
+    measured = measure(f, *args)
+    matmul = 2 * 8 * 16 * 16
+    forward, recompute, backward = 2, 2, 4  # matmuls of one iteration
+    matmuls = length * (forward + backward + (0 if is_undone else recompute))
+    assert measured.cost.flops // matmul - matmuls in (0, 1, 2, 3), "elementwise operations have a few FLOPs"
+    assert measured.trace.cost.flops // matmul >= length * (forward + recompute + backward)
+    found = [finding for finding in lint(f, *args).findings if finding.kind == "undone"]
+    assert len(found) == is_undone
+
+
+@pytest.mark.parametrize("inner", [1, 2])
+def test_a_loop_around_an_unrolled_scan_keeps_its_checkpoints(inner):
+    def f(w, x):
+        return jnp.sum(lax.scan(lambda c, w: (body(w, c), None), x, w)[0])
+
+    body = scanned_without_barrier(True, lambda x: x)
+    args = array(4, inner, 16, 16), array(8, 16)
+    measured = measure(f, *args)
+    assert measured.cost.flops // (2 * 8 * 16 * 16) >= 4 * inner * 8
+    assert "undone" not in [finding.kind for finding in lint(f, *args).findings]
 
 
 @pytest.mark.parametrize("case", SOUND)

@@ -46,7 +46,7 @@ def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[Lin
             yield from _saving_nothing(subject, graph, group)
         if not any(jax_compat.prevents_cse(c.eqn) or c.in_a_loop for c in group):
             text = (
-                f"The checkpoint {on(first.source)} has prevent_cse=False and is not inside a scan. Under "
+                f"The checkpoint {on(first.source)} has prevent_cse=False and is {_place_text(first)}. Under "
                 "jax.jit, common subexpression elimination (CSE) may merge its recompute with the forward pass "
                 "and save everything after all. Remove prevent_cse=False."
             )
@@ -55,6 +55,16 @@ def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[Lin
             yield from _nested_findings(subject, group, first.outer)
     if subject.checkpoints:
         yield from whole_nets(subject.trace, graph.trace, lambda: subject.without(subject.checkpoints))
+
+
+def _place_text(checkpoint: Checkpoint) -> str:
+    """Return where a checkpoint is that is not inside a loop of the compiled program."""
+    if (scan := checkpoint.unrolled_scan) is None:
+        return "not inside a scan"
+    length, unroll = scan.params["length"], scan.params["unroll"]
+    if length == 1:
+        return "inside a scan with one iteration, which is not a loop in the compiled program"
+    return f"inside a scan with {length} iterations and unroll={unroll}, so the compiled program has no loop"
 
 
 def _unknown_names(subject: Subject, graph: RecomputeGraph) -> Iterator[tuple[LintFinding, list[Checkpoint]]]:

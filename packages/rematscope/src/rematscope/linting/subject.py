@@ -96,8 +96,17 @@ class Checkpoint:
 
     @property
     def in_a_loop(self) -> bool:
-        """Whether it is in the body of a `scan` or a `while`."""
-        return any(eqn.primitive.name in ("scan", "while") for eqn in self.around)
+        """Whether it is in the body of a `scan` or a `while` that is a loop in the compiled program.
+
+        JAX unrolls a `scan` whose `unroll` is at least its length, and XLA unrolls a loop of one iteration.
+        """
+        return any(eqn.primitive.name == "while" or _stays_a_loop(eqn) for eqn in self.around)
+
+    @property
+    def unrolled_scan(self) -> JaxprEqn | None:
+        """The innermost `scan` around it, if no loop around it is a loop in the compiled program."""
+        scans = [eqn for eqn in self.around if eqn.primitive.name == "scan"]
+        return scans[-1] if scans and not self.in_a_loop else None
 
     @property
     def lines(self) -> tuple[Source | None, ...]:
@@ -107,6 +116,10 @@ class Checkpoint:
     def equations(self) -> Iterator[JaxprEqn]:
         """Yield the equations inside it."""
         return jax_compat.equations_in(self.eqn)
+
+
+def _stays_a_loop(eqn: JaxprEqn) -> bool:
+    return eqn.primitive.name == "scan" and bool(eqn.params["length"] > eqn.params["unroll"])
 
 
 def source_of(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Source | None:

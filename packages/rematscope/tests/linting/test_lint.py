@@ -249,6 +249,12 @@ CHECKPOINTS = {
         ARGS,
         "saves dot_general, but",
     ),
+    "ragged": (
+        "saves nothing",
+        saving(policies.dots_saveable, lambda x, w, sizes: jnp.sin(lax.ragged_dot(x, w, sizes))),
+        (array(16, 8), array(2, 8, 8), array(2, dtype=jnp.int32)),
+        "it does not cover ragged_dot, on test_lint.py:",
+    ),
     "own": ("saves nothing", saving(lambda *_, **__: False), ARGS, "returns False for every operation"),
     "no barrier": ("undone", saving(None, prevent_cse=False), ARGS, "Remove prevent_cse=False"),
     "unrolled": (

@@ -61,3 +61,16 @@ def test_a_plan_can_be_pickled():
     made = auto(by_name, saved="1 MiB").plan(jnp.ones((8, 8)), X, "tanh")
     again = pickle.loads(pickle.dumps(made))
     assert jnp.array_equal(again.function(jnp.ones((8, 8)), X, "tanh"), by_name(jnp.ones((8, 8)), X, "tanh"))
+
+
+@pytest.mark.parametrize(
+    "plan", [lambda f: auto(f, saved=0), with_schedule, lambda f: auto(f, saved=0).plan(X).function]
+)
+def test_numbers_among_the_results_are_arrays_as_with_jit(plan):
+    def f(x):
+        return jnp.sum(jnp.sin(jnp.sin(x))), {"count": x.shape[0], "rate": 0.5, "is_sum": True}
+
+    found, expected = (function(X)[1] for function in (plan(f), jax.jit(f)))
+    assert found == expected
+    assert {k: jax.typeof(v) for k, v in found.items()} == {k: jax.typeof(v) for k, v in expected.items()}
+    assert all(isinstance(v, jax.Array) for v in found.values())

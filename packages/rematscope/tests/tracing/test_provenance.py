@@ -263,3 +263,9 @@ def test_a_value_under_stop_gradient_has_the_origin_of_the_value():
         return lax.stop_gradient(marked(w)) * w  # marked
 
     assert [(name, primitive) for name, primitive, _ in computed(frozen, XS)] == [("y", "sin")]
+
+
+def test_a_residual_is_displayed_in_one_line():
+    shown = [repr(residual) for residual in trace(jax.checkpoint(lambda x: marked(x) ** 2, policy=save_y), X).residuals]
+    line = f"test_provenance.py:{line_of(marked, '# marked')}"
+    assert shown == ["<x:f32[], 4 bytes, argument>", f"<d:f32[], 4 bytes, computed by sin on {line}, named 'y'>"]

@@ -131,6 +131,11 @@ def _why_nothing(checkpoint: Checkpoint, policy: Callable[..., Any]) -> str:
             f"it saves {operations}, but the backward pass needs none of these values. Remove the policy, or "
             "save the inputs of matmuls and nonlinearities."
         )
+    covered = [eqn for eqn in matmuls if policy_allows(jax.checkpoint_policies.dots_saveable, eqn)]
+    if "dot" in named and matmuls and not covered:
+        kinds = " and ".join(sorted({eqn.primitive.name.removesuffix("_general") for eqn in matmuls}))
+        lines = first_of(where(source_of(eqn, ())) for eqn in matmuls)
+        return f"it does not cover {kinds}, on {lines}. Name the results, and save them by name."
     if "dot" in named and not matmuls:
         return "there is no matmul inside the checkpoint. Name the values to save, and save them by name."
     if "no_batch_dims" in named:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from rematscope.reporting.nnx_objects import is_variable, objects_in, set_state, state_of
+from rematscope.reporting.nnx_objects import is_object, is_variable, objects_in, set_state, state_of
 from rematscope.tracing.arguments import shape_struct
 from rematscope.tracing.static_values import is_array
 
@@ -135,6 +135,17 @@ class Arguments:
 def arrays_of(tree: Any) -> Any:
     """Return a tree with each leaf that is not an array replaced by None."""
     return jax.tree.map(lambda leaf: leaf if is_array(leaf) else None, tree)
+
+
+def with_python_numbers(tree: Any) -> Any:
+    """Return a tree with a Python number in place of each constant of a program, such as JAX's `TypedInt`."""
+    if not any(map(_is_typed, jax.tree.leaves(tree))):
+        return tree
+    return jax.tree.map(lambda v: type(v).__bases__[0](v) if _is_typed(v) else v, tree, is_leaf=is_object)
+
+
+def _is_typed(leaf: Any) -> bool:
+    return isinstance(leaf, int | float | complex) and type(leaf).__module__.startswith("jax.")
 
 
 def in_part(shape: Any, axis: int | None, count: int) -> Any:

@@ -16,7 +16,8 @@ def is_variable(node: Any) -> bool:
     return nnx is not None and isinstance(node, nnx.Variable)
 
 
-def _is_object(node: Any) -> bool:
+def is_object(node: Any) -> bool:
+    """Return whether a pytree node is a module or an optimizer of nnx."""
     nnx: Any = sys.modules.get("flax.nnx")
     if nnx is None:
         return False
@@ -26,7 +27,7 @@ def _is_object(node: Any) -> bool:
 
 def objects_in(tree: Any) -> list[Any]:
     """Return the modules and optimizers of nnx in a pytree, without those inside them."""
-    return [node for node in jax.tree.leaves(tree, is_leaf=_is_object) if _is_object(node)]
+    return [node for node in jax.tree.leaves(tree, is_leaf=is_object) if is_object(node)]
 
 
 def state_of(objects: Sequence[Any]) -> Any:
@@ -58,7 +59,7 @@ def with_places(returned: Any, objects: Sequence[Any], function: str) -> Any:
     """
     index_of = {id(one): i for i, one in enumerate(objects)}
     found = jax.tree.map(
-        lambda node: _Place(index_of[id(node)]) if id(node) in index_of else node, returned, is_leaf=_is_object
+        lambda node: _Place(index_of[id(node)]) if id(node) in index_of else node, returned, is_leaf=is_object
     )
     known = set(map(id, _variables_in(objects)))
     for variable in _variables_in(objects_in(found)):

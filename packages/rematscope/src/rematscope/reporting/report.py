@@ -7,7 +7,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -301,12 +301,18 @@ class Report(View):
         text = (
             f"Paste this: the compiled peak is {bytes_text(best.peak_bytes)} of {bytes_text(self.limit)}, with {cost}."
         )
+        unknown = [c for c in tried if c not in self._search.measured]
+        expected = [described_changes(c) for c in unknown if self._search.peak_bytes(c) <= self.limit]
         if tried and best.changes.microbatches * best.changes.chunks > 1:  # these may have more FLOPs
             are = "change that splits" if len(tried) == 1 else "changes that split"
             text += (
                 f" rematscope tried {len(tried)} {are} the batch into fewer parts, or into as many with fewer FLOPs: "
-                f"{'it needs' if len(tried) == 1 else 'each of them needs'} more memory."
             )
+            all_need = "it needs more memory." if len(tried) == 1 else "each of them needs more memory."
+            text += _uncompiled_text(len(tried), expected) or all_need
+        elif tried and expected:
+            of = counted(len(tried), "cheaper change")
+            text += f" Of {of} that rematscope tried, {_uncompiled_text(len(tried), expected)}"
         elif tried:
             others = "The only cheaper change" if len(tried) == 1 else f"Each of the {len(tried)} cheaper changes"
             text += f" {others} that rematscope tried needs more memory."
@@ -466,6 +472,19 @@ class Report(View):
 def _is_gpu(device: Device) -> bool:
     """Return whether a device of the table is a GPU."""
     return device.name in DEVICES and not device.name.startswith("tpu")
+
+
+def _uncompiled_text(tried: int, expected: Sequence[str]) -> str:
+    """Return the end of a sentence about changes, of which some are predicted to fit; empty if there are none."""
+    if not expected:
+        return ""
+    need = tried - len(expected)
+    more = f"; and {len(expected) - 3} more" if len(expected) > 3 else ""
+    others = f"{need} need{'s' if need == 1 else ''} more memory, and " if need else ""
+    are = "is predicted to fit but was" if len(expected) == 1 else "are predicted to fit but were"
+    them = "it" if len(expected) == 1 else "them"
+    named = "; ".join(expected[:3])
+    return f"{others}{len(expected)} {are} not compiled: {named}{more}. rematscope.measure compiles {them}."
 
 
 def _advice(report: Report) -> list[str]:

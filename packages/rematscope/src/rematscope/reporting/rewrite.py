@@ -35,6 +35,7 @@ from rematscope.reporting.arrays import (
     leaf_axes,
     may_be_setting,
     shardings_of,
+    with_python_numbers,
 )
 from rematscope.reporting.averages import WholeStep, why_gradient_differs
 from rematscope.reporting.batch_axis import NotPaired
@@ -273,7 +274,7 @@ class Rewritten(Constant):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         if not self.changes.is_flat:
-            return self._direct(args, kwargs)(*args, **kwargs)
+            return with_python_numbers(self._direct(args, kwargs)(*args, **kwargs))
         program, arguments = self._program(args, kwargs)
         return program.call(arguments)
 

@@ -70,7 +70,7 @@ class Planned(Constant, PartlyDifferentiable):
     def call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the function with arguments that are known to match the planned ones."""
         args, kwargs = guarded(self._function, args, kwargs, self._grad_mask)
-        return self._run(*args, **kwargs)
+        return with_arrays(self._run(*args, **kwargs))
 
     def __reduce__(self) -> NoReturn:
         raise PlanError(
@@ -81,6 +81,11 @@ class Planned(Constant, PartlyDifferentiable):
 
     def __repr__(self) -> str:
         return f"<{self.__name__} with a planned gradient>"
+
+
+def with_arrays(results: Any) -> Any:
+    """Return the results of a program with an array in place of each number, as `jax.jit` returns them."""
+    return jax.tree.map(lambda v: jnp.asarray(v) if isinstance(v, bool | int | float | complex) else v, results)
 
 
 def _is_rule(eqn: Any) -> bool:

@@ -16,7 +16,7 @@ from rematscope.jax_compat import Policy, is_repeatable, is_repeatable_program, 
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.captured import traced_for_a_plan, with_outer_values
 from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.planned import scheduled_function
+from rematscope.scheduling.planned import scheduled_function, with_arrays
 from rematscope.scheduling.schedule import schedule
 from rematscope.tracing.arguments import callable_name, check_call, flattened, type_description
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policy, without_checkpoints
@@ -102,7 +102,7 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
             saved = plain.saved_by(chosen or nothing)
             if (inside := schedule(plain, saved, target=target)).saved_bytes <= late.saved_bytes:
                 made = scheduled_function(once, inside, None)
-        return cast(R, restored(made(*leaves)))
+        return cast(R, restored(with_arrays(made(*leaves))))
 
     return function
 

@@ -47,6 +47,12 @@ class Residual:
     is_output: bool
     needed_by: Equation | None
 
+    def __repr__(self) -> str:
+        made = f" by {self.primitive}" if self.primitive else ""
+        line = f" on {self.source.where}" if self.source else ""
+        name = f", named {self.name!r}" if self.name else ""
+        return f"<{self.value!r}, {self.nbytes:,} bytes, {self.kind}{made}{line}{name}>"
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape. If a `scan` stacked the residual, the first dimension is the trip count."""

@@ -55,11 +55,12 @@ class Impossible(Exception):
       text: the rule, in words.
       ask: the question for the learner.
       mistakes: if a number is wrong, the known mistakes that may explain it; a finding names the most likely one.
+      what: what the answer does, before the text.
     """
 
-    def __init__(self, text: str, ask: str, mistakes: "Sequence[KnownMistake]" = ()):
+    def __init__(self, text: str, ask: str, mistakes: "Sequence[KnownMistake]" = (), what: str = "breaks a rule"):
         super().__init__(text, ask)
-        self.text, self.ask, self.mistakes = text, ask, mistakes
+        self.text, self.ask, self.mistakes, self.what = text, ask, mistakes, what
 
 
 def plain(value: Any) -> Any:

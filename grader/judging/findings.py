@@ -123,22 +123,18 @@ def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
     cause = next((each for each in merged if each.kinds & _CAUSES), None)
     if cause is None:
         return merged
-    consequences = [e for e in merged if e.kind is FindingKind.RECOMPUTES and {*e.cases} <= {*cause.cases}]
-    if all(each.cases[0] == cause.cases[0] for each in consequences):
-        texts = [each.text for each in (cause, *consequences)]
-    else:  # the figures come from several cases, so each sentence names its case
-        texts = [_in_first_case(each) for each in (cause, *consequences)]
+    # Figures of another case stay in a finding of their own.
+    consequences = [
+        each
+        for each in merged
+        if each.kind is FindingKind.RECOMPUTES and {*each.cases} <= {*cause.cases} and each.cases[0] == cause.cases[0]
+    ]
     whole = dataclasses.replace(
         cause,
-        text=" ".join(texts),
+        text=" ".join(each.text for each in (cause, *consequences)),
         includes=(*cause.includes, *(each.kind for each in consequences)),
     )
     return [whole if each is cause else each for each in merged if each not in consequences]
-
-
-def _in_first_case(finding: Finding) -> str:
-    """Return a finding's text after the name of its first case."""
-    return f"In the case “{finding.cases[0]}”, {finding.text[0].lower()}{finding.text[1:]}"
 
 
 _CAUSES = {FindingKind.MISSING_RESIDUAL, FindingKind.WRONG_MEMORY}

@@ -60,7 +60,7 @@ def effects_with_others(exercise: str, shown: Case, case: Case, passes: rematsco
 
 def differs_from_worked(effects: Sequence[Effect]) -> bool:
     """Return whether an answer's costs differ from the worked answer's; True if costs are unknown."""
-    costs = {effect.label: (effect.saved_bytes, effect.recomputed_flops) for effect in effects}
+    costs = {effect.label: (effect.saved_bytes, effect.host_bytes, effect.recomputed_flops) for effect in effects}
     return not costs or costs[_YOURS] != costs[_WORKED]
 
 
@@ -72,7 +72,8 @@ def _has_dynamic_loop(program: rematscope.Program) -> bool:
 
 
 def _effect_of(label: str, passes: rematscope.Trace) -> Effect:
-    return Effect(label, passes.bytes_by_kind()["computed"] - _reshaped_bytes(passes), passes.recompute_cost.flops)
+    saved = passes.bytes_by_kind()["computed"] - _reshaped_bytes(passes)
+    return Effect(label, saved, passes.recompute_cost.flops, passes.host_bytes())
 
 
 def _reshaped_bytes(passes: rematscope.Trace) -> int:

@@ -252,7 +252,7 @@ def _is_impossible(answer: _Answer, error: Impossible, mistake: KnownMistake | N
     says, ask = (error.text, error.ask)
     if mistake:
         says, ask = f"{says.removesuffix('.')}: {mistake.description}.", mistake.hint
-    text = f"Your {want.what}{_for_numbers(question, task)} breaks a rule: {says}"
+    text = f"Your {want.what}{_for_numbers(question, task)} {error.what}: {says}"
     return CaseFinding(ask, question.name, Finding(FindingKind.IMPOSSIBLE, text, next=ask))
 
 

@@ -137,13 +137,15 @@ class Effect:
 
     Attributes:
       label: which answer, such as `"your answer"`.
-      saved_bytes: bytes of the computed residuals; arguments and constants are in memory anyway.
+      saved_bytes: bytes of the computed residuals on the device; arguments and constants are in memory anyway.
       recomputed_flops: FLOPs that the backward pass spends on recompute.
+      host_bytes: bytes of the residuals in host memory.
     """
 
     label: str
     saved_bytes: int
     recomputed_flops: int
+    host_bytes: int = 0
 
 
 @dataclass(frozen=True, repr=False)

@@ -113,9 +113,7 @@ class VerdictView(View):
         yield Text.assemble((HEADLINE[verdict.outcome], f"bold {badge}"), f": {verdict.exercise}")
         shown = list(verdict.shown)
         if len(shown) > _MOST_SHOWN + 1:  # the panel folds the others
-            shown[_MOST_SHOWN:] = [
-                f"And {len(shown) - _MOST_SHOWN} more sentences on other cases, which --json prints."
-            ]
+            shown[_MOST_SHOWN:] = [f"And {len(shown) - _MOST_SHOWN} more sentences on other cases."]
         for sentence in shown:
             yield Padding(Text(sentence), (0, 0, 0, 2))
         for number, finding in enumerate(verdict.findings, 1):
@@ -196,13 +194,17 @@ def _bar_length(size: int, most: int) -> int:
 def _effect_table(effects: Sequence[Effect], scene: str, bars: bool) -> Table:
     table = Table(box=None, title=f"Cost ({scene})", title_justify="left", title_style="bold", pad_edge=False)
     table.add_column("", overflow="fold")
+    on_host = any(effect.host_bytes for effect in effects)
+    if on_host:
+        table.add_column("In host memory", justify="right")
     for title, style in (("Saved", COLOURS["S"]), ("Recomputed", COLOURS["R"])):
         table.add_column(title, justify="right")
         if bars:
             table.add_column("", style=style, min_width=_BAR)
     for effect, saved, again in _bar_lengths(effects):
         cells = [f"{effect.saved_bytes:,} B", "█" * saved, f"{effect.recomputed_flops:,} FLOPs", "█" * again]
-        table.add_row(effect.label, *(cells if bars else cells[::2]))
+        host = [f"{effect.host_bytes:,} B"] if on_host else []
+        table.add_row(effect.label, *host, *(cells if bars else cells[::2]))
     return table
 
 
@@ -215,11 +217,13 @@ def _effects_html(effects: Sequence[Effect], scene: str) -> Markup:
 
     right = Markup('style="text-align: right; white-space: nowrap"')
     row = Markup(
-        '<tr><th scope="row" style="text-align: left">{}</th><td {}>{:,} B</td>{}<td {}>{:,} FLOPs</td>{}</tr>'
+        '<tr><th scope="row" style="text-align: left">{}</th>{}<td {}>{:,} B</td>{}<td {}>{:,} FLOPs</td>{}</tr>'
     )
+    on_host = any(effect.host_bytes for effect in effects)
+    host = Markup("<td {}>{:,} B</td>")
     rows = Markup().join(
         row.format(
-            effect.label,
+            effect.label, host.format(right, effect.host_bytes) if on_host else "",
             right, effect.saved_bytes, bar(saved, f"var(--jp-info-color1, {COLOURS['S']})"),
             right, effect.recomputed_flops, bar(again, f"var(--jp-warn-color1, {COLOURS['R']})"),
         )
@@ -227,6 +231,8 @@ def _effects_html(effects: Sequence[Effect], scene: str) -> Markup:
     )  # fmt: skip
     title = Markup('<th scope="col" {}>{}</th><td></td>')
     titles = Markup().join(title.format(right, text) for text in ("Saved", "Recomputed"))
+    if on_host:
+        titles = Markup('<th scope="col" {}>In host memory</th>').format(right) + titles
     # In a narrow panel, the table scrolls. Otherwise, it would widen all text, which would be cut off.
     page = (
         '<p><strong>Cost ({})</strong></p><div style="overflow-x: auto" tabindex="0" role="group" aria-label="Cost">'

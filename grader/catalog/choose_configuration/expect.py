@@ -73,8 +73,9 @@ def _check_number(
     if _equal_numbers(stated, right):
         return
     known = [each for each in mistakes if _equal_numbers(stated, each.wrong_reference(step, choice))]
-    ask = _PEAK if unit == "peak bytes" else _COST
-    raise Impossible(f"it states {stated:,} {unit} for {tuple(choice)} instead of {right:,}."[:200], ask, known)
+    ask, what = (_PEAK, "states the wrong peak") if unit == "peak bytes" else (_COST, "states the wrong cost")
+    given = int(stated) if isinstance(stated, float) and stated.is_integer() else stated
+    raise Impossible(f"{given:,} {unit} for {tuple(choice)} instead of {right:,}."[:200], ask, known, what)
 
 
 def _equal_numbers(number: int | float, other: int) -> bool:

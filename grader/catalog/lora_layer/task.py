@@ -1,5 +1,6 @@
 """What an answer is tried on."""
 
+import inspect
 from collections.abc import Callable
 
 import jax
@@ -77,6 +78,7 @@ def case(rng, adapted, n, d, m, r, dtype="float32", called="directly", title=Non
             pairs = zip(factors[::2], factors[1::2], strict=True)
             return answer({"up": up, "down": down}, dict(zip(keys, pairs, strict=True)), x)
 
+        layer.__signature__ = inspect.signature(_FUNCTIONS[adapted])  # type: ignore[attr-defined]  # names in listings
         return layer
 
     place = "adapters at up and down" if adapted == "both" else f"an adapter at {adapted}"

@@ -104,12 +104,12 @@ def test_a_wrong_number_is_explained_by_the_mistake_that_leads_to_most_of_them()
     def reference(n):
         def cost(plan):
             known = [mistake for mistake in mistakes if mistake.wrong_reference(n) == plan[0]]
-            raise Impossible(f"it states {plan[0]}.", "How many?", known)
+            raise Impossible(f"{plan[0]} steps.", "How many?", known, "states a wrong number")
 
         return CostedAnswer("plan", cost, 1, "steps")
 
     (finding,) = findings(lambda n: [n * n], range(2, 12), reference)
-    assert finding.text == "Your plan for n = 2 breaks a rule: it states 4: it squares."
+    assert finding.text == "Your plan for n = 2 states a wrong number: 4 steps: it squares."
     assert finding.next == "Why the square?"
     (finding,) = findings(lambda n: [n * n if n == 3 else -1], range(2, 12), reference)  # n = 3 matches by chance
-    assert finding.text == "Your plan for n = 2 breaks a rule: it states -1." and finding.next == "How many?"
+    assert finding.text == "Your plan for n = 2 states a wrong number: -1 steps." and finding.next == "How many?"

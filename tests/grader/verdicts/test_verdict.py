@@ -53,6 +53,14 @@ def test_a_narrow_terminal_shows_all_words_of_the_costs():
     assert "…" not in text and all(word in text for word in ("recompute", "computed", "18,400", "FLOPs"))
 
 
+def test_the_costs_have_a_column_for_host_memory_if_an_answer_offloads():
+    for host, shown in ((0, False), (4096, True)):
+        effects = Effect("your answer", 0, 0, host), Effect("no checkpoint", 48, 0)
+        view = VerdictView(replace(VERDICT, effects=effects, scene="at the page's shapes"))
+        for text in (plain_text(view, 100), view.html()):
+            assert ("In host memory" in text) is ("4,096 B" in text) is shown
+
+
 def test_a_terminal_shows_the_programs_of_a_case_once_and_those_with_marks():
     again, saved = (
         Finding(kind, f"It is {kind}.", cases=("float32",), marked=marked, programs="forward")
@@ -105,7 +113,7 @@ def test_markup_is_not_interpreted_in_text():
     assert "[red]a[/red] [3]" in str(VerdictView(Verdict("[bold]x[/bold]", "passed", shown=("[red]a[/red] [3]",))))
 
 
-@pytest.mark.parametrize(("count", "more"), [(5, ""), (9, "And 5 more sentences on other cases, which --json prints.")])
+@pytest.mark.parametrize(("count", "more"), [(5, ""), (9, "And 5 more sentences on other cases.")])
 def test_a_terminal_shows_the_first_sentences_of_a_long_list(count, more):
     sentences = tuple(f"Sentence {number}." for number in range(count))
     lines = plain_text(VerdictView(Verdict("name", Outcome.PASSED, shown=sentences)), 80).split("\n")

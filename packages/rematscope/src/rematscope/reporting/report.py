@@ -301,7 +301,7 @@ class Report(View):
         text = (
             f"Paste this: the compiled peak is {bytes_text(best.peak_bytes)} of {bytes_text(self.limit)}, with {cost}."
         )
-        unknown = [c for c in tried if c not in self._search.measured]
+        unknown = sorted((c for c in tried if c not in self._search.measured), key=self._search.cost)
         expected = [described_changes(c) for c in unknown if self._search.peak_bytes(c) <= self.limit]
         if tried and best.changes.microbatches * best.changes.chunks > 1:  # these may have more FLOPs
             are = "change that splits" if len(tried) == 1 else "changes that split"

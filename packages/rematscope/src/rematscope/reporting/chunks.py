@@ -16,13 +16,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.program import nbytes
 from rematscope.reporting.arrays import stacked, unstacked
 from rematscope.reporting.batch_axis import DERIVED, NotPaired, batch_axis, commutes, makes_batch
-from rematscope.reporting.checkpointed_loop import checkpointed_loop
 from rematscope.reporting.flat_program import (
     FlatProgram,
     Operation,
@@ -263,24 +263,15 @@ class ChunkedLoss:
         env = {**program.constants, **dict(zip(program.inputs, operands, strict=True))}
         last = max((step.stage for step in self._outside), default=0)
         regions = {region.stage: region for region in self._regions}
-        shared: dict[Any, Any] = {}
         for stage in range(max(last, *regions) + 1):
             for step in self._outside:
                 if step.stage == stage:
                     env.update(zip(step.outvars, step.whole([value_of(v, env) for v in step.invars]), strict=True))
             if stage in regions:
-                self._run_region(regions[stage], env, shared)
+                self._run_region(regions[stage], env)
         return [value_of(v, env) for v in program.outputs]
 
-    def _run_region(self, region: "_Region", env: dict[Any, Any], shared: dict[Any, Any]) -> None:
-        """Run a loop, and add its results to `env`.
-
-        Args:
-          region: the loop.
-          env: the values of all variables that it reads, for the whole batch.
-          shared: the values that earlier loops read for all parts, such as weights, in at least 32 bits. The loop
-            reads the values that the last loop returns, so that all gradients of a weight are added up in one array.
-        """
+    def _run_region(self, region: "_Region", env: dict[Any, Any]) -> None:
         made = {v for step in region.steps for v in step.outvars}
         read = [v for v in dict.fromkeys(v for s in region.steps for v in variables_of(s.invars)) if v not in made]
         sliced = [v for v in read if self._axis_of(v) is not None]
@@ -295,10 +286,11 @@ class ChunkedLoss:
                 inside.update(zip(step.outvars, results, strict=True))
             return [inside[v] for v in region.outputs]
 
+        once = jax.checkpoint(compute, prevent_cse=False)
+        fixed_values = [_as_float32(env[v]) for v in fixed]
         stacks = [stacked(env[v], self._axis_of(v) or 0, self._count) for v in sliced]
-        values = [shared[v] if v in shared else _as_float32(env[v]) for v in fixed]
-        results, values = checkpointed_loop(compute, self._count, values, stacks)
-        shared.update(zip(fixed, values, strict=True))
+        numbers = jnp.arange(self._count)
+        _, results = lax.scan(lambda _, xs: (None, once(xs[0], fixed_values, xs[1])), None, (numbers, stacks))
         for v, result in zip(region.outputs, results, strict=True):
             axis = self._axis_of(v)
             env[v] = result[0] if axis is None else unstacked(result, axis)

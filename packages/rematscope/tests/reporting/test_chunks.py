@@ -14,7 +14,7 @@ from sampling import few, sampled
 
 from rematscope import PlanError, jax_compat, report, rewrite, trace
 from rematscope.reporting.arrays import arguments_of
-from rematscope.reporting.batch_axis import makes_batch, programs_commute, run_part
+from rematscope.reporting.batch_axis import NotPaired, axes_of, makes_batch, programs_commute, run_part
 from rematscope.reporting.rewrite import Changes, losses_of
 
 COUNT = 3
@@ -429,6 +429,12 @@ def test_a_loss_may_depend_on_the_gradient_of_another_loss():
     losses = losses_of(step, arguments_of(step, arguments(), {}), [None] * 3, Changes(), True)
     assert len(losses) == 2
     assert_same_results(step, rewrite(step, chunks=3, in_axes=(None, 0, 0)), arguments())
+
+
+def test_operations_with_different_numbers_of_results_do_not_pair():
+    variables = jax.make_jaxpr(lambda x, y: x + y)(jnp.ones(4), jnp.ones(4)).jaxpr.invars
+    with pytest.raises(NotPaired):
+        axes_of(variables, variables[:1], 2)
 
 
 def test_a_batch_that_the_chunks_do_not_divide_is_refused():

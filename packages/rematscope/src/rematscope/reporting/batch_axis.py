@@ -59,7 +59,13 @@ def batch_axis(whole: Any, part: Any, count: int) -> int | None:
 
 
 def axes_of(whole: Sequence[Any], part: Sequence[Any], count: int) -> list[int | None]:
-    """Return the batch axis of each of several variables or literals."""
+    """Return the batch axis of each of several variables or literals.
+
+    Raises:
+      NotPaired: if the lists differ in length, or a variable has no batch axis.
+    """
+    if len(whole) != len(part):
+        raise NotPaired
     return [batch_axis(a.aval, b.aval, count) for a, b in zip(whole, part, strict=True)]
 
 

@@ -19,7 +19,7 @@ from grader.tracing.evidence import EvidenceError
 # Wrong answers that no small change makes right, so that their mutated evidence must never pass; and right answers.
 BASES = [
     ("checkpoint_dot_policy", "wrong", "no_checkpoint"),
-    ("checkpoint_dot_policy", "wrong", "nothing_saveable"),
+    ("checkpoint_dot_policy", "wrong", "no_policy"),
     ("scan_layers", "wrong", "no_checkpoint"),
     ("predict_residuals", "wrong", None),
     ("checkpoint_dot_policy", "right", None),

@@ -6,7 +6,6 @@ import functools
 import itertools
 import pickle
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -281,27 +280,6 @@ def net_sum(w, x):
 
 
 planned = functools.partial(auto, peak="1 MiB")
-
-
-@pytest.mark.slow
-def test_an_equinox_module_with_a_function_in_it_is_refused_with_how_to_split_it():
-    model = eqx.nn.MLP(8, 8, 8, 1, key=jax.random.key(0))
-
-    def loss(model, x):
-        return jax.vmap(model)(x).sum()
-
-    for look in (
-        trace,
-        measure,
-        functools.partial(plan, saved=1.0),
-        planned,
-        with_schedule,
-    ):
-        with pytest.raises(TraceError, match=r"eqx\.partition"):
-            look(loss)(model, X) if look in (with_schedule, planned) else look(loss, model, X)
-    params, static = eqx.partition(model, eqx.is_array)
-    f = functools.partial(lambda static, params, x: loss(eqx.combine(params, static), x), static)
-    assert_same(jax.grad(auto(f, saved="1 MiB"))(params, X), eqx.filter_grad(loss)(model, X))
 
 
 def meshes():

@@ -14,8 +14,7 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from rematscope.reporting.nnx_objects import is_object, is_variable, objects_in, set_state, state_of
-from rematscope.tracing.arguments import shape_struct
-from rematscope.tracing.static_values import is_array
+from rematscope.tracing.arguments import is_array, shape_struct
 
 
 class _Missing:

@@ -100,16 +100,23 @@ def shape_struct(aval: Any, shape: Sequence[int] | None = None, sharding: Any = 
     return make(lengths, aval.dtype, sharding=sharding, weak_type=getattr(aval, "weak_type", False))
 
 
+def is_array(leaf: Any) -> bool:
+    """Return whether JAX can trace a leaf: an array, a number or a shape."""
+    try:
+        jax.typeof(leaf)
+    except TypeError:
+        return False
+    return True
+
+
 def check_arrays(arguments: Any) -> None:
     """Raise TraceError unless all leaves of a pytree are arrays or array-like."""
     for leaf in jax.tree.leaves(arguments):
-        try:
-            jax.typeof(leaf)
-        except TypeError:
+        if not is_array(leaf):
             raise TraceError(
                 f"an argument holds {type_description(leaf)}, and only arrays, numbers and jax.ShapeDtypeStructs can "
                 "be traced. Bind it first: functools.partial(f, name=value)."
-            ) from None
+            )
 
 
 def check_call(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], instead: str) -> None:

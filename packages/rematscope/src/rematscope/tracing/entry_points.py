@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from rematscope.errors import TraceError
 from rematscope.tracing.arguments import callable_name
-from rematscope.tracing.static_values import of_arrays
+from rematscope.tracing.static_values import of_arrays, with_static
 
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")
@@ -35,10 +35,9 @@ def with_own_options(entry: Callable[_Given, _Found], *, divides: bool = False) 
         __tracebackhide__ = True
         if _inside.get():  # called by another decorated function, which has already checked the names
             return entry(*given, **kwargs)
-        functions = [each for each in given[:2] if callable(each) or isinstance(each, Mapping)][:1]
-        for f in functions[0].values() if functions and isinstance(functions[0], Mapping) else functions:
-            place = next((i + 1 for i, each in enumerate(given[:2]) if each is f), 1)
-            _refuse_shared(f, given[place:], sorted(own & kwargs.keys()), entry.__name__)
+        functions = given[0].values() if given and isinstance(given[0], Mapping) else given[:1]
+        for f in functions:
+            _refuse_shared(f, given[1:], sorted(own & kwargs.keys()), entry.__name__)
         passed, named = (given, kwargs) if divides else _of_arrays(given, kwargs, own)
         token = _inside.set(True)
         try:
@@ -51,17 +50,16 @@ def with_own_options(entry: Callable[_Given, _Found], *, divides: bool = False) 
 
 def _of_arrays(given: Any, kwargs: Any, options: Collection[str]) -> tuple[Any, Any]:
     """Return the arguments of a decorated function with each static value of the user's arguments in a `Static`."""
-    theirs = {name: value for name, value in kwargs.items() if name not in options}
     if not given:
         return given, kwargs
-    f: Any = given[0]
+    f, *args = given
+    theirs = {name: value for name, value in kwargs.items() if name not in options}
     if isinstance(f, Mapping):
-        several = {label: of_arrays(each, given[1:], theirs) for label, each in f.items()}
-        f = {label: each for label, (each, _, _) in several.items()}
-        args, named = next(((args, named) for _, args, named in several.values()), (given[1:], theirs))
+        f = {label: of_arrays(each, args, theirs)[0] for label, each in f.items()}
+        marked, named = with_static(args, theirs)
     else:
-        f, args, named = of_arrays(f, given[1:], theirs)
-    return (f, *args), {**kwargs, **named}
+        f, marked, named = of_arrays(f, args, theirs)
+    return (f, *marked), {**kwargs, **named}
 
 
 def _refuse_shared(f: Any, args: Sequence[Any], options: Sequence[str], entry: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from rematscope.errors import TraceError
-from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, type_description
+from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, is_array, type_description
 
 
 @jax.tree_util.register_static
@@ -38,15 +38,6 @@ class Static:
         return type_description(self.value)
 
 
-def is_array(leaf: Any) -> bool:
-    """Return whether JAX can trace a leaf: an array, a number or a shape."""
-    try:
-        jax.typeof(leaf)
-    except TypeError:
-        return False
-    return True
-
-
 def _is_static_value(leaf: Any) -> bool:
     """Return whether a leaf is not an array of any kind.
 
@@ -63,9 +54,13 @@ def _marked(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: Static(leaf) if _is_static_value(leaf) else leaf, tree)
 
 
+def _is_static(node: Any) -> bool:
+    return isinstance(node, Static)
+
+
 def has_static(tree: Any) -> bool:
     """Return whether a pytree has a `Static`."""
-    return any(isinstance(node, Static) for node in jax.tree.leaves(tree, is_leaf=lambda n: isinstance(n, Static)))
+    return any(map(_is_static, jax.tree.leaves(tree, is_leaf=_is_static)))
 
 
 def restored(tree: Any, rebuilt: list[Any] | None = None) -> Any:
@@ -129,9 +124,8 @@ class OfArrays(PartlyDifferentiable):
 
 
 def _explain(error: Exception, function: str, arguments: Any) -> None:
-    """Raise TraceError for an error about the type of a static value; else add to the error what the values are."""
-    nodes = jax.tree.leaves(arguments, is_leaf=lambda node: isinstance(node, Static))
-    values = [node.value for node in nodes if isinstance(node, Static)]
+    """Raise TraceError for an error about the type of a static value; else add a note that lists the static values."""
+    values = [node.value for node in jax.tree.leaves(arguments, is_leaf=_is_static) if _is_static(node)]
     for value in values if isinstance(error, TypeError) else ():
         if repr(type(value).__name__) in str(error):
             raise TraceError(

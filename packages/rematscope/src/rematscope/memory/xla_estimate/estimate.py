@@ -296,17 +296,11 @@ class _WrittenRanges(LiveRanges):
 
     def _add_cond(self, equation: Equation) -> None:
         """Add all branches; the first branch that computes a result writes it into the result's buffer."""
-        made = list[set[Value]]()  # for each branch, the values that it computes
-        for body in equation.bodies:
-            before = set(self._made)
-            self.program(body)
-            for value in body.outputs:
-                self.use(value, len(self.steps) - 1)
-            made.append(self._made.keys() - before)
-        self._add_operation(equation)
-        for i, result in enumerate(equation.outputs):
-            results = [(body.outputs[i], own) for body, own in zip(equation.bodies, made, strict=True)]
-            computed = [v for v, own in results if not isinstance(v, Literal) and self.array(v) in own]
+        before = set(self._made)
+        super()._add_cond(equation)
+        inside = self._made.keys() - before
+        for result, *values in zip(equation.outputs, *(body.outputs for body in equation.bodies), strict=True):
+            computed = [v for v in values if not isinstance(v, Literal) and self.array(v) in inside]
             if computed and result in self._made:
                 del self._made[result]
                 self.alias(result, computed[0])

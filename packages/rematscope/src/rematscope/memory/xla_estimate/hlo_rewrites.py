@@ -49,7 +49,6 @@ from rematscope.memory.xla_estimate.unrolled import copy_program, unrolled
 # Moves that XLA duplicates are fused like elementwise operations; a transposition cannot reuse its operand's buffer.
 ELEMENTWISE = primitives.ELEMENTWISE | (MOVES & DUPLICABLE) - {"transpose"}
 LEAST = 4096  # elements, from which on a CPU's library computes reductions with the operations around them
-SUMS = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
 MIXED = "threefry2x32"  # the loop that mixes random bits
 
 

@@ -14,8 +14,9 @@ import jax
 import numpy as np
 
 from rematscope.ir.program import Equation, Literal, Value
-from rematscope.memory.xla_estimate.hlo_rewrites import LEAST, SUMS, operands
+from rematscope.memory.xla_estimate.hlo_rewrites import LEAST, operands
 
+_SUMS = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
 _COMPUTED = frozenset(
     "abs add add_any ceil convert_element_type cos div erf exp expm1 floor integer_pow log log1p "
     "logistic max min mul neg pow rsqrt sign sin sqrt square sub tan tanh".split()
@@ -41,7 +42,7 @@ def ynnpack_groups(
         return value not in written and all(reader in group for reader in readers.get(value, ()))
 
     for start in reversed(equations):
-        if start in last or start.primitive not in SUMS or not _is_computed(start):
+        if start in last or start.primitive not in _SUMS or not _is_computed(start):
             continue
         group, end = {start: None}, start
         grown = True
@@ -80,4 +81,4 @@ def _is_computed(equation: Equation) -> bool:
     if equation.primitive in ("dot_general", "broadcast_in_dim"):
         return True
     large = any(math.prod(v.on_device.shape) >= LEAST for v in values)
-    return large and equation.primitive in _COMPUTED | SUMS
+    return large and equation.primitive in _COMPUTED | _SUMS

@@ -31,7 +31,6 @@ from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.trace import Trace, trace
 from rematscope.views.interactive_programs import InteractivePrograms
 
-_SPREAD = 17  # the number of points of the front to compute if there are many names, because each needs the solver
 _NO_CHECKPOINT, _NO_POLICY, _NAMES = "no checkpoint", "no policy", "save_only_these_names"
 
 
@@ -137,7 +136,7 @@ def _best_points(f: Callable, *args, **kwargs) -> Frontier | None:
         found = candidates(CostedCall(jax.checkpoint(f), args, kwargs))
     except (TraceError, PlanError):
         return None
-    points = [point for point, _ in points_of_all(found, _SPREAD)]
+    points = [point for point, _ in points_of_all(found, is_coarse=True)]
     return Frontier(found[0].graph, tuple(pareto_front(points)), (), {}, None, True)
 
 

@@ -33,18 +33,21 @@ class Point:
     with_policy: str = ""
 
 
-def points_of_all(found: Sequence[PolicyCandidate], most: int | None = None) -> Iterator[tuple[Point, float]]:
+def points_of_all(found: Sequence[PolicyCandidate], is_coarse: bool = False) -> Iterator[tuple[Point, float]]:
     """Yield choices of all candidates, including all Pareto-optimal ones, each with the progress of the search.
 
-    Of a candidate with many names, `most` limits how many choices are yielded; the first ones span the whole range.
+    Args:
+      found: the candidates.
+      is_coarse: whether to yield only some of the Pareto-optimal choices of a candidate with many names, over the whole
+        range of saved bytes, because each of them needs the solver.
     """
     for i, candidate in enumerate(found):
-        limit = None if are_few(candidate.graph) else most
-        for point, share in itertools.islice(all_points(candidate.graph), limit):
+        limit = _SPREAD + 1 if is_coarse and not are_few(candidate.graph) else None
+        for point, share in itertools.islice(_points_of(candidate.graph), limit):
             yield dataclasses.replace(point, with_policy=candidate.label), (i + share) / len(found)
 
 
-def all_points(graph: ChoiceGraph) -> Iterator[tuple[Point, float]]:
+def _points_of(graph: ChoiceGraph) -> Iterator[tuple[Point, float]]:
     """Yield choices of names, including all Pareto-optimal ones, each with the progress of the search.
 
     With many names, this is the ε-constraint method (Haimes, Lasdon and Wismer, 1971): minimize the cost under a limit

@@ -17,7 +17,7 @@ from rematscope.linting.finding import LintFinding, LintKind
 from rematscope.linting.subject import Checkpoint, Subject, on, saved_bytes, source_of, where
 from rematscope.linting.whole_nets import whole_nets
 from rematscope.memory.liveness import live_bytes
-from rematscope.render.units import amount_text, bytes_text, first_of
+from rematscope.render.units import amount_text, bytes_text, first_of, joined
 from rematscope.tracing.checkpoints import nothing
 
 
@@ -131,9 +131,9 @@ def _why_nothing(checkpoint: Checkpoint, policy: Callable[..., Any]) -> str:
             f"it saves {operations}, but the backward pass needs none of these values. Remove the policy, or "
             "save the inputs of matmuls and nonlinearities."
         )
-    covered = [eqn for eqn in matmuls if policy_allows(jax.checkpoint_policies.dots_saveable, eqn)]
+    covered = any(policy_allows(jax.checkpoint_policies.dots_saveable, eqn) for eqn in matmuls)
     if "dot" in named and matmuls and not covered:
-        kinds = " and ".join(sorted({eqn.primitive.name.removesuffix("_general") for eqn in matmuls}))
+        kinds = joined(sorted({eqn.primitive.name.removesuffix("_general") for eqn in matmuls}))
         lines = first_of(where(source_of(eqn, ())) for eqn in matmuls)
         return f"it does not cover {kinds}, on {lines}. Name the results, and save them by name."
     if "dot" in named and not matmuls:

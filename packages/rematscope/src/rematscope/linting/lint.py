@@ -179,8 +179,8 @@ def no_names(f: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
         inside = "; ".join(f"{place} with {place.alternative}" for place in found.out_of_reach[:3])
         return f"{text} The values worth saving are inside library calls, where you cannot add a name. Save {inside}."
     if not found.places:
-        counted = f" of known cost; {found.uncounted}" if found.uncounted else ""
-        return f"{text} Saving other values would avoid no recompute{counted}."
+        known = f" of known cost; {found.uncounted}" if found.uncounted else ""
+        return f"{text} Saving other values would avoid no recompute{known}."
     places = "; ".join(
         f"{place}, {bytes_text(place.nbytes)}, avoids {amount_text(place.avoided)} operations"
         for place in found.places[:3]

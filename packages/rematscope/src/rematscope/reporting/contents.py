@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-from rematscope.ir.cost import cost_of
+from rematscope.ir.cost import cost_of, operations
 from rematscope.ir.program import Equation, Literal, Value, type_text
 from rematscope.ir.source import calls_to
 from rematscope.memory.xla_estimate import Allocation, Allocations
@@ -309,7 +309,7 @@ class Contents:
             if equation.bodies:
                 continue
             cost = cost_of(equation)
-            total = (cost.flops + cost.transcendentals) * times
+            total = operations(cost) * times
             which = 0 if not equation.role else 1 if equation.role in ("R", "D") else 2
             before = work.get(path := path_of(equation), (0, 0, 0))
             work[path] = (

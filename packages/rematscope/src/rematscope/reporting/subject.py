@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from rematscope.errors import PlanError, describe_error
+from rematscope.ir.cost import operations
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import Value
 from rematscope.memory.xla_estimate import Allocations, allocations
@@ -107,7 +108,7 @@ class Subject:
             differentiate = False if self.is_step else None
             passes = trace_call(f, self.arguments.args, self.arguments.kwargs, differentiate)
             self._check_outputs(passes)
-            work = passes.cost.flops + passes.cost.transcendentals
+            work = operations(passes.cost)
             offloaded = changes.microbatches * passes.host_bytes()
             link_bytes = passes.cost.link_bytes + 2 * offloaded
             memory, seconds = allocations(passes, self.target), self._seconds(passes, offloaded)

@@ -179,7 +179,7 @@ def _rebinds_same_leaves(f: Callable[..., Any], args: Sequence[Any], kwargs: Map
         return before, jax.tree.leaves(nodes)
 
     once, _ = traced(leaves_before_and_after, args, kwargs)
-    program = Inliner().program(once.jaxpr, [Value(v.aval) for v in body_of(once.jaxpr)[0].invars])
+    program = Inliner().whole(once.jaxpr)
     before, after = once.returning(program.outputs)
     return before == [_passed_through_loops(program, value) for value in after]
 

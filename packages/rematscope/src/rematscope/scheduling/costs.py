@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 
 from rematscope.choices.build import CostFunction, checked_cost, work
-from rematscope.ir.cost import program_cost
+from rematscope.ir.cost import operations, program_cost
 from rematscope.ir.program import Equation, Program
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.schedule import Schedule
@@ -39,5 +39,4 @@ def work_in(equation: Equation) -> float:
     """Return the FLOPs and transcendentals of an operation, with all iterations of the loops in it."""
     if not equation.bodies:
         return work(equation)
-    whole = program_cost(Program((), [equation], ()))
-    return whole.flops + whole.transcendentals
+    return operations(program_cost(Program((), [equation], ())))

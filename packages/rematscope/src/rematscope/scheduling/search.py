@@ -26,6 +26,7 @@ import jax
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
+from rematscope.ir.cost import operations
 from rematscope.ir.program import Value
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.candidate import Candidate, CandidatePool, Proposer, Subject
@@ -99,8 +100,7 @@ class Search:
         has_own = any(checkpoints(once.jaxpr)) and not recomputes_unrepeatable(once.jaxpr)
         self.own = self._trace_linearized(once) if has_own else None
         self.moves = Moves.of(self.linearized, self.own, host, cost) if host and isinstance(cost, Device) else None
-        whole = self.linearized.trace.cost
-        least = whole.flops + whole.transcendentals
+        least = operations(self.linearized.trace.cost)
         self.subject = Subject(once, Signature(*call[:3]), target, cost, least, self.moves, call.grad_mask)
         self.fixed_bytes = self.linearized.fixed_bytes
         self.cuts = [*itertools.islice(kept_at_cuts(self.linearized), SETTINGS.cuts)]

@@ -10,6 +10,7 @@ import jax
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
+from rematscope.ir.cost import operations
 from rematscope.ir.program import Value, type_text
 from rematscope.ir.source import Source, each_of_common_path
 from rematscope.render.parts import Paragraph, TextTable
@@ -80,8 +81,7 @@ class SuggestedNames(View):
         self.saved_bytes = passes.bytes_by_kind().get("computed", 0)
 
     def parts(self) -> Iterable[View]:
-        saved, again = bytes_text(self.saved_bytes), self.trace.recompute_cost
-        recomputes = again.flops + again.transcendentals
+        saved, recomputes = bytes_text(self.saved_bytes), operations(self.trace.recompute_cost)
         recomputed = count_text(recomputes, "operations")
         yield Paragraph(f"{self.trace.function}, with suggested names: {saved} saved, {recomputed} recomputed")
         if not self.names:

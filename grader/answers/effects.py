@@ -18,11 +18,12 @@ ANY = "*"  # stands for any name: `import *`, exec and %run may bind any name
 IMPORTS = "import"  # the state that imports depend on: sys.modules, sys.path, the environment
 # Names that look up other names by strings.
 BY_TEXT = {"__import__", "__main__", "__name__", "eval", "exec", "globals", "importlib", "locals", "vars"}
+# Packages whose calls only display something.
 TO_LOOK_AT = {"IPython", "altair", "bokeh", "grader", "ipywidgets", "matplotlib", "plotly", "seaborn"}
 _WITHOUT_EFFECT = sys.stdlib_module_names | {"jax", "numpy", "rematscope", "scipy", "solutions"} | TO_LOOK_AT
 _MODULE_TABLES = ("module", "class")
-DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+DEFINITIONS = FUNCTIONS | ast.ClassDef
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,11 @@ def effects_of(placed: PlacedStatement) -> Effects:
         reads_on_call |= reads_on_run
     if imports_of(node):
         reads_on_run.add(IMPORTS)
-    idle = _is_idle(node)
+    idle, function = _is_idle(node), _is_plain_function(node)
     if "sys" in reads_on_run and not idle:
         binds.add(IMPORTS)
     if "sys" in reads_on_call:
         binds_on_call.add(IMPORTS)
-    function = isinstance(node, _FUNCTIONS) and not node.decorator_list
     if not function:  # a lambda, a comprehension or an argument of a decorator may be called immediately
         reads_on_run |= reads_on_call
     constant = function or isinstance(node, ast.Import | ast.ImportFrom)
@@ -210,12 +210,17 @@ def _globals_bound(table: symtable.SymbolTable) -> set[str]:
     return {symbol.get_name() for symbol in table.get_symbols() if symbol.is_declared_global() and symbol.is_assigned()}
 
 
+def _is_plain_function(statement: ast.stmt) -> bool:
+    """Return whether a statement defines a function without decorators."""
+    return isinstance(statement, FUNCTIONS) and not statement.decorator_list
+
+
 def _is_idle(statement: ast.stmt) -> bool:
     """Return whether a statement only binds its own names."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return {package for package, _ in imports_of(statement)} <= _WITHOUT_EFFECT
     if isinstance(statement, DEFINITIONS):  # a class may register itself with its base class
-        return isinstance(statement, _FUNCTIONS) and not statement.decorator_list
+        return _is_plain_function(statement)
     active = ast.Call | ast.Await | ast.Delete | ast.AugAssign | ast.Import | ast.ImportFrom
     return not any(
         isinstance(node, active)

@@ -12,7 +12,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from typing import TypeGuard
 
 from grader.answers.cells import PlacedStatement
-from grader.answers.effects import ANY, BY_TEXT, DEFINITIONS, IMPORTS, TO_LOOK_AT, bound_names, effects_of, imports_of
+from grader.answers.effects import (
+    ANY,
+    BY_TEXT,
+    DEFINITIONS,
+    FUNCTIONS,
+    IMPORTS,
+    TO_LOOK_AT,
+    bound_names,
+    effects_of,
+    imports_of,
+)
 
 type Statements = tuple[PlacedStatement, ...]
 
@@ -61,7 +71,7 @@ class _Page:
                     self._reached_from[each].add(name)
             for name in effects.reads_on_run:
                 self._reading[name].append(index)
-            if isinstance(self.statements[index].node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(self.statements[index].node, FUNCTIONS):
                 for name in effects.reads_on_call:
                     self._callers[name] |= effects.binds
         self._defined = max(binding[answer], default=-1)

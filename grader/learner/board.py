@@ -131,9 +131,11 @@ def _board_entry(page: Page, attempts: Sequence[Attempt]) -> Entry:
 
 
 def _next_entry(sections, attempts: Sequence[Attempt]) -> tuple[str | Page, ...]:
-    """Return the exercise to do next, and say which exercises the learner skipped before it.
+    """Return a sentence with links about the exercise to do next, and about exercises that the learner skipped.
 
-    It is the exercise that was begun last. If that one is passed, it is the next new exercise in the course's order.
+    The next exercise is the one that was attempted last among those that are not passed. If all attempted exercises are
+    passed, it is the first new one that follows the last attempt in the course's order; if there is none, the first new
+    one.
     """
     entries = {entry.page.name: entry for _, entries in sections for entry in entries}
     for attempt in reversed(attempts):

@@ -97,7 +97,8 @@ def text_html(text: str) -> Markup:
 _BADGE = {Outcome.PASSED: "#ffffff on #1a7f37", Outcome.NOT_PASSED: "#ffffff on #8a5a00"}
 _THEME_COLOUR = {Outcome.PASSED: "--jp-success-color1", Outcome.NOT_PASSED: "--jp-warn-color1"}
 _BAR = 12  # the number of characters of the longest bar
-_MOST_SHOWN = 4  # the number of sentences about a passing answer that are shown, on a page without folding
+# The most sentences about a passing answer that are listed; a page folds the others, and a terminal counts them.
+_MOST_SHOWN = 4
 _WITH_BARS = 60  # the minimum number of terminal columns for showing bars
 
 

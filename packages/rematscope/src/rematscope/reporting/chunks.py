@@ -4,7 +4,8 @@ Operations that process each example independently (`rematscope.reporting.batch_
 batch, with a checkpoint around each iteration. All other operations, such as means, batch normalization or a
 contrastive loss, run once on the whole batch, between two such loops. So the loss may combine examples in any way, and
 only the order of summation changes. A loop recomputes the values inside of checkpoints that it reads from earlier
-loops, so that only the inputs and outputs of checkpoints are stored for the whole batch.
+loops, so that only the inputs and outputs of checkpoints are stored for the whole batch. Within a limit, it also stores
+the results inside of checkpoints that avoid the most recompute (`rematscope.reporting.stored_results`).
 """
 
 import contextlib
@@ -35,7 +36,7 @@ from rematscope.reporting.flat_program import (
 from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.head_axes import axes_of_results, heads, part_equations, program_with_head
 from rematscope.reporting.parts import run_equation_part
-from rematscope.reporting.stored_results import most_valuable
+from rematscope.reporting.stored_results import results_to_store
 from rematscope.scheduling.calls import computes
 
 Parts = Mapping[Operation, Any]
@@ -109,7 +110,7 @@ class ChunkedLoss:
         steps = [step for op in program.operations for step in self._make_steps(op, parts.get(op))]
         self._set_stages(steps)
         if stored_bytes:
-            self._stored = self._most_valuable(steps, stored_bytes)
+            self._stored = self._results_to_store(steps, stored_bytes)
         self._regions = self._make_regions(steps)
         self._outside = [step for step in steps if step.part is None]
         returned = {v for region in self._regions for v in region.outputs}
@@ -185,13 +186,13 @@ class ChunkedLoss:
                 step.makes = True
                 step.stage = min(reader.stage - (reader.part is None) for reader in later)
 
-    def _most_valuable(self, steps: Sequence[_Step], limit: int) -> Collection[Variable]:
+    def _results_to_store(self, steps: Sequence[_Step], limit: int) -> Collection[Variable]:
         makers = {v: step for step in steps for v in step.outvars}
         loops: dict[int, list[_Step]] = {}
         for step in steps:
             if step.part is not None:
                 loops.setdefault(step.stage, []).append(step)
-        stored = most_valuable(
+        stored = results_to_store(
             loops,
             loop_of=lambda step: step.stage,
             operands=functools.cache(lambda step: self._recomputed_for(step, makers)),
@@ -202,7 +203,7 @@ class ChunkedLoss:
         return {v for step in stored for v in step.outvars}
 
     def _recomputed_for(self, step: _Step, makers: Mapping[Any, _Step]) -> list[_Step]:
-        """Return the steps that a loop recomputes to run a step of another loop, or of its own."""
+        """Return the steps whose results a step reads, and which each loop that runs this step recomputes."""
         read = [v for v in variables_of(step.invars) if v in self._program.recomputed and v in makers]
         return [makers[v] for v in read if v not in self._stored and makers[v].is_recomputable]
 

@@ -29,7 +29,7 @@ _OVER = 1.1  # changes with a predicted peak above this multiple of the limit do
 _PLAN_OPERATIONS = 120_000  # the operations within which a plan of `auto` must be expected to be ready
 _PLAN_TRACES = 30  # the traces of the step as written that take about as long as the search for a plan
 _PLANS = 4  # the limits for which `auto` plans the gradient
-_GROUP_COMPILES = 4  # the groups of which one change is compiled if none of them is predicted to fit
+_GROUP_COMPILES = 4  # the most groups from which one change each is compiled although it is not predicted to fit
 _FEW = 0.1  # donated bytes below this share of the free memory do not change what checkpoints can save
 _SAVED = (0.92, 0.7)  # the shares of the free memory that checkpoints fill with saved values until they fit
 
@@ -159,7 +159,7 @@ class Search:
         if found is None:  # each loop over the chunks recomputes the loss from its start, and stores no activations
             self._chunk([Changes("whole", donate_argnums=self._useful_donation)])
             found = self._compile_in_order(len(self.measured) + 1)
-        if found is None and self.is_far_off:
+        if found is None and self.may_overestimate:
             found = self._compile_each_group()
         return found if found is None else self._improve(found)
 
@@ -555,8 +555,11 @@ class Search:
         return None
 
     @property
-    def is_far_off(self) -> bool:
-        """Whether predicted peaks may be far too high: the compiler decides shardings, or see `estimate_warning`."""
+    def may_overestimate(self) -> bool:
+        """Whether predicted peaks may be far too high.
+
+        This is so if the compiler decides shardings, or for a reason that `estimate_warning` names.
+        """
         base = self.tried[Changes()]
         return base.passes.has_auto_sharded_work or bool(estimate_warning(base.passes, base.memory.peak_bytes))
 
@@ -581,12 +584,13 @@ class Search:
     def _improve(self, found: Changes) -> Changes:
         """Compile changes that are cheaper than the fitting ones, if later compiles suggest that they fit too."""
         best = found
-        chunked = best.chunks > 1 and best.checkpoint in (*NESTED, "layers", "segments", "whole")
-        whole = best.microbatches == 1 and best.saved is None and best.checkpoint in ("layers", "segments")
-        if chunked or whole:
+        chunked = best.chunks > 1
+        places = ("layers", "segments", *((*NESTED, "whole") if chunked else ()))
+        if best.microbatches == 1 and best.saved is None and best.checkpoint in places:
             free = _MARGIN * self.limit - self._compile(best)
             if free > 0.02 * self.limit:
-                # Between two loops, a result, its cotangent so far and the next loop's share of it are live.
+                # Between two loops over chunks, a stored result, its cotangent so far and the next loop's share of this
+                # cotangent are live.
                 self._trace_with_saved(best, free / 3 if chunked else free, within_limit=not chunked)
         for _ in range(2):
             cheaper = [

@@ -364,7 +364,7 @@ class Report(View):
             if rest == 1
             else f"the peaks of the other {rest} are predictions"
         )
-        doubt = ", which may be far too high" if self._search.is_far_off else ""
+        doubt = ", which may be far too high" if self._search.may_overestimate else ""
         return f"rematscope compiled {compiled} of them; {peaks}{doubt}."
 
     @property

@@ -220,8 +220,9 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
         blocks = blocks_of(once, str(place), *args, **kwargs)
         if not blocks:
             raise PlanError(f"The loss has no repeated {place}: checkpoint={place!r} has no effect.")
-        chosen = changes.saved if changes.chunks == 1 else None  # in chunks, the loops choose what they store
-        saved = () if chosen is None else most_valuable(once, blocks, chosen, *args, **kwargs)
+        saved: tuple[Block, ...] = ()
+        if changes.saved is not None and changes.chunks == 1:  # the loops over chunks choose what they store
+            saved = most_valuable(once, blocks, changes.saved, *args, **kwargs)
         nested, is_nested = list(blocks), place in NESTED
         if is_nested:
             whole = jaxpr_of(without_checkpoints(once), *args, **kwargs)
@@ -698,8 +699,8 @@ def rewrite(
     places = ("layers", "all layers but the last", "segments", *((*NESTED, "whole") if chunks > 1 else ()))
     if saved is not None and (policy is not None or checkpoint not in places):
         raise PlanError(
-            "saved= is for checkpoint='layers' or 'segments' without a policy=, and with chunks= for all others but "
-            "loops."
+            "saved= is for checkpoint='layers' or 'segments' without a policy=. With chunks=, it is also for the other "
+            "values of checkpoint= except those for loops."
         )
     for name, number in (("microbatches", microbatches), ("chunks", chunks), ("head_chunks", head_chunks)):
         if type(number) is not int or number < 1:

@@ -8,7 +8,7 @@ from typing import TypeVar
 Step = TypeVar("Step", bound=Hashable)
 
 
-def most_valuable(
+def results_to_store(
     loops: Mapping[int, Collection[Step]],
     loop_of: Callable[[Step], int],
     operands: Callable[[Step], Collection[Step]],
@@ -18,18 +18,18 @@ def most_valuable(
 ) -> set[Step]:
     """Return steps whose stored results avoid the most recompute per byte, within a limit on their bytes.
 
-    A loop that reads the result of an earlier loop's step recomputes this step and, in turn, its operands. Each choice
-    counts the recompute that remains after those before it.
+    A loop that reads the result of an earlier loop's step recomputes this step and, in turn, the steps that compute its
+    operands. The value of each further choice is the recompute that it avoids if the earlier choices are stored.
 
     Args:
       loops: the own steps of each loop, by the number of the loop; earlier loops have lower numbers.
       loop_of: returns the number of a step's own loop.
-      operands: returns the steps that later loops recompute for a step, without those that they recompute for these.
+      operands: returns the steps whose results a step reads, and which a later loop recomputes in order to run it.
       cost: returns the FLOPs of a step.
       size: returns the bytes of a step's results.
       limit: the maximum of the bytes.
     """
-    above: dict[Step, frozenset[Step]] = {}  # the nearest steps with FLOPs that a step is computed from
+    above: dict[Step, frozenset[Step]] = {}  # for each step, the nearest steps with FLOPs that its operands depend on
 
     def nearest(step: Step) -> frozenset[Step]:
         remaining = [step]

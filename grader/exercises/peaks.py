@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from grader.exercises.observation import CaseObservation
 from grader.exercises.requirements import Requirement
-from grader.util.words import counted, joined
+from grader.util.words import counted
 from grader.verdicts.verdict import Finding, FindingKind
+from rematscope.render import joined
 
 
 @dataclass(frozen=True)

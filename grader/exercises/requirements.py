@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from grader.exercises.observation import CaseObservation, Exchange, MatchedResidual, ResidualKind
-from grader.util.words import counted, joined
+from grader.util.words import counted
 from grader.verdicts.verdict import Finding, FindingKind
-from rematscope.render import bytes_text
+from rematscope.render import bytes_text, joined
 
 _NO_CHECKPOINT = (
     "Which function marks a computation so that its intermediate values are recomputed instead of saved? (If you wrote "

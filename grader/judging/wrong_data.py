@@ -11,8 +11,9 @@ from grader.exercises.spec import Choice, CostedAnswer, Expect, Impossible, Ques
 from grader.judging.findings import CaseFinding
 from grader.stablehlo.types import ProgramError
 from grader.tracing.evidence import Evidence
-from grader.util.words import counted, joined
+from grader.util.words import counted
 from grader.verdicts.verdict import Finding, FindingKind
+from rematscope.render import joined
 
 
 def differences(evidence: Evidence, questions: Sequence[Question], task: Task, expect: Expect) -> Iterator[CaseFinding]:

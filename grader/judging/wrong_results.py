@@ -11,10 +11,10 @@ from grader.judging.comparison import ROUNDING, agree, agreeing, as_float, close
 from grader.judging.findings import CaseFinding, group_findings
 from grader.judging.reference import traced_mistakes
 from grader.tracing.evidence import Evidence, FailureKind
-from grader.util.words import joined
 from grader.verdicts.error_questions import OF_THE_PRIMAL, OTHERWISE, UNDIFFERENTIATED, about_exception, about_return
 from grader.verdicts.verdict import Finding, FindingKind
 from rematscope.extend import type_text
+from rematscope.render import joined
 
 _MEMORY_QUESTION = (
     "What does your answer remember from one call to the next: a growing list, an exhausted generator or a counter?"

@@ -1,6 +1,4 @@
-"""Put numbers, types and lists into words."""
-
-from collections.abc import Sequence
+"""Put numbers and types into words."""
 
 
 def counted(number: int, things: str) -> str:
@@ -13,8 +11,3 @@ def counted(number: int, things: str) -> str:
 def with_article(noun: str) -> str:
     """Return a noun with its indefinite article, such as `"an int"`."""
     return f"{'an' if noun[0] in 'aeioAEIO' else 'a'} {noun}"
-
-
-def joined(names: Sequence[str]) -> str:
-    """Return names as an enumeration, such as `"x, y and z"`."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

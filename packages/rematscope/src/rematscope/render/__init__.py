@@ -6,7 +6,7 @@ from rematscope.render.html import html_page
 from rematscope.render.parts import Lines
 from rematscope.render.progress import progress as progress_bar
 from rematscope.render.theme import COLOURS
-from rematscope.render.units import bytes_text
+from rematscope.render.units import bytes_text, joined
 from rematscope.render.view import View, plain_text
 from rematscope.render.widget import live
 
@@ -17,6 +17,7 @@ __all__ = [
     "bytes_text",
     "figure",
     "html_page",
+    "joined",
     "live",
     "plain_text",
     "progress_bar",

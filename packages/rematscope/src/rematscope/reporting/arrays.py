@@ -14,7 +14,7 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from rematscope.reporting.nnx_objects import is_object, is_variable, objects_in, set_state, state_of
-from rematscope.tracing.arguments import is_array, shape_struct
+from rematscope.tracing.arguments import callable_name, is_array, shape_struct
 
 
 class _Missing:
@@ -119,16 +119,16 @@ class Arguments:
             return f
 
         @functools.wraps(f, updated=())
-        def of_arrays(*args: Any, **kwargs: Any) -> Any:
+        def function(*args: Any, **kwargs: Any) -> Any:
             given, named = self.all(args, kwargs)
             returned = arrays_of(f(*given, **named))
             set_state(objects_in((args, kwargs)), arrays_of(state_of(objects_in((given, named)))))
             return returned
 
-        of_arrays.__name__ = getattr(f, "__name__", type(f).__name__)
+        function.__name__ = callable_name(f)  # a partial has no name
         with contextlib.suppress(TypeError, ValueError):
-            of_arrays.__signature__ = inspect.signature(f)  # type: ignore[attr-defined]
-        return of_arrays
+            function.__signature__ = inspect.signature(f)  # type: ignore[attr-defined]
+        return function
 
 
 def arrays_of(tree: Any) -> Any:

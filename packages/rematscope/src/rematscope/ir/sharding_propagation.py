@@ -279,8 +279,8 @@ class _Propagation:
             alike = equation.params["slice_sizes"][dimension] == operand.shape[dimension]
             found.append(self._axes_of(operand)[dimension] if alike else ())
         used: set[str] = set()
-        first = math.prod(indices.shape) > math.prod(operand.shape)  # whether the larger operand is the indices
-        for place in sorted(range(len(found)), key=lambda place: (place in numbers.offset_dims) == first):
+        indices_first = math.prod(indices.shape) > math.prod(operand.shape)
+        for place in sorted(range(len(found)), key=lambda place: (place in numbers.offset_dims) == indices_first):
             if used.isdisjoint(found[place]):
                 used.update(found[place])
             else:

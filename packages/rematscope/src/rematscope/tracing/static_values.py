@@ -70,16 +70,20 @@ def restored(tree: Any, rebuilt: list[Any] | None = None) -> Any:
       tree: the pytree.
       rebuilt: a list to which the objects that are copied are added, except dictionaries, lists and tuples.
     """
+    return _restored(tree, [] if rebuilt is None else rebuilt) if has_static(tree) else tree
+
+
+def _restored(tree: Any, rebuilt: list[Any]) -> Any:
     if isinstance(tree, Static):
         return tree.value
     children, structure = jax.tree.flatten(tree, is_leaf=lambda node: node is not tree)
     if not children or (len(children) == 1 and children[0] is tree):
         return tree
-    found = [restored(child, rebuilt) for child in children]
+    found = [_restored(child, rebuilt) for child in children]
     if all(new is old for new, old in zip(found, children, strict=True)):
         return tree
     made = jax.tree.unflatten(structure, found)
-    if rebuilt is not None and not isinstance(made, dict | list | tuple):
+    if not isinstance(made, dict | list | tuple):
         rebuilt.append(made)
     return made
 
@@ -145,7 +149,8 @@ def _arrays_in(tree: Any) -> list[Any]:
 def with_static(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call with each static value in a `Static`, if there is at least one array."""
     given = tuple(args), dict(kwargs)
-    found: tuple[tuple[Any, ...], dict[str, Any]] = _marked(given) if _arrays_in(given) else given
+    has_array = any(map(is_array, jax.tree.leaves(given)))
+    found: tuple[tuple[Any, ...], dict[str, Any]] = _marked(given) if has_array else given
     return found
 
 

@@ -133,7 +133,7 @@ class _Page:
 
     def _reaching_definitions(self, name: str, when: int, changing: Set[int]) -> list[int]:
         """Return the statements that determine a name's value at a moment: the last one that bound it, and those that
-        changed it since."""
+        changed it since, also after the moment, because other values may refer to the same object."""
         found, since = [], -1
         for index in _indices_before(self._binding.get(name, self._any_name), when):
             found.append(index)

@@ -113,7 +113,11 @@ class _Page:
 
     def makes_a_difference(self, before: list[int], bound: set[int]) -> bool:
         """Return whether running all statements before the answer may give a different answer than those that bind its
-        names."""
+        names.
+
+        A call that may change a value makes a difference although the first try runs it, too: if it raises, the first
+        try stops, and the second try goes on.
+        """
         if self.finds_names(bound):
             return before != sorted(bound)
         return [i for i in before if i in bound or not self.effects[i].idle] != sorted(bound)

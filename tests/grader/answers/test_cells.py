@@ -256,6 +256,12 @@ def test_a_second_try_leaves_out_checks_plots_and_magics(tmp_path):
     assert (tmp_path / "ran").read_text() == "321"
 
 
+def test_a_second_try_skips_a_call_that_raises(tmp_path):
+    """The first try runs a call that may change what the answer reads, and stops if the call raises."""
+    first, second = import_answers.read_answers(notebook(tmp_path, "REG = {'k': 7}", "REG.pop('j')", ANSWER), NAME)
+    assert isinstance(first, Verdict) and call(second) == 7
+
+
 @pytest.mark.parametrize(
     "cells",
     [

@@ -59,10 +59,10 @@ def batch_axis(whole: Any, part: Any, count: int) -> int | None:
 
 
 def axes_of(whole: Sequence[Any], part: Sequence[Any], count: int) -> list[int | None]:
-    """Return the batch axis of each of several variables or literals.
+    """Return the batch axis of each of several variables or literals; None for those that are the same for a part.
 
     Raises:
-      NotPaired: if the lists differ in length, or a variable has no batch axis.
+      NotPaired: if the lists differ in length, or two types differ in more than the length of one axis.
     """
     if len(whole) != len(part):
         raise NotPaired

@@ -352,8 +352,8 @@ def _pair_programs(
     program: FlatProgram, smaller: FlatProgram, count: int
 ) -> tuple[FlatProgram, dict[Variable, Any], Parts]:
     """Return a program with the batch axis of each variable, and the equations of the program for a part."""
-    names = [[(op.name, len(op.invars), len(op.outvars)) for op in each.operations] for each in (program, smaller)]
-    if names[0] != names[1] or len(program.constants) != len(smaller.constants):
+    forms = [[(op.name, len(op.invars), len(op.outvars)) for op in each.operations] for each in (program, smaller)]
+    if forms[0] != forms[1] or len(program.constants) != len(smaller.constants):
         raise NotPaired
     axes: dict[Variable, int | None] = {}
     parts = dict[Operation, Any]()

@@ -276,7 +276,7 @@ _FIGURES: list[tuple[str, Callable[[Trace], int], Callable[[Any], str], bool]] =
     ("FLOPs deferred", lambda p: p.deferred_cost.flops, count_text, True),
     ("transcendentals recomputed", lambda p: p.recompute_cost.transcendentals, count_text, False),
     ("transcendentals deferred", lambda p: p.deferred_cost.transcendentals, count_text, False),
-    ("link bytes recomputed", lambda p: p.recompute_cost.link_bytes, count_text, False),
+    ("link bytes recomputed", lambda p: p.recompute_cost.link_bytes, bytes_text, False),
 ]
 
 # Rows for what those leave out.

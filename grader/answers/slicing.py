@@ -83,7 +83,7 @@ class _Page:
         self._changes: dict[str, list[int]] = {}
 
     def needed(self, changing: Set[int] = frozenset()) -> set[int]:
-        """Return the indices of the statements that the answer depends on: those that bind names, and those in
+        """Return the indices of the statements that the answer depends on: statements that bind names, and statements in
         `changing` that may change the names' values."""
         kept = {index for index, each in enumerate(self.statements) if is_future(each.node)}
         todo = {(self._answer, len(self.statements))}
@@ -136,8 +136,8 @@ class _Page:
         }
 
     def _reaching_definitions(self, name: str, when: int, changing: Set[int]) -> list[int]:
-        """Return the statements that determine a name's value at a moment: the last one that bound it, and those that
-        changed it since, also after the moment, because other values may refer to the same object."""
+        """Return the statements that determine a name's value at a moment: the last statement that bound it, and
+        statements that changed it since, also after the moment, because other values may refer to the same object."""
         found, since = [], -1
         for index in _indices_before(self._binding.get(name, self._any_name), when):
             found.append(index)

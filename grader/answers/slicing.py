@@ -83,8 +83,8 @@ class _Page:
         self._changes: dict[str, list[int]] = {}
 
     def needed(self, changing: Set[int] = frozenset()) -> set[int]:
-        """Return the indices of the statements that the answer depends on: statements that bind names, and statements in
-        `changing` that may change the names' values."""
+        """Return the indices of the statements that the answer depends on: statements that bind names, and
+        statements in `changing` that may change the names' values."""
         kept = {index for index, each in enumerate(self.statements) if is_future(each.node)}
         todo = {(self._answer, len(self.statements))}
         done: set[tuple[str, int]] = set()

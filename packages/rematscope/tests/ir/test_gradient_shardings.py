@@ -92,6 +92,14 @@ def test_an_axis_of_size_one_changes_no_figure(case, axis, other):
     assert figures(case, **{axis: 8}) == figures(case, **{axis: 8, other: 1})
 
 
+def test_an_axis_of_size_one_leaves_its_dimension_to_another_axis():
+    over = meshes.mesh(rows=8, columns=1)
+    args = meshes.like(over, "columns", shape=(16, 64)), meshes.like(over, "rows", shape=(16, 64))
+    made = jax.jit(jnp.add).lower(*args).compile()
+    (result,) = trace(jnp.add, *args).outputs
+    assert result.on_device.shape == (2, 64) == made.output_shardings.shard_shape((16, 64))
+
+
 @functools.cache
 def compiled(**axes):
     """Return the shapes of each device's shards of the results, for all cases."""
@@ -140,6 +148,33 @@ def test_a_constraint_on_each_slice_does_not_bind_a_stack():
         [v.on_device.shape for v in passes.outputs] == [(4, 2), (4, 2)] == [s.shard_shape((4, 16)) for s in shardings]
     )
     assert not passes.outputs[0].placement.is_explicit
+
+
+def test_branches_and_iterations_compute_the_shards_that_are_read():
+    over = meshes.mesh(rows=8)
+    args = meshes.like(over, shape=(16, 64)), meshes.like(over, None, "rows", shape=(16, 64))
+
+    def f(x, y):
+        chosen = lax.cond(x[0, 0] > 0, lambda x: 2 * jnp.sin(x), lambda x: 3 * jnp.sin(x), x)
+        stack = lax.scan(lambda _, row: (0, 2 * row), 0, x)[1]
+        return (chosen + stack) * y
+
+    equations = {each.primitive: each for each in trace(f, *args).forward.equations}
+    assert {v.on_device.shape for body in equations["cond"].bodies for v in body.outputs} == {(16, 8)}
+    assert [v.on_device.shape for v in equations["scan"].bodies[-1].outputs] == [(8,)]
+
+
+def test_a_value_that_one_reader_shards_is_sharded_for_others():
+    over = meshes.mesh(rows=8)
+    args = meshes.like(over, shape=(16, 64)), meshes.like(over, "rows", shape=(16, 64))
+
+    def f(x, y):
+        doubled = 2 * x
+        return doubled * y, jnp.sin(doubled)
+
+    predicted = [v.on_device.shape for v in trace(f, *args).outputs]
+    shardings = jax.jit(f).lower(*args).compile().output_shardings
+    assert predicted == [(2, 64), (2, 64)] == [s.shard_shape((16, 64)) for s in shardings]
 
 
 def test_the_larger_operand_keeps_a_mesh_axis():

@@ -15,6 +15,7 @@ from sampling import few, sampled
 from rematscope import PlanError, jax_compat, report, rewrite, trace
 from rematscope.reporting.arrays import arguments_of
 from rematscope.reporting.batch_axis import NotPaired, axes_of, makes_batch, programs_commute, run_part
+from rematscope.reporting.chunks import chunked_batch
 from rematscope.reporting.rewrite import Changes, losses_of
 
 COUNT = 3
@@ -435,6 +436,14 @@ def test_operations_with_different_numbers_of_results_do_not_pair():
     variables = jax.make_jaxpr(lambda x, y: x + y)(jnp.ones(4), jnp.ones(4)).jaxpr.invars
     with pytest.raises(NotPaired):
         axes_of(variables, variables[:1], 2)
+
+    @jax.checkpoint
+    def sines(x):
+        return [jnp.sin(x)] * (len(x) // 2)
+
+    whole, part = (jax.make_jaxpr(lambda x: jnp.sum(sines(x)[0]))(jnp.ones(n)) for n in (4, 2))
+    with pytest.raises(NotPaired):
+        chunked_batch(whole, part, 2)
 
 
 def test_a_batch_that_the_chunks_do_not_divide_is_refused():

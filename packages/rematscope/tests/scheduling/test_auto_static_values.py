@@ -1,5 +1,6 @@
 """Functions with a plan accept arguments that are not arrays, and have one plan per combination of these."""
 
+import functools
 import pickle
 
 import equinox as eqx
@@ -38,6 +39,14 @@ def test_the_gradient_with_respect_to_the_arrays_is_that_of_jax(tmp_path):
     assert planned.plan(MODEL, X) is made
 
 
+def test_the_arrays_of_a_model_alone_have_the_same_gradient():
+    parameters, static = eqx.partition(MODEL, eqx.is_array)
+    planned = auto(lambda parameters, x: loss(eqx.combine(parameters, static), x), saved=0)
+    found, expected = jax.grad(planned)(parameters, X), eqx.filter_grad(loss)(MODEL, X)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    assert all(map(functools.partial(jnp.allclose, rtol=1e-5, atol=1e-7), *map(jax.tree.leaves, (found, expected))))
+
+
 def test_another_function_in_the_model_is_another_plan():
     planned = auto(loss, saved="1 MiB")
     made = planned.plan(MODEL, X)
@@ -55,6 +64,7 @@ def test_argnums_count_arguments_that_are_not_arrays():
         jax.grad(f, 2)("tanh", w, X)
     with pytest.raises(PlanError, match="argnums includes 'act', an argument of <lambda> without floating-point"):
         auto(lambda act, w, x: by_name(w, x, act), saved="1 MiB", argnums=0)("tanh", w, X)
+    assert trace(f, "tanh", w, X).saved_bytes() > 0  # of the planned gradient
 
 
 def test_a_plan_can_be_pickled():

@@ -63,6 +63,8 @@ def test_a_plan_applies_to_the_same_arguments():
     made = plan(loss, MODEL, X, jnp.sin, saved=0.0)
     assert jnp.array_equal(made.planned(MODEL, X, jnp.sin), loss(MODEL, X, jnp.sin))
     assert made.certificate.verify(loss, MODEL, X, jnp.sin) == made.cost > 0
+    made = plan(lambda model, x: (loss(model, x), "a mean"), MODEL, X, saved=0.0)
+    assert made.planned(MODEL, X)[1] == "a mean"
 
 
 class Normalized(nnx.Module):

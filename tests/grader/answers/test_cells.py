@@ -143,6 +143,11 @@ READ = {
         f"{NAME} = Late()",
         f"{NAME}.becomes(lambda: 7)",
     ],
+    "a decorator that the answer calls, too": [
+        INTO_REG,
+        f"@entry\n{K}",
+        f"def {NAME}():\n    entry(dict)\n    return REG['k']",
+    ],
     # IPython's own syntax.
     "a command's output": [f"n = !nproc\nk = 6 + int(n[0])\ndef {NAME}(): return k"],
     "a magic's value": [f"t = %timeit -o 3\nk = 6 + int(t.best)\ndef {NAME}(): return k"],

@@ -3,6 +3,7 @@
 import json
 import sys
 
+import jax
 import pytest
 
 from grader.answers import find
@@ -65,6 +66,17 @@ def test_calls_of_the_answer_and_its_functions_are_demonstrations(tmp_path):
         "print(helper(), 1 / 0)",
     )
     assert answer(path)() == {}
+
+
+def test_a_rule_that_a_method_of_the_answer_decorates_is_run(tmp_path):
+    path = notebook(
+        tmp_path,
+        "import jax",
+        f"@jax.custom_jvp\ndef {NAME}(x): return x",
+        f"@{NAME}.defjvp\ndef rule(primals, tangents): return primals[0], 7 * tangents[0]",
+        f"print({NAME}(1 / 0))",
+    )
+    assert jax.grad(answer(path))(1.0) == 7
 
 
 def test_the_last_definition_is_the_answer(tmp_path):

@@ -85,6 +85,12 @@ def test_figures_of_one_case_are_one_finding():
     assert finding.kinds > {FindingKind.RECOMPUTES}
 
 
+def test_recompute_in_more_cases_is_a_finding_of_its_own():
+    seen = behaviour(residual("y"), recomputed=(50,)), behaviour(residual("h"), recomputed=(50,), case="float16")
+    both = findings(Saves(("h",), "Too much?", "Too little?"), *seen, more=[Recomputes(0, "Why?")])
+    assert [finding.cases for finding in both] == [("float32",), ("float32", "float16")]
+
+
 def test_equal_residuals_are_listed_once():
     (finding,) = findings(Saves((), "Too much?"), behaviour(*[residual("y")] * 3))
     assert finding.text == ("Your forward pass saves 3 extra residuals (168 B in total): y, f32[2,7], 56 B (3 times).")

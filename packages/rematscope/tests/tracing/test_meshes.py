@@ -122,11 +122,12 @@ def test_under_automatic_axes_the_compilers_shardings_are_predicted_and_marked()
     assert trace(constrained, shape).axes == {"d": 8}
 
 
-def test_the_result_of_a_convolution_is_sharded_like_its_images():
+@pytest.mark.parametrize("layout", ["NHWC", "HWNC"])
+def test_the_result_of_a_convolution_is_sharded_like_its_images(layout):
     over = meshes.mesh(d=8)
 
     def f(x, w):
-        y = lax.conv_general_dilated(jnp.sin(x), w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        y = lax.conv_general_dilated(jnp.sin(x), w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", layout))
         return jnp.sin(y).sum()
 
     kernel = meshes.like(over, shape=(3, 3, 3, 4))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from rematscope import PlanError, auto, load_schedule, trace, with_schedule
+from rematscope import PlanError, auto, fit, load_schedule, trace, with_schedule
 
 MODEL = eqx.nn.MLP(8, 8, 16, 2, activation=jax.nn.gelu, key=jax.random.key(0))
 X = jax.random.normal(jax.random.key(1), (4, 8))
@@ -54,6 +54,15 @@ def test_another_function_in_the_model_is_another_plan():
     assert jnp.allclose(planned(other, X), loss(other, X)) and planned.plan(other, X) is not made
     with pytest.raises(PlanError, match=r"`model\.activation` was gelu, a function then, and is sin, a .* now"):
         made.function(other, X)
+
+
+@pytest.mark.parametrize("plan", [with_schedule, lambda f: fit(f, MODEL, X, peak="1 GiB").plan.planned])
+def test_results_that_are_not_arrays_are_returned(plan):
+    def f(model, x):
+        return loss(model, x), {"loss": "mean square", "activation": jax.nn.gelu}
+
+    value, others = plan(f)(MODEL, X)
+    assert jnp.allclose(value, loss(MODEL, X)) and others == {"loss": "mean square", "activation": jax.nn.gelu}
 
 
 def test_argnums_count_arguments_that_are_not_arrays():

@@ -56,7 +56,15 @@ def test_another_function_in_the_model_is_another_plan():
         made.function(other, X)
 
 
-@pytest.mark.parametrize("plan", [with_schedule, lambda f: fit(f, MODEL, X, peak="1 GiB").plan.planned])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        lambda f: auto(f, saved=0),
+        lambda f: auto(f, saved=0).plan(MODEL, X).function,
+        with_schedule,
+        lambda f: fit(f, MODEL, X, peak="1 GiB").plan.planned,
+    ],
+)
 def test_results_that_are_not_arrays_are_returned(plan):
     def f(model, x):
         return loss(model, x), {"loss": "mean square", "activation": jax.nn.gelu}

@@ -20,7 +20,7 @@ from rematscope.scheduling.zeros import without
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
-from rematscope.tracing.static_values import restored, with_static
+from rematscope.tracing.static_values import has_static, restored, with_static
 
 
 class Constant:
@@ -62,7 +62,8 @@ class Planned(Constant, PartlyDifferentiable):
         given, named = with_static(args, kwargs)
         self._signature.check(given, named)
         check_call(self._function, given, named, "use jax.eval_shape for the shape of the result")
-        return restored(self.call(given, named))
+        returned = self.call(given, named)
+        return returned if has_static((args, kwargs)) else restored(returned)
 
     def gradient_mask(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[bool] | None:
         return self._grad_mask

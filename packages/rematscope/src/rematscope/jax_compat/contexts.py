@@ -35,15 +35,20 @@ def is_named_axis(name: Any) -> bool:
 
 
 @contextlib.contextmanager
-def outside_transformations() -> Iterator[None]:
-    """Leave the caller's transformations within the context: their trace, their named axes and their manual mesh."""
+def outside_transformations(keeps_axes: bool = False) -> Iterator[None]:
+    """Leave the caller's transformations within the context: their trace, their named axes and their manual mesh.
+
+    Args:
+      keeps_axes: whether to leave only the trace, so that functions may still use the named axes.
+    """
     context, mesh = cast(Any, core.trace_ctx), jax.sharding.get_abstract_mesh()
-    is_manual = jax.sharding.AxisType.Manual in mesh.axis_types
+    is_manual = jax.sharding.AxisType.Manual in mesh.axis_types and not keeps_axes
     no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())) if is_manual else None
     trace, axes = context.trace, context.axis_env
     with no_mesh or contextlib.nullcontext():
         context.set_trace(core.eval_trace)
-        context.set_axis_env(core.top_axis_env)
+        if not keeps_axes:
+            context.set_axis_env(core.top_axis_env)
         try:
             yield
         finally:

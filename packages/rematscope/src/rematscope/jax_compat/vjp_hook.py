@@ -190,15 +190,18 @@ def _unwrapped(fun: linear_util.WrappedFun) -> Function:
 
 
 @contextlib.contextmanager
-def outside_traces() -> Iterator[None]:
+def outside_traces(keeps_axes: bool = False) -> Iterator[None]:
     """Leave the caller's transformations and the replacement of its gradients within the context, for separate traces.
 
     A plan that is made while a function is traced takes gradients too, which do not belong to that function.
+
+    Args:
+      keeps_axes: whether the separate traces may use the caller's named axes, such as those of a `shard_map`.
     """
     around = _api[_VJP]
     watched = isinstance(around, _Gradients) and around.is_here
     before = watched and around.busy
-    with outside_transformations(), _trace_cache_key(None):
+    with outside_transformations(keeps_axes), _trace_cache_key(None):
         if watched:
             around.busy = True
         try:

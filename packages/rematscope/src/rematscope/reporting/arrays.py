@@ -13,6 +13,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from rematscope.errors import PlanError
+from rematscope.ir.program import type_text
+from rematscope.ir.specs import explicit_sharding, spec_in
 from rematscope.reporting.nnx_objects import is_object, is_variable, objects_in, set_state, state_of
 from rematscope.tracing.arguments import callable_name, is_array, shape_struct
 
@@ -160,8 +163,17 @@ def stacked(value: Any, axis: int, count: int, sharding: NamedSharding | None = 
 
     If the array is sharded across devices along this axis, each part is sharded like it, where the devices divide the
     length of a part. Otherwise, each part would be on some of the devices only, and they would compute it alone.
+
+    Raises:
+      PlanError: if the array is sharded over explicit mesh axes along this axis.
     """
-    shape = jnp.shape(value)
+    shape, explicit = jnp.shape(value), explicit_sharding(jax.typeof(value))
+    if explicit is not None and spec_in(explicit, len(shape)).axes[axis]:
+        raise PlanError(
+            f"An array of type {type_text(jax.typeof(value))} cannot be divided along axis {axis}, as chunks=, "
+            "head_chunks= and microbatches= need: it is sharded over explicit mesh axes along this axis. Make the mesh "
+            "with axis_types of AxisType.Auto, or choose another axis in in_axes=."
+        )
     parts = jnp.reshape(value, (*shape[:axis], count, shape[axis] // count, *shape[axis + 1 :]))
     stack = jnp.moveaxis(parts, axis, 0)
     if sharding is None or len(sharding.spec) <= axis or sharding.spec[axis] is None:

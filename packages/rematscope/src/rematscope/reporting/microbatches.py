@@ -484,7 +484,7 @@ def jaxpr_of_step(
         changed = transform_losses(flat, lambda loss: change(loss, which))
         return record_gradients(changed, 1 / cotangent_divisor(count))(*leaves)
 
-    with outside_traces():
+    with outside_traces(keeps_axes=True):
         return jax_compat.make_jaxpr(numbered)(jax.ShapeDtypeStruct((), jnp.int32), *shapes)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.extend import source_info_util
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
+from rematscope.jax_compat import varying
 from rematscope.jax_compat.vjp_hook import (
     GradientInside,
     announce_gradient,
@@ -49,7 +50,7 @@ from rematscope.scheduling.cuts import stretches
 from rematscope.scheduling.host import LEAST
 from rematscope.scheduling.planned import Constant
 from rematscope.scheduling.result import reduced
-from rematscope.tracing.arguments import callable_name, flattened, type_description
+from rematscope.tracing.arguments import callable_name, flattened, is_array, type_description
 from rematscope.tracing.checkpoints import (
     CalledOnce,
     jaxpr_of,
@@ -274,6 +275,7 @@ class Rewritten(Constant):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
+        self._check_place(args, kwargs)
         if not self.changes.is_flat:
             return with_python_numbers(self._direct(args, kwargs)(*args, **kwargs))
         program, arguments = self._program(args, kwargs)
@@ -289,6 +291,20 @@ class Rewritten(Constant):
             return self._direct(args, kwargs, "lower")(*args, **kwargs)
         arrays = self._arguments(args, kwargs)
         return jax.jit(arrays.bound(self)).lower(*arrays.args, **arrays.kwargs)
+
+    def _check_place(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Raise PlanError inside a `shard_map` for which the changes cannot be made."""
+        if AxisType.Manual not in jax.sharding.get_abstract_mesh().axis_types:
+            return
+        advice = f"Rewrite the function that contains the shard_map, instead of calling {self.__name__} inside it"
+        if self.changes.auto is not None:
+            raise PlanError(f"auto= does not work inside a shard_map. {advice}, or use rematscope.auto.")
+        varies = [varying(jax.typeof(leaf)) for leaf in jax.tree.leaves((args, kwargs)) if is_array(leaf)]
+        if self.changes.microbatches * self.changes.chunks > 1 and any(varies):
+            raise PlanError(
+                "chunks= and microbatches= do not work inside a shard_map with check_vma=True, which checks what "
+                f"varies over devices. {advice}, or pass check_vma=False to the shard_map."
+            )
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
         key = tuple(map(may_be_setting, jax.tree.leaves((args, kwargs))))  # a number may be traced in another call
@@ -541,7 +557,7 @@ def _already_donated(f: Callable[..., Any], arguments: Arguments) -> list[bool]:
     if not hasattr(f, "lower"):
         return [False] * count
     flat, leaves = flattened(arguments.bound(f), arguments.args, arguments.kwargs)
-    with outside_traces():
+    with outside_traces(keeps_axes=True):
         shown = set(donated_operands(jax_compat.make_jaxpr(flat.updating)(*leaves)))
     return [i in shown for i in range(count)]
 
@@ -560,7 +576,7 @@ def losses_of(
     """
     flat, leaves = flattened(arguments.bound(f), arguments.args, arguments.kwargs)
     shapes = [in_part(leaf, axis, changes.chunks) for leaf, axis in zip(leaves, axes, strict=True)]
-    with outside_traces():
+    with outside_traces(keeps_axes=True):
         if not is_step:
             return [jax_compat.make_jaxpr(with_checkpoints(flat, changes))(*shapes)]
         with contextlib.suppress(Exception):  # any error of a step that needs the values of its gradient
@@ -602,7 +618,7 @@ def takes_gradient(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
     """Return whether a function takes a gradient itself, as a training step does."""
     arguments = arguments_of(f, args, kwargs)
     flat, leaves = flattened(arguments.bound(f), arguments.args, arguments.kwargs)
-    with outside_traces():
+    with outside_traces(keeps_axes=True):
         try:
             return has_gradient(jax_compat.make_jaxpr(raise_at_gradients(flat))(*leaves))
         except GradientInside:

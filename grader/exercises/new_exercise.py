@@ -65,7 +65,6 @@ def _file_texts(name: str, number: int) -> dict[Path, str]:
         entry / "feedback.toml": _FEEDBACK,
         answers / "right.py": _RIGHT,
         answers / "wrong.py": _WRONG,
-        answers / "first_hints.json": _FIRST_HINTS,
     }
 
 
@@ -206,19 +205,12 @@ passes = RIGHT.passes
 # STUB: at least three functions, each below `@passes`.
 '''
 
-_FIRST_HINTS = """{
- "STUB: the first words of a hint": [
-  "the names of the wrong answers after which it is the first hint"
- ]
-}
-"""
-
-_WRONG = '''"""Wrong answers to NAME, each with the finding that must name its mistake."""
+_WRONG = '''"""Wrong answers to NAME, each with the finding that must name its mistake and the key of the first hint."""
 
 from sample_answers import Answers
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
 
-# STUB: at least five functions, each below `@fails_with("also saved", "words of the finding")`.
+# STUB: at least five functions, each below `@fails_with("also saved", "words of the finding", hint="first_step")`.
 '''

@@ -37,7 +37,8 @@ class Wrong(NamedTuple):
     That finding contains `words` and lists `cases`, or any cases if None. `where` takes the structure of a question and
     returns whether the answer is wrong there; None if this is not tested. `remat3` is False if the answer is right
     under `jax_remat3`, which asks policies about names and matmuls only. `beyond` names the numeric bound that the
-    answer just exceeds, and the number of steps by which the bound must be loosened for the answer to pass.
+    answer just exceeds, and the number of steps by which the bound must be loosened for the answer to pass. `hints`
+    contains the keys of the possible first hints; there are several if the drawn cases decide which mistake is found.
     """
 
     answer: Callable
@@ -47,6 +48,7 @@ class Wrong(NamedTuple):
     where: Callable[..., bool] | None = None
     remat3: bool = True
     beyond: tuple[str, int] | None = None
+    hints: tuple[str, ...] = ()
 
 
 class Right(NamedTuple):
@@ -59,10 +61,11 @@ class Right(NamedTuple):
 class Answers(dict):
     """The answers of a module, by their functions' names or the given names."""
 
-    def fails_with(self, kind, *words, name=None, cases=None, where=None, remat3=True, beyond=None, steps=1):
+    def fails_with(self, kind, *words, hint=(), name=None, cases=None, where=None, remat3=True, beyond=None, steps=1):
         def note(answer):
             by = (beyond, steps) if beyond else None
-            self[name or answer.__name__] = Wrong(answer, kind, words, cases, where, remat3, by)
+            hints = (hint,) if isinstance(hint, str) else hint
+            self[name or answer.__name__] = Wrong(answer, kind, words, cases, where, remat3, by, hints)
             return answer
 
         return note

@@ -3,7 +3,6 @@ and a stub is not a wrong answer."""
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -29,13 +28,6 @@ from grader.isolation.in_process import grade
 from grader.judging.findings import failed_requirements
 
 NAME = "checkpoint_dot_policy"
-
-
-def first_hints(slug):
-    """Return the first words of an exercise's first hints, each with the wrong answers that get the hint. The file is
-    for review by people, together with the findings in `wrong.py`."""
-    return json.loads((Path(__file__).parent / slug / "first_hints.json").read_text())
-
 
 ALL = [(slug, name) for slug in registry.names() for name in wrong(slug)]
 # Only a tenth with `jax_remat3`, because the evidence of most answers is the same text in both modes.
@@ -64,30 +56,21 @@ def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, 
     assert not any(finding.advice for finding in verdict.findings)
     if not remat3:
         hints = registry.expect(slug).feedback.hints
-        hint = hints[next_hint(hints, verdict.findings, ())].text
-        # An answer may have several first hints if the drawn cases decide which of its mistakes is found.
-        written = tuple(words for words, names in first_hints(slug).items() if name in names)
-        assert hint.startswith(written), f"{name} is asked: {hint} ({verdict})"
-
-
-@pytest.mark.parametrize("slug", registry.names())
-def test_the_first_hint_after_each_wrong_answer_is_recorded(slug):
-    hints = [hint.text for hint in registry.expect(slug).feedback.hints.values()]
-    written = first_hints(slug)
-    assert {name for names in written.values() for name in names} == {*wrong(slug)}
-    for words in written:
-        assert len({text for text in hints if text.startswith(words)}) == 1, words
+        hint = next_hint(hints, verdict.findings, ())
+        assert hint in answer.hints, f"the first hint after {name} is {hint}: {hints[hint].text} ({verdict})"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slug", registry.names())
 def test_every_hint_for_a_findings_words_fits_a_wrong_answer(slug, unpatched):
-    first = tuple(first_hints(slug))  # the test above shows that these hints fit
-    own = {hint for key, hint in registry.expect(slug).feedback.hints.items() if key not in common_hints()}
+    # The test above shows that the first hints fit.
+    first = {key for answer in wrong(slug).values() for key in answer.hints}
+    own = {
+        hint for key, hint in registry.expect(slug).feedback.hints.items() if key not in first | common_hints().keys()
+    }
     # Each alternative of a hint is tested by itself.
     left = {replace(hint, on_any_text=(words,)) for hint in own for words in hint.on_any_text}
     left |= {hint for hint in own if hint.on_text}
-    left = {hint for hint in left if not hint.text.startswith(first)}
     for answer in wrong(slug).values():
         findings = verdict_on(answer.answer, slug).findings if left else ()
         left = {hint for hint in left if hint.closeness(findings) < 0}

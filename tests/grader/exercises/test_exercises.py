@@ -55,6 +55,8 @@ def test_hints_are_questions_and_depend_on_the_findings(slug):
     assert any(hint.on_kinds for hint in hints)
     for hint in [hint for key, hint in named.items() if key not in common_hints()]:
         assert not hint.on_kinds or found.intersection(hint.on_kinds), f"no wrong answer gets what {hint} is for"
+    for name, answer in wrong(slug).items():
+        assert answer.hints and named.keys() >= {*answer.hints}, f"{name} names no hint of the exercise: {answer.hints}"
 
 
 @pytest.mark.parametrize("slug", registry.names())

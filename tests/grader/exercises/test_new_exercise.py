@@ -54,7 +54,7 @@ def test_a_new_exercise_is_refused_until_each_of_its_four_things_is_written(copy
     assert (status, err) == (0, "") and written == set(out.splitlines()[:-1])
     entry = {f"grader/catalog/{NAME}/{file}" for file in ("__init__.py", "task.py", "expect.py", "feedback.toml")}
     assert written == {page, f"solutions/{NAME}.py", *entry} | {
-        f"tests/grader/catalog/{NAME}/{file}" for file in ("right.py", "wrong.py", "first_hints.json")
+        f"tests/grader/catalog/{NAME}/{file}" for file in ("right.py", "wrong.py")
     }
 
     status, out = outcome(copy, "still_a_stub", "tests/grader/catalog", "tests/grader/exercises", "tests/notebooks")

@@ -48,79 +48,79 @@ def right(*arguments, block=block):
     return saving(CONTEXT if s > 3 * h else QKV, block)(*arguments)
 
 
-@fails_with("also saved", "context, f32[", "Which function marks")
+@fails_with("also saved", "context, f32[", "Which function marks", hint="no_checkpoint")
 @named
 def no_checkpoint(*arguments):
     return block(*arguments)
 
 
-@fails_with("not saved", "how many FLOPs")
+@fails_with("not saved", "how many FLOPs", hint="saved_too_little")
 @named
 def nothing_saved(*arguments):
     return jax.checkpoint(block)(*arguments)
 
 
-@fails_with("also saved", "context, f", "allow each value that you save")
+@fails_with("also saved", "context, f", "allow each value that you save", hint="all_four_saved")
 @named
 def all_four_saved(*arguments):
     return saving((*QKV, *CONTEXT))(*arguments)
 
 
-@fails_with("also saved", "q, f", "k, f", "v, f", "does not save context")
+@fails_with("also saved", "q, f", "k, f", "v, f", "does not save context", hint="compare_with_the_shape")
 @named
 def always_the_projections(*arguments):
     return saving(QKV)(*arguments)
 
 
-@fails_with("also saved", "context, f", "does not save q, f")
+@fails_with("also saved", "context, f", "does not save q, f", hint="compare_with_the_shape")
 @named
 def always_context(*arguments):
     return saving(CONTEXT)(*arguments)
 
 
-@fails_with("also saved", "context, f", "does not save q, f")
+@fails_with("also saved", "context, f", "does not save q, f", hint="compare_with_the_shape")
 @named
 def by_flops_per_byte(*arguments):
     s, h = arguments[-1].shape
     return saving(CONTEXT if s > h else QKV)(*arguments)
 
 
-@fails_with("also saved", "does not save context")
+@fails_with("also saved", "does not save context", hint="compare_with_the_shape")
 @named
 def one_matmul_of_four_counted_twice(*arguments):
     s, h = arguments[-1].shape
     return saving(CONTEXT if s > 6 * h else QKV)(*arguments)
 
 
-@fails_with("not saved", "v, f")
+@fails_with("not saved", "v, f", hint="saved_too_little")
 @named
 def without_v(*arguments):
     s, h = arguments[-1].shape
     return saving(CONTEXT if s > 3 * h else ("q", "k"))(*arguments)
 
 
-@fails_with("also saved", "the attention weights, f")
+@fails_with("also saved", "the attention weights, f", hint="weights_saved")
 @named
 def the_weights_too(*arguments):
     s, h = arguments[-1].shape
     return saving((*(CONTEXT if s > 3 * h else QKV), "weights"))(*arguments)
 
 
-@fails_with("also saved", "the scores, f")
+@fails_with("also saved", "the scores, f", hint="weights_saved")
 @named
 def the_scores_too(*arguments):
     s, h = arguments[-1].shape
     return saving((*(CONTEXT if s > 3 * h else QKV), "scores"))(*arguments)
 
 
-@fails_with("not saved", "context, f")
+@fails_with("not saved", "context, f", hint="saved_too_little")
 @named
 def the_output_instead_of_context(*arguments):
     s, h = arguments[-1].shape
     return saving(("out",) if s > 3 * h else QKV)(*arguments)
 
 
-@fails_with("also saved", "bf16[")
+@fails_with("also saved", "bf16[", hint="no_checkpoint")
 @named
 def in_single_precision_only(*arguments):
     return (right if arguments[0].dtype == "float32" else block)(*arguments)
@@ -133,7 +133,7 @@ def with_attention(attend):
     return other
 
 
-@fails_with("wrong value", "not divided by the square root of the head size")
+@fails_with("wrong value", "not divided by the square root of the head size", hint="compare_with_the_block")
 @named
 def scores_not_divided(*arguments):
     def unscaled(q, k, v):
@@ -142,7 +142,7 @@ def scores_not_divided(*arguments):
     return right(*arguments, block=with_attention(unscaled))
 
 
-@fails_with("wrong value", "square root of the width")
+@fails_with("wrong value", "square root of the width", hint="compare_with_the_block")
 @named
 def divided_by_the_width(*arguments):
     def scaled(q, k, v):
@@ -151,7 +151,7 @@ def divided_by_the_width(*arguments):
     return right(*arguments, block=with_attention(scaled))
 
 
-@fails_with("wrong value", "over the queries")
+@fails_with("wrong value", "over the queries", hint="compare_with_the_block")
 @named
 def softmax_over_the_queries(*arguments):
     def other(q, k, v):
@@ -161,7 +161,7 @@ def softmax_over_the_queries(*arguments):
     return right(*arguments, block=with_attention(other))
 
 
-@fails_with("wrong value", "causal")
+@fails_with("wrong value", "causal", hint="compare_with_the_block")
 @named
 def causal_attention(*arguments):
     def causal(q, k, v):
@@ -170,25 +170,25 @@ def causal_attention(*arguments):
     return right(*arguments, block=with_attention(causal))
 
 
-@fails_with("wrong value", "leaves out `x`")
+@fails_with("wrong value", "leaves out `x`", hint="compare_with_the_block")
 @named
 def no_residual_connection(*arguments):
     return right(*arguments, block=lambda *given: block(*given) - given[-1])
 
 
-@fails_with("wrong gradient", "zero everywhere")
+@fails_with("wrong gradient", "zero everywhere", hint="compare_with_the_block")
 @named
 def x_stopped(*arguments):
     *weights, x = arguments
     return right(*weights, jax.lax.stop_gradient(x))
 
 
-@fails_with("argument order")
+@fails_with("argument order", hint="compare_with_the_block")
 def x_first(x, wq, wk, wv, wo):
     return right(wq, wk, wv, wo, x)
 
 
-@fails_with("raises", "takes the value first")
+@fails_with("raises", "takes the value first", hint="compare_with_the_block")
 @named
 def name_first(*arguments):
     def swapped(wq, wk, wv, wo, x):
@@ -197,20 +197,20 @@ def name_first(*arguments):
     return right(*arguments, block=swapped)
 
 
-@fails_with("raises", "plain Python integers")
+@fails_with("raises", "plain Python integers", hint="compare_with_the_block")
 @named
 def by_the_values(*arguments):
     return saving(CONTEXT if jnp.sum(arguments[-1]) > 0 else QKV)(*arguments)
 
 
-@fails_with("raises", "does each `einsum` sum")
+@fails_with("raises", "does each `einsum` sum", hint="compare_with_the_block")
 @named
 def projections_transposed(*arguments):
     wq, wk, wv, wo, x = arguments
     return right(wq.T, wk, wv, wo, x)
 
 
-@fails_with("recomputes", "Count each matmul once", beyond="Recomputes.count", steps=2)
+@fails_with("recomputes", "Count each matmul once", hint="recomputed_more", beyond="Recomputes.count", steps=2)
 @named
 def projections_once_more(*arguments):
     wq, wk, wv, wo, x = arguments

@@ -43,12 +43,14 @@ def always(key, equations):
     return order
 
 
-@fails_with("costs more", "all recomputation comes first", "only later equations")
+@fails_with("costs more", "all recomputation comes first", "only later equations", hint="first_equation_reads_ct_runs")
 def as_given(equations, residuals):
     return names(equations)
 
 
-@fails_with("costs more", "read directly", "the first recomputation that reads it")
+@fails_with(
+    "costs more", "read directly", "the first recomputation that reads it", hint="recomputed_value_may_read_only"
+)
 def only_direct_ones_wait(equations, residuals):
     way = way_of(equations)
     direct = {read for name, reads, _ in equations if name in way for read in reads}
@@ -56,7 +58,7 @@ def only_direct_ones_wait(equations, residuals):
     return behind_what_it_reads([*indirect, *way], equations)
 
 
-@fails_with("costs more", "as early as possible", "without being used")
+@fails_with("costs more", "as early as possible", "without being used", hint="equation_runs_early_makes_value")
 def in_levels(equations, residuals):
     level = {}
     for name, reads, _ in equations:
@@ -64,29 +66,34 @@ def in_levels(equations, residuals):
     return sorted(level, key=level.get)
 
 
-@fails_with("costs more", "whose result has the fewest bytes", "freed sooner")
+@fails_with("costs more", "whose result has the fewest bytes", "freed sooner", hint="compare_value_4_bytes_read")
 def smallest_first(equations, residuals):
     return always(lambda equation: equation[2], equations)
 
 
-@fails_with("costs more", "the gradients, which no equation reads, come last", "as soon as the gradient")
+@fails_with(
+    "costs more",
+    "the gradients, which no equation reads, come last",
+    "as soon as the gradient",
+    hint="find_gradient_reads_value_no",
+)
 def gradients_last(equations, residuals):
     read = {read for _, reads, _ in equations for read in reads}
     way = way_of(equations)
     return behind_what_it_reads([*(n for n in way if n in read), *(n for n in way if n not in read)], equations)
 
 
-@fails_with("costs more", "than necessary.", "could be computed later")
+@fails_with("costs more", "than necessary.", "could be computed later", hint="equations_depend_ct_keep_order")
 def largest_first(equations, residuals):
     return always(lambda equation: -equation[2], equations)
 
 
-@fails_with("costs more", "than necessary", where=lambda n: n > 9)
+@fails_with("costs more", "than necessary", hint="first_equation_reads_ct_runs", where=lambda n: n > 9)
 def right_for_nine_equations(equations, residuals):
     return best(equations, residuals) if len(equations) <= 9 else names(equations)
 
 
-@fails_with("impossible", "appears a second time", "still in memory")
+@fails_with("impossible", "appears a second time", "still in memory", hint="call_peak_order_mini_example")
 def twice(equations, residuals):
     """Recompute all operands for each reader."""
     table, way, order = {name: reads for name, reads, _ in equations}, way_of(equations), []
@@ -102,38 +109,60 @@ def twice(equations, residuals):
     return order
 
 
-@fails_with("impossible", "which has not been computed yet", "must already be in the order", where=lambda n: n > 5)
+@fails_with(
+    "impossible",
+    "which has not been computed yet",
+    "must already be in the order",
+    hint="call_peak_order_mini_example",
+    where=lambda n: n > 5,
+)
 def backwards(equations, residuals):
     return names(equations)[::-1] if len(equations) > 5 else best(equations, residuals)
 
 
-@fails_with("impossible", "it does not contain", where=lambda n: n > 0)
+@fails_with("impossible", "it does not contain", hint="call_peak_order_mini_example", where=lambda n: n > 0)
 def nothing(equations, residuals):
     return []
 
 
-@fails_with("impossible", "is not the name of an equation", "a list of these names only", where=lambda n: True)
+@fails_with(
+    "impossible",
+    "is not the name of an equation",
+    "a list of these names only",
+    hint="print_order_mini_example_next",
+    where=lambda n: True,
+)
 def whole_equations(equations, residuals):
     table = {equation[0]: equation for equation in equations}
     return [table[name] for name in best(equations, residuals)]
 
 
-@fails_with("impossible", "is not the name of an equation", where=lambda n: True)
+@fails_with("impossible", "is not the name of an equation", hint="print_order_mini_example_next", where=lambda n: True)
 def places(equations, residuals):
     return [names(equations).index(name) for name in best(equations, residuals)]
 
 
-@fails_with("wrong type", "a list of names such as ['a', 'b']", where=lambda n: True)
+@fails_with(
+    "wrong type", "a list of names such as ['a', 'b']", hint="print_order_next_mini_example", where=lambda n: True
+)
 def a_string(equations, residuals):
     return " ".join(best(equations, residuals))
 
 
-@fails_with("wrong type", "not plain", "What should backward_order", where=lambda n: True)
+@fails_with(
+    "wrong type", "not plain", "What should backward_order", hint="print_order_next_mini_example", where=lambda n: True
+)
 def a_set(equations, residuals):
     return {*best(equations, residuals)}
 
 
-@fails_with("raises", "KeyError", "not the names of equations", where=lambda n: True)
+@fails_with(
+    "raises",
+    "KeyError",
+    "not the names of equations",
+    hint="equation_read_another_equation_value",
+    where=lambda n: True,
+)
 def residuals_looked_up(equations, residuals):
     table, order = {name: reads for name, reads, _ in equations}, []
 
@@ -147,12 +176,20 @@ def residuals_looked_up(equations, residuals):
     return order
 
 
-@fails_with("raises", "RecursionError", "the name is already in the order", where=lambda n: True)
+@fails_with(
+    "raises",
+    "RecursionError",
+    "the name is already in the order",
+    hint="equation_read_another_equation_value",
+    where=lambda n: True,
+)
 def without_end(equations, residuals):
     return without_end(equations, residuals)
 
 
-@fails_with("raises", "AttributeError", "are tuples, not lists", where=lambda n: True)
+@fails_with(
+    "raises", "AttributeError", "are tuples, not lists", hint="print_equations_0_residuals_both", where=lambda n: True
+)
 def takes_them_away(equations, residuals):
     order = []
     while equations:
@@ -160,27 +197,44 @@ def takes_them_away(equations, residuals):
     return order
 
 
-@fails_with("impossible", "it does not contain 'a'", "no other equation", where=lambda n: n == 1)
+@fails_with(
+    "impossible",
+    "it does not contain 'a'",
+    "no other equation",
+    hint="call_peak_order_mini_example",
+    where=lambda n: n == 1,
+)
 def nothing_for_one_equation(equations, residuals):
     return best(equations, residuals) if len(equations) > 1 else []
 
 
-@fails_with("costs more", "than necessary", where=lambda n: n == 14)
+@fails_with(
+    "costs more",
+    "than necessary",
+    hint=("first_equation_reads_ct_runs", "equations_depend_ct_keep_order"),
+    where=lambda n: n == 14,
+)
 def thirteen_at_most(equations, residuals):
     return best(equations, residuals) if len(equations) < 14 else names(equations)
 
 
-@fails_with("costs more", "than necessary", where=lambda n: 5 < n < 14)
+@fails_with("costs more", "than necessary", hint="first_equation_reads_ct_runs", where=lambda n: 5 < n < 14)
 def neither_few_nor_fourteen(equations, residuals):
     return names(equations) if 5 < len(equations) < 14 else best(equations, residuals)
 
 
-@fails_with("impossible", "is not the name of an equation", "a list of these names only", where=lambda n: True)
+@fails_with(
+    "impossible",
+    "is not the name of an equation",
+    "a list of these names only",
+    hint="print_order_mini_example_next",
+    where=lambda n: True,
+)
 def with_their_bytes(equations, residuals):
     bytes_of = {name: nbytes for name, _, nbytes in equations}
     return [(name, bytes_of[name]) for name in best(equations, residuals)]
 
 
-@fails_with("raises", "unpack", "has three entries", where=lambda n: True)
+@fails_with("raises", "unpack", "has three entries", hint="print_equations_0_many_entries", where=lambda n: True)
 def two_entries_each(equations, residuals):
     return [name for name, _ in equations]

@@ -43,37 +43,37 @@ def placing(stages, wraps=pays, wrapper=jax.checkpoint, bytes_of=residual_bytes)
 right = placing
 
 
-@fails_with("also saved", "stage 2's output", "how large is that")
+@fails_with("also saved", "stage 2's output", "how large is that", hint="decision_for_a_stage")
 def wraps_all(stages):
     return chain([*map(jax.checkpoint, stages)])
 
 
-@fails_with("also saved", "stage 1's cosine 1", "Which function marks")
+@fails_with("also saved", "stage 1's cosine 1", "Which function marks", hint="backward_pass_recomputes_nothing_cases")
 def wraps_none(stages):
     return chain(stages)
 
 
-@fails_with("also saved", "stage 1's cosine 1", "how large is that")
+@fails_with("also saved", "stage 1's cosine 1", "how large is that", hint="input_of_the_first_stage")
 def first_stage_like_the_others(stages):
     return placing(stages, lambda number, saved, given: saved > given)
 
 
-@fails_with("also saved", "how large is that")
+@fails_with("also saved", "how large is that", hint="decision_for_a_stage")
 def all_but_the_last(stages):
     return chain([*map(jax.checkpoint, stages[:-1]), stages[-1]])
 
 
-@fails_with("also saved", "how large is that")
+@fails_with("also saved", "how large is that", hint="decision_for_a_stage")
 def decides_by_rule_but_for_the_last(stages):
     return placing(stages, lambda number, *sizes: number < len(stages) - 1 and pays(number, *sizes))
 
 
-@fails_with("also saved", "'s output", "how large is that")
+@fails_with("also saved", "'s output", "how large is that", hint="decision_for_a_stage")
 def where_residuals_are_smaller(stages):
     return placing(stages, lambda number, saved, given: number == 0 or saved < given)
 
 
-@fails_with("also saved", "'s cosine", "how large is that")
+@fails_with("also saved", "'s cosine", "how large is that", hint="decision_for_a_stage")
 def by_the_largest_residual(stages):
     def largest(stage, x):
         return max((each.nbytes for each in trace(stage, shape_of(x)).residuals if each.kind == "computed"), default=0)
@@ -81,7 +81,7 @@ def by_the_largest_residual(stages):
     return placing(stages, bytes_of=largest)
 
 
-@fails_with("also saved", "'s output", "how large is that")
+@fails_with("also saved", "'s output", "how large is that", hint="decision_for_a_stage")
 def by_the_number_of_residuals(stages):
     """A stage with several residuals, however small they are."""
 
@@ -91,22 +91,22 @@ def by_the_number_of_residuals(stages):
     return placing(stages, lambda number, saved, given: number == 0 or saved > 1, bytes_of=count)
 
 
-@fails_with("also saved", "'s output", "how large is that")
+@fails_with("also saved", "'s output", "how large is that", hint="decision_for_a_stage")
 def half_as_much_is_enough(stages):
     return placing(stages, lambda number, saved, given: number == 0 or 2 * saved > given)
 
 
-@fails_with("also saved", "'s cosine", "how large is that")
+@fails_with("also saved", "'s cosine", "how large is that", hint="decision_for_a_stage")
 def only_twice_as_much_is_enough(stages):
     return placing(stages, lambda number, saved, given: number == 0 or saved >= 2 * given)
 
 
-@fails_with("not saved", "'s output", "one stage")
+@fails_with("not saved", "'s output", "one stage", hint="many_stages_inside_checkpoints_value")
 def one_checkpoint_around_all(stages):
     return jax.checkpoint(chain(stages))
 
 
-@fails_with("not saved", "'s output", "one stage")
+@fails_with("not saved", "'s output", "one stage", hint="many_stages_inside_checkpoints_value")
 def neighbors_in_one_checkpoint(stages):
     """Stages that follow one another and pay share one checkpoint."""
 
@@ -123,27 +123,32 @@ def neighbors_in_one_checkpoint(stages):
     return run
 
 
-@fails_with("raises", "weak reference", "pass the whole list")
+@fails_with("raises", "weak reference", "pass the whole list", hint="jax_checkpoint_stage_x_parentheses")
 def the_list_checkpointed(stages):
     return jax.checkpoint(stages)
 
 
-@fails_with("also saved", "stage 1's cosine 1")
+@fails_with("also saved", "stage 1's cosine 1", hint="backward_pass_recomputes_nothing_cases")
 def not_for_a_single_stage(stages):
     return stages[0] if len(stages) == 1 else right(stages)
 
 
-@fails_with("wrong value", "in reverse order", "In what order")
+@fails_with("wrong value", "in reverse order", "In what order", hint="go_through_list_write_down")
 def in_the_other_order(stages):
     return right(stages[::-1])
 
 
-@fails_with("wrong value", "the last stage is missing")
+@fails_with("wrong value", "the last stage is missing", hint="go_through_list_write_down")
 def last_stage_dropped(stages):
     return right(stages[:-1])
 
 
-@fails_with("wrong value", "only the last stage is applied", "the result of the previous stage")
+@fails_with(
+    "wrong value",
+    "only the last stage is applied",
+    "the result of the previous stage",
+    hint="go_through_list_write_down",
+)
 def each_stage_on_x(stages):
     def run(x):
         for stage in stages:
@@ -153,7 +158,9 @@ def each_stage_on_x(stages):
     return run
 
 
-@fails_with("wrong value", "the second-to-last stage runs in place", "defined in a loop")
+@fails_with(
+    "wrong value", "the second-to-last stage runs in place", "defined in a loop", hint="function_defined_loop_looks_up"
+)
 def functions_of_a_loop(stages):
     wrapped = []
     for stage in stages[:-1]:
@@ -161,13 +168,18 @@ def functions_of_a_loop(stages):
     return chain([*wrapped, stages[-1]])
 
 
-@fails_with("wrong value", "the last stage runs in place of every", "Which stage does your function call")
+@fails_with(
+    "wrong value",
+    "the last stage runs in place of every",
+    "Which stage does your function call",
+    hint="function_defined_loop_looks_up",
+)
 def functions_of_a_loop_over_all(stages):
     wrapped = [lambda x: jax.checkpoint(stage)(x) for stage in stages]  # noqa: B023
     return chain([*wrapped[:-1], stages[-1]])
 
 
-@fails_with("also saved", "'s output", "the same function")
+@fails_with("also saved", "'s output", "the same function", hint="recognize_first_stage_position_list")
 def the_first_by_its_identity(stages):
     def run(x):
         for stage in stages:
@@ -178,19 +190,35 @@ def the_first_by_its_identity(stages):
     return run
 
 
-@fails_with("wrong type", "changes the list of stages", "How do you make a new list instead?")
+@fails_with(
+    "wrong type",
+    "changes the list of stages",
+    "How do you make a new list instead?",
+    hint="list_belongs_caller_uses_later",
+)
 def first_taken_out(stages):
     first = stages.pop(0)
     others = placing(stages, lambda number, saved, given: saved > given)
     return lambda x: others(jax.checkpoint(first)(x))
 
 
-@fails_with("raises", "missing 1 required positional argument: 'x'", "function that it returns take")
+@fails_with(
+    "raises",
+    "missing 1 required positional argument: 'x'",
+    "function that it returns take",
+    hint="best_placement_stages_called_before",
+)
 def takes_x_too(stages, x):
     return right(stages)(x)
 
 
-@fails_with("raises", "RecursionError", "defined in a loop", "what function does `f` refer to")
+@fails_with(
+    "raises",
+    "RecursionError",
+    "defined in a loop",
+    "what function does `f` refer to",
+    hint="function_defined_loop_looks_up",
+)
 def late_binding(stages):
     run = lambda x: x  # noqa: E731
     for stage in stages:
@@ -198,22 +226,32 @@ def late_binding(stages):
     return run
 
 
-@fails_with("wrong type", "returns a list, not a function", "What should best_placement(stages) return?")
+@fails_with(
+    "wrong type",
+    "returns a list, not a function",
+    "What should best_placement(stages) return?",
+    hint="best_placement_stages_runs_no",
+)
 def a_list(stages):
     return [*map(jax.checkpoint, stages[:-1]), stages[-1]]
 
 
-@fails_with("wrong type", "returns None")
+@fails_with("wrong type", "returns None", hint="best_placement_stages_runs_no")
 def no_return(stages):
     right(stages)
 
 
-@fails_with("raises", "positional argument", "What argument does the function that it returns take")
+@fails_with(
+    "raises",
+    "positional argument",
+    "What argument does the function that it returns take",
+    hint="best_placement_stages_called_before",
+)
 def called_without_x(stages):
     return right(stages)()
 
 
-@fails_with("extra matmuls", "depends on the cotangent")
+@fails_with("extra matmuls", "depends on the cotangent", hint="take_list_three_stages_many")
 def again_behind_the_cotangent(stages):
     """The first stage runs once more in the backward pass, as if it needed the cotangent."""
 
@@ -240,16 +278,20 @@ def with_a_second_run(count):
     return answer
 
 
-for length in (1, 2, 8):
+for length, hint in (
+    (1, "take_list_three_stages_many"),
+    (2, "take_list_three_stages_many"),
+    (8, "recognize_first_stage_position_list"),
+):
     twice = with_a_second_run(length)
     twice.__name__ = f"stages_twice_for_{length}"
-    fails_with("recomputes", "Which stages does the backward pass recompute")(twice)
+    fails_with("recomputes", "Which stages does the backward pass recompute", hint=hint)(twice)
 
 
 # Slips
 
 
-@fails_with("wrong value", "the last stage runs twice", "after the loop")
+@fails_with("wrong value", "the last stage runs twice", "after the loop", hint="go_through_list_write_down")
 def the_last_in_the_loop_too(stages):
     def run(x):
         for stage in stages:
@@ -259,7 +301,9 @@ def the_last_in_the_loop_too(stages):
     return run
 
 
-@fails_with("wrong value", "only the first stage is applied", "inside the loop or after it")
+@fails_with(
+    "wrong value", "only the first stage is applied", "inside the loop or after it", hint="go_through_list_write_down"
+)
 def returns_in_the_loop(stages):
     def run(x):
         for stage in stages:
@@ -269,12 +313,12 @@ def returns_in_the_loop(stages):
     return run
 
 
-@fails_with("wrong value", "the first stage is missing")
+@fails_with("wrong value", "the first stage is missing", hint="go_through_list_write_down")
 def first_stage_dropped(stages):
     return right(stages[1:])
 
 
-@fails_with("raises", "Is `stage(x)` a function")
+@fails_with("raises", "Is `stage(x)` a function", hint="jax_checkpoint_stage_x_parentheses")
 def a_value_checkpointed(stages):
     def run(x):
         for stage in stages[:-1]:
@@ -284,7 +328,7 @@ def a_value_checkpointed(stages):
     return run
 
 
-@fails_with("raises", "positional argument", "must be passed by keyword")
+@fails_with("raises", "positional argument", "must be passed by keyword", hint="jax_checkpoint_stage_x_parentheses")
 def policy_by_position(stages):
     keep = jax.checkpoint_policies.nothing_saveable
     return placing(stages, wrapper=lambda stage: jax.checkpoint(stage, keep))
@@ -293,32 +337,38 @@ def policy_by_position(stages):
 # Answers that are right for some inputs that the page allows and wrong for others.
 
 
-@fails_with("also saved", "how large is that")
+@fails_with("also saved", "how large is that", hint="decision_for_a_stage")
 def first_four_only(stages):
     return placing(stages, lambda number, *sizes: number < 4 and pays(number, *sizes))
 
 
-@fails_with("also saved", "stage 1's cosine 1", "f16[")
+@fails_with("also saved", "stage 1's cosine 1", "f16[", hint="backward_pass_recomputes_nothing_cases")
 def in_single_precision_only(stages):
     return lambda x: (right if x.dtype == "float32" else chain)(stages)(x)
 
 
-@fails_with("not saved", "stage ", "one stage")
+@fails_with("not saved", "stage ", "one stage", hint="many_stages_inside_checkpoints_value")
 def one_row_otherwise(stages):
     return lambda x: (jax.checkpoint(chain(stages)) if x.shape[0] == 1 else right(stages))(x)
 
 
-@fails_with("wrong value", "it is x itself", "a generator, `map` or `zip`", " before")
+@fails_with("wrong value", "it is x itself", "a generator, `map` or `zip`", " before", hint="loop_over_list_any_number")
 def stages_in_an_iterator(stages):
     return chain(iter([*map(jax.checkpoint, stages[:-1]), stages[-1]]))
 
 
-@fails_with("also saved", "stage 1's cosine 1")
+@fails_with("also saved", "stage 1's cosine 1", hint="recognize_first_stage_position_list")
 def none_where_some_are_the_same_function(stages):
     return (chain if len({*map(id, stages)}) < len(stages) else right)(stages)
 
 
-@fails_with("recomputes", "Which stages does the backward pass recompute", beyond="Recomputes.count", steps=12)
+@fails_with(
+    "recomputes",
+    "Which stages does the backward pass recompute",
+    hint="take_list_three_stages_many",
+    beyond="Recomputes.count",
+    steps=12,
+)
 def first_stage_once_more(stages):
     return lambda x: right(stages)(also_run_backward(stages[0], x, x))
 
@@ -327,7 +377,7 @@ def repeats(stages):
     return len({*stages}) < len(stages)
 
 
-@fails_with("recomputes", "Which stages does the backward pass recompute")
+@fails_with("recomputes", "Which stages does the backward pass recompute", hint="recognize_first_stage_position_list")
 def some_stages_once_more_if_one_repeats(stages):
     return (some_stages_once_more if repeats(stages) else right)(stages)
 

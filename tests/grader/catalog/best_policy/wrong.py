@@ -49,74 +49,95 @@ def in_use(block, names):
     return names
 
 
-@fails_with("costs more", "saves nothing", "fit within the budget", where=something_fits)
+@fails_with(
+    "costs more", "saves nothing", "fit within the budget", hint="call_block_evaluate_name_name", where=something_fits
+)
 def nothing(block, budget_bytes):
     return []
 
 
-@fails_with("impossible", "bytes, but the budget is", "which of the two numbers")
+@fails_with(
+    "impossible", "bytes, but the budget is", "which of the two numbers", hint="two_choices_recompute_same_number"
+)
 def everything(block, budget_bytes):
     return list(block.names)
 
 
-@fails_with("costs more", "largest values first", "with two others")
+@fails_with("costs more", "largest values first", "with two others", hint="many_flops_down_avoid_alone")
 def largest_first(block, budget_bytes):
     order = sorted(block.names, key=size(block).get, reverse=True)
     return in_use(block, that_fit(block, budget_bytes, order))
 
 
-@fails_with("costs more", "smallest values first")
+@fails_with("costs more", "smallest values first", hint="many_flops_down_avoid_alone")
 def smallest_first(block, budget_bytes):
     return in_use(block, that_fit(block, budget_bytes, sorted(block.names, key=size(block).get)))
 
 
-@fails_with("costs more", "in the order of `block.names`")
+@fails_with("costs more", "in the order of `block.names`", hint="many_flops_down_avoid_alone")
 def as_they_come(block, budget_bytes):
     return in_use(block, that_fit(block, budget_bytes, block.names))
 
 
-@fails_with("costs more", "FLOPs that they avoid per byte")
+@fails_with("costs more", "FLOPs that they avoid per byte", hint="many_flops_down_avoid_alone")
 def most_for_a_byte_first(block, budget_bytes):
     spared, sizes = spared_alone(block), size(block)
     order = sorted(block.names, key=lambda name: spared[name] / sizes[name], reverse=True)
     return in_use(block, that_fit(block, budget_bytes, order))
 
 
-@fails_with("costs more", "than necessary")
+@fails_with("costs more", "than necessary", hint="many_flops_down_avoid_alone")
 def most_first(block, budget_bytes):
     order = sorted(block.names, key=spared_alone(block).get, reverse=True)
     return in_use(block, that_fit(block, budget_bytes, order))
 
 
-@fails_with("costs more", "adds up the FLOPs that saving each value alone avoids")
+@fails_with("costs more", "adds up the FLOPs that saving each value alone avoids", hint="many_flops_down_avoid_alone")
 def knapsack(block, budget_bytes):
     spared, fitting = spared_alone(block), that_all_fit(block, budget_bytes)
     return in_use(block, max(fitting, key=lambda names: sum(spared[n] for n in names)))
 
 
-@fails_with("impossible", "is idle", "Which of the two lists")
+@fails_with("impossible", "is idle", "Which of the two lists", hint="two_choices_recompute_same_number")
 def fills_the_budget(block, budget_bytes):
     return that_fit(block, budget_bytes, dict.fromkeys([*best(block, budget_bytes), *block.names]))
 
 
-@fails_with("costs more", "stays below the budget", "exactly as many bytes", where=something_fits)
+@fails_with(
+    "costs more",
+    "stays below the budget",
+    "exactly as many bytes",
+    hint="choice_may_save_exactly_many",
+    where=something_fits,
+)
 def below_the_budget(block, budget_bytes):
     kept = block.evaluate(best(block, budget_bytes))[0]
     return best(block, max(kept - 1, block.least_bytes))
 
 
-@fails_with("raises", "ValueError: min() ", "with no names at all", where=lambda names, fits: fits == "nothing else")
+@fails_with(
+    "raises",
+    "ValueError: min() ",
+    "with no names at all",
+    hint="budget_space_no_name_only",
+    where=lambda names, fits: fits == "nothing else",
+)
 def at_least_one_name(block, budget_bytes):
     return min(that_all_fit(block, budget_bytes, smallest=1), key=lambda names: block.evaluate(names)[1])
 
 
-@fails_with("costs more", "saves only one name", "a second name")
+@fails_with("costs more", "saves only one name", "a second name", hint="call_block_evaluate_two_names")
 def the_best_one(block, budget_bytes):
     fitting = [names for names in that_all_fit(block, budget_bytes) if len(names) < 2]
     return min(fitting, key=lambda names: block.evaluate(names)[1])
 
 
-@fails_with("costs more", "avoids the fewest FLOPs, until the rest fits", "may avoid more FLOPs than before")
+@fails_with(
+    "costs more",
+    "avoids the fewest FLOPs, until the rest fits",
+    "may avoid more FLOPs than before",
+    hint="many_flops_down_avoid_alone",
+)
 def leaves_out_what_is_missed_least(block, budget_bytes):
     chosen = list(block.names)
     while block.evaluate(chosen)[0] > budget_bytes:
@@ -124,22 +145,28 @@ def leaves_out_what_is_missed_least(block, budget_bytes):
     return in_use(block, chosen)
 
 
-@fails_with("impossible", "is not one of the block's names", "`block.names` contain", where=something_fits)
+@fails_with(
+    "impossible",
+    "is not one of the block's names",
+    "`block.names` contain",
+    hint="print_block_names_next_list",
+    where=something_fits,
+)
 def numbers_of_names(block, budget_bytes):
     return [str(block.names.index(name)) for name in best(block, budget_bytes)]
 
 
-@fails_with("impossible", "twice", where=something_fits)
+@fails_with("impossible", "twice", hint="run_step_step_three_names", where=something_fits)
 def each_twice(block, budget_bytes):
     return best(block, budget_bytes) * 2
 
 
-@fails_with("wrong type", "instead of a list of names", where=lambda **_: True)
+@fails_with("wrong type", "instead of a list of names", hint="should_return_list_names_pass", where=lambda **_: True)
 def one_text(block, budget_bytes):
     return " ".join(best(block, budget_bytes))
 
 
-@fails_with("wrong type", "instead of a list of names", where=lambda **_: True)
+@fails_with("wrong type", "instead of a list of names", hint="should_return_list_names_pass", where=lambda **_: True)
 def with_its_cost(block, budget_bytes):
     return {"names": best(block, budget_bytes)}
 
@@ -162,22 +189,22 @@ def improved(block, budget_bytes, names, together):
         names = best_step
 
 
-@fails_with("costs more", "than necessary")
+@fails_with("costs more", "than necessary", hint="many_flops_down_avoid_alone")
 def step_by_step(block, budget_bytes):
     return improved(block, budget_bytes, [], together=1)
 
 
-@fails_with("costs more", "than necessary")
+@fails_with("costs more", "than necessary", hint="many_flops_down_avoid_alone")
 def by_pairs(block, budget_bytes):
     return improved(block, budget_bytes, [], together=2)
 
 
-@fails_with("costs more", "than necessary")
+@fails_with("costs more", "than necessary", hint="many_flops_down_avoid_alone")
 def from_a_good_beginning(block, budget_bytes):
     return improved(block, budget_bytes, most_for_a_byte_first(block, budget_bytes), together=1)
 
 
-@fails_with("costs more", "than necessary")
+@fails_with("costs more", "than necessary", hint="many_flops_down_avoid_alone")
 def a_few_at_a_time(block, budget_bytes):
     """The ten best choices of the names so far, and of each a longer one."""
     choices = [[]]
@@ -188,7 +215,7 @@ def a_few_at_a_time(block, budget_bytes):
     return in_use(block, choices[0])
 
 
-@fails_with("costs more", "than necessary")
+@fails_with("costs more", "than necessary", hint="many_flops_down_avoid_alone")
 def from_a_few_beginnings(block, budget_bytes):
     ends = []
     for names in (block.names[:3], block.names[-3:], block.names[::2], block.names[1::2]):
@@ -199,17 +226,28 @@ def from_a_few_beginnings(block, budget_bytes):
     return min(ends, key=lambda names: block.evaluate(names)[1])
 
 
-@fails_with("costs more", "than necessary", where=lambda names, fits: names == 1 and fits == "every name")
+@fails_with(
+    "costs more",
+    "than necessary",
+    hint="many_flops_down_avoid_alone",
+    where=lambda names, fits: names == 1 and fits == "every name",
+)
 def nothing_to_choose_from(block, budget_bytes):
     return best(block, budget_bytes) if len(block.names) > 1 else []
 
 
-@fails_with("raises", "KeyError")
+@fails_with("raises", "KeyError", hint="call_new_cell_arguments_own")
 def names_in_small_letters(block, budget_bytes):
     known = {name.lower(): [] for name in block.names}
     return [name for name in best(block, budget_bytes) if known[name] == []]
 
 
-@fails_with("wrong type", "returns a function", "What should best_policy", where=lambda **_: True)
+@fails_with(
+    "wrong type",
+    "returns a function",
+    "What should best_policy",
+    hint="should_return_list_names_pass",
+    where=lambda **_: True,
+)
 def a_policy(block, budget_bytes):
     return jax.checkpoint_policies.save_only_these_names(*best(block, budget_bytes))

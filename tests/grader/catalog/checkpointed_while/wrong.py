@@ -67,14 +67,21 @@ def from_the_start(cond, body, x, max_steps, down=1):
     return run(x, brought_along)
 
 
-@fails_with("raises", "Reverse-mode differentiation does not work", "Which of JAX's loops has a fixed number")
+@fails_with(
+    "raises",
+    "Reverse-mode differentiation does not work",
+    "Which of JAX's loops has a fixed number",
+    hint="jax_differentiate_loop_backwards_knows",
+)
 def while_loop_alone(cond, body, x, max_steps, c):
     return jax.lax.while_loop(
         lambda now: cond(now[0]) & (now[1] < max_steps), lambda now: (body(now[0]), now[1] + 1), (x, 0)
     )[0]
 
 
-@fails_with("raises", "Attempted boolean conversion", "makes that decision at run time")
+@fails_with(
+    "raises", "Attempted boolean conversion", "makes that decision at run time", hint="while_need_python_bool_traced"
+)
 def python_loop(cond, body, x, max_steps, c):
     taken = 0
     while cond(x) and taken < max_steps:
@@ -82,17 +89,27 @@ def python_loop(cond, body, x, max_steps, c):
     return x
 
 
-@fails_with("also saved", "every step's cosine, f32[58,", "as much as 58 states", "for every step or")
+@fails_with(
+    "also saved",
+    "every step's cosine, f32[58,",
+    "as much as 58 states",
+    "for every step or",
+    hint="forward_pass_saves_more_states",
+)
 def no_checkpoint(cond, body, x, max_steps, c):
     return bounded(cond, body, x, max_steps)
 
 
-@fails_with("also saved", "every state, f32[58,", "as much as 58 states", "at most")
+@fails_with(
+    "also saved", "every state, f32[58,", "as much as 58 states", "at most", hint="forward_pass_saves_more_states"
+)
 def checkpoint_around_body(cond, body, x, max_steps, c):
     return bounded(cond, jax.checkpoint(body), x, max_steps)
 
 
-@fails_with("also saved", "the first states of segments of c steps, f32[", "at most")
+@fails_with(
+    "also saved", "the first states of segments of c steps, f32[", "at most", hint="many_iterations_outer_loop_take"
+)
 def c_steps_a_segment(cond, body, x, max_steps, c):
     return in_segments(cond, body, x, max_steps, -(-max_steps // c), c)
 
@@ -114,40 +131,64 @@ def one_step_more(cond, body, x, max_steps, c):
     return right(lambda x: True, body, x, max_steps, c)
 
 
-for name, other, holds, kind, *words in (
-    ("one_checkpoint_keeps_all", no_checkpoint, lambda n, c: c == 1, "also saved", "at most 1 state"),
-    ("three_checkpoints_keep_all", no_checkpoint, lambda n, c: c == 3, "also saved", "at most 3 states"),
+for name, other, holds, hint, kind, *words in (
+    (
+        "one_checkpoint_keeps_all",
+        no_checkpoint,
+        lambda n, c: c == 1,
+        "forward_pass_saves_more_states",
+        "also saved",
+        "at most 1 state",
+    ),
+    (
+        "three_checkpoints_keep_all",
+        no_checkpoint,
+        lambda n, c: c == 3,
+        "forward_pass_saves_more_states",
+        "also saved",
+        "at most 3 states",
+    ),
     (
         "as_many_checkpoints_as_steps",
         one_step_more,
         lambda n, c: c == n,
+        "test_loop_cond_lambda_x",
         "wrong value",
         "even if `cond` returns False earlier",
     ),
-    ("twice_as_many_from_four_on", more_checkpoints, lambda n, c: c >= 4, "also saved", "at most"),
+    (
+        "twice_as_many_from_four_on",
+        more_checkpoints,
+        lambda n, c: c >= 4,
+        "forward_pass_saves_more_states",
+        "also saved",
+        "at most",
+    ),
 ):
     answer = unlike_the_others(other, holds)
     answer.__name__ = name
-    fails_with(kind, *words)(answer)
+    fails_with(kind, *words, hint=hint)(answer)
 
 
-@fails_with("wrong value", "it returns `x` unchanged", "do you return?")
+@fails_with("wrong value", "it returns `x` unchanged", "do you return?", hint="test_loop_cond_lambda_x")
 def first_state_returned(cond, body, x, max_steps, c):
     right(cond, body, x, max_steps, c)
     return x * 1.0
 
 
-@fails_with("peak", "times the size of x", "at most 30", "recompute at once")
+@fails_with("peak", "times the size of x", "at most 30", "recompute at once", hint="forward_pass_saves_few_enough")
 def checkpoint_around_all(cond, body, x, max_steps, c):
     return jax.checkpoint(lambda x: bounded(cond, body, x, max_steps))(x)
 
 
-@fails_with("does not end", "20,000 iterations", "also in the backward pass?")
+@fails_with(
+    "does not end", "20,000 iterations", "also in the backward pass?", hint="counter_state_changes_iteration_loop"
+)
 def counts_down_by_nothing(cond, body, x, max_steps, c):
     return from_the_start(cond, body, x, max_steps, down=0)
 
 
-@fails_with("raises", "UnexpectedTracerError", "jax.closure_convert")
+@fails_with("raises", "UnexpectedTracerError", "jax.closure_convert", hint="test_parts_separately_one_step")
 def rule_without_what_body_brings_along(cond, body, x, max_steps, c):
     @jax.custom_vjp
     def run(x):
@@ -157,7 +198,7 @@ def rule_without_what_body_brings_along(cond, body, x, max_steps, c):
     return run(x)
 
 
-@fails_with("wrong gradient", "with respect to x is NaN", "infinite derivative")
+@fails_with("wrong gradient", "with respect to x is NaN", "infinite derivative", hint="jnp_going_body_x_x")
 def both_sides_taken(cond, body, x, max_steps, c):
     def step(x, number):
         return jnp.where((number < max_steps) & cond(x), body(x), x)
@@ -165,46 +206,51 @@ def both_sides_taken(cond, body, x, max_steps, c):
     return segments(step, x, c, -(-max_steps // c))
 
 
-@fails_with("wrong gradient", " holes", "zero everywhere")
+@fails_with("wrong gradient", " holes", "zero everywhere", hint="gradients_reach_arrays_body_closes")
 def no_gradient_of_what_body_brings_along(cond, body, x, max_steps, c):
     body, brought_along = jax.closure_convert(body, x)
     brought_along = jax.lax.stop_gradient(brought_along)
     return right(cond, lambda x: body(x, *brought_along), x, max_steps, c)
 
 
-@fails_with("wrong value", "takes more than `max_steps` steps", "does not divide")
+@fails_with("wrong value", "takes more than `max_steps` steps", "does not divide", hint="test_loop_cond_lambda_x")
 def whole_segments(cond, body, x, max_steps, c):
     return right(cond, body, x, -(-max_steps // c) * c, c)
 
 
-@fails_with("wrong value", "fewer than `max_steps` steps", "does not divide")
+@fails_with("wrong value", "fewer than `max_steps` steps", "does not divide", hint="test_loop_cond_lambda_x")
 def no_more_than_whole_segments(cond, body, x, max_steps, c):
     return right(cond, body, x, max_steps // c * c, c)
 
 
-@fails_with("wrong value", "until `cond` returns False, even beyond `max_steps` steps", "What stops your loop")
+@fails_with(
+    "wrong value",
+    "until `cond` returns False, even beyond `max_steps` steps",
+    "What stops your loop",
+    hint="test_loop_cond_lambda_x",
+)
 def no_bound(cond, body, x, max_steps, c):
     """In every case, cond is false after fewer than 200 steps."""
     return right(cond, body, x, max_steps + 200, c)
 
 
-@fails_with("wrong value", "one step too few", "start counting")
+@fails_with("wrong value", "one step too few", "start counting", hint="test_loop_cond_lambda_x")
 def counted_from_one(cond, body, x, max_steps, c):
     return right(cond, body, x, max_steps - 1, c)
 
 
-@fails_with("wrong type", "(*, *)", "What should checkpointed_while")
+@fails_with("wrong type", "(*, *)", "What should checkpointed_while", hint="test_parts_separately_one_step")
 def with_the_steps(cond, body, x, max_steps, c):
     return right(cond, body, x, max_steps, c), jnp.float32(max_steps)
 
 
-@fails_with("wrong value", "one step too many", "does your loop check them")
+@fails_with("wrong value", "one step too many", "does your loop check them", hint="test_loop_cond_lambda_x")
 def one_step_more_where_segments_come_out_even(cond, body, x, max_steps, c):
     more = max_steps % c == 0
     return in_segments(cond, body, x, max_steps + more, c, -(-max_steps // c) + more)
 
 
-@fails_with("peak", "one operation at a time", "recompute at once")
+@fails_with("peak", "one operation at a time", "recompute at once", hint="forward_pass_saves_few_enough")
 def checkpoint_around_all_but_58(cond, body, x, max_steps, c):
     return (right if max_steps == 58 else checkpoint_around_all)(cond, body, x, max_steps, c)
 
@@ -215,7 +261,12 @@ def step_by_step(step, x, max_steps, c):
     return jax.lax.scan(segment, (x, 0), length=c)[0]
 
 
-@fails_with("wrong type", "returns a tuple that contains an int32 array", "What should checkpointed_while")
+@fails_with(
+    "wrong type",
+    "returns a tuple that contains an int32 array",
+    "What should checkpointed_while",
+    hint="test_parts_separately_one_step",
+)
 def with_the_number_of_steps(cond, body, x, max_steps, c):
     def step(pair, _):
         x, taken = pair
@@ -224,7 +275,7 @@ def with_the_number_of_steps(cond, body, x, max_steps, c):
     return step_by_step(step, x, max_steps, c)
 
 
-@fails_with("wrong value", "value is wrong", "Which step")
+@fails_with("wrong value", "value is wrong", "Which step", hint="test_loop_cond_lambda_x")
 def sides_exchanged(cond, body, x, max_steps, c):
     def step(pair, _):
         x, taken = pair
@@ -233,7 +284,7 @@ def sides_exchanged(cond, body, x, max_steps, c):
     return step_by_step(step, x, max_steps, c)[0]
 
 
-@fails_with("raises", "callable", "This call needs a function")
+@fails_with("raises", "callable", "This call needs a function", hint="test_parts_separately_one_step")
 def sides_called(cond, body, x, max_steps, c):
     def step(pair, _):
         x, taken = pair
@@ -242,19 +293,34 @@ def sides_called(cond, body, x, max_steps, c):
     return step_by_step(step, x, max_steps, c)[0]
 
 
-@fails_with("also saved", "as much as", "for every segment", beyond="SavesAtMost.spare")
+@fails_with(
+    "also saved", "as much as", "for every segment", hint="forward_pass_saves_more_states", beyond="SavesAtMost.spare"
+)
 def a_segment_too_many(cond, body, x, max_steps, c):
     count = c + (c > 1)
     return in_segments(cond, body, x, max_steps, count, -(-max_steps // count))
 
 
-@fails_with("peak", "peak memory", "at most 30", "recompute at once", beyond="PeakAtMost.most")
+@fails_with(
+    "peak",
+    "peak memory",
+    "at most 30",
+    "recompute at once",
+    hint="forward_pass_saves_few_enough",
+    beyond="PeakAtMost.most",
+)
 def two_segments_for_the_most_steps(cond, body, x, max_steps, c):
     count = 2 if max_steps == 58 else c
     return in_segments(cond, body, x, max_steps, count, -(-max_steps // count))
 
 
-@fails_with("recomputes", "times as many", "run the first step in total", beyond="MatmulsAtMost.max_ratio")
+@fails_with(
+    "recomputes",
+    "times as many",
+    "run the first step in total",
+    hint="go_back_through_step_50",
+    beyond="MatmulsAtMost.max_ratio",
+)
 def from_the_start_of_few_segments_for_each_step(cond, body, x, max_steps, c):
     if max_steps != 58:
         return right(cond, body, x, max_steps, c)

@@ -87,20 +87,27 @@ def something_fits(fits, **_):
     return fits != "none"
 
 
-def wrong(name, kind, *words, fallback=lambda *_: (), **changed):
+def wrong(name, kind, *words, hint, fallback=lambda *_: (), **changed):
     """Note the answer that takes the cheapest of the configurations with these changes."""
 
     def answer(*arguments):
         return cheapest(arguments[:-1], arguments[-1], **changed) or fallback(*arguments)
 
-    fails_with(kind, *words, name=name)(answer)
+    fails_with(kind, *words, hint=hint, name=name)(answer)
 
 
 # Wrong peaks.
 
 
 def wrong_peak(name, *words, **parts):
-    wrong(name, "impossible", "peak bytes", *words, peak=lambda *configuration: peak(*configuration, **parts))
+    wrong(
+        name,
+        "impossible",
+        "peak bytes",
+        *words,
+        hint="row_of_the_table",
+        peak=lambda *configuration: peak(*configuration, **parts),
+    )
 
 
 def per_parameter(single_batch, accumulated, weights=parameters):
@@ -219,18 +226,26 @@ wrong(
     "impossible",
     "peak bytes",
     "residuals of the whole batch",
+    hint="row_of_the_table",
     peak=saved_before_microbatching,
 )
-wrong("loss_of_the_whole_batch", "impossible", "peak bytes", "a layer or the loss for the whole batch", peak=whole_loss)
+wrong(
+    "loss_of_the_whole_batch",
+    "impossible",
+    "peak bytes",
+    "a layer or the loss for the whole batch",
+    hint="row_of_the_table",
+    peak=whole_loss,
+)
 
 
-@fails_with("impossible", "peak bytes", "Compute each row")
+@fails_with("impossible", "peak bytes", "Compute each row", hint="row_of_the_table")
 def one_byte_too_many(*arguments):
     best = cheapest(arguments[:-1], arguments[-1])
     return best and (*best[:2], best[2] + 1, best[3])
 
 
-@fails_with("impossible", "peak bytes", "Compute each row")
+@fails_with("impossible", "peak bytes", "Compute each row", hint="row_of_the_table")
 def peak_in_float32(*arguments):
     best = cheapest(arguments[:-1], arguments[-1])
     return best and (*best[:2], float(np.nextafter(np.float32(best[2]), np.float32(np.inf))), best[3])
@@ -289,16 +304,25 @@ for name, words, wrong_cost in [
     # qkv_proj is one matmul as wide as the layer.
     ("queries_only", "Which matmuls does this policy recompute", lambda *c: cost(*c) - keys_and_values(*c)),
 ]:
-    wrong(name, "impossible", "FLOPs for", words, cost=wrong_cost)
+    wrong(name, "impossible", "FLOPs for", words, hint="parts_of_the_cost", cost=wrong_cost)
 
 
 # Right numbers, wrong choices.
 
 FEWEST = "fewest microbatches with which a policy fits"
-wrong("as_few_microbatches_as_fit", "costs more", FEWEST, "a further microbatch", key=lambda row: (row[1], row[3]))
-wrong("smallest_peak", "costs more", "takes the smallest peak", key=lambda row: row[2])
-wrong("fullest", "costs more", "the largest peak that fits", key=lambda row: (-row[2], row[3]))
-wrong("never_saves", "costs more", 'its policy is always `"full"`', policies=("full",))
+wrong(
+    "as_few_microbatches_as_fit",
+    "costs more",
+    FEWEST,
+    "a further microbatch",
+    hint="compare_neighbours",
+    key=lambda row: (row[1], row[3]),
+)
+wrong("smallest_peak", "costs more", "takes the smallest peak", hint="compare_neighbours", key=lambda row: row[2])
+wrong(
+    "fullest", "costs more", "the largest peak that fits", hint="compare_neighbours", key=lambda row: (-row[2], row[3])
+)
+wrong("never_saves", "costs more", 'its policy is always `"full"`', hint="compare_neighbours", policies=("full",))
 
 for name, words, choice in [
     (
@@ -311,16 +335,16 @@ for name, words, choice in [
     ("two_microbatches_at_least", "than necessary", {"numbers": lambda batch: divisors(batch)[1:] or [1]}),
     ("saves_everything_that_fits", "the least recompute that fits", {"policies": ("minimal_with_context",)}),
 ]:
-    wrong(name, "costs more", words, fallback=best, **choice)
+    wrong(name, "costs more", words, hint="compare_neighbours", fallback=best, **choice)
 
 
-@fails_with("costs more", "the least recompute that fits")
+@fails_with("costs more", "the least recompute that fits", hint="compare_neighbours")
 def as_little_recompute_as_fits(*arguments):
     sizes = arguments[:-1]
     return cheapest(sizes, arguments[-1], key=lambda row: (recompute(*sizes, *row[:2]), row[1]))
 
 
-@fails_with("costs more", "stays below the capacity", "exactly the capacity")
+@fails_with("costs more", "stays below the capacity", "exactly the capacity", hint="compare_neighbours")
 def below_the_capacity(*arguments):
     right = best(*arguments)
     below = best(*arguments[:-1], arguments[-1] - 1)
@@ -328,14 +352,18 @@ def below_the_capacity(*arguments):
 
 
 @fails_with(
-    "impossible", "it is empty, but 1 configuration fits", "May they be equal", where=lambda fits, **_: fits == "one"
+    "impossible",
+    "it is empty, but 1 configuration fits",
+    "May they be equal",
+    hint="something_fits",
+    where=lambda fits, **_: fits == "one",
 )
 def strictly_below_if_one_fits(*arguments):
     found = [row for row in rows(arguments[:-1]) if row[2] < arguments[-1]]
     return best(*arguments) if found else ()
 
 
-@fails_with("costs more", "Does your answer compute the peak and the cost of each")
+@fails_with("costs more", "Does your answer compute the peak and the cost of each", hint="compare_neighbours")
 def rule_of_thumb(width, sequence_length, layers, batch, devices, capacity):
     """Take `context` first for long sequences, and the projections first for short ones."""
     names = [name for name in NAMES if ("context" in NAMES[name]) == (sequence_length > width)]
@@ -343,7 +371,7 @@ def rule_of_thumb(width, sequence_length, layers, batch, devices, capacity):
     return cheapest(sizes, capacity, policies=names) or best(*sizes, capacity)
 
 
-@fails_with("impossible", "do not divide the batch into equal parts", "divide the batch")
+@fails_with("impossible", "do not divide the batch into equal parts", "divide the batch", hint="number_of_microbatches")
 def any_number_of_microbatches(*arguments):
     def rounded_up(width, length, layers, batch, devices, policy, k):
         tokens = -(-batch // k) * length
@@ -354,46 +382,60 @@ def any_number_of_microbatches(*arguments):
 
 
 @fails_with(
-    "impossible", "bytes, but the capacity is", "if no configuration fits", where=lambda fits, **_: fits == "none"
+    "impossible",
+    "bytes, but the capacity is",
+    "if no configuration fits",
+    hint="nothing_fits",
+    where=lambda fits, **_: fits == "none",
 )
 def smallest_if_nothing_fits(*arguments):
     return best(*arguments) or min(rows(arguments[:-1]), key=lambda row: row[2])
 
 
-@fails_with("raises", "ValueError: min() ", "if no configuration fits", where=lambda fits, **_: fits == "none")
+@fails_with(
+    "raises",
+    "ValueError: min() ",
+    "if no configuration fits",
+    hint="nothing_fits",
+    where=lambda fits, **_: fits == "none",
+)
 def min_of_nothing(*arguments):
     return min((row for row in rows(arguments[:-1]) if row[2] <= arguments[-1]), key=lambda row: row[3])
 
 
-@fails_with("wrong type", "returns None", where=lambda fits, **_: fits == "none")
+@fails_with("wrong type", "returns None", hint="nothing_fits", where=lambda fits, **_: fits == "none")
 def none_if_nothing_fits(*arguments):
     return best(*arguments) or None
 
 
-@fails_with("wrong type", "instead of a tuple", "What should choose_configuration")
+@fails_with("wrong type", "instead of a tuple", "What should choose_configuration", hint="four_values")
 def names_of_values(*arguments):
     found = best(*arguments)
     return dict(zip(("policy", "microbatches", "peak", "cost"), found, strict=False))
 
 
-@fails_with("impossible", "is not a tuple (policy, microbatches, peak_bytes, cost)", where=something_fits)
+@fails_with(
+    "impossible", "is not a tuple (policy, microbatches, peak_bytes, cost)", hint="four_values", where=something_fits
+)
 def choice_without_numbers(*arguments):
     return best(*arguments)[:2]
 
 
-@fails_with("impossible", "is not a tuple (policy, microbatches, peak_bytes, cost)", where=something_fits)
+@fails_with(
+    "impossible", "is not a tuple (policy, microbatches, peak_bytes, cost)", hint="four_values", where=something_fits
+)
 def microbatches_first(*arguments):
     found = best(*arguments)
     return (found[1], found[0], *found[2:]) if found else ()
 
 
-@fails_with("impossible", "is not one of the page's policies", where=something_fits)
+@fails_with("impossible", "is not one of the page's policies", hint="spelling_of_policies", where=something_fits)
 def names_with_spaces(*arguments):
     found = best(*arguments)
     return (found[0].replace("_", " ") + " policy", *found[1:]) if found else ()
 
 
-@fails_with("impossible", "peak bytes", where=something_fits)
+@fails_with("impossible", "peak bytes", hint="row_of_the_table", where=something_fits)
 def gibibytes(*arguments):
     found = best(*arguments)
     return (*found[:2], found[2] / 2**30, found[3]) if found else ()
@@ -402,19 +444,31 @@ def gibibytes(*arguments):
 # Right except at an end of a range.
 
 
-@fails_with("raises", "ZeroDivisionError", "one device", where=lambda devices, **_: devices == 1)
+@fails_with(
+    "raises",
+    "ZeroDivisionError",
+    "one device",
+    hint="call_new_cell_arguments_own",
+    where=lambda devices, **_: devices == 1,
+)
 def one_device(*arguments):
     _ = 1 / (arguments[4] - 1)
     return best(*arguments)
 
 
-@fails_with("impossible", "it is empty", where=lambda batch, fits, **_: batch == 1 and fits != "none")
+@fails_with(
+    "impossible", "it is empty", hint="something_fits", where=lambda batch, fits, **_: batch == 1 and fits != "none"
+)
 def divisors_below_the_batch(*arguments):
     return best(*arguments) if arguments[3] > 1 else ()
 
 
 @fails_with(
-    "impossible", "peak bytes", "Compute each row", where=lambda layers, fits, **_: layers == 1 and fits != "none"
+    "impossible",
+    "peak bytes",
+    "Compute each row",
+    hint="row_of_the_table",
+    where=lambda layers, fits, **_: layers == 1 and fits != "none",
 )
 def one_layer_needs_no_residuals(*arguments):
     """The last layer's values are live anyway."""
@@ -423,7 +477,7 @@ def one_layer_needs_no_residuals(*arguments):
     return found and (*found[:2], peak(*arguments[:-1], *found[:2], residuals=saved), found[3])
 
 
-@fails_with("costs more", "than necessary", where=lambda fits, **_: fits == "all")
+@fails_with("costs more", "than necessary", hint="compare_neighbours", where=lambda fits, **_: fits == "all")
 def full_if_everything_fits(*arguments):
     found = rows(arguments[:-1])
     return (
@@ -438,18 +492,23 @@ def twice_the_peak(found, only_if):
 
 
 @fails_with(
-    "impossible", "peak bytes", where=lambda sequence_length, fits, **_: sequence_length == 1024 and fits != "none"
+    "impossible",
+    "peak bytes",
+    hint="row_of_the_table",
+    where=lambda sequence_length, fits, **_: sequence_length == 1024 and fits != "none",
 )
 def shortest_sequences(*arguments):
     return twice_the_peak(best(*arguments), arguments[1] == 1024)
 
 
-@fails_with("impossible", "peak bytes", where=lambda heads, fits, **_: heads == 8 and fits != "none")
+@fails_with(
+    "impossible", "peak bytes", hint="row_of_the_table", where=lambda heads, fits, **_: heads == 8 and fits != "none"
+)
 def eight_heads(*arguments):
     return twice_the_peak(best(*arguments), arguments[0] == 1024)
 
 
-@fails_with("impossible", "peak bytes")
+@fails_with("impossible", "peak bytes", hint="row_of_the_table")
 def right_at_the_ends_of_the_ranges(*arguments):
     """Right if any of the sizes is the smallest or the largest of the page."""
     ends = (1024, 16384), (1024, 65536), (1, 96), (1, 48), (1, 256)

@@ -43,28 +43,53 @@ def sliced(hidden, labels, chunks):
     return [(hidden[at : at + rows], labels[at : at + rows]) for at in range(0, len(hidden), rows)]
 
 
-@fails_with("also saved", "logits, f32[96,200], 75 KiB", "inside a jax.checkpoint that has no policy")
+@fails_with(
+    "also saved",
+    "logits, f32[96,200], 75 KiB",
+    "inside a jax.checkpoint that has no policy",
+    hint="forward_pass_saves_more_rows",
+)
 def plain(hidden, vocabulary, labels, chunks):
     return jnp.mean(losses(hidden, vocabulary, labels))
 
 
-@fails_with("also saved", "logits, f32[12,8,200], 75 KiB", "inside a jax.checkpoint that has no policy")
+@fails_with(
+    "also saved",
+    "logits, f32[12,8,200], 75 KiB",
+    "inside a jax.checkpoint that has no policy",
+    hint="forward_pass_saves_more_rows",
+)
 def chunks_without_a_checkpoint(hidden, vocabulary, labels, chunks):
     return scanned(chunk_loss, hidden, vocabulary, labels, chunks) / len(hidden)
 
 
-@fails_with("also saved", "as much as 614 chunks of rows", "inside a jax.checkpoint that has no policy")
+@fails_with(
+    "also saved",
+    "as much as 614 chunks of rows",
+    "inside a jax.checkpoint that has no policy",
+    hint="forward_pass_saves_more_rows",
+)
 def written_out_without_a_checkpoint(hidden, vocabulary, labels, chunks):
     return sum(jnp.sum(losses(rows, vocabulary, of)) for rows, of in sliced(hidden, labels, chunks)) / len(hidden)
 
 
-@fails_with("also saved", "all logits, f32[12,8,200], 75 KiB", "inside a jax.checkpoint that has no policy")
+@fails_with(
+    "also saved",
+    "all logits, f32[12,8,200], 75 KiB",
+    "inside a jax.checkpoint that has no policy",
+    hint="forward_pass_saves_more_rows",
+)
 def products_kept(hidden, vocabulary, labels, chunks):
     of_chunk = jax.checkpoint(chunk_loss, policy=policies.dots_saveable)
     return scanned(of_chunk, hidden, vocabulary, labels, chunks) / len(hidden)
 
 
-@fails_with("also saved", "logits, f32[12,8,200]", "inside a jax.checkpoint that has no policy")
+@fails_with(
+    "also saved",
+    "logits, f32[12,8,200]",
+    "inside a jax.checkpoint that has no policy",
+    hint="forward_pass_saves_more_rows",
+)
 def checkpoint_around_the_product_alone(hidden, vocabulary, labels, chunks):
     @jax.checkpoint
     def logits_of(vocabulary, rows):
@@ -77,7 +102,12 @@ def checkpoint_around_the_product_alone(hidden, vocabulary, labels, chunks):
     return scanned(of_chunk, hidden, vocabulary, labels, chunks) / len(hidden)
 
 
-@fails_with("also saved", "a copy of vocabulary, f32[8,200], 6.25 KiB", "inside a jax.checkpoint that has no policy")
+@fails_with(
+    "also saved",
+    "a copy of vocabulary, f32[8,200], 6.25 KiB",
+    "inside a jax.checkpoint that has no policy",
+    hint="forward_pass_saves_transposed_copy",
+)
 def vocabulary_transposed_before(hidden, vocabulary, labels, chunks):
     def of_chunk(words, *own):
         return chunk_loss(words.T, *own)
@@ -85,7 +115,12 @@ def vocabulary_transposed_before(hidden, vocabulary, labels, chunks):
     return scanned(jax.checkpoint(of_chunk), hidden, vocabulary.T, labels, chunks) / len(hidden)
 
 
-@fails_with("also saved", "(f32[96,8], f32[200,8]), 9.25 KiB", "inside a jax.checkpoint that has no policy")
+@fails_with(
+    "also saved",
+    "(f32[96,8], f32[200,8]), 9.25 KiB",
+    "inside a jax.checkpoint that has no policy",
+    hint="forward_pass_saves_more_rows",
+)
 def gradients_made_in_the_forward_pass(hidden, vocabulary, labels, chunks):
     """This is how fused kernels do it."""
 
@@ -100,17 +135,35 @@ def gradients_made_in_the_forward_pass(hidden, vocabulary, labels, chunks):
     return loss(hidden, vocabulary)
 
 
-@fails_with("peak", "processes 96 rows at once", "at most 8 rows", "several numbers of chunks")
+@fails_with(
+    "peak",
+    "processes 96 rows at once",
+    "at most 8 rows",
+    "several numbers of chunks",
+    hint="forward_pass_saves_little_logits",
+)
 def one_checkpoint_around_all(hidden, vocabulary, labels, chunks):
     return jax.checkpoint(lambda *both: jnp.mean(losses(*both, labels)))(hidden, vocabulary)
 
 
-@fails_with("peak", "times the size of one chunk's logits", "at most 5", "How many chunks does one")
+@fails_with(
+    "peak",
+    "times the size of one chunk's logits",
+    "at most 5",
+    "How many chunks does one",
+    hint="forward_pass_saves_little_logits",
+)
 def checkpoint_around_the_scan(hidden, vocabulary, labels, chunks):
     return jax.checkpoint(lambda *both: chunks_without_a_checkpoint(*both, labels, chunks))(hidden, vocabulary)
 
 
-@fails_with("wrong value", "it is infinite", "an exponential overflow", cases=("1 row in 1 chunk, under jax.jit",))
+@fails_with(
+    "wrong value",
+    "it is infinite",
+    "an exponential overflow",
+    hint="one_case_all_logits_about",
+    cases=("1 row in 1 chunk, under jax.jit",),
+)
 def exponentials_as_they_are(hidden, vocabulary, labels, chunks):
     def of_chunk(vocabulary, rows, labels, counts):
         logits = rows @ vocabulary.T
@@ -120,7 +173,7 @@ def exponentials_as_they_are(hidden, vocabulary, labels, chunks):
     return scanned(jax.checkpoint(of_chunk), hidden, vocabulary, labels, chunks) / len(hidden)
 
 
-@fails_with("wrong value", "the mean of the chunks' means", "how much weight")
+@fails_with("wrong value", "the mean of the chunks' means", "how much weight", hint="take_7_rows_hidden_chunks")
 def mean_of_means(hidden, vocabulary, labels, chunks):
     def of_chunk(vocabulary, rows, labels, counts):
         return chunk_loss(vocabulary, rows, labels, counts) / jnp.sum(counts)
@@ -128,7 +181,7 @@ def mean_of_means(hidden, vocabulary, labels, chunks):
     return scanned(jax.checkpoint(of_chunk), hidden, vocabulary, labels, chunks) / chunks
 
 
-@fails_with("wrong value", "not their mean", "divide the sum by")
+@fails_with("wrong value", "not their mean", "divide the sum by", hint="take_7_rows_hidden_chunks")
 def sum_of_all(hidden, vocabulary, labels, chunks):
     return right(hidden, vocabulary, labels, chunks) * len(hidden)
 
@@ -137,30 +190,32 @@ def all_rows(vocabulary, rows, labels, counts):
     return jnp.sum(losses(rows, vocabulary, labels))
 
 
-@fails_with("wrong value", "its sum includes the rows of zeros", "exclude these rows")
+@fails_with("wrong value", "its sum includes the rows of zeros", "exclude these rows", hint="take_7_rows_hidden_chunks")
 def filled_rows_counted(hidden, vocabulary, labels, chunks):
     return scanned(jax.checkpoint(all_rows), hidden, vocabulary, labels, chunks) / len(hidden)
 
 
-@fails_with("wrong value", "its mean includes the rows of zeros", "exclude these rows")
+@fails_with(
+    "wrong value", "its mean includes the rows of zeros", "exclude these rows", hint="take_7_rows_hidden_chunks"
+)
 def filled_rows_in_the_mean(hidden, vocabulary, labels, chunks):
     total = scanned(jax.checkpoint(all_rows), hidden, vocabulary, labels, chunks)
     return total / (chunks * -(-len(hidden) // chunks))
 
 
-@fails_with("wrong value", "its sum leaves out the rows", "does not divide")
+@fails_with("wrong value", "its sum leaves out the rows", "does not divide", hint="take_7_rows_hidden_chunks")
 def rows_left_over_left_out(hidden, vocabulary, labels, chunks):
     n = len(hidden) // chunks * chunks
     return scanned(jax.checkpoint(chunk_loss), hidden[:n], vocabulary, labels[:n], chunks) / len(hidden)
 
 
-@fails_with("wrong value", "its mean leaves out the rows", "does not divide")
+@fails_with("wrong value", "its mean leaves out the rows", "does not divide", hint="take_7_rows_hidden_chunks")
 def mean_of_whole_chunks(hidden, vocabulary, labels, chunks):
     n = len(hidden) // chunks * chunks
     return right(hidden[:n], vocabulary, labels[:n], chunks)
 
 
-@fails_with("wrong value", "it counts some rows twice", "never reads past the end")
+@fails_with("wrong value", "it counts some rows twice", "never reads past the end", hint="take_7_rows_hidden_chunks")
 def slices_past_the_end(hidden, vocabulary, labels, chunks):
     rows = -(-len(hidden) // chunks)
 
@@ -172,7 +227,12 @@ def slices_past_the_end(hidden, vocabulary, labels, chunks):
     return jax.lax.scan(body, jnp.zeros((), hidden.dtype), jnp.arange(chunks) * rows)[0] / len(hidden)
 
 
-@fails_with("wrong value", "the first chunk's labels for every chunk", "Which labels does each chunk use")
+@fails_with(
+    "wrong value",
+    "the first chunk's labels for every chunk",
+    "Which labels does each chunk use",
+    hint="take_7_rows_hidden_chunks",
+)
 def always_the_first_labels(hidden, vocabulary, labels, chunks):
     first = labels[: -(-len(hidden) // chunks)]
 
@@ -182,7 +242,9 @@ def always_the_first_labels(hidden, vocabulary, labels, chunks):
     return scanned(jax.checkpoint(of_chunk), hidden, vocabulary, labels, chunks) / len(hidden)
 
 
-@fails_with("wrong value", "the loss of the last chunk alone", "the previous iterations")
+@fails_with(
+    "wrong value", "the loss of the last chunk alone", "the previous iterations", hint="take_7_rows_hidden_chunks"
+)
 def no_sum(hidden, vocabulary, labels, chunks):
     each = cut(hidden, chunks), cut(labels, chunks), cut(jnp.ones(len(hidden), hidden.dtype), chunks)
     loss = jax.checkpoint(chunk_loss)
@@ -190,12 +252,12 @@ def no_sum(hidden, vocabulary, labels, chunks):
     return jax.lax.scan(lambda _, own: (loss(vocabulary, *own), None), zero, each)[0] / len(hidden)
 
 
-@fails_with("wrong value", "it has the wrong sign", "or the other way around")
+@fails_with("wrong value", "it has the wrong sign", "or the other way around", hint="take_7_rows_hidden_chunks")
 def likelihood(hidden, vocabulary, labels, chunks):
     return -right(hidden, vocabulary, labels, chunks)
 
 
-@fails_with("wrong value", "without the logarithm of the sum", "Which two terms")
+@fails_with("wrong value", "without the logarithm of the sum", "Which two terms", hint="take_7_rows_hidden_chunks")
 def logits_of_the_labels(hidden, vocabulary, labels, chunks):
     def of_chunk(vocabulary, rows, labels, counts):
         return -jnp.sum(jnp.take_along_axis(rows @ vocabulary.T, labels[:, None], axis=-1)[:, 0] * counts)
@@ -203,29 +265,35 @@ def logits_of_the_labels(hidden, vocabulary, labels, chunks):
     return scanned(jax.checkpoint(of_chunk), hidden, vocabulary, labels, chunks) / len(hidden)
 
 
-@fails_with("wrong gradient", " vocabulary", "zero everywhere")
+@fails_with("wrong gradient", " vocabulary", "zero everywhere", hint="both_hidden_vocabulary_get_gradient")
 def vocabulary_stopped(hidden, vocabulary, labels, chunks):
     return right(hidden, jax.lax.stop_gradient(vocabulary), labels, chunks)
 
 
-@fails_with("wrong type", "f32[96]")
+@fails_with("wrong type", "f32[96]", hint="test_one_chunk_alone_shapes")
 def each_rows_loss(hidden, vocabulary, labels, chunks):
     loss = jax.checkpoint(lambda own: losses(own[0], vocabulary, own[1]))
     return jax.lax.map(loss, (cut(hidden, chunks), cut(labels, chunks))).reshape(-1)[: len(hidden)]
 
 
-@fails_with("raises", "does not divide")
+@fails_with("raises", "does not divide", hint="test_one_chunk_alone_shapes")
 def reshaped(hidden, vocabulary, labels, chunks):
     each = hidden.reshape(chunks, -1, hidden.shape[1]), labels.reshape(chunks, -1)
     return jnp.sum(jax.lax.map(jax.checkpoint(lambda own: all_rows(vocabulary, *own, None)), each)) / len(hidden)
 
 
-@fails_with("raises", "do you transpose")
+@fails_with("raises", "do you transpose", hint="test_one_chunk_alone_shapes")
 def not_transposed(hidden, vocabulary, labels, chunks):
     return jnp.mean(jax.nn.log_softmax(hidden @ vocabulary))
 
 
-@fails_with("peak", "times the size of one chunk's logits", "at the same time", beyond="PeakAtMost.most")
+@fails_with(
+    "peak",
+    "times the size of one chunk's logits",
+    "at the same time",
+    hint="forward_pass_saves_little_logits",
+    beyond="PeakAtMost.most",
+)
 def two_turns_at_once(hidden, vocabulary, labels, chunks):
     each = cut(hidden, chunks), cut(labels, chunks), cut(jnp.ones(len(hidden), hidden.dtype), chunks)
     zero, of_chunk = jnp.zeros((), hidden.dtype), jax.checkpoint(chunk_loss)
@@ -233,7 +301,13 @@ def two_turns_at_once(hidden, vocabulary, labels, chunks):
     return total / len(hidden)
 
 
-@fails_with("peak", "processes 9 rows at once", "at most 8 rows", beyond="InPieces.rows")
+@fails_with(
+    "peak",
+    "processes 9 rows at once",
+    "at most 8 rows",
+    hint="forward_pass_saves_little_logits",
+    beyond="InPieces.rows",
+)
 def a_row_too_many_where_it_comes_out_even(hidden, vocabulary, labels, chunks):
     """Cut from the front, into pieces of that many rows."""
     rows = len(hidden) // chunks + (len(hidden) > chunks)
@@ -250,7 +324,13 @@ def a_row_too_many_where_it_comes_out_even(hidden, vocabulary, labels, chunks):
     return total / len(hidden)
 
 
-@fails_with("also saved", "as much as", "inside a jax.checkpoint that has no policy", beyond="SavesAtMost.spare")
+@fails_with(
+    "also saved",
+    "as much as",
+    "inside a jax.checkpoint that has no policy",
+    hint="forward_pass_saves_more_rows",
+    beyond="SavesAtMost.spare",
+)
 def two_numbers_of_each_row(hidden, vocabulary, labels, chunks):
     def of_chunk(vocabulary, rows, labels, counts):
         logits = rows @ vocabulary.T
@@ -263,7 +343,13 @@ def two_numbers_of_each_row(hidden, vocabulary, labels, chunks):
     return scanned(kept, hidden, vocabulary, labels, chunks) / len(hidden)
 
 
-@fails_with("recomputes", "in 24 pieces", "compute its logits", beyond="Recomputes.count")
+@fails_with(
+    "recomputes",
+    "in 24 pieces",
+    "compute its logits",
+    hint="often_one_iteration_loop_compute",
+    beyond="Recomputes.count",
+)
 def logits_once_more(hidden, vocabulary, labels, chunks):
     @jax.checkpoint
     def of_chunk(vocabulary, rows, *own):

@@ -19,32 +19,50 @@ PROJECTIONS = (*QKV, "out_proj", "mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo")
 MENU = {FULL: (), OUT: ("out_proj",), QKV_ONLY: QKV, MINIMAL: PROJECTIONS, CONTEXT: (*PROJECTIONS, "context")}
 
 
-@fails_with("also saved", "no computed value", cases=(FULL,))
+@fails_with("also saved", "no computed value", hint="full_minimal_say_much_recomputed", cases=(FULL,))
 def full_saves_everything(name):
     return policies.everything_saveable if name == FULL else named(*MENU[name])
 
 
-@fails_with("also saved", "qkv_proj, f32[", cases=(OUT,))
+@fails_with("also saved", "qkv_proj, f32[", hint="names_forward_pass_save_entry", cases=(OUT,))
 def out_proj_besides_the_others(name):
     return named(*MENU[name], *(QKV if name == OUT else ()))
 
 
-@fails_with("also saved", "out_proj, f32[", cases=(QKV_ONLY,))
+@fails_with("also saved", "out_proj, f32[", hint="names_forward_pass_save_entry", cases=(QKV_ONLY,))
 def all_of_attention_for_qkv(name):
     return named(*MENU[name], *(["out_proj"] if name == QKV_ONLY else []))
 
 
-@fails_with("also saved", "context, f32[", "Which entry of the page's menu", cases=(MINIMAL,))
+@fails_with(
+    "also saved",
+    "context, f32[",
+    "Which entry of the page's menu",
+    hint="names_forward_pass_save_entry",
+    cases=(MINIMAL,),
+)
 def context_in_minimal(name):
     return named(*MENU[CONTEXT if name == MINIMAL else name])
 
 
-@fails_with("not saved", "context, f32[", "Which of the page's names", cases=(CONTEXT,))
+@fails_with(
+    "not saved",
+    "context, f32[",
+    "Which of the page's names",
+    hint="name_minimal_context_save_addition",
+    cases=(CONTEXT,),
+)
 def context_missing(name):
     return named(*MENU[name.removesuffix("_with_context")])
 
 
-@fails_with("also saved", "mlpwi_activated, f32[", "compare whole names", cases=(MINIMAL,))
+@fails_with(
+    "also saved",
+    "mlpwi_activated, f32[",
+    "compare whole names",
+    hint="mlpwi_activated_output_activation_no",
+    cases=(MINIMAL,),
+)
 def names_matched_by_prefix(name):
     def policy(operation, *_, **parameters):
         return operation.name == "name" and parameters["name"].startswith(MENU[name])
@@ -52,44 +70,66 @@ def names_matched_by_prefix(name):
     return policy
 
 
-@fails_with("not saved", "qkv_proj, f32[", "every kind of block", cases=(QKV_ONLY,))
+@fails_with(
+    "not saved", "qkv_proj, f32[", "every kind of block", hint="blocks_differ_one_matmul_three", cases=(QKV_ONLY,)
+)
 def one_product_for_all_three_forgotten(name):
     return named(*(value for value in MENU[name] if value != "qkv_proj"))
 
 
-@fails_with("not saved", "query_proj, f32[", "key_proj, f32[", "value_proj, f32[", cases=(QKV_ONLY,))
+@fails_with(
+    "not saved",
+    "query_proj, f32[",
+    "key_proj, f32[",
+    "value_proj, f32[",
+    hint="missing_name_list_entry_spelled",
+    cases=(QKV_ONLY,),
+)
 def three_products_forgotten(name):
     return named(*(value for value in MENU[name] if value not in QKV[:3]))
 
 
-@fails_with("not saved", "mlpwi_0, f32[", "mlpwi_1, f32[", "every kind of block", cases=(MINIMAL,))
+@fails_with(
+    "not saved",
+    "mlpwi_0, f32[",
+    "mlpwi_1, f32[",
+    "every kind of block",
+    hint="blocks_differ_one_matmul_three",
+    cases=(MINIMAL,),
+)
 def gated_mlp_forgotten(name):
     return named(*(value for value in MENU[name] if value not in ("mlpwi_0", "mlpwi_1")))
 
 
-@fails_with("not saved", "does not save mlpwi, f32[", "every kind of block", cases=(MINIMAL,))
+@fails_with(
+    "not saved",
+    "does not save mlpwi, f32[",
+    "every kind of block",
+    hint="blocks_differ_one_matmul_three",
+    cases=(MINIMAL,),
+)
 def plain_mlp_forgotten(name):
     return named(*(value for value in MENU[name] if value != "mlpwi"))
 
 
-@fails_with("not saved", "mlpwo, f32[", "only some blocks need", cases=(MINIMAL,))
+@fails_with("not saved", "mlpwo, f32[", "only some blocks need", hint="chapter_10_block_not_need", cases=(MINIMAL,))
 def last_product_forgotten(name):
     return named(*(value for value in MENU[name] if value != "mlpwo"))
 
 
-@fails_with("not saved", "qkv_proj, f32[", "out_proj, f32[", cases=(MINIMAL,))
+@fails_with("not saved", "qkv_proj, f32[", "out_proj, f32[", hint="missing_name_list_entry_spelled", cases=(MINIMAL,))
 def minimal_saves_little(name):
     return policies.nothing_saveable if name == MINIMAL else named(*MENU[name])
 
 
-@fails_with("also saved", "scores, f32[", "that have no name", cases=(MINIMAL,))
+@fails_with("also saved", "scores, f32[", "that have no name", hint="menu_lists_names_not_operations", cases=(MINIMAL,))
 def products_besides_names(name):
     if name == MINIMAL:
         return policies.save_from_both_policies(policies.dots_saveable, named(*MENU[name]))
     return named(*MENU[name])
 
 
-@fails_with("not saved", "query_proj, f32[", "mlpwi_0, f32[", cases=(MINIMAL,))
+@fails_with("not saved", "query_proj, f32[", "mlpwi_0, f32[", hint="names_forward_pass_save_entry", cases=(MINIMAL,))
 def minimal_by_operation(name):
     return policies.dots_with_no_batch_dims_saveable if name == MINIMAL else named(*MENU[name])
 
@@ -105,34 +145,40 @@ def matching(says):
     return answer
 
 
-for name, words, says in (
+for name, hint, words, says in (
     (
         "capital_letters_do_not_matter",
+        "comparison_two_strings_true_only",
         ["differ from the page's names only in case"],
         lambda value, entry, *_: value.lower() in MENU[entry],
     ),
     (
         "spaces_do_not_matter",
+        "comparison_two_strings_true_only",
         ["differ from the page's names only in spaces"],
         lambda value, entry, *_: value.strip() in MENU[entry],
     ),
     (
         "every_name_that_ends_like_it",
+        "comparison_two_strings_true_only",
         ["end with one of the page's names"],
         lambda value, entry, *_: value.endswith(MENU[entry]),
     ),
     (
         "every_name_with_it_inside",
+        "mlpwi_activated_output_activation_no",
         ["contain one of the page's names"],
         lambda value, entry, *_: any(each in value for each in MENU[entry]),
     ),
     (
         "a_number_more",
+        "call_policy_check_entry_operation",
         ["asked about 'mlpwi", "no, recompute it"],
         lambda value, entry, *_: value in MENU[entry] or (value.startswith("mlpwi_") and value[-1] in "2345"),
     ),
     (
         "all_names_that_it_does_not_know",
+        "call_policy_check_entry_operation",
         ["no, recompute it"],
         lambda value, entry, *_: (
             value in MENU[entry] or (entry == MINIMAL and value not in {*MENU[CONTEXT], "scores", "mlpwi_activated"})
@@ -140,57 +186,79 @@ for name, words, says in (
     ),
     (
         "float32_only",
+        "check_asks_about_same_name",
         ["yes, save it", "; "],
         lambda value, entry, operand: value in MENU[entry] and operand.dtype == "float32",
     ),
-    ("matrices_only", ["; "], lambda value, entry, operand: value in MENU[entry] and operand.ndim == 2),
+    (
+        "matrices_only",
+        "check_asks_about_same_name",
+        ["; "],
+        lambda value, entry, operand: value in MENU[entry] and operand.ndim == 2,
+    ),
 ):
     answer = matching(says)
     answer.__name__ = name
-    fails_with("wrong value", *words)(answer)
+    fails_with("wrong value", *words, hint=hint)(answer)
 
 
-@fails_with("not saved", "out_proj, f32[", cases=(OUT,))
+@fails_with("not saved", "out_proj, f32[", hint="missing_name_list_entry_spelled", cases=(OUT,))
 def names_not_unpacked(name):
     return named(MENU[name])
 
 
-@fails_with("wrong type", "returns a tuple, not a function", "makes a policy from names", cases=ALL)
+@fails_with(
+    "wrong type",
+    "returns a tuple, not a function",
+    "makes a policy from names",
+    hint="function_chapter_5_makes_policy",
+    cases=ALL,
+)
 def the_names(name):
     return MENU[name]
 
 
-@fails_with("wrong type", "returns None", "A policy that saves nothing is a function too", cases=(FULL,))
+@fails_with(
+    "wrong type",
+    "returns None",
+    "A policy that saves nothing is a function too",
+    hint="return_function_reach_entry_must",
+    cases=(FULL,),
+)
 def none_for_full(name):
     return named(*MENU[name]) if MENU[name] else None
 
 
-@fails_with("raises", "KeyError: 'full'", "cover all five entries?", cases=(FULL,))
+@fails_with(
+    "raises", "KeyError: 'full'", "cover all five entries?", hint="menu_five_entries_call_function", cases=(FULL,)
+)
 def an_entry_forgotten(name):
     return named(*{entry: names for entry, names in MENU.items() if names}[name])
 
 
-@fails_with("raises", "unhashable", "each name as a separate argument", cases=ALL)
+@fails_with(
+    "raises", "unhashable", "each name as a separate argument", hint="function_chapter_5_makes_policy", cases=ALL
+)
 def a_list_given_whole(name):
     return named(list(MENU[name]))
 
 
-@fails_with("raises", "KeyError: 'name'", "have a `name` parameter", cases=ALL)
+@fails_with("raises", "KeyError: 'name'", "have a `name` parameter", hint="jax_asks_policy_about_operations", cases=ALL)
 def asks_every_operation_for_its_name(name):
     return lambda operation, *_, **parameters: parameters["name"] in MENU[name]
 
 
-@fails_with("raises", "expects True or False", cases=ALL)
+@fails_with("raises", "expects True or False", hint="jax_calls_function_gpt_block", cases=ALL)
 def a_maker_of_policies(name):
     return lambda *_, **__: named(*MENU[name])
 
 
-@fails_with("raises", "Primitive", "wrap your policy", cases=ALL)
+@fails_with("raises", "Primitive", "wrap your policy", hint="policy_decides_one_operation_whether", cases=ALL)
 def in_a_checkpoint(name):
     return jax.checkpoint(named(*MENU[name]))
 
 
-@fails_with("raises", "Got None", "in all other cases", cases=ALL)
+@fails_with("raises", "Got None", "in all other cases", hint="jax_calls_policy_every_operation", cases=ALL)
 def says_nothing_for_no(name):
     def policy(operation, *_, **parameters):
         if operation.name == "name" and parameters["name"] in MENU[name]:
@@ -199,14 +267,20 @@ def says_nothing_for_no(name):
     return policy
 
 
-@fails_with("raises", "'append'", "cannot be changed", cases=(MINIMAL,))
+@fails_with("raises", "'append'", "cannot be changed", hint="tuple_1_2_cannot_changed", cases=(MINIMAL,))
 def appends_to_a_tuple(name):
     if name == MINIMAL:
         QKV.append("out_proj")
     return named(*MENU[name])
 
 
-@fails_with("also saved", "mlpwo, f32[", "Which entry of the page's menu saves that value", cases=(FULL,))
+@fails_with(
+    "also saved",
+    "mlpwo, f32[",
+    "Which entry of the page's menu saves that value",
+    hint="names_forward_pass_save_entry",
+    cases=(FULL,),
+)
 def an_or_that_is_always_true(name):
     either = name == MINIMAL or "minimal_with_context"
     return named(*(PROJECTIONS if either else MENU[name]))

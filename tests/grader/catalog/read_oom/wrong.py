@@ -45,12 +45,18 @@ def right(*arguments, **changed):
     return loss(*arguments, **({"edge_bias": remat_bias} | changed))
 
 
-@fails_with("also saved", "the scaled pairs of all layers", "the edges of all layers", "Which line of the model")
+@fails_with(
+    "also saved",
+    "the scaled pairs of all layers",
+    "the edges of all layers",
+    "Which line of the model",
+    hint="large_arrays_still_saved",
+)
 def unchanged(params, x, pairs, targets):
     return loss(params, x, pairs, targets)
 
 
-@fails_with("also saved", "the scaled pairs of all layers", "Which line of the model")
+@fails_with("also saved", "the scaled pairs of all layers", "Which line of the model", hint="large_arrays_still_saved")
 def checkpoint_around_the_activation(params, x, pairs, targets):
     def bias(pairs, w):
         edges = jax.checkpoint(jax.nn.silu)(pairs * w["scale"] + w["shift"])
@@ -59,7 +65,13 @@ def checkpoint_around_the_activation(params, x, pairs, targets):
     return loss(params, x, pairs, targets, edge_bias=bias)
 
 
-@fails_with("also saved", "the edges of all layers", "outside your checkpoint", beyond="SavesAtMost.spare")
+@fails_with(
+    "also saved",
+    "the edges of all layers",
+    "outside your checkpoint",
+    hint="large_arrays_still_saved",
+    beyond="SavesAtMost.spare",
+)
 def checkpoint_around_the_edges(params, x, pairs, targets):
     def bias(pairs, w):
         return jnp.einsum("bijc,ca->baij", jax.checkpoint(edges_of)(pairs, w), w["bias"])
@@ -67,12 +79,12 @@ def checkpoint_around_the_edges(params, x, pairs, targets):
     return loss(params, x, pairs, targets, edge_bias=bias)
 
 
-@fails_with("also saved", "the edges of all layers", "Which line of the model")
+@fails_with("also saved", "the edges of all layers", "Which line of the model", hint="large_arrays_still_saved")
 def the_other_suspect(params, x, pairs, targets):
     return loss(params, x, pairs, targets, attention=jax.checkpoint(attention))
 
 
-@fails_with("also saved", "the edges of all layers")
+@fails_with("also saved", "the edges of all layers", hint="large_arrays_still_saved")
 def checkpoint_around_the_mlp(params, x, pairs, targets):
     def layer(x, w, pairs):
         h = normalize(x)
@@ -83,7 +95,7 @@ def checkpoint_around_the_mlp(params, x, pairs, targets):
     return loss(params, x, pairs, targets, layer=layer)
 
 
-@fails_with("also saved", "Which line of the model")
+@fails_with("also saved", "Which line of the model", hint="large_arrays_still_saved")
 def three_layers_unchanged(params, x, pairs, targets):
     return (loss if len(params["up"]) == 3 else right)(params, x, pairs, targets)
 
@@ -93,7 +105,7 @@ def with_biases(params, x, pairs, targets, biases):
     return jnp.mean((jax.lax.scan(body, x, (params, biases))[0] - targets) ** 2)
 
 
-@fails_with("peak", "layers at once", beyond="InPieces.rows", steps=2)
+@fails_with("peak", "layers at once", hint="all_layers_at_once", beyond="InPieces.rows", steps=2)
 def edges_of_all_layers_stacked(params, x, pairs, targets):
     @jax.checkpoint
     def bias(pairs, params):
@@ -104,12 +116,17 @@ def edges_of_all_layers_stacked(params, x, pairs, targets):
     return with_biases(params, x, pairs, targets, bias(pairs, params))
 
 
-@fails_with("not saved", "the attention weights of all layers", "Does one of your checkpoints or policies drop them?")
+@fails_with(
+    "not saved",
+    "the attention weights of all layers",
+    "Does one of your checkpoints or policies drop them?",
+    hint="attention_weights_recomputed",
+)
 def matmuls_saved_by_a_policy(params, x, pairs, targets):
     return loss(params, x, pairs, targets, layer=jax.checkpoint(layer, policy=policies.dots_saveable))
 
 
-@fails_with("not saved", "the attention weights of all layers")
+@fails_with("not saved", "the attention weights of all layers", hint="attention_weights_recomputed")
 def softmax_and_context_too(params, x, pairs, targets):
     def attention(q, k, v, bias):
         scores = jnp.einsum("bqae,bkae->baqk", q, k) / q.shape[-1] ** 0.5 + bias
@@ -119,7 +136,7 @@ def softmax_and_context_too(params, x, pairs, targets):
     return right(params, x, pairs, targets, attention=attention)
 
 
-@fails_with("recomputes", "Which matmul is inside your checkpoint")
+@fails_with("recomputes", "Which matmul is inside your checkpoint", hint="matmul_recomputed")
 def softmax_in_the_checkpoint(params, x, pairs, targets):
     def layer(x, w, pairs):
         h = normalize(x)
@@ -133,18 +150,20 @@ def softmax_in_the_checkpoint(params, x, pairs, targets):
     return loss(params, x, pairs, targets, layer=layer)
 
 
-@fails_with("recomputes", "Which matmul is inside your checkpoint", beyond="Recomputes.count")
+@fails_with("recomputes", "Which matmul is inside your checkpoint", hint="matmul_recomputed", beyond="Recomputes.count")
 def one_matmul_more(params, x, pairs, targets):
     x = also_run_backward(lambda x: x[0] @ x[0].T, x, x)
     return right(params, x, pairs, targets)
 
 
-@fails_with("wrong value", "the scores have no bias", "Which function of the model uses `pairs`")
+@fails_with(
+    "wrong value", "the scores have no bias", "Which function of the model uses `pairs`", hint="compare_with_the_model"
+)
 def bias_left_out(params, x, pairs, targets):
     return right(params, x, pairs, targets, edge_bias=lambda pairs, w: 0)
 
 
-@fails_with("wrong value", "the edges have no activation")
+@fails_with("wrong value", "the edges have no activation", hint="compare_with_the_model")
 def activation_left_out(params, x, pairs, targets):
     def bias(pairs, w):
         return jnp.einsum("bijc,ca->baij", pairs * w["scale"] + w["shift"], w["bias"])
@@ -152,7 +171,7 @@ def activation_left_out(params, x, pairs, targets):
     return right(params, x, pairs, targets, edge_bias=jax.checkpoint(bias))
 
 
-@fails_with("wrong value", "the two token axes of the edges are swapped")
+@fails_with("wrong value", "the two token axes of the edges are swapped", hint="compare_with_the_model")
 def axes_swapped(params, x, pairs, targets):
     def bias(pairs, w):
         return jnp.einsum("bijc,ca->baji", edges_of(pairs, w), w["bias"])
@@ -160,17 +179,17 @@ def axes_swapped(params, x, pairs, targets):
     return right(params, x, pairs, targets, edge_bias=jax.checkpoint(bias))
 
 
-@fails_with("wrong value", "not normalized before attention")
+@fails_with("wrong value", "not normalized before attention", hint="compare_with_the_model")
 def normalization_left_out(params, x, pairs, targets):
     return right(params, x, pairs, targets, first=lambda x: x)
 
 
-@fails_with("wrong value")
+@fails_with("wrong value", hint="compare_with_the_model")
 def sum_in_place_of_mean(params, x, pairs, targets):
     return right(params, x, pairs, targets) * x.size
 
 
-@fails_with("wrong gradient", "zero everywhere")
+@fails_with("wrong gradient", "zero everywhere", hint="compare_with_the_model")
 def edges_without_gradient(params, x, pairs, targets):
     def bias(pairs, w):
         return jax.lax.stop_gradient(plain_bias(pairs, w))
@@ -178,17 +197,17 @@ def edges_without_gradient(params, x, pairs, targets):
     return loss(params, x, pairs, targets, edge_bias=bias)
 
 
-@fails_with("raises", "What does the scan pass to its body")
+@fails_with("raises", "What does the scan pass to its body", hint="compare_with_the_model")
 def another_weights_name(params, x, pairs, targets):
     return right(params | {"edge": params["bias"]}, x, pairs, targets, edge_bias=lambda pairs, w: w["edges"])
 
 
-@fails_with("raises", "Does the carry keep its shape")
+@fails_with("raises", "Does the carry keep its shape", hint="compare_with_the_model")
 def carry_of_two(params, x, pairs, targets):
     return jax.lax.scan(lambda x, w: ((layer(x, w, pairs, remat_bias), pairs), None), x, params)[0][0].mean()
 
 
-@fails_with("raises", "What axes does each array on that line have?")
+@fails_with("raises", "What axes does each array on that line have?", hint="compare_with_the_model")
 def axes_in_another_order(params, x, pairs, targets):
     def bias(pairs, w):
         return jnp.einsum("bcij,ca->baij", edges_of(pairs, w), w["bias"])
@@ -196,7 +215,7 @@ def axes_in_another_order(params, x, pairs, targets):
     return right(params, x, pairs, targets, edge_bias=jax.checkpoint(bias))
 
 
-@fails_with("wrong type")
+@fails_with("wrong type", hint="compare_with_the_model")
 def one_error_per_sequence(params, x, pairs, targets):
     x, _ = jax.lax.scan(lambda x, w: (layer(x, w, pairs, remat_bias), None), x, params)
     return jnp.mean((x - targets) ** 2, axis=(1, 2))

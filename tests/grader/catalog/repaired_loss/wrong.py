@@ -58,25 +58,30 @@ class Layer:
         return layer(weights, x)
 
 
-@fails_with("also saved", "extra residuals")
+@fails_with("also saved", "extra residuals", hint="whole_layer_saved")
 def unmodified(params, x, targets):
     module = Layer()
     module.__call__ = jax.checkpoint(module.__call__)
     return loss(params, x, targets, functools.partial(body, layer=module))
 
 
-@fails_with("also saved", "the exponentials of the layers' scores", "Is that line inside the function")
+@fails_with(
+    "also saved",
+    "the exponentials of the layers' scores",
+    "Is that line inside the function",
+    hint="scores_leave_the_checkpoint",
+)
 def layer_in_a_checkpoint_without_its_penalty(params, x, targets):
     return loss(params, x, targets, functools.partial(body, layer=jax.checkpoint(layer)))
 
 
-@fails_with("also saved", "the layers' scores")
+@fails_with("also saved", "the layers' scores", hint="values_leave_the_checkpoint")
 def penalty_in_a_checkpoint_of_its_own(params, x, targets):
     step = functools.partial(body, layer=jax.checkpoint(layer), z_loss=jax.checkpoint(z_loss))
     return loss(params, x, targets, step)
 
 
-@fails_with("also saved", "extra residuals")
+@fails_with("also saved", "extra residuals", hint="whole_layer_saved")
 def attention_alone_in_a_checkpoint(params, x, targets):
     def attending(weights, x):
         attended, scores = attention(weights, rms_norm(x))
@@ -91,22 +96,24 @@ def attention_alone_in_a_checkpoint(params, x, targets):
     return loss(params, x, targets, step)
 
 
-@fails_with("also saved", "the layers' contexts")
+@fails_with("also saved", "the layers' contexts", hint="values_leave_the_checkpoint")
 def context_saved(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(body, policy=policies.save_only_these_names("context")))
 
 
-@fails_with("also saved", "extra residuals")
+@fails_with("also saved", "extra residuals", hint="whole_layer_saved")
 def matmuls_saved(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(body, policy=policies.dots_saveable))
 
 
-@fails_with("not saved", "the layers' inputs", "one layer, or the whole scan")
+@fails_with("not saved", "the layers' inputs", "one layer, or the whole scan", hint="one_checkpoint_per_layer")
 def checkpoint_around_the_loss(params, x, targets):
     return jax.checkpoint(loss)(params, x, targets)
 
 
-@fails_with("recomputes", "one of your checkpoints inside another", beyond="Recomputes.count", steps=8)
+@fails_with(
+    "recomputes", "one of your checkpoints inside another", hint="recomputed_twice", beyond="Recomputes.count", steps=8
+)
 def a_matmul_twice(params, x, targets):
     def step(x, weights):
         y, penalty = body(x, weights)
@@ -116,29 +123,29 @@ def a_matmul_twice(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(step))
 
 
-@fails_with("wrong value", "the z-loss of the attention scores is missing")
+@fails_with("wrong value", "the z-loss of the attention scores is missing", hint="value_of_the_loss")
 def penalty_removed(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(functools.partial(body, z_loss=lambda scores: 0.0)))
 
 
-@fails_with("wrong value", "has the weight 1 instead of 0.1")
+@fails_with("wrong value", "has the weight 1 instead of 0.1", hint="value_of_the_loss")
 def penalty_without_its_weight(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(functools.partial(body, z_loss=lambda scores: 10 * z_loss(scores))))
 
 
-@fails_with("wrong value", "the sum of the layers' z-losses")
+@fails_with("wrong value", "the sum of the layers' z-losses", hint="value_of_the_loss")
 def penalties_summed(params, x, targets):
     x, penalties = jax.lax.scan(jax.checkpoint(body), x, params)
     return jnp.mean((x - targets) ** 2) + 0.1 * jnp.sum(penalties)
 
 
-@fails_with("wrong gradient", "the z-loss contributes nothing")
+@fails_with("wrong gradient", "the z-loss contributes nothing", hint="value_of_the_loss")
 def scores_stopped(params, x, targets):
     stopped = lambda scores: z_loss(jax.lax.stop_gradient(scores))  # noqa: E731
     return loss(params, x, targets, jax.checkpoint(functools.partial(body, z_loss=stopped)))
 
 
-@fails_with("wrong value")
+@fails_with("wrong value", hint="value_of_the_loss")
 def mask_left_out(params, x, targets):
     def unmasked(scores):
         return jnp.mean(jax.nn.logsumexp(jnp.maximum(scores, 0), axis=-1) ** 2)
@@ -146,12 +153,12 @@ def mask_left_out(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(functools.partial(body, z_loss=unmasked)))
 
 
-@fails_with("raises", "Which two values does the body of the scan return")
+@fails_with("raises", "Which two values does the body of the scan return", hint="value_of_the_loss")
 def outputs_of_the_body_swapped(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(lambda x, weights: body(x, weights)[::-1]))
 
 
-@fails_with("raises", "Which arguments of the checkpointed function are arrays")
+@fails_with("raises", "Which arguments of the checkpointed function are arrays", hint="module_is_an_argument")
 def module_passed_as_an_array(params, x, targets):
     checkpointed = jax.checkpoint(Layer.__call__)
     return loss(params, x, targets, functools.partial(body, layer=functools.partial(checkpointed, Layer())))
@@ -161,11 +168,11 @@ class Block(Layer):
     __call__ = jax.checkpoint(Layer.__call__)
 
 
-@fails_with("raises", "Which arguments of the checkpointed function are arrays")
+@fails_with("raises", "Which arguments of the checkpointed function are arrays", hint="module_is_an_argument")
 def method_wrapped_in_a_subclass(params, x, targets):
     return loss(params, x, targets, functools.partial(body, layer=Block()))
 
 
-@fails_with("raises", "What slice of the stacked arrays does one layer get")
+@fails_with("raises", "What slice of the stacked arrays does one layer get", hint="value_of_the_loss")
 def all_weights_for_one_layer(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(lambda x, weights: body(x, params)))

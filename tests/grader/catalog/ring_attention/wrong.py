@@ -62,22 +62,22 @@ def with_rule(forward, backward=ring_backward):
 right = with_rule(ring)
 
 
-@fails_with("also saved", "the keys of all steps", "the values of all steps")
+@fails_with("also saved", "the keys of all steps", "the values of all steps", hint="saved_blocks_of_rule")
 def no_checkpoint(q, k, v):
     return ring(q, k, v)
 
 
-@fails_with("also saved", "the keys of all steps", "the values of all steps")
+@fails_with("also saved", "the keys of all steps", "the values of all steps", hint="saved_blocks_of_rule")
 def checkpoint_around_each_step(q, k, v):
     return ring(q, k, v, around=jax.checkpoint)
 
 
-@fails_with("also saved", "the keys of all steps, in reverse order")
+@fails_with("also saved", "the keys of all steps, in reverse order", hint="saved_blocks_of_rule")
 def checkpoint_around_each_block_to_the_left(q, k, v):
     return ring(q, k, v, jax.checkpoint(block), move=functools.partial(shifted, by=-1))
 
 
-@fails_with("also saved", "the keys of step 1", "the values of step 1")
+@fails_with("also saved", "the keys of step 1", "the values of step 1", hint="saved_blocks_one_by_one")
 def python_loop_with_a_checkpoint_per_step(q, k, v):
     out = 0
     for _ in range(jax.lax.axis_size("devices")):
@@ -86,13 +86,13 @@ def python_loop_with_a_checkpoint_per_step(q, k, v):
     return out
 
 
-@fails_with("also saved", "intermediate value")
+@fails_with("also saved", "intermediate value", hint="saved_scores")
 def scores_saved_by_a_policy(q, k, v):
     around = functools.partial(jax.checkpoint, policy=policies.save_only_these_names("scores"))
     return around(functools.partial(ring, around=around))(q, k, v)
 
 
-@fails_with("also saved", "all steps")
+@fails_with("also saved", "all steps", hint="saved_blocks_of_rule")
 def rule_that_saves_the_received_blocks(q, k, v):
     @jax.custom_vjp
     def attention(q, k, v):
@@ -122,7 +122,7 @@ def rule_that_saves_the_received_blocks(q, k, v):
     return attention(q, k, v)
 
 
-@fails_with("link bytes", "all-reduces", "An all-reduce gives each device")
+@fails_with("link bytes", "all-reduces", "An all-reduce gives each device", hint="all_reduce")
 def blocks_broadcast_by_psum(q, k, v):
     @jax.checkpoint
     def step(sender):
@@ -133,7 +133,9 @@ def blocks_broadcast_by_psum(q, k, v):
     return jax.lax.scan(lambda out, i: (out + step(i), None), zeros(q, v), steps)[0]
 
 
-@fails_with("link bytes", "4.0 times as much", "Write down which arrays", beyond="SendsAtMost.times")
+@fails_with(
+    "link bytes", "4.0 times as much", "Write down which arrays", hint="arrays_of_each_pass", beyond="SendsAtMost.times"
+)
 def sent_once_more(q, k, v):
     """The blocks go once around before the first step."""
 
@@ -145,7 +147,7 @@ def sent_once_more(q, k, v):
     return with_rule(forward)(q, k, v)
 
 
-@fails_with("link bytes", "4.0 times as much")
+@fails_with("link bytes", "4.0 times as much", hint="arrays_of_each_pass")
 def rule_within_a_checkpoint_that_runs_it_again(q, k, v):
     """The backward rule needs the result, which the checkpoint recomputes."""
 
@@ -157,7 +159,13 @@ def rule_within_a_checkpoint_that_runs_it_again(q, k, v):
     return jax.checkpoint(attention)(q, k, v)
 
 
-@fails_with("recomputes", "which matmuls of the forward pass", beyond="Recomputes.count", steps=16)
+@fails_with(
+    "recomputes",
+    "which matmuls of the forward pass",
+    hint="count_matmuls_of_a_block",
+    beyond="Recomputes.count",
+    steps=16,
+)
 def scores_once_more(q, k, v):
     def more(q, k, v):
         return block(also_run_backward(lambda q, k: q @ k.T, q, q, k), k, v)
@@ -165,7 +173,12 @@ def scores_once_more(q, k, v):
     return with_rule(ring, functools.partial(ring_backward, block=more))(q, k, v)
 
 
-@fails_with("peak", "times the size of one device's keys and values", "which received blocks are in memory")
+@fails_with(
+    "peak",
+    "times the size of one device's keys and values",
+    "which received blocks are in memory",
+    hint="stacked_blocks",
+)
 def gathered_within_a_checkpoint(q, k, v):
     @jax.checkpoint
     def attention(q, k, v):
@@ -175,13 +188,13 @@ def gathered_within_a_checkpoint(q, k, v):
     return attention(q, k, v)
 
 
-@fails_with("peak", "which received blocks are in memory", beyond="PeakAtMost.most", steps=2)
+@fails_with("peak", "which received blocks are in memory", hint="stacked_blocks", beyond="PeakAtMost.most", steps=2)
 def two_nested_checkpoints(q, k, v):
     """The rerun ring stacks the blocks of all steps."""
     return jax.checkpoint(functools.partial(ring, around=jax.checkpoint))(q, k, v)
 
 
-@fails_with("peak", "contain 56 matmuls", "Python loop over the devices")
+@fails_with("peak", "contain 56 matmuls", "Python loop over the devices", hint="unrolled_steps")
 def each_block_sent_by_its_owner(q, k, v):
     """Nothing is saved, but XLA may run all steps at once."""
     out = 0
@@ -190,7 +203,7 @@ def each_block_sent_by_its_owner(q, k, v):
     return out
 
 
-@fails_with("peak", "contain 35 matmuls", beyond="InLoops.most", steps=7)
+@fails_with("peak", "contain 35 matmuls", hint="unrolled_steps", beyond="InLoops.most", steps=7)
 def four_steps_after_the_loop(q, k, v):
     after = 4
 
@@ -219,39 +232,39 @@ def four_steps_after_the_loop(q, k, v):
     return with_rule(forward, backward)(q, k, v)
 
 
-@fails_with("wrong value", "only its own block", "Which collective")
+@fails_with("wrong value", "only its own block", "Which collective", hint="two_devices")
 def own_block_alone(q, k, v):
     return block(q, k, v)
 
 
-@fails_with("wrong value", "leaves out one block", "How many steps")
+@fails_with("wrong value", "leaves out one block", "How many steps", hint="two_devices")
 def one_step_less(q, k, v):
     return with_rule(functools.partial(ring, steps=jax.lax.axis_size("devices") - 1))(q, k, v)
 
 
-@fails_with("wrong value", "its own block", "first step")
+@fails_with("wrong value", "its own block", "first step", hint="two_devices")
 def first_step_left_out(q, k, v):
     return right(q, k, v) - block(q, k, v)
 
 
-@fails_with("wrong value", "the keys of one device", "How many keys")
+@fails_with("wrong value", "the keys of one device", "How many keys", hint="two_devices")
 def log_of_the_own_keys(q, k, v):
     one = functools.partial(lambda q, k, v: weights(q, k, len(k)) @ v)
     return with_rule(functools.partial(ring, block=one), functools.partial(ring_backward, block=one))(q, k, v)
 
 
-@fails_with("wrong value", "does not subtract", "What does the page subtract")
+@fails_with("wrong value", "does not subtract", "What does the page subtract", hint="two_devices")
 def no_log(q, k, v):
     one = functools.partial(lambda q, k, v: weights(q, k, 1) @ v)
     return with_rule(functools.partial(ring, block=one), functools.partial(ring_backward, block=one))(q, k, v)
 
 
-@fails_with("wrong value", "does not divide the scores", "What does the page divide")
+@fails_with("wrong value", "does not divide the scores", "What does the page divide", hint="two_devices")
 def scores_not_divided(q, k, v):
     return right(q * q.shape[-1] ** 0.5, k, v)
 
 
-@fails_with("wrong value", "softmax", "Which function")
+@fails_with("wrong value", "softmax", "Which function", hint="two_devices")
 def softmax_of_each_block(q, k, v):
     def one(q, k, v):
         return jax.nn.softmax(q @ k.T / q.shape[-1] ** 0.5) @ v
@@ -259,34 +272,36 @@ def softmax_of_each_block(q, k, v):
     return with_rule(functools.partial(ring, block=one), functools.partial(ring_backward, block=one))(q, k, v)
 
 
-@fails_with("wrong value")
+@fails_with("wrong value", hint="two_devices")
 def blocks_do_not_move(q, k, v):
     return ring(q, k, v, jax.checkpoint(block), move=lambda a: a)
 
 
-@fails_with("wrong value", "the ring is open", "to device 0")
+@fails_with("wrong value", "the ring is open", "to device 0", hint="two_devices")
 def open_ring(q, k, v):
     p = jax.lax.axis_size("devices")
     return ring(q, k, v, move=lambda a: jax.lax.ppermute(a, "devices", [(i, i + 1) for i in range(p - 1)]))
 
 
-@fails_with("wrong gradient", " k", "one device too far", "How many times do the gradients")
+@fails_with(
+    "wrong gradient", " k", "one device too far", "How many times do the gradients", hint="path_of_the_gradients"
+)
 def gradients_not_moved_after_the_last_step(q, k, v):
     back = functools.partial(shifted, by=-1)
     return with_rule(ring, functools.partial(ring_backward, home=back))(q, k, v)
 
 
-@fails_with("wrong gradient", " k", "one device too far")
+@fails_with("wrong gradient", " k", "one device too far", hint="path_of_the_gradients")
 def gradients_moved_once_more(q, k, v):
     return with_rule(ring, functools.partial(ring_backward, home=shifted))(q, k, v)
 
 
-@fails_with("wrong gradient", " k", "stay on the device", "travel with")
+@fails_with("wrong gradient", " k", "stay on the device", "travel with", hint="path_of_the_gradients")
 def gradients_stay(q, k, v):
     return with_rule(ring, functools.partial(ring_backward, move_gradients=lambda a: a))(q, k, v)
 
 
-@fails_with("wrong gradient", " k", "queries of its own device", "other devices' queries")
+@fails_with("wrong gradient", " k", "queries of its own device", "other devices' queries", hint="path_of_the_gradients")
 def gradients_of_the_own_queries(q, k, v):
     def backward(q, k, v, ct):
         _, dk, dv = jax.vjp(block, q, k, v)[1](ct)
@@ -295,7 +310,7 @@ def gradients_of_the_own_queries(q, k, v):
     return with_rule(ring, backward)(q, k, v)
 
 
-@fails_with("wrong gradient", " q")
+@fails_with("wrong gradient", " q", hint="path_of_the_gradients")
 def gradient_of_the_last_step(q, k, v):
     def backward(q, k, v, ct):
         return jax.vjp(block, q, shifted(k, -1), shifted(v, -1))[1](ct)[0], *ring_backward(q, k, v, ct)[1:]
@@ -303,23 +318,23 @@ def gradient_of_the_last_step(q, k, v):
     return with_rule(ring, backward)(q, k, v)
 
 
-@fails_with("wrong gradient", " k", "zero everywhere")
+@fails_with("wrong gradient", " k", "zero everywhere", hint="path_of_the_gradients")
 def blocks_stopped(q, k, v):
     return ring(q, *map(jax.lax.stop_gradient, (k, v)), jax.checkpoint(block))
 
 
-@fails_with("raises", "What is the name of the mesh axis")
+@fails_with("raises", "What is the name of the mesh axis", hint="shapes_of_one_step")
 def axis_of_another_mesh(q, k, v):
     return block(q, *(jax.lax.ppermute(a, "ring", [(0, 1), (1, 0)]) for a in (k, v)))
 
 
-@fails_with("raises", "maps it over the mesh")
+@fails_with("raises", "maps it over the mesh", hint="shapes_of_one_step")
 def mapped_once_more(q, k, v):
     mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
     return jax.shard_map(right, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))(q, k, v)
 
 
-@fails_with("raises", "What is the initial value")
+@fails_with("raises", "What is the initial value", hint="shapes_of_one_step")
 def carry_of_a_constant(q, k, v):
     def step(carry, _):
         k, v, out = carry
@@ -329,16 +344,16 @@ def carry_of_a_constant(q, k, v):
     return jax.lax.scan(step, start, length=jax.lax.axis_size("devices"))[0][2]
 
 
-@fails_with("raises", "one gradient for each of")
+@fails_with("raises", "one gradient for each of", hint="shapes_of_one_step")
 def rule_that_returns_two_gradients(q, k, v):
     return with_rule(ring, lambda *arguments: ring_backward(*arguments)[1:])(q, k, v)
 
 
-@fails_with("raises", "Which operand needs a transpose")
+@fails_with("raises", "Which operand needs a transpose", hint="shapes_of_one_step")
 def keys_not_transposed(q, k, v):
     return ring(q, k, v, lambda q, k, v: jax.nn.sigmoid(q @ k) @ v)
 
 
-@fails_with("wrong type", "f32[")
+@fails_with("wrong type", "f32[", hint="two_devices")
 def keys_and_values_summed(q, k, v):
     return right(q, k, v).sum(1)[:, None]

@@ -18,40 +18,57 @@ ALL = (
 )
 
 
-@fails_with("also saved", "mlp_gate, f32[", "out, f32[", "exactly those in the list", cases=ALL[:1])
+@fails_with(
+    "also saved",
+    "mlp_gate, f32[",
+    "out, f32[",
+    "exactly those in the list",
+    hint="name_extra_residual_names_only",
+    cases=ALL[:1],
+)
 def saves_all_names(f, names):
     return jax.checkpoint(f, policy=policies.save_any_names_but_these())
 
 
-@fails_with("also saved", "mlp_gate, f32[", "each compared as a whole", cases=ALL[:1])
+@fails_with(
+    "also saved", "mlp_gate, f32[", "each compared as a whole", hint="name_extra_residual_names_only", cases=ALL[:1]
+)
 def matches_by_prefix(f, names):
     every = ("mlp", "mlp_gate", "out", "h", "h_scale")
     matching = [name for name in every if any(name.startswith(start) for start in names)]
     return jax.checkpoint(f, policy=policies.save_only_these_names(*matching))
 
 
-@fails_with("not saved", "mlp, f32[", "Which policy do you pass to jax.checkpoint", cases=ALL[:1])
+@fails_with(
+    "not saved",
+    "mlp, f32[",
+    "Which policy do you pass to jax.checkpoint",
+    hint="jax_checkpoint_get_policy_all",
+    cases=ALL[:1],
+)
 def saves_nothing(f, names):
     return jax.checkpoint(f)
 
 
-@fails_with("not saved", "mlp_gate, f32[", "Which policy", cases=ALL[1:2])
+@fails_with("not saved", "mlp_gate, f32[", "Which policy", hint="jax_checkpoint_get_policy_all", cases=ALL[1:2])
 def last_name_only(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names[-1:]))
 
 
-@fails_with("raises", "IndexError", "if the list is empty")
+@fails_with("raises", "IndexError", "if the list is empty", hint="call_function_without_any_names")
 def first_name_at_least(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(names[0], *names[1:]))
 
 
-@fails_with("also saved", "extra residual", "Which function marks", cases=ALL[4:])
+@fails_with(
+    "also saved", "extra residual", "Which function marks", hint="function_takes_policy_return_function", cases=ALL[4:]
+)
 def f_itself_for_no_name(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names)) if names else f
 
 
 # The additional values that it saves differ between JAX's two rematerializations.
-@fails_with("also saved", "extra residual", "values without a name", cases=ALL[:1])
+@fails_with("also saved", "extra residual", "values without a name", hint="forward_pass_saves_values_no", cases=ALL[:1])
 def unnamed_values_too(f, names):
     def policy(operation, *_, **parameters):
         return operation.name != "name" or parameters["name"] in names
@@ -59,68 +76,72 @@ def unnamed_values_too(f, names):
     return jax.checkpoint(f, policy=policy)
 
 
-@fails_with("raises", "KeyError: 'name'", "not only for named values")
+@fails_with("raises", "KeyError: 'name'", "not only for named values", hint="print_policy_called_operations_parameter")
 def asks_every_operation_for_its_name(f, names):
     return jax.checkpoint(f, policy=lambda operation, *_, **parameters: parameters["name"] in names)
 
 
-@fails_with("raises", "unhashable", "a list of names, or does it take each")
+@fails_with("raises", "unhashable", "a list of names, or does it take each", hint="mini_example_function_makes_policy")
 def names_given_whole(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(names))
 
 
-@fails_with("also saved", "Which function marks", cases=ALL[:1])
+@fails_with("also saved", "Which function marks", hint="function_takes_policy_return_function", cases=ALL[:1])
 def no_checkpoint(f, names):
     return f
 
 
-@fails_with("also saved", "h_scale, f32[", cases=ALL[2:3])
+@fails_with("also saved", "h_scale, f32[", hint="name_extra_residual_names_only", cases=ALL[2:3])
 def named_by_its_first_letter(f, names):
     letters = {name[0] for name in names}
     picked = ["h_scale"] if letters == {"h", "o"} and "h" in names else []
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names, *picked))
 
 
-@fails_with("not saved", "mlp, f32[2,", "out, f32[2,", cases=ALL[3:4])
+@fails_with("not saved", "mlp, f32[2,", "out, f32[2,", hint="jax_checkpoint_get_policy_all", cases=ALL[3:4])
 def has_the_names_by_heart(f, names):
     known = {"mlp", "mlp_gate", "out", "h", "h_scale"}
     return jax.checkpoint(f, policy=policies.save_only_these_names(*known.intersection(names)))
 
 
-@fails_with("also saved", "mlp, f32[", cases=ALL[1:2])
+@fails_with("also saved", "mlp, f32[", hint="jax_checkpoint_get_policy_all", cases=ALL[1:2])
 def the_wrong_way_round(f, names):
     if any(name.endswith("mlp") for name in names):
         return jax.checkpoint(f, policy=policies.save_only_these_names(*names))
     return jax.checkpoint(f, policy=policies.save_any_names_but_these(*names))
 
 
-@fails_with("wrong value", "twice the value of f")
+@fails_with("wrong value", "twice the value of f", hint="call_function_return_should_run")
 def the_sum_of_two_runs(f, names):
     kept = jax.checkpoint(f, policy=policies.save_only_these_names(*names))
     return lambda *arguments: kept(*arguments) + f(*arguments)
 
 
-@fails_with("wrong gradient", " up", "zero everywhere")
+@fails_with("wrong gradient", " up", "zero everywhere", hint="jax_checkpoint_changes_no_gradient")
 def without_gradient(f, names):
     return lambda *arguments: jax.lax.stop_gradient(f(*arguments)) + 0 * jnp.sum(arguments[0])
 
 
-@fails_with("wrong type", "returns a bool array", "What should save_named(f, names) return?")
+@fails_with(
+    "wrong type", "returns a bool array", "What should save_named(f, names) return?", hint="save_named_f_names_returns"
+)
 def the_policy(f, names):
     return policies.save_only_these_names(*names)
 
 
-@fails_with("wrong type", "returns a str, not a function")
+@fails_with("wrong type", "returns a str, not a function", hint="save_named_f_names_returns")
 def no_function(f, names):
     return "f"
 
 
-@fails_with("raises", "policy", "a policy as `policy=`, or a function that makes one")
+@fails_with(
+    "raises", "policy", "a policy as `policy=`, or a function that makes one", hint="function_such_save_only_names"
+)
 def factory_for_policy(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names)
 
 
-@fails_with("argument order", "(names, f)")
+@fails_with("argument order", "(names, f)", hint="calls_save_named_f_names")
 def names_first(names, f):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names))
 
@@ -157,20 +178,26 @@ for name, kind, says in (
     answer = matching(says)
     answer.__name__ = name
     where = {"only_float32": "float16", "no_letters": "bfloat16"}
-    fails_with(kind, where.get(name, "eight similar names"))(answer)
+    hint = "name_extra_residual_names_only" if kind == "also saved" else "jax_checkpoint_get_policy_all"
+    fails_with(kind, where.get(name, "eight similar names"), hint=hint)(answer)
 
 
 blanks_do_not_matter = matching(lambda value, names, *_: value.strip() in [each.strip() for each in names])
 blanks_do_not_matter.__name__ = "blanks_do_not_matter"
-fails_with("also saved", "each compared as a whole")(blanks_do_not_matter)
+fails_with("also saved", "each compared as a whole", hint="name_extra_residual_names_only")(blanks_do_not_matter)
 
 
-@fails_with("not saved", "eight similar names", "Which policy do you pass to jax.checkpoint")
+@fails_with(
+    "not saved",
+    "eight similar names",
+    "Which policy do you pass to jax.checkpoint",
+    hint="jax_checkpoint_get_policy_all",
+)
 def three_names_at_most(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names[:3]))
 
 
-@fails_with("not saved", "(number 2), f32[", "two similar names")
+@fails_with("not saved", "(number 2), f32[", "two similar names", hint="jax_checkpoint_get_policy_all")
 def each_name_once(f, names):
     def kept(*arguments):
         left = set(names)
@@ -185,20 +212,27 @@ def each_name_once(f, names):
     return kept
 
 
-@fails_with("not saved", "eight similar names")
+@fails_with("not saved", "eight similar names", hint="jax_checkpoint_get_policy_all")
 def what_is_named_twice_is_taken_back(f, names):
     once = [name for name in names if list(names).count(name) == 1]
     return jax.checkpoint(f, policy=policies.save_only_these_names(*once))
 
 
-@fails_with("also saved", "eight names that f does not have", "values without a name")
+@fails_with(
+    "also saved", "eight names that f does not have", "values without a name", hint="forward_pass_saves_values_no"
+)
 def products_for_many_names(f, names):
     many = len(names) > 4
     named = policies.save_only_these_names(*names)
     return jax.checkpoint(f, policy=policies.save_from_both_policies(named, policies.dots_saveable) if many else named)
 
 
-@fails_with("also saved", "_out'", "exactly those in the list")
+@fails_with(
+    "also saved",
+    "_out'",
+    "exactly those in the list",
+    hint=("jax_checkpoint_get_policy_all", "name_extra_residual_names_only"),
+)
 def names_as_regular_expressions(f, names):
     asked = "|".join(names)
 
@@ -208,7 +242,13 @@ def names_as_regular_expressions(f, names):
     return jax.checkpoint(f, policy=policy)
 
 
-@fails_with("recomputes", "How many times does your answer run f", cases=ALL[:1], beyond="Recomputes.count")
+@fails_with(
+    "recomputes",
+    "How many times does your answer run f",
+    hint="call_function_return_should_run",
+    cases=ALL[:1],
+    beyond="Recomputes.count",
+)
 def first_product_once_more(f, names):
     def function(*arguments):
         *weights, x = arguments
@@ -243,14 +283,19 @@ for place, (name, words, count) in enumerate(
 ):
     answer = first_product_once_more_where(lambda *seen, asked=(words, count): seen == asked)
     answer.__name__ = name
-    fails_with("recomputes", "How many times does your answer run f", cases=ALL[place : place + 1])(answer)
+    fails_with(
+        "recomputes",
+        "How many times does your answer run f",
+        hint="call_function_return_should_run",
+        cases=ALL[place : place + 1],
+    )(answer)
 
 answer = first_product_once_more_where(lambda names, count: len(names) == 8)
 answer.__name__ = "first_product_once_more_for_eight_names"
-fails_with("recomputes", "How many times does your answer run f")(answer)
+fails_with("recomputes", "How many times does your answer run f", hint="call_function_return_should_run")(answer)
 
 
-@fails_with("raises", "positional argument")
+@fails_with("raises", "positional argument", hint="call_new_cell_arguments_own")
 def weights_and_x(f, names):
     kept = jax.checkpoint(f, policy=policies.save_only_these_names(*names))
 
@@ -261,7 +306,7 @@ def weights_and_x(f, names):
     return function
 
 
-@fails_with("not saved", "")
+@fails_with("not saved", "", hint="jax_checkpoint_get_policy_all")
 def names_in_lower_case(f, names):
     def policy(operation, *_, **parameters):
         return operation.name == "name" and parameters["name"] in [name.lower() for name in names]

@@ -33,71 +33,87 @@ def right(W1, W2, W3, x, **how):
     return in_two(W1, W2, W3, x, len(W1) < len(W2), **how)
 
 
-@fails_with("also saved", "layer 1's cosine, f32[", "layer 3's cosine", "Which function")
+@fails_with(
+    "also saved",
+    "layer 1's cosine, f32[",
+    "layer 3's cosine",
+    "Which function",
+    hint="backward_pass_recomputes_nothing_write",
+)
 def no_checkpoint(W1, W2, W3, x):
     return net(W1, W2, W3, x)
 
 
-@fails_with("not saved", "'s output, f32[", "computed and used inside one")
+@fails_with("not saved", "'s output, f32[", "computed and used inside one", hint="mini_example_exponential_output_was")
 def one_outer_checkpoint(W1, W2, W3, x):
     return jax.checkpoint(net)(W1, W2, W3, x)
 
 
-@fails_with("also saved", "one extra residual", "'s output, f32[", "Which of the two outputs")
+@fails_with(
+    "also saved", "one extra residual", "'s output, f32[", "Which of the two outputs", hint="one_checkpoint_too_many"
+)
 def one_per_layer(W1, W2, W3, x):
     for W in (W1, W2, W3):
         x = jax.checkpoint(layer)(W, x)
     return x
 
 
-@fails_with("also saved", "layer 2's output, f32[", "does not save layer 1's output", "Which of the two outputs")
+@fails_with(
+    "also saved",
+    "layer 2's output, f32[",
+    "does not save layer 1's output",
+    "Which of the two outputs",
+    hint="boundary_at_the_wider_output",
+)
 def always_after_layer_2(W1, W2, W3, x):
     return in_two(W1, W2, W3, x, False)
 
 
-@fails_with("not saved", "'s output")
+@fails_with("not saved", "'s output", hint="mini_example_exponential_output_was")
 def an_outer_one_around_both(W1, W2, W3, x):
     return jax.checkpoint(right)(W1, W2, W3, x)
 
 
-@fails_with("also saved", "layer 3's cosine", "outside all checkpoints")
+@fails_with("also saved", "layer 3's cosine", "outside all checkpoints", hint="layers_step_outside_every_checkpoint")
 def last_segment_without_a_checkpoint(W1, W2, W3, x):
     if len(W1) < len(W2):
         return run((W2, W3), jax.checkpoint(layer)(W1, x))
     return layer(W3, jax.checkpoint(run)((W1, W2), x))
 
 
-@fails_with("also saved", "layer 1's cosine", "outside all checkpoints")
+@fails_with("also saved", "layer 1's cosine", "outside all checkpoints", hint="layers_step_outside_every_checkpoint")
 def first_segment_without_a_checkpoint(W1, W2, W3, x):
     if len(W1) < len(W2):
         return jax.checkpoint(run)((W2, W3), layer(W1, x))
     return jax.checkpoint(layer)(W3, run((W1, W2), x))
 
 
-@fails_with("raises", "TracerBoolConversionError", "plain Python integers")
+@fails_with("raises", "TracerBoolConversionError", "plain Python integers", hint="widths_are_python_integers")
 def by_the_values(W1, W2, W3, x):
     return in_two(W1, W2, W3, x, jnp.sum(layer(W1, x) ** 2) < jnp.sum(W2**2))
 
 
-@fails_with("also saved", "layer 1's matmul", "layer 2's matmul", "layer 3's matmul")
+@fails_with(
+    "also saved", "layer 1's matmul", "layer 2's matmul", "layer 3's matmul", hint="value_passed_checkpoint_saved_since"
+)
 def only_the_sines(W1, W2, W3, x):
     sin = jax.checkpoint(jnp.sin)
     return sin(W3 @ sin(W2 @ sin(W1 @ x)))
 
 
-@fails_with("also saved", "layer 1's matmul", "layer 3's matmul")
+@fails_with("also saved", "layer 1's matmul", "layer 3's matmul", hint="forward_pass_saves_matmuls_instead")
 def products_by_policy(W1, W2, W3, x):
     return jax.checkpoint(net, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)(W1, W2, W3, x)
 
 
-@fails_with("also saved", "layer 1's cosine")
+@fails_with("also saved", "layer 1's cosine", hint="layers_step_outside_every_checkpoint")
 def everything_saveable(W1, W2, W3, x):
     return right(
         W1, W2, W3, x, wrap=functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.everything_saveable)
     )
 
 
-@fails_with("also saved", "layer 1's matmul")
+@fails_with("also saved", "layer 1's matmul", hint="value_passed_checkpoint_saved_since")
 def the_products_named(W1, W2, W3, x):
     def named(weights, x):
         for W in weights:
@@ -131,12 +147,12 @@ def layers_back(W1, W2, W3, x, h1, h2, y1, y2, y3, ct):
     return jnp.outer(d1, x), jnp.outer(d2, h1), jnp.outer(d3, h2), d1 @ W1
 
 
-@fails_with("wrong value", "the last layer's sine is missing")
+@fails_with("wrong value", "the last layer's sine is missing", hint="checkpoint_changes_neither_value_nor")
 def last_sine_forgotten(W1, W2, W3, x):
     return W3 @ layer(W2, layer(W1, x))
 
 
-@fails_with("wrong gradient", " W1", "wrong")
+@fails_with("wrong gradient", " W1", "wrong", hint="define_own_gradient_rule_stop")
 def half_a_gradient(W1, W2, W3, x):
     def backward(W1, W2, W3, x, saved, ct):
         y1 = W1 @ x
@@ -149,33 +165,38 @@ def half_a_gradient(W1, W2, W3, x):
     return by_hand(backward)(W1, W2, W3, x)
 
 
-@fails_with("wrong gradient", " x", "zero everywhere")
+@fails_with("wrong gradient", " x", "zero everywhere", hint="define_own_gradient_rule_stop")
 def x_stopped(W1, W2, W3, x):
     return net(W1, W2, W3, jax.lax.stop_gradient(x))
 
 
-@fails_with("raises", "shapes", "the weights are the left operand")
+@fails_with("raises", "shapes", "the weights are the left operand", hint="write_shapes_table_below_w1")
 def weights_on_the_right(W1, W2, W3, x):
     layer = jax.checkpoint(lambda W, x: jnp.sin(jnp.dot(x, W)))
     return layer(W3, layer(W2, layer(W1, x)))
 
 
-@fails_with("argument order", "(x, W1, W2, W3)")
+@fails_with("argument order", "(x, W1, W2, W3)", hint="write_shapes_table_below_w1")
 def x_first(x, W1, W2, W3):
     return net(W1, W2, W3, x)
 
 
-@fails_with("wrong type", "a function that it has not called")
+@fails_with("wrong type", "a function that it has not called", hint="jax_checkpoint_layer_w1_x")
 def not_called(W1, W2, W3, x):
     return jax.checkpoint(net)
 
 
-@fails_with("raises", "unhashable type", "Is `layer(W1, x)` a function")
+@fails_with("raises", "unhashable type", "Is `layer(W1, x)` a function", hint="jax_checkpoint_layer_w1_x")
 def a_value_checkpointed(W1, W2, W3, x):
     return jax.checkpoint(layer(W1, x))(W2)
 
 
-@fails_with("wrong type", "a function that it has not called", "Where do you call the function")
+@fails_with(
+    "wrong type",
+    "a function that it has not called",
+    "Where do you call the function",
+    hint="jax_checkpoint_layer_w1_x",
+)
 def a_value_checkpointed_and_returned(W1, W2, W3, x):
     return jax.checkpoint(layer(W3, layer(W2, layer(W1, x))))
 
@@ -183,12 +204,12 @@ def a_value_checkpointed_and_returned(W1, W2, W3, x):
 # Answers that are right for some inputs that the page allows and wrong for others.
 
 
-@fails_with("also saved", "layer 1's cosine, f16[")
+@fails_with("also saved", "layer 1's cosine, f16[", hint="backward_pass_recomputes_nothing_write")
 def not_in_half_precision(W1, W2, W3, x):
     return (net if x.dtype == jnp.float16 else right)(W1, W2, W3, x)
 
 
-@fails_with("also saved", "layer 1's cosine")
+@fails_with("also saved", "layer 1's cosine", hint="backward_pass_recomputes_nothing_write")
 def not_under_jit(W1, W2, W3, x):
     return (net if "DynamicJaxpr" in type(x).__name__ else right)(W1, W2, W3, x)
 
@@ -196,7 +217,12 @@ def not_under_jit(W1, W2, W3, x):
 made_once: dict[str, jax.Array] = {}
 
 
-@fails_with("raises", "was traced in an earlier call", "after the traced function has returned")
+@fails_with(
+    "raises",
+    "was traced in an earlier call",
+    "after the traced function has returned",
+    hint="stores_value_one_call_uses",
+)
 def a_table_made_in_the_first_call(W1, W2, W3, x):
     """Under jax.jit the table is a traced value, and nothing any more once that is through."""
 
@@ -208,6 +234,12 @@ def a_table_made_in_the_first_call(W1, W2, W3, x):
     return jax.jit(scaled)(right(W1, W2, W3, x))
 
 
-@fails_with("recomputes", "recomputes 4 matmuls", "From which saved value", beyond="Recomputes.count")
+@fails_with(
+    "recomputes",
+    "recomputes 4 matmuls",
+    "From which saved value",
+    hint="value_backward_pass_recompute_layer",
+    beyond="Recomputes.count",
+)
 def first_product_once_more(W1, W2, W3, x):
     return right(W1, W2, W3, also_run_backward(lambda x, W: W @ x, x, x, W1))

@@ -87,7 +87,10 @@ def _explain_idle_name(names: Names, at: NameAt) -> tuple[LintKind, str]:
         why = f"{_list_operations(uses)} reads the same value without the name"
         return LintKind.USED_UNNAMED, f"{saving}: {why}. Use the named value there."
     if last.primitive in FORWARD_KERNELS:
-        why = f"{made} is recomputed anyway, because the backward kernel also reads the log-sum-exp, which has no name"
+        why = (
+            f"{made} is recomputed anyway, because the backward kernel reads its output and its log-sum-exp inside of "
+            "its derivative rule, which no name outside of the rule reaches"
+        )
         instead = f"Save both with a policy of your own that returns True for the primitive {last.primitive!r}."
         if names.subject.remat3:
             instead = f"To save both, {SAVED_BY_A_RULE}"

@@ -372,8 +372,8 @@ class Plan(View):
         by_policy = "use a policy of your own that returns True for the primitive {!r}."
         how = SAVED_BY_A_RULE if self.trace.remat3 else by_policy
         return " ".join(
-            f"The plan recomputes {kernel}, because the backward kernel also reads the log-sum-exp, which has no name. "
-            f"To save both results, {how.format(kernel)}"
+            f"The plan recomputes {kernel}, because the backward kernel reads its output and its log-sum-exp inside of "
+            f"its derivative rule, which no name outside of the rule reaches. To save both, {how.format(kernel)}"
             for kernel in self._recomputed_kernels
         )
 

@@ -431,10 +431,10 @@ class Report(View):
                 "fusions and layouts, and whether XLA hides transfers."
             )
         if self.device is not None and self.limit == int(self.device.memory) and _is_gpu(self.device):
-            reserved = bytes_text(int(0.75 * self.limit))
             found.append(
-                f"The capacity is all memory of a {self.device.name}. By default, JAX reserves 75 % of it, {reserved}: "
-                "set XLA_CLIENT_MEM_FRACTION to reserve more."
+                f"The capacity is the memory in the data sheet of the {self.device.name}. By default, JAX reserves "
+                "only 75 % of a GPU's memory for programs: set XLA_CLIENT_MEM_FRACTION to reserve more, or pass "
+                "memory= to plan for less."
             )
         if self.measurement.trace.remat3:
             found.append("The checkpoints were traced and compiled with jax_remat3.")

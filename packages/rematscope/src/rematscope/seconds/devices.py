@@ -17,7 +17,8 @@ directions, so 50 or 100 GB/s per link and direction. The table has 45 and 90 GB
 Your Model" use for estimates. The two devices of a TPU7x chip share its links, so each has half of their rate.
 
 **Memory.** The memory of a TPU is what a program can use: libtpu reserves the rest, and names this size if a program
-does not fit. The memory of a GPU is all of it; by default, JAX reserves 75 % of it for programs.
+does not fit. The memory of a GPU is that of its data sheet. A GPU has up to 7 % more, because data sheets round to
+multiples of 10⁹ bytes, and JAX reserves 75 % of it for programs by default.
 
 All figures were checked in November 2026.
 """

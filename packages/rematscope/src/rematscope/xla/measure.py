@@ -140,7 +140,7 @@ class CompiledMemory:
     temp_bytes: int
     peak_bytes: int
     host_bytes: int = 0
-    peak_with_vmem_bytes: int | None = None
+    xla_peak_bytes: int | None = None
 
     @classmethod
     def of(cls, made: Compiled, target: str) -> "CompiledMemory":
@@ -151,8 +151,8 @@ class CompiledMemory:
         given = arguments if given is None else given
         peak = given + outputs - overwritten + temporaries
         host = analysis.get("host_temp_size_in_bytes", 0)
-        with_vmem = analysis["peak_memory_in_bytes"] if target.startswith("tpu") else None
-        return cls(arguments, outputs, overwritten, temporaries, peak, host, with_vmem)
+        reported = analysis["peak_memory_in_bytes"] if target.startswith("tpu") else None
+        return cls(arguments, outputs, overwritten, temporaries, peak, host, reported)
 
 
 class Measurement(View):
@@ -173,15 +173,17 @@ class Measurement(View):
       host_bytes: the bytes that XLA allocates in host memory for offloaded values.
       peak_bytes: the memory that the program needs in bytes: the sum of arguments, constants, outputs and temporaries,
         less overwritten arguments. XLA allocates all of it, including the gradients, before the program runs;
-        `predicted` counts a gradient only after the equation that computes it.
-      peak_with_vmem_bytes: the peak that XLA reports for a TPU, which adds the VMEM of the cores, and host memory that
-        the program uses, to HBM; None for other targets.
+        `predicted` counts a gradient only after the equation that computes it. For a TPU, this sum is an upper bound:
+        XLA may write a result where temporaries were.
+      xla_peak_bytes: the peak that XLA reports for a TPU; None for other targets. XLA refuses to compile a program if
+        this figure and the program's code, a few MiB, exceed the memory of the device. The figure includes the VMEM of
+        the cores, where a small program has its temporaries, and host memory that the program uses.
       cost: the FLOPs and transcendentals of the optimized program, with loops multiplied by their trip counts.
       collectives: on a mesh, the collectives, one row per kind. All other figures are then per device.
       memory: XLA's memory figures in bytes if the program fits on the device; else None.
       out_of_memory: XLA's message and its figures if the program does not fit in the target's memory; else None. If it
-        does not fit, `temp_bytes` and `peak_bytes` are the bytes that XLA reports as needed, and the other compiled
-        figures are None, 0 or empty.
+        does not fit, `peak_bytes` are the bytes that XLA reports as needed, and the other compiled figures are None, 0
+        or empty.
       made: the compiled program.
       roofline: the time of both passes, estimated by `estimate_time`; None if no device was given.
       warnings: sentences about what the figures do not include, and about the limits of the predictions.
@@ -200,9 +202,9 @@ class Measurement(View):
         self.output_bytes = memory.output_bytes if memory else None
         self.overwritten_bytes = memory.overwritten_bytes if memory else None
         self.host_bytes = memory.host_bytes if memory else 0
-        self.temp_bytes = memory.temp_bytes if memory else needed
+        self.temp_bytes = memory.temp_bytes if memory else None
         self.peak_bytes = memory.peak_bytes if memory else needed
-        self.peak_with_vmem_bytes = memory.peak_with_vmem_bytes if memory else None
+        self.xla_peak_bytes = memory.xla_peak_bytes if memory else None
 
     @property
     def peak_or_infinity(self) -> float:
@@ -248,8 +250,11 @@ class Measurement(View):
         notes += [doubt] if (doubt := estimate_warning(passes, self.predicted_peak_bytes)) else []
         notes += target_notes(passes, target)
         notes += _moved_out(passes, target)
-        if self.peak_with_vmem_bytes is not None:
-            notes.append("XLA's own peak for a TPU includes the cores' VMEM: temporaries that fit into it.")
+        if self.xla_peak_bytes is not None:
+            notes.append(
+                "XLA's own peak for a TPU decides whether XLA compiles the program. It includes the cores' VMEM, and "
+                "results that overwrite temporaries count once."
+            )
         if passes.host_bytes() and not self.host_bytes and full is None:
             moved = bytes_text(passes.host_bytes())
             ignored = f"Offloading is ignored for {spelled(target)}"
@@ -284,7 +289,7 @@ class Measurement(View):
         host = self.host_bytes if self.host_bytes or passes.host_bytes() else None
         saved, cost = passes.device_bytes_by_kind()["computed"], whole_cost(passes)
         fits = self.out_of_memory is None
-        said = "all allocations" if fits else f"temporaries alone, {_MESSAGE}"
+        said = "all allocations" if fits else _MESSAGE
         available = None if self.out_of_memory is None else self.out_of_memory.available_bytes
         made = self.cost or types.SimpleNamespace(flops=None, transcendentals=None)
         rows = [
@@ -292,11 +297,11 @@ class Measurement(View):
             MeasuredRow("outputs", _device_bytes(returned), self.output_bytes, "bytes", what[1], "memory_analysis"),
             MeasuredRow("overwritten", *self._overwritten_bytes, "bytes", "donated and used", "memory_analysis"),
             MeasuredRow("saved", saved, kept, "bytes", "computed residuals", "live at the boundary"),
-            MeasuredRow("temporaries", None, self.temp_bytes, "bytes", "", "memory_analysis" if fits else _MESSAGE),
+            MeasuredRow("temporaries", None, self.temp_bytes, "bytes", "", "memory_analysis"),
             MeasuredRow("available", None, available, "bytes", "", _MESSAGE),
             MeasuredRow("host memory", passes.host_bytes(), host, "bytes", "offloaded residuals", "memory_analysis"),
             MeasuredRow("peak", self.predicted_peak_bytes, self.peak_bytes, "bytes", _SET_ASIDE, said),
-            MeasuredRow("peak with VMEM", None, self.peak_with_vmem_bytes, "bytes", "", "XLA's own"),
+            MeasuredRow("XLA's own peak", None, self.xla_peak_bytes, "bytes", "", "memory_analysis"),
             MeasuredRow("FLOPs", cost.flops, made.flops, "FLOPs", *_COUNTED),
             MeasuredRow("transcendentals", cost.transcendentals, made.transcendentals, "elements", *_COUNTED),
             *(row for exchange in self.collectives for row in exchange.rows),

@@ -27,8 +27,9 @@ class OutOfMemory:
 
     Attributes:
       text: the message, one sentence.
-      needed_bytes: the bytes that are needed; None if the message does not say. A TPU's compiler counts temporaries
-        alone, a GPU's runtime the allocation that failed.
+      needed_bytes: the bytes that are needed; None if the message does not say. A TPU's compiler counts
+        arguments, temporaries and results, even if it calls them temporaries; a GPU's runtime, the allocation that
+        failed.
       available_bytes: the bytes that are available, of a TPU's runtime those that are free; None if the message does
         not say.
     """
